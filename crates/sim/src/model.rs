@@ -141,7 +141,7 @@ pub(crate) struct Ended {
 /// What a reader knows when it begins.
 #[derive(Clone)]
 pub(crate) struct Reading {
-    slot: usize,
+    pub(crate) slot: usize,
     from: usize,
     /// By key.
     dropped: Vec<usize>,
@@ -322,6 +322,35 @@ impl Model {
         };
         see(slot, at);
         false
+    }
+
+    /// A key of the slot was met, but not its value.
+    pub(crate) fn end_look(
+        &mut self,
+        reading: &Reading,
+        number: usize,
+        version: u64,
+        expires_at_ms: Option<u64>,
+        wall_ms: u64,
+    ) {
+        let latest_ms = self.clock(wall_ms);
+        if self.is_lied_to() {
+            return;
+        }
+        let slot = &self.slots[reading.slot];
+        let states = &slot.history[reading.from.max(reading.dropped[number])..];
+        let stamp = self.versions.get(&version).map(|(_, stamp)| *stamp);
+        let fits = |state: &&State| {
+            let is_it = state.stamp.is_some() && stamp.is_none_or(|stamp| state.stamp == Some(stamp));
+            let found = state.stamp.map(|stamp| (stamp, expires_at_ms));
+            is_it && matches_state(state, found, reading.wall_ms, latest_ms)
+        };
+        assert!(
+            states.iter().any(|state| fits(&state)),
+            "{:?} of slot {} is there as write {stamp:?} until {expires_at_ms:?}, but must be one of {states:?}",
+            slot.keys[number],
+            reading.slot
+        );
     }
 
     /// Checks an entry by itself: its bytes, its key, and that its version means this write and no other.

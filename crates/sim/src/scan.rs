@@ -3,22 +3,24 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use esker_engine::{Cursor, Entry, Error, Store};
+use esker_engine::{Cursor, Entry, Error, KeyEntry, Store};
 
 use crate::client::Client;
-use crate::model::Slot;
+use crate::model::Reading;
 use crate::plan::ScanKind;
 
-/// What was found under each key; of a scan of keys, only that they are there.
-type Seen = BTreeMap<Bytes, Option<Entry>>;
+/// What was found under each key, however often; of a scan of keys, only that they are there, and until when.
+type Seen = BTreeMap<Bytes, Vec<Met>>;
+
+enum Met {
+    Entry(Entry),
+    Key { version: u64, expires_at_ms: Option<u64> },
+}
 
 impl Client {
     pub(crate) async fn scan(&self, kind: ScanKind, limit: usize) {
         for elsewhere in [false, true] {
-            let (before, database) = {
-                let model = self.model.lock();
-                (model.slots.clone(), model.database(elsewhere))
-            };
+            let (before, database) = self.begin_scan(elsewhere);
             let store = self.store.database(database).expect("there is one");
             let seen = match kind {
                 ScanKind::Entries => pages(&store, limit).await,
@@ -32,36 +34,31 @@ impl Client {
         }
     }
 
-    /// A key that nobody wrote meanwhile is there or not, as it was before; nothing is there that nobody wrote.
-    fn check_scan(&self, before: &[Slot], elsewhere: bool, mut seen: Seen) {
-        let evicted = self.store.stats().activity.records_evicted;
-        let mut model = self.model.lock();
-        model.told_of_evictions(evicted);
-        let latest_ms = model.clock(self.store.now_ms());
-        let of_database = before.iter().enumerate().filter(|(_, slot)| slot.elsewhere == elsewhere);
-        for (number, slot) in of_database {
-            let is_quiet = model.slots[number].history.len() == slot.history.len();
-            let quiet = slot.known().filter(|_| is_quiet && !model.is_lied_to());
-            for key in &slot.keys {
-                let entry = seen.remove(key);
-                if let Some(Some(entry)) = &entry {
-                    let found = model.check_entry(number, key, Some(entry));
-                    let mut states = model.slots[number].history.iter();
-                    let known = states.any(|state| state.stamp == found.map(|(stamp, _)| stamp));
-                    assert!(
-                        known || model.is_lied_to(),
-                        "a scan found {found:?} under {key:?}, which is too old"
-                    );
+    /// Every slot of a database is about to be read.
+    fn begin_scan(&self, elsewhere: bool) -> (Vec<Reading>, u8) {
+        let (model, now_ms) = (self.model.lock(), self.store.now_ms());
+        let slots = (0..model.slots.len()).filter(|slot| model.slots[*slot].elsewhere == elsewhere);
+        (slots.map(|slot| model.begin_read(slot, now_ms)).collect(), model.database(elsewhere))
+    }
+
+    /// What a scan finds under a key is what a read could have found that lasted as long. A key that was there all the time is
+    /// found, and nothing is there that nobody wrote.
+    fn check_scan(&self, before: &[Reading], elsewhere: bool, mut seen: Seen) {
+        for reading in before {
+            let keys = self.model.lock().slots[reading.slot].keys.clone();
+            for (number, key) in keys.iter().enumerate() {
+                let met = seen.remove(key).unwrap_or_default();
+                if met.is_empty() {
+                    self.end_read(reading, number, None);
                 }
-                let Some(state) = quiet else { continue };
-                let expired = state.expires_at_ms.is_some_and(|at| at <= latest_ms);
-                let may_be_dropped = entry.is_none() && model.may_have_dropped(&[state]);
-                if !expired && !may_be_dropped {
-                    assert_eq!(
-                        entry.is_some(),
-                        state.stamp.is_some(),
-                        "{key:?} of slot {number} did not change, and the scan is wrong about it"
-                    );
+                for met in met {
+                    match met {
+                        Met::Entry(entry) => self.end_read(reading, number, Some(&entry)),
+                        Met::Key { version, expires_at_ms } => {
+                            let now_ms = self.store.now_ms();
+                            self.model.lock().end_look(reading, number, version, expires_at_ms, now_ms);
+                        }
+                    }
                 }
             }
         }
@@ -75,7 +72,9 @@ async fn pages(store: &Store, limit: usize) -> Result<Seen, Error> {
     while let Some(at) = cursor {
         let page = store.scan(at, limit).await?;
         page.damaged.first().map_or(Ok(()), |error| Err(error.clone()))?;
-        seen.extend(page.entries.into_iter().map(|entry| (entry.key.clone(), Some(entry))));
+        for entry in page.entries {
+            seen.entry(entry.key.clone()).or_default().push(Met::Entry(entry));
+        }
         cursor = page.next;
     }
     Ok(seen)
@@ -86,7 +85,9 @@ async fn key_pages(store: &Store, limit: usize) -> Result<Seen, Error> {
     while let Some(at) = cursor {
         let page = store.scan_keys(at, limit, 2000).await?;
         page.damaged.first().map_or(Ok(()), |error| Err(error.clone()))?;
-        seen.extend(page.keys.into_iter().map(|entry| (entry.key, None)));
+        for KeyEntry { key, version, expires_at_ms, .. } in page.keys {
+            seen.entry(key).or_default().push(Met::Key { version, expires_at_ms });
+        }
         cursor = page.next;
     }
     Ok(seen)
@@ -96,7 +97,7 @@ async fn stream(store: &Store) -> Result<Seen, Error> {
     let (mut seen, mut stream) = (Seen::new(), store.stream());
     while let Some(entry) = stream.next().await {
         let entry = entry?;
-        seen.insert(entry.key.clone(), Some(entry));
+        seen.entry(entry.key.clone()).or_default().push(Met::Entry(entry));
     }
     Ok(seen)
 }
