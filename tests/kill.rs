@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -71,36 +72,68 @@ fn child_that_writes() {
     });
 }
 
-/// Rounds of a put, a put of a large value, a delete, or a batch over the writer's own keys; each is printed when it is
-/// acknowledged: `key round`, where round 0 is a delete.
-fn write_for_ever(store: &Blocking, writer: u64, seed: u64) {
-    let mut numbers = Numbers(seed * 31 + writer);
-    for round in 1u64.. {
-        // Rounds go on where the last child ended.
-        let round = seed * 1_000_000 + round;
-        let key = |n: u64| format!("{writer}-{}", n % KEYS);
+/// What a writer does in a round, with its own keys.
+enum Step {
+    Put(u64, usize),
+    Delete(u64),
+    Batch(u64),
+}
+
+impl Step {
+    fn draw(numbers: &mut Numbers) -> Step {
         let n = numbers.next();
-        let done = match numbers.next() % 10 {
-            0 => {
-                store.delete(key(n)).expect("the delete is acknowledged");
-                format!("{} 0\n", key(n))
+        match numbers.next() % 10 {
+            0 => Step::Delete(n),
+            1 => Step::Batch(n),
+            kind => Step::Put(n, if kind == 2 { 40_000 } else { 600 }),
+        }
+    }
+
+    /// What it leaves: the round of each key, where it is there.
+    fn apply(&self, writer: u64, round: u64, held: &mut Held) {
+        match self {
+            Step::Put(n, _) => drop(held.insert(key(writer, *n), round)),
+            Step::Delete(n) => drop(held.remove(&key(writer, *n))),
+            Step::Batch(n) => held.extend((0..BATCH).map(|i| (key(writer, n + i), round))),
+        }
+    }
+}
+
+/// Puts in a batch.
+const BATCH: u64 = 5;
+
+fn key(writer: u64, n: u64) -> String {
+    format!("{writer}-{}", n % KEYS)
+}
+
+/// What is drawn of a writer's life, and the round before its first, which goes on where the last child ended.
+fn beginning(writer: u64, seed: u64) -> (Numbers, u64) {
+    (Numbers(seed * 31 + writer), seed * 1_000_000)
+}
+
+/// Rounds of a put, a put of a large value, a delete, or a batch; each is printed when it is acknowledged: `+writer round`.
+fn write_for_ever(store: &Blocking, writer: u64, seed: u64) {
+    let (mut numbers, last) = beginning(writer, seed);
+    for round in last + 1.. {
+        match Step::draw(&mut numbers) {
+            Step::Delete(n) => {
+                store.delete(key(writer, n)).expect("the delete is acknowledged");
             }
-            1 => {
+            Step::Batch(n) => {
                 let mut batch = Batch::new();
-                for i in 0..5 {
-                    batch.put(key(n + i), value(&key(n + i), round, 100));
+                for key in (0..BATCH).map(|i| key(writer, n + i)) {
+                    batch.put(key.clone(), value(&key, round, 100));
                 }
                 store.write(batch).expect("the batch is acknowledged");
-                (0..5).map(|i| format!("{} {round}\n", key(n + i))).collect()
             }
-            kind => {
-                let bytes = if kind == 2 { 40_000 } else { 600 };
-                store.put(key(n), value(&key(n), round, bytes)).expect("the put is acknowledged");
-                format!("{} {round}\n", key(n))
+            Step::Put(n, bytes) => {
+                let key = key(writer, n);
+                store.put(key.clone(), value(&key, round, bytes)).expect("the put is acknowledged");
             }
-        };
+        }
         // One write, so that lines of several writers do not mix.
-        std::io::stdout().lock().write_all(format!("+{done}").as_bytes()).expect("the parent listens");
+        let line = format!("+{writer} {round}\n");
+        std::io::stdout().lock().write_all(line.as_bytes()).expect("the parent listens");
     }
 }
 
@@ -121,17 +154,17 @@ fn round_of(key: &str, found: &[u8]) -> u64 {
     round
 }
 
-/// What the parent knows: the last acknowledged round of each key.
-type Acknowledged = BTreeMap<String, u64>;
+/// The round of each key's value, where it is there.
+type Held = BTreeMap<String, u64>;
 
+/// Runs a child until it is killed; the last round that each writer was told of.
 fn run_and_kill(
     configuration: Configuration,
     dir: &Path,
     sync: bool,
     seed: u64,
     after: Duration,
-    known: &mut Acknowledged,
-) {
+) -> BTreeMap<u64, u64> {
     let mut command = child("kill::child_that_writes", dir);
     command
         .env("ESKER_CHILD_CONFIGURATION", format!("{configuration:?}"))
@@ -149,56 +182,59 @@ fn run_and_kill(
         child.kill().expect("the child can be killed");
         child.wait().expect("the child ends")
     });
+    let mut told = BTreeMap::new();
     for line in BufReader::new(output).split(b'\n') {
         let Ok(line) = line.map(|l| String::from_utf8_lossy(&l).into_owned()) else { break };
-        let line = line.trim_start_matches('+');
-        if let Some((key, round)) = line.split_once(' ')
-            && key.contains('-')
-            && let Ok(round) = round.parse()
-        {
-            known.insert(key.to_string(), round);
+        if let Some((writer, round)) = line.strip_prefix('+').and_then(|line| line.split_once(' ')) {
+            let number = |text: &str| text.parse().expect("a line is two numbers");
+            told.insert(number(writer), number(round));
         }
     }
     let status = killer.join().expect("the killer does not panic");
-    assert_eq!(status.code(), None, "the child was killed and did not end by itself: {status}");
+    assert_eq!(
+        status.signal(),
+        Some(libc::SIGKILL),
+        "the child was killed and did not end by itself: {status}"
+    );
+    told
 }
 
-fn check(configuration: Configuration, dir: &Path, known: &mut Acknowledged, replay: &str) {
-    let store = Blocking::open(options(configuration, dir, Durability::Sync)).expect("the store opens");
-    for (key, acknowledged) in known.iter_mut() {
-        let found = store.get(key.as_bytes()).expect("the get succeeds");
-        let round = found.as_ref().map(|f| round_of(key, f));
-        // What was under way when the child was killed may have happened: it is newer, or a delete.
-        match round {
-            Some(round) => {
-                assert!(
-                    round >= *acknowledged,
-                    "{key}: round {round} is older than {acknowledged}; {replay}"
-                );
-                *acknowledged = round;
-            }
-            None if *acknowledged == 0 => {}
-            None => *acknowledged = u64::MAX,
+/// A writer's keys are what its acknowledged rounds left, or what the one round that was under way makes of that, whole.
+/// Whichever is found is what they are from now on.
+fn check(store: &Blocking, writer: u64, seed: u64, last: Option<u64>, held: &mut Held, replay: &str) {
+    let (mut numbers, first) = beginning(writer, seed);
+    for round in first + 1..=last.unwrap_or(first) {
+        Step::draw(&mut numbers).apply(writer, round, held);
+    }
+    let mut later = held.clone();
+    Step::draw(&mut numbers).apply(writer, last.unwrap_or(first) + 1, &mut later);
+    let mut found = Held::new();
+    for key in (0..KEYS).map(|n| key(writer, n)) {
+        if let Some(value) = store.get(key.as_bytes()).expect("the get succeeds") {
+            let round = round_of(&key, &value);
+            found.insert(key, round);
         }
     }
-    // A key that is gone although its last acknowledged write was a put: at most the one delete of its writer in flight.
-    let mut gone_by_writer: BTreeMap<char, u64> = BTreeMap::new();
-    for (key, acknowledged) in known.iter_mut().filter(|(_, round)| **round == u64::MAX) {
-        *gone_by_writer.entry(key.chars().next().expect("keys are not empty")).or_default() += 1;
-        *acknowledged = 0;
-    }
+    let wrong = |may: &Held| -> Vec<_> {
+        let keys = (0..KEYS).map(|n| key(writer, n));
+        keys.filter(|key| may.get(key) != found.get(key))
+            .map(|key| (found.get(&key).copied(), may.get(&key).copied(), key))
+            .collect()
+    };
     assert!(
-        gone_by_writer.values().all(|&gone| gone <= 1),
-        "acknowledged puts are lost: {gone_by_writer:?}; {replay}"
+        found == *held || found == later,
+        "writer {writer} was told of {last:?}. Found, expected, key: {:?}; with one round more {:?}; {replay}",
+        wrong(held),
+        wrong(&later)
     );
-    store.close().expect("the store closes");
+    *held = found;
 }
 
 fn kill_again_and_again(configuration: Configuration, sync: bool) {
     let kills: u64 = environment("ESKER_KILLS").map_or(25, |k| k.parse().expect("ESKER_KILLS is a number"));
     let first: u64 = environment("ESKER_SEED").map_or(1, |s| s.parse().expect("ESKER_SEED is a number"));
     let dir = tempfile::tempdir().expect("a directory for the test");
-    let mut known = Acknowledged::new();
+    let mut held = vec![Held::new(); WRITERS as usize];
     let mut numbers = Numbers(first);
     for seed in first..first + kills {
         let replay = format!("ESKER_SEED={first} ESKER_KILLS={kills} cargo test --test store kill::");
@@ -208,10 +244,16 @@ fn kill_again_and_again(configuration: Configuration, sync: bool) {
         } else {
             60 + numbers.next() % 250
         };
-        run_and_kill(configuration, dir.path(), sync, seed, Duration::from_millis(after), &mut known);
-        check(configuration, dir.path(), &mut known, &replay);
+        let told = run_and_kill(configuration, dir.path(), sync, seed, Duration::from_millis(after));
+        let options = options(configuration, dir.path(), Durability::Sync);
+        let store = Blocking::open(options).expect("the store opens");
+        for (writer, held) in (0..).zip(&mut held) {
+            check(&store, writer, seed, told.get(&writer).copied(), held, &replay);
+        }
+        store.close().expect("the store closes");
     }
-    assert!(known.len() > 100, "the children got something done: {} keys", known.len());
+    let keys: usize = held.iter().map(Held::len).sum();
+    assert!(keys > 80, "the children got something done: {keys} keys");
 }
 
 #[test]

@@ -190,6 +190,13 @@ def works_again(port, model):
         time.sleep(0.1)
 
 
+def kill_alive(process):
+    """Kills a server; one that had ended by itself is a problem."""
+    process.send_signal(signal.SIGKILL)
+    code = process.wait()
+    return [] if code == -signal.SIGKILL else [f"the server had ended by itself with {code} when it was to be killed"]
+
+
 def run(name, binary, kills, seed, keep):
     arguments, durability = CONFIGURATIONS[name]
     directory = tempfile.mkdtemp(prefix="esker-kills-")
@@ -209,8 +216,7 @@ def run(name, binary, kills, seed, keep):
         for writer in writers:
             writer.start()
         time.sleep(dice.uniform(0.02, 0.5))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        problems += kill_alive(process)
         for writer in writers:
             writer.join()
             acknowledged += writer.acknowledged
@@ -220,8 +226,7 @@ def run(name, binary, kills, seed, keep):
             # And once more while it opens.
             opening = launch(binary, directory, arguments, durability)
             time.sleep(dice.uniform(0, 0.15))
-            opening.kill()
-            opening.wait()
+            problems += kill_alive(opening)
         if problems:
             break
     process, port = start(binary, directory, arguments, durability)
