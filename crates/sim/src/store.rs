@@ -260,8 +260,12 @@ impl World {
         self.watch();
     }
 
-    /// The process is killed: its tasks are gone, devices finish what was submitted and keep their caches.
+    /// The process is killed: its tasks are gone, devices keep their caches. Of writes that were submitted any blocks are written.
     pub fn kill(&mut self) {
+        for device in [&self.fast, &self.capacity].into_iter().flatten() {
+            let mut random = self.runtime.fork_random();
+            device.kill(&mut || random.bits());
+        }
         self.runtime.crash_except(esker_world::DEVICE_TASK);
         self.runtime.run_until_idle();
     }

@@ -106,3 +106,29 @@ fn a_flush_covers_only_what_completed_before_it() {
         assert_eq!(disk.durable_snapshot()[512], 2);
     });
 }
+
+/// A write of eight blocks is in flight when its process is killed; how many of them are written.
+fn blocks_after_kill(seed: u64) -> usize {
+    let runtime = SimRuntime::new(seed);
+    let disk = device(&runtime, MemoryOptions::new(64 << 10));
+    let mut buffer = Buffer::zeroed(8 * BLOCK);
+    buffer.fill(1);
+    drop(disk.write(0, buffer.into(), WriteMode::Durable));
+    let mut random = runtime.fork_random();
+    disk.kill(&mut || random.bits());
+    runtime.crash_except(DEVICE_TASK);
+    runtime.run_until_idle();
+    let image = disk.snapshot();
+    let blocks: Vec<&[u8]> = image[..8 * BLOCK].chunks(BLOCK).collect();
+    assert!(
+        blocks.iter().all(|block| block.iter().all(|byte| *byte == block[0])),
+        "a block is written or not"
+    );
+    blocks.iter().filter(|block| block[0] == 1).count()
+}
+
+#[test]
+fn a_kill_leaves_any_blocks_of_what_was_in_flight() {
+    let counts: BTreeSet<usize> = (0..200).map(blocks_after_kill).collect();
+    assert_eq!(counts, (0..=8).collect(), "none, all, and any number between");
+}

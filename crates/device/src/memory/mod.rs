@@ -11,6 +11,7 @@
 mod cache;
 mod fault;
 mod image;
+mod kill;
 #[cfg(test)]
 mod tests;
 
@@ -249,7 +250,10 @@ impl MemoryDevice {
         self.inner.state.lock().in_flight.insert(index, (offset, payload.clone()));
         self.answer(submitted, move |inner, submitted| {
             let mut state = inner.state.lock();
-            state.in_flight.remove(&index);
+            // What a kill took is nobody's any more.
+            if state.in_flight.remove(&index).is_none() {
+                return Ok(());
+            }
             inner.apply_change(&mut state, submitted, &payload)
         })
     }

@@ -1,0 +1,57 @@
+//! What the end of a process leaves of the writes that it had submitted: they are cut into pieces and queued, so some pieces are
+//! written and others never are.
+
+use super::cache::Change;
+use super::{MemoryDevice, Payload, State};
+
+impl MemoryDevice {
+    /// The process that uses the device is killed. Of each write in flight nothing is written, or any of its blocks, or it is
+    /// finished in its time, as `random` decides. Everything else that was submitted is finished.
+    pub fn kill(&self, random: &mut dyn FnMut() -> u64) {
+        let mut state = self.inner.state.lock();
+        if state.vanished {
+            return;
+        }
+        let writes =
+            state.in_flight.iter().filter(|(_, (_, payload))| matches!(**payload, Payload::Write(_)));
+        let writes: Vec<u64> = writes.map(|(index, _)| *index).collect();
+        for index in writes {
+            let way = random() % 5;
+            if way == 0 {
+                continue;
+            }
+            let Some((offset, payload)) = state.in_flight.remove(&index) else { continue };
+            let Payload::Write(source) = &*payload else { continue };
+            let cut = random();
+            let block_bytes = self.inner.options.geometry.block_bytes as usize;
+            let blocks = source.as_slice().chunks(block_bytes);
+            let count = blocks.len() as u64;
+            for (number, block) in (0..).zip(blocks) {
+                let is_written = match way {
+                    1 => false,
+                    2 => number < cut % count,
+                    3 => number >= cut % count,
+                    _ => random() & 1 == 1,
+                };
+                if is_written {
+                    self.write_block(&mut state, offset + number * block_bytes as u64, block);
+                }
+            }
+        }
+    }
+
+    /// A part of a write whose end nobody waits for: a power cut may undo it.
+    fn write_block(&self, state: &mut State, offset: u64, block: &[u8]) {
+        if offset + block.len() as u64 > state.bytes {
+            return;
+        }
+        state.live.write(offset, block);
+        state.applied += 1;
+        let change = Change::Write(block.to_vec());
+        if self.inner.options.geometry.write_cache {
+            state.media.cached(state.applied, offset, change);
+        } else {
+            state.media.durably(offset, &change);
+        }
+    }
+}
