@@ -17,7 +17,7 @@ use tokio::sync::RwLock;
 use crate::config::{Config, Tiers};
 use crate::model::{Model, Reading, Slot, State};
 use crate::plan::{Level, Media, Op};
-use crate::run::Reached;
+use crate::reached::Reached;
 use crate::store::Faults;
 use crate::value::{Fill, VALUE_BYTES_MIN, any_value, fill_of};
 

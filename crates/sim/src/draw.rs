@@ -65,13 +65,34 @@ impl Plan {
         let lives = 1 + random.below(4);
         let operations = shape.operations / 2 + random.below(shape.operations + 1);
         let mut draw = Draw { random, traits, slots: slots.len() as u64, counters, media };
-        let lives = (0..lives).map(|_| draw.life((operations / lives).max(1))).collect();
+        let mut lives: Vec<Life> = (0..lives).map(|_| draw.life((operations / lives).max(1))).collect();
+        // Not drawn, so that the rest of a seed's life stays what it was.
+        let mut random = Random::new(seed ^ IDLE);
+        lives.iter_mut().for_each(|life| leave_alone(life, &mut random));
         Plan { seed, tiers, staging, config_seed, small, media, slots, counters, lives }
     }
 }
 
 /// Values of a plan are no longer than twice this.
 const LONGEST_VALUES: u64 = 25_000;
+
+/// The seed of idle times differs by this from the plan's.
+const IDLE: u64 = 0x1D1E << 40;
+
+/// Some lives do not end with their clients. Half of the cuts in those wait until they are done.
+fn leave_alone(life: &mut Life, random: &mut Random) {
+    if !random.one_in(4) {
+        return;
+    }
+    let most_ms = [50, 700, 2600][random.below(3) as usize];
+    life.idle_ms = 1 + random.below(most_ms);
+    if random.one_in(2) {
+        life.cut = NEVER;
+    }
+}
+
+/// Later than any life lasts.
+const NEVER: Interruption = Interruption::At(1 << 40);
 
 /// What the clients of a plan are like.
 struct Traits {
@@ -148,6 +169,7 @@ impl Draw {
             clock_jump_ms: if self.traits.clock_jumps && self.random.one_in(2) { jump_ms } else { 0 },
             faults,
             clients,
+            idle_ms: 0,
             end,
             cut,
             rot: (0..rot).map(|_| (self.device(), self.random.below(1_000_000))).collect(),

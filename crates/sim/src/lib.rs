@@ -13,6 +13,7 @@ mod config;
 mod draw;
 mod model;
 mod plan;
+mod reached;
 mod run;
 mod scan;
 mod shrink;
@@ -25,7 +26,8 @@ pub use plan::{
     DeviceFault, End, FaultKind, Interruption, Level, Life, Media, Op, OpKind, Opening, Plan, ScanKind,
     SlotKeys,
 };
-pub use run::{Failure, RARE, Reached, run};
+pub use reached::{RARE, Reached};
+pub use run::{Failure, run};
 pub use shrink::shrink;
 pub use store::World;
 pub use value::{VALUE_BYTES_MIN, any_value, stamp_of, value};

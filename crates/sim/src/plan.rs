@@ -86,6 +86,9 @@ pub struct Life {
     pub faults: Vec<DeviceFault>,
     /// The operations of each client.
     pub clients: Vec<Vec<Op>>,
+    /// How long nobody does anything when all clients are done, in milliseconds.
+    #[serde(default)]
+    pub idle_ms: u64,
     /// How it ends.
     pub end: End,
     /// When it ends, unless by a close.

@@ -1,9 +1,9 @@
 //! A history, as it happens.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
+use std::time::Duration;
 
 use bytes::Bytes;
 use esker_device::Runtime;
@@ -17,84 +17,13 @@ use crate::client::{Client, count_of, read_all};
 use crate::config::{Config, when_full};
 use crate::model::{Ended, Model};
 use crate::plan::{End, FaultKind, Life, Media, Op, Opening, Plan, SlotKeys, counter_key};
+use crate::reached::Reached;
 use crate::store::World;
-
-/// States that histories reach seldom, or that a change to the engine or to the plans could make them miss altogether.
-pub const RARE: &[&str] = &[
-    "a store was closed",
-    "a process was killed",
-    "the power was cut",
-    "an opening was cut off",
-    "two openings in a row were cut off",
-    "three openings in a row were cut off",
-    "a device failed while the store was opened",
-    "a store was opened twice",
-    "segments were destaged",
-    "records were moved by relocation",
-    "segments were freed",
-    "space was discarded",
-    "records expired",
-    "a full store dropped records",
-    "a key that was dropped was missed",
-    "the clock was moved",
-    "a limit was raised",
-    "a large value went its own way",
-    "a full store refused a write",
-    "a write waited for room",
-    "a condition did not hold",
-    "a clear began",
-    "a clear ended",
-    "one database was cleared",
-    "databases were swapped",
-    "a displaced key was found again",
-    "overwrites were verified",
-    "records were overwritten in memory",
-    "records of the staging file were taken",
-    "the scrub came to its end",
-    "a call failed with Io",
-    "the store stopped after a failure",
-    "a late I/O was waited for",
-    "a call failed with Corrupt",
-    "verification found damage",
-    "an opening was refused for damage",
-];
 
 /// Polls of tasks after which a history is taken for one that goes round in circles: so many, and some for each operation. While
 /// an I/O is half a minute late, a scrub takes some 300,000.
 const STEPS_MAX: u64 = 2_000_000;
 const STEPS_PER_OPERATION: u64 = 500;
-
-/// What histories reached, and how often.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reached {
-    /// Histories that reached a state of [`RARE`].
-    pub states: BTreeMap<&'static str, u64>,
-    /// Operations of clients that were begun or not, as planned.
-    pub operations: u64,
-    /// Ends of processes.
-    pub ends: u64,
-}
-
-impl Reached {
-    pub(crate) fn note(&mut self, state: &'static str) {
-        debug_assert!(RARE.contains(&state), "{state}");
-        self.states.insert(state, 1);
-    }
-
-    /// Adds what another history reached.
-    pub fn add(&mut self, other: &Reached) {
-        for (state, count) in &other.states {
-            *self.states.entry(state).or_default() += count;
-        }
-        self.operations += other.operations;
-        self.ends += other.ends;
-    }
-
-    /// States that no history reached.
-    pub fn missed(&self) -> impl Iterator<Item = &'static str> + '_ {
-        RARE.iter().copied().filter(|state| !self.states.contains_key(state))
-    }
-}
 
 /// What went wrong in a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -241,7 +170,7 @@ impl<'a> History<'a> {
     fn life(&mut self, store: Store, life: &Life) -> Ended {
         self.world.arm(&life.faults);
         let faults = self.world.faults();
-        let clients = self.spawn(&store, &life.clients);
+        let clients = self.live_and_idle(&store, life);
         let mut how = life.end;
         if how == End::Close {
             self.world.runtime.run(clients);
@@ -278,6 +207,19 @@ impl<'a> History<'a> {
             End::PowerCut => "the power was cut",
         });
         how
+    }
+
+    /// Clients live, and then nobody does anything for a while.
+    fn live_and_idle(&self, store: &Store, life: &Life) -> impl Future<Output = ()> + use<> {
+        let clients = self.spawn(store, &life.clients);
+        let (runtime, reached, idle_ms) = (self.world.runtime.clone(), self.reached.clone(), life.idle_ms);
+        async move {
+            clients.await;
+            if idle_ms > 0 {
+                reached.lock().note("a store was left alone");
+                runtime.sleep(Duration::from_millis(idle_ms)).await;
+            }
+        }
     }
 
     fn spawn(&self, store: &Store, clients: &[Vec<Op>]) -> impl Future<Output = ()> + use<> {

@@ -84,6 +84,9 @@ impl Shrinking {
         if self.plan.lives[life].again.is_some() {
             is_smaller |= self.try_change(|plan| plan.lives[life].again = None);
         }
+        if self.plan.lives[life].idle_ms != 0 {
+            is_smaller |= self.try_change(|plan| plan.lives[life].idle_ms = 0);
+        }
         if self.plan.lives[life].clock_jump_ms != 0 {
             is_smaller |= self.try_change(|plan| plan.lives[life].clock_jump_ms = 0);
         }

@@ -1,0 +1,76 @@
+//! What histories reached.
+
+use std::collections::BTreeMap;
+
+/// States that histories reach seldom, or that a change to the engine or to the plans could make them miss altogether.
+pub const RARE: &[&str] = &[
+    "a store was closed",
+    "a process was killed",
+    "the power was cut",
+    "a store was left alone",
+    "an opening was cut off",
+    "two openings in a row were cut off",
+    "three openings in a row were cut off",
+    "a device failed while the store was opened",
+    "a store was opened twice",
+    "segments were destaged",
+    "records were moved by relocation",
+    "segments were freed",
+    "space was discarded",
+    "records expired",
+    "a full store dropped records",
+    "a key that was dropped was missed",
+    "the clock was moved",
+    "a limit was raised",
+    "a large value went its own way",
+    "a full store refused a write",
+    "a write waited for room",
+    "a condition did not hold",
+    "a clear began",
+    "a clear ended",
+    "one database was cleared",
+    "databases were swapped",
+    "a displaced key was found again",
+    "overwrites were verified",
+    "records were overwritten in memory",
+    "records of the staging file were taken",
+    "the scrub came to its end",
+    "a call failed with Io",
+    "the store stopped after a failure",
+    "a late I/O was waited for",
+    "a call failed with Corrupt",
+    "verification found damage",
+    "an opening was refused for damage",
+];
+
+/// What histories reached, and how often.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Histories that reached a state of [`RARE`].
+    pub states: BTreeMap<&'static str, u64>,
+    /// Operations of clients that were begun or not, as planned.
+    pub operations: u64,
+    /// Ends of processes.
+    pub ends: u64,
+}
+
+impl Reached {
+    pub(crate) fn note(&mut self, state: &'static str) {
+        debug_assert!(RARE.contains(&state), "{state}");
+        self.states.insert(state, 1);
+    }
+
+    /// Adds what another history reached.
+    pub fn add(&mut self, other: &Reached) {
+        for (state, count) in &other.states {
+            *self.states.entry(state).or_default() += count;
+        }
+        self.operations += other.operations;
+        self.ends += other.ends;
+    }
+
+    /// States that no history reached.
+    pub fn missed(&self) -> impl Iterator<Item = &'static str> + '_ {
+        RARE.iter().copied().filter(|state| !self.states.contains_key(state))
+    }
+}
