@@ -84,6 +84,11 @@ impl Slot {
         newest.acked_at.map(|_| newest)
     }
 
+    /// Whether one of its keys is gone since it had this state, by what was found before.
+    pub(crate) fn was_dropped(&self, number: usize, at: usize) -> bool {
+        self.dropped[number] > at
+    }
+
     /// Its newest state, which may be one that did not happen.
     pub(crate) fn last(&self) -> State {
         self.history[self.newest()]
@@ -294,7 +299,9 @@ impl Model {
             return false;
         }
         let slot = &self.slots[reading.slot];
-        let may_be_dropped = stamp.is_none() && self.may_have_dropped(&slot.history[reading.from..]);
+        let was_gone = slot.was_dropped(number, reading.from);
+        let may_be_dropped =
+            stamp.is_none() && (was_gone || self.may_have_dropped(&slot.history[reading.from..]));
         let slot = &mut self.slots[reading.slot];
         let from = if stamp.is_some() { reading.from.max(reading.dropped[number]) } else { reading.from };
         let candidates = from..slot.history.len();

@@ -337,12 +337,14 @@ impl<'a> History<'a> {
         for slot in 0..model.slots.len() {
             let state = model.slots[slot].last();
             let keys = model.slots[slot].keys.clone();
-            for (key, entry) in keys.iter().zip(&found[slot]) {
+            let newest = model.slots[slot].history.len() - 1;
+            for (number, (key, entry)) in keys.iter().zip(&found[slot]).enumerate() {
                 let entry = entry.as_ref().expect("read_all looks at errors");
                 let found = model.check_entry(slot, key, entry.as_ref());
                 let stamp = found.map(|(stamp, _)| stamp);
+                let was_gone = model.slots[slot].was_dropped(number, newest);
                 assert!(
-                    stamp == state.stamp || stamp.is_none() && model.may_have_dropped(&[state]),
+                    stamp == state.stamp || stamp.is_none() && (was_gone || model.may_have_dropped(&[state])),
                     "{key:?} at rest: {stamp:?}, but {:?}",
                     model.slots[slot].history
                 );

@@ -68,16 +68,18 @@ impl Model {
         let there = stamps.iter().copied().find(Option::is_some);
         // Keys of a batch may be dropped one by one, all of them of one state.
         let is_of =
-            |state: &&State| there.is_none_or(|there| matches_state(state, there, began_ms, latest_ms));
-        let states: Vec<State> = slot.history[least..].iter().filter(is_of).copied().collect();
+            |state: &State| there.is_none_or(|there| matches_state(state, there, began_ms, latest_ms));
+        let places: Vec<usize> = (least..slot.history.len()).filter(|at| is_of(&slot.history[*at])).collect();
+        let states: Vec<State> = places.iter().map(|at| slot.history[*at]).collect();
         let may_be_dropped = self.may_have_dropped(&states);
-        let found = if may_be_dropped { there.flatten() } else { stamps[0] };
-        let is_dropped = |stamp: &Found| stamp.is_none() && may_be_dropped;
+        let was_gone = |key: usize| there.is_some() && places.iter().any(|at| slot.was_dropped(key, *at));
+        let is_dropped = |key: usize| stamps[key].is_none() && (may_be_dropped || was_gone(key));
+        let found = if (0..stamps.len()).any(is_dropped) { there.flatten() } else { stamps[0] };
         // One of a batch that expires may do so while the others are read.
         let expired =
             |state: &State| state.expires_at_ms.is_some_and(|at| (began_ms..=latest_ms).contains(&at));
         assert!(
-            stamps.iter().all(|stamp| *stamp == found || is_dropped(stamp))
+            (0..stamps.len()).all(|key| stamps[key] == found || is_dropped(key))
                 || slot.history.iter().any(expired),
             "slot {number}: part of a batch survived: {stamps:?}"
         );
