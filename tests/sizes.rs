@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use esker::{Blocking, ErrorKind, Options};
 use esker_device::{Device, MemoryDevice};
+use esker_log::Superblock;
 use esker_world::Random;
 
 use crate::support::opening::{make, opens_with_its_key, refused, small, temp, two_tiers};
@@ -160,6 +161,33 @@ fn a_file_that_was_cut_off_anywhere_is_refused_with_both_sizes() {
         store.close().expect("it closes");
         let store = Blocking::open(two_tiers(dir.path())).expect("it opens");
         assert_eq!(store.get("new").expect("it can be read").as_deref(), Some(&b"value"[..]));
+    }
+}
+
+/// What was given up with the end of a file stays away, that of the slot too within which it was cut off.
+#[test]
+fn what_was_cut_off_within_a_slot_does_not_come_back() {
+    for is_closed in [true, false] {
+        let dir = temp();
+        let options = |name| small(Options::directory(dir.path().join(name))).capacity_limit_bytes(64 * MIB);
+        let file = |name| dir.path().join(name).join("data.esker");
+        let store = Blocking::open(options("store")).expect("it opens");
+        fill(&store, 0..1000);
+        store.close().expect("it closes");
+        cut(&file("store"), Superblock::data_offset_for(4096) + 10 * MIB + MIB / 2);
+        let store = Blocking::open(options("store").accept_loss(true)).expect("it opens");
+        let is_lost = |store: &Blocking, number: &u64| store.get(key(*number)).expect("it is read").is_none();
+        let lost: Vec<u64> = (0..1000).filter(|number| is_lost(&store, number)).collect();
+        assert!((400..600).contains(&lost.len()), "{} are lost", lost.len());
+        if is_closed {
+            store.close().expect("it closes");
+        }
+        // Else as a kill leaves it.
+        std::fs::create_dir(dir.path().join("left")).expect("it is made");
+        std::fs::copy(file("store"), file("left")).expect("it is copied");
+        let store = Blocking::open(options("left")).expect("it opens");
+        let back: Vec<&u64> = lost.iter().filter(|number| !is_lost(&store, number)).collect();
+        assert!(back.is_empty(), "{} keys are back", back.len());
     }
 }
 

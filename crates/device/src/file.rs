@@ -184,7 +184,7 @@ impl DeviceFile {
 
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), DeviceError> {
         let before = self.bytes.load(Ordering::Acquire);
-        self.set_length(bytes, |file| match bytes.checked_sub(before) {
+        self.set_length(bytes, |file| match bytes.checked_sub(before).filter(|&more| more > 0) {
             Some(more) => allocate(file, before, more).inspect_err(|_| {
                 // A file system that is full may have given some of the blocks; others can use them.
                 let _ = file.set_len(before);
@@ -208,7 +208,9 @@ impl DeviceFile {
             let what = format!("a size of {bytes} bytes is not a multiple of blocks of {block_bytes} bytes");
             return Err(DeviceError::invalid(&self.path, what));
         }
-        if bytes == before {
+        // A file may end within a block, which is not counted.
+        let is_within = |file: &File| file.metadata().is_ok_and(|m| m.is_file() && m.len() != bytes);
+        if bytes == before && !is_within(&self.file) {
             return Ok(());
         }
         if self.geometry.kind != DeviceKind::File {

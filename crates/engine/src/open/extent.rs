@@ -75,9 +75,13 @@ pub(crate) fn bytes_for(slots: u32, superblock: &Superblock) -> u64 {
     superblock.data_offset + u64::from(slots) * superblock.segment_bytes
 }
 
-/// Where a device ends before what its superblock names, and that was accepted: a file is made as long again, and of another
-/// device the superblock names less from now on.
+/// Where a device ends before what its superblock names, and that was accepted: a file is made as long again, without what is
+/// left of the slot within which it was cut off, and of another device the superblock names less from now on.
 pub(crate) async fn make_whole(tier: &Tier, superblock: &mut Superblock) -> Result<()> {
+    let there = slots_in(tier.device()?.geometry().bytes, superblock);
+    if there < superblock.used_slots.into() {
+        tier.cut_off(there as u32).await?;
+    }
     tier.extend(superblock.used_slots).await?;
     let there = slots_in(tier.device()?.geometry().bytes, superblock);
     superblock.used_slots = superblock.used_slots.min(u32::try_from(there).unwrap_or(u32::MAX));

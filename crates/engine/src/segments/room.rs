@@ -135,6 +135,17 @@ impl Tier {
         self.extend_to(&mut *room.grown.lock().await, self.device_offset(slots, 0)).await
     }
 
+    /// Makes a file end, durably, behind so many slots, if it goes on there.
+    pub(crate) async fn cut_off(&self, slots: u32) -> Result<()> {
+        let Some(room) = &self.room else { return Ok(()) };
+        let (mut grown, bytes) = (room.grown.lock().await, self.device_offset(slots, 0));
+        if *grown >= bytes {
+            self.device()?.resize(bytes).await.map_err(Error::from)?;
+            *grown = bytes;
+        }
+        Ok(())
+    }
+
     async fn extend_to(&self, grown: &mut u64, bytes: u64) -> Result<()> {
         if *grown < bytes {
             self.device()?.extend(bytes).await.map_err(Error::from)?;
