@@ -102,6 +102,16 @@ fn a_device_that_has_grown_is_used_as_a_whole() {
     for words in [&(48 * MIB).to_string(), "reaches up to 84934656"] {
         assert!(error.to_string().contains(words), "{error} does not tell {words:?}");
     }
+    // Who accepts the loss has a store as large as the device is now.
+    let store = Blocking::open(on(&shrunk).accept_loss(true)).expect("it opens");
+    assert!(store.store().stats().tiers[0].segments_total <= 47, "{:?}", store.store().stats().tiers[0]);
+    let put = |number: &u64| store.put(key(*number), value(*number)).is_ok();
+    let put = (2000..6000).take_while(put).last().expect("there is some room");
+    let refused = store.put(key(put + 1), value(put + 1)).expect_err("more than there is room for");
+    assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
+    store.close().expect("it closes");
+    let store = Blocking::open(on(&shrunk)).expect("it opens");
+    check(&store, 2000..put + 1);
 }
 
 fn copy(from: &MemoryDevice, to: &MemoryDevice, bytes: u64) {

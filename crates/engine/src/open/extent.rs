@@ -8,6 +8,7 @@
 //! anew at every opening, and both tiers can grow until together they fill the location space, which the granule fixes
 //! when the store is formatted.
 
+use esker_device::DeviceKind;
 use esker_log::{Packing, Superblock};
 
 use crate::base::error::{Error, Result};
@@ -49,8 +50,12 @@ impl Extents {
                     )));
                 }
             } else {
-                // A limit that nobody set takes nothing away.
-                count = count.max(u64::from(superblock.used_slots));
+                // A limit that nobody set takes nothing away, but what a device that shrank lost is not there.
+                let there = match plan.device.geometry() {
+                    it if it.kind == DeviceKind::File => u64::MAX,
+                    it => slots_in(it.bytes, superblock),
+                };
+                count = count.max(u64::from(superblock.used_slots)).min(there);
                 if count > left {
                     tracing::warn!(%path, addressable_bytes, "the device is larger than what the store can address");
                 }
