@@ -48,5 +48,6 @@ mod space;
 mod staging_file;
 mod support;
 mod sweep;
+mod unreadable;
 mod update;
 mod whole_units;

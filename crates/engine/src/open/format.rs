@@ -17,6 +17,8 @@ use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock
 
 /// Where superblocks of all strides are looked for.
 const HEAD_BYTES: u64 = 4 << 20;
+/// Copies of superblocks lie no closer together.
+const SUPERBLOCK_STRIDE_BYTES: usize = 4096;
 /// Fewest segments that a tier works with.
 const LEAST_SEGMENTS: u64 = 8;
 /// Fewest write units that a segment works with.
@@ -50,21 +52,47 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
     if bytes == 0 {
         return Ok(None);
     }
-    let (head, result) = device.read(0, device.buffer(bytes as usize)).await;
-    result.map_err(Error::from)?;
-    match Superblock::find(&head) {
-        Ok(superblock) => Ok(Some(superblock)),
-        Err(SuperblockError::Absent) => Ok(None),
-        Err(error @ SuperblockError::Version { .. }) => {
+    let (head, unread) = read_head(device, bytes as usize).await?;
+    match (Superblock::find(&head), unread) {
+        (Ok(superblock), _) => Ok(Some(superblock)),
+        // There may be one where nothing can be read.
+        (Err(SuperblockError::Absent), Some(error)) => Err(error),
+        (Err(SuperblockError::Absent), None) => Ok(None),
+        (Err(error @ SuperblockError::Version { .. }), _) => {
             Err(Error::invalid(format!("{}: {error}", device.path())))
         }
-        Err(error) => Err(Error::Corrupt {
+        (Err(error), _) => Err(Error::Corrupt {
             key: None,
             segment: 0,
             offset: 0,
             what: format!("{}: {error}", device.path()),
         }),
     }
+}
+
+/// The first bytes of a device. Where it does not give them all at once they are read page by page: what is missing is zeros,
+/// and the first error is returned with them.
+async fn read_head(device: &Arc<dyn Device>, bytes: usize) -> Result<(Buffer, Option<Error>)> {
+    let (mut head, result) = device.read(0, device.buffer(bytes)).await;
+    match result.map_err(Error::from) {
+        Ok(()) => return Ok((head, None)),
+        Err(error) if error.is_of_reading() => tracing::error!(%error, "superblocks are read one by one"),
+        Err(error) => return Err(error),
+    }
+    head.fill(0);
+    let mut first = None;
+    let page_bytes = SUPERBLOCK_STRIDE_BYTES.max(device.geometry().block_bytes as usize);
+    for (number, page) in head.chunks_mut(page_bytes).enumerate() {
+        let (read, result) = device.read((number * page_bytes) as u64, device.buffer(page.len())).await;
+        match result.map_err(Error::from) {
+            Ok(()) => page.copy_from_slice(&read),
+            Err(error) if error.is_of_reading() => {
+                first.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((head, first))
 }
 
 /// The superblocks of the store on these devices, in their order; the store is made if there is none.

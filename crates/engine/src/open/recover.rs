@@ -17,6 +17,7 @@ mod candidate;
 mod census;
 mod context;
 mod load;
+mod reading;
 mod resolve;
 mod slots;
 mod unsealed;

@@ -17,7 +17,7 @@ use futures_util::stream::{FuturesOrdered, StreamExt};
 use super::candidate::{Address, Candidate, Live};
 use super::context::{Content, RecoveryContext, Segment};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::catalog::expansions::Expansions;
 use crate::open::progress::Progress;
 use crate::open::run::run;
@@ -192,7 +192,7 @@ impl Loader {
                     self.partition.damaged.push(number);
                 }
             }
-            (Content::Sealed(_), None) => unreachable!("the summary was read"),
+            (Content::Sealed(_), None) => self.partition.damaged.push(number),
         }
         self.partition.live.add(segment.tier, segment.slot, live, false);
     }
@@ -262,7 +262,7 @@ impl Loader {
     }
 }
 
-/// Reads the summary of a sealed segment, if it can into a buffer that was used before.
+/// Reads the summary of a sealed segment, if it can into a buffer that was used before. None where the device does not give it.
 pub(super) async fn read(
     tiers: &[Arc<Tier>],
     number: usize,
@@ -281,6 +281,11 @@ pub(super) async fn read(
         Some(used) => used,
         None => fresh()?,
     };
-    let summary = tier.read_into(segment.slot, footer.start, bytes, Some(buffer)).await?;
-    Ok::<_, Error>((number, Some(summary)))
+    match tier.read_into(segment.slot, footer.start, bytes, Some(buffer)).await {
+        Err(error) if error.is_of_reading() => {
+            tracing::error!(segment = segment.segment, %error, "a summary cannot be read");
+            Ok((number, None))
+        }
+        read => Ok((number, Some(read?))),
+    }
 }

@@ -7,6 +7,7 @@ use esker_log::{FOOTER_BYTES, Footer, SlotEnds, SlotStart, Superblock, find_in_s
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::context::{Found, RecoveryContext};
+use super::reading::read_border;
 
 use crate::base::error::{Error, Result};
 use crate::segments::tier::Tier;
@@ -49,7 +50,7 @@ impl RecoveryContext<'_> {
     async fn read_ends(&self, tier: &Tier, used: u32) -> Result<Vec<SlotEnds>> {
         // The end of a slot lies next to the start of the following one.
         let look = |slot: u32| async move {
-            let (bytes, at) = tier.read_border(slot, used).await?;
+            let (bytes, at) = read_border(tier, slot, used).await?;
             let end = &bytes[at - FOOTER_BYTES..at];
             let footer = Footer::parse(end, &self.secret, tier.shape().segment_bytes);
             let marker = slot_start(end, &self.secret, slot.wrapping_sub(1));

@@ -1,17 +1,16 @@
 //! Segments without a summary that can be used: they are read whole and scanned frame by frame.
 
-use esker_log::{Follower, SegmentScan, Stream, Tier as TierName, Unsealed, scan_segment, scan_unsealed};
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use std::ops::Range;
+
+use esker_log::{
+    Follower, FrameHeader, SegmentScan, Stream, Tier as TierName, Unsealed, scan_segment_up_to, scan_unsealed,
+};
 
 use super::context::{Content, Found, RecoveryContext, Segment};
+use super::reading::{Part, read_whole};
 
 use crate::base::error::{Error, Result};
 use crate::segments::staging::Staged;
-use crate::segments::tier::Tier;
-
-/// What is read of a segment at once, and how often at a time.
-const PIECE_BYTES: u32 = 1 << 20;
-const DEPTH: usize = 8;
 
 /// What came of the scan.
 pub(super) struct Scanned {
@@ -33,16 +32,20 @@ impl RecoveryContext<'_> {
             let (segment, content) = if let Some(footer) = in_slot.footer {
                 (footer.segment, Content::Sealed(footer))
             } else {
-                let bytes = read_whole(tier, slot).await?;
-                match scan_unsealed(&in_slot, &all, &bytes, &self.secret, tier.shape()) {
-                    Unsealed::Segment(segment, stream, scan) => (segment, Content::Scanned(scan, stream)),
-                    Unsealed::Nameless => {
-                        nameless.push((name, slot, tier.shape().segment_bytes));
+                let part = read_whole(tier, slot).await?;
+                match scan_unsealed(&in_slot, &all, &part.bytes, &self.secret, tier.shape()) {
+                    Unsealed::Segment(segment, stream, mut scan) => {
+                        scan.lost.extend(self.lost_tail(name, &part, segment, &scan));
+                        (segment, Content::Scanned(scan, stream))
+                    }
+                    // It may have lain where nothing can be read.
+                    Unsealed::Foreign if !self.may_have_held(name, &part) => {
+                        // Never ours: foreign bytes that were there before.
+                        tier.give_back_slot(slot);
                         continue;
                     }
-                    // Never ours: foreign bytes that were there before.
-                    Unsealed::Foreign => {
-                        tier.give_back_slot(slot);
+                    Unsealed::Nameless | Unsealed::Foreign => {
+                        nameless.push((name, slot, tier.shape().segment_bytes));
                         continue;
                     }
                 }
@@ -50,6 +53,34 @@ impl RecoveryContext<'_> {
             segments.push(Segment { tier: name, slot, segment, opened_at, content });
         }
         Ok(Scanned { segments, nameless })
+    }
+
+    /// Whether a slot in which nothing is found may have held a segment where the device gives nothing. A closed store has a
+    /// summary at the end of each.
+    fn may_have_held(&self, tier: TierName, part: &Part) -> bool {
+        let starts = part.unread.first().is_some_and(|range| range.start == 0);
+        let ends = part.unread.last().is_some_and(|range| range.end as usize == part.bytes.len());
+        starts && (ends || !self.is_closed(tier))
+    }
+
+    fn is_closed(&self, tier: TierName) -> bool {
+        self.tiers.iter().any(|(t, s)| t.name() == tier && s.census.is_some())
+    }
+
+    /// The frame that would come next in a segment without a summary, if that cannot be read: it is not torn.
+    fn lost_tail(&self, tier: TierName, part: &Part, segment: u64, scan: &SegmentScan) -> Option<Range<u32>> {
+        let unit_bytes = self.tier(tier).shape().unit_bytes;
+        // At the end of each segment there is room for its summary.
+        if self.is_closed(tier) || scan.tail as usize + unit_bytes as usize >= part.bytes.len() {
+            return None;
+        }
+        let header = part.bytes.get(scan.tail as usize..);
+        let header = header.and_then(|bytes| FrameHeader::parse(bytes, &self.secret, scan.tail));
+        let header = header.filter(|header| header.segment == segment);
+        let end = scan.tail.saturating_add(header.map_or(unit_bytes, |header| header.padded_bytes));
+        let is_unread = part.unread.iter().any(|range| range.start < end && scan.tail < range.end);
+        let is_told = scan.lost.iter().any(|range| range.end > scan.tail);
+        (is_unread && !is_told).then_some(scan.tail..end)
     }
 
     /// All segments that hold anything, and the highest segment number that there is: where no slot tells of one above
@@ -79,9 +110,9 @@ impl RecoveryContext<'_> {
             let s = &mut segments[number];
             let Content::Sealed(footer) = s.content else { continue };
             let tier = self.tier(s.tier);
-            // With its footer, which says where the last frame ends.
-            let bytes = read_whole(tier, s.slot).await?;
-            let scan = scan_segment(&bytes, &self.secret, tier.shape(), s.segment, true);
+            let bytes = read_whole(tier, s.slot).await?.bytes;
+            let (shape, tail) = (tier.shape(), Some(footer.tail));
+            let scan = scan_segment_up_to(&bytes, &self.secret, shape, s.segment, true, tail);
             s.content = Content::Scanned(scan, footer.stream);
         }
         segments.retain(|s| self.holds_anything(s));
@@ -122,19 +153,4 @@ impl RecoveryContext<'_> {
         }
         Ok(())
     }
-}
-
-/// All bytes of a segment.
-async fn read_whole(tier: &Tier, slot: u32) -> Result<Vec<u8>> {
-    let segment_bytes = tier.shape().segment_bytes;
-    let piece_bytes = segment_bytes.min(PIECE_BYTES);
-    let pieces = (0..segment_bytes).step_by(piece_bytes as usize);
-    let mut reads = stream::iter(pieces)
-        .map(|at| async move { tier.read(slot, at, u64::from(piece_bytes)).await })
-        .buffered(DEPTH);
-    let mut bytes = Vec::with_capacity(segment_bytes as usize);
-    while let Some((buffer, at)) = reads.try_next().await? {
-        bytes.extend_from_slice(&buffer[at..]);
-    }
-    Ok(bytes)
 }

@@ -1,0 +1,100 @@
+//! Reading where the device does not give everything: then piece by piece, and what is missing is noted.
+
+use std::ops::Range;
+
+use esker_device::Buffer;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
+use crate::base::error::{Error, Result};
+use crate::segments::tier::Tier;
+
+/// What is read of a segment at once, and how often at a time.
+const PIECE_BYTES: u32 = 1 << 20;
+const DEPTH: usize = 8;
+const PAGE_BYTES: u32 = 4096;
+/// Stands where the device gave nothing: neither zeros nor anything of the format.
+const UNREAD: u8 = 0xff;
+
+/// Bytes of a slot.
+#[derive(Default)]
+pub(super) struct Part {
+    pub(super) bytes: Vec<u8>,
+    /// Offsets of what the device did not give.
+    pub(super) unread: Vec<Range<u32>>,
+    error: Option<Error>,
+}
+
+impl Part {
+    fn add(&mut self, other: Part) {
+        self.bytes.extend_from_slice(&other.bytes);
+        for range in other.unread {
+            match self.unread.last_mut().filter(|last| last.end == range.start) {
+                Some(last) => last.end = range.end,
+                None => self.unread.push(range),
+            }
+        }
+        self.error = self.error.take().or(other.error);
+    }
+}
+
+/// The border in front of a slot, as [`Tier::read_border`] reads it. A block that the device does not give holds nothing.
+pub(super) async fn read_border(tier: &Tier, slot: u32, slots: u32) -> Result<(Buffer, usize)> {
+    match tier.read_border(slot, slots).await {
+        Err(error) if error.is_of_reading() => {
+            tracing::error!(tier = tier.name().name(), slot, %error, "the ends of slots are read one by one");
+        }
+        read => return read,
+    }
+    let (block, segment_bytes) = (tier.device()?.geometry().block_bytes, tier.shape().segment_bytes);
+    let mut border = match slot.checked_sub(1) {
+        Some(before) => read_page(tier, before, segment_bytes - block, block).await?,
+        None => Part { bytes: vec![UNREAD; block as usize], ..Part::default() },
+    };
+    if slot < slots {
+        border.add(read_page(tier, slot, 0, block).await?);
+    }
+    Ok((Buffer::copy_from(&border.bytes), block as usize))
+}
+
+/// All bytes of a segment. Of which a device gives nothing at all, that is failing as a whole.
+pub(super) async fn read_whole(tier: &Tier, slot: u32) -> Result<Part> {
+    let segment_bytes = tier.shape().segment_bytes;
+    let piece_bytes = segment_bytes.min(PIECE_BYTES);
+    let pieces = (0..segment_bytes).step_by(piece_bytes as usize);
+    let mut reads = stream::iter(pieces).map(|at| read_piece(tier, slot, at, piece_bytes)).buffered(DEPTH);
+    let mut whole = Part { bytes: Vec::with_capacity(segment_bytes as usize), ..Part::default() };
+    while let Some(piece) = reads.try_next().await? {
+        whole.add(piece);
+    }
+    let Some(error) = whole.error.take() else { return Ok(whole) };
+    if whole.unread.first() == Some(&(0..segment_bytes)) {
+        return Err(error);
+    }
+    tracing::error!(tier = tier.name().name(), slot, unread = ?whole.unread, %error, "not all of a slot can be read");
+    Ok(whole)
+}
+
+async fn read_piece(tier: &Tier, slot: u32, at: u32, bytes: u32) -> Result<Part> {
+    match tier.read(slot, at, bytes.into()).await {
+        Ok((buffer, at)) => return Ok(Part { bytes: buffer[at..].to_vec(), ..Part::default() }),
+        Err(error) if error.is_of_reading() => {}
+        Err(error) => return Err(error),
+    }
+    let page = PAGE_BYTES.max(tier.device()?.geometry().block_bytes);
+    let mut piece = Part::default();
+    for at in (at..at + bytes).step_by(page as usize) {
+        piece.add(read_page(tier, slot, at, page).await?);
+    }
+    Ok(piece)
+}
+
+async fn read_page(tier: &Tier, slot: u32, at: u32, bytes: u32) -> Result<Part> {
+    match tier.read(slot, at, bytes.into()).await {
+        Ok((buffer, at)) => Ok(Part { bytes: buffer[at..].to_vec(), ..Part::default() }),
+        Err(error) if error.is_of_reading() => {
+            let unread = std::iter::once(at..at + bytes).collect();
+            Ok(Part { bytes: vec![UNREAD; bytes as usize], unread, error: Some(error) })
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,135 @@
+//! Sectors that a device does not give: what is not in them is there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use esker::{Blocking, ErrorKind, Options};
+use esker_device::{Device as _, Fault, MemoryDevice, Operation, OperationKind, WriteMode};
+use esker_log::Superblock;
+
+const PAGE: u64 = 4096;
+const SEGMENT: u64 = 64 << 10;
+const BYTES: u64 = 4 << 20;
+const KEYS: u64 = 200;
+
+fn on(device: &MemoryDevice) -> Options {
+    let options = Options::devices(None, Some(Arc::new(device.clone())));
+    options.segment_bytes(SEGMENT).indirection_unit_bytes(PAGE).memory_bytes(64 << 20)
+}
+
+fn key(number: u64) -> String {
+    format!("key {number:04}")
+}
+
+fn value(number: u64) -> Vec<u8> {
+    let mut random = esker_world::Random::new(number);
+    (0..250).flat_map(|_| random.bits().to_le_bytes()).collect()
+}
+
+fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
+    let (buffer, read) = device.read(0, device.buffer(BYTES as usize)).wait();
+    read.expect("it can be read");
+    buffer.to_vec()
+}
+
+fn device_with(bytes: &[u8]) -> MemoryDevice {
+    let device = MemoryDevice::new(BYTES);
+    let buffer = esker_device::Buffer::copy_from(bytes);
+    device.write(0, buffer.into(), WriteMode::Durable).wait().expect("it can be written");
+    device
+}
+
+/// A store with some keys, as a close or a kill leaves it.
+fn image(is_closed: bool) -> Vec<u8> {
+    let device = MemoryDevice::new(BYTES);
+    let store = Blocking::open(on(&device)).expect("it opens");
+    for number in 0..KEYS {
+        store.put(key(number), value(number)).expect("there is room");
+    }
+    if is_closed {
+        store.close().expect("it closes");
+    }
+    bytes_of(&device)
+}
+
+/// Reads of these bytes fail from now on.
+fn lose(device: &MemoryDevice, bad: Vec<Range<u64>>) {
+    device.set_faults(Box::new(move |operation: &Operation| {
+        let ends = operation.offset + operation.bytes;
+        let is_bad = bad.iter().any(|bad| bad.start < ends && operation.offset < bad.end);
+        if is_bad && operation.kind == OperationKind::Read { Fault::Error(libc::EIO) } else { Fault::None }
+    }));
+}
+
+/// Every key reads as it is, or as an error: how many do.
+fn readable(store: &Blocking, when: &str) -> u64 {
+    let is_readable = |number: &u64| match store.get(key(*number)) {
+        Ok(found) => {
+            assert_eq!(found.as_deref(), Some(&value(*number)[..]), "key {number} {when}");
+            true
+        }
+        Err(error) => {
+            assert!(
+                matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt),
+                "key {number} {when}: {error}"
+            );
+            false
+        }
+    };
+    (0..KEYS).filter(is_readable).count() as u64
+}
+
+#[test]
+fn a_store_that_was_closed_opens_without_any_page() {
+    let image = image(true);
+    let superblock = Superblock::find(&image).expect("it has one");
+    let used = superblock.data_offset + u64::from(superblock.used_slots).min(14) * SEGMENT;
+    for page in 0..used / PAGE {
+        let device = device_with(&image);
+        lose(&device, vec![page * PAGE..(page + 1) * PAGE]);
+        let when = format!("without page {page}");
+        let store = Blocking::open(on(&device)).unwrap_or_else(|error| panic!("{when}: {error}"));
+        assert!(readable(&store, &when) >= KEYS - 4, "{when}");
+    }
+}
+
+#[test]
+fn a_store_that_was_killed_tells_of_each_page_that_held_keys() {
+    let image = image(false);
+    let superblock = Superblock::find(&image).expect("it has one");
+    let used = superblock.data_offset + u64::from(superblock.used_slots).min(14) * SEGMENT;
+    let mut refused = 0;
+    for page in 0..used / PAGE {
+        let device = device_with(&image);
+        lose(&device, vec![page * PAGE..(page + 1) * PAGE]);
+        let when = format!("without page {page}");
+        match Blocking::open(on(&device)) {
+            Ok(store) => assert!(readable(&store, &when) >= KEYS - 4, "{when}"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{when}: {error}");
+                assert!(error.to_string().contains("accept_loss"), "{when}: {error}");
+                refused += 1;
+                let store = Blocking::open(on(&device).accept_loss(true)).expect("the loss is accepted");
+                let there = (0..KEYS).filter(|number| store.get(key(*number)).is_ok_and(|v| v.is_some()));
+                assert!(there.count() >= KEYS as usize - 40, "{when}");
+                store.close().expect("it closes");
+                let store = Blocking::open(on(&device)).expect("nothing more is lost");
+                store.close().expect("it closes");
+            }
+        }
+    }
+    assert!((1..40).contains(&refused), "{refused} pages were missed");
+}
+
+#[test]
+fn a_store_without_a_readable_superblock_is_not_formatted() {
+    let image = image(true);
+    let device = device_with(&image);
+    lose(&device, vec![0..4 * PAGE]);
+    for options in [on(&device), on(&device).accept_loss(true), on(&device).force_format(true)] {
+        let error = Blocking::open(options).err().expect("it is refused");
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    }
+    device.set_faults(Box::new(|_| Fault::None));
+    assert!(bytes_of(&device) == image, "something was written");
+}
