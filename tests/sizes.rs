@@ -201,6 +201,30 @@ fn what_was_cut_off_within_a_slot_does_not_come_back() {
     }
 }
 
+/// After a kill slots are looked at that were never used: a limit may be lowered to below them.
+#[test]
+fn a_limit_can_be_lowered_after_a_kill() {
+    let dir = temp();
+    let options = |name| small(Options::directory(dir.path().join(name)));
+    let file = |name| dir.path().join(name).join("data.esker");
+    let store = Blocking::open(options("store").capacity_limit_bytes(64 * MIB)).expect("it opens");
+    fill(&store, 0..600);
+    std::fs::create_dir(dir.path().join("left")).expect("it is made");
+    std::fs::copy(file("store"), file("left")).expect("it is copied");
+    let bytes = std::fs::read(file("left")).expect("it is read");
+    let superblock = Superblock::find(&bytes).expect("it has one");
+    let slots = bytes[superblock.data_offset as usize..].chunks_exact(MIB as usize);
+    let in_use = slots.enumerate().filter(|(_, slot)| slot.iter().any(|&byte| byte != 0));
+    let needed = in_use.last().expect("some are in use").0 as u64 + 1;
+    assert!(needed < superblock.used_slots.into(), "{needed} of {}", superblock.used_slots);
+    let limit = |slots: u64| superblock.data_offset + slots * MIB;
+    let low = options("left").capacity_limit_bytes(limit(needed - 1));
+    let error = Blocking::open(low).err().expect("it is refused");
+    assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("raise it"), "{error}");
+    let store = Blocking::open(options("left").capacity_limit_bytes(limit(needed))).expect("it opens");
+    check(&store, 0..600);
+}
+
 #[test]
 fn a_tier_from_an_earlier_time_is_refused() {
     for (tier, openings) in [("fast", 2), ("capacity", 2), ("fast", 1), ("capacity", 1)] {

@@ -67,6 +67,7 @@ impl RecoveryContext<'_> {
         let began = self.runtime.now();
         let (staged, (segments, max_segment)) = try_join(reading, self.segments()).await?;
         let (mut segments, max_segment) = self.name(segments, max_segment, &staged);
+        self.refuse_low_limit(&segments)?;
         segments.sort_by_key(|s| s.segment);
         let (segments, winners, max_sequence, copies) = self.load(segments, &staged, began).await?;
         let unwritten = self.unwritten(&segments, &staged, &winners);

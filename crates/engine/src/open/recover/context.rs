@@ -77,6 +77,14 @@ pub(super) struct Found {
 }
 
 impl RecoveryContext<'_> {
+    /// There is no segment in a slot that may have held one. One behind the limit is none of the tier's.
+    pub(super) fn give_back(&self, tier: TierName, slot: u32) {
+        let tier = self.tier(tier);
+        if slot < tier.slots_total() {
+            tier.give_back_slot(slot);
+        }
+    }
+
     pub(super) fn tier(&self, name: TierName) -> &Arc<Tier> {
         let found = self.tiers.iter().find(|(tier, _)| tier.name() == name);
         found.expect("segments lie on tiers of the store").0

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use esker_log::{FOOTER_BYTES, Footer, SlotEnds, SlotStart, Superblock, find_in_slots, slot_start};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::context::{Found, RecoveryContext};
+use super::context::{Found, RecoveryContext, Segment};
 use super::reading::read_border;
 
 use crate::base::error::{Error, Result};
@@ -32,7 +32,16 @@ impl RecoveryContext<'_> {
         tell_strays(tier, &slots);
         let found = find_in_slots(&slots, superblock.census.is_some());
         let taken: BTreeSet<u32> = found.iter().map(|f| f.slot).collect();
-        if let Some(last) = taken.last().filter(|&&slot| slot >= tier.slots_total()) {
+        let used = used.min(tier.slots_total());
+        tier.restore_allocation(used, (0..used).filter(|slot| !taken.contains(slot)).collect());
+        Ok((found.into_iter().map(|in_slot| Found { tier: tier.name(), in_slot }).collect(), highest))
+    }
+
+    /// Refuses a limit that leaves out a segment. Slots behind it that only may have held one were looked at before.
+    pub(super) fn refuse_low_limit(&self, segments: &[Segment]) -> Result<()> {
+        for (tier, _) in &self.tiers {
+            let last = segments.iter().filter(|s| s.tier == tier.name()).map(|s| s.slot).max();
+            let Some(last) = last.filter(|&slot| slot >= tier.slots_total()) else { continue };
             return Err(Error::invalid(format!(
                 "the limit of the {} tier leaves it {} bytes of {}, but its segments reach up to {}; raise it",
                 tier.name().name(),
@@ -41,9 +50,7 @@ impl RecoveryContext<'_> {
                 tier.device_offset(last + 1, 0)
             )));
         }
-        let used = used.min(tier.slots_total());
-        tier.restore_allocation(used, (0..used).filter(|slot| !taken.contains(slot)).collect());
-        Ok((found.into_iter().map(|in_slot| Found { tier: tier.name(), in_slot }).collect(), highest))
+        Ok(())
     }
 
     /// The starts and ends of so many slots.

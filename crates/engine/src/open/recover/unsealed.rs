@@ -41,7 +41,7 @@ impl RecoveryContext<'_> {
                     // It may have lain where nothing can be read.
                     Unsealed::Foreign if !self.may_have_held(name, &part) => {
                         // Never ours: foreign bytes that were there before.
-                        tier.give_back_slot(slot);
+                        self.give_back(name, slot);
                         continue;
                     }
                     Unsealed::Nameless | Unsealed::Foreign => {
@@ -124,7 +124,7 @@ impl RecoveryContext<'_> {
         let Content::Scanned(scan, _) = &segment.content else { return true };
         let holds = !scan.entries.is_empty() || !scan.lost.is_empty();
         if !holds {
-            self.tier(segment.tier).give_back_slot(segment.slot);
+            self.give_back(segment.tier, segment.slot);
         }
         holds
     }
