@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use esker::{Blocking, ErrorKind, Options};
 use esker_device::{Device as _, Fault, MemoryDevice, Operation, OperationKind, WriteMode};
-use esker_log::Superblock;
+use esker_log::{FOOTER_BYTES, Superblock, free_marker};
 
 const PAGE: u64 = 4096;
 const SEGMENT: u64 = 64 << 10;
@@ -132,4 +132,32 @@ fn a_store_without_a_readable_superblock_is_not_formatted() {
     }
     device.set_faults(Box::new(|_| Fault::None));
     assert!(bytes_of(&device) == image, "something was written");
+}
+
+/// A crash between the two markers leaves a slot of which only the end says that it is free. If that end rots later, what was
+/// freed is not back.
+#[test]
+fn a_slot_that_was_half_freed_is_freed_by_the_next_opening() {
+    let mut image = image(false);
+    let superblock = Superblock::find(&image).expect("it has one");
+    let start = superblock.data_offset as usize;
+    let secret = superblock.secret();
+    let esker_log::SlotStart::Frame(first) = esker_log::slot_start(&image[start..], &secret, 0) else {
+        panic!("a segment lies in slot 0")
+    };
+    let end = start + SEGMENT as usize;
+    image[end - PAGE as usize..end].fill(0);
+    image[end - FOOTER_BYTES..end].copy_from_slice(&free_marker(&secret, first.segment, 0));
+    let device = device_with(&image);
+    let is_there = |store: &Blocking, number: &u64| store.get(key(*number)).expect("it reads").is_some();
+    let store = Blocking::open(on(&device)).expect("it opens");
+    let there: Vec<u64> = (0..KEYS).filter(|number| is_there(&store, number)).collect();
+    assert!((1..KEYS as usize).contains(&there.len()), "{} keys", there.len());
+    let mut image = bytes_of(&device);
+    image[end - PAGE as usize..end].fill(0);
+    let store = Blocking::open(on(&device_with(&image)));
+    let store =
+        store.or_else(|_| Blocking::open(on(&device_with(&image)).accept_loss(true))).expect("it opens");
+    let back = (0..KEYS).filter(|number| is_there(&store, number) && !there.contains(number)).count();
+    assert_eq!(back, 0, "keys are back");
 }

@@ -107,6 +107,12 @@ impl SlotEnds {
         self.here().max(stray(self.start)).max(stray(self.marker))
     }
 
+    /// The segment that was being freed here: the end says so, and the start still is its own.
+    pub fn half_freed(&self) -> Option<u64> {
+        let SlotStart::Frame(first) = self.start else { return None };
+        self.freed_at_end().filter(|freed| *freed == first.segment)
+    }
+
     /// There is nothing at its start and its end.
     pub fn is_blank(&self) -> bool {
         let nothing = SlotStart::Free(None);
@@ -135,8 +141,8 @@ impl SlotEnds {
     /// tell of. `look`: there may be one, though start and end tell of none.
     fn holds(&self, known: &BTreeSet<u64>, look: bool) -> Option<(Option<FrameHeader>, Option<Footer>)> {
         match self.start {
-            // It was being freed; everything in it that counts was durable elsewhere.
-            SlotStart::Frame(first) if self.freed_at_end() == Some(first.segment) => None,
+            // Everything in it that counts was durable elsewhere.
+            SlotStart::Frame(_) if self.half_freed().is_some() => None,
             SlotStart::Frame(first) => {
                 Some((Some(first), self.footer.filter(|f| f.segment == first.segment)))
             }

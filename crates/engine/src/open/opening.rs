@@ -37,7 +37,7 @@ use crate::open::format::{TierPlan, load_or_format, shape_of};
 use crate::open::memory_plan::MemoryPlan;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
-use crate::open::recover::{Recovered, RecoveryContext, Unsealed};
+use crate::open::recover::{Recovered, RecoveryContext, Unmarked, Unsealed};
 use crate::open::{staged, staging_file};
 use crate::segments::accounting::Origin;
 use crate::segments::buffers::{Backing, MemoryPool};
@@ -304,6 +304,9 @@ async fn build(
 /// What a crash cut off gives its slots back before anybody needs one, and what deletes and relocation may need gets its
 /// blocks before anybody else takes what room the file system has.
 async fn find_room(space: &Space, recovered: &Recovered) -> Result<()> {
+    for &Unmarked { tier, slot, segment } in &recovered.unmarked {
+        space.tier(tier).mark_again(slot, segment, &space.secret).await?;
+    }
     for &(tier, slot) in &recovered.redundant {
         space.tier(tier).free_slot(slot, &space.secret, space.runtime.now()).await?;
     }

@@ -31,8 +31,9 @@ use esker_log::Tier as TierName;
 use futures_util::future::try_join;
 
 use self::context::{Content, Segment, no_longer_verifies};
-pub(crate) use self::context::{RecoveryContext, StagedRecord, Unsealed};
+pub(crate) use self::context::{RecoveryContext, StagedRecord, Unmarked, Unsealed};
 use self::resolve::{Copies, StagedPlace};
+use self::slots::InSlots;
 use self::unsealed::Scanned;
 
 use crate::base::error::Result;
@@ -49,6 +50,8 @@ pub(crate) struct Recovered {
     pub(crate) unsealed: Vec<Unsealed>,
     /// Slots of segments of which an older one has everything: a crash ended the relocation that wrote them.
     pub(crate) redundant: Vec<(TierName, u32)>,
+    /// Free slots that are to say so at both ends.
+    pub(crate) unmarked: Vec<Unmarked>,
     /// Records of the staging file that no device has, in the order of their sequence numbers.
     pub(crate) staged: Vec<StagedRecord>,
     pub(crate) max_sequence: u64,
@@ -65,8 +68,8 @@ impl RecoveryContext<'_> {
         reading: impl Future<Output = Result<Vec<Staged>>>,
     ) -> Result<(Vec<Staged>, Recovered)> {
         let began = self.runtime.now();
-        let (staged, (segments, max_segment)) = try_join(reading, self.segments()).await?;
-        let (mut segments, max_segment) = self.name(segments, max_segment, &staged);
+        let (staged, scanned) = try_join(reading, self.segments()).await?;
+        let (mut segments, unmarked, max_segment) = self.name(scanned, &staged);
         self.refuse_low_limit(&segments)?;
         segments.sort_by_key(|s| s.segment);
         let (segments, winners, max_sequence, copies) = self.load(segments, &staged, began).await?;
@@ -93,6 +96,7 @@ impl RecoveryContext<'_> {
         let recovered = Recovered {
             unsealed: unsealed.collect(),
             redundant,
+            unmarked,
             staged: unwritten,
             max_sequence,
             max_segment,
@@ -102,18 +106,13 @@ impl RecoveryContext<'_> {
         Ok((staged, recovered))
     }
 
-    /// Steps 1 and 2. The segments of all tiers, and the highest number that any slot tells of.
-    async fn segments(&self) -> Result<(Scanned, u64)> {
-        let mut found = Vec::new();
-        // A number that a free marker names must not be given out again, or else the segment that gets it could be taken for
-        // the one that was freed, where the marker still is at the end of its slot.
-        let mut max_segment = 0;
+    /// Steps 1 and 2. The segments of all tiers.
+    async fn segments(&self) -> Result<Scanned> {
+        let mut in_slots = InSlots::default();
         for (tier, superblock) in &self.tiers {
-            let (in_slots, highest) = self.find_segments(tier, superblock).await?;
-            found.extend(in_slots);
-            max_segment = max_segment.max(highest);
+            self.find_segments(tier, superblock, &mut in_slots).await?;
         }
-        Ok((self.scan_unsealed(found).await?, max_segment))
+        self.scan_unsealed(in_slots).await
     }
 
     /// What had to be read of a segment.

@@ -279,10 +279,27 @@ impl Tier {
         &self,
         slot: u32,
         secret: &esker_log::Secret,
+        end: (u32, usize),
+    ) -> Result<()> {
+        self.write_marker(slot, self.slot(slot).segment(), secret, end).await
+    }
+
+    /// Marks a free slot at both ends, as one that this segment was in.
+    pub(crate) async fn mark_again(&self, slot: u32, segment: u64, secret: &esker_log::Secret) -> Result<()> {
+        for end in self.ends_to_mark() {
+            self.write_marker(slot, segment, secret, end).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_marker(
+        &self,
+        slot: u32,
+        segment: u64,
+        secret: &esker_log::Secret,
         (offset, at): (u32, usize),
     ) -> Result<()> {
         let device = self.device()?;
-        let segment = self.slot(slot).segment();
         let unit_bytes = self.shape.unit_bytes;
         let marker = free_marker(secret, segment, slot);
         let mut unit = device.buffer(unit_bytes as usize);

@@ -31,6 +31,14 @@ pub(crate) struct StagedRecord {
     pub(crate) is_newest: bool,
 }
 
+/// A free slot of which not both ends say so, or whose content was given up.
+pub(crate) struct Unmarked {
+    pub(crate) tier: TierName,
+    pub(crate) slot: u32,
+    /// The last segment that was there.
+    pub(crate) segment: u64,
+}
+
 /// What recovery works with.
 pub(crate) struct RecoveryContext<'a> {
     pub(crate) runtime: &'a Arc<dyn Runtime>,

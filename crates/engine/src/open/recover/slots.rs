@@ -6,35 +6,51 @@ use std::sync::Arc;
 use esker_log::{FOOTER_BYTES, Footer, SlotEnds, SlotStart, Superblock, find_in_slots, slot_start};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::context::{Found, RecoveryContext, Segment};
+use super::context::{Found, RecoveryContext, Segment, Unmarked};
 use super::reading::read_border;
 
 use crate::base::error::{Error, Result};
 use crate::segments::tier::Tier;
 
+/// What the slots of all tiers hold.
+#[derive(Default)]
+pub(super) struct InSlots {
+    pub(super) found: Vec<Found>,
+    /// The highest segment number in them, of segments that were freed too.
+    pub(super) highest: u64,
+    pub(super) unmarked: Vec<Unmarked>,
+}
+
 /// Reads in flight.
 const DEPTH: usize = 64;
 
 impl RecoveryContext<'_> {
-    /// Step 1. What the slots of a tier hold, and the highest segment number in them, of segments that were freed too.
+    /// Step 1. What the slots of a tier hold is added to what is known of others.
     pub(super) async fn find_segments(
         &self,
         tier: &Arc<Tier>,
         superblock: &Superblock,
-    ) -> Result<(Vec<Found>, u64)> {
+        known: &mut InSlots,
+    ) -> Result<()> {
         let device = tier.device()?;
         let on_device =
             device.geometry().bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
         // It is shorter only where what is missing was given up.
         let used = u64::from(superblock.used_slots).min(on_device) as u32;
         let slots = self.read_ends(tier, used).await?;
-        let highest = slots.iter().map(SlotEnds::highest_segment).max().unwrap_or(0);
         tell_strays(tier, &slots);
         let found = find_in_slots(&slots, superblock.census.is_some());
         let taken: BTreeSet<u32> = found.iter().map(|f| f.slot).collect();
         let used = used.min(tier.slots_total());
         tier.restore_allocation(used, (0..used).filter(|slot| !taken.contains(slot)).collect());
-        Ok((found.into_iter().map(|in_slot| Found { tier: tier.name(), in_slot }).collect(), highest))
+        let name = tier.name();
+        let half_freed = (0..used).zip(&slots).filter_map(|(slot, ends)| {
+            ends.half_freed().map(|segment| Unmarked { tier: name, slot, segment })
+        });
+        known.unmarked.extend(half_freed);
+        known.found.extend(found.into_iter().map(|in_slot| Found { tier: name, in_slot }));
+        known.highest = slots.iter().map(SlotEnds::highest_segment).fold(known.highest, u64::max);
+        Ok(())
     }
 
     /// Refuses a limit that leaves out a segment. Slots behind it that only may have held one were looked at before.

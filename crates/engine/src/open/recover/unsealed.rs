@@ -6,8 +6,9 @@ use esker_log::{
     Follower, FrameHeader, SegmentScan, Stream, Tier as TierName, Unsealed, scan_segment_up_to, scan_unsealed,
 };
 
-use super::context::{Content, Found, RecoveryContext, Segment};
+use super::context::{Content, Found, RecoveryContext, Segment, Unmarked};
 use super::reading::{Part, read_whole};
+use super::slots::InSlots;
 
 use crate::base::error::{Error, Result};
 use crate::segments::staging::Staged;
@@ -18,11 +19,17 @@ pub(super) struct Scanned {
     /// Tier, slot and length of segments of which nothing tells the number: all of it lay in the one frame that is lost. Such a
     /// one gets a number that nobody has, to be sealed with.
     nameless: Vec<(TierName, u32, u32)>,
+    unmarked: Vec<Unmarked>,
+    /// The highest segment number that any slot tells of.
+    highest: u64,
 }
 
 impl RecoveryContext<'_> {
     /// Step 2. Reads what has no summary. The other summaries are taken for good until they are loaded.
-    pub(super) async fn scan_unsealed(&self, found: Vec<Found>) -> Result<Scanned> {
+    pub(super) async fn scan_unsealed(&self, in_slots: InSlots) -> Result<Scanned> {
+        // A number that a free marker names must not be given out again, or else the segment that gets it could be taken for
+        // the one that was freed, where the marker still is at the end of its slot.
+        let InSlots { found, highest, mut unmarked } = in_slots;
         let all: Vec<Follower> = found.iter().filter_map(|f| Follower::of(&f.in_slot)).collect();
         let mut segments = Vec::new();
         let mut nameless = Vec::new();
@@ -42,6 +49,10 @@ impl RecoveryContext<'_> {
                     Unsealed::Foreign if !self.may_have_held(name, &part) => {
                         // Never ours: foreign bytes that were there before.
                         self.give_back(name, slot);
+                        // But one whose end says that it was freed, and whose start is lost.
+                        let is_there = slot < tier.slots_total();
+                        let freed = Some(in_slot.after).filter(|&segment| is_there && segment > 0);
+                        unmarked.extend(freed.map(|segment| Unmarked { tier: name, slot, segment }));
                         continue;
                     }
                     Unsealed::Nameless | Unsealed::Foreign => {
@@ -52,7 +63,7 @@ impl RecoveryContext<'_> {
             };
             segments.push(Segment { tier: name, slot, segment, opened_at, content });
         }
-        Ok(Scanned { segments, nameless })
+        Ok(Scanned { segments, nameless, unmarked, highest })
     }
 
     /// Whether a slot in which nothing is found may have held a segment where the device gives nothing. A closed store has a
@@ -83,10 +94,9 @@ impl RecoveryContext<'_> {
         (is_unread && !is_told).then_some(scan.tail..end)
     }
 
-    /// All segments that hold anything, and the highest segment number that there is: where no slot tells of one above
-    /// `highest`.
-    pub(super) fn name(&self, scanned: Scanned, highest: u64, staged: &[Staged]) -> (Vec<Segment>, u64) {
-        let Scanned { mut segments, nameless } = scanned;
+    /// All segments that hold anything, free slots to be marked, and the highest segment number that there is.
+    pub(super) fn name(&self, scanned: Scanned, staged: &[Staged]) -> (Vec<Segment>, Vec<Unmarked>, u64) {
+        let Scanned { mut segments, nameless, unmarked, highest } = scanned;
         let known = segments.iter().map(|s| s.segment).chain(staged.iter().map(|s| s.segment));
         let mut highest = known.fold(highest, u64::max);
         for (tier, slot, segment_bytes) in nameless {
@@ -97,7 +107,7 @@ impl RecoveryContext<'_> {
             segments.push(Segment { tier, slot, segment: highest, opened_at: 0, content });
         }
         segments.retain(|s| self.holds_anything(s));
-        (segments, highest)
+        (segments, unmarked, highest)
     }
 
     /// Step 2. Reads the segments whose summary turned out to be damaged. It was there, so all before it was durable.
