@@ -134,6 +134,41 @@ fn a_store_without_a_readable_superblock_is_not_formatted() {
     assert!(bytes_of(&device) == image, "something was written");
 }
 
+/// A loss that was accepted stays one, if the device gives again what it did not give then.
+#[test]
+fn what_was_given_up_is_not_back_when_it_can_be_read() {
+    let image = image(false);
+    let superblock = Superblock::find(&image).expect("it has one");
+    let secret = superblock.secret();
+    let slots = image[superblock.data_offset as usize..].chunks_exact(SEGMENT as usize);
+    let is_open = |(slot, bytes): &(u32, &[u8])| {
+        let ends = esker_log::SlotEnds::parse(
+            bytes,
+            &bytes[SEGMENT as usize - FOOTER_BYTES..],
+            &secret,
+            *slot,
+            SEGMENT as u32,
+        );
+        matches!(ends.start, esker_log::SlotStart::Frame(_)) && ends.footer.is_none()
+    };
+    let (open, _) = (0..).zip(slots).find(is_open).expect("one has no summary");
+    let start = superblock.data_offset + u64::from(open) * SEGMENT;
+    let device = device_with(&image);
+    lose(&device, vec![start..start + SEGMENT - PAGE]);
+    let error = Blocking::open(on(&device)).err().expect("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    let store = Blocking::open(on(&device).accept_loss(true)).expect("the loss is accepted");
+    let is_there = |store: &Blocking, number: &u64| store.get(key(*number)).expect("it reads").is_some();
+    let there: Vec<u64> = (0..KEYS).filter(|number| is_there(&store, number)).collect();
+    assert!((1..KEYS as usize).contains(&there.len()), "{} keys", there.len());
+    store.close().expect("it closes");
+    device.set_faults(Box::new(|_| Fault::None));
+    let store = Blocking::open(on(&device)).or_else(|_| Blocking::open(on(&device).accept_loss(true)));
+    let store = store.expect("it opens");
+    let back = (0..KEYS).filter(|number| is_there(&store, number) && !there.contains(number)).count();
+    assert_eq!(back, 0, "keys are back");
+}
+
 /// A crash between the two markers leaves a slot of which only the end says that it is free. If that end rots later, what was
 /// freed is not back.
 #[test]

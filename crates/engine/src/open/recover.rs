@@ -69,12 +69,13 @@ impl RecoveryContext<'_> {
     ) -> Result<(Vec<Staged>, Recovered)> {
         let began = self.runtime.now();
         let (staged, scanned) = try_join(reading, self.segments()).await?;
-        let (mut segments, unmarked, max_segment) = self.name(scanned, &staged);
+        let (mut segments, mut unmarked, max_segment) = self.name(scanned, &staged);
         self.refuse_low_limit(&segments)?;
         segments.sort_by_key(|s| s.segment);
-        let (segments, winners, max_sequence, copies) = self.load(segments, &staged, began).await?;
+        let (mut segments, winners, max_sequence, copies) = self.load(segments, &staged, began).await?;
         let unwritten = self.unwritten(&segments, &staged, &winners);
         self.check_census(&segments)?;
+        self.give_up(&mut segments, &mut unmarked);
         let count = segments.len() as u64;
         let metadata_bytes = segments.iter().map(|s| self.metadata_bytes(s)).sum();
         let is_redundant = |s: &Segment| copies.get(&(s.tier, s.slot)) == Some(&s.entries());
@@ -233,7 +234,7 @@ impl RecoveryContext<'_> {
     }
 
     fn occupy_slots(&self, segments: &[Segment]) {
-        for s in segments {
+        for s in segments.iter().filter(|s| !s.is_lost()) {
             let (stream, used, contents) = match &s.content {
                 Content::Sealed(footer) => {
                     let expires_s = Some(footer.expires_s).filter(|&at| at > 0);

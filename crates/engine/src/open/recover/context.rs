@@ -76,6 +76,11 @@ impl Segment {
             Content::Scanned(scan, _) => scan.entries.len() as u64,
         }
     }
+
+    /// All that was in it is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(&self.content, Content::Scanned(scan, _) if scan.entries.is_empty())
+    }
 }
 
 /// A slot of a tier that holds a segment, or may hold one.

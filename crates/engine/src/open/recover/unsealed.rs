@@ -139,6 +139,15 @@ impl RecoveryContext<'_> {
         holds
     }
 
+    /// Segments of which nothing is left, and that was accepted: their slots are free, and to be marked, so that what cannot be
+    /// read now is not back when it can.
+    pub(super) fn give_up(&self, segments: &mut Vec<Segment>, unmarked: &mut Vec<Unmarked>) {
+        for s in segments.extract_if(.., |s| s.is_lost()) {
+            self.give_back(s.tier, s.slot);
+            unmarked.push(Unmarked { tier: s.tier, slot: s.slot, segment: s.segment });
+        }
+    }
+
     pub(super) fn refuse_loss(&self, segments: &[Segment]) -> Result<()> {
         for s in segments {
             if let Content::Scanned(scan, _) = &s.content
