@@ -131,6 +131,60 @@ fn a_staging_file_of_another_user_is_refused() {
     make(in_memory().staging(owned.join("staging")));
 }
 
+#[test]
+fn a_staging_path_that_holds_something_else_is_refused() {
+    let dir = temp();
+    let path = dir.path().join("notes");
+    let mut late = vec![0; 3 << 20];
+    late[2 << 20] = 1;
+    for bytes in [b"something else".to_vec(), vec![7; 9 << 20], late] {
+        fs::write(&path, &bytes).expect("a file");
+        let new = dir.path().join("new");
+        for options in [in_memory(), in_memory().force_format(true), small(Options::directory(&new))] {
+            let error = refusal(options.staging(&path));
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert!(error.to_string().contains("/notes") && error.to_string().contains("holds"), "{error}");
+        }
+        assert!(!new.exists(), "what is refused makes nothing");
+        assert!(fs::read(&path).expect("it is there") == bytes, "it is as it was");
+        // The same where the store chose the name.
+        let store = dir.path().join("store");
+        make(small(Options::directory(&store)));
+        fs::write(store.join("staging.esker"), &bytes).expect("a file");
+        assert_eq!(refusal(small(Options::directory(&store))).kind(), ErrorKind::Invalid);
+        assert!(fs::read(store.join("staging.esker")).expect("it is there") == bytes, "it is as it was");
+        fs::remove_dir_all(&store).expect("it was there");
+    }
+    for bytes in [vec![], vec![0; 9 << 20]] {
+        fs::write(&path, &bytes).expect("a file");
+        make(in_memory().staging(&path));
+    }
+}
+
+#[test]
+fn what_another_store_left_in_a_staging_file_is_not_overwritten() {
+    let dir = temp();
+    let (path, kept) = (dir.path().join("staging"), dir.path().join("kept"));
+    let process = |options: Options| options.durability(Durability::Process).staging(&path);
+    let other = in_memory();
+    make(other.clone().staging(&path));
+    let store = Blocking::open(process(in_memory())).expect("the store opens");
+    store.put("k", "acknowledged").expect("the put succeeds");
+    fs::copy(&path, &kept).expect("it is copied");
+    store.close().expect("the store closes");
+    // What is left of a store that was closed is in nobody's way.
+    make(other.clone().staging(&path));
+    fs::copy(&kept, &path).expect("it is as a kill leaves it");
+    let before = fs::read(&path).expect("it is there");
+    let new = || in_memory().segment_bytes(512 << 10);
+    for options in [other.clone(), other.accept_loss(true), new(), new().accept_loss(true)] {
+        let error = refusal(options.staging(&path));
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("another store"), "{error}");
+        assert!(fs::read(&path).expect("it is there") == before, "it is as it was");
+    }
+}
+
 /// Staging files of stores on block devices that were made since; removed when dropped.
 struct SharedMemory(Vec<PathBuf>);
 

@@ -16,7 +16,7 @@ use futures_util::future::try_join_all;
 use crate::base::error::{Error, Result};
 use crate::open::options::{Layout, Options, Target};
 use crate::open::run::run;
-use crate::segments::staging::{BootId, Left, Reading, Staged, StagingFile};
+use crate::segments::staging::{self, BootId, Left, Reading, Staged, StagingFile};
 
 /// Memory that outlives processes, where the store itself has no file system.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -41,7 +41,10 @@ pub(crate) fn open(
         refuse_if_left_elsewhere(&path, superblock, lane, boot)?;
     }
     match PrivateFile::open(&path) {
-        Ok(file) => Ok(Some(Arc::new(StagingFile::new(file, path, boot)))),
+        Ok(file) => {
+            refuse_if_not_ours(&file, &path, &reading(superblock, lane, boot))?;
+            Ok(Some(Arc::new(StagingFile::new(file, path, boot))))
+        }
         Err(error) if options.staging.is_none() && is_missing(&path) => {
             tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is not to be had");
             Ok(None)
@@ -62,10 +65,9 @@ pub(crate) async fn read(
         return Ok(Vec::new());
     }
     let bytes = file.metadata().map_err(|e| Error::invalid(format!("staging file: {e}")))?.len();
-    let of_this_boot = superblock.staging_boot == file.boot.number();
+    let mut reading = reading(superblock, lane, file.boot);
     // One that was removed is missed by nobody: without it, the levels that rest on it promise nothing.
-    let expected_bytes = Some(superblock.staging_bytes).filter(|_| of_this_boot && bytes > 0);
-    let reading = Reading { expected_bytes, ..Reading::of(superblock, lane, file.boot) };
+    reading.expected_bytes = reading.expected_bytes.filter(|_| bytes > 0);
     let (pieces, damage) = reading.pieces(file)?;
     let read = pieces.into_iter().map(|piece| {
         let file = file.clone();
@@ -75,11 +77,43 @@ pub(crate) async fn read(
     left.accept(&file.path.display().to_string(), accept_loss)
 }
 
+/// How the file of a store is read. What the last process left is expected if it was killed in this start of the machine.
+fn reading(superblock: &Superblock, lane: SegmentShape, boot: BootId) -> Reading {
+    let is_left = superblock.census.is_none() && superblock.staging_boot == boot.number();
+    let expected_bytes = Some(superblock.staging_bytes).filter(|_| is_left);
+    Reading { expected_bytes, ..Reading::of(superblock, lane, boot) }
+}
+
 /// Refuses a staging file that was asked for and cannot be used, before anything is made for the store.
 pub(crate) fn check(options: &Options) -> Result<()> {
     match &options.staging {
-        Some(path) if !is_missing(path) => PrivateFile::open(path).map(drop).map_err(refusal),
+        Some(path) if !is_missing(path) => {
+            PrivateFile::open(path).map_err(refusal).and_then(|file| refuse_something_else(&file, path))
+        }
         _ => Ok(()),
+    }
+}
+
+fn refuse_something_else(file: &PrivateFile, path: &Path) -> Result<()> {
+    match staging::is_something_else(file)? {
+        false => Ok(()),
+        true => Err(Error::invalid(format!(
+            "staging file {} holds something else; name another file, or remove it",
+            path.display()
+        ))),
+    }
+}
+
+/// Refuses a file that is no staging file, or has acknowledged writes of another store: it would be written over.
+fn refuse_if_not_ours(file: &PrivateFile, path: &Path, reading: &Reading) -> Result<()> {
+    refuse_something_else(file, path)?;
+    match reading.is_anothers(file)? {
+        false => Ok(()),
+        true => Err(Error::invalid(format!(
+            "staging file {} holds acknowledged writes of another store, which was killed; open that one first, name \
+             another file, or remove it",
+            path.display()
+        ))),
     }
 }
 

@@ -24,6 +24,9 @@ use crate::segments::buffers::{MemoryPool, STAGING_HEADER_BYTES};
 
 const MAGIC: &[u8; 8] = b"ESKERST2";
 const HEADER_BYTES: usize = 64;
+/// How much of a file is looked at, at once and in all, to tell whether it is one.
+const LOOK_BYTES: usize = 1 << 20;
+const LOOK_FAR_BYTES: u64 = 64 << 20;
 
 /// A staging file that this process has for itself.
 pub(crate) struct StagingFile {
@@ -130,18 +133,16 @@ impl Head {
 
     /// The header of a piece; `None`: it is damaged, or none of this store's.
     fn parse(bytes: &[u8; HEADER_BYTES], secret: &Secret, index: u64) -> Option<Head> {
+        let head = Head::of(bytes);
+        (head.index == index && *bytes == head.encode(secret)).then_some(head)
+    }
+
+    /// What stands in a header, whatever it is.
+    fn of(bytes: &[u8; HEADER_BYTES]) -> Head {
         let mut words =
             bytes[16..].chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")));
         let mut word = || words.next().expect("six words");
-        let head = Head {
-            index: word(),
-            boot: word(),
-            epoch: word(),
-            segment: word(),
-            slot: word(),
-            opened_at: word(),
-        };
-        (head.index == index && *bytes == head.encode(secret)).then_some(head)
+        Head { index: word(), boot: word(), epoch: word(), segment: word(), slot: word(), opened_at: word() }
     }
 }
 
@@ -195,6 +196,23 @@ pub(crate) fn clear(file: &StagingFile, pieces: usize, secret: &Secret, shape: S
         void(file, index as usize, secret, shape)?;
     }
     Ok(bytes)
+}
+
+/// Whether there is something in a file, and it is no staging file: neither a header at the start of any page, nor zeros alone.
+pub(crate) fn is_something_else(file: &File) -> Result<bool> {
+    let bytes = file.metadata().map_err(io)?.len();
+    let mut piece = vec![0u8; LOOK_BYTES];
+    let (mut at, mut is_empty) = (0, true);
+    while at < bytes && (is_empty || at < LOOK_FAR_BYTES) {
+        let piece = &mut piece[..LOOK_BYTES.min((bytes - at) as usize)];
+        file.read_exact_at(piece, at).map_err(io)?;
+        if piece.chunks(STAGING_HEADER_BYTES as usize).any(|page| page.starts_with(MAGIC)) {
+            return Ok(false);
+        }
+        is_empty &= piece.iter().all(|&byte| byte == 0);
+        at += piece.len() as u64;
+    }
+    Ok(!is_empty)
 }
 
 /// Whether it is only room that was missing.
@@ -269,6 +287,29 @@ impl Reading {
     pub(crate) fn of(first: &Superblock, shape: SegmentShape, boot: BootId) -> Reading {
         let (secret, epoch) = (first.secret(), first.staging_epoch);
         Reading { boot, secret, shape, epoch, expected_bytes: None }
+    }
+
+    /// Whether the file has what a process of another store left in this start of the machine.
+    pub(crate) fn is_anothers(&self, file: &File) -> Result<bool> {
+        let bytes = file.metadata().map_err(io)?.len();
+        let mut head = [0u8; HEADER_BYTES];
+        // Whoever has the file for itself writes the first header; one of a store that was killed may be damaged.
+        let pieces = self.expected_bytes.map_or(1, |_| (bytes / start_of(1, self.shape)).max(1));
+        for index in (0..pieces).filter(|_| bytes >= HEADER_BYTES as u64) {
+            file.read_exact_at(&mut head, start_of(index, self.shape)).map_err(io)?;
+            if Head::parse(&head, &self.secret, index).is_some() {
+                return Ok(false);
+            }
+        }
+        // Pieces of another store may be of another length.
+        for at in (0..bytes / STAGING_HEADER_BYTES).map(|page| page * STAGING_HEADER_BYTES) {
+            file.read_exact_at(&mut head, at).map_err(io)?;
+            let left = Head::of(&head);
+            if head.starts_with(MAGIC) && left.boot == self.boot.number() && left.segment != 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Reads what the process left.
