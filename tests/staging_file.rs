@@ -185,6 +185,40 @@ fn what_another_store_left_in_a_staging_file_is_not_overwritten() {
     }
 }
 
+/// A store has one staging file, by whatever path it is opened.
+#[test]
+fn what_was_acknowledged_is_found_behind_another_path_of_the_store() {
+    let dir = temp();
+    let path = |name: &str| dir.path().join(name);
+    let options = |name| small(Options::fast_only(path(name))).durability(Durability::Process);
+    for (real, first, second) in [("a", "a", "a-link"), ("b", "b-link", "b")] {
+        make(options(real));
+        symlink(path(real), path(&format!("{real}-link"))).expect("a link");
+        let store = Blocking::open(options(first)).expect("the store opens");
+        store.put("k", "acknowledged").expect("the put succeeds");
+        for file in fs::read_dir(dir.path()).expect("it is read").flatten() {
+            if file.file_type().is_ok_and(|kind| kind.is_file()) {
+                let kept = format!("kept {}", file.file_name().display());
+                fs::copy(file.path(), path(&kept)).expect("it is copied");
+            }
+        }
+        store.close().expect("the store closes");
+        // As a kill leaves it.
+        for file in fs::read_dir(dir.path()).expect("it is read").flatten() {
+            if let Some(name) = file.file_name().to_string_lossy().strip_prefix("kept ") {
+                fs::rename(file.path(), path(name)).expect("it is put back");
+            }
+        }
+        let store = Blocking::open(options(second)).expect("the store opens");
+        assert_eq!(
+            store.get("k").expect("the get succeeds").as_deref(),
+            Some(&b"acknowledged"[..]),
+            "{second}"
+        );
+        store.close().expect("the store closes");
+    }
+}
+
 /// Staging files of stores on block devices that were made since; removed when dropped.
 struct SharedMemory(Vec<PathBuf>);
 

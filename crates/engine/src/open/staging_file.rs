@@ -42,7 +42,15 @@ pub(crate) fn open(
     }
     match PrivateFile::open(&path) {
         Ok(file) => {
-            refuse_if_not_ours(&file, &path, &reading(superblock, lane, boot))?;
+            let reading = reading(superblock, lane, boot);
+            refuse_if_not_ours(&file, &path, &reading)?;
+            let is_empty = file.metadata().is_ok_and(|metadata| metadata.len() == 0);
+            if is_empty && reading.expected_bytes.is_some_and(|bytes| bytes > 0) {
+                tracing::error!(
+                    path = %path.display(),
+                    "the staging file is missing; acknowledged writes of the process that was killed may be lost"
+                );
+            }
             Ok(Some(Arc::new(StagingFile::new(file, path, boot))))
         }
         Err(error) if options.staging.is_none() && is_missing(&path) => {
@@ -144,15 +152,19 @@ fn path_of(options: &Options, store_id: u128) -> Option<PathBuf> {
     }
 }
 
-/// Beside a file, or in shared memory for a block device. A copy of the device has the same store id, so the name tells
-/// the device too: by its number, as it may have several paths.
+/// Beside a file, whatever links lead to it, or in shared memory for a block device. A copy of the device has the same store id,
+/// so the name tells the device too: by its number, as it may have several paths.
 pub(super) fn beside(path: &Path, store_id: u128) -> PathBuf {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => {
             let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
             Path::new(SHARED_MEMORY).join(format!("{}{major}-{minor}.staging", prefix(store_id)))
         }
-        _ => PathBuf::from(format!("{}.staging", path.display())),
+        _ => {
+            let mut name = fs::canonicalize(path).unwrap_or_else(|_| path.into()).into_os_string();
+            name.push(".staging");
+            name.into()
+        }
     }
 }
 
