@@ -27,7 +27,7 @@ impl Catalog {
     }
 
     /// Gets a record's first bytes on their way into the processor's cache.
-    pub(crate) fn touch(&self, pointer: Pointer, buffered: &HeldBuffered<'_>) {
+    pub(crate) fn touch(&self, pointer: Pointer, buffered: &HeldBuffered) {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
         if let Some(segment_buffer) = buffered.find(location.tier, location.slot, segment) {
             let at = location.offset as usize;

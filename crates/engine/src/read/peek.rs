@@ -251,12 +251,12 @@ impl Reader {
         Sought { database, key, hash, pointer }
     }
 
-    fn look<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered<'_>) -> Peek<Shown<'a>> {
+    fn look<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered) -> Peek<Shown<'a>> {
         let peek = self.look_in(sought, buffered);
         if self.is_still_of(sought.database, &sought.hash) { peek } else { Peek::Unknown }
     }
 
-    fn look_in<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered<'_>) -> Peek<Shown<'a>> {
+    fn look_in<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered) -> Peek<Shown<'a>> {
         let Some(pointer) = sought.pointer else { return Peek::Absent };
         let Some(Place { location, segment, .. }) = self.catalog.place(&sought.hash, pointer) else {
             return Peek::Unknown;

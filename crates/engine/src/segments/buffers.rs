@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
 use esker_log::{Entry, OpenSegment, SegmentName, Tier as TierName};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 
 use crate::base::error::{Error, Result};
 use crate::segments::staging::{StagingFile, is_full};
@@ -23,41 +23,65 @@ pub(crate) struct BufferedSegment {
 }
 
 /// All segments whose bytes are in memory. Few, so a list is the fastest map.
+///
+/// The lock may be asked for under any other: who has it takes no other, and waits for nobody. It is fair, and held for an
+/// instant, so no number of readers keeps a segment from being added; who looks for longer holds the list as it was.
 #[derive(Default)]
 pub(crate) struct BufferedSegments {
-    list: RwLock<Vec<BufferedSegment>>,
+    list: RwLock<Arc<Vec<BufferedSegment>>>,
 }
 
 impl BufferedSegments {
     /// The memory of a segment. The number is needed too: the slot may have another segment by now.
     pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<BufferedSegment> {
-        self.hold().find(tier, slot, segment).cloned()
+        self.look(tier, slot, segment, Clone::clone)
     }
 
-    /// All of them, as long as the guard is held. What it leads to is not given up meanwhile.
-    ///
-    /// Recursive: whoever publishes asks for it with a lock of the index held, and must not wait behind a segment that is
-    /// to be added, which in turn waits for a reader.
-    pub(crate) fn hold(&self) -> HeldBuffered<'_> {
-        HeldBuffered(self.list.read_recursive())
+    /// A short look at it, for which nothing is locked and nobody waited for.
+    pub(crate) fn look<T>(
+        &self,
+        tier: TierName,
+        slot: u32,
+        segment: u64,
+        look: impl FnOnce(&BufferedSegment) -> T,
+    ) -> Option<T> {
+        find(&self.list.read(), tier, slot, segment).map(look)
+    }
+
+    /// All that there are now. The memory that they lead to is not given up as long as somebody holds this.
+    pub(crate) fn hold(&self) -> HeldBuffered {
+        HeldBuffered(self.list.read().clone())
     }
 
     pub(crate) fn add(&self, segment_buffer: BufferedSegment) {
-        self.list.write().push(segment_buffer);
+        self.change(|list| list.push(segment_buffer));
     }
 
     pub(crate) fn remove(&self, segment: u64) {
-        self.list.write().retain(|r| r.segment != segment);
+        self.change(|list| list.retain(|r| r.segment != segment));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<BufferedSegment>)) {
+        let mut list = self.list.write();
+        let mut changed = Vec::clone(&list);
+        change(&mut changed);
+        let old = std::mem::replace(&mut *list, Arc::new(changed));
+        drop(list);
+        drop(old);
     }
 }
 
-/// See [`Residents::hold`].
-pub(crate) struct HeldBuffered<'a>(RwLockReadGuard<'a, Vec<BufferedSegment>>);
+fn find(list: &[BufferedSegment], tier: TierName, slot: u32, segment: u64) -> Option<&BufferedSegment> {
+    list.iter().find(|r| r.slot == slot && r.tier == tier && r.segment == segment)
+}
 
-impl HeldBuffered<'_> {
-    /// As [`Residents::find`].
+/// See [`BufferedSegments::hold`].
+pub(crate) struct HeldBuffered(Arc<Vec<BufferedSegment>>);
+
+impl HeldBuffered {
+    /// As [`BufferedSegments::find`].
     pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<&BufferedSegment> {
-        self.0.iter().find(|r| r.slot == slot && r.tier == tier && r.segment == segment)
+        find(&self.0, tier, slot, segment)
     }
 }
 
@@ -168,12 +192,17 @@ impl MemoryPool {
             }
         }
         let Some(Parked { segment, piece }) = state.parked.pop_front() else { return Ok(None) };
+        // Whoever parks memory waits for no reader.
+        drop(state);
         buffered.remove(segment);
         match piece.memory.recycle() {
             Ok(memory) => Ok(Some(PoolBuffer { memory, index: piece.index })),
             Err(memory) => {
                 // The segment is no longer found, so whoever still reads it soon ends.
-                state.parked.push_front(Parked { segment, piece: PoolBuffer { memory, index: piece.index } });
+                self.state
+                    .lock()
+                    .parked
+                    .push_front(Parked { segment, piece: PoolBuffer { memory, index: piece.index } });
                 Ok(None)
             }
         }
@@ -220,6 +249,31 @@ mod tests {
     use esker_log::{Keyspace, Kind, Record, Secret, SegmentShape, Stream};
 
     use super::*;
+
+    #[test]
+    fn readers_do_not_keep_a_segment_from_being_added_or_its_memory_from_being_parked() {
+        let (pool, buffered) = (MemoryPool::new(Backing::Anonymous, 1 << 16, 1), BufferedSegments::default());
+        let segment = |segment, buffer| BufferedSegment { tier: TierName::Fast, slot: 0, segment, buffer };
+        let piece = pool.take(&buffered).unwrap().unwrap();
+        buffered.add(segment(1, piece.memory.buffer()));
+        pool.state.lock().parked.push_back(Parked { segment: 1, piece });
+        let (other, held) = (SegmentBuffer::anonymous(1 << 16).unwrap(), buffered.hold());
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                buffered.add(segment(2, other.buffer()));
+                assert!(pool.take(&buffered).unwrap().is_none(), "it is still looked at");
+                assert!(pool.state.lock().parked.len() == 1);
+                done.send(()).unwrap();
+            });
+            let ended = is_done.recv_timeout(std::time::Duration::from_secs(10));
+            assert!(held.find(TierName::Fast, 0, 1).is_some());
+            drop(held);
+            ended.expect("a reader was waited for");
+        });
+        assert!(buffered.find(TierName::Fast, 0, 2).is_some());
+        assert!(pool.take(&buffered).unwrap().is_some());
+    }
 
     #[test]
     fn the_next_segment_notes_its_records_in_the_list_of_the_one_before() {
