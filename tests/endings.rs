@@ -223,3 +223,25 @@ fn kill_after_deletes(seed: u64) -> usize {
     world.end();
     back
 }
+
+/// Several handles close a store at the same time: none of them takes the others' end for a fault.
+#[test]
+fn two_closes_at_a_time_both_end_well() {
+    cases("endings::two_closes_at_a_time_both_end_well", 40, |seed| {
+        let world = World::new(seed, Config::new(if seed % 2 == 0 { Tiers::Both } else { Tiers::Capacity }));
+        let store = world.open();
+        world.runtime.run(store.put("key", "value")).expect("it is put");
+        let late = async {
+            world.runtime.sleep(Duration::from_micros(20 * (seed / 2))).await;
+            store.close().await
+        };
+        let (first, second) = world.runtime.run(join(store.close(), late));
+        first.expect("it is closed");
+        second.expect("it is closed once more");
+        drop(store);
+        let store = world.open();
+        assert!(world.runtime.run(store.get("key")).expect("it is read").is_some());
+        drop(store);
+        world.end();
+    });
+}

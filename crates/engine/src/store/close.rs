@@ -18,6 +18,8 @@ pub(super) async fn close(writer: &Arc<Writer>) -> Result<()> {
     let flushed = if space.health.is_closed() { Ok(()) } else { writer.flush().await };
     begin(writer);
     writer.tasks.ended().await;
+    // One after the other: a device that was let go takes no census.
+    let _turn = writer.closing.lock().await;
     let flushed = match space.health.check_latch() {
         // By whoever closes it first.
         Ok(()) if space.tiers().any(|tier| tier.device().is_err()) => flushed,

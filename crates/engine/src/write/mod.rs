@@ -63,6 +63,8 @@ pub(crate) struct Writer {
     compressing: Compressing,
     pub(crate) admission: Admission,
     pub(crate) pressure: Pressure,
+    /// Whoever closes the store has it from when nothing is written any more until the devices are let go.
+    pub(crate) closing: tokio::sync::Mutex<()>,
 }
 
 impl Writer {
@@ -85,6 +87,7 @@ impl Writer {
             compressing: Compressing::default(),
             admission,
             pressure,
+            closing: tokio::sync::Mutex::default(),
         })
     }
 
