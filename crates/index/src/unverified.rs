@@ -13,7 +13,8 @@ use crate::slot::Pointer;
 pub struct UnverifiedOverwrite {
     /// The record that lost its slot.
     pub displaced: Pointer,
-    /// [`KeyHash::check`] of the displacing key. Another key with the same stored hash has the same one once in 2^64.
+    /// [`KeyHash::check`] of the displacing key. Four of its bits are the keyspace, so another key with the same stored hash has
+    /// the same one once in 2^60.
     pub check: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Expired records: taken out of the index and no longer counted, without reading a value.
+//! Expired records: taken out of the index and no longer counted, without reading their values.
+//! Where nobody knows whether a key displaced records of others, the beginnings of those are read.
 //!
 //! Which segments are looked at, and when, is said in `reclaim/sweep.rs`. On the medium each record goes on to hide the older
 //! versions of its key, until it is relocated.

@@ -101,8 +101,9 @@ impl Store {
     /// Others who want to write these keys wait meanwhile, so `change` should not take long.
     ///
     /// # Errors
-    /// As [`write`](Self::write), and as [`get`](Self::get); `Invalid` if a key is written that was not named. After an
-    /// error nothing was written.
+    /// As [`write`](Self::write), and as [`get`](Self::get); `Invalid` if a key is written that was not named. Nothing
+    /// was written then, unless the store stopped because the device failed to write: then the batch may be there, whole, when
+    /// the store is opened again.
     pub async fn update<T>(
         &self,
         keys: &[impl AsRef<[u8]>],
