@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use esker::{Cursor, Durability, ErrorKind, Store, WriteOptions};
+use esker_device::{Fault, Operation, OperationKind};
 use esker_world::Random;
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};
@@ -104,4 +105,37 @@ fn one_rotten_record(seed: u64) {
 #[test]
 fn a_rotten_record_is_nobody_elses_trouble() {
     cases("neighbours::a_rotten_record_is_nobody_elses_trouble", 12, one_rotten_record);
+}
+
+/// Another key has the slot, and its record cannot be read.
+#[test]
+fn a_key_is_read_without_its_value_beside_a_record_that_cannot_be_read() {
+    for (broken, healthy) in [(1, 2), (2, 1)] {
+        let config = Config { hash_bits: Some(0), ..Config::new(Tiers::Capacity) };
+        let world = World::new(1, config);
+        let run = &world.runtime;
+        let store = world.open();
+        for number in [1, 3, 2, 4] {
+            run.run(store.put(key(number), value(&key(number), 1, 20_000))).expect("it is put");
+        }
+        run.run(store.close()).expect("it is closed");
+        drop(store);
+        let store = world.open();
+        let device = world.capacity.as_ref().expect("it has one");
+        let fingerprint = &value(&key(broken), 1, 20_000)[..24];
+        let image = device.snapshot();
+        let at = image.windows(24).position(|bytes| bytes == fingerprint).expect("it is there") as u64;
+        device.set_faults(Box::new(move |operation: &Operation| {
+            let fails = operation.kind == OperationKind::Read
+                && (operation.offset..operation.offset + operation.bytes).contains(&at);
+            if fails { Fault::Error(5) } else { Fault::None }
+        }));
+        assert!(run.run(store.get(key(healthy))).expect("it is read").is_some());
+        let entry = run.run(store.get_key(key(healthy))).expect("its key is read");
+        assert_eq!(entry.expect("it is there").value_bytes, 20_000);
+        let page = run.run(store.scan_keys(Cursor::START, 100, 1 << 20)).expect("keys are read");
+        assert_eq!((page.keys.len(), page.damaged.len()), (3, 1));
+        drop(store);
+        world.end();
+    }
 }

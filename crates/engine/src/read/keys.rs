@@ -128,14 +128,15 @@ impl Scanned for KeyEntry {
         if let Some(pointer) = reader.catalog.between_batches(|| reader.catalog.index.get(hash))
             && let Some(place) = reader.catalog.place(hash, pointer)
         {
-            let head = reader.catalog.read_head(&place, HEAD_BYTES, false).await?;
-            if let Ok(entry) = reader.catalog.whole_head(&place, head, false).await?
-                && entry.key == key
-            {
-                return Ok(Some(entry));
+            let head = reader.catalog.read_head(&place, HEAD_BYTES, false).await;
+            let started = Started { place, head };
+            match reader.finish(started).await.1 {
+                Ok(Ok(entry)) if entry.key == key => return Ok(Some(entry)),
+                Err(error) if !error.is_of_reading() => return Err(error),
+                _ => {}
             }
         }
-        // It moved, or another key has the slot.
+        // It moved, or another key has the slot, whose record may be the one that cannot be read.
         Ok(reader.catalog.look_up(key, hash).await?.map(|found| KeyEntry::of(&found.record)))
     }
 }
