@@ -2,10 +2,12 @@
 //! index are read, written and deleted, their segments are collected, and an iteration goes past it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use esker::{Cursor, Durability, ErrorKind, Store, WriteOptions};
-use esker_device::{Fault, Operation, OperationKind};
+use esker::{Cursor, Durability, ErrorKind, Peek, Store, WriteOptions};
+use esker_device::{Fault, MemoryDevice, Operation, OperationKind};
 use esker_world::Random;
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};
@@ -105,6 +107,114 @@ fn one_rotten_record(seed: u64) {
 #[test]
 fn a_rotten_record_is_nobody_elses_trouble() {
     cases("neighbours::a_rotten_record_is_nobody_elses_trouble", 12, one_rotten_record);
+}
+
+/// Reads of a device fail as long as this is set.
+fn unreadable(device: &MemoryDevice) -> Arc<AtomicBool> {
+    let unreadable = Arc::new(AtomicBool::new(false));
+    let fails = unreadable.clone();
+    device.set_faults(Box::new(move |operation: &Operation| {
+        let fails = operation.kind == OperationKind::Read && fails.load(Ordering::Relaxed);
+        if fails { Fault::Error(5) } else { Fault::None }
+    }));
+    unreadable
+}
+
+/// Neither what a put displaced nor the summary of its segment can be read. The key that was put is deleted all the same; what
+/// it displaced is not taken for absent, be it another key's, nor does it come back, be it an older version.
+#[test]
+fn a_key_is_deleted_beside_what_cannot_be_read() {
+    for displaced in ["deleted", "neighbour"] {
+        // All keys share one slot.
+        let config = Config { hash_bits: Some(0), ..Config::new(Tiers::Capacity) };
+        let world = World::new(1, config);
+        let run = &world.runtime;
+        let store = world.open();
+        run.run(store.put(displaced, value(displaced.as_bytes(), 1, 1000))).expect("it is put");
+        run.run(store.close()).expect("it is closed");
+        drop(store);
+        let store = world.open();
+        let unreadable = unreadable(world.capacity.as_ref().expect("it has one"));
+        unreadable.store(true, Ordering::Relaxed);
+        for _ in 0..2 {
+            run.run(store.put("deleted", value(b"deleted", 2, 1000))).expect("it is put");
+            let deleted = run.run(store.delete("deleted"));
+            assert!(deleted.expect("a healthy key is deleted"), "it was there");
+            assert_eq!(run.run(store.get("deleted")).expect("that it is gone is known"), None);
+            assert!(!run.run(store.delete("deleted")).expect("that it is gone is known"));
+        }
+        let error = run.run(store.get("neighbour")).expect_err("nobody can know");
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(matches!(store.peek("neighbour", |_| ()), Ok(Peek::Unknown)));
+        run.run(store.get_key("neighbour")).expect_err("nobody can know");
+
+        unreadable.store(false, Ordering::Relaxed);
+        let found = run.run(iterate(&store));
+        let is_there = displaced == "neighbour";
+        assert_eq!((found.0.len(), found.1), (usize::from(is_there), 0));
+        assert_eq!(run.run(store.get("deleted")).expect("it is read"), None);
+        assert_eq!(run.run(store.get("neighbour")).expect("it is read").is_some(), is_there);
+        assert_eq!(run.run(store.delete("neighbour")).expect("it is deleted"), is_there);
+        drop(store);
+        world.end();
+    }
+}
+
+/// Now and then the device cannot be read for a while. What succeeds meanwhile has happened, and what is told is true.
+fn unreadable_for_a_while(seed: u64) {
+    let mut random = Random::new(seed);
+    let config = Config { hash_bits: Some(5), capacity_segments: 60, ..Config::new(Tiers::Capacity) };
+    let world = World::new(seed, config);
+    let store = world.open();
+    let unreadable = unreadable(world.capacity.as_ref().expect("it has one"));
+    let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut deleted_beside = 0;
+    let read = async |store: &Store, number: u64, expected: Option<u64>, may_fail: bool| match store
+        .get(key(number))
+        .await
+    {
+        Err(error) => assert!(may_fail && error.kind() == ErrorKind::Io, "key {number}: {error}"),
+        Ok(read) => assert_eq!(read.map(|v| stamp_of(&key(number), &v)), expected, "key {number}"),
+    };
+    world.runtime.run(async {
+        for stamp in 1..3000u64 {
+            let (number, fails) = (random.below(KEYS), stamp % 400 > 300);
+            unreadable.store(fails, Ordering::Relaxed);
+            match random.below(10) {
+                0..6 => {
+                    let options =
+                        WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
+                    let put = store.put_with(key(number), value(&key(number), stamp, 1000), options);
+                    put.await.expect("it is put");
+                    last.insert(number, stamp);
+                }
+                6..8 => match store.delete(key(number)).await {
+                    Ok(was_there) => {
+                        assert_eq!(was_there, last.remove(&number).is_some(), "key {number}");
+                        deleted_beside += u32::from(was_there && fails);
+                    }
+                    Err(error) => assert!(fails && error.kind() == ErrorKind::Io, "key {number}: {error}"),
+                },
+                _ => read(&store, number, last.get(&number).copied(), fails).await,
+            }
+        }
+        unreadable.store(false, Ordering::Relaxed);
+        assert!(deleted_beside > 0, "none was deleted while nothing could be read");
+        for number in 0..KEYS {
+            read(&store, number, last.get(&number).copied(), false).await;
+        }
+        let (found, damaged) = iterate(&store).await;
+        assert_eq!(damaged, 0);
+        assert!(found.into_iter().eq(last.iter().map(|(number, stamp)| (key(*number), *stamp))));
+    });
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn a_device_that_cannot_be_read_for_a_while_changes_nothing() {
+    let test = "neighbours::a_device_that_cannot_be_read_for_a_while_changes_nothing";
+    cases(test, 12, unreadable_for_a_while);
 }
 
 /// Another key has the slot, and its record cannot be read.

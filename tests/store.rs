@@ -38,6 +38,7 @@ mod neighbours;
 mod observe;
 mod openings;
 mod options;
+mod overwritten;
 mod places;
 mod reopen;
 mod room;

@@ -9,7 +9,7 @@ use crate::grow;
 use crate::hash::{Cut, KeyHash, Place, SHARDS, STORED_HASHES};
 use crate::options::{IndexOptions, UnverifiedLimit};
 use crate::publish::{Occupant, Published};
-use crate::scan::Cursor;
+use crate::scan::{Cursor, Step};
 use crate::shard::{Shard, Writer};
 use crate::slab::Slabs;
 use crate::slot::Pointer;
@@ -93,27 +93,29 @@ impl Index {
                 self.unverified(&mut writer, stored, UnverifiedOverwrite { displaced, check: hash.check });
             }
             writer.shard.side.insert(stored, &hash, new);
-            return Published { displaced: Some(displaced), unverified };
+            return Published { displaced: Some(displaced), unverified, is_first: false };
         }
         let Some(found) = writer.find(stored) else {
+            let is_first = !writer.shard.removed_unverified.load(Ordering::Relaxed)
+                || writer.state.unverified.of(stored).is_empty();
             self.insert(writer, stored, &hash, new);
-            return Published { displaced: None, unverified: false };
+            return Published { displaced: None, unverified: false, is_first };
         };
         let displaced = found.pointer();
         match compare(displaced) {
             Occupant::OtherKey => {
                 self.insert_exact(&writer, stored, &hash, new);
-                Published { displaced: None, unverified: false }
+                Published { displaced: None, unverified: false, is_first: false }
             }
             Occupant::SameKey => {
                 writer.table().swing(found, new);
-                Published { displaced: Some(displaced), unverified: false }
+                Published { displaced: Some(displaced), unverified: false, is_first: false }
             }
             Occupant::Unknown => {
                 // The unverified overwrite first: a reader that meets the foreign key then finds it.
                 self.unverified(&mut writer, stored, UnverifiedOverwrite { displaced, check: hash.check });
                 writer.table().swing(found, new);
-                Published { displaced: Some(displaced), unverified: true }
+                Published { displaced: Some(displaced), unverified: true, is_first: false }
             }
         }
     }
@@ -137,8 +139,9 @@ impl Index {
 
     /// Deletion and expiry: removes exactly the entry at `old`; false if the key is no longer there.
     ///
-    /// The caller verifies the unverified overwrites of this stored hash first. A slot that is emptied while such unverified overwrites are pending
-    /// makes the key hidden behind it unreachable, and an unverified overwrite that outlives its key brings an old version back.
+    /// The caller verifies the unverified overwrites of this stored hash first. Those that it could not verify stay, and are noted to be
+    /// this key's too: it is newer than what they displaced, which therefore never brings it back. A key that is hidden there
+    /// is found by [`Index::may_be_hidden`].
     pub fn remove(&self, hash: &KeyHash, old: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
@@ -146,13 +149,32 @@ impl Index {
         if found.is_none() && writer.shard.side.get(stored, hash) != Some(old) {
             return false;
         }
-        debug_assert!(writer.state.unverified.of(stored).is_empty(), "removed with unverified pending");
+        self.note_removed(&mut writer, stored, hash);
         match found {
             Some(found) => writer.remove(found),
             None => writer.shard.side.remove(stored, hash),
         }
         self.len.fetch_sub(1, Ordering::Relaxed);
         true
+    }
+
+    /// For a key that [`Index::get`] found nothing of: whether there may be something all the same, to be told when its unverified
+    /// overwrites are verified. Only where some could not be when a key was removed.
+    #[inline]
+    pub fn may_be_hidden(&self, hash: &KeyHash) -> bool {
+        let Place { shard, stored } = self.cut.place(hash);
+        self.shards[shard].removed_unverified.load(Ordering::Acquire) && self.is_hidden(hash, shard, stored)
+    }
+
+    /// It may have gone to the slot or the side table since they were looked at.
+    #[cold]
+    fn is_hidden(&self, hash: &KeyHash, shard: usize, stored: u32) -> bool {
+        let writer = self.lock(shard);
+        let Suspects { occupant, exact, unverified } = self.suspects_of(&writer, stored);
+        let of_others = |group: &[UnverifiedOverwrite]| group.iter().all(|known| known.check != hash.check);
+        occupant.is_some()
+            || exact.iter().any(|(other, _)| other == hash)
+            || unverified.chunk_by(|a, b| a.displaced == b.displaced).any(of_others)
     }
 
     /// Whether exactly this pointer is the current one, in the slot or the side table.
@@ -199,29 +221,31 @@ impl Index {
         }
     }
 
-    /// The next entries of an iteration: about `limit` pointers, and where to go on, `None` at the end.
+    /// The next entries of an iteration: about `limit` pointers.
     ///
     /// A cursor stays valid whatever the index does meanwhile: an entry that is there from the start of the
-    /// iteration to its end is returned at least once.
-    ///
-    /// Pointers that pending unverified overwrites say were displaced are among them: the key there may be hidden. Which of those are
-    /// current is known when their unverified overwrites are verified.
-    pub fn scan(&self, cursor: Cursor, limit: usize) -> (Vec<Pointer>, Option<Cursor>) {
-        let mut pointers = Vec::new();
-        let mut from = cursor.stored();
+    /// iteration to its end is returned at least once, as current or as displaced.
+    pub fn scan(&self, cursor: Cursor, limit: usize) -> Step {
+        let mut step = Step::default();
+        let (mut from, mut met) = (cursor.stored(), 0);
         for shard in cursor.shard()..SHARDS {
-            let wanted = limit.saturating_sub(pointers.len()).max(1);
+            let wanted = limit.saturating_sub(met).max(1);
             let (found, next) = self.shards[shard].scan(&self.slabs, shard, from, wanted);
-            pointers.extend(found.into_iter().map(|(_, pointer)| pointer));
-            if let Some(stored) = next {
-                return (pointers, Some(Cursor::at(shard, stored)));
+            met += found.len();
+            for (_, pointer, is_displaced) in found {
+                if is_displaced { &mut step.displaced } else { &mut step.current }.push(pointer);
             }
-            if pointers.len() >= limit && shard + 1 < SHARDS {
-                return (pointers, Some(Cursor::at(shard + 1, 0)));
+            let after_shard = (met >= limit && shard + 1 < SHARDS).then(|| Cursor::at(shard + 1, 0));
+            step.next = next.map(|stored| Cursor::at(shard, stored)).or(after_shard);
+            if step.next.is_some() {
+                break;
             }
             from = 0;
         }
-        (pointers, None)
+        // Several keys may have displaced one record: see `note_removed`.
+        step.displaced.sort_unstable();
+        step.displaced.dedup();
+        step
     }
 
     /// Pending unverified overwrites.
@@ -246,13 +270,14 @@ impl Index {
     pub fn verify(&self, hash: &KeyHash, pointer: Pointer) -> Verified {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
-        let (against, mut same) = (writer.state.unverified.against(stored, pointer), 0);
-        if against > 0 {
-            let of_key = UnverifiedOverwrite { displaced: pointer, check: hash.check };
-            same = writer.state.unverified.remove(stored, |unverified| unverified == of_key);
-            self.unverified_len.fetch_sub(same, Ordering::Relaxed);
+        let against = writer.state.unverified.against(stored, pointer);
+        let of_key = UnverifiedOverwrite { displaced: pointer, check: hash.check };
+        let same = usize::from(against > 0 && writer.state.unverified.of(stored).contains(&of_key));
+        if same > 0 {
+            let dropped = writer.state.unverified.remove(stored, |known| known.displaced == pointer);
+            self.unverified_len.fetch_sub(dropped, Ordering::Relaxed);
         }
-        let other = against - same;
+        let other = if same > 0 { 0 } else { against };
         Verified { same, other, is_known: other > 0 || is_at(&writer, stored, hash, pointer) }
     }
 
@@ -273,7 +298,8 @@ impl Index {
     /// keys that turned out to be hidden into the side table, in one step. Else returns false and changes nothing.
     ///
     /// A key is hidden if its newest version is at a displaced pointer: one that also is the slot's, or in
-    /// `seen.exact`, is not, for it was published again since.
+    /// `seen.exact`, is not, for it was published again since; nor one that displaced that version itself, for it was published
+    /// again, and may have been removed.
     pub fn note_verified(&self, hash: &KeyHash, seen: &Suspects, hidden: &[(KeyHash, Pointer)]) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
@@ -323,6 +349,21 @@ impl Index {
         }
         writer.state.unverified.insert(stored, unverified);
         self.unverified_len.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A key is about to be removed: it counts as one that displaced all that is not verified yet.
+    fn note_removed(&self, writer: &mut Writer<'_>, stored: u32, hash: &KeyHash) {
+        let unverified = writer.state.unverified.of(stored);
+        if unverified.is_empty() {
+            return;
+        }
+        for group in unverified.chunk_by(|a, b| a.displaced == b.displaced) {
+            if group.iter().all(|known| known.check != hash.check) {
+                let displaced = group[0].displaced;
+                self.unverified(writer, stored, UnverifiedOverwrite { displaced, check: hash.check });
+            }
+        }
+        writer.shard.removed_unverified.store(true, Ordering::Release);
     }
 
     pub(crate) fn insert_exact(&self, writer: &Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) {

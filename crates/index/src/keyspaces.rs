@@ -11,7 +11,7 @@ use crate::hash::{Cut, KeyHash, Keyspace, Place, SHARDS};
 use crate::index::Index;
 use crate::options::IndexOptions;
 use crate::publish::{Occupant, Published};
-use crate::scan::Cursor;
+use crate::scan::{Cursor, Step};
 use crate::slot::Pointer;
 use crate::unverified::{Suspects, Verified};
 
@@ -131,6 +131,12 @@ impl Indexes {
         self.known(hash.keyspace()).is_some_and(|index| index.is_current(hash, pointer))
     }
 
+    /// See [`Index::may_be_hidden`].
+    #[inline]
+    pub fn may_be_hidden(&self, hash: &KeyHash) -> bool {
+        self.known(hash.keyspace()).is_some_and(|index| index.may_be_hidden(hash))
+    }
+
     /// See [`Index::load`].
     pub fn load(&self, hash: KeyHash, pointer: Pointer) {
         self.of(hash.keyspace()).load(hash, pointer);
@@ -169,8 +175,8 @@ impl Indexes {
     }
 
     /// See [`Index::scan`]; of one keyspace.
-    pub fn scan(&self, keyspace: Keyspace, cursor: Cursor, limit: usize) -> (Vec<Pointer>, Option<Cursor>) {
-        self.known(keyspace).map_or((Vec::new(), None), |index| index.scan(cursor, limit))
+    pub fn scan(&self, keyspace: Keyspace, cursor: Cursor, limit: usize) -> Step {
+        self.known(keyspace).map_or_else(Step::default, |index| index.scan(cursor, limit))
     }
 
     /// Pending unverified overwrites, of all keyspaces.
@@ -259,7 +265,7 @@ mod tests {
         let empty = indexes.memory_bytes();
         for keyspace in Keyspace::all() {
             assert_eq!(indexes.get(&hash(7, keyspace)), None);
-            assert_eq!(indexes.scan(keyspace, Cursor::START, 10), (Vec::new(), None));
+            assert_eq!(indexes.scan(keyspace, Cursor::START, 10), Step::default());
         }
         assert_eq!(indexes.memory_bytes(), empty, "looking makes no index");
         for keyspace in Keyspace::all() {
@@ -269,7 +275,7 @@ mod tests {
         for keyspace in Keyspace::all() {
             let at = pointer(100 + u64::from(keyspace.number()));
             assert_eq!(indexes.get(&hash(7, keyspace)), Some(at));
-            assert_eq!(indexes.scan(keyspace, Cursor::START, 10).0, [at]);
+            assert_eq!(indexes.scan(keyspace, Cursor::START, 10).current, [at]);
         }
         let mut stored: Vec<u64> = Keyspace::all().map(|k| indexes.stored_hash(&hash(7, k))).collect();
         stored.dedup();

@@ -45,6 +45,6 @@ pub use keyspaces::Indexes;
 pub use memory::prefetch;
 pub use options::{IndexOptions, UnverifiedLimit};
 pub use publish::{Occupant, Published};
-pub use scan::Cursor;
+pub use scan::{Cursor, Step};
 pub use slot::Pointer;
 pub use unverified::{Suspects, UnverifiedOverwrite, Verified};

@@ -20,4 +20,6 @@ pub struct Published {
     pub displaced: Option<Pointer>,
     /// Whether an unverified overwrite was remembered: the displaced record was not at hand.
     pub unverified: bool,
+    /// Whether the index had nothing of this stored hash, and so no older version of the key.
+    pub is_first: bool,
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use esker_planted::{Bug, planted};
 
 use crate::hash::STORED_HASHES;
-use crate::shard::Shard;
+use crate::shard::{Shard, Writer};
 use crate::slab::Slabs;
 use crate::slot::Pointer;
 use crate::table::Table;
@@ -44,6 +44,21 @@ impl Cursor {
     }
 }
 
+/// A step of an iteration.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Step {
+    /// What slots and the side table point at.
+    pub current: Vec<Pointer>,
+    /// What pending unverified overwrites say was displaced: mostly dead versions of the keys that are current. Which of them
+    /// are current is known when they are verified.
+    pub displaced: Vec<Pointer>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+/// What a step meets: a stored hash, a pointer, and whether it was displaced.
+type Met = (u32, Pointer, bool);
+
 /// Attempts to read a shard's table without its lock.
 const ATTEMPTS: usize = 3;
 
@@ -55,7 +70,7 @@ impl Shard {
         number: usize,
         from: u32,
         limit: usize,
-    ) -> (Vec<(u32, Pointer)>, Option<u32>) {
+    ) -> (Vec<Met>, Option<u32>) {
         // Stored hashes are evenly spread, so a range of them is about so many entries. Where they are not, an empty
         // range is followed by a larger one and a crowded range is cut.
         let mut start = u64::from(from);
@@ -72,7 +87,7 @@ impl Shard {
                 if next == found[0].0 {
                     next += 1;
                 }
-                found.retain(|(stored, _)| *stored < next);
+                found.retain(|(stored, ..)| *stored < next);
             }
             if !found.is_empty() {
                 return (found, (next < STORED_HASHES).then_some(next));
@@ -86,12 +101,12 @@ impl Shard {
     /// An entry goes from its slot to an unverified overwrite, and from there to the side table: whoever looks in that order meets
     /// it. A key that is published again goes back to the slot; if that made another one leave it, what was seen before it is not
     /// this key, so a move is counted when the other one is found to be hidden.
-    fn entries_in(&self, slabs: &Slabs, number: usize, range: Range<u32>) -> Vec<(u32, Pointer)> {
+    fn entries_in(&self, slabs: &Slabs, number: usize, range: Range<u32>) -> Vec<Met> {
         for _ in 0..ATTEMPTS {
             let moves = self.moves();
             let mut found = self.slots_in(self.table(slabs, number), range.clone());
-            found.extend(self.lock(slabs, number).state.unverified.displaced_in(range.clone()));
-            found.extend(self.side.entries_in(range.clone()));
+            found.extend(displaced_in(&self.lock(slabs, number), range.clone()));
+            found.extend(self.exact_in(range.clone()));
             // An entry that moved meanwhile may have been passed by.
             if self.moves() == moves || planted(Bug::ScanSkipsAtGrowth) {
                 return found;
@@ -99,18 +114,31 @@ impl Shard {
         }
         let writer = self.lock(slabs, number);
         let mut found = self.slots_in(writer.table(), range.clone());
-        found.extend(writer.state.unverified.displaced_in(range.clone()));
-        found.extend(self.side.entries_in(range));
+        found.extend(displaced_in(&writer, range.clone()));
+        found.extend(self.exact_in(range));
         found
     }
 
-    fn slots_in(&self, table: Table<'_>, range: Range<u32>) -> Vec<(u32, Pointer)> {
+    fn slots_in(&self, table: Table<'_>, range: Range<u32>) -> Vec<Met> {
         // An entry that was in a slot when the iteration began and is in none now is met where it went.
-        if self.used() == 0 { Vec::new() } else { table.entries_in(range).collect() }
+        if self.used() == 0 { Vec::new() } else { table.entries_in(range).map(current).collect() }
+    }
+
+    fn exact_in(&self, range: Range<u32>) -> impl Iterator<Item = Met> {
+        self.side.entries_in(range).into_iter().map(current)
     }
 
     /// Entries in slots and in the side table.
     pub(crate) fn len(&self) -> usize {
         self.used() + self.side.len()
     }
+}
+
+fn current((stored, pointer): (u32, Pointer)) -> Met {
+    (stored, pointer, false)
+}
+
+fn displaced_in(writer: &Writer<'_>, range: Range<u32>) -> Vec<Met> {
+    let displaced = writer.state.unverified.displaced_in(range);
+    displaced.into_iter().map(|(stored, pointer)| (stored, pointer, true)).collect()
 }

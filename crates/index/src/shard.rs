@@ -9,7 +9,7 @@
 //!    that was looked at first, out of the one that was looked at last, or to another slab. A writer therefore counts
 //!    a move after the new copy is in place and before the old one is overwritten.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -30,6 +30,9 @@ pub(crate) struct Shard {
     /// Entries of the table; written under the lock.
     pub(crate) used: AtomicUsize,
     pub(crate) side: Side,
+    /// A key was removed while unverified overwrites of its stored hash were pending: a key may be behind a slot that is not
+    /// there. Set before the slot goes, and stays: that takes damage.
+    pub(crate) removed_unverified: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -153,6 +156,7 @@ impl<'a> Writer<'a> {
         }
         self.shard.used.store(0, Ordering::Relaxed);
         self.shard.side.clear();
+        self.shard.removed_unverified.store(false, Ordering::Release);
         self.state.unverified.clear();
         self.state.grow_from = 0;
     }

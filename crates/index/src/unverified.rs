@@ -36,7 +36,7 @@ pub struct Suspects {
 /// What became of the unverified overwrites of a record whose hash has been seen, and of the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verified {
-    /// So many were those of the record's own key. They are gone.
+    /// One if its own key displaced it. Then it is dead, and all that remembered it are gone.
     pub same: usize,
     /// So many are those of other keys. They are to be verified.
     pub other: usize,

@@ -132,12 +132,7 @@ impl Expirer<'_> {
             return Ok(None);
         };
         // Must come first, or else another key that the slot hides would go with it.
-        match self.catalog.verify(&hash).await {
-            Ok(()) => {}
-            // What cannot be read is told to whoever asks for it. The record counts until it is relocated.
-            Err(error) if error.is_of_reading() => return Ok(Some(false)),
-            Err(error) => return Err(error),
-        }
+        self.catalog.verify_to_remove(&hash).await?;
         // Or else a later record of the key, at the same place of the next segment there, would go. None is appended meanwhile.
         if self.space.tier(tier).slot(slot).segment() != segment {
             return Ok(Some(false));

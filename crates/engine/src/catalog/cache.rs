@@ -54,10 +54,6 @@ impl Cached {
         self.key() == key && self.keyspace == hash.keyspace()
     }
 
-    pub(crate) fn keyspace(&self) -> Keyspace {
-        self.keyspace
-    }
-
     pub(crate) fn key(&self) -> &[u8] {
         &self.key_and_value[..self.key_bytes]
     }

@@ -26,21 +26,34 @@ pub struct KeyEntry {
     pub expires_at_ms: Option<u64>,
 }
 
-/// The beginning of a record.
+/// What the beginning of a record tells.
+pub(crate) struct Beginning {
+    pub(crate) entry: KeyEntry,
+    /// Length of the whole record, as it lies there.
+    pub(crate) padded_bytes: u32,
+}
+
+/// The beginning of a record, as far as it was read.
 pub(crate) enum Head {
-    Read(std::result::Result<KeyEntry, Damaged>),
+    Read(std::result::Result<Beginning, Damaged>),
     /// So many bytes must be read to have the key.
     Longer(usize),
 }
 
 impl Catalog {
+    /// The whole head of the record at a place.
+    pub(crate) async fn beginning(&self, place: &Place) -> Result<std::result::Result<Beginning, Damaged>> {
+        let head = self.read_head(place, HEAD_BYTES, false).await?;
+        self.whole_head(place, head, false).await
+    }
+
     /// The whole head of a record whose beginning was read.
     pub(crate) async fn whole_head(
         &self,
         place: &Place,
         head: Head,
         in_background: bool,
-    ) -> Result<std::result::Result<KeyEntry, Damaged>> {
+    ) -> Result<std::result::Result<Beginning, Damaged>> {
         let longer = match head {
             Head::Read(read) => return Ok(read),
             Head::Longer(bytes) => self.read_head(place, bytes as u64, in_background).await?,
@@ -69,12 +82,14 @@ impl Catalog {
             if head.kind != Kind::Put {
                 return Err(damaged(Damage::Header, Some(head.key.to_vec()), None));
             }
-            Ok(KeyEntry {
+            let entry = KeyEntry {
                 key: Bytes::copy_from_slice(head.key),
                 value_bytes: head.raw_bytes(),
                 version: head.sequence,
                 expires_at_ms: head.expires_at_ms,
-            })
+            };
+            let bytes = head.value_offset + head.value_bytes;
+            Ok(Beginning { entry, padded_bytes: self.space.tier(location.tier).shape().padded(bytes) as u32 })
         };
         // Nobody asked for what is read in the background.
         let count = |count: &dyn Fn()| {
@@ -88,7 +103,8 @@ impl Catalog {
         }
         if let Some(cached) = self.cache.get(segment, offset) {
             count(&|| self.space.counters.cache_hit());
-            return Ok(Head::Read(Ok(KeyEntry::of(&cached))));
+            let (entry, padded_bytes) = (KeyEntry::of(&cached), cached.padded_bytes);
+            return Ok(Head::Read(Ok(Beginning { entry, padded_bytes })));
         }
         let most = class_bytes(location.class, offset);
         let (tier, bytes) = (self.space.tier(location.tier), bytes.min(most));
@@ -107,8 +123,8 @@ impl Catalog {
     /// The key of the record at a place, read behind what others wait for; nothing if it cannot be read.
     pub(crate) async fn read_key(&self, place: &Place) -> Option<Bytes> {
         let head = self.read_head(place, HEAD_BYTES, true).await.ok()?;
-        let entry = self.whole_head(place, head, true).await.ok()?.ok()?;
-        Some(entry.key)
+        let beginning = self.whole_head(place, head, true).await.ok()?.ok()?;
+        Some(beginning.entry.key)
     }
 }
 

@@ -32,7 +32,13 @@ impl Catalog {
     /// The current record of a key, expired or not. What is rare is boxed, so that not every read has room for it.
     pub(crate) async fn look_up(&self, key: &[u8], hash: &KeyHash) -> Result<Option<Found>> {
         loop {
-            let Some(pointer) = self.between_batches(|| self.index.get(hash)) else { return Ok(None) };
+            let Some(pointer) = self.between_batches(|| self.index.get(hash)) else {
+                if !self.index.may_be_hidden(hash) {
+                    return Ok(None);
+                }
+                Box::pin(self.verify(hash)).await?;
+                continue;
+            };
             match self.fetch(hash, pointer, Some(key)).await {
                 Ok(Fetched::Moved) => continue,
                 Ok(Fetched::Record(record)) if record.is_of(hash, key) => {

@@ -39,9 +39,7 @@ impl Catalog {
     fn publish_put(&self, record: &Appended, key: &Bytes) {
         self.space.add_live(record.location, i64::from(record.padded_bytes));
         let mut known_bytes = None;
-        let mut is_first = true;
         let published = self.index.publish(record.hash, record.pointer, |old| {
-            is_first = false;
             if let Some(replaced) = record.replaces
                 && replaced.pointer == old
             {
@@ -56,7 +54,7 @@ impl Catalog {
             let bytes = known_bytes.filter(|_| !published.unverified).unwrap_or_else(|| self.estimate(old));
             self.space.add_live(self.packing.unpack(old.get()), -bytes);
         }
-        if !is_first {
+        if !published.is_first {
             // Whoever drops it must see to it that the older one does not come back.
             self.space.slot(record.location).note_hides();
         }

@@ -1,6 +1,6 @@
 //! How many bytes reads take at most, without any I/O.
 
-use esker_index::{Cursor as IndexCursor, Pointer};
+use esker_index::{Cursor as IndexCursor, Pointer, Step};
 use esker_log::{MAX_KEY_BYTES, class_bytes};
 
 use crate::catalog::records::LARGE_BYTES;
@@ -14,17 +14,19 @@ impl Reader {
     }
 
     pub(crate) fn scan_bytes_hint(&self, database: u8, cursor: Cursor, limit: usize) -> usize {
-        self.pointers(database, cursor, limit).map(|pointer| self.hint_at(pointer)).sum()
+        self.step_bytes(database, cursor, limit, |bytes| bytes)
     }
 
     pub(crate) fn scan_keys_bytes_hint(&self, database: u8, cursor: Cursor, limit: usize) -> usize {
-        self.pointers(database, cursor, limit).map(|pointer| self.hint_at(pointer).min(MAX_KEY_BYTES)).sum()
+        self.step_bytes(database, cursor, limit, |bytes| bytes.min(MAX_KEY_BYTES))
     }
 
-    fn pointers(&self, database: u8, cursor: Cursor, limit: usize) -> impl Iterator<Item = Pointer> + use<> {
+    /// Of what was displaced the beginnings are read, a few at a time, and of a key that shows only there what is current.
+    fn step_bytes(&self, database: u8, cursor: Cursor, limit: usize, of: impl Fn(usize) -> usize) -> usize {
         let (keyspace, cursor) = (self.catalog.keyspace(database), IndexCursor::from_u64(cursor.to_u64()));
-        let (pointers, _) = self.catalog.index.scan(keyspace, cursor, limit.max(1));
-        pointers.into_iter()
+        let Step { current, displaced, .. } = self.catalog.index.scan(keyspace, cursor, limit.max(1));
+        let bytes = |pointer: &Pointer| of(self.hint_at(*pointer));
+        current.iter().map(bytes).sum::<usize>() + displaced.iter().map(bytes).max().unwrap_or(0)
     }
 
     fn hint_at(&self, pointer: Pointer) -> usize {

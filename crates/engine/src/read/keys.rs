@@ -3,15 +3,15 @@
 //! Of a record that is not in memory only the beginning is read (`catalog/heads`). A long value is not looked at: damage in
 //! it is found by whoever reads it.
 
-use esker_index::{Cursor as IndexCursor, KeyHash, Pointer};
+use esker_index::{Cursor as IndexCursor, KeyHash, Pointer, Step};
 use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
-use crate::catalog::heads::{HEAD_BYTES, Head, KeyEntry};
+use crate::catalog::heads::{Beginning, HEAD_BYTES, Head, KeyEntry};
 use crate::catalog::place::Place;
 use crate::read::Reader;
 use crate::read::scan::Cursor;
-use crate::read::sift::{Met, Scanned, Sifted};
+use crate::read::sift::{Look, Met, Scanned, Sifted};
 
 /// A piece of an iteration over keys.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl Started {
     /// Length of the key, if there is one.
     fn key_bytes(&self) -> usize {
         match &self.head {
-            Ok(Head::Read(Ok(entry))) => entry.key.len(),
+            Ok(Head::Read(Ok(beginning))) => beginning.entry.key.len(),
             Ok(Head::Longer(bytes)) => *bytes,
             Ok(Head::Read(Err(_))) | Err(_) => 0,
         }
@@ -74,9 +74,9 @@ impl Reader {
             // Must be read before the pointers; see `scan`.
             let opened_through = self.space.newest_segment();
             let keyspace = self.catalog.keyspace(database);
-            let (pointers, next) =
+            let Step { current, displaced, next } =
                 self.catalog.index.scan(keyspace, IndexCursor::from_u64(cursor.to_u64()), limit);
-            let started = join_all(pointers.into_iter().map(|pointer| self.start(pointer))).await;
+            let started = join_all(current.into_iter().map(|pointer| self.start(pointer))).await;
             let wanted: usize = started.iter().map(Started::key_bytes).sum();
             let count = limit.min(started.len());
             if wanted > bytes && limit > 1 {
@@ -84,7 +84,8 @@ impl Reader {
                 continue;
             }
             let met = join_all(started.into_iter().map(|started| self.finish(started))).await;
-            let sifted = self.sift(keyspace, met, opened_through, &suspects).await?;
+            let look = Look { keyspace, opened_through, suspects: &suspects };
+            let sifted = self.sift(&look, met, &displaced).await?;
             if self.catalog.keyspace(database) != keyspace {
                 continue;
             }
@@ -107,7 +108,7 @@ impl Reader {
             Ok(head) => self.catalog.whole_head(&place, head, false).await,
             Err(error) => Err(error),
         };
-        (place, whole)
+        (place, whole.map(|read| read.map(|beginning| beginning.entry)))
     }
 }
 
@@ -128,10 +129,8 @@ impl Scanned for KeyEntry {
         if let Some(pointer) = reader.catalog.between_batches(|| reader.catalog.index.get(hash))
             && let Some(place) = reader.catalog.place(hash, pointer)
         {
-            let head = reader.catalog.read_head(&place, HEAD_BYTES, false).await;
-            let started = Started { place, head };
-            match reader.finish(started).await.1 {
-                Ok(Ok(entry)) if entry.key == key => return Ok(Some(entry)),
+            match reader.catalog.beginning(&place).await {
+                Ok(Ok(Beginning { entry, .. })) if entry.key == key => return Ok(Some(entry)),
                 Err(error) if !error.is_of_reading() => return Err(error),
                 _ => {}
             }

@@ -257,7 +257,10 @@ impl Reader {
     }
 
     fn look_in<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered) -> Peek<Shown<'a>> {
-        let Some(pointer) = sought.pointer else { return Peek::Absent };
+        let Some(pointer) = sought.pointer else {
+            let may_be_hidden = !sought.key.is_empty() && self.catalog.index.may_be_hidden(&sought.hash);
+            return if may_be_hidden { Peek::Unknown } else { Peek::Absent };
+        };
         let Some(Place { location, segment, .. }) = self.catalog.place(&sought.hash, pointer) else {
             return Peek::Unknown;
         };

@@ -106,10 +106,10 @@ impl Reader {
         loop {
             let hash = self.catalog.hash_in(database, key);
             let Some(pointer) = self.catalog.between_batches(|| self.catalog.index.get(&hash)) else {
-                if self.is_still_of(database, &hash) {
-                    return Ok(Some(None));
+                if !self.is_still_of(database, &hash) {
+                    continue;
                 }
-                continue;
+                return Ok((!self.catalog.index.may_be_hidden(&hash)).then_some(None));
             };
             let location = self.catalog.packing.unpack(pointer.get());
             if self.catalog.expansions.in_memory(location.class) <= WHOLE_BYTES {

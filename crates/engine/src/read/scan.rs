@@ -1,12 +1,12 @@
 //! Iterating over all keys, in no order, from where one left off.
 
-use esker_index::{Cursor as IndexCursor, KeyHash, Pointer};
+use esker_index::{Cursor as IndexCursor, KeyHash, Pointer, Step};
 use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
 use crate::catalog::cache::{Cached, Entry};
 use crate::read::Reader;
-use crate::read::sift::{Met, Scanned, Sifted};
+use crate::read::sift::{Look, Met, Scanned, Sifted};
 
 /// Where an iteration stands; it can be kept as a number and resumed, in another process too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +48,11 @@ impl Reader {
             // Before the pointers; see `sift`.
             let opened_through = self.space.newest_segment();
             let keyspace = self.catalog.keyspace(database);
-            let (pointers, next) =
+            let Step { current, displaced, next } =
                 self.catalog.index.scan(keyspace, IndexCursor::from_u64(cursor.0), limit.max(1));
-            let met = join_all(pointers.into_iter().map(|pointer| self.read_any(pointer))).await;
-            let sifted = self.sift(keyspace, met, opened_through, &suspects).await?;
+            let met = join_all(current.into_iter().map(|pointer| self.read_any(pointer))).await;
+            let look = Look { keyspace, opened_through, suspects: &suspects };
+            let sifted = self.sift(&look, met, &displaced).await?;
             if self.catalog.keyspace(database) != keyspace {
                 continue;
             }

@@ -1,13 +1,18 @@
 //! From what was read at the pointers of a piece of the index to what is current: the second half of a scan, with values and
 //! without.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 
-use esker_index::{KeyHash, Keyspace};
+use bytes::Bytes;
+use esker_index::{KeyHash, Keyspace, Pointer};
+use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
+use crate::catalog::heads::Beginning;
 use crate::catalog::place::Place;
 use crate::catalog::records::Damaged;
+use crate::catalog::verify::ROW;
 use crate::read::Reader;
 
 /// What a scan reads of a record.
@@ -40,63 +45,133 @@ pub(super) struct Sifted<T> {
     pub(super) again: Vec<Place>,
 }
 
+/// A look at a piece of the index.
+pub(super) struct Look<'a> {
+    pub(super) keyspace: Keyspace,
+    /// The newest segment before the index was looked at, or else a segment could be taken for the one that a pointer leads to
+    /// which was opened in that one's slot since: whatever lay there before has moved, and would be missed.
+    pub(super) opened_through: u64,
+    /// The places that earlier looks left over: of all of them, as what one look meets another may not.
+    pub(super) suspects: &'a [Place],
+}
+
+impl<T: Scanned> Sifted<T> {
+    fn take(&mut self, sifted: Result<Option<T>>) -> Result<()> {
+        match sifted {
+            Ok(record) => self.current.extend(record),
+            Err(error) if error.is_of_reading() => self.damaged.push(error),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
 impl Reader {
-    /// Sifts what was met in a keyspace. `opened_through`: the newest segment before the index was looked at, or else a segment could be taken
-    /// for the one that a pointer leads to which was opened in that one's slot since: whatever lay there before has moved, and
-    /// would be missed. `suspects`: the places that earlier looks left over: of all of them, as what one
-    /// look meets another may not.
+    /// Sifts what was met, and what `displaced` leads to: records that were displaced without looking. Those are mostly dead
+    /// versions of what was met, so only their beginnings are read, and no more than a row of them is held.
     ///
     /// # Errors
     /// Those that are of no record.
     pub(super) async fn sift<T: Scanned>(
         &self,
-        keyspace: Keyspace,
+        look: &Look<'_>,
         met: Vec<Met<T>>,
-        opened_through: u64,
-        suspects: &[Place],
+        displaced: &[Pointer],
     ) -> Result<Sifted<T>> {
-        let mut current = Vec::with_capacity(met.len());
-        let (mut damaged, mut again) = (Vec::new(), Vec::new());
+        let mut sifted =
+            Sifted { current: Vec::with_capacity(met.len()), damaged: Vec::new(), again: Vec::new() };
         for (place, record) in met {
-            let sifted = match record {
-                Ok(Ok(_)) if place.segment > opened_through => {
-                    again.push(place);
+            let current = match self.settle(look, &place, record).await {
+                Some(Ok(record)) => self.current(look.keyspace, place, record).await,
+                Some(Err(error)) => Err(error),
+                None => {
+                    sifted.again.push(place);
                     continue;
                 }
-                Ok(Err(_)) if !suspects.contains(&place) => {
-                    again.push(place);
-                    continue;
-                }
-                Ok(Ok(record)) => self.current(keyspace, place, record).await,
-                Ok(Err(damaged)) => {
-                    let key = self.catalog.key_of(&place, &damaged).await;
-                    Err(damaged.into_error(key.as_deref()))
-                }
-                Err(error) => Err(error),
             };
-            match sifted {
-                Ok(record) => current.extend(record),
-                Err(error) if error.is_of_reading() => damaged.push(error),
-                Err(error) => return Err(error),
-            }
+            sifted.take(current)?;
         }
-        // A key may have been met at its place and behind an unverified overwrite.
-        current.sort_unstable_by(|a, b| (a.key(), b.version()).cmp(&(b.key(), a.version())));
-        current.dedup_by(|later, first| later.key() == first.key());
-        Ok(Sifted { current, damaged, again })
+        self.sift_displaced(look, displaced, &mut sifted).await?;
+        // A key may have been met twice while it moved.
+        sifted.current.sort_unstable_by(|a, b| (a.key(), b.version()).cmp(&(b.key(), a.version())));
+        sifted.current.dedup_by(|later, first| later.key() == first.key());
+        Ok(sifted)
     }
 
-    /// What is current of the key of a record that was met at a place, and may be shown. Pointers of records that were displaced
-    /// without looking are among those of the index: the key there may be hidden.
+    async fn sift_displaced<T: Scanned>(
+        &self,
+        look: &Look<'_>,
+        displaced: &[Pointer],
+        sifted: &mut Sifted<T>,
+    ) -> Result<()> {
+        if displaced.is_empty() {
+            return Ok(());
+        }
+        let mut known: BTreeSet<Bytes> =
+            sifted.current.iter().map(|record| Bytes::copy_from_slice(record.key())).collect();
+        for row in displaced.chunks(ROW) {
+            for (place, read) in join_all(row.iter().map(|pointer| self.begin_any(*pointer))).await {
+                let current = match self.settle(look, &place, read).await {
+                    Some(Ok(beginning)) if !known.insert(beginning.entry.key.clone()) => Ok(None),
+                    Some(Ok(Beginning { entry, .. })) => {
+                        self.current_of::<T>(look.keyspace, &entry.key).await
+                    }
+                    Some(Err(error)) => Err(error),
+                    None => {
+                        sifted.again.push(place);
+                        continue;
+                    }
+                };
+                sifted.take(current)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The beginning of what is at a pointer.
+    async fn begin_any(&self, pointer: Pointer) -> Met<Beginning> {
+        let place = self.catalog.unchecked_place(pointer);
+        (place, self.catalog.beginning(&place).await)
+    }
+
+    /// What was read at a place, if that says something.
+    async fn settle<R>(
+        &self,
+        look: &Look<'_>,
+        place: &Place,
+        read: Result<std::result::Result<R, Damaged>>,
+    ) -> Option<Result<R>> {
+        match read {
+            Ok(Ok(_)) if place.segment > look.opened_through => None,
+            Ok(Err(_)) if !look.suspects.contains(place) => None,
+            Ok(Ok(record)) => Some(Ok(record)),
+            Ok(Err(damaged)) => {
+                let key = self.catalog.key_of(place, &damaged).await;
+                Some(Err(damaged.into_error(key.as_deref())))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// What is current of the key of a record that was met at a place, and may be shown.
     async fn current<T: Scanned>(&self, keyspace: Keyspace, place: Place, record: T) -> Result<Option<T>> {
         let hash = self.catalog.hash(keyspace, record.key());
-        let record = match self.catalog.index.is_current(&hash, place.pointer) {
-            true => Some(record),
-            false => T::look_up(self, record.key(), &hash).await?,
-        };
-        let Some(record) = record else { return Ok(None) };
+        match self.catalog.index.is_current(&hash, place.pointer) {
+            true => Ok(self.shown(&hash, record).await),
+            false => self.current_of(keyspace, record.key()).await,
+        }
+    }
+
+    /// What is current of a key, and may be shown.
+    async fn current_of<T: Scanned>(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<T>> {
+        let hash = self.catalog.hash(keyspace, key);
+        let Some(record) = T::look_up(self, key, &hash).await? else { return Ok(None) };
+        Ok(self.shown(&hash, record).await)
+    }
+
+    async fn shown<T: Scanned>(&self, hash: &KeyHash, record: T) -> Option<T> {
         let may_show =
-            self.writer.may_show(record.key(), &hash, record.version(), record.expires_at_ms()).await;
-        Ok(may_show.then_some(record))
+            self.writer.may_show(record.key(), hash, record.version(), record.expires_at_ms()).await;
+        may_show.then_some(record)
     }
 }

@@ -198,7 +198,7 @@ impl Writer {
         hash: &KeyHash,
     ) -> Result<Option<(Replaced, bool)>> {
         // A slot is given up only when no other key can be hidden behind it.
-        self.catalog.verify(hash).await?;
+        self.catalog.verify_to_remove(hash).await?;
         let found = self.catalog.look_up(key, hash).await?;
         let is_alive =
             |f: &Found| self.catalog.life(f.record.sequence, f.record.expires_at_ms) == Life::Alive;

@@ -274,7 +274,7 @@ impl Writer {
             return Ok(true);
         }
         // A slot is given up only when no other key can be hidden behind it.
-        self.catalog.verify(&record.hash).await?;
+        self.catalog.verify_to_remove(&record.hash).await?;
         if found.is_some_and(|found| !self.catalog.index.is_current(&record.hash, found.pointer)) {
             let again = self.catalog.look_up(&record.key, &record.hash).await?;
             record.replaces = again.as_ref().map(Found::replaced);

@@ -57,20 +57,20 @@ impl Oracle {
                     .or_default()
                     .push(UnverifiedOverwrite { displaced, check: hash.check });
             }
-            return Published { displaced: Some(displaced), unverified };
+            return Published { displaced: Some(displaced), unverified, is_first: false };
         }
         let Some(occupant) = self.slots.get(&stored).copied() else {
             self.slots.insert(stored, new);
-            return Published { displaced: None, unverified: false };
+            return Published { displaced: None, unverified: false, is_first: true };
         };
         match compare(occupant) {
             Occupant::OtherKey => {
                 self.insert_exact(hash, new);
-                Published { displaced: None, unverified: false }
+                Published { displaced: None, unverified: false, is_first: false }
             }
             Occupant::SameKey => {
                 self.slots.insert(stored, new);
-                Published { displaced: Some(occupant), unverified: false }
+                Published { displaced: Some(occupant), unverified: false, is_first: false }
             }
             Occupant::Unknown => {
                 self.slots.insert(stored, new);
@@ -78,7 +78,7 @@ impl Oracle {
                     .entry(stored)
                     .or_default()
                     .push(UnverifiedOverwrite { displaced: occupant, check: hash.check });
-                Published { displaced: Some(occupant), unverified: true }
+                Published { displaced: Some(occupant), unverified: true, is_first: false }
             }
         }
     }

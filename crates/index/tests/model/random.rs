@@ -26,6 +26,12 @@ fn six_bits() {
     run("six_bits", Some(6), 300, spread, true);
 }
 
+/// Keys are removed beside records that nobody can read at that time.
+#[test]
+fn blind_removals() {
+    run("blind_removals", Some(6), 300, spread, false);
+}
+
 #[test]
 fn seven_bits() {
     run("seven_bits", Some(7), 100, spread, true);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use esker_index::{Cursor, Index, IndexOptions, Occupant, Pointer};
+use esker_index::{Cursor, Index, IndexOptions, Occupant, Pointer, Step};
 use rand::Rng;
 
 use crate::seed::Seed;
@@ -24,8 +24,8 @@ fn scan_sees_all_that_stays() {
         let (mut come, mut go) = (stay.end, stay.end);
         let (mut seen, mut cursor) = (BTreeSet::new(), Cursor::START);
         loop {
-            let (pointers, next) = index.scan(cursor, rng.random_range(1..100));
-            seen.extend(pointers.iter().map(|pointer| pointer.get() - 1));
+            let Step { current, next, .. } = index.scan(cursor, rng.random_range(1..100));
+            seen.extend(current.iter().map(|pointer| pointer.get() - 1));
             let Some(next) = next else { break };
             cursor = next;
             let arrivals = rng.random_range(0..400);
@@ -65,8 +65,9 @@ fn scan_sees_a_key_that_returns_to_its_slot() {
             over.store(true, Ordering::Relaxed);
         });
         while !over.load(Ordering::Relaxed) {
-            let (found, _) = index.scan(Cursor::START, 10);
-            assert!(found.iter().any(|pointer| pointer.get() % 2 == 1), "{found:?} has only the other key");
+            let found = index.scan(Cursor::START, 10);
+            let mut met = found.current.iter().chain(&found.displaced);
+            assert!(met.any(|pointer| pointer.get() % 2 == 1), "{found:?} has only the other key");
         }
     });
 }
