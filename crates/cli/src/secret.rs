@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use esker_server::PASSWORD_BYTES_MAX;
-
 /// No file with a secret is longer.
 const BYTES_MAX: u64 = 4096;
 
@@ -19,10 +17,6 @@ pub(crate) fn read(path: &Path) -> Result<String, String> {
     }
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
     match text.lines().next().map(str::trim_end).filter(|line| !line.is_empty()) {
-        Some(line) if line.len() > PASSWORD_BYTES_MAX => {
-            let bytes = line.len();
-            Err(format!("{shown} holds {bytes} bytes; a password has {PASSWORD_BYTES_MAX} at most"))
-        }
         Some(line) => Ok(line.to_owned()),
         None => Err(format!("{shown} holds no password: its first line is empty")),
     }
@@ -40,11 +34,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(read(&path).as_deref(), expected.as_ref().map(|secret| *secret));
         }
-        for (text, expected) in [
-            ("\nsesame", "first line is empty"),
-            (&"x".repeat(5000), "5000 bytes"),
-            (&"x".repeat(1025), "1025 bytes"),
-        ] {
+        for (text, expected) in [("\nsesame", "first line is empty"), (&"x".repeat(5000), "5000 bytes")] {
             std::fs::write(&path, text).unwrap();
             let error = read(&path).unwrap_err();
             assert!(error.contains(expected) && !error.contains("sesame"), "{error}");

@@ -311,8 +311,8 @@ impl Index {
             assert!(belongs, "a hidden key has the stored hash of its unverified overwrite");
             self.insert_exact(&writer, stored, hash, *pointer);
         }
-        if !hidden.is_empty() {
-            // They were in the slot, and the key that took it may have come from here: see the order of a scan.
+        if !hidden.is_empty() || writer.shard.removed_unverified.load(Ordering::Relaxed) {
+            // They were in the slot, or it was empty, and the key that took it may have come from here: see the order of a scan.
             writer.count_move();
         }
         let dropped = writer.state.unverified.remove(stored, |_| true);

@@ -99,8 +99,8 @@ impl Shard {
     }
 
     /// An entry goes from its slot to an unverified overwrite, and from there to the side table: whoever looks in that order meets
-    /// it. A key that is published again goes back to the slot; if that made another one leave it, what was seen before it is not
-    /// this key, so a move is counted when the other one is found to be hidden.
+    /// it. A key that is published again goes back to the slot; what was seen there before is not
+    /// this key, so a move is counted when what another key left, or an empty slot, may have hidden is verified.
     fn entries_in(&self, slabs: &Slabs, number: usize, range: Range<u32>) -> Vec<Met> {
         for _ in 0..ATTEMPTS {
             let moves = self.moves();

@@ -9,7 +9,7 @@
 //!    that was looked at first, out of the one that was looked at last, or to another slab. A writer therefore counts
 //!    a move after the new copy is in place and before the old one is overwritten.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -26,13 +26,13 @@ pub(crate) struct Shard {
     /// How often an entry was moved, or all of them.
     moves: AtomicU64,
     /// Which slab the table is in.
-    generation: AtomicUsize,
-    /// Entries of the table; written under the lock.
-    pub(crate) used: AtomicUsize,
-    pub(crate) side: Side,
+    generation: AtomicU32,
     /// A key was removed while unverified overwrites of its stored hash were pending: a key may be behind a slot that is not
     /// there. Set before the slot goes, and stays: that takes damage.
     pub(crate) removed_unverified: AtomicBool,
+    /// Entries of the table; written under the lock.
+    pub(crate) used: AtomicUsize,
+    pub(crate) side: Side,
     state: Mutex<State>,
 }
 
@@ -71,7 +71,7 @@ impl Shard {
 
     #[inline]
     pub(crate) fn generation(&self) -> usize {
-        self.generation.load(Ordering::Acquire)
+        self.generation.load(Ordering::Acquire) as usize
     }
 
     pub(crate) fn used(&self) -> usize {
@@ -129,7 +129,7 @@ impl<'a> Writer<'a> {
     /// Makes a filled table the shard's table.
     pub(crate) fn move_to(&mut self, generation: usize) {
         let old = self.shard.generation();
-        self.shard.generation.store(generation, Ordering::Release);
+        self.shard.generation.store(generation as u32, Ordering::Release);
         // The pages of the old place may go from here on, so the move must be counted first.
         self.count_move();
         self.slabs.leave(old, self.number);

@@ -119,9 +119,11 @@ impl SlotEnds {
         (self.start, self.marker, self.footer.is_some()) == (nothing, nothing, false)
     }
 
-    /// Its start is no header that can be read, and there is no summary: no sector has to be written as a whole.
+    /// Its start is no header that can be read, and no summary was begun, before which all frames are durable. No sector has to be
+    /// written as a whole.
     fn is_unsealed_and_unknown(&self) -> bool {
-        self.start == SlotStart::Unknown && self.footer.is_none()
+        let is_as_before = matches!(self.marker, SlotStart::Free(_)) && self.footer.is_none();
+        self.start == SlotStart::Unknown && is_as_before
     }
 
     /// A slot that was freed has markers at both ends, and they stay until something else is written there. One that was never

@@ -35,8 +35,8 @@ pub(super) struct Reclaimer<'a> {
     pub(super) sweep: Sweep,
     /// What may be copied of segments that are freed by dropping what is cold.
     pub(super) copies: CopyBudget,
-    /// With this setting, and with sealed segments of which the numbers have this sum, nothing could be evicted.
-    pub(super) nothing_to_evict: Option<(WhenFull, u64)>,
+    /// With this setting, and with sealed segments of which the numbers have this sum, nothing could be evicted then.
+    pub(super) nothing_to_evict: Option<((WhenFull, u64), Duration)>,
     /// What was asked for and is not done yet.
     pub(super) compaction: Option<Compaction>,
     /// The last step was for that.

@@ -119,7 +119,9 @@ impl Catalog {
     pub(crate) fn swap_databases(&self, now: &Databases, first: Keyspace, second: Keyspace) {
         let turn = self.observers.take_turn();
         let swap = || self.databases.store(now.bits(), Ordering::Release);
-        self.watches.swapped([first, second], swap, |hash| self.index.get(hash).is_some());
+        self.watches.swapped([first, second], swap, |hash| {
+            self.index.get(hash).is_some() || self.index.may_be_hidden(hash)
+        });
         turn.tell_swapped([first.number(), second.number()]);
     }
 

@@ -228,7 +228,11 @@ impl Reader {
                 break sought;
             }
         };
-        let pointer = sought.pointer?;
+        let Some(pointer) = sought.pointer else {
+            // Whoever wants to know has to look, and may meet an error.
+            let unknown = Usage { was_asked: false, idle: Duration::ZERO };
+            return self.catalog.index.may_be_hidden(&sought.hash).then_some(unknown);
+        };
         if let Peek::Absent = self.look(&sought, &self.space.buffered.hold()) {
             return None;
         }

@@ -57,7 +57,7 @@ impl Writer {
         let mut tombstone = self.prepare(Kind::Tombstone, None, key, bytes::Bytes::new(), None)?;
         tombstone.hash = *hash;
         // A slot is given up only when no other key can be hidden behind it.
-        self.catalog.verify(hash).await?;
+        self.catalog.verify_to_remove(hash).await?;
         let found = self.catalog.look_up(&tombstone.key, hash).await?;
         let Some(found) = found.filter(|found| found.record.sequence == sequence) else { return Ok(()) };
         (tombstone.replaces, tombstone.expired) = (Some(found.replaced()), true);

@@ -256,16 +256,16 @@ async fn transaction_of(line: &str, times: usize, client: &mut Client) -> String
     client.line().await
 }
 
-/// A transaction runs in one step, so it goes through no more bytes than it could answer.
+/// A transaction runs in one step, so what it may go through is bounded.
 #[tokio::test]
 async fn values_are_not_gone_through_without_end() {
     let server = narrow().await;
     server.store.put("large", vec![0; 200 << 10]).await.unwrap();
     for line in ["BITCOUNT large", "BITPOS large 1"] {
         let mut client = server.client().await;
-        let refused = transaction_of(line, 100, &mut client).await;
-        assert!(refused.starts_with("-EXECABORT") && refused.contains("client-memory-each"), "{refused}");
-        assert_eq!(transaction_of(line, 2, &mut client).await, "*2", "{line}");
+        let refused = transaction_of(line, 1400, &mut client).await;
+        assert!(refused.starts_with("-EXECABORT") && refused.contains("go through"), "{refused}");
+        assert_eq!(transaction_of(line, 100, &mut client).await, "*100", "{line}");
     }
 }
 

@@ -4,6 +4,7 @@
 //! than users may fill, nothing is dropped: then there is garbage, and collecting it makes room.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use esker_gc::Look;
 use esker_log::{Entry, Kind, Tier as TierName};
@@ -23,6 +24,10 @@ const INDEX_BYTES_A_KEY: u64 = 10;
 /// Keys are dropped when they take more than this part of the memory that there is for the index: overwrites that are not
 /// verified yet take up to an eighth.
 const INDEX_SHARE: f64 = 0.8;
+
+/// Where nothing was found to be dropped, it is looked again after so long if the segments are the same: another key may be asked
+/// for, or a summary can be read.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A segment that is looked at, with its summary.
 type Seen = (u32, Vec<Entry>);
@@ -60,16 +65,16 @@ impl Reclaimer<'_> {
     pub(crate) async fn evict(&mut self) -> Result<bool> {
         let tier = self.space.output_tier();
         let sealed = tier.slots().sealed().fold(0_u64, |sum, (_, slot)| sum.wrapping_add(slot.segment()));
-        let state = Some((self.when_full(), sealed));
-        if self.nothing_to_evict == state {
+        let (state, now) = ((self.when_full(), sealed), self.space.runtime.now());
+        if self.nothing_to_evict.is_some_and(|(known, at)| known == state && now < at + LOOK_AGAIN) {
             return Ok(false);
         }
         let gained = || (self.space.counters.activity().records_evicted, tier.free_slots());
         let (evicted, free_slots) = gained();
         for _ in 0..=tier.slots().sealed().count() {
             let Some((slot, entries)) = self.coldest().await? else {
-                // All summaries were read, in vain. Until there are others they are not read again.
-                self.nothing_to_evict = state;
+                // All summaries were read, in vain. Until there are others they are not read again for a while.
+                self.nothing_to_evict = Some((state, self.space.runtime.now()));
                 return Ok(false);
             };
             if !self.evict_segment(slot, &entries).await? {
@@ -99,8 +104,8 @@ impl Reclaimer<'_> {
             // Whatever was asked for, too much of it is dropped all the same.
             WhenFull::Evict | WhenFull::Refuse => 1.0,
         };
-        // In the second round nothing of the first counts as asked for.
-        for _ in 0..2 {
+        // In the second round nothing counts as asked for.
+        for counts_asked in [true, false] {
             let slots = self.space.output_tier().slots();
             let may_hold = |slot: &Slot| {
                 self.when_full() != WhenFull::EvictExpiring || slot.expires_ms(Expiry::First).is_some()
@@ -111,7 +116,7 @@ impl Reclaimer<'_> {
             let mut look = Look::default();
             for (.., slot) in order {
                 let Some(entries) = self.read_for_eviction(slot).await? else { continue };
-                let kept_share = self.kept_share(slot, &entries);
+                let kept_share = self.kept_share(slot, &entries, counts_asked);
                 if let Some(warmer) = look.see(kept_share, (slot, entries)) {
                     self.pass(&warmer);
                 }
@@ -144,8 +149,9 @@ impl Reclaimer<'_> {
     }
 
     /// Whether a record is one that is kept: current, and asked for, or not among those that may be dropped.
-    fn is_kept(&self, slot: u32, entry: &Entry) -> bool {
-        let stays = self.must_stay(entry) || self.catalog.recency.was_asked(&entry.key_hash);
+    fn is_kept(&self, slot: u32, entry: &Entry, counts_asked: bool) -> bool {
+        let was_asked = || counts_asked && self.catalog.recency.was_asked(&entry.key_hash);
+        let stays = self.must_stay(entry) || was_asked();
         stays && self.catalog.is_current(self.space.output_tier().name(), slot, entry)
     }
 
@@ -160,7 +166,7 @@ impl Reclaimer<'_> {
 
     /// The share of a segment's bytes that would be kept. Where only some keys may be evicted, what is garbage counts as well: that
     /// makes no more room for puts, and there must be an end where nothing is left to evict.
-    fn kept_share(&self, slot: u32, entries: &[Entry]) -> f64 {
+    fn kept_share(&self, slot: u32, entries: &[Entry], counts_asked: bool) -> f64 {
         let tier = self.space.output_tier();
         let bytes = |counts: &dyn Fn(&Entry) -> bool| -> u64 {
             let counted = entries.iter().filter(|entry| counts(entry));
@@ -170,9 +176,9 @@ impl Reclaimer<'_> {
         let kept_bytes = match self.when_full() {
             WhenFull::EvictExpiring => all_bytes.saturating_sub(bytes(&|entry| {
                 let is_current = self.catalog.is_current(tier.name(), slot, entry);
-                is_current && !self.is_kept(slot, entry)
+                is_current && !self.is_kept(slot, entry, counts_asked)
             })),
-            WhenFull::Evict | WhenFull::Refuse => bytes(&|entry| self.is_kept(slot, entry)),
+            WhenFull::Evict | WhenFull::Refuse => bytes(&|entry| self.is_kept(slot, entry, counts_asked)),
         };
         kept_bytes as f64 / all_bytes as f64
     }
@@ -199,7 +205,7 @@ impl Reclaimer<'_> {
             if self.must_stay(entry) {
                 continue;
             }
-            if self.is_kept(slot, entry) && bytes <= left_bytes {
+            if self.is_kept(slot, entry, true) && bytes <= left_bytes {
                 (left_bytes, copied_bytes) = (left_bytes - bytes, copied_bytes + bytes);
                 self.catalog.recency.forget_asked(&entry.key_hash);
             } else {

@@ -96,7 +96,7 @@ impl RecoveryContext<'_> {
 
     /// All segments that hold anything, free slots to be marked, and the highest segment number that there is.
     pub(super) fn name(&self, scanned: Scanned, staged: &[Staged]) -> (Vec<Segment>, Vec<Unmarked>, u64) {
-        let Scanned { mut segments, nameless, unmarked, highest } = scanned;
+        let Scanned { mut segments, nameless, mut unmarked, highest } = scanned;
         let known = segments.iter().map(|s| s.segment).chain(staged.iter().map(|s| s.segment));
         let mut highest = known.fold(highest, u64::max);
         for (tier, slot, segment_bytes) in nameless {
@@ -106,7 +106,12 @@ impl RecoveryContext<'_> {
             let content = Content::Scanned(scan, Stream::LANE);
             segments.push(Segment { tier, slot, segment: highest, opened_at: 0, content });
         }
-        segments.retain(|s| self.holds_anything(s));
+        // Of a segment whose first frame was torn, later ones may be whole. Once the store was closed they would prove a loss. Behind
+        // the limit nothing can be marked, so there it counts as in use.
+        let is_in_reach = |s: &Segment| s.slot < self.tier(s.tier).slots_total();
+        for s in segments.extract_if(.., |s| is_in_reach(s) && !self.holds_anything(s)) {
+            unmarked.push(Unmarked { tier: s.tier, slot: s.slot, segment: s.segment });
+        }
         (segments, unmarked, highest)
     }
 

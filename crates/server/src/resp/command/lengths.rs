@@ -47,6 +47,16 @@ pub(in crate::resp) fn repeated_bytes<K: Hash + Eq>(keys: impl Iterator<Item = (
     keys.filter_map(|(key, bytes)| (!known.insert(key)).then_some(bytes)).fold(0, usize::saturating_add)
 }
 
+/// Bytes of values that a command goes through in one step, which nobody can interrupt, and neither makes nor answers anything long.
+pub(in crate::resp) fn looked_through_bytes(verb: &Verb, sum: usize) -> usize {
+    if matches!(verb.name, "bitcount" | "bitpos") { sum } else { 0 }
+}
+
+/// Bytes of the value that becomes one of its own when it is written, and is none before.
+pub(in crate::resp) fn copied_bytes(verb: &Verb, after: usize) -> usize {
+    if verb.name == "copy" { after } else { 0 }
+}
+
 /// Bytes of values that a command answers, makes of others, or goes through; what LCS makes on the way; and values that a command goes
 /// through once more because their key is named again, `repeated`, which few commands ask for.
 pub(in crate::resp) fn moved_bytes(
@@ -57,11 +67,9 @@ pub(in crate::resp) fn moved_bytes(
     repeated: impl FnOnce() -> usize,
 ) -> usize {
     match verb.name {
-        // A copy becomes a value of its own when it is written.
-        "append" | "setrange" | "setbit" | "bitfield" | "copy" | "incrbyfloat" | "restore" | "pfadd" => after,
+        "append" | "setrange" | "setbit" | "bitfield" | "incrbyfloat" | "restore" | "pfadd" => after,
         // In one step, which nobody can interrupt: so that is bounded too.
         "bitop" | "pfcount" | "pfmerge" => after.saturating_add(repeated()),
-        "bitcount" | "bitpos" => sum,
         "lcs" => lcs::needed_bytes(after, sum - after),
         "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
         "set" if command.len() == 3 => 0,

@@ -164,11 +164,13 @@ pub(super) async fn next(
             tracking.begin_command();
         }
         group(verb, batch, session, service, replies).await;
-        // An MGET may go on with the next group.
+        // An MGET may go on with the next group, also one that follows what was answered.
+        if batch.answered == 0
+            && let Some(tracking) = &mut session.tracking
+        {
+            tracking.end_command();
+        }
         if batch.next > first {
-            if let Some(tracking) = &mut session.tracking {
-                tracking.end_command();
-            }
             session.spend_caching(Some(verb));
         }
     }

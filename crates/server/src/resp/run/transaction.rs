@@ -39,6 +39,9 @@ mod sizes;
 /// What EXEC takes for a key: its reservation, its entry, its place in the view and in the batch.
 const KEY_BYTES: usize = 512;
 
+/// Bytes that BITCOUNT and BITPOS of a transaction may go through: a tenth of a second, about, in which its thread does nothing else.
+const LOOKED_THROUGH_MAX: usize = 256 << 20;
+
 /// Queues a command. The transaction as a whole is bounded as a single command is.
 pub(super) fn queue(
     verb: &'static Verb,
@@ -204,6 +207,9 @@ async fn attempt_once(
     let limit = service.config.limits.backlog_bytes_hard;
     if wanted.other_answers > limit {
         return Err(format!("its answers may take more than {limit} bytes (reply-queue-limit)"));
+    }
+    if wanted.looked_through > LOOKED_THROUGH_MAX {
+        return Err(format!("its BITCOUNTs and BITPOSs go through more than {LOOKED_THROUGH_MAX} bytes"));
     }
     let answers = wanted.answers.saturating_add(wanted.other_answers);
     let bytes = wanted.bytes.saturating_add(wanted.keys.len() * KEY_BYTES).saturating_add(wanted.answers);

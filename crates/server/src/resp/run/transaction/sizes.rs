@@ -9,7 +9,9 @@ use std::time::Instant;
 use crate::base::slice::Slice;
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::places as command_places;
-use crate::resp::command::lengths::{after_bytes, moved_bytes, repeated_bytes};
+use crate::resp::command::lengths::{
+    after_bytes, copied_bytes, looked_through_bytes, moved_bytes, repeated_bytes,
+};
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::run::bounds::bound;
 use crate::resp::script::eval::{long_held_bytes, short_bytes};
@@ -33,6 +35,8 @@ pub(super) struct Wanted {
     pub(super) other_answers: usize,
     /// What all scripts may write in a first attempt, and as much may they answer.
     pub(super) of_scripts: usize,
+    /// Bytes that are gone through and are neither made nor answered.
+    pub(super) looked_through: usize,
 }
 
 /// Memory that finding that out takes for each key that is named: its place, twice since maps double.
@@ -91,11 +95,12 @@ pub(super) async fn of(
     let watched =
         watched.map(|watched| known.meet(&(watched.database, watched.key.clone()), service).0).collect();
     let (mut moved, mut answers, mut other_answers, mut beside) = (0_usize, 0_usize, 0_usize, 0);
+    let (mut copied, mut looked_through) = (0_usize, 0_usize);
     let (mut of_scripts, mut scripts) = (0_usize, 0_usize);
     let mut slice = Slice::begin(Instant::now());
-    for ((verb, copied), &database) in commands.iter().zip(databases) {
+    for ((verb, words), &database) in commands.iter().zip(databases) {
         slice.pause().await;
-        let command = copied.command();
+        let command = words.command();
         if let Run::Answer(_) | Run::Sampled(_) | Run::Usage(_) = run_of(verb) {
             let bound = bound(verb, command, session, service);
             other_answers = other_answers.saturating_add(bound.answer);
@@ -137,13 +142,15 @@ pub(super) async fn of(
         let repeated = || repeated_bytes(places.iter().map(|(key, _, size)| (key, *size)));
         let moves = moved_bytes(verb, command, sum, after, repeated);
         moved = moved.saturating_add(moves);
+        copied = copied.saturating_add(copied_bytes(verb, after));
+        looked_through = looked_through.saturating_add(looked_through_bytes(verb, sum));
         for (key, place, _) in places {
             known.places.insert(key, (place, after));
         }
     }
     let Known { keys, bytes, .. } = known;
     // Values that were read are there until the end; others are made and answered.
-    let bytes = bytes.saturating_add(moved).saturating_add(beside);
+    let bytes = bytes.saturating_add(moved).saturating_add(copied).saturating_add(beside);
     // What scripts may take is bounded for all of them together.
     let (held, answered) = match (scripts, is_long) {
         (0, _) => (0, 0),
@@ -151,5 +158,13 @@ pub(super) async fn of(
         (_, false) => (2 * of_scripts, of_scripts),
     };
     let (bytes, moved) = (bytes.saturating_add(held), moved.saturating_add(answered));
-    Wanted { keys, watched, bytes, answers: answers.saturating_add(moved), other_answers, of_scripts }
+    Wanted {
+        keys,
+        watched,
+        bytes,
+        answers: answers.saturating_add(moved),
+        other_answers,
+        of_scripts,
+        looked_through,
+    }
 }
