@@ -306,16 +306,19 @@ fn dissect_frames(
         .and_then(|from| FrameHeader::parse(from, &format.secret, offset as u32))
         .filter(|h| h.segment == first.segment && h.index as usize == frames.len())
     {
-        surgeon.piece(What::FrameHeader, offset..offset + FRAME_HEADER_BYTES);
         let end = offset + header.bytes as usize;
         let mut at = offset + format.first_record();
         let mut records = Vec::new();
+        if !is_whole(format, &header, bytes) {
+            break;
+        }
+        surgeon.piece(What::FrameHeader, offset..offset + FRAME_HEADER_BYTES);
         for _ in 0..header.records {
             let begin = skip_gap(&bytes[..end], at);
             surgeon.piece(What::Padding, at..begin);
             at = begin;
             let (found, length, header) =
-                format.record_at(&bytes[at..end], first.segment, at).expect("a store that is not damaged");
+                format.record_at(&bytes[at..end], first.segment, at).expect("the frame is whole");
             surgeon.record(&found, header);
             surgeon.piece(What::Padding, at + length..(at + format.padded(length)).min(end));
             records.push(found);
@@ -332,6 +335,23 @@ fn dissect_frames(
         offset = next;
     }
     (frames, offset)
+}
+
+/// Whether all of a frame was written: a kill tears what is in flight.
+fn is_whole(format: &Format, header: &FrameHeader, bytes: &[u8]) -> bool {
+    let (offset, end) = (header.offset as usize, (header.offset + header.bytes) as usize);
+    let mut at = offset + format.first_record();
+    let frame = bytes.get(..end);
+    (0..header.records).all(|_| {
+        let bytes = frame.and_then(|frame| {
+            at = skip_gap(frame, at);
+            let identity = format.secret.identity(header.segment, at as u32);
+            let view = RecordView::parse(frame.get(at..)?, &identity).ok()?;
+            view.verify_value(&format.secret).ok().map(|_| view.bytes())
+        });
+        at += bytes.map_or(0, |bytes| format.padded(bytes));
+        bytes.is_some()
+    })
 }
 
 /// The records of a piece of staged memory: closed frames, and then the open one, which has no header yet.

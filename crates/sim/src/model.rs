@@ -24,7 +24,6 @@ use bytes::Bytes;
 use esker_engine::{Durability, Entry};
 
 use self::evicting::Evicting;
-use self::groups::Part;
 use crate::config::{Config, Tiers};
 use crate::plan::{End, Media};
 use crate::value::stamp_of;
@@ -53,6 +52,13 @@ impl State {
     fn looks_like(&self, other: &State) -> bool {
         (self.stamp, self.expires_at_ms) == (other.stamp, other.expires_at_ms)
     }
+}
+
+/// What one member of a group says of it.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    pub(super) group: u64,
+    pub(super) happened: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! What the shared counters may be.
 
 use super::Model;
-use super::groups::Part;
+use super::Part;
 
 impl Model {
     pub(crate) fn try_count(&mut self, counter: usize, count: u64) {

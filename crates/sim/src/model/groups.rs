@@ -2,15 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Model;
 use super::recovery::Survivor;
-
-/// What one member of a group says of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    pub(super) group: u64,
-    pub(super) happened: bool,
-}
+use super::{Model, Part};
 
 impl Model {
     /// These states of slots become one group; its number.

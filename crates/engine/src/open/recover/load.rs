@@ -150,11 +150,23 @@ struct Loader {
 
 impl Loader {
     /// Loads every `workers`-th segment.
-    async fn load(&mut self, segments: &[Segment], worker: usize, workers: usize) -> Result<()> {
+    async fn load<'s>(&mut self, segments: &'s [Segment], worker: usize, workers: usize) -> Result<()> {
         let mine: Vec<(usize, &Segment)> =
             segments.iter().enumerate().skip(worker).step_by(workers).collect();
         let tiers = self.tiers.clone();
-        let read = |(number, segment), used| read(&tiers, number, segment, used);
+        // The segment of a summary that cannot be read is scanned, as if it were damaged; but not once others rely on it.
+        let may_scan = self.pass.shards.start == 0;
+        let tiers = &tiers;
+        let read =
+            async |(number, segment): (usize, &'s Segment), used| match read(tiers, number, segment, used)
+                .await
+            {
+                Err(error) if may_scan && error.is_of_reading() => {
+                    tracing::error!(segment = segment.segment, %error, "a summary cannot be read");
+                    Ok((number, None))
+                }
+                read => read,
+            };
         // The next summaries are being read while one is loaded.
         let mut reads = FuturesOrdered::new();
         let mut begun = mine.iter().copied();
@@ -281,11 +293,5 @@ pub(super) async fn read(
         Some(used) => used,
         None => fresh()?,
     };
-    match tier.read_into(segment.slot, footer.start, bytes, Some(buffer)).await {
-        Err(error) if error.is_of_reading() => {
-            tracing::error!(segment = segment.segment, %error, "a summary cannot be read");
-            Ok((number, None))
-        }
-        read => Ok((number, Some(read?))),
-    }
+    Ok((number, Some(tier.read_into(segment.slot, footer.start, bytes, Some(buffer)).await?)))
 }
