@@ -33,13 +33,15 @@ impl RecoveryContext<'_> {
         let all: Vec<Follower> = found.iter().filter_map(|f| Follower::of(&f.in_slot)).collect();
         let mut segments = Vec::new();
         let mut nameless = Vec::new();
-        for Found { tier: name, in_slot } in found {
+        for Found { tier: name, mut in_slot } in found {
             let (tier, slot) = (self.tier(name), in_slot.slot);
             let opened_at = in_slot.first.map_or(0, |first| first.opened_at);
             let (segment, content) = if let Some(footer) = in_slot.footer {
                 (footer.segment, Content::Sealed(footer))
             } else {
                 let part = read_whole(tier, slot).await?;
+                // What the device does not give was not torn.
+                in_slot.may_be_torn &= part.unread.first().is_none_or(|range| range.start > 0);
                 match scan_unsealed(&in_slot, &all, &part.bytes, &self.secret, tier.shape()) {
                     Unsealed::Segment(segment, stream, mut scan) => {
                         scan.lost.extend(self.lost_tail(name, &part, segment, &scan));
