@@ -42,7 +42,7 @@ fn what_is_seen_after_a_kill_survives_a_power_cut() {
         let store = world.open();
         put(&world, &store, 0..5, 900, Durability::None);
         world.runtime.run(world.runtime.sleep(Duration::from_micros(999_900 + step * 10)));
-        world.kill();
+        world.kill_when_written();
         drop(store);
         let store = world.open();
         let seen = present(&world, &store, 0..5);
@@ -213,7 +213,7 @@ fn an_older_version_that_was_staged_does_not_come_back_when_a_tombstone_goes() {
         store.delete(key(50)).await.expect("it is deleted");
         store.put(key(99), value(&key(99), 2, 1500)).await.expect("it is put");
     });
-    world.kill();
+    world.kill_when_written();
     drop(store);
     let store = world.open();
     assert!(store.stats().tiers[0].written.recovered_bytes > 90_000);

@@ -266,6 +266,11 @@ impl World {
             let mut random = self.runtime.fork_random();
             device.kill(&mut || random.bits());
         }
+        self.kill_when_written();
+    }
+
+    /// The process is killed when everything that it had submitted is written.
+    pub fn kill_when_written(&mut self) {
         self.runtime.crash_except(esker_world::DEVICE_TASK);
         self.runtime.run_until_idle();
     }
