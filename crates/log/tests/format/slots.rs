@@ -1,6 +1,11 @@
 //! What the starts and ends of slots say together.
 
-use esker_log::{SlotEnds, SlotStart, find_in_slots};
+use esker_log::{
+    FOOTER_BYTES, FRAME_HEADER_BYTES, SlotEnds, SlotStart, Unsealed, find_in_slots, scan_unsealed,
+};
+
+use crate::scan::{durable, unproven};
+use crate::world::{SECRET, name};
 
 fn ends(start: SlotStart, marker: SlotStart) -> SlotEnds {
     SlotEnds { start, footer: None, marker }
@@ -22,4 +27,28 @@ fn a_slot_that_ends_in_foreign_bytes_may_have_lost_its_start() {
         assert!(found.iter().all(|found| found.slot != 2), "that one was freed: {found:?}");
     }
     assert_eq!(find_in_slots(&slots, true).len(), 1);
+}
+
+/// A write may be cut at any byte, also within the header of a segment's first frame, while the frame behind it arrived. Whoever
+/// wrote that frame says whether the first one was durable by then.
+#[test]
+fn a_first_header_that_was_torn_is_lost_only_if_it_was_durable() {
+    for (written, was_durable) in [(unproven(), false), (durable(), true)] {
+        for (old, cut) in [0_u8, 0xee].into_iter().flat_map(|old| (1..56).map(move |cut| (old, cut))) {
+            let mut bytes = written.bytes.clone();
+            bytes[cut..FRAME_HEADER_BYTES].fill(old);
+            let end = &bytes[bytes.len() - FOOTER_BYTES..];
+            let mut slots = vec![ends(SlotStart::Free(None), SlotStart::Free(None)); name(8).slot as usize];
+            slots.push(SlotEnds::parse(&bytes, end, &SECRET, name(8).slot, written.shape.segment_bytes));
+            for is_closed in [false, true] {
+                let found = find_in_slots(&slots, is_closed);
+                let found = found.iter().find(|found| found.slot == name(8).slot).expect("it is looked at");
+                let unsealed = scan_unsealed(found, &[], &bytes, &SECRET, written.shape);
+                let Unsealed::Segment(8, _, scan) = unsealed else { panic!("{unsealed:?}, cut at {cut}") };
+                let is_lost = scan.lost == [0..written.frames[1].offset as u32];
+                assert!(is_lost || scan.lost.is_empty(), "{:?}, cut at {cut}", scan.lost);
+                assert_eq!(is_lost, was_durable || is_closed, "cut at {cut}, closed: {is_closed}");
+            }
+        }
+    }
 }

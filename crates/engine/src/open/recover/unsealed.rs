@@ -80,7 +80,8 @@ impl RecoveryContext<'_> {
         self.tiers.iter().any(|(t, s)| t.name() == tier && s.census.is_some())
     }
 
-    /// The frame that would come next in a segment without a summary, if that cannot be read: it is not torn.
+    /// The frame that would come next in a segment without a summary, if that cannot be read: it is not torn. If its header can, but
+    /// not all of it is right, whatever cannot be read behind it may have proven it durable.
     fn lost_tail(&self, tier: TierName, part: &Part, segment: u64, scan: &SegmentScan) -> Option<Range<u32>> {
         let unit_bytes = self.tier(tier).shape().unit_bytes;
         // At the end of each segment there is room for its summary.
@@ -91,7 +92,8 @@ impl RecoveryContext<'_> {
         let header = header.and_then(|bytes| FrameHeader::parse(bytes, &self.secret, scan.tail));
         let header = header.filter(|header| header.segment == segment);
         let end = scan.tail.saturating_add(header.map_or(unit_bytes, |header| header.padded_bytes));
-        let is_unread = part.unread.iter().any(|range| range.start < end && scan.tail < range.end);
+        let reaches = if header.is_some() { u32::MAX } else { end };
+        let is_unread = part.unread.iter().any(|range| range.start < reaches && scan.tail < range.end);
         let is_told = scan.lost.iter().any(|range| range.end > scan.tail);
         (is_unread && !is_told).then_some(scan.tail..end)
     }
