@@ -214,12 +214,12 @@ fn a_limit_can_be_lowered_after_a_kill() {
     let bytes = std::fs::read(file("left")).expect("it is read");
     let superblock = Superblock::find(&bytes).expect("it has one");
     let slots = bytes[superblock.data_offset as usize..].chunks_exact(MIB as usize);
-    let in_use = slots.enumerate().filter(|(_, slot)| slot.iter().any(|&byte| byte != 0));
-    let needed = in_use.last().expect("some are in use").0 as u64 + 1;
+    let mut in_use = slots.enumerate().filter(|(_, slot)| slot.iter().any(|&byte| byte != 0));
+    let needed = in_use.next_back().expect("some are in use").0 as u64 + 1;
     assert!(needed < superblock.used_slots.into(), "{needed} of {}", superblock.used_slots);
     let limit = |slots: u64| superblock.data_offset + slots * MIB;
     let low = options("left").capacity_limit_bytes(limit(needed - 1));
-    let error = Blocking::open(low).err().expect("it is refused");
+    let error = Blocking::open(low).expect_err("it is refused");
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("raise it"), "{error}");
     let store = Blocking::open(options("left").capacity_limit_bytes(limit(needed))).expect("it opens");
     check(&store, 0..600);

@@ -54,10 +54,10 @@ fn image(is_closed: bool) -> Vec<u8> {
 }
 
 /// Reads of these bytes fail from now on.
-fn lose(device: &MemoryDevice, bad: Vec<Range<u64>>) {
+fn lose(device: &MemoryDevice, bad: Range<u64>) {
     device.set_faults(Box::new(move |operation: &Operation| {
         let ends = operation.offset + operation.bytes;
-        let is_bad = bad.iter().any(|bad| bad.start < ends && operation.offset < bad.end);
+        let is_bad = bad.start < ends && operation.offset < bad.end;
         if is_bad && operation.kind == OperationKind::Read { Fault::Error(libc::EIO) } else { Fault::None }
     }));
 }
@@ -87,7 +87,7 @@ fn a_store_that_was_closed_opens_without_any_page() {
     let used = superblock.data_offset + u64::from(superblock.used_slots).min(14) * SEGMENT;
     for page in 0..used / PAGE {
         let device = device_with(&image);
-        lose(&device, vec![page * PAGE..(page + 1) * PAGE]);
+        lose(&device, page * PAGE..(page + 1) * PAGE);
         let when = format!("without page {page}");
         let store = Blocking::open(on(&device)).unwrap_or_else(|error| panic!("{when}: {error}"));
         assert!(readable(&store, &when) >= KEYS - 4, "{when}");
@@ -102,7 +102,7 @@ fn a_store_that_was_killed_tells_of_each_page_that_held_keys() {
     let mut refused = 0;
     for page in 0..used / PAGE {
         let device = device_with(&image);
-        lose(&device, vec![page * PAGE..(page + 1) * PAGE]);
+        lose(&device, page * PAGE..(page + 1) * PAGE);
         let when = format!("without page {page}");
         match Blocking::open(on(&device)) {
             Ok(store) => assert!(readable(&store, &when) >= KEYS - 4, "{when}"),
@@ -126,9 +126,9 @@ fn a_store_that_was_killed_tells_of_each_page_that_held_keys() {
 fn a_store_without_a_readable_superblock_is_not_formatted() {
     let image = image(true);
     let device = device_with(&image);
-    lose(&device, vec![0..4 * PAGE]);
+    lose(&device, 0..4 * PAGE);
     for options in [on(&device), on(&device).accept_loss(true), on(&device).force_format(true)] {
-        let error = Blocking::open(options).err().expect("it is refused");
+        let error = Blocking::open(options).expect_err("it is refused");
         assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     }
     device.set_faults(Box::new(|_| Fault::None));
@@ -164,11 +164,11 @@ fn a_frame_is_lost_if_what_cannot_be_read_may_prove_it() {
     image[start as usize + FRAME_HEADER_BYTES + 8] ^= 1;
     let device = device_with(&image);
     let told = |device: &MemoryDevice| {
-        let error = Blocking::open(on(device)).err().expect("it is refused");
+        let error = Blocking::open(on(device)).expect_err("it is refused");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     };
     told(&device);
-    lose(&device, vec![start + u64::from(first.padded_bytes)..start + SEGMENT - PAGE]);
+    lose(&device, start + u64::from(first.padded_bytes)..start + SEGMENT - PAGE);
     told(&device);
 }
 
@@ -178,8 +178,8 @@ fn what_was_given_up_is_not_back_when_it_can_be_read() {
     let image = image(false);
     let start = open_segment(&image);
     let device = device_with(&image);
-    lose(&device, vec![start..start + SEGMENT - PAGE]);
-    let error = Blocking::open(on(&device)).err().expect("it is refused");
+    lose(&device, start..start + SEGMENT - PAGE);
+    let error = Blocking::open(on(&device)).expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     let store = Blocking::open(on(&device).accept_loss(true)).expect("the loss is accepted");
     // The slot may be in use again, for copies, which the device does not give either.
