@@ -39,7 +39,7 @@ mod sizes;
 /// What EXEC takes for a key: its reservation, its entry, its place in the view and in the batch.
 const KEY_BYTES: usize = 512;
 
-/// Bytes that BITCOUNT and BITPOS of a transaction may go through: a tenth of a second, about, in which its thread does nothing else.
+/// Bytes that BITCOUNT and BITPOS of a transaction may go through, in one step in which its thread does nothing else.
 const LOOKED_THROUGH_MAX: usize = 256 << 20;
 
 /// Queues a command. The transaction as a whole is bounded as a single command is.
