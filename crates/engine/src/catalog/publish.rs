@@ -11,7 +11,6 @@ use crate::catalog::Catalog;
 use crate::catalog::appended::Appended;
 use crate::catalog::observers::{Cause, Change};
 use crate::catalog::place::Place;
-use crate::segments::buffers::BufferedSegment;
 
 impl Catalog {
     /// Makes the records of a group visible, at one instant.
@@ -112,15 +111,13 @@ impl Catalog {
     fn compare_in_memory(&self, key: &Bytes, pointer: Pointer) -> (Occupant, Option<i64>) {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
         let verdict = |same| if same { Occupant::SameKey } else { Occupant::OtherKey };
-        let look = |segment_buffer: &BufferedSegment| {
+        let buffered = self.space.buffered.hold();
+        if let Some(segment_buffer) = buffered.find(location.tier, location.slot, segment) {
             let identity = self.space.secret.identity(segment, location.offset);
-            let record = RecordView::in_memory(segment_buffer.record(location.offset), &identity).ok()?;
-            let shape = self.space.tier(location.tier).shape();
-            Some((verdict(record.key == key), Some(shape.padded(record.bytes()) as i64)))
-        };
-        let seen = self.space.buffered.look(location.tier, location.slot, segment, look);
-        if let Some(Some(verdict)) = seen {
-            return verdict;
+            if let Ok(record) = RecordView::in_memory(segment_buffer.record(location.offset), &identity) {
+                let shape = self.space.tier(location.tier).shape();
+                return (verdict(record.key == key), Some(shape.padded(record.bytes()) as i64));
+            }
         }
         if let Some(cached) = self.cache.get(segment, location.offset) {
             return (verdict(cached.key() == key), Some(i64::from(cached.padded_bytes)));
@@ -131,8 +128,9 @@ impl Catalog {
     /// The length of a record whose segment is in memory.
     pub(crate) fn length_in_memory(&self, pointer: Pointer) -> Option<i64> {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
-        let claim = |segment_buffer: &BufferedSegment| Claim::of(segment_buffer.record(location.offset));
-        let bytes = self.space.buffered.look(location.tier, location.slot, segment, claim)??.bytes;
+        let buffered = self.space.buffered.hold();
+        let segment_buffer = buffered.find(location.tier, location.slot, segment)?;
+        let bytes = Claim::of(segment_buffer.record(location.offset))?.bytes;
         Some(self.space.tier(location.tier).shape().padded(bytes) as i64)
     }
 

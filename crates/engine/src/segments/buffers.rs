@@ -6,9 +6,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use arc_swap::{ArcSwap, Guard};
 use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
 use esker_log::{Entry, OpenSegment, SegmentName, Tier as TierName};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
 use crate::segments::staging::{StagingFile, is_full};
@@ -24,33 +25,24 @@ pub(crate) struct BufferedSegment {
 
 /// All segments whose bytes are in memory. Few, so a list is the fastest map.
 ///
-/// The lock may be asked for under any other: who has it takes no other, and waits for nobody. It is fair, and held for an
-/// instant, so no number of readers keeps a segment from being added; who looks for longer holds the list as it was.
+/// Who looks takes the list as it is and writes nothing that another processor reads, so look-ups of many threads do not slow
+/// each other down; and no number of them keeps a segment from being added.
 #[derive(Default)]
 pub(crate) struct BufferedSegments {
-    list: RwLock<Arc<Vec<BufferedSegment>>>,
+    list: ArcSwap<Vec<BufferedSegment>>,
+    /// Lists are made one after the other. May be asked for under any other lock: who has it takes no other.
+    changes: Mutex<()>,
 }
 
 impl BufferedSegments {
     /// The memory of a segment. The number is needed too: the slot may have another segment by now.
     pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<BufferedSegment> {
-        self.look(tier, slot, segment, Clone::clone)
-    }
-
-    /// A short look at it, for which nothing is locked and nobody waited for.
-    pub(crate) fn look<T>(
-        &self,
-        tier: TierName,
-        slot: u32,
-        segment: u64,
-        look: impl FnOnce(&BufferedSegment) -> T,
-    ) -> Option<T> {
-        find(&self.list.read(), tier, slot, segment).map(look)
+        self.hold().find(tier, slot, segment).cloned()
     }
 
     /// All that there are now. The memory that they lead to is not given up as long as somebody holds this.
     pub(crate) fn hold(&self) -> HeldBuffered {
-        HeldBuffered(self.list.read().clone())
+        HeldBuffered(self.list.load())
     }
 
     pub(crate) fn add(&self, segment_buffer: BufferedSegment) {
@@ -62,26 +54,22 @@ impl BufferedSegments {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<BufferedSegment>)) {
-        let mut list = self.list.write();
-        let mut changed = Vec::clone(&list);
-        change(&mut changed);
-        let old = std::mem::replace(&mut *list, Arc::new(changed));
-        drop(list);
+        let changing = self.changes.lock();
+        let mut list = Vec::clone(&self.list.load());
+        change(&mut list);
+        let old = self.list.swap(Arc::new(list));
+        drop(changing);
         drop(old);
     }
 }
 
-fn find(list: &[BufferedSegment], tier: TierName, slot: u32, segment: u64) -> Option<&BufferedSegment> {
-    list.iter().find(|r| r.slot == slot && r.tier == tier && r.segment == segment)
-}
-
 /// See [`BufferedSegments::hold`].
-pub(crate) struct HeldBuffered(Arc<Vec<BufferedSegment>>);
+pub(crate) struct HeldBuffered(Guard<Arc<Vec<BufferedSegment>>>);
 
 impl HeldBuffered {
     /// As [`BufferedSegments::find`].
     pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<&BufferedSegment> {
-        find(&self.0, tier, slot, segment)
+        self.0.iter().find(|r| r.slot == slot && r.tier == tier && r.segment == segment)
     }
 }
 
