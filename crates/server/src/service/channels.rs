@@ -4,7 +4,7 @@
 //! mailboxes is one part of the memory for clients. A subscriber whose mailbox holds more than an answer queue may is
 //! dropped, and where all of them together hold too much, whoever has most waiting.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -394,11 +394,12 @@ impl Channels {
         Some(letter)
     }
 
-    /// What waits for a subscription that has ended is not delivered any more.
-    pub(crate) fn discard(&self, mailbox: &Mailbox, kind: Kind, name: &Bytes) {
-        let is_of_it = |message: &Message| match kind {
-            Kind::Pattern => message.pattern.as_ref() == Some(name),
-            _ => message.kind == kind && message.pattern.is_none() && message.channel == name,
+    /// What waits for subscriptions that have ended is not delivered any more.
+    pub(crate) fn discard(&self, mailbox: &Mailbox, kind: Kind, ended: &HashSet<Bytes>) {
+        let is_of_it = |message: &Message| match (kind, &message.pattern) {
+            (Kind::Pattern, Some(pattern)) => ended.contains(pattern),
+            (Kind::Pattern, None) | (_, Some(_)) => false,
+            (_, None) => message.kind == kind && ended.contains(&message.channel),
         };
         self.retain(mailbox, |letter| !matches!(letter, Letter::Message(message) if is_of_it(message)));
     }

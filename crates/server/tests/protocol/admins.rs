@@ -332,6 +332,15 @@ async fn monitors_see_commands_without_secrets() {
     let long = "y".repeat(2000);
     ann.send(format!("SET app:1 {long}\r\n")).await;
     shown(&format!("\"SET\" \"app:1\" \"{}... (976 more bytes)\"", &long[..1024])).await;
+    // Those of admins are not shown, and some of them are subcommands.
+    let mut other = user(&server, "root").await;
+    let of_other = monitor.line().await;
+    assert!(of_other.ends_with("\"AUTH\" \"(redacted)\" \"(redacted)\""), "{of_other}");
+    other.ask("CLIENT KILL ID 999999", ":0\r\n").await;
+    other.ask("SLOWLOG LEN", ":0\r\n").await;
+    other.ask("CLIENT GETNAME", "$-1\r\n").await;
+    let of_other = monitor.line().await;
+    assert!(of_other.ends_with("\"CLIENT\" \"GETNAME\""), "{of_other}");
     // It may go on asking, sees itself, and is a client like any other after RESET.
     monitor.ask("GET none", "$-1\r\n").await;
     assert!(monitor.line().await.ends_with("\"GET\" \"none\""));

@@ -43,6 +43,29 @@ async fn messages_arrive_by_name_by_pattern_and_by_shard() {
     by_name.expect("*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$2\r\nch\r\n$5\r\ntwice\r\n").await;
 }
 
+/// As clients do that lost their connection: with one command. And what waits is gone through once, whatever number of
+/// subscriptions ends; one by one this took minutes.
+#[tokio::test]
+async fn many_channels_are_named_in_one_command() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    for (verb, count) in [("SUBSCRIBE", 2000), ("SSUBSCRIBE", 30_000)] {
+        let names: Vec<String> = (0..count).map(|name| format!("c{name}")).collect();
+        let words: Vec<&str> = std::iter::once(verb).chain(names.iter().map(String::as_str)).collect();
+        client.send(command(&words)).await;
+        for _ in 0..count * 6 {
+            assert!(!client.line().await.starts_with('-'));
+        }
+    }
+    client.ask("PSUBSCRIBE c*", "*3\r\n$10\r\npsubscribe\r\n$2\r\nc*\r\n:2001\r\n").await;
+    let publish = "EVAL \"for i = 1, 15000 do redis.call('publish', 'c1', '') end\" 0";
+    let mut publisher = server.client().await;
+    publisher.ask(publish, "$-1\r\n").await;
+    client.send("SUNSUBSCRIBE\r\nUNSUBSCRIBE\r\nPUNSUBSCRIBE\r\nPING last\r\n").await;
+    while client.line().await != "last" {}
+    client.ask("PUBLISH c1 x", ":0\r\n").await;
+}
+
 #[tokio::test]
 async fn in_resp3_messages_are_pushed_beside_answers() {
     let server = Running::start(plain()).await;

@@ -35,6 +35,20 @@ async fn errors_are_counted_by_code() {
     assert_eq!(told(&mut client, "total_error_replies").await, 6);
     client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
     assert_eq!(client.text("INFO errorstats").await, "# Errorstats\r\n");
+    // A script's words are no code, and no line of INFO; nor are there any number of them.
+    for error in ["A\\r\\nloading:1\\r\\nx", "lower x", "loading:1"] {
+        client.send(&format!("EVAL \"return {{err='{error}'}}\" 0\r\n")).await;
+        assert!(client.line().await.starts_with('-'));
+    }
+    client.ask("EVAL \"return {err=string.rep('X', 26000)}\" 0", &format!("-{}\r\n", "X".repeat(26000))).await;
+    assert_eq!(client.text("INFO errorstats").await, "# Errorstats\r\nerrorstat_ERR:count=4\r\n");
+    for code in 0..200 {
+        client.ask(&format!("EVAL \"return {{err='C{code} x'}}\" 0"), &format!("-C{code} x\r\n")).await;
+    }
+    let info = client.text("INFO errorstats").await;
+    assert_eq!(info.lines().count(), 1 + 128, "{info}");
+    assert!(info.contains("errorstat_ERR:count=77\r\n"), "{info}");
+    client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
     // What ends a connection counts too.
     let mut other = server.client().await;
     other.send("*x\r\n").await;

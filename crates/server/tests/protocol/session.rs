@@ -101,6 +101,38 @@ async fn durability_of_a_connection_and_of_one_write() {
 }
 
 #[tokio::test]
+async fn durability_of_a_write_in_a_transaction_and_in_a_script() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let flushes = || server.store.stats().activity.flushes;
+    client.ask("CLIENT DURABILITY none", "+OK\r\n").await;
+    let mut transactions = async |set: &str| {
+        let before = flushes();
+        for _ in 0..25 {
+            client.ask("MULTI", "+OK\r\n").await;
+            client.ask(set, "+QUEUED\r\n").await;
+            client.ask("SET other v DURABILITY process", "+QUEUED\r\n").await;
+            client.ask("EXEC", "*2\r\n+OK\r\n+OK\r\n").await;
+        }
+        flushes() - before
+    };
+    let durable = transactions("SET k v DURABILITY sync").await;
+    assert!(durable >= 25, "{durable}");
+    let from_memory = transactions("SET k v").await;
+    assert!(from_memory < 10, "{from_memory}");
+    // A script's writes are acknowledged together, and before it ran nobody knows what it will ask for.
+    client.send("EVAL \"return redis.call('set', KEYS[1], 'v', 'DURABILITY', 'sync')\" 1 k\r\n").await;
+    let refused = client.line().await;
+    assert!(refused.starts_with("-ERR DURABILITY is not allowed from script"), "{refused}");
+    // What cannot write does not spend a level.
+    client.ask("CLIENT DURABILITY sync NEXT", "+OK\r\n").await;
+    client.ask("EVAL_RO \"return 1\" 0", ":1\r\n").await;
+    let before = flushes();
+    client.ask("SET k v", "+OK\r\n").await;
+    assert!(flushes() > before);
+}
+
+#[tokio::test]
 async fn waiting_makes_durable() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
@@ -111,7 +143,7 @@ async fn waiting_makes_durable() {
         client.ask(wait, reply).await;
         assert!(server.store.stats().activity.flushes > before, "{wait}");
     }
-    client.ask("WAITAOF 2 0 0", "-ERR value is out of range, must be positive\r\n").await;
+    client.ask("WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1\r\n").await;
 }
 
 #[tokio::test]

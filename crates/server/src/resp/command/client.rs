@@ -135,7 +135,7 @@ fn reply(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut
     }
 }
 
-/// NO-EVICT and NO-TOUCH: nobody is evicted for memory, and no key for not being used.
+/// NO-EVICT and NO-TOUCH: no client is evicted for memory, and a key that is read counts as used.
 fn no_effect(command: Command<'_>, _: &mut Session, replies: &mut Replies) {
     match command.argument(2) {
         word if is(word, "on") || is(word, "off") => replies.simple("OK"),

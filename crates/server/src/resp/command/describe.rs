@@ -200,7 +200,8 @@ fn keys_of(command: Command<'_>) -> Result<(&'static Verb, Vec<&[u8]>), &'static
     let subcommand = command.arguments(1).next().filter(|_| verb.has_subcommands());
     let verb =
         subcommand.map_or(Some(verb), |word| verb.subcommand(word)).ok_or("ERR Invalid command specified")?;
-    if verb.keys.step == 0 && verb.keys.counted_at.is_none() {
+    // Shard channels lie as keys do, and are none.
+    if verb.keys.step == 0 && verb.keys.counted_at.is_none() || verb.group == "pubsub" {
         return Err("ERR The command has no key arguments");
     }
     if !verb.accepts(command.len()) {

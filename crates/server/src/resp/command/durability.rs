@@ -1,9 +1,13 @@
 //! Durability over the wire, an extension that any client can speak: `CLIENT DURABILITY level [NEXT]` and
 //! `SET key value DURABILITY level`. See `docs/compatibility.md`.
 
+use std::time::Duration;
+
 use esker_engine::Durability;
 
+use super::set::SetOptions;
 use crate::resp::session::Session;
+use crate::resp::verbs::{Fast, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
@@ -16,6 +20,25 @@ pub(crate) fn parse(word: &[u8]) -> Result<Durability, String> {
         let (word, words) = (shown(word, 64), Durability::WORDS);
         format!("ERR '{word}' is not a durability; it is {words}")
     })
+}
+
+/// What a command says of its own acknowledgement, if it is a SET that does.
+pub(in crate::resp) fn own(command: Command<'_>, verb: &Verb) -> Option<Durability> {
+    if verb.fast != Fast::Set || command.len() == 3 {
+        return None;
+    }
+    SetOptions::parse(command, 0).ok().and_then(|options| options.durability)
+}
+
+/// The level that keeps the promises of both.
+pub(in crate::resp) fn stronger(one: Durability, other: Durability) -> Durability {
+    let rank = |level| match level {
+        Durability::Sync => (0, Duration::ZERO),
+        Durability::Process => (1, Duration::ZERO),
+        Durability::Periodic(period) => (2, period),
+        Durability::None => (3, Duration::ZERO),
+    };
+    if rank(other) < rank(one) { other } else { one }
 }
 
 /// `CLIENT DURABILITY` tells the connection's level; with a level it sets it, with `default` it goes back to the

@@ -286,7 +286,10 @@ pub(in crate::resp) async fn wait_aof(command: Command<'_>, service: &Service, r
     let [Some(local), Some(replicas)] = numbers else {
         return replies.error(words::NOT_AN_INTEGER);
     };
-    if !(0..=1).contains(&local) || replicas < 0 {
+    if !(0..=1).contains(&local) {
+        return replies.error("ERR value is out of range, value must between 0 and 1");
+    }
+    if replicas < 0 {
         return replies.error("ERR value is out of range, must be positive");
     }
     if let Err(error) = check_timeout(command.argument(3)) {

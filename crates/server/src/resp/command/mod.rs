@@ -20,7 +20,7 @@ mod counters;
 pub(in crate::resp) mod databases;
 pub(super) mod describe;
 pub(super) mod dump;
-mod durability;
+pub(super) mod durability;
 mod expiry;
 mod extended;
 pub(crate) mod hyperloglog;

@@ -1,6 +1,8 @@
 //! SUBSCRIBE, PUBLISH and their kin. Names of channels are under the rights that a user has to keys of the same name: reading is
 //! subscribing, and writing is publishing.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 
 use super::describe::help::help;
@@ -155,10 +157,12 @@ fn remove(kind: Kind, word: &str, command: Command<'_>, session: &mut Session, r
     if names.is_empty() {
         tell(word, None, subscriptions.count(kind), replies);
     }
+    let mut ended = HashSet::new();
     for name in &names {
-        subscriptions.remove(kind, name);
+        ended.extend(subscriptions.remove(kind, name));
         tell(word, Some(name), subscriptions.count(kind), replies);
     }
+    subscriptions.discard(kind, &ended);
     session.forget_subscriptions_if_none();
 }
 

@@ -40,7 +40,8 @@ pub(super) fn tell_queued(session: &Session, service: &Service) {
 
 /// Tells a command. Those for admins are not shown, as in Redis.
 fn tell(verb: &Verb, command: Command<'_>, database: u8, session: &Session, service: &Service) {
-    if !verb.flags.contains(&"admin") {
+    let subcommand = command.arguments(1).next().and_then(|word| verb.subcommand(word));
+    if !subcommand.unwrap_or(verb).flags.contains(&"admin") {
         service.channels.tell_monitors(&line(verb, command, database, session, wall_clock_us()));
     }
 }

@@ -17,6 +17,7 @@ use super::bounds::{answer_within, bound};
 use crate::base::slice::{Slice, aside};
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::selected;
+use crate::resp::command::durability;
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::command::{object, tracking};
 use crate::resp::script::eval::call_of;
@@ -152,6 +153,16 @@ pub(super) fn databases_of(commands: &[Queued], session: &Session, service: &Ser
     commands.iter().map(of).collect()
 }
 
+/// How a transaction is acknowledged: as the strongest of its SETs asks, and no weaker than without them.
+fn options_of(commands: &[Queued], session: &mut Session, service: &Service) -> WriteOptions {
+    let options = session.write_options();
+    let asked = commands.iter().filter_map(|(verb, copied)| durability::own(copied.command(), verb));
+    let durability = asked.fold(options.durability, |so_far, asked| {
+        Some(durability::stronger(so_far.unwrap_or_else(|| service.store.durability()), asked))
+    });
+    WriteOptions { durability, ..options }
+}
+
 /// Memory is taken for what may be answered before anything runs, or why nothing does.
 async fn run(
     commands: &[Queued],
@@ -160,7 +171,7 @@ async fn run(
     service: &Service,
     replies: &mut Replies,
 ) -> Result<(), String> {
-    let options = session.write_options();
+    let options = options_of(commands, session, service);
     let has_scripts = commands.iter().any(|(verb, _)| matches!(run_of(verb), Run::Script));
     let databases = databases_of(commands, session, service);
     let (mut elsewhere, mut is_long) = (Vec::new(), false);

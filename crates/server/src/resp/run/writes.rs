@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::*;
 use crate::resp::command::bitfield;
 use crate::resp::command::dump::restored_bytes;
+use crate::resp::command::durability;
 use crate::resp::command::hyperloglog;
 use crate::resp::command::keys;
 use crate::resp::wire::number::parse_integer;
@@ -101,10 +102,10 @@ pub(super) async fn updates(
 ) {
     let (mut group, mut keys, mut bytes, mut expected) = (Vec::new(), Vec::new(), 0, 0);
     let (database, databases) = (session.database(), service.databases().len());
-    let mut durability = None;
+    let mut acknowledged = None;
     for (command, verb) in batch.admitted(session) {
         let Run::Update(on_keys) = run_of(verb) else { break };
-        let own = own_durability(command, verb);
+        let own = durability::own(command, verb);
         let long = matches!(verb.fast, Fast::Delete) && command.len() > READ_WIDTH_MAX;
         let places = places(verb, command, database, databases);
         let of_key = |(database, index)| service.database(database).read_bytes_hint(command.argument(index));
@@ -113,12 +114,12 @@ pub(super) async fn updates(
         let full = keys.len() >= session.read_width
             || bytes + command.bytes() > UPDATE_BYTES_MAX
             || expected + hint > service.read_bytes_goal;
-        if !group.is_empty() && (full || long || own.is_some() || durability.is_some()) {
+        if !group.is_empty() && (full || long || own.is_some() || acknowledged.is_some()) {
             break;
         }
         bytes += command.bytes();
         expected += hint;
-        durability = own;
+        acknowledged = own;
         keys.extend(places.map(|(database, index)| (database, command.shared(index))));
         group.push((command, verb, on_keys));
     }
@@ -130,7 +131,7 @@ pub(super) async fn updates(
     }
     group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
     let options = session.write_options();
-    let options = WriteOptions { durability: durability.or(options.durability), ..options };
+    let options = WriteOptions { durability: acknowledged.or(options.durability), ..options };
     if let Err(error) = update(&group, &keys, options, session, service, replies).await {
         if let [one] = *group {
             refuse(&[one], &keys, error, session, service, replies).await;
@@ -165,14 +166,6 @@ fn made_bytes(command: Command<'_>, verb: &Verb, bulk_bytes_max: usize) -> usize
         _ => None,
     };
     made.unwrap_or(0).min(bulk_bytes_max)
-}
-
-/// What a SET says of itself.
-fn own_durability(command: Command<'_>, verb: &Verb) -> Option<esker_engine::Durability> {
-    if verb.fast != Fast::Set || command.len() == 3 {
-        return None;
-    }
-    SetOptions::parse(command, 0).ok().and_then(|options| options.durability)
 }
 
 /// Runs commands as one update. After an error they have not answered.

@@ -8,6 +8,7 @@ use super::lua::{errors, from_reply, spelled};
 use super::run::{Call, UNLIMITED_BYTES};
 use crate::resp::command::admit::admit_in_script;
 use crate::resp::command::databases::{places, selected};
+use crate::resp::command::durability;
 use crate::resp::command::lcs;
 use crate::resp::command::lengths::{after_bytes, moved_bytes, repeated_bytes};
 use crate::resp::command::runs::{Run, run_of};
@@ -177,6 +178,9 @@ impl<'c> Caller<'c> {
         let publishes = verb.group == "pubsub";
         if self.is_read_only && (publishes || matches!(run, Run::Update(_))) {
             return Err("Write commands are not allowed from read-only scripts.".into());
+        }
+        if durability::own(command, verb).is_some() {
+            return Err("DURABILITY is not allowed from script: what a script writes is acknowledged as one".into());
         }
         self.check_keys(verb, command)?;
         if verb.name == "select" {

@@ -131,7 +131,11 @@ pub(in crate::resp) async fn eval(
             return 1;
         }
     };
-    let (database, options) = (session.database(), session.write_options());
+    let database = session.database();
+    let options = match first.is_read_only {
+        true => WriteOptions::default(),
+        false => session.write_options(),
+    };
     let mut row = Row::new();
     let may_others_follow = is_for_row(&first);
     row.push(first, verb, database, service);

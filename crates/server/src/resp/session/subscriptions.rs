@@ -1,6 +1,6 @@
 //! What a client subscribed to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -61,15 +61,22 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Ends a subscription, if there is one.
-    pub(in crate::resp) fn remove(&mut self, kind: Kind, name: &[u8]) {
-        let Some(name) = self.names[kind as usize].take(name) else { return };
+    /// Ends a subscription; its name, if there was one. What waits for it is still delivered, until it is discarded.
+    pub(in crate::resp) fn remove(&mut self, kind: Kind, name: &[u8]) -> Option<Bytes> {
+        let name = self.names[kind as usize].take(name)?;
         self.channels.unsubscribe(kind, &name, self.client.id);
-        self.channels.discard(&self.client.mailbox, kind, &name);
         let pattern = if kind == Kind::Pattern { Parts::new(&name).ok() } else { None };
         let held = pattern.map_or(0, |pattern| pattern.held_bytes() + LISTED_BYTES);
         self.bytes = self.bytes.saturating_sub(SUBSCRIPTION_BYTES + 2 * name.len() + held);
         self.note();
+        Some(name)
+    }
+
+    /// What waits for subscriptions that ended is not delivered any more.
+    pub(in crate::resp) fn discard(&self, kind: Kind, ended: &HashSet<Bytes>) {
+        if !ended.is_empty() {
+            self.channels.discard(&self.client.mailbox, kind, ended);
+        }
     }
 
     /// The names of a kind, in their order.

@@ -21,7 +21,7 @@ pub(super) use facts::{Fast, Keys, Verb};
 pub(super) use find::{find, named};
 
 /// Arguments of a command without keys, more than there is anything to ask for: what each of them costs is not bounded by
-/// its length, as it is with keys.
+/// its length, as it is with keys. Clients that lost their connection name all their channels in one command.
 const ARGUMENTS_WITHOUT_KEYS_MAX: usize = 1024;
 
 impl Verb {
@@ -87,7 +87,9 @@ impl Verb {
     }
 
     pub(super) fn accepts(&self, arguments: usize) -> bool {
-        if self.keys.step == 0 && self.keys.counted_at.is_none() && arguments > ARGUMENTS_WITHOUT_KEYS_MAX {
+        let has_long_lists =
+            self.keys.step != 0 || self.keys.counted_at.is_some() || self.name.ends_with("subscribe");
+        if !has_long_lists && arguments > ARGUMENTS_WITHOUT_KEYS_MAX {
             return false;
         }
         let arguments = arguments as i64;

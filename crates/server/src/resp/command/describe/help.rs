@@ -59,7 +59,7 @@ UNPAUSE
 NO-EVICT (ON|OFF)
     Has no effect: no client is evicted.
 NO-TOUCH (ON|OFF)
-    Has no effect: no key is evicted.";
+    Has no effect: a key that is read counts as used.";
 
 const PUBSUB: &str = "\
 CHANNELS [<pattern>]
