@@ -1,5 +1,6 @@
-//! Esker keeps keys and values on flash drives, and still has them after a crash. An index of all keys is in memory, at about
-//! ten bytes a key; values are appended to a log on the drive in large writes. A get costs at most one read of the drive.
+//! Esker keeps keys and values on flash drives, and still has them after a crash. An index of all keys is in memory, 9 to
+//! 10 bytes a key at rest and up to 12.5 under overwrites; values are appended to a log on the drive in large writes. A get costs
+//! one read of the drive, or none if the value is in memory (rarely more, where keys collide).
 //!
 //! ```
 //! use esker::{Blocking, Options};
@@ -64,12 +65,16 @@
 //!
 //! [`Options::durability`] is the level of the store, and [`WriteOptions::durability`] that of one write.
 //!
-//! | level | a write is acknowledged when | it survives | choose it for |
-//! |---|---|---|---|
-//! | [`Sync`](Durability::Sync), the default | it is on the drive; nobody saw it earlier | SIGKILL and power cuts | what must not be lost. Writers that wait at the same time share one write of the drive, so many of them cost little more than one |
-//! | [`Process`](Durability::Process) | it is in memory that outlives the process | a panic and SIGKILL | what a crash of the program must not lose, where the machine has a battery or a copy elsewhere |
-//! | [`Periodic(d)`](Durability::Periodic) | it is in memory | a crash loses at most about the last `d` | what can be made again, if it is little |
-//! | [`None`](Durability::None) | it is in memory | a crash loses about the last second | caches and bulk loads |
+//! | level | a write is acknowledged when | SIGKILL loses | a power cut loses | choose it for |
+//! |---|---|---|---|---|
+//! | [`Sync`](Durability::Sync), the default | it is on the drive; nobody saw it earlier | nothing | nothing | what must not be lost. Writers that wait at the same time share one write of the drive, so many of them cost little more than one |
+//! | [`Process`](Durability::Process) | it is in memory that outlives the process | nothing ¹ | about the last second ² | what a crash of the program must not lose, where the machine has a battery or a copy elsewhere |
+//! | [`Periodic(d)`](Durability::Periodic) | it is in memory | no promise ³ | about the last `d`, at most one second ² | what can be made again, if it is little |
+//! | [`None`](Durability::None) | it is in memory | no promise ³ | about the last second ² | caches and bulk loads |
+//!
+//! ¹ As long as the staging file is there: in a container, keep the store's directory, or `/dev/shm` for raw devices.
+//! ² With [`Options::coalesce_for`], as long as that sets, if that is longer; `Periodic(d)` never more than `d`.
+//! ³ Nothing if there is a staging file, as `Process` needs one; but that is not promised.
 //!
 //! After writes at a lower level, [`Store::flush`] makes everything durable that was acknowledged before. [`Store::close`] does
 //! so too; dropping the last handle waits for nothing. The [full promise][durability] says what is assumed of the drive.

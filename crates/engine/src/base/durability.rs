@@ -11,13 +11,16 @@ use crate::base::error::{Error, Result};
 /// When a write is acknowledged, and what it then survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Acknowledged when it is on the medium: survives a power cut. Visible to others no earlier.
+    /// Acknowledged when it is on the medium: SIGKILL and a power cut lose nothing. Visible to others no earlier.
     Sync,
-    /// Acknowledged when it is in memory that outlives the process: survives a panic and SIGKILL, not a power cut.
+    /// Acknowledged when it is in memory that outlives the process, the staging file: a panic and SIGKILL lose nothing, a power
+    /// cut about the last second.
     Process,
-    /// Acknowledged from memory; a crash loses at most the last so long.
+    /// Acknowledged from memory; a power cut loses about the last so long, at most one second (longer only with
+    /// [`coalesce_for`](crate::Options::coalesce_for)). What SIGKILL loses is not promised: nothing if there is a staging file.
     Periodic(Duration),
-    /// Acknowledged from memory; a crash loses what was not yet written (about a second's worth).
+    /// Acknowledged from memory; a power cut loses about the last second. What SIGKILL loses is not promised: nothing if there
+    /// is a staging file.
     None,
 }
 
