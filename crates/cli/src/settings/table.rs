@@ -100,13 +100,13 @@ settings! {
     STORE "fast-limit" Kind::Size, "" else "the device; for a file 1g, or its file system if that is smaller",
         "How large the fast tier may grow.";
     STORE "capacity-limit" Kind::Size, "" else "the device; for a file 256g, or its file system if that is smaller",
-        "How large the capacity tier or the directory may grow.";
-    STORE "iu" Kind::Size, "" else "what the device reports",
-        "Indirection unit of the capacity tier, fixed when it is formatted.";
+        "How large the capacity tier or the directory may grow. Set it to the largest size ever wanted before the first start: how far it can be raised is fixed then.";
+    STORE "iu" Kind::Size, "" else "what the kernel reports above 4k, else 64k; 4k in a directory",
+        "Indirection unit of the capacity tier, fixed when it is formatted. Ask esker device first: most drives report 4k to the kernel whatever they map.";
     STORE "reserve" Kind::Count(5, 50), "20",
-        "Share of the capacity that users cannot fill, in percent; a small store keeps more to work in (the log says at the start what users may fill).";
+        "Share of the capacity that users cannot fill (over-provisioning), in percent; a small store keeps more to work in (the log says at the start what users may fill).";
     STORE "background-limit" Kind::Size, "" else "no limit",
-        "Bytes a second that destaging and collecting may read and write; writes are slowed down if it is not enough.";
+        "Bytes a second that destaging and garbage collection may read and write; writes are slowed down if it is not enough.";
     STORE "scrub-limit" Kind::Size, "" else "as many that a pass takes a week",
         "Bytes a second that the scrub reads, which looks for rot in what keys lead to; 0: there is none.";
     STORE "backup-dir" Kind::Path, "" else "no backups by BGSAVE",

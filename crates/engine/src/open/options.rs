@@ -213,6 +213,9 @@ impl Options {
     /// How large the capacity tier (or the directory) may grow. Default: the device; for a file 256 GiB, or its file system if
     /// that is smaller. Whatever the limit is, no more counts than the file system has room for: see
     /// [`Stats::user_limit_bytes`](crate::Stats::user_limit_bytes).
+    ///
+    /// It can be raised at a later opening, up to a bound that is fixed when the store is made: for limits of up to 2 TiB in all,
+    /// the power of two that is at least their double (256 GiB or more); above, the next power of two.
     pub fn capacity_limit_bytes(mut self, bytes: u64) -> Options {
         self.capacity_limit_bytes = Some(bytes);
         self
@@ -220,7 +223,8 @@ impl Options {
 
     /// Indirection unit of the capacity tier, a power of two from 4 KiB to 1 MiB; fixed when the store is formatted.
     ///
-    /// Default: what the device reports, else 64 KiB; for a directory 4 KiB.
+    /// Default: what the kernel reports of the device above 4 KiB, else 64 KiB; for a directory 4 KiB. Most drives report 4 KiB
+    /// whatever they map: `esker device` asks the drive itself.
     pub fn indirection_unit_bytes(mut self, bytes: u64) -> Options {
         self.indirection_unit_bytes = Some(bytes);
         self
