@@ -79,6 +79,44 @@
 //! After writes at a lower level, [`Store::flush`] makes everything durable that was acknowledged before. [`Store::close`] does
 //! so too; dropping the last handle waits for nothing. The [full promise][durability] says what is assumed of the drive.
 //!
+//! # Sizing
+//!
+//! * **Memory**: [`Options::memory_bytes`] (512 MiB by default) covers everything. The index takes 9 to 10 bytes a key at rest
+//!   and up to 12.5 under overwrites; the rest is for write buffers and the read cache. Where the index has no memory left, puts
+//!   fail with [`Full`](ErrorKind::Full).
+//! * **Space**: users can fill what is not in reserve, 80 % by default ([`Options::reserve_percent`]). A larger reserve lowers
+//!   write amplification.
+//! * **The largest size is fixed when the store is made.** A store in a directory is made for 256 GiB and can be raised to
+//!   512 GiB, never beyond. Give [`Options::capacity_limit_bytes`] the largest size that you will ever want at the first opening.
+//! * **Values** fit in one segment, 16 MiB by default: [`Store::max_value_bytes`]. Keys have up to 65,536 bytes.
+//! * `esker calc` computes all of it for so many keys, and the wear of a drive.
+//!
+//! # Errors
+//!
+//! A missing key is no error. Branch on [`Error::kind`]; the message says what to do.
+//!
+//! | kind | what happened | what to do |
+//! |---|---|---|
+//! | [`Invalid`](ErrorKind::Invalid) | the call or an option is wrong; nothing was done | change it |
+//! | [`Conflict`](ErrorKind::Conflict) | a condition did not hold; nothing was written | read the key again, then decide |
+//! | [`Full`](ErrorKind::Full) | no room, or no memory for more keys; nothing was written; reads and deletes go on | delete keys, or raise the limit that the message names |
+//! | [`Corrupt`](ErrorKind::Corrupt) | bytes on the drive are damaged | put the key again, or restore it from a backup |
+//! | [`Locked`](ErrorKind::Locked) | the store is open already | close it there, or try again later |
+//! | [`Closed`](ErrorKind::Closed) | it was closed, or stopped after a failed write; reads go on in the second case | open it again: what is durable is there |
+//! | [`Io`](ErrorKind::Io) | the device failed | a failed read can be tried again; after a failed write the store is read-only, and that write may or may not have happened |
+//!
+//! [`Error::is_retryable`] is true where the same call may succeed later by itself: a read that failed, and `Locked`.
+//!
+//! # Async and watching
+//!
+//! * The futures of [`Store`] run on any executor. They are tested on tokio (`examples/tokio.rs`), on the simulator's executor,
+//!   and on a bare `block_on`, which [`Blocking`] is.
+//! * The store has threads of its own: two for background work, one for timers, and one for the io_uring ring (or threads that
+//!   block, where io_uring is not allowed).
+//! * A future may be dropped at any time. That does not undo its write: it happens whole or not at all.
+//! * [`Store::stats`] has space, memory, segments, bytes written by cause and what was done; it is cheap. [`Store::latencies`]
+//!   has histograms of calls and devices. [`Store::check_writable`] says whether a put would be refused, and why: alarm on it.
+//!
 //! # When not to use it
 //!
 //! There are no range scans and no order among keys, no snapshots, no transactions that wait for their

@@ -1,3 +1,5 @@
+//! Internal; use the crate `esker`.
+//!
 //! The Esker store: put, get, delete, batches, recovery, destaging.
 //!
 //! Folders, from top to bottom; each uses only those below it:
