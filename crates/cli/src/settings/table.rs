@@ -88,9 +88,9 @@ settings! {
     STORE "capacity" Kind::Path, "" else "no capacity tier beside dir",
         "Block device or file of the capacity tier; without fast the only tier.";
     STORE "durability" Kind::Durability, "sync",
-        "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic (a second), periodic:MS or none.";
+        "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic (a second), periodic:MS (more than a second only counts with coalesce-for) or none.";
     STORE "coalesce-for" Kind::Time, "0",
-        "How long writes that are not sync may wait in memory to be overwritten: what is, is never written to the drive. Takes a quarter of the memory, and is of use with one tier. 0: they do not wait.";
+        "How long writes that are not sync may wait in memory to be overwritten: what is, is never written to the drive. A power cut takes what waits. Takes a quarter of the memory, and is of use with one tier. 0: they do not wait.";
     STORE "compression" Kind::Compression, "lz4",
         "How values are compressed that are put and become an eighth shorter by it: lz4, zstd (level 3), zstd:LEVEL (1 to 22) or off.";
     STORE "when-full" Kind::Choice(&esker_server::WHEN_FULL_WORDS), "refuse",
