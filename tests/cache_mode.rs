@@ -278,6 +278,64 @@ fn evictions_are_told() {
     world.end();
 }
 
+/// What one observer was told of keys that were evicted.
+#[derive(Default)]
+struct Evictions(Mutex<BTreeSet<Bytes>>, AtomicU64);
+
+impl Observer for Evictions {
+    fn changed(&self, change: &Change<'_>) {
+        if change.cause == Cause::Evicted {
+            self.0.lock().insert(Bytes::copy_from_slice(change.key));
+        }
+    }
+
+    fn cleared(&self, _: Option<u8>) {}
+
+    fn missed(&self, keyspace: u8) {
+        assert_eq!(keyspace, 0);
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Observers come at any moment of an eviction: what they have seen does not go without their being told.
+#[test]
+fn an_eviction_is_told_to_who_comes_while_it_goes_on() {
+    let world = World::new(5, config(WhenFull::Evict, Tiers::Capacity));
+    let store = world.open();
+    (0..1000).for_each(|number| put(&world, &store, number, number, 2000));
+    let write = async {
+        for number in 1000..2500u64 {
+            let value = value(&key(number), number, 2000);
+            store.put(key(number), value).await.expect("a cache takes every put");
+        }
+    };
+    let (told, missed) = (Cell::new(0), Cell::new(0));
+    let observe = async {
+        for round in 0.. {
+            let evictions = Arc::new(Evictions::default());
+            let observation = store.observe(evictions.clone());
+            let there: Vec<u64> = (0..2500).filter(|number| store.usage(key(*number)).is_some()).collect();
+            world.runtime.sleep(Duration::from_micros(50 + 37 * (round % 40))).await;
+            let gone: Vec<_> =
+                there.into_iter().map(key).filter(|key| store.usage(key.clone()).is_none()).collect();
+            drop(observation);
+            let (names, unnamed) = (evictions.0.lock(), evictions.1.load(Ordering::Relaxed));
+            if unnamed == 0 {
+                gone.iter()
+                    .for_each(|key| assert!(names.contains(key), "{key:?} is gone, and nobody was told"));
+            }
+            told.set(told.get() + names.len());
+            missed.set(missed.get() + unnamed);
+            drop(names);
+            world.runtime.sleep(Duration::from_micros(500)).await;
+        }
+    };
+    world.runtime.run(select(Box::pin(write), Box::pin(observe)));
+    assert!(told.get() > 0 && missed.get() > 0, "{told:?} {missed:?}");
+    drop(store);
+    world.end();
+}
+
 /// What becomes of puts can be changed while the store is open; what is known of a key's use comes and goes with it.
 #[test]
 fn a_full_store_can_be_made_a_cache_and_back() {

@@ -47,6 +47,7 @@ mod sizes;
 mod small_limits;
 mod space;
 mod staging_file;
+mod staging_left;
 mod support;
 mod sweep;
 mod unreadable;

@@ -272,7 +272,7 @@ impl Index {
         let mut writer = self.lock(shard);
         let against = writer.state.unverified.against(stored, pointer);
         let of_key = UnverifiedOverwrite { displaced: pointer, check: hash.check };
-        let same = usize::from(against > 0 && writer.state.unverified.of(stored).contains(&of_key));
+        let same = usize::from(against > 0 && writer.state.unverified.has(stored, of_key));
         if same > 0 {
             let dropped = writer.state.unverified.remove(stored, |known| known.displaced == pointer);
             self.unverified_len.fetch_sub(dropped, Ordering::Relaxed);
@@ -311,11 +311,11 @@ impl Index {
             assert!(belongs, "a hidden key has the stored hash of its unverified overwrite");
             self.insert_exact(&writer, stored, hash, *pointer);
         }
-        if !hidden.is_empty() || writer.shard.removed_unverified.load(Ordering::Relaxed) {
-            // They were in the slot, or it was empty, and the key that took it may have come from here: see the order of a scan.
+        let dropped = writer.state.unverified.remove(stored, |_| true);
+        if !hidden.is_empty() || dropped > 0 {
+            // A key that was remembered here may have moved to the slot, behind a scan: see its order.
             writer.count_move();
         }
-        let dropped = writer.state.unverified.remove(stored, |_| true);
         self.unverified_len.fetch_sub(dropped, Ordering::Relaxed);
         true
     }

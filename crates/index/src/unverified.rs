@@ -101,6 +101,11 @@ impl UnverifiedOverwrites {
         unverified
     }
 
+    /// Whether this one is pending.
+    pub(crate) fn has(&self, stored: u32, unverified: UnverifiedOverwrite) -> bool {
+        self.with(stored).any(|pending| pending == unverified)
+    }
+
     /// How many unverified overwrites remember a record of this stored hash.
     pub(crate) fn against(&self, stored: u32, displaced: Pointer) -> usize {
         self.with(stored).filter(|unverified| unverified.displaced == displaced).count()

@@ -65,6 +65,11 @@ pub trait Observer: Send + Sync {
     fn swapped(&self, keyspaces: [u8; 2]) {
         let _ = keyspaces;
     }
+
+    /// Keys of this keyspace were evicted, and nobody knows which: when their names were still to be read, nobody observed.
+    fn missed(&self, keyspace: u8) {
+        let _ = keyspace;
+    }
 }
 
 type List = Vec<(u64, Arc<dyn Observer>)>;
@@ -98,6 +103,10 @@ impl Turn<'_> {
 
     pub(crate) fn tell_swapped(&self, keyspaces: [u8; 2]) {
         self.0.iter().for_each(|(_, observer)| observer.swapped(keyspaces));
+    }
+
+    pub(crate) fn tell_missed(&self, keyspace: u8) {
+        self.0.iter().for_each(|(_, observer)| observer.missed(keyspace));
     }
 
     pub(crate) fn tell_cleared(&self, keyspace: Option<u8>) {

@@ -18,7 +18,7 @@ use crate::open::format::{
     StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
 };
 use crate::open::memory_plan::check_memory;
-use crate::open::options::{Layout, Options, Target};
+use crate::open::options::{DATA_FILE, Layout, Options, Target};
 
 /// Length of a segment where there is room for many.
 const LONGEST_DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
@@ -57,7 +57,7 @@ impl Choice {
         };
         match &options.layout {
             Layout::Directory(dir) => {
-                let place = Target::Path(dir.join("data.esker"));
+                let place = Target::Path(dir.join(DATA_FILE));
                 vec![choice(TierName::Capacity, &place, limit, Some(unit.unwrap_or(PAGE_BYTES)))]
             }
             Layout::CapacityOnly(place) => vec![choice(TierName::Capacity, place, limit, unit)],

@@ -12,6 +12,8 @@ use esker_log::{
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
 use crate::open::extent::bytes_for;
+use crate::open::options::Options;
+use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
 
@@ -99,6 +101,7 @@ async fn read_head(device: &Arc<dyn Device>, bytes: usize) -> Result<(Buffer, Op
 pub(crate) async fn load_or_format(
     tiers: &[TierPlan],
     plan: &StorePlan,
+    options: &Options,
     runtime: &Arc<dyn Runtime>,
 ) -> Result<Vec<Superblock>> {
     let mut found = Vec::new();
@@ -109,6 +112,7 @@ pub(crate) async fn load_or_format(
     // opened: both are opened, durably, before anything is written to either.
     let was_never_opened = found.iter().flatten().all(|superblock| superblock.epoch == 0);
     if found.iter().any(Option::is_none) && (was_never_opened || plan.force) {
+        staging_file::check_of_new_store(options)?;
         return format(tiers, &found, plan, runtime).await;
     }
     let mut superblocks = Vec::new();

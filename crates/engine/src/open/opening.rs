@@ -146,7 +146,7 @@ impl Medium {
     /// 1. Finds a store, or makes one.
     async fn find(options: &Options, runtime: &Arc<dyn Runtime>) -> Result<Medium> {
         let (plans, store_plan) = open_devices(options).await?;
-        let superblocks = load_or_format(&plans, &store_plan, runtime).await?;
+        let superblocks = load_or_format(&plans, &store_plan, options, runtime).await?;
         check_against(options, &superblocks)?;
         let Extents { slots, packing } = Extents::of(&plans, &superblocks, options.accept_loss)?;
         let memory = MemoryPlan::of(options, &superblocks, slots[0])?;
@@ -218,11 +218,18 @@ impl Medium {
             + u64::from(!planted(Bug::EpochNotRaised));
         // A crash may have come between the tiers.
         let (cleared, databases) = (Cleared::of(&self.superblocks), Databases::of(&self.superblocks));
+        // Until this opening says otherwise, nothing is expected of a staging file if the store was closed, or if the file was
+        // found to be missing: what is made of it now may be cut off by a crash at any byte.
+        let is_missing = self.staging.as_ref().is_some_and(|file| file.is_empty());
+        let is_expected = self.superblocks[0].census.is_none() && !is_missing;
         let superblocks = Superblocks::new(std::mem::take(&mut self.superblocks));
         superblocks
             .update(&self.tiers, |_, s| {
                 s.epoch = epoch;
                 s.census = None;
+                if !is_expected {
+                    (s.staging_boot, s.staging_bytes) = (0, 0);
+                }
                 (s.cleared, s.databases) = (cleared, databases);
             })
             .await?;
@@ -324,12 +331,12 @@ async fn find_room(space: &Space, recovered: &Recovered) -> Result<()> {
 /// 4. Says that nothing in the staging file is of use any more, and that what comes is of this opening.
 async fn void_staging(space: &Space, staging: Option<&StagingFile>, lane_buffers: usize) -> Result<()> {
     let (mut boot, mut bytes) = (0, 0);
+    let epoch = space.epoch;
     if let Some(file) = staging {
-        bytes = staging::clear(file, lane_buffers, &space.secret, space.first_tier().shape())?;
+        bytes = staging::clear(file, lane_buffers, &space.secret, space.first_tier().shape(), epoch)?;
         file.set_covered_bytes(bytes);
         boot = file.boot.number();
     }
-    let epoch = space.epoch;
     space
         .update_superblocks(|_, s| {
             (s.staging_epoch, s.staging_boot, s.staging_bytes) = (epoch, boot, bytes);

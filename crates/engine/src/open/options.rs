@@ -28,6 +28,9 @@ impl fmt::Debug for Target {
     }
 }
 
+/// The file of a store that is a directory.
+pub(crate) const DATA_FILE: &str = "data.esker";
+
 /// Which tiers there are, and so which of the three configurations the store is.
 #[derive(Clone, Debug)]
 pub(crate) enum Layout {

@@ -14,9 +14,12 @@ use esker_log::{SegmentShape, Superblock};
 use futures_util::future::try_join_all;
 
 use crate::base::error::{Error, Result};
-use crate::open::options::{Layout, Options, Target};
+use crate::open::options::{DATA_FILE, Layout, Options, Target};
 use crate::open::run::run;
-use crate::segments::staging::{self, BootId, Left, Reading, Staged, StagingFile};
+use crate::segments::staging::{self, BootId, Left, Reading, Staged, StagingFile, boot_id};
+
+/// The staging file of a store that is a directory.
+pub(super) const STAGING_FILE: &str = "staging.esker";
 
 /// Memory that outlives processes, where the store itself has no file system.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -44,14 +47,17 @@ pub(crate) fn open(
         Ok(file) => {
             let reading = reading(superblock, lane, boot);
             refuse_if_not_ours(&file, &path, &reading)?;
-            let is_empty = file.metadata().is_ok_and(|metadata| metadata.len() == 0);
-            if is_empty && reading.expected_bytes.is_some_and(|bytes| bytes > 0) {
+            if options.staging.is_none() && reading.is_outdated(&file)? {
+                refuse_if_left_elsewhere(&path, superblock, lane, boot)?;
+            }
+            let file = StagingFile::new(file, path.clone(), boot);
+            if file.is_empty() && reading.expected_bytes.is_some_and(|bytes| bytes > 0) {
                 tracing::error!(
                     path = %path.display(),
                     "the staging file is missing; acknowledged writes of the process that was killed may be lost"
                 );
             }
-            Ok(Some(Arc::new(StagingFile::new(file, path, boot))))
+            Ok(Some(Arc::new(file)))
         }
         Err(error) if options.staging.is_none() && is_missing(&path) => {
             tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is not to be had");
@@ -102,6 +108,15 @@ pub(crate) fn check(options: &Options) -> Result<()> {
     }
 }
 
+/// The same for the file that a new store would have by default, before that is made.
+pub(crate) fn check_of_new_store(options: &Options) -> Result<()> {
+    let path = path_of(options, 0).filter(|path| !is_missing(path));
+    let (Some(path), Some(boot)) = (path, boot_id()) else { return Ok(()) };
+    let file = PrivateFile::open(&path).map_err(refusal)?;
+    refuse_something_else(&file, &path)?;
+    refuse_if_acknowledged(staging::holds_acknowledged(&file, boot)?, &path)
+}
+
 fn refuse_something_else(file: &PrivateFile, path: &Path) -> Result<()> {
     match staging::is_something_else(file)? {
         false => Ok(()),
@@ -115,7 +130,11 @@ fn refuse_something_else(file: &PrivateFile, path: &Path) -> Result<()> {
 /// Refuses a file that is no staging file, or has acknowledged writes of another store: it would be written over.
 fn refuse_if_not_ours(file: &PrivateFile, path: &Path, reading: &Reading) -> Result<()> {
     refuse_something_else(file, path)?;
-    match reading.is_anothers(file)? {
+    refuse_if_acknowledged(reading.is_anothers(file)?, path)
+}
+
+fn refuse_if_acknowledged(is_anothers: bool, path: &Path) -> Result<()> {
+    match is_anothers {
         false => Ok(()),
         true => Err(Error::invalid(format!(
             "staging file {} holds acknowledged writes of another store, which was killed; open that one first, name \
@@ -141,7 +160,7 @@ fn is_missing(path: &Path) -> bool {
 fn path_of(options: &Options, store_id: u128) -> Option<PathBuf> {
     match (&options.staging, &options.layout) {
         (Some(path), _) => Some(path.clone()),
-        (None, Layout::Directory(dir)) => Some(dir.join("staging.esker")),
+        (None, Layout::Directory(dir)) => Some(dir.join(STAGING_FILE)),
         (
             None,
             Layout::FastAndCapacity(Target::Path(path), _)
@@ -152,7 +171,7 @@ fn path_of(options: &Options, store_id: u128) -> Option<PathBuf> {
     }
 }
 
-/// Beside a file, whatever links lead to it, or in shared memory for a block device. A copy of the device has the same store id,
+/// Beside a file, whatever links lead to it and whether it is opened by its directory, or in shared memory for a block device. A copy of the device has the same store id,
 /// so the name tells the device too: by its number, as it may have several paths.
 pub(super) fn beside(path: &Path, store_id: u128) -> PathBuf {
     match fs::metadata(path) {
@@ -161,7 +180,11 @@ pub(super) fn beside(path: &Path, store_id: u128) -> PathBuf {
             Path::new(SHARED_MEMORY).join(format!("{}{major}-{minor}.staging", prefix(store_id)))
         }
         _ => {
-            let mut name = fs::canonicalize(path).unwrap_or_else(|_| path.into()).into_os_string();
+            let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+            if path.file_name().is_some_and(|name| name == DATA_FILE) {
+                return path.with_file_name(STAGING_FILE);
+            }
+            let mut name = path.into_os_string();
             name.push(".staging");
             name.into()
         }

@@ -125,6 +125,10 @@ struct PoolState {
     entries: Vec<Entry>,
 }
 
+/// How often it is looked whether somebody still reads a segment whose memory is to be used again; a look-up in memory takes
+/// less than a microsecond.
+const LOOKS_FOR_READERS: usize = 200;
+
 /// Length of a piece's header in the staging file.
 pub(crate) const STAGING_HEADER_BYTES: u64 = 4096;
 
@@ -183,17 +187,18 @@ impl MemoryPool {
         // Whoever parks memory waits for no reader.
         drop(state);
         buffered.remove(segment);
-        match piece.memory.recycle() {
-            Ok(memory) => Ok(Some(PoolBuffer { memory, index: piece.index })),
-            Err(memory) => {
-                // The segment is no longer found, so whoever still reads it soon ends.
-                self.state
-                    .lock()
-                    .parked
-                    .push_front(Parked { segment, piece: PoolBuffer { memory, index: piece.index } });
-                Ok(None)
-            }
+        // The segment is no longer found, so whoever still reads it soon ends: most of them while this looks again.
+        let PoolBuffer { mut memory, index } = piece;
+        for _ in 0..LOOKS_FOR_READERS {
+            memory = match memory.recycle() {
+                Ok(memory) => return Ok(Some(PoolBuffer { memory, index })),
+                Err(memory) => memory,
+            };
+            std::hint::spin_loop();
         }
+        let piece = PoolBuffer { memory, index };
+        self.state.lock().parked.push_front(Parked { segment, piece });
+        Ok(None)
     }
 
     /// How many segments there is memory for now, about.

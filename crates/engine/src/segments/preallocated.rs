@@ -15,6 +15,9 @@ use crate::segments::tier::Tier;
 /// Whoever waits for segment memory looks so often at least.
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 
+/// How often whoever can do without asks for memory that readers have, a millisecond later each time.
+const READERS_WAITED_FOR: usize = 8;
+
 impl Space {
     /// Free slots of a tier that lanes leave to others: the one for staged records only where there may be any.
     pub(crate) fn kept_slots(&self, tier: &Tier) -> u32 {
@@ -69,7 +72,8 @@ impl Space {
         self.begin_in(tier, slot, stream, pool, piece, opened_at).await.map(Some)
     }
 
-    /// The same, but for whoever can do without: nothing is waited for, and `spare` pieces of memory are left to others.
+    /// The same, but for whoever can do without: nothing is waited for but readers of the oldest piece, and not for long, and
+    /// `spare` pieces of memory are left to others.
     pub(crate) async fn try_open_segment(
         &self,
         tier: &Tier,
@@ -82,7 +86,7 @@ impl Space {
             return Ok(None);
         }
         let Some(slot) = self.take_slot(tier, keep).await? else { return Ok(None) };
-        let piece = match pool.take(&self.buffered) {
+        let piece = match self.wait_for_readers(pool, spare).await {
             Ok(Some(piece)) => piece,
             refused => {
                 tier.give_back_with_blocks(slot);
@@ -90,6 +94,17 @@ impl Space {
             }
         };
         self.begin_in(tier, slot, stream, pool, piece, opened_at).await.map(Some)
+    }
+
+    /// Memory of a pool that nobody but readers may keep from being used.
+    async fn wait_for_readers(&self, pool: &MemoryPool, spare: usize) -> Result<Option<PoolBuffer>> {
+        for _ in 0..READERS_WAITED_FOR {
+            match pool.take(&self.buffered)? {
+                None if pool.available() > spare => self.runtime.sleep(Duration::from_millis(1)).await,
+                taken => return Ok(taken),
+            }
+        }
+        Ok(None)
     }
 
     async fn begin_in(

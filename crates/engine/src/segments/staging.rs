@@ -43,6 +43,11 @@ impl StagingFile {
         StagingFile { file, path, boot, covered_bytes: AtomicU64::new(0) }
     }
 
+    /// Nothing was ever written to it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.len() == 0)
+    }
+
     pub(crate) fn covered_bytes(&self) -> u64 {
         self.covered_bytes.load(Ordering::Acquire)
     }
@@ -165,11 +170,24 @@ pub(crate) fn write_header(
     file.write_all_at(&head.encode(secret), start_of(index, shape)).map_err(io)
 }
 
-/// Says that what lies in a piece of memory is of no use to another process.
-pub(crate) fn void(file: &StagingFile, index: usize, secret: &Secret, shape: SegmentShape) -> Result<()> {
+/// Says that what lies in a piece of memory is of no use to another process. The opening is told all the same: the file that
+/// the last one had is known by it.
+pub(crate) fn void(
+    file: &StagingFile,
+    index: usize,
+    secret: &Secret,
+    shape: SegmentShape,
+    epoch: u64,
+) -> Result<()> {
     let index = index as u64;
-    let head = Head { index, boot: file.boot.number(), epoch: 0, segment: 0, slot: 0, opened_at: 0 };
+    let head = Head { index, boot: file.boot.number(), epoch, segment: 0, slot: 0, opened_at: 0 };
     file.write_all_at(&head.encode(secret), start_of(index, shape)).map_err(io)
+}
+
+/// Says so of all pieces that there are: the store is closed.
+pub(crate) fn void_all(file: &StagingFile, secret: &Secret, shape: SegmentShape, epoch: u64) -> Result<()> {
+    let pieces = file.metadata().map_err(io)?.len() / start_of(1, shape);
+    (0..pieces).try_for_each(|index| void(file, index as usize, secret, shape, epoch))
 }
 
 /// Where the next piece begins.
@@ -179,7 +197,13 @@ pub(crate) fn end_of(index: usize, shape: SegmentShape) -> u64 {
 
 /// Makes the staging file void, and at least as long as `pieces` pieces of memory need it. Returns how far: not to its end
 /// where the file system has no room for the headers of pieces that are new.
-pub(crate) fn clear(file: &StagingFile, pieces: usize, secret: &Secret, shape: SegmentShape) -> Result<u64> {
+pub(crate) fn clear(
+    file: &StagingFile,
+    pieces: usize,
+    secret: &Secret,
+    shape: SegmentShape,
+    epoch: u64,
+) -> Result<u64> {
     let there = file.metadata().map_err(io)?.len();
     // Never made shorter: as long as the superblock does not say so, that would look like damage.
     let pieces = (pieces as u64).max(there.div_ceil(start_of(1, shape)));
@@ -193,7 +217,7 @@ pub(crate) fn clear(file: &StagingFile, pieces: usize, secret: &Secret, shape: S
             }
             allocated => allocated.map_err(io)?,
         }
-        void(file, index as usize, secret, shape)?;
+        void(file, index as usize, secret, shape, epoch)?;
     }
     Ok(bytes)
 }
@@ -213,6 +237,20 @@ pub(crate) fn is_something_else(file: &File) -> Result<bool> {
         at += piece.len() as u64;
     }
     Ok(!is_empty)
+}
+
+/// Whether a file has what a process left in this start of the machine, of whatever store and whatever length of pieces.
+pub(crate) fn holds_acknowledged(file: &File, boot: BootId) -> Result<bool> {
+    let bytes = file.metadata().map_err(io)?.len();
+    let mut head = [0u8; HEADER_BYTES];
+    for at in (0..bytes / STAGING_HEADER_BYTES).map(|page| page * STAGING_HEADER_BYTES) {
+        file.read_exact_at(&mut head, at).map_err(io)?;
+        let left = Head::of(&head);
+        if head.starts_with(MAGIC) && left.boot == boot.number() && left.segment != 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether it is only room that was missing.
@@ -289,6 +327,20 @@ impl Reading {
         Reading { boot, secret, shape, epoch, expected_bytes: None }
     }
 
+    /// Whether the file is of this store, and of an earlier opening than the last: what the last process left is in another one.
+    pub(crate) fn is_outdated(&self, file: &File) -> Result<bool> {
+        let mut head = [0u8; HEADER_BYTES];
+        if file.metadata().map_err(io)?.len() < HEADER_BYTES as u64 {
+            return Ok(false);
+        }
+        file.read_exact_at(&mut head, 0).map_err(io)?;
+        Ok(Head::parse(&head, &self.secret, 0).is_some_and(|head| self.is_too_old(&head)))
+    }
+
+    fn is_too_old(&self, head: &Head) -> bool {
+        self.expected_bytes.is_some_and(|bytes| bytes > 0) && head.epoch < self.epoch
+    }
+
     /// Whether the file has what a process of another store left in this start of the machine.
     pub(crate) fn is_anothers(&self, file: &File) -> Result<bool> {
         let bytes = file.metadata().map_err(io)?.len();
@@ -301,15 +353,7 @@ impl Reading {
                 return Ok(false);
             }
         }
-        // Pieces of another store may be of another length.
-        for at in (0..bytes / STAGING_HEADER_BYTES).map(|page| page * STAGING_HEADER_BYTES) {
-            file.read_exact_at(&mut head, at).map_err(io)?;
-            let left = Head::of(&head);
-            if head.starts_with(MAGIC) && left.boot == self.boot.number() && left.segment != 0 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        holds_acknowledged(file, self.boot)
     }
 
     /// Reads what the process left.
@@ -336,6 +380,9 @@ impl Reading {
                 }
                 continue;
             };
+            if index == 0 && self.is_too_old(&head) {
+                damage.push("it is not the one of the last opening, which is still to be found".to_owned());
+            }
             let is_of_this_boot = head.boot == self.boot.number() || planted(Bug::StagingOfAnyBoot);
             let is_of_last_opening = head.epoch == self.epoch || planted(Bug::StagingOfAnyOpening);
             if head.segment != 0 && is_of_this_boot && is_of_last_opening {

@@ -105,7 +105,7 @@ fn only_what_the_last_opening_wrote_since_the_machine_was_started_counts() {
     let path = dir.path().join("staging");
     let file = PrivateFile::open(&path).expect("it is made");
     let mut file = StagingFile::new(file, path, BootId(7));
-    clear(&file, 2, &SECRET, SHAPE).expect("it is made void");
+    clear(&file, 2, &SECRET, SHAPE, 7).expect("it is made void");
     let name = SegmentName { segment: 9, slot: 3, epoch: 5, stream: esker_log::Stream::LANE, opened_at: 7 };
     write_header(&file, 1, &SECRET, SHAPE, name).expect("it is written");
     file.write_all_at(&memory().0, start_of(1, SHAPE) + STAGING_HEADER_BYTES).expect("it is written");
@@ -120,6 +120,6 @@ fn only_what_the_last_opening_wrote_since_the_machine_was_started_counts() {
     file.boot = BootId(8);
     assert_eq!(records(&file, 5), 0, "it is of another start of the machine");
     file.boot = BootId(7);
-    void(&file, 1, &SECRET, SHAPE).expect("it is made void");
+    void(&file, 1, &SECRET, SHAPE, 7).expect("it is made void");
     assert_eq!(records(&file, 5), 0, "it is void");
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::segments::staging::{self, StagingFile};
 use crate::write::Writer;
 
 /// Lets background work end by itself, without waiting for it.
@@ -29,6 +30,9 @@ pub(super) async fn close(writer: &Arc<Writer>) -> Result<()> {
     };
     // Before the devices, so that whoever gets those gets it too.
     if let Some(file) = writer.lane.pool.staging() {
+        if flushed.is_ok() {
+            void_staging(writer, file);
+        }
         file.file.unlock();
     }
     for tier in space.tiers() {
@@ -46,4 +50,14 @@ async fn write_census(writer: &Writer) -> Result<()> {
             catalog.note_clock(superblock);
         })
         .await
+}
+
+/// Says that the staging file holds nothing of use: segments that were made ready have headers in it too, and would pass for
+/// what a killed process left. The store does without; another one that is to have the file does not.
+fn void_staging(writer: &Writer, file: &StagingFile) {
+    let space = &writer.space;
+    let voided = staging::void_all(file, &space.secret, space.first_tier().shape(), space.epoch);
+    if let Err(error) = voided {
+        tracing::warn!(path = %file.path.display(), %error, "the staging file still has headers of this opening");
+    }
 }

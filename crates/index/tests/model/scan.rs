@@ -71,3 +71,33 @@ fn scan_sees_a_key_that_returns_to_its_slot() {
         }
     });
 }
+
+/// One of two keys of a slot comes back to it while the other is in the side table, so neither is found to be hidden.
+#[test]
+fn scan_sees_a_key_that_returns_while_the_other_is_in_the_side_table() {
+    let index = Index::new(IndexOptions { hash_bits: Some(6), ..Default::default() });
+    let pointer = |n: u64| Pointer::new(n).unwrap();
+    index.publish(spread(0), pointer(1), |_| Occupant::OtherKey);
+    let (stays, other) = (spread(0), (1..).map(spread).find(|hash| index.get(hash).is_some()).unwrap());
+    index.publish(other, pointer(2), |_| Occupant::Unknown);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Pointers of the key that stays are odd. Here it is remembered as displaced.
+            for n in 1..300_000 {
+                index.publish(stays, pointer(4 * n + 1), |_| Occupant::Unknown);
+                index.publish(other, pointer(4 * n), |_| Occupant::OtherKey);
+                assert!(index.note_verified(&stays, &index.suspects(&stays), &[]));
+                (0..n % 64).for_each(|_| std::hint::spin_loop());
+                assert!(index.remove(&other, pointer(4 * n)));
+                index.publish(other, pointer(4 * n + 2), |_| Occupant::Unknown);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        while !over.load(Ordering::Relaxed) {
+            let found = index.scan(Cursor::START, 10);
+            let mut met = found.current.iter().chain(&found.displaced);
+            assert!(met.any(|pointer| pointer.get() % 2 == 1), "{found:?} has only the other key");
+        }
+    });
+}

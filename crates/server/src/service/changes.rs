@@ -30,6 +30,10 @@ impl Observer for Told {
     fn swapped(&self, _keyspaces: [u8; 2]) {
         self.tracking.cleared();
     }
+
+    fn missed(&self, _keyspace: u8) {
+        self.tracking.cleared();
+    }
 }
 
 /// The observation of the store, which there is while somebody is to know.

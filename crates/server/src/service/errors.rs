@@ -25,7 +25,8 @@ fn code_of(text: &str) -> &str {
     let is_code = |word: &&str| {
         let mut bytes = word.bytes();
         (1..=CODE_BYTES_MAX).contains(&word.len())
-            && bytes.all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-'))
+            && bytes
+                .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-'))
     };
     text.split(' ').next().filter(is_code).unwrap_or(ANY)
 }

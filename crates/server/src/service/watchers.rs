@@ -217,6 +217,10 @@ impl Observer for Watchers {
         let is_of_them = |watcher: &&Arc<Watcher>| keyspaces.contains(&watcher.keyspace);
         index.all.values().filter(is_of_them).for_each(|watcher| self.miss(watcher));
     }
+
+    fn missed(&self, keyspace: u8) {
+        self.swapped([keyspace; 2]);
+    }
 }
 
 impl Index {

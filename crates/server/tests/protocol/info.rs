@@ -40,7 +40,9 @@ async fn errors_are_counted_by_code() {
         client.send(&format!("EVAL \"return {{err='{error}'}}\" 0\r\n")).await;
         assert!(client.line().await.starts_with('-'));
     }
-    client.ask("EVAL \"return {err=string.rep('X', 26000)}\" 0", &format!("-{}\r\n", "X".repeat(26000))).await;
+    client
+        .ask("EVAL \"return {err=string.rep('X', 26000)}\" 0", &format!("-{}\r\n", "X".repeat(26000)))
+        .await;
     assert_eq!(client.text("INFO errorstats").await, "# Errorstats\r\nerrorstat_ERR:count=4\r\n");
     for code in 0..200 {
         client.ask(&format!("EVAL \"return {{err='C{code} x'}}\" 0"), &format!("-C{code} x\r\n")).await;

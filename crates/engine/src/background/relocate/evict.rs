@@ -101,13 +101,20 @@ impl Relocator<'_> {
     /// 6.
     pub(super) fn drop_evicted(&self, tier: TierName, victim: &Victim, entries: &[Entry]) {
         let Some(eviction) = &self.eviction else { return };
+        let mut unnamed = BTreeSet::new();
         for entry in entries.iter().filter(|entry| eviction.drops(victim, entry)) {
             let location = self.space.location(tier, victim.slot, entry);
             let key = eviction.keys.get(&entry.offset).map(|key| &key[..]);
             if self.catalog.take_out(entry, location, key, Cause::Evicted) {
                 self.space.counters.count_evicted();
                 self.catalog.recency.note_evicted(&entry.key_hash, self.catalog.index.len());
+                unnamed.extend(key.is_none().then(|| entry.key_hash.keyspace().number()));
             }
+        }
+        // Who came since their keys were to be read may have seen them.
+        if !unnamed.is_empty() {
+            let turn = self.catalog.observers.take_turn();
+            unnamed.into_iter().for_each(|keyspace| turn.tell_missed(keyspace));
         }
     }
 }

@@ -77,8 +77,9 @@ impl Lane {
 
     /// What lies in a piece of its memory is of no use to another process any more.
     pub(crate) fn void_staged(&self, piece: usize) -> Result<()> {
-        let secret = &self.catalog.space.secret;
-        self.pool.staging().map_or(Ok(()), |file| staging::void(file, piece, secret, self.shape))
+        let space = &self.catalog.space;
+        let void = |file| staging::void(file, piece, &space.secret, self.shape, space.epoch);
+        self.pool.staging().map_or(Ok(()), |file| void(file))
     }
 
     /// A segment has its summary.

@@ -180,7 +180,9 @@ impl<'c> Caller<'c> {
             return Err("Write commands are not allowed from read-only scripts.".into());
         }
         if durability::own(command, verb).is_some() {
-            return Err("DURABILITY is not allowed from script: what a script writes is acknowledged as one".into());
+            return Err(
+                "DURABILITY is not allowed from script: what a script writes is acknowledged as one".into()
+            );
         }
         self.check_keys(verb, command)?;
         if verb.name == "select" {

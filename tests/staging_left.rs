@@ -1,0 +1,161 @@
+//! Which staging file a killed process left its acknowledged writes in: another one is not taken for it, and no other store is kept
+//! from a file in which nothing of use is left.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker::{Blocking, Durability, Error, ErrorKind, Options};
+use esker_device::{Fault, MemoryDevice, MemoryOptions, Operation, OperationKind};
+
+use crate::support::opening::{make, opens_with_its_key, small, temp};
+
+fn on(device: &Arc<MemoryDevice>) -> Options {
+    small(Options::devices(None, Some(device.clone()))).durability(Durability::Process)
+}
+
+/// The device as a process finds it that comes after a kill at this moment.
+fn after_a_kill(device: &MemoryDevice) -> Arc<MemoryDevice> {
+    Arc::new(MemoryDevice::from_bytes(MemoryOptions::new(64 << 20), &device.snapshot()))
+}
+
+/// The put that a store on this device acknowledged from memory before it was killed.
+fn put_and_kill(options: Options, device: &MemoryDevice, staging: &Path) -> Arc<MemoryDevice> {
+    let store = Blocking::open(options.staging(staging)).expect("the store opens");
+    store.put("k", "acknowledged").expect("the put succeeds");
+    let killed = (after_a_kill(device), fs::read(staging).expect("it is read"));
+    store.close().expect("the store closes");
+    fs::write(staging, killed.1).expect("it is as the kill left it");
+    killed.0
+}
+
+fn refusal(options: Options) -> Error {
+    Blocking::open(options).err().expect("it should have been refused")
+}
+
+fn get(options: Options) -> Option<Vec<u8>> {
+    let store = Blocking::open(options).expect("the store opens");
+    let found = store.get("k").expect("the get succeeds").map(|value| value.to_vec());
+    store.close().expect("the store closes");
+    found
+}
+
+/// One process had the file A, the next one B and was killed; A is as long as the superblock says, and whole.
+#[test]
+fn a_staging_file_of_an_earlier_opening_is_not_taken_for_that_of_the_last() {
+    let dir = temp();
+    let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    make(on(&device).staging(&a));
+    let killed = put_and_kill(on(&device), &device, &b);
+    let error = refusal(on(&killed).staging(&a));
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("not the one of the last opening"), "{error}");
+    assert_eq!(get(on(&after_a_kill(&killed)).staging(&a).accept_loss(true)), Some(b"v".to_vec()));
+    assert_eq!(get(on(&killed).staging(&b)), Some(b"acknowledged".to_vec()));
+    // Closed, it needs neither.
+    assert_eq!(get(on(&killed).staging(&a)), Some(b"acknowledged".to_vec()));
+}
+
+/// By its directory, or by the file in it.
+#[test]
+fn a_store_in_a_directory_has_one_staging_file() {
+    let dir = temp();
+    let by_directory = |name: &str| small(Options::directory(dir.path().join(name)));
+    let by_file = |name: &str| small(Options::capacity_only(dir.path().join(name).join("data.esker")));
+    let pairs: [(&str, [&dyn Fn(&str) -> Options; 2]); 2] =
+        [("one", [&by_directory, &by_file]), ("two", [&by_file, &by_directory])];
+    for (name, [first, second]) in pairs {
+        make(by_directory(name));
+        let store = Blocking::open(first(name).durability(Durability::Process)).expect("the store opens");
+        store.put("k", "acknowledged").expect("the put succeeds");
+        let copies: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(dir.path().join(name))
+            .expect("it is read")
+            .flatten()
+            .map(|file| (file.path(), fs::read(file.path()).expect("it is read")))
+            .collect();
+        store.close().expect("the store closes");
+        // As a kill leaves them.
+        copies.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("it is put back"));
+        assert_eq!(get(second(name)), Some(b"acknowledged".to_vec()), "{name}");
+    }
+}
+
+/// Segments that were made ready have headers too, although nothing is in them.
+#[test]
+fn a_store_that_was_closed_leaves_its_staging_file_to_others() {
+    let dir = temp();
+    let path = dir.path().join("staging");
+    for coalescing in [false, true] {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        let mut options = on(&device);
+        if coalescing {
+            options = options.coalesce_for(Duration::from_secs(5));
+        }
+        let store = Blocking::open(options.staging(&path)).expect("the store opens");
+        for key in 0..100 {
+            store.put(format!("k{key}"), vec![7; 30_000]).expect("the put succeeds");
+        }
+        store.close().expect("the store closes");
+        opens_or_makes(on(&Arc::new(MemoryDevice::new(64 << 20))).staging(&path));
+    }
+}
+
+fn opens_or_makes(options: Options) {
+    make(options.clone());
+    opens_with_its_key(options);
+}
+
+#[test]
+fn nothing_is_made_for_a_store_whose_staging_file_is_another_stores() {
+    let dir = temp();
+    let (path, device) = (dir.path().join("staging"), Arc::new(MemoryDevice::new(64 << 20)));
+    put_and_kill(on(&device), &device, &path);
+    let store = dir.path().join("store");
+    let error = refusal(small(Options::directory(&store)).staging(&path));
+    assert!(error.to_string().contains("another store"), "{error}");
+    let data = store.join("data.esker");
+    let is_empty = fs::read(&data).map_or(true, |bytes| bytes.iter().all(|byte| *byte == 0));
+    assert!(is_empty, "it was formatted");
+    fs::remove_file(&path).expect("it was there");
+    opens_or_makes(small(Options::directory(&store)).staging(&path));
+}
+
+/// Nothing was lost, and so nothing is refused, wherever an opening that makes a new staging file is killed.
+#[test]
+fn a_kill_while_a_new_staging_file_is_made_keeps_no_store_from_opening() {
+    let dir = temp();
+    let original = dir.path().join("original");
+    let closed = Arc::new(MemoryDevice::new(64 << 20));
+    make(on(&closed).staging(&original));
+    let (mut kills, mut is_told) = (0, false);
+    for writes in 0.. {
+        let (device, path) = (after_a_kill(&closed), dir.path().join(format!("new {writes}")));
+        let mut left = writes;
+        device.set_faults(Box::new(move |operation: &Operation| match operation.kind {
+            OperationKind::Write if left == 0 => Fault::Error(libc::EIO),
+            OperationKind::Write => {
+                left -= 1;
+                Fault::None
+            }
+            _ => Fault::None,
+        }));
+        let opened = Blocking::open(on(&device).staging(&path)).and_then(|store| store.close());
+        if opened.is_ok() {
+            break;
+        }
+        kills += 1;
+        let bytes = fs::read(&path).expect("it is read");
+        // What comes first after it was made is that the superblocks tell of it; from then on it cannot be shorter.
+        let lengths = if is_told { vec![bytes.len()] } else { vec![bytes.len(), bytes.len() / 2, 4096, 0] };
+        is_told = !bytes.is_empty();
+        for length in lengths {
+            let file = fs::OpenOptions::new().write(true).open(&path).expect("it is opened");
+            file.set_len(length.min(bytes.len()) as u64).expect("it is cut");
+            opens_with_its_key(on(&after_a_kill(&device)).staging(&path));
+            fs::write(&path, &bytes).expect("it is put back");
+        }
+    }
+    assert!(kills > 3 && is_told, "{kills}");
+}
