@@ -14,13 +14,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::{Body, Frame};
 use tokio::time::{Sleep, sleep_until};
 use tonic::Status;
 
 use super::client::{Answering, Client};
 use super::counted::Counted;
 use super::error;
+use super::reading::Reading;
 use crate::base::counting::count;
 use crate::base::pace::Pace;
 use crate::budget::Piece;
@@ -56,7 +57,7 @@ type Taking = Pin<Box<dyn Future<Output = Result<Piece, Status>> + Send>>;
 
 /// A request as it arrives.
 pub(super) struct Arriving {
-    incoming: Incoming,
+    incoming: Reading,
     client: Arc<Client>,
     service: Arc<Service>,
     held: Held,
@@ -77,7 +78,7 @@ pub(super) struct Arriving {
 
 impl Arriving {
     pub(super) fn new(
-        incoming: Incoming,
+        incoming: Reading,
         client: Arc<Client>,
         service: Arc<Service>,
         held: Held,
@@ -137,6 +138,15 @@ impl Arriving {
         }
         Ok(())
     }
+
+    /// Whether the stream may end here: every message is complete.
+    fn check_end(&mut self) -> Result<(), Status> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.waiting.clear();
+        Err(error::invalid("the stream ended inside a message"))
+    }
 }
 
 impl Body for Arriving {
@@ -166,12 +176,8 @@ impl Body for Arriving {
             }
             let frame = match Pin::new(&mut this.incoming).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => frame,
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error::cut(&error)))),
-                Poll::Ready(None) if this.waiting.is_empty() => return Poll::Ready(None),
-                Poll::Ready(None) => {
-                    this.waiting.clear();
-                    return Poll::Ready(Some(Err(error::invalid("the stream ended inside a message"))));
-                }
+                Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
+                Poll::Ready(None) => return Poll::Ready(this.check_end().err().map(Err)),
                 Poll::Pending => {
                     if let Some((wait, late)) = &mut this.late {
                         let deadline = this.pace.deadline(*wait);
@@ -185,16 +191,16 @@ impl Body for Arriving {
                 }
             };
             match frame.into_data() {
-                Ok(bytes) if bytes.is_empty() => this.client.waiting.read(0),
+                Ok(bytes) if bytes.is_empty() => {}
                 Ok(bytes) => {
-                    this.client.waiting.read(bytes.len());
                     count(&this.service.counters.input_bytes, bytes.len() as u64);
                     this.pace.progress(bytes.len());
                     let (pieces, wanted) = (this.client.pieces.clone(), 2 * bytes.len());
                     let taking = async move { pieces.take(wanted).await.map_err(error::of_memory) };
                     this.taking = Some((bytes, Box::pin(taking)));
                 }
-                Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                // Trailers, which are the end as well.
+                Err(frame) => return Poll::Ready(Some(this.check_end().map(|()| frame))),
             }
         }
     }

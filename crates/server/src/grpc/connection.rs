@@ -30,6 +30,7 @@ use super::counted::Counted;
 use super::error;
 use super::frames::Frames;
 use super::health::Health;
+use super::reading::Reading;
 use super::{DESCRIPTORS, pb, read, txn, watch, write};
 use crate::auth::User;
 use crate::base::address::Address;
@@ -80,8 +81,9 @@ pub(crate) async fn serve<S>(
     let client = Client::new(peer.clone(), user, share, &service);
     let calls = {
         let (client, service, stop) = (client.clone(), service.clone(), stop.clone());
-        service_fn(move |request| {
+        service_fn(move |request: Request<Incoming>| {
             client.running.fetch_add(1, Ordering::Relaxed);
+            let request = request.map(|body| Reading::new(body, client.waiting.clone()));
             call(request, client.clone(), service.clone(), stop.clone())
         })
     };
@@ -142,7 +144,7 @@ pub(crate) async fn serve<S>(
 
 /// One call, from its metadata to the beginning of its answer.
 async fn call(
-    request: Request<Incoming>,
+    request: Request<Reading>,
     client: Arc<Client>,
     service: Arc<Service>,
     stop: Stop,
@@ -171,7 +173,7 @@ const REFLECTION: [&str; 2] =
 
 /// Who the call is from; nobody has to say who asks for the health. Then memory for the call.
 async fn let_in(
-    request: &Request<Incoming>,
+    request: &Request<Reading>,
     client: &Client,
     service: &Service,
     held: &Held,
@@ -211,7 +213,7 @@ fn counted(method: &str) -> Option<Counted> {
 }
 
 async fn dispatch(
-    request: Request<Incoming>,
+    request: Request<Reading>,
     user: Option<Arc<User>>,
     client: &Arc<Client>,
     service: &Arc<Service>,

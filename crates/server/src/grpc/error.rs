@@ -131,6 +131,6 @@ pub(super) fn too_slow() -> Status {
 }
 
 /// Never `Cancelled`, which would be taken for the end of the client's stream.
-pub(super) fn cut(error: &hyper::Error) -> Status {
-    status(Code::Aborted, "CUT", format!("the request was cut: {error}"), HashMap::new())
+pub(super) fn cut(why: &str) -> Status {
+    status(Code::Aborted, "CUT", format!("the request was cut: {why}"), HashMap::new())
 }

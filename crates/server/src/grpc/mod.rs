@@ -2,6 +2,7 @@
 //!
 //! - `connection`: one client, with HTTP/2 below and the services above; what a connection may take, and how it ends.
 //! - `frames`: what HTTP/2 itself does not bound.
+//! - `reading`: a request's frames as HTTP/2 hands them on.
 //! - `body`: what arrives and what leaves, in memory that was taken before, and at a pace.
 //! - `counted`: how many things a message lists, before it is decoded. `chunks`: those of an upload.
 //! - `client`: who calls, and the memory of its calls.
@@ -32,6 +33,7 @@ mod health;
 mod loading;
 mod once;
 mod read;
+mod reading;
 mod service;
 mod stream;
 mod txn;

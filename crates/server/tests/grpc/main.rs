@@ -5,7 +5,11 @@ mod access;
 mod calls;
 mod changes;
 mod client;
+mod cut;
 mod generated;
+#[path = "../hostile/http2.rs"]
+#[allow(dead_code, reason = "attackers need more of it")]
+mod http2;
 mod limits;
 mod retries;
 #[path = "../running/mod.rs"]
