@@ -198,8 +198,6 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        if self.client.running.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.client.waiting.reset();
-        }
+        self.client.running.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -48,6 +48,8 @@ struct Counts {
     stream: u32,
     /// Calls without an answer, less those that got one.
     unanswered: usize,
+    /// Calls whose frames somebody reads.
+    readers: usize,
 }
 
 impl Waiting {
@@ -97,10 +99,18 @@ impl Waiting {
         counts.small = counts.small.saturating_sub(usize::from(bytes < SMALL_BYTES));
     }
 
-    /// No call is open, so nothing waits: what calls left behind was thrown away.
-    pub(super) fn reset(&self) {
+    /// Somebody begins to read the frames of a call.
+    pub(super) fn reader_began(&self) {
+        self.lock().readers += 1;
+    }
+
+    /// Somebody reads no more of a call. If nobody reads anything, nothing waits: what is left is thrown away.
+    pub(super) fn reader_ended(&self) {
         let mut counts = self.lock();
-        *counts = Counts { stream: counts.stream, unanswered: counts.unanswered, ..Counts::default() };
+        counts.readers -= 1;
+        if counts.readers == 0 {
+            *counts = Counts { stream: counts.stream, unanswered: counts.unanswered, ..Counts::default() };
+        }
     }
 }
 
@@ -199,6 +209,8 @@ mod tests {
     fn what_waits_is_counted_until_it_is_read() {
         let waiting = Arc::new(Waiting::default());
         let mut frames = Frames::new((), waiting.clone());
+        waiting.reader_began();
+        waiting.reader_began();
         let mut bytes = vec![b'x'; PREFACE_BYTES];
         for (kind, payload) in
             [(1, 50), (DATA, 0), (DATA, 255), (DATA, 256), (1, 3), (DATA, 70_000), (DATA, 1)]
@@ -209,13 +221,14 @@ mod tests {
         for part in bytes.chunks(5) {
             frames.look_at(part).unwrap();
         }
-        let calls = Counts { stream: 1, unanswered: 1, ..Counts::default() };
-        assert_eq!(*waiting.lock(), Counts { frames: 5, small: 3, beside_bytes: 12, ..calls });
+        let calls = |readers| Counts { stream: 1, unanswered: 1, readers, ..Counts::default() };
+        assert_eq!(*waiting.lock(), Counts { frames: 5, small: 3, beside_bytes: 12, ..calls(2) });
         waiting.read(255);
         waiting.read(256);
-        assert_eq!(*waiting.lock(), Counts { frames: 3, small: 2, beside_bytes: 8, ..calls });
-        waiting.reset();
-        assert_eq!(*waiting.lock(), calls);
+        waiting.reader_ended();
+        assert_eq!(*waiting.lock(), Counts { frames: 3, small: 2, beside_bytes: 8, ..calls(1) });
+        waiting.reader_ended();
+        assert_eq!(*waiting.lock(), calls(0));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use tower_service::Service as _;
 
 use super::connection::HEALTH;
 use super::frames::{Frames, Waiting};
+use super::reading::Reading;
 use crate::base::shutdown::Stop;
 
 /// What a client may send on one stream and on all, at least what HTTP/2 asks for; how many calls at a time; what of
@@ -43,8 +44,9 @@ pub(crate) async fn serve_loading<S>(
     let health = Loading(stop.clone());
     let calls = {
         let waiting = waiting.clone();
-        service_fn(move |request| {
+        service_fn(move |request: Request<Incoming>| {
             let (health, progress, waiting) = (health.clone(), progress.clone(), waiting.clone());
+            let request = request.map(|body| Reading::new(body, waiting.clone()));
             async move {
                 let answered = answer(request, health, &*progress).await;
                 waiting.answered();
@@ -70,7 +72,7 @@ pub(crate) async fn serve_loading<S>(
 }
 
 async fn answer(
-    request: Request<Incoming>,
+    request: Request<Reading>,
     health: Loading,
     progress: &(dyn Fn() -> String + Send + Sync),
 ) -> Answer {

@@ -14,7 +14,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::client::{PATIENCE, Running, get, key, locked, pb, plain, put, refused};
+use crate::client::{PATIENCE, Running, from, get, key, locked, pb, plain, put, refused};
 
 #[tokio::test]
 async fn messages_have_a_longest() {
@@ -173,4 +173,25 @@ async fn a_request_that_does_not_arrive_is_given_up() {
     let never = futures_util::stream::pending();
     let answer = timeout(PATIENCE, client.upload(never)).await.expect("an answer");
     refused(answer, Code::DeadlineExceeded, "SLOW");
+}
+
+/// What calls were sent and did not read is not counted for ever, beside others that last.
+#[tokio::test]
+async fn a_connection_bears_any_number_of_refused_calls() {
+    let running = Running::start(locked("secret")).await;
+    let mut client = running.client().await;
+    let watch = from(pb::WatchRequest { keys: vec![key("k")], ..Default::default() }, "default", "secret");
+    let mut watch = client.watch(watch).await.unwrap().into_inner();
+    watch.message().await.unwrap().expect("it begins");
+    let mut uploader = client.clone();
+    let upload = from(futures_util::stream::pending(), "default", "secret");
+    let upload = tokio::spawn(async move { uploader.upload(upload).await });
+    for _ in 0..700 {
+        refused(client.get(get("k")).await, Code::Unauthenticated, "LOGIN");
+    }
+    assert!(!upload.is_finished());
+    client.put(from(put("k", "x"), "default", "secret")).await.unwrap();
+    let told = timeout(PATIENCE, watch.message()).await.expect("something comes").unwrap();
+    assert!(matches!(told.unwrap().message, Some(pb::watch_response::Message::Changes(_))));
+    upload.abort();
 }
