@@ -62,7 +62,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How long a client that was told to leave may take for it.
-const LEAVE_WAIT: Duration = Duration::from_secs(1);
+pub(super) const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
 /// What a connection holds from its first to its last byte.
 pub(crate) const FLOOR_BYTES: usize = WINDOW_BYTES as usize + (64 << 10) + CALLS_BYTES;

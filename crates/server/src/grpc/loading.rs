@@ -1,6 +1,10 @@
 //! What a client is told while the store is being opened: the health is `NOT_SERVING`, and every other call `UNAVAILABLE`.
+//!
+//! Nobody can log in, so all are strangers: of a request little is read, and a connection ends when its time for a login is over. A
+//! connection's floor covers what it holds.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +15,14 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{sleep, timeout};
 use tonic::{Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tower_service::Service as _;
 
-use super::connection::HEALTH;
+use super::connection::{HEALTH, LEAVE_WAIT};
 use super::frames::{Frames, Waiting};
 use super::reading::Reading;
 use crate::base::shutdown::Stop;
@@ -28,14 +33,18 @@ const WINDOW_BYTES: u32 = 64 << 10;
 const CALLS_MAX: u32 = 8;
 const METADATA_BYTES_MAX: u32 = 8 << 10;
 
+/// What a message has at most: room is made for it when its length is known.
+const MESSAGE_BYTES_MAX: usize = 1 << 10;
+
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 type Answer = hyper::Response<tonic::body::Body>;
 
-/// Serves one connection until it leaves or the store is open; a call to it then begins on a new one.
+/// Serves one connection until it leaves, `wait` is over or the store is open; a call to it then begins on a new one.
 pub(crate) async fn serve_loading<S>(
     stream: S,
     progress: Arc<dyn Fn() -> String + Send + Sync>,
+    wait: Option<Duration>,
     mut stop: Stop,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -46,7 +55,7 @@ pub(crate) async fn serve_loading<S>(
         let waiting = waiting.clone();
         service_fn(move |request: Request<Incoming>| {
             let (health, progress, waiting) = (health.clone(), progress.clone(), waiting.clone());
-            let request = request.map(|body| Reading::new(body, waiting.clone()));
+            let request = request.map(|body| Reading::new(body, waiting.clone()).unnamed());
             async move {
                 let answered = answer(request, health, &*progress).await;
                 waiting.answered();
@@ -64,11 +73,23 @@ pub(crate) async fn serve_loading<S>(
         .keep_alive_timeout(PING_EVERY)
         .serve_connection(TokioIo::new(Frames::new(stream, waiting)), calls);
     let mut connection = pin!(connection);
+    let over = async {
+        match wait {
+            Some(wait) => sleep(wait).await,
+            None => pending().await,
+        }
+    };
     tokio::select! {
-        _ = connection.as_mut() => return,
-        () = stop.announced() => connection.as_mut().graceful_shutdown(),
+        _ = connection.as_mut() => {}
+        () = stop.announced() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+        () = over => {
+            connection.as_mut().graceful_shutdown();
+            let _ = timeout(LEAVE_WAIT, connection).await;
+        }
     }
-    let _ = connection.await;
 }
 
 async fn answer(
@@ -77,7 +98,8 @@ async fn answer(
     progress: &(dyn Fn() -> String + Send + Sync),
 ) -> Answer {
     if request.uri().path().starts_with(HEALTH) {
-        return HealthServer::new(health).call(request).await.unwrap_or_else(|never| match never {});
+        let mut server = HealthServer::new(health).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        return server.call(request).await.unwrap_or_else(|never| match never {});
     }
     Status::unavailable(progress()).into_http()
 }

@@ -23,13 +23,26 @@ use super::frames::Waiting;
 /// How long frames are read that nobody wants. Then the stream is reset.
 const THROW_AWAY: Duration = Duration::from_secs(1);
 
+/// What a request has at most in all, messages and their heads, if it is answered whoever asks. It names a service.
+const UNNAMED_BYTES_MAX: usize = 4 << 10;
+
 /// See the module.
-pub(super) struct Reading(Option<Rest>);
+pub(super) struct Reading {
+    rest: Option<Rest>,
+    /// Bytes that may still come.
+    left: usize,
+}
 
 impl Reading {
     pub(super) fn new(incoming: Incoming, waiting: Arc<Waiting>) -> Reading {
         waiting.reader_began();
-        Reading(Some(Rest { incoming, waiting }))
+        Reading { rest: Some(Rest { incoming, waiting }), left: usize::MAX }
+    }
+
+    /// Of a client that has not said who it is: it has no more than a few messages.
+    pub(super) fn unnamed(mut self) -> Reading {
+        self.left = UNNAMED_BYTES_MAX;
+        self
     }
 }
 
@@ -41,13 +54,23 @@ impl Body for Reading {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        self.0.as_mut().expect("it is there until the drop").poll(context)
+        let rest = self.rest.as_mut().expect("it is there until the drop");
+        let frame = ready!(rest.poll(context));
+        let bytes = frame.as_ref().and_then(|frame| Some(frame.as_ref().ok()?.data_ref()?.len()));
+        match self.left.checked_sub(bytes.unwrap_or(0)) {
+            Some(left) => self.left = left,
+            None => {
+                let text = format!("a request that needs no login has up to {UNNAMED_BYTES_MAX} bytes");
+                return Poll::Ready(Some(Err(error::too_large(text))));
+            }
+        }
+        Poll::Ready(frame)
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let mut rest = self.0.take().expect("it is there until the drop");
+        let mut rest = self.rest.take().expect("it is there until the drop");
         if rest.incoming.is_end_stream() {
             return;
         }

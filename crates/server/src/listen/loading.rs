@@ -143,7 +143,7 @@ impl Loading {
         let local = stream.local_address(address)?;
         let (mut stream, user) = self.open(stream, address, door).await?;
         if door.application == Application::Grpc {
-            grpc::serve_loading(stream, self.progress.clone(), stop).await;
+            grpc::serve_loading(stream, self.progress.clone(), self.limits.login_wait, stop).await;
             return Ok(None);
         }
         let opening = resp::Opening {

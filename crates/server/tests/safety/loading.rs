@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use esker_engine::{Options, Store};
 use esker_server::status::{State, Status};
@@ -238,5 +239,25 @@ async fn connections_are_bounded_meanwhile_too() {
         silent.push(TcpStream::connect(server.http[0]).await.unwrap());
     }
     assert_eq!(get(server.http[0], "/readyz").await.0, 503);
+    server.serving.abort();
+}
+
+/// Nobody has said who it is, so nobody gets more than a moment and a few bytes.
+#[tokio::test]
+async fn who_asks_for_the_health_meanwhile_gets_little() {
+    let mut config = Config { grpc: vec![here()], ..Config::resp(here()) };
+    config.limits.login_wait = Some(Duration::from_millis(300));
+    let server = start(config);
+    let ask = |service: String| HealthCheckRequest { service };
+    let mut client = HealthClient::new(channel(server.grpc[0]).await);
+    let refused = client.check(ask("x".repeat(2 << 10))).await.unwrap_err();
+    assert!(refused.message().contains("too large"), "{refused:?}");
+    let refused = client.check(ask("x".repeat(100 << 10))).await.unwrap_err();
+    assert!(refused.message().contains("needs no login"), "{refused:?}");
+    let mut watch = client.watch(ask(String::new())).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    assert!(timeout(PATIENCE, watch.message()).await.expect("it ends").is_err());
+    // Whoever comes again is told again.
+    assert_eq!(health(&channel(server.grpc[0]).await).await, ServingStatus::NotServing);
     server.serving.abort();
 }
