@@ -100,6 +100,14 @@ impl Client {
         Ok(user)
     }
 
+    /// Whether one more call may run of a client that has not said who it is, if so many of them may at a time.
+    pub(super) fn check_unnamed(&self, most: usize) -> Result<(), Status> {
+        if self.welcome.load(Ordering::Relaxed) || self.running.load(Ordering::Relaxed) <= most {
+            return Ok(());
+        }
+        Err(error::not_logged_in("more calls at a time need a login on this connection"))
+    }
+
     /// Takes memory for a call.
     pub(super) async fn take(&self, bytes: usize) -> Result<Piece, Status> {
         self.pieces.take(bytes).await.map_err(error::of_memory)

@@ -48,6 +48,9 @@ const SEND_BYTES: usize = 16 << 10;
 /// Calls at a time.
 const CALLS_MAX: u32 = 64;
 
+/// Calls at a time of a client that has not said who it is; all of them ask for the health.
+const UNNAMED_CALLS_MAX: usize = 8;
+
 /// Metadata of one call, and memory that each takes.
 const METADATA_BYTES_MAX: u32 = 8 << 10;
 const CALL_BYTES: usize = 20 << 10;
@@ -180,7 +183,10 @@ async fn let_in(
 ) -> Result<Option<Arc<User>>, Status> {
     let metadata: &HeaderMap = request.headers();
     let user = match request.uri().path().starts_with(HEALTH) {
-        true => None,
+        true => {
+            client.check_unnamed(UNNAMED_CALLS_MAX)?;
+            None
+        }
         false => Some(client.user(metadata.get(AUTHORIZATION), service).await?),
     };
     let piece = client.take(CALL_BYTES).await?;
@@ -225,6 +231,7 @@ async fn dispatch(
     let message_bytes_max = service.config.limits.bulk_bytes_max.saturating_add(BESIDE_VALUE_BYTES);
     let counted = if known == "/esker.v1.Esker" { counted(method) } else { None };
     let mut request = request.map(|body| {
+        let body = if user.is_some() { body } else { body.unnamed() };
         Arriving::new(body, client.clone(), service.clone(), held.clone(), message_bytes_max, counted)
     });
     let counters = &service.counters.grpc;

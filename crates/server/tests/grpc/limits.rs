@@ -14,7 +14,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::client::{PATIENCE, Running, from, get, key, locked, pb, plain, put, refused};
+use crate::client::{Client, PATIENCE, Running, from, get, key, locked, pb, plain, put, refused};
 
 #[tokio::test]
 async fn messages_have_a_longest() {
@@ -173,6 +173,29 @@ async fn a_request_that_does_not_arrive_is_given_up() {
     let never = futures_util::stream::pending();
     let answer = timeout(PATIENCE, client.upload(never)).await.expect("an answer");
     refused(answer, Code::DeadlineExceeded, "SLOW");
+}
+
+/// Who has not said who it is has a few short calls at a time.
+#[tokio::test]
+async fn memory_is_for_those_who_log_in() {
+    let running = Running::start(locked("secret")).await;
+    let channel = running.channel().await;
+    let mut health = HealthClient::new(channel.clone());
+    let long = HealthCheckRequest { service: "x".repeat(100 << 10) };
+    refused(health.check(long).await, Code::ResourceExhausted, "TOO_LARGE");
+    // However short its messages are.
+    let mut raw = tonic::client::Grpc::new(channel.clone());
+    raw.ready().await.unwrap();
+    let many = tonic::Request::new(futures_util::stream::iter(vec![b"\x0a\0".to_vec(); 1000]));
+    let check = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+    refused(raw.client_streaming(many, check, Raw).await, Code::ResourceExhausted, "TOO_LARGE");
+    let mut watches = Vec::new();
+    for _ in 0..8 {
+        watches.push(health.watch(HealthCheckRequest::default()).await.unwrap());
+    }
+    refused(health.watch(HealthCheckRequest::default()).await, Code::Unauthenticated, "LOGIN");
+    Client::new(channel).get(from(get("k"), "default", "secret")).await.unwrap();
+    health.watch(HealthCheckRequest::default()).await.unwrap();
 }
 
 /// What calls were sent and did not read is not counted for ever, beside others that last.
