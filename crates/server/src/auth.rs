@@ -301,6 +301,16 @@ impl Users {
         may.then_some(now)
     }
 
+    /// As [`still`](Self::still) of who was let in without a word: by a certificate, or because nobody needs a password. Only the
+    /// user `default` can do without one, so the user tells which of them it was.
+    pub(crate) fn still_unnamed(&self, user: &Arc<User>) -> Option<Arc<User>> {
+        match () {
+            () if !user.is_outdated() => Some(user.clone()),
+            () if user.needs_no_password() => self.unnamed(),
+            () => self.of_certificate([user.name()]),
+        }
+    }
+
     /// The user that a client's certificate names, if there is one that is not off.
     pub(crate) fn of_certificate<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<Arc<User>> {
         let roster = self.roster();

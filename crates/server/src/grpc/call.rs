@@ -41,6 +41,8 @@ pub(super) struct Esker {
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) user: Arc<User>,
+    /// The call says who the user is.
+    pub(super) is_named: bool,
     pub(super) client: Arc<Client>,
     pub(super) held: Held,
     pub(super) store: Store,
@@ -64,10 +66,9 @@ impl Call {
 
     /// Takes the user anew if the users were read again, as a call that lasts must.
     pub(super) fn follow_user(&mut self, service: &Service) -> Result<(), Status> {
-        if self.user.is_outdated() {
-            let user = service.users.refresh(&self.user);
-            self.user = user.ok_or_else(|| not_logged_in("the user is gone or has another password"))?;
-        }
+        let (users, user) = (&service.users, &self.user);
+        let user = if self.is_named { users.still(user) } else { users.still_unnamed(user) };
+        self.user = user.ok_or_else(|| not_logged_in("the user is gone or off, or has another password"))?;
         Ok(())
     }
 

@@ -74,9 +74,7 @@ impl Client {
         service: &Service,
     ) -> Result<Arc<User>, Status> {
         let Some(given) = authorization else {
-            let user = self.unnamed.clone();
-            let user = user
-                .and_then(|user| if user.is_outdated() { service.users.refresh(&user) } else { Some(user) });
+            let user = self.unnamed.as_ref().and_then(|user| service.users.still_unnamed(user));
             return user.ok_or_else(|| {
                 error::not_logged_in("a user and a password are needed (metadata authorization)")
             });

@@ -246,7 +246,9 @@ async fn dispatch(
             // The one place that chooses which store a call works on.
             let store = service.database(database).clone();
             let (client, held) = (client.clone(), held.clone());
-            request.extensions_mut().insert(Call { user, client, held, store, database, is_retry });
+            let is_named = request.headers().contains_key(AUTHORIZATION);
+            let call = Call { user, is_named, client, held, store, database, is_retry };
+            request.extensions_mut().insert(call);
             let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone(), stop))
                 .max_decoding_message_size(message_bytes_max)
                 .max_encoding_message_size(usize::MAX);

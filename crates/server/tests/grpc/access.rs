@@ -7,7 +7,8 @@ use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::client::{
-    Client, Running, from, get, here, key, locked, pb, plain, put, refused, users, with_authorization,
+    Client, PATIENCE, Running, from, get, here, key, locked, pb, plain, put, refused, users,
+    with_authorization,
 };
 
 #[tokio::test]
@@ -106,7 +107,9 @@ async fn tls_has_the_servers_certificate_and_names_users_by_theirs() {
     std::fs::write(path("server.key"), server_key).unwrap();
     std::fs::write(path("ca.pem"), &authority).unwrap();
     let mut users = UserFile::default();
-    users.set("reader", UserEntry { rights: vec![Right::Read], ..UserEntry::default() }).unwrap();
+    let mut entry = UserEntry { rights: vec![Right::Read], ..UserEntry::default() };
+    entry.set_password("pass").expect("there are random numbers");
+    users.set("reader", entry.clone()).unwrap();
     users.write(&path("users.toml")).unwrap();
     let tls = TlsFiles {
         certificate: path("server.pem"),
@@ -127,6 +130,47 @@ async fn tls_has_the_servers_certificate_and_names_users_by_theirs() {
     let mut reader = connect(ClientTlsConfig::new().identity(Identity::from_pem(certificate, key))).await;
     assert_eq!(reader.get(get("a")).await.unwrap().into_inner().entry, None);
     refused(reader.put(put("a", "x")).await, Code::PermissionDenied, "NO_RIGHT");
+    // A password more or less is nothing to who is named by a certificate; to be closed is.
+    let mut set = |entry: &UserEntry| {
+        users.set("reader", entry.clone()).unwrap();
+        users.write(&path("users.toml")).unwrap();
+        running.control.reload().unwrap();
+    };
+    entry.password_hash = None;
+    set(&entry);
+    reader.get(get("a")).await.unwrap();
+    entry.off = true;
+    set(&entry);
+    refused(reader.get(get("a")).await, Code::Unauthenticated, "LOGIN");
+    entry.off = false;
+    set(&entry);
+    reader.get(get("a")).await.unwrap();
+}
+
+/// Calls and watches without a user go on as long as nobody needs a password.
+#[tokio::test]
+async fn a_password_is_asked_for_from_when_there_is_one() {
+    let running = Running::start(plain()).await;
+    let mut client = running.client().await;
+    let mut admin = tokio::net::TcpStream::connect(running.resp[0]).await.unwrap();
+    let mut set = async |rules: &str| {
+        admin.write_all(format!("ACL SETUSER default {rules}\r\n").as_bytes()).await.unwrap();
+        let mut answer = [0; 5];
+        admin.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"+OK\r\n", "{rules}");
+    };
+    for rules in [">secret", "off"] {
+        set("on nopass").await;
+        let watch = pb::WatchRequest { keys: vec![key("a")], ..Default::default() };
+        let mut watch = client.watch(watch).await.unwrap().into_inner();
+        watch.message().await.unwrap().expect("it begins");
+        set(rules).await;
+        refused(client.get(get("a")).await, Code::Unauthenticated, "LOGIN");
+        let end = tokio::time::timeout(PATIENCE, watch.message()).await.expect("it ends");
+        refused(end, Code::Unauthenticated, "LOGIN");
+    }
+    set("on nopass >secret").await;
+    client.get(with_authorization(get("a"), "Bearer secret")).await.unwrap();
 }
 
 #[tokio::test]
@@ -193,7 +237,13 @@ async fn users_that_were_made_over_the_wire_call_with_whole_rights() {
         }
     }
     for rules in ["off", "on >other <pass"] {
+        set("on >pass").await;
+        let watch = pb::WatchRequest { keys: vec![key("app:1")], ..Default::default() };
+        let mut watch = client.watch(from(watch, "ann", "pass")).await.unwrap().into_inner();
+        watch.message().await.unwrap().expect("it begins");
         set(rules).await;
+        let end = tokio::time::timeout(PATIENCE, watch.message()).await.expect("it ends");
+        refused(end, Code::Unauthenticated, "LOGIN");
         refused(client.get(from(get("app:1"), "ann", "pass")).await, Code::Unauthenticated, "LOGIN");
     }
     client.get(from(get("app:1"), "ann", "other")).await.unwrap();
