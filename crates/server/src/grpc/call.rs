@@ -53,10 +53,6 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn of(extensions: &Extensions) -> Result<Call, Status> {
-        extensions.get::<Call>().cloned().ok_or_else(|| Status::internal("the call has no caller"))
-    }
-
     /// Takes memory that the call keeps until its answer is out.
     pub(super) async fn take(&self, bytes: usize) -> Result<(), Status> {
         let piece = self.client.take(bytes).await?;
@@ -102,6 +98,14 @@ impl Call {
 impl Esker {
     pub(super) fn new(service: Arc<Service>, stop: Stop) -> Esker {
         Esker { service, stop }
+    }
+
+    /// Who calls, as the users are now: the request may have taken long to arrive.
+    pub(super) fn call(&self, extensions: &Extensions) -> Result<Call, Status> {
+        let call = extensions.get::<Call>().cloned();
+        let mut call = call.ok_or_else(|| Status::internal("the call has no caller"))?;
+        call.follow_user(&self.service)?;
+        Ok(call)
     }
 
     /// Longest value that fits in one message.

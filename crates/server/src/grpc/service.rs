@@ -22,7 +22,7 @@ impl Esker {
     where
         F: Future<Output = Result<A, Status>> + Send + 'static,
     {
-        let call = Call::of(request.extensions())?;
+        let call = self.call(request.extensions())?;
         let mut asked = request.into_inner();
         let identity = identity(&call, Q::METHOD, &mut asked, Q::options, &Bytes::new()).await?;
         let (about, began) = (asked.about(), Instant::now());
@@ -121,7 +121,7 @@ impl pb::esker_server::Esker for Esker {
     type ScanStream = BoxStream<'static, Result<pb::ScanResponse, Status>>;
 
     async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Self::ScanStream>, Status> {
-        let call = Call::of(request.extensions())?;
+        let call = self.call(request.extensions())?;
         if !call.reads() {
             return Err(no_right("no right to read"));
         }
@@ -131,7 +131,7 @@ impl pb::esker_server::Esker for Esker {
     type WatchStream = BoxStream<'static, Result<pb::WatchResponse, Status>>;
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let call = Call::of(request.extensions())?;
+        let call = self.call(request.extensions())?;
         watch::watch(self, call, request.into_inner()).await.map(Response::new)
     }
 
@@ -139,7 +139,7 @@ impl pb::esker_server::Esker for Esker {
         &self,
         request: Request<Streaming<pb::UploadRequest>>,
     ) -> Result<Response<pb::PutResponse>, Status> {
-        let call = Call::of(request.extensions())?;
+        let call = self.call(request.extensions())?;
         stream::upload(&self.service, call, request.into_inner()).await.map(Response::new)
     }
 
@@ -149,7 +149,7 @@ impl pb::esker_server::Esker for Esker {
         &self,
         request: Request<pb::DownloadRequest>,
     ) -> Result<Response<Self::DownloadStream>, Status> {
-        let call = Call::of(request.extensions())?;
+        let call = self.call(request.extensions())?;
         stream::download(&self.service, &call, request.into_inner()).await.map(Response::new)
     }
 

@@ -10,6 +10,7 @@ use crate::client::{
     Client, PATIENCE, Running, from, get, here, key, locked, pb, plain, put, refused, users,
     with_authorization,
 };
+use crate::limits::Raw;
 
 #[tokio::test]
 async fn a_password_is_asked_for() {
@@ -77,6 +78,49 @@ async fn an_upload_of_who_is_removed_meanwhile_is_refused() {
     });
     let parts = futures_util::StreamExt::chain(first, Box::pin(last));
     refused(client.upload(from(parts, "ann", "pass")).await, Code::Unauthenticated, "LOGIN");
+    assert!(running.store.is_empty());
+}
+
+/// So may any request.
+#[tokio::test]
+async fn a_request_of_who_is_removed_before_its_end_is_refused() {
+    let (_directory, mut file, access) = users(&[
+        ("ann", &[Right::Read, Right::Write]),
+        ("bob", &[Right::Read, Right::Write]),
+        ("eve", &[Right::Read]),
+    ]);
+    let path = access.users.clone().unwrap();
+    let running = Running::start(Config { access, ..plain() }).await;
+    let mut waiting = Vec::new();
+    let (put, download) =
+        (put("mine:a", "x"), pb::DownloadRequest { key: key("mine:a"), ..Default::default() });
+    // The message is there, and its end comes when the user is gone.
+    for (name, method, message) in [
+        ("ann", "Put", prost::Message::encode_to_vec(&put)),
+        ("bob", "Download", prost::Message::encode_to_vec(&download)),
+    ] {
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let message = futures_util::stream::iter([message]);
+        let ended = futures_util::stream::once(ended);
+        let ended = futures_util::StreamExt::filter_map(ended, |_| std::future::ready(None));
+        let request = from(futures_util::StreamExt::chain(message, Box::pin(ended)), name, "pass");
+        let mut raw = tonic::client::Grpc::new(running.channel().await);
+        let path = format!("/esker.v1.Esker/{method}").try_into().unwrap();
+        let call = tokio::spawn(async move {
+            raw.ready().await.unwrap();
+            raw.client_streaming(request, path, Raw).await
+        });
+        waiting.push((end, call));
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    file.remove("ann");
+    file.remove("bob");
+    file.write(&path).unwrap();
+    running.control.reload().unwrap();
+    for (end, call) in waiting {
+        end.send(()).unwrap();
+        refused(call.await.unwrap(), Code::Unauthenticated, "LOGIN");
+    }
     assert!(running.store.is_empty());
 }
 

@@ -32,7 +32,7 @@ async fn messages_have_a_longest() {
 }
 
 /// Messages as they are; answers are not looked at.
-struct Raw;
+pub(crate) struct Raw;
 
 impl Codec for Raw {
     type Encode = Vec<u8>;
