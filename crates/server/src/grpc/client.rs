@@ -125,6 +125,11 @@ impl Client {
         Arc::new(Answering { client: self.clone(), id, wait, unsent })
     }
 
+    /// Calls that there were so far.
+    pub(super) fn calls(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
     /// Whether an answer waited too long for the client.
     pub(super) fn is_stalled(&self) -> bool {
         let now = Instant::now();

@@ -104,7 +104,7 @@ pub(crate) async fn serve<S>(
     let mut look = interval(LOOK_EVERY);
     let limits = &service.config.limits;
     let (began, mut busy, mut ending) = (Instant::now(), Instant::now(), false);
-    let mut leave_by = None;
+    let (mut leave_by, mut calls_seen) = (None, 0);
     loop {
         tokio::select! {
             ended = connection.as_mut() => {
@@ -118,7 +118,8 @@ pub(crate) async fn serve<S>(
                 connection.as_mut().graceful_shutdown();
             }
             _ = look.tick() => {
-                if client.running.load(Ordering::Relaxed) > 0 {
+                let seen = std::mem::replace(&mut calls_seen, client.calls());
+                if client.running.load(Ordering::Relaxed) > 0 || seen != calls_seen {
                     busy = Instant::now();
                 }
                 let passed = |since: Instant, wait: Option<Duration>| wait.is_some_and(|wait| since.elapsed() > wait);

@@ -6,7 +6,7 @@ use bytes::BufMut;
 use esker_server::{Config, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Status};
@@ -15,6 +15,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::client::{Client, PATIENCE, Running, from, get, key, locked, pb, plain, put, refused};
+use crate::http2::{Speaker, settings, whole_call};
 
 #[tokio::test]
 async fn messages_have_a_longest() {
@@ -139,7 +140,7 @@ async fn who_only_asks_for_the_health_is_dropped_as_well() {
     let mut health = HealthClient::new(running.channel().await);
     for _ in 0..4 {
         assert_eq!(health.check(ask.clone()).await.unwrap().into_inner().status(), ServingStatus::Serving);
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        sleep(Duration::from_millis(200)).await;
     }
 }
 
@@ -152,7 +153,7 @@ async fn who_does_not_take_answers_is_dropped() {
     let mut client = running.client().await;
     let wanted = pb::DownloadRequest { key: key("k"), chunk_bytes: 1 << 10, ..Default::default() };
     let mut parts = client.download(wanted).await.unwrap().into_inner();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    sleep(Duration::from_secs(2)).await;
     let mut cut = false;
     while !cut {
         match timeout(PATIENCE, parts.message()).await.expect("an end") {
@@ -173,6 +174,30 @@ async fn a_request_that_does_not_arrive_is_given_up() {
     let never = futures_util::stream::pending();
     let answer = timeout(PATIENCE, client.upload(never)).await.expect("an answer");
     refused(answer, Code::DeadlineExceeded, "SLOW");
+}
+
+/// Short calls are hardly ever seen as they run.
+#[tokio::test]
+async fn who_calls_now_and_then_is_not_idle() {
+    let mut config = plain();
+    config.limits.idle_wait = Some(Duration::from_secs(1));
+    let running = Running::start(config).await;
+    let mut speaker = Speaker::open(running.grpc[0], &settings(1 << 20)).unwrap();
+    let is_sent_away = async |speaker: &mut Speaker, wait| {
+        let until = Instant::now() + wait;
+        while !speaker.sent_away && Instant::now() < until {
+            speaker.send().unwrap();
+            speaker.listen().unwrap();
+            sleep(Duration::from_millis(10)).await;
+        }
+        speaker.sent_away
+    };
+    for n in 0..8 {
+        let call = whole_call(speaker.stream(), "Get", b"\x0a\x01k");
+        speaker.say(&call);
+        assert!(!is_sent_away(&mut speaker, Duration::from_millis(300)).await, "after {n} calls");
+    }
+    assert!(is_sent_away(&mut speaker, PATIENCE).await);
 }
 
 /// Who has not said who it is has a few short calls at a time.
