@@ -80,14 +80,30 @@ fn spawn(
     count(&service.counters.connections_accepted, 1);
     let service = service.clone();
     clients.spawn(async move {
-        count(&service.counters.connections_open, 1);
+        let counted = Counted::new(service);
         let ended = conversation.await;
         drop(place);
-        service.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
+        drop(counted);
         if let Err(error) = ended {
             tracing::debug!(%error, peer = %address, "connection ended");
         }
     });
+}
+
+/// A connection as the metrics count it, which it is no more when this is dropped: a panic ends it as well.
+struct Counted(Arc<Service>);
+
+impl Counted {
+    fn new(service: Arc<Service>) -> Counted {
+        count(&service.counters.connections_open, 1);
+        Counted(service)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 async fn open_counted(
@@ -111,4 +127,35 @@ pub(super) async fn serve_http(listener: Arc<Listener>, door: Door, stop: Stop, 
         }
     };
     http::listen(listener, stop, connection).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use esker_engine::{Options, Store};
+
+    use super::*;
+    use crate::auth::Users;
+    use crate::base::address::Origin;
+    use crate::listen::admit::Gatekeeper;
+    use crate::{Access, Config};
+
+    #[tokio::test]
+    async fn a_connection_that_panics_is_open_no_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
+        let store = Store::open(options).await.unwrap();
+        let config = Config::resp((Ipv4Addr::LOCALHOST, 0).into());
+        let users = Arc::new(Users::open(&Access::default(), resp::command_table()).unwrap());
+        let service = Arc::new(Service::new(store, config, users, None, Vec::new()));
+        let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());
+        let origin = Origin::of(Ipv4Addr::LOCALHOST.into());
+        let Ticket { place, .. } = gatekeeper.admit(origin, 0).unwrap();
+        let mut clients = JoinSet::new();
+        let address = Address::Network((Ipv4Addr::LOCALHOST, 1).into());
+        spawn(&mut clients, &service, place, address, async { panic!("as this test wants it") });
+        assert!(clients.join_next().await.unwrap().unwrap_err().is_panic());
+        assert_eq!(service.counters.connections_open.load(Ordering::Relaxed), 0);
+    }
 }
