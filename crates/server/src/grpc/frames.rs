@@ -29,6 +29,8 @@ const HEAD_BYTES: usize = 9;
 const STREAM_BITS: u32 = u32::MAX >> 1;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+/// A flag of frames of data that begin with the length of what stands behind the data and is none.
+const PADDED: u8 = 8;
 
 /// Calls that may be without an answer, more than got one.
 const UNANSWERED_MAX: usize = 256;
@@ -123,11 +125,13 @@ pub(super) struct Frames<S> {
     head: [u8; HEAD_BYTES],
     /// Bytes of the head that are there.
     known: usize,
+    /// The stream and the length of a frame of data whose padding is not known yet.
+    padded: Option<(u32, usize)>,
 }
 
 impl<S> Frames<S> {
     pub(super) fn new(stream: S, waiting: Arc<Waiting>) -> Frames<S> {
-        Frames { stream, waiting, pass: PREFACE_BYTES, head: [0; HEAD_BYTES], known: 0 }
+        Frames { stream, waiting, pass: PREFACE_BYTES, head: [0; HEAD_BYTES], known: 0, padded: None }
     }
 
     fn look_at(&mut self, mut bytes: &[u8]) -> io::Result<()> {
@@ -138,15 +142,27 @@ impl<S> Frames<S> {
                 bytes = &bytes[passed..];
                 continue;
             }
-            self.head[self.known] = bytes[0];
+            let next = bytes[0];
             bytes = &bytes[1..];
+            if let Some((stream, length)) = self.padded.take() {
+                self.pass = length - 1;
+                self.waiting.came(DATA, stream, self.pass.saturating_sub(next.into()))?;
+                continue;
+            }
+            self.head[self.known] = next;
             self.known = (self.known + 1) % HEAD_BYTES;
             if self.known > 0 {
                 continue;
             }
-            let [a, b, c, kind, _flags, stream @ ..] = self.head;
-            self.pass = u32::from_be_bytes([0, a, b, c]) as usize;
-            self.waiting.came(kind, u32::from_be_bytes(stream) & STREAM_BITS, self.pass)?;
+            let [a, b, c, kind, flags, stream @ ..] = self.head;
+            let length = u32::from_be_bytes([0, a, b, c]) as usize;
+            let stream = u32::from_be_bytes(stream) & STREAM_BITS;
+            if kind == DATA && flags & PADDED != 0 && length > 0 {
+                self.padded = Some((stream, length));
+                continue;
+            }
+            self.pass = length;
+            self.waiting.came(kind, stream, length)?;
         }
         Ok(())
     }
@@ -229,6 +245,26 @@ mod tests {
         assert_eq!(*waiting.lock(), Counts { frames: 3, small: 2, beside_bytes: 8, ..calls(1) });
         waiting.reader_ended();
         assert_eq!(*waiting.lock(), calls(0));
+    }
+
+    /// Padding takes no room in the queue, and the window is given back for it at once.
+    #[test]
+    fn padding_makes_no_frame_larger() {
+        let waiting = Arc::new(Waiting::default());
+        let mut frames = Frames::new((), waiting.clone());
+        let padded = |data: usize, padding: u8| {
+            let mut bytes = frame(DATA, 1 + data + usize::from(padding));
+            (bytes[4], bytes[HEAD_BYTES]) = (PADDED, padding);
+            bytes
+        };
+        let bytes =
+            [&[0; PREFACE_BYTES][..], &padded(1, 255), &padded(255, 1), &padded(256, 0), &frame(DATA, 7)];
+        for part in bytes.concat().chunks(5) {
+            frames.look_at(part).unwrap();
+        }
+        assert_eq!(*waiting.lock(), Counts { frames: 4, small: 3, ..Counts::default() });
+        frames.look_at(&padded(1, 255).repeat(SMALL_MAX - 3)).unwrap();
+        assert!(frames.look_at(&padded(1, 255)).is_err());
     }
 
     #[test]
