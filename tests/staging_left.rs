@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker::{Blocking, Durability, Error, ErrorKind, Options};
+use esker::{Blocking, Compression, Durability, Error, ErrorKind, Options};
 use esker_device::{Fault, MemoryDevice, MemoryOptions, Operation, OperationKind};
 
 use crate::support::opening::{make, opens_with_its_key, small, temp};
@@ -17,7 +17,7 @@ fn on(device: &Arc<MemoryDevice>) -> Options {
 
 /// The device as a process finds it that comes after a kill at this moment.
 fn after_a_kill(device: &MemoryDevice) -> Arc<MemoryDevice> {
-    Arc::new(MemoryDevice::from_bytes(MemoryOptions::new(64 << 20), &device.snapshot()))
+    Arc::new(MemoryDevice::from_bytes(MemoryOptions::new(device.snapshot().len() as u64), &device.snapshot()))
 }
 
 /// The put that a store on this device acknowledged from memory before it was killed.
@@ -158,4 +158,55 @@ fn a_kill_while_a_new_staging_file_is_made_keeps_no_store_from_opening() {
         }
     }
     assert!(kills > 3 && is_told, "{kills}");
+}
+
+/// What an opening wrote of what was staged, before it was killed itself, the next one need not write, nor find room for again.
+#[test]
+fn openings_that_are_killed_one_after_the_other_get_on() {
+    let dir = temp();
+    let staging = |round: usize| dir.path().join(format!("staging {round}"));
+    let options = |device: &Arc<MemoryDevice>, round| {
+        let options = Options::devices(None, Some(device.clone())).segment_bytes(512 << 10);
+        let options = options.memory_bytes(64 << 20).coalesce_for(Duration::from_secs(3600));
+        options.durability(Durability::Process).compression(Compression::Off).staging(staging(round))
+    };
+    let key = |number: usize| format!("k{number:03}");
+    let device = Arc::new(MemoryDevice::new(128 << 20));
+    let store = Blocking::open(options(&device, 0)).expect("the store opens");
+    let (count, overwritten) = (400, 300);
+    for number in 0..count {
+        store.put(key(number), vec![0; 10_000]).expect("the put succeeds");
+    }
+    store.flush().expect("it is flushed");
+    for number in 0..overwritten {
+        store.put(key(number), vec![1; 10_000]).expect("it waits in memory");
+    }
+    let mut killed = after_a_kill(&device);
+    fs::copy(staging(0), staging(1)).expect("it is copied");
+    drop(store);
+    for round in 1.. {
+        assert!(round < 50, "each opening begins anew");
+        let device = after_a_kill(&killed);
+        // Killed in its second segment.
+        let mut written = 0;
+        device.set_faults(Box::new(move |operation: &Operation| {
+            let is_write = operation.kind == OperationKind::Write;
+            written += if is_write { operation.bytes } else { 0 };
+            if is_write && written > 800 << 10 { Fault::Error(libc::EIO) } else { Fault::None }
+        }));
+        let error = match Blocking::open(options(&device, round)) {
+            Ok(store) => {
+                for number in 0..count {
+                    let found = store.get(key(number)).expect("the get succeeds").expect("it is there");
+                    assert_eq!(found[0], u8::from(number < overwritten), "{number}");
+                }
+                assert!(round > 3, "{round}");
+                return;
+            }
+            Err(error) => error,
+        };
+        assert_eq!(error.kind(), ErrorKind::Io, "after {round} kills: {error}");
+        killed = after_a_kill(&device);
+        fs::copy(staging(round), staging(round + 1)).expect("it is copied");
+    }
 }

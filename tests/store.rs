@@ -32,6 +32,7 @@ mod kill;
 mod large;
 mod leftovers;
 mod live_bytes;
+mod made_up;
 mod memory;
 mod model;
 mod neighbours;

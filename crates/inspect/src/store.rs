@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
 use esker_log::{
-    Cleared, Databases, KeyHash, Keyspace, MIN_GRANULE_BYTES, Packing, RecordView, SEGMENT_GRANULES_MAX,
-    Secret, SegmentShape, Superblock, SuperblockError, Tier,
+    Cleared, Databases, KeyHash, Keyspace, Packing, RecordView, Secret, SegmentShape, Superblock,
+    SuperblockError, Tier,
 };
 
 use crate::error::{InspectError, Result};
@@ -182,7 +182,7 @@ impl TierView {
                 "{path}: {error}; without one nothing in it can be told from anything else: restore a backup"
             )),
         })?;
-        if let Some(what) = nonsense(&superblock) {
+        if let Some(what) = superblock.nonsense() {
             return Err(InspectError::Damaged(format!(
                 "{path}: the superblock says {what}, which no store has"
             )));
@@ -333,27 +333,6 @@ fn not_opened(path: &Path, error: DeviceError) -> InspectError {
         }
         other => InspectError::call(other.to_string()),
     }
-}
-
-/// What of a superblock whose checksum agrees cannot be.
-fn nonsense(superblock: &Superblock) -> Option<String> {
-    let Superblock { granule_bytes, segment_bytes, unit_bytes, data_offset, .. } = *superblock;
-    let power =
-        |bytes: u64, least: u64, most: u64| bytes.is_power_of_two() && (least..=most).contains(&bytes);
-    if !power(segment_bytes, 64 << 10, 1 << 27) {
-        return Some(format!("segments of {segment_bytes} bytes"));
-    }
-    if !power(unit_bytes, PAGE_BYTES, 1 << 20) || unit_bytes >= segment_bytes {
-        return Some(format!("write units of {unit_bytes} bytes"));
-    }
-    let least = MIN_GRANULE_BYTES.max(segment_bytes / SEGMENT_GRANULES_MAX);
-    if !power(granule_bytes, least, unit_bytes) {
-        return Some(format!("granules of {granule_bytes} bytes"));
-    }
-    if !superblock.databases.is_sound() {
-        return Some("that two databases have the same keyspace".to_owned());
-    }
-    (!data_offset.is_multiple_of(PAGE_BYTES)).then(|| format!("that its data begin at {data_offset}"))
 }
 
 /// The directory of a path.

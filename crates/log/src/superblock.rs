@@ -8,12 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::checksum::{Identity, Secret};
 use crate::databases::{Cleared, Databases};
 use crate::layout::{Field, is_dense};
-use crate::location::Tier;
+use crate::location::{MIN_GRANULE_BYTES, SEGMENT_GRANULES_MAX, Tier};
+use crate::page::PAGE_BYTES;
 
 /// Number of copies.
 pub const COPIES: usize = 4;
 /// Format version that this code writes and reads.
 pub const FORMAT_VERSION: u64 = 4;
+/// Where slot 0 begins, at most: far behind the copies of the largest write unit.
+const DATA_OFFSET_MAX: u64 = 1 << 30;
 const PREFIX_BYTES: usize = 24;
 const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"ESKERSB1");
 
@@ -122,6 +125,29 @@ impl Superblock {
     /// The tier.
     pub fn tier(&self) -> Tier {
         if self.fast { Tier::Fast } else { Tier::Capacity }
+    }
+
+    /// What it says that no store has, although its checksum agrees: whoever made it up can make that too.
+    pub fn nonsense(&self) -> Option<String> {
+        let Superblock { granule_bytes, segment_bytes, unit_bytes, data_offset, .. } = *self;
+        let page = PAGE_BYTES as u64;
+        let power =
+            |bytes: u64, least: u64, most: u64| bytes.is_power_of_two() && (least..=most).contains(&bytes);
+        if !power(segment_bytes, 64 << 10, 1 << 27) {
+            return Some(format!("segments of {segment_bytes} bytes"));
+        }
+        if !power(unit_bytes, page, 1 << 20) || unit_bytes >= segment_bytes {
+            return Some(format!("write units of {unit_bytes} bytes"));
+        }
+        let least = MIN_GRANULE_BYTES.max(segment_bytes / SEGMENT_GRANULES_MAX);
+        if !power(granule_bytes, least, unit_bytes) {
+            return Some(format!("granules of {granule_bytes} bytes"));
+        }
+        if !self.databases.is_sound() {
+            return Some("that two databases have the same keyspace".to_owned());
+        }
+        let is_place = data_offset.is_multiple_of(page) && data_offset <= DATA_OFFSET_MAX;
+        (!is_place).then(|| format!("that its data begin at {data_offset}"))
     }
 
     /// The secret of the store's checksums and digests.

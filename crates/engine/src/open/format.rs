@@ -56,7 +56,14 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
     }
     let (head, unread) = read_head(device, bytes as usize).await?;
     match (Superblock::find(&head), unread) {
-        (Ok(superblock), _) => Ok(Some(superblock)),
+        (Ok(superblock), _) => match superblock.nonsense() {
+            None => Ok(Some(superblock)),
+            Some(what) => {
+                let path = device.path();
+                let what = format!("{path}: the superblock says {what}, which no store has");
+                Err(Error::Corrupt { key: None, segment: 0, offset: 0, what })
+            }
+        },
         // There may be one where nothing can be read.
         (Err(SuperblockError::Absent), Some(error)) => Err(error),
         (Err(SuperblockError::Absent), None) => Ok(None),

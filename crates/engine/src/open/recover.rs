@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_index::Indexes;
+use esker_index::{Indexes, KeyHash};
 use esker_log::Tier as TierName;
 use futures_util::future::try_join;
 
@@ -188,7 +188,8 @@ impl RecoveryContext<'_> {
     }
 
     /// Staged records that no device has. Older versions are among them: the power may be cut while they are written, and then
-    /// nothing of them may be missing before what is there.
+    /// nothing of them may be missing before what is there. But not those of keys whose newest version a device has, unless they
+    /// are of a batch: openings that were cut off themselves would need more and more room.
     fn unwritten(
         &self,
         segments: &[Segment],
@@ -213,7 +214,14 @@ impl RecoveryContext<'_> {
             }));
         }
         unwritten.sort_by_key(|record| record.entry.sequence);
-        unwritten
+        let newest = unwritten.iter().filter(|record| record.is_newest);
+        let keys: BTreeSet<KeyHash> = newest.map(|record| record.entry.key_hash).collect();
+        let goes_on = |record: &StagedRecord, _: &StagedRecord| {
+            staged[record.piece].record(&record.entry, &self.secret).batch_goes_on
+        };
+        let is_needed =
+            |batch: &&[StagedRecord]| batch.iter().any(|record| keys.contains(&record.entry.key_hash));
+        unwritten.chunk_by(goes_on).filter(is_needed).flatten().copied().collect()
     }
 
     /// How many candidates each worker may be left with, so that they, the summaries that are being read, and the index fit

@@ -1,7 +1,7 @@
 //! Writing what the last process left in memory, and taking it into the index.
 
 use esker_device::WriteMode;
-use esker_log::{Entry, Kind, Location, OpenSegment, RecordView, Stream};
+use esker_log::{Entry, Kind, Location, OpenSegment, Stream};
 use esker_planted::{Bug, planted};
 
 use crate::base::error::{Error, Result};
@@ -37,12 +37,7 @@ pub(super) async fn write(
     let opened_at = oldest.map_or(opened_at, |record| record.entry.sequence - 1);
     // Its pieces are dropped when they are written, so it needs no limit.
     let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, usize::MAX);
-    let view = |record: &StagedRecord| {
-        let (from, entry) = (&staged[record.piece], record.entry);
-        let bytes = &from.bytes[entry.offset as usize..(entry.offset + entry.bytes) as usize];
-        RecordView::parse(bytes, &space.secret.identity(from.segment, entry.offset))
-            .expect("it verified when the staging file was read")
-    };
+    let view = |record: &StagedRecord| staged[record.piece].record(&record.entry, &space.secret);
     let mut output: Option<OpenSegment> = None;
     let mut places = Vec::new();
     for batch in records.chunk_by(|record, _| view(record).batch_goes_on) {

@@ -266,6 +266,15 @@ pub(crate) struct Staged {
     pub(crate) entries: Vec<Entry>,
 }
 
+impl Staged {
+    /// One of its records.
+    pub(crate) fn record(&self, entry: &Entry, secret: &Secret) -> RecordView<'_> {
+        let bytes = &self.bytes[entry.offset as usize..(entry.offset + entry.bytes) as usize];
+        RecordView::parse(bytes, &secret.identity(self.segment, entry.offset))
+            .expect("it verified when the staging file was read")
+    }
+}
+
 /// What the last process left in the staging file.
 pub(crate) struct Left {
     pub(crate) staged: Vec<Staged>,

@@ -24,6 +24,7 @@ pub(crate) struct Unsealed {
 }
 
 /// A record of the staging file that no device has.
+#[derive(Clone, Copy)]
 pub(crate) struct StagedRecord {
     pub(crate) piece: usize,
     pub(crate) entry: Entry,
