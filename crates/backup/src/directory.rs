@@ -7,10 +7,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, make_directory};
+use esker_log::Tier;
 use twox_hash::XxHash3_64;
 
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Segment};
+use crate::unread::Unread;
 
 /// Files are read and written in pieces of so many bytes.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
@@ -29,6 +31,9 @@ pub struct Summary {
     pub segments: usize,
     /// Bytes of the segments, most of which it may share with other backups.
     pub bytes: u64,
+    /// What the device of the store did not give when it was taken. Records there are damaged
+    /// in what is restored of it; those that were written last before it was taken may be missing.
+    pub unread: Vec<Unread>,
 }
 
 impl Summary {
@@ -39,8 +44,19 @@ impl Summary {
             keys: manifest.keys,
             segments: manifest.segments.len(),
             bytes: manifest.bytes(),
+            unread: manifest.segments.iter().flat_map(unread_of).collect(),
         }
     }
+
+    /// The error if something is missing in it.
+    pub(crate) fn if_whole(self) -> Result<Summary> {
+        if self.unread.is_empty() { Ok(self) } else { Err(Error::Unread(Box::new(self))) }
+    }
+}
+
+fn unread_of(segment: &Segment) -> impl Iterator<Item = Unread> {
+    let tier = if segment.fast { Tier::Fast } else { Tier::Capacity };
+    segment.unread.iter().map(move |bytes| Unread { tier, segment: segment.number, bytes: bytes.clone() })
 }
 
 /// A directory of backups, locked against others who would change it.
@@ -91,13 +107,13 @@ fn manifest_path(directory: &Path, id: u64) -> PathBuf {
     directory.join("backups").join(format!("{id:06}.json"))
 }
 
-/// All manifests of a directory, the oldest first.
-pub(crate) fn manifests(directory: &Path) -> Result<Vec<Manifest>> {
+/// Shows all manifests of a directory, the oldest first, and one at a time: together they may be large.
+pub(crate) fn each_manifest(directory: &Path, mut see: impl FnMut(Manifest)) -> Result<()> {
     let (numbered, others) = manifest_paths(directory)?;
     if let Some(path) = others.first() {
         return Err(Error::damaged(path, "it has no number for a name"));
     }
-    numbered.iter().map(|(id, path)| read_manifest(path, *id)).collect()
+    numbered.iter().try_for_each(|(id, path)| read_manifest(path, *id).map(&mut see))
 }
 
 /// The files of all manifests, by the number in their name, and those that have none there.
@@ -151,7 +167,9 @@ pub(crate) fn find(directory: &Path, id: Option<u64>) -> Result<Manifest> {
 /// # Errors
 /// `Invalid` if it is no directory of backups, `Damaged` if a manifest cannot be read.
 pub fn list(directory: &Path) -> Result<Vec<Summary>> {
-    Ok(manifests(directory)?.iter().map(Summary::of).collect())
+    let mut all = Vec::new();
+    each_manifest(directory, |manifest| all.push(Summary::of(&manifest)))?;
+    Ok(all)
 }
 
 /// Removes all backups but the newest ones, and the segments that only they have. Returns how many backups and bytes went.
@@ -165,16 +183,20 @@ pub fn prune(directory: &Path, keep: usize) -> Result<(usize, u64)> {
     }
     let locked = Directory::lock(directory)?;
     // Only now: a backup that ends before the lock is had is one of those that are kept.
-    let mut all = manifests(directory)?;
-    let kept = all.split_off(all.len().saturating_sub(keep.max(1)));
-    for old in &all {
-        let path = manifest_path(directory, old.id);
+    let ids: Vec<u64> = manifest_paths(directory)?.0.into_keys().collect();
+    let (old, kept) = ids.split_at(ids.len().saturating_sub(keep.max(1)));
+    let mut needed = BTreeSet::new();
+    each_manifest(directory, |manifest| {
+        if kept.contains(&manifest.id) {
+            needed.extend(manifest.segments.into_iter().map(|segment| segment.file));
+        }
+    })?;
+    for id in old {
+        let path = manifest_path(directory, *id);
         fs::remove_file(&path).map_err(Error::io(&path))?;
     }
     // Before their segments go, so that no manifest names what is not there.
     sync(&directory.join("backups"))?;
-    let needed: BTreeSet<&str> =
-        kept.iter().flat_map(|manifest| &manifest.segments).map(|segment| segment.file.as_str()).collect();
     let segments = locked.path.join("segments");
     let mut bytes = 0;
     for entry in fs::read_dir(&segments).map_err(Error::io(&segments))? {
@@ -184,14 +206,14 @@ pub fn prune(directory: &Path, keep: usize) -> Result<(usize, u64)> {
             fs::remove_file(entry.path()).map_err(Error::io(&entry.path()))?;
         }
     }
-    Ok((all.len(), bytes))
+    Ok((old.len(), bytes))
 }
 
 /// Reads a backup, the newest where none is named, and compares it with its manifest. `progress` is told how many bytes of
 /// how many were read.
 ///
 /// # Errors
-/// `Damaged` with the first file that is not what it was.
+/// `Damaged` with the first file that is not what it was; `Unread` if it is what it was, and not all could be read then.
 pub fn verify(directory: &Path, id: Option<u64>, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
     let manifest = find(directory, id)?;
     let (mut done, all) = (0, manifest.bytes());
@@ -202,7 +224,7 @@ pub fn verify(directory: &Path, id: Option<u64>, mut progress: impl FnMut(u64, u
             Ok(())
         })?;
     }
-    Ok(Summary::of(&manifest))
+    Summary::of(&manifest).if_whole()
 }
 
 /// Reads the file of a segment, piece by piece with the offset of each, and compares it with what the manifest says.

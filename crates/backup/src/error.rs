@@ -3,6 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::directory::Summary;
+use crate::unread::Unread;
+
 /// Why a backup could not be taken, read or restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -21,6 +24,9 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// What was asked for is done, but the backup is not whole: the device of the store did not give all when it was taken.
+    #[error("{}", not_whole(.0))]
+    Unread(Box<Summary>),
     /// What was asked for makes no sense here.
     #[error("{0}")]
     Invalid(String),
@@ -32,6 +38,24 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+}
+
+/// Ranges that an error names.
+const RANGES_NAMED: usize = 10;
+
+fn not_whole(summary: &Summary) -> String {
+    let Summary { id, unread, .. } = summary;
+    let bytes: usize = unread.iter().map(|unread| unread.bytes.len()).sum();
+    let named: Vec<String> = unread.iter().take(RANGES_NAMED).map(Unread::to_string).collect();
+    let more = match unread.len().saturating_sub(RANGES_NAMED) {
+        0 => String::new(),
+        more => format!(", and {more} more ranges"),
+    };
+    format!(
+        "backup {id} is there and is not whole: {bytes} bytes of the store could not be read when it was taken, and records \
+         in them are damaged or missing in it: {}{more}",
+        named.join(", ")
+    )
 }
 
 /// A result of this crate.

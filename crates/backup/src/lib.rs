@@ -14,11 +14,14 @@
 
 mod directory;
 mod error;
+mod known;
 mod manifest;
 mod restore;
 mod take;
+mod unread;
 
 pub use directory::{Summary, list, prune, verify};
 pub use error::{Error, Result};
 pub use restore::{Target, restore};
 pub use take::{Copied, Report, backup};
+pub use unread::Unread;

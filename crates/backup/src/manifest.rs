@@ -2,6 +2,7 @@
 //! digit that rots would make another store of the same segments, or an empty one.
 
 use std::hash::Hasher;
+use std::ops::Range;
 use std::path::Path;
 
 use esker_log::{Superblock, Tier};
@@ -49,6 +50,9 @@ pub(crate) struct Segment {
     /// The last 64 bytes of a sealed segment, which have a checksum of its entries, and a checksum of some of its pages, as
     /// hexadecimal digits.
     pub(crate) footer: Option<String>,
+    /// Which of its bytes the device did not give: they are zeros.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unread: Vec<Range<u32>>,
 }
 
 impl Manifest {

@@ -59,7 +59,7 @@ struct Place {
 ///
 /// # Errors
 /// `Invalid` if the target does not fit the backup or holds something, `Damaged` if a file of the backup is not what it was;
-/// then the target is no store.
+/// then the target is no store. `Unread` if the store was made, and not all could be read when the backup was taken.
 pub fn restore(
     directory: &Path,
     id: Option<u64>,
@@ -131,7 +131,7 @@ fn restore_where(
         }
         place.sync()?;
     }
-    Ok(Summary::of(&manifest))
+    Summary::of(&manifest).if_whole()
 }
 
 fn check_fits(manifest: &Manifest, target: &Target) -> Result<()> {

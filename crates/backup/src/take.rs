@@ -1,10 +1,10 @@
 //! Taking a backup.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::hash::Hasher;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use esker_device::block_on;
@@ -12,9 +12,11 @@ use esker_engine::{Checkpoint, CheckpointSegment, Store};
 use esker_log::{FOOTER_BYTES, Footer, Superblock, Tier};
 use twox_hash::XxHash3_64;
 
-use crate::directory::{Directory, PIECE_BYTES, Summary, manifests};
+use crate::directory::{Directory, PIECE_BYTES, Summary, each_manifest};
 use crate::error::{Error, Result};
+use crate::known::Known;
 use crate::manifest::{FORMAT, Manifest, Segment, file_name};
+use crate::unread::{Reader, read_or_none};
 
 /// What is not written where it is zeros.
 const HOLE_BYTES: usize = 64 << 10;
@@ -52,8 +54,10 @@ pub struct Report {
 /// is read and written to meanwhile; space of segments that die is given back when they were copied. `bytes_per_s`: how
 /// fast it may read; 0: as fast as it can.
 ///
+/// What the device does not give is zeros in the backup, and named in its manifest. The next backup reads it again.
+///
 /// # Errors
-/// `Store` if the store is closed or cannot be read, `Invalid` if the directory has backups of another store, `Device` if
+/// `Unread` if there was such, and the backup is there; `Store` if the store is closed or cannot be read, `Invalid` if the directory has backups of another store, `Device` if
 /// somebody else changes it, `Io` if it cannot be written to. What was copied then is removed by the next [`prune`](crate::prune).
 pub fn backup(
     store: &Store,
@@ -63,31 +67,40 @@ pub fn backup(
 ) -> Result<Report> {
     let began = Instant::now();
     let directory = Directory::open_or_make(directory)?;
-    let earlier = manifests(&directory.path)?;
+    let mut known = Known::default();
+    each_manifest(&directory.path, |manifest| known.add(manifest))?;
     let mut checkpoint = block_on(store.checkpoint())?;
     let stood_still = began.elapsed();
-    check_store(&directory.path, &earlier, &checkpoint)?;
-    let id = earlier.last().map_or(1, |newest| newest.id + 1);
-    let known = Known::of(&earlier);
+    known.check_store(&directory.path, &checkpoint)?;
+    let id = known.next_id();
     let mut copied = Copied { bytes: 0, of_bytes: checkpoint.bytes_left() };
     let (mut segments, mut copied_bytes, mut copied_segments) = (Vec::new(), 0, 0);
+    let mut reader = Reader::new(copied.of_bytes);
     while let Some(next) = checkpoint.next() {
         let footer = footer(&checkpoint, &next)?;
         let same = footer.as_deref().and_then(|footer| known.same(&next, footer));
-        let file = known.file_for(&next, same, id);
-        let there = same.filter(|segment| is_there(&directory, segment));
-        segments.push(match there {
+        segments.push(match same.filter(|segment| is_there(&directory, segment)) {
             Some(segment) => Segment { slot: next.slot, ..segment.clone() },
             None => {
-                let check = copy(&checkpoint, &next, &directory.segment_path(&file), |bytes| {
+                let copy = copy(&checkpoint, &next, &mut reader, &directory, |bytes| {
                     copied_bytes += bytes;
                     copied.bytes += bytes;
                     progress(copied);
                     keep_to(bytes_per_s, copied_bytes, began);
                 })?;
                 copied_segments += 1;
+                let file = match same {
+                    // It is what that one was, which heals the earlier backups too.
+                    Some(same) if same.check == copy.check => same.file.clone(),
+                    // That name stands for other bytes.
+                    Some(_) => file_name(next.tier, next.number, Some(id)),
+                    None => known.file_for(&next, id),
+                };
+                let path = directory.segment_path(&file);
+                fs::rename(&copy.staged, &path).map_err(Error::io(&path))?;
                 let (fast, bytes) = (next.tier == Tier::Fast, next.bytes.into());
-                Segment { fast, slot: next.slot, number: next.number, file, bytes, check, footer }
+                let Copy { check, unread, .. } = copy;
+                Segment { fast, slot: next.slot, number: next.number, file, bytes, check, footer, unread }
             }
         });
         checkpoint.let_go(&next);
@@ -103,63 +116,20 @@ pub fn backup(
         segments,
     };
     directory.add(&manifest)?;
-    let summary = Summary::of(&manifest);
+    let summary = Summary::of(&manifest).if_whole()?;
     Ok(Report { summary, copied_bytes, copied_segments, stood_still, took: began.elapsed() })
-}
-
-/// What earlier backups have.
-struct Known<'m> {
-    /// Sealed segments, by tier, number and footer.
-    sealed: BTreeMap<(bool, u64, &'m str), &'m Segment>,
-    /// Files that a manifest names.
-    files: BTreeSet<&'m str>,
-}
-
-impl<'m> Known<'m> {
-    fn of(earlier: &'m [Manifest]) -> Known<'m> {
-        let all = || earlier.iter().flat_map(|manifest| &manifest.segments);
-        let sealed = all().filter_map(|it| Some(((it.fast, it.number, it.footer.as_deref()?), it)));
-        Known { sealed: sealed.collect(), files: all().map(|segment| segment.file.as_str()).collect() }
-    }
-
-    /// The segment as an earlier backup has it, if it is the same.
-    fn same(&self, segment: &CheckpointSegment, footer: &str) -> Option<&'m Segment> {
-        self.sealed.get(&(segment.tier == Tier::Fast, segment.number, footer)).copied()
-    }
-
-    /// The file that a segment goes to. An earlier backup may have a segment of the same number that is another one: its summary
-    /// rotted and was made anew, or the whole store is an older image of itself and gives numbers out again. That file stays.
-    fn file_for(&self, segment: &CheckpointSegment, same: Option<&Segment>, id: u64) -> String {
-        let shared = file_name(segment.tier, segment.number, None);
-        match same {
-            Some(same) => same.file.clone(),
-            None if segment.is_sealed && !self.files.contains(shared.as_str()) => shared,
-            None => file_name(segment.tier, segment.number, Some(id)),
-        }
-    }
-}
-
-/// Backups of one store share segments by their numbers, which other stores use too.
-fn check_store(directory: &Path, earlier: &[Manifest], checkpoint: &Checkpoint) -> Result<()> {
-    let this = checkpoint.superblocks().first().map(|superblock| superblock.store_id);
-    match earlier.iter().find(|manifest| manifest.store_id() != this) {
-        None => Ok(()),
-        Some(_) => Err(Error::Invalid(format!(
-            "{} has backups of another store; give each store a directory of its own",
-            directory.display()
-        ))),
-    }
 }
 
 /// What tells a sealed segment from another one of its number, as hexadecimal digits: its footer, and a checksum of some of its
 /// pages. The footer's checksums are of keys, places and sequence numbers; where a store was rolled back and the same keys got
 /// other values of the same lengths, only pages differ.
+/// `None` of one that is open, or of which the device does not give these bytes.
 fn footer(checkpoint: &Checkpoint, segment: &CheckpointSegment) -> Result<Option<String>> {
     if !segment.is_sealed {
         return Ok(None);
     }
     let at = segment.bytes - FOOTER_BYTES as u32;
-    let mut bytes = block_on(checkpoint.read(segment, at, FOOTER_BYTES as u32))?;
+    let Some(mut bytes) = read_or_none(checkpoint, segment, at..segment.bytes)? else { return Ok(None) };
     let secret = checkpoint.superblocks().first().map(Superblock::secret);
     let footer = secret.and_then(|secret| Footer::parse(&bytes, &secret, segment.bytes));
     // Of one whose summary is damaged all of it may be frames.
@@ -168,7 +138,9 @@ fn footer(checkpoint: &Checkpoint, segment: &CheckpointSegment) -> Result<Option
     for sample in 0..SAMPLES {
         let from =
             (u64::from(end.saturating_sub(SAMPLE_BYTES)) * u64::from(sample) / u64::from(SAMPLES - 1)) as u32;
-        check.write(&block_on(checkpoint.read(segment, from, SAMPLE_BYTES.min(end - from)))?);
+        let sample = from..from + SAMPLE_BYTES.min(end - from);
+        let Some(sample) = read_or_none(checkpoint, segment, sample)? else { return Ok(None) };
+        check.write(&sample);
     }
     bytes.extend(check.finish().to_be_bytes());
     Ok(Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
@@ -178,21 +150,30 @@ fn is_there(directory: &Directory, segment: &Segment) -> bool {
     fs::metadata(directory.segment_path(&segment.file)).is_ok_and(|file| file.len() == segment.bytes)
 }
 
-/// Copies a segment into a file, durably, and returns its checksum.
+/// A segment in a file that has no name yet.
+struct Copy {
+    staged: PathBuf,
+    check: u64,
+    /// What of it is zeros because the device did not give it.
+    unread: Vec<Range<u32>>,
+}
+
+/// Copies a segment into a file, durably.
 fn copy(
     checkpoint: &Checkpoint,
     segment: &CheckpointSegment,
-    path: &Path,
+    reader: &mut Reader,
+    directory: &Directory,
     mut copied: impl FnMut(u64),
-) -> Result<u64> {
-    let staged = path.with_extension("tmp");
+) -> Result<Copy> {
+    let staged = directory.segment_path("copying.tmp");
     let mut options = File::options();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(&staged);
     let file = file.map_err(Error::io(&staged))?;
-    let mut check = XxHash3_64::new();
+    let (mut check, mut unread) = (XxHash3_64::new(), Vec::new());
     for at in (0..segment.bytes).step_by(PIECE_BYTES) {
         let bytes = (PIECE_BYTES as u32).min(segment.bytes - at);
-        let piece = block_on(checkpoint.read(segment, at, bytes))?;
+        let piece = reader.read(checkpoint, segment, at..at + bytes, &mut unread)?;
         check.write(&piece);
         for (number, part) in piece.chunks(HOLE_BYTES).enumerate() {
             if part.iter().any(|byte| *byte != 0) {
@@ -203,8 +184,7 @@ fn copy(
         copied(bytes.into());
     }
     file.set_len(segment.bytes.into()).and_then(|()| file.sync_all()).map_err(Error::io(&staged))?;
-    fs::rename(&staged, path).map_err(Error::io(path))?;
-    Ok(check.finish())
+    Ok(Copy { staged, check: check.finish(), unread })
 }
 
 /// Waits until so many bytes are no more than were allowed since the beginning.

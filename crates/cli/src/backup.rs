@@ -1,11 +1,12 @@
 //! `esker backup` and `esker restore`.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use esker_backup::{Error, Summary, Target};
+use esker_backup::{Error, Summary, Target, Unread};
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, Login};
@@ -27,7 +28,8 @@ Examples:
   esker backup verify /backup --id 7
   esker backup prune /backup --keep 14
 
-Exit codes: 0 done; 1 something failed, or a backup is damaged; 2 the call is wrong.")]
+Exit codes: 0 done; 1 something failed, or a backup is damaged or not whole, since the
+device of the store did not give all; 2 the call is wrong.")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -106,7 +108,8 @@ Examples:
   esker restore /backup --dir ./restored
   esker restore /backup --id 7 --fast /dev/nvme0n1 --capacity /dev/nvme1n1
 
-Exit codes: 0 done; 1 something failed, or the backup is damaged; 2 the call is wrong.")]
+Exit codes: 0 done; 1 something failed, or the backup is damaged, or it was restored and is
+not whole, since the device of the first store did not give all; 2 the call is wrong.")]
 pub(crate) struct Restore {
     #[command(flatten)]
     chosen: Chosen,
@@ -153,13 +156,33 @@ fn json_of(summary: &Summary) -> Value {
         "keys": summary.keys,
         "segments": summary.segments,
         "bytes": summary.bytes,
+        "unread": summary.unread.iter().map(json_of_unread).collect::<Value>(),
     })
 }
 
+fn json_of_unread(unread: &Unread) -> Value {
+    let Range { start, end } = unread.bytes;
+    json!({ "tier": unread.tier.name(), "segment": unread.segment, "from": start, "to": end })
+}
+
+/// What was done with a backup, and a failure if it is not whole.
+fn done(done: Result<Summary, Error>, as_json: bool, text: impl Fn(&str) -> String) -> Result<(), Failure> {
+    let (summary, not_whole) = match done {
+        Err(Error::Unread(summary)) => {
+            let not_whole = Failure::Failed(Error::Unread(summary.clone()).to_string());
+            (*summary, Err(not_whole))
+        }
+        done => (done.map_err(failure)?, Ok(())),
+    };
+    tell(as_json, &json_of(&summary), &text(&text_of(&summary)))?;
+    not_whole
+}
+
 fn text_of(summary: &Summary) -> String {
-    let Summary { id, taken_at_ms, keys, segments, bytes: of_segments, .. } = summary;
+    let Summary { id, taken_at_ms, keys, segments, bytes: of_segments, unread, .. } = summary;
     let (keys, segments) = (things(*keys, "key"), things(*segments as u64, "segment"));
-    format!("backup {id} of {}: {keys}, {segments}, {}", at_ms(*taken_at_ms), bytes(*of_segments))
+    let not_whole = if unread.is_empty() { "" } else { ", NOT WHOLE" };
+    format!("backup {id} of {}: {keys}, {segments}, {}{not_whole}", at_ms(*taken_at_ms), bytes(*of_segments))
 }
 
 fn take(arguments: &Take) -> Result<(), Failure> {
@@ -170,8 +193,14 @@ fn take(arguments: &Take) -> Result<(), Failure> {
         shown.show(copied.bytes, copied.of_bytes);
     });
     shown.clear();
-    let report = taken.map_err(failure)?;
-    store.close().map_err(|error| Failure::Failed(error.to_string()))?;
+    let closed = store.close().map_err(|error| Failure::Failed(error.to_string()));
+    let report = match taken {
+        Err(Error::Unread(summary)) => {
+            return done(Err(Error::Unread(summary)), arguments.json, |text| format!("{text}\n"));
+        }
+        taken => taken.map_err(failure)?,
+    };
+    closed?;
     let mut value = json_of(&report.summary);
     value["copied_bytes"] = report.copied_bytes.into();
     value["copied_segments"] = report.copied_segments.into();
@@ -194,7 +223,8 @@ fn take_from(address: &str, arguments: &Take) -> Result<(), Failure> {
             continue;
         }
         if field("rdb_last_bgsave_status") != Some("ok") {
-            return Err(Failure::Failed("the server could not take the backup; its log says why".to_owned()));
+            let what = "the server could not take the backup, or not all of it; its log says why";
+            return Err(Failure::Failed(what.to_owned()));
         }
         let took_s: u64 = field("rdb_last_bgsave_time_sec").and_then(|text| text.parse().ok()).unwrap_or(0);
         let text = format!("the server took a backup in {took_s} s\n");
@@ -222,8 +252,8 @@ fn verify(chosen: &Chosen) -> Result<(), Failure> {
     let directory = &chosen.directory.directory;
     let verified = esker_backup::verify(directory, chosen.id, |done, all| shown.show(done, all));
     shown.clear();
-    let summary = verified.map_err(failure)?;
-    tell(chosen.directory.json, &json_of(&summary), &format!("{}: whole\n", text_of(&summary)))
+    let is_whole = if verified.is_ok() { "whole" } else { "what there is of it is as it was" };
+    done(verified, chosen.directory.json, |text| format!("{text}: {is_whole}\n"))
 }
 
 pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
@@ -234,8 +264,7 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
     let directory = &chosen.directory.directory;
     let restored = esker_backup::restore(directory, chosen.id, &target, |done, all| shown.show(done, all));
     shown.clear();
-    let summary = restored.map_err(failure)?;
-    tell(chosen.directory.json, &json_of(&summary), &format!("restored {}\n", text_of(&summary)))
+    done(restored, chosen.directory.json, |text| format!("restored {text}\n"))
 }
 
 /// The bar of what counts in bytes.
@@ -261,5 +290,66 @@ impl Progress {
 
     fn clear(&self) {
         self.bar.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use clap::FromArgMatches;
+    use esker_engine::device::{Fault, MemoryDevice, OperationKind};
+    use esker_engine::{Blocking, Compression, Device, Durability, Options};
+
+    use super::*;
+
+    fn failed(outcome: Result<(), Failure>) -> String {
+        match outcome {
+            Err(Failure::Failed(text)) => text,
+            Err(Failure::Usage(text)) => panic!("{text}"),
+            Ok(()) => panic!("nobody is told that it is not whole"),
+        }
+    }
+
+    #[test]
+    fn what_was_done_with_a_backup_that_is_not_whole_fails() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = directory.path();
+        let device = MemoryDevice::new(33 << 20);
+        let given = Arc::new(device.clone()) as Arc<dyn Device>;
+        let options = Options::devices(None, Some(given)).segment_bytes(1 << 20).scrub_bytes_per_s(0);
+        // Nothing is padded, so nothing is collected meanwhile.
+        let options = options.indirection_unit_bytes(4096).durability(Durability::None);
+        let options = options.compression(Compression::Off);
+        let store = Blocking::open(options.memory_bytes(64 << 20)).expect("it opens");
+        for number in 0..64u32 {
+            store.put(number.to_le_bytes().as_slice(), vec![7; 20_000]).expect("there is room");
+        }
+        store.flush().expect("it is flushed");
+        let pages = device.snapshot();
+        let is_of_value = |page: &[u8]| page.iter().all(|byte| *byte == 7);
+        let lost = 4096 * pages.chunks(4096).position(is_of_value).expect("there are values") as u64;
+        device.set_faults(Box::new(move |operation| {
+            let meets = operation.offset <= lost && lost < operation.offset + operation.bytes;
+            if operation.kind == OperationKind::Read && meets { Fault::Error(5) } else { Fault::None }
+        }));
+        let taken = esker_backup::backup(store.store(), &at.join("copies"), 0, |_| {});
+        assert!(matches!(taken, Err(Error::Unread(_))), "{taken:?}");
+
+        let named = |path: &str| Directory { directory: at.join(path), json: false };
+        let chosen = || Chosen { directory: named("copies"), id: None };
+        let said = failed(run(&Arguments { verb: Verb::Verify(chosen()) }));
+        assert!(said.contains("is not whole") && said.contains("of segment"), "{said}");
+        let (copies, made) = (at.join("copies"), at.join("made"));
+        let words = [Path::new("restore"), &copies, Path::new("--dir"), &made];
+        let given = Restore::augment_args(clap::Command::new("restore")).get_matches_from(words);
+        let said = failed(restore(&Restore::from_arg_matches(&given).expect("it is a call")));
+        assert!(said.contains("is not whole") && said.contains("of segment"), "{said}");
+        assert!(at.join("made/data.esker").exists());
+        assert!(run(&Arguments { verb: Verb::List(named("copies")) }).is_ok());
+        let listed = esker_backup::list(&at.join("copies")).expect("it is listed");
+        assert!(text_of(&listed[0]).ends_with("NOT WHOLE"));
+        assert_eq!(json_of(&listed[0])["unread"].as_array().map(Vec::len), Some(listed[0].unread.len()));
     }
 }

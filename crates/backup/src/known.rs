@@ -1,0 +1,76 @@
+//! What earlier backups of a directory have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use esker_engine::{Checkpoint, CheckpointSegment};
+use esker_log::Tier;
+
+use crate::error::{Error, Result};
+use crate::manifest::{Manifest, Segment, file_name};
+
+/// What earlier backups have. A segment that many of them share is in it once.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// Segments that a new backup may share, or whose name it may not take, by tier and number: `true` is the fast tier.
+    segments: BTreeMap<(bool, u64), Vec<Segment>>,
+    stores: BTreeSet<Option<u128>>,
+    newest: u64,
+}
+
+impl Known {
+    /// Adds what a manifest has. They come in the order of their numbers.
+    pub(crate) fn add(&mut self, manifest: Manifest) {
+        self.newest = manifest.id;
+        self.stores.insert(manifest.store_id());
+        for segment in manifest.segments {
+            let tier = if segment.fast { Tier::Fast } else { Tier::Capacity };
+            if segment.footer.is_none() && segment.file != file_name(tier, segment.number, None) {
+                continue;
+            }
+            let all = self.segments.entry((segment.fast, segment.number)).or_default();
+            all.retain(|earlier| earlier.file != segment.file);
+            all.push(segment);
+        }
+    }
+
+    /// The number of the next backup.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.newest + 1
+    }
+
+    /// Backups of one store share segments by their numbers, which other stores use too.
+    pub(crate) fn check_store(&self, directory: &Path, checkpoint: &Checkpoint) -> Result<()> {
+        let this = checkpoint.superblocks().first().map(|superblock| superblock.store_id);
+        if self.stores.iter().all(|store| *store == this) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "{} has backups of another store; give each store a directory of its own",
+            directory.display()
+        )))
+    }
+
+    /// The segment as an earlier backup has it, if it is the same and all of it was read.
+    pub(crate) fn same(&self, segment: &CheckpointSegment, footer: &str) -> Option<&Segment> {
+        let is_same = |it: &&Segment| it.footer.as_deref() == Some(footer) && it.unread.is_empty();
+        self.of(segment).iter().rev().find(is_same)
+    }
+
+    /// The file that a segment goes to. An earlier backup may have a segment of the same number that is another one: its summary
+    /// rotted and was made anew, not all of it could be read, or the whole store is an older image of itself and gives numbers
+    /// out again. That file stays.
+    pub(crate) fn file_for(&self, segment: &CheckpointSegment, id: u64) -> String {
+        let shared = file_name(segment.tier, segment.number, None);
+        let is_taken = self.of(segment).iter().any(|it| it.file == shared);
+        match segment.is_sealed && !is_taken {
+            true => shared,
+            false => file_name(segment.tier, segment.number, Some(id)),
+        }
+    }
+
+    fn of(&self, segment: &CheckpointSegment) -> &[Segment] {
+        let key = (segment.tier == Tier::Fast, segment.number);
+        self.segments.get(&key).map_or(&[], Vec::as_slice)
+    }
+}
