@@ -2,13 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::hash::Hasher;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, make_directory};
 use esker_log::Tier;
-use twox_hash::XxHash3_64;
 
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Segment};
@@ -16,6 +13,9 @@ use crate::unread::Unread;
 
 /// Files are read and written in pieces of so many bytes.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
+
+/// What the name of a file ends in that was put aside because it is not what it was.
+pub(crate) const DAMAGED: &str = ".damaged";
 
 /// What a backup is, in short.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,8 @@ impl Directory {
         Directory::lock(path)
     }
 
-    fn lock(path: &Path) -> Result<Directory> {
+    /// Locks a directory of backups that is there.
+    pub(crate) fn lock(path: &Path) -> Result<Directory> {
         let lock = PrivateFile::open(&path.join("lock"))?;
         Ok(Directory { path: path.to_owned(), _lock: lock })
     }
@@ -201,59 +202,15 @@ pub fn prune(directory: &Path, keep: usize) -> Result<(usize, u64)> {
     let mut bytes = 0;
     for entry in fs::read_dir(&segments).map_err(Error::io(&segments))? {
         let entry = entry.map_err(Error::io(&segments))?;
-        if !entry.file_name().to_str().is_some_and(|name| needed.contains(name)) {
+        let is_needed = |name: &str| match name.strip_suffix(DAMAGED) {
+            // There is no more of that segment than this.
+            Some(name) => needed.contains(name) && !segments.join(name).exists(),
+            None => needed.contains(name),
+        };
+        if !entry.file_name().to_str().is_some_and(is_needed) {
             bytes += entry.metadata().map_or(0, |metadata| metadata.len());
             fs::remove_file(entry.path()).map_err(Error::io(&entry.path()))?;
         }
     }
     Ok((old.len(), bytes))
-}
-
-/// Reads a backup, the newest where none is named, and compares it with its manifest. `progress` is told how many bytes of
-/// how many were read.
-///
-/// # Errors
-/// `Damaged` with the first file that is not what it was; `Unread` if it is what it was, and not all could be read then.
-pub fn verify(directory: &Path, id: Option<u64>, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
-    let manifest = find(directory, id)?;
-    let (mut done, all) = (0, manifest.bytes());
-    for segment in &manifest.segments {
-        read_segment(directory, segment, |_, piece| {
-            done += piece.len() as u64;
-            progress(done, all);
-            Ok(())
-        })?;
-    }
-    Summary::of(&manifest).if_whole()
-}
-
-/// Reads the file of a segment, piece by piece with the offset of each, and compares it with what the manifest says.
-pub(crate) fn read_segment(
-    directory: &Path,
-    segment: &Segment,
-    mut take: impl FnMut(u64, &[u8]) -> Result<()>,
-) -> Result<()> {
-    let path = directory.join("segments").join(&segment.file);
-    let mut file = File::open(&path).map_err(Error::io(&path))?;
-    let (mut check, mut at) = (XxHash3_64::new(), 0);
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        let read = file.read(&mut piece).map_err(Error::io(&path))?;
-        if read == 0 {
-            break;
-        }
-        check.write(&piece[..read]);
-        if at + read as u64 > segment.bytes {
-            return Err(Error::damaged(&path, format!("it is longer than {} bytes", segment.bytes)));
-        }
-        take(at, &piece[..read])?;
-        at += read as u64;
-    }
-    if at != segment.bytes {
-        return Err(Error::damaged(&path, format!("it has {at} bytes of {}", segment.bytes)));
-    }
-    if check.finish() != segment.check {
-        return Err(Error::damaged(&path, "its checksum differs"));
-    }
-    Ok(())
 }

@@ -9,6 +9,7 @@
 //! DIR/segments/capacity-65543.seg   a sealed segment; any number of backups share it
 //! DIR/segments/7-capacity-65544.seg the part of a segment that backup 7 found still open, or one that differs from what an
 //!                                   earlier backup has by this number
+//! DIR/segments/….seg.damaged        a file that a verification found to be other than it was
 //! ```
 #![allow(clippy::disallowed_methods, reason = "a backup is taken in real time; only the engine is replayed")]
 
@@ -19,9 +20,11 @@ mod manifest;
 mod restore;
 mod take;
 mod unread;
+mod verify;
 
-pub use directory::{Summary, list, prune, verify};
+pub use directory::{Summary, list, prune};
 pub use error::{Error, Result};
 pub use restore::{Target, restore};
 pub use take::{Copied, Report, backup};
 pub use unread::Unread;
+pub use verify::verify;

@@ -9,9 +9,10 @@ use esker_device::{PrivateFile, foreign_signature, make_directory};
 use esker_log::{SUPERBLOCK_COPIES, Superblock};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::directory::{PIECE_BYTES, Summary, find, read_segment};
+use crate::directory::{PIECE_BYTES, Summary, find};
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
+use crate::verify::read_segment;
 
 /// What holds all copies of a superblock, whatever its write unit, and any signature of a file system.
 const HEAD_BYTES: u64 = 4 << 20;

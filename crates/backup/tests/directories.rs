@@ -157,3 +157,66 @@ fn a_manifest_of_another_format_is_refused_with_its_format() {
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
     assert!(refused.to_string().ends_with("has format 1; this program reads format 2"), "{refused}");
 }
+
+/// A segment's file of sealed segments, the oldest.
+fn shared_file(copies: &Path) -> PathBuf {
+    let files = std::fs::read_dir(copies.join("segments")).expect("it is there").flatten();
+    let is_shared =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cap"));
+    files.map(|file| file.path()).filter(is_shared).min().expect("there is one")
+}
+
+fn rot(path: &Path) {
+    let mut bytes = std::fs::read(path).expect("it can be read");
+    bytes[1000] ^= 4;
+    std::fs::write(path, bytes).expect("it can be written");
+}
+
+/// A file that many backups share is looked at by its length alone when the next backup is taken.
+#[test]
+fn a_shared_file_that_rotted_is_copied_again_after_a_verification() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let copies = dir.path().join("copies");
+    let store = opened(&dir.path().join("store"));
+    put(&store, 0..1000, 1);
+    take(&store, &copies);
+    let file = shared_file(&copies);
+    rot(&file);
+    take(&store, &copies);
+    let aside = PathBuf::from(format!("{}.damaged", file.display()));
+    let said = verify(&copies, Some(2), |_, _| {}).expect_err("it rotted").to_string();
+    assert!(said.contains("its checksum differs") && said.contains(".damaged now"), "{said}");
+    assert!(aside.exists() && !file.exists());
+    let made = Target::directory(&dir.path().join("made"));
+    let said = restore(&copies, Some(1), &made, |_, _| {}).expect_err("it rotted").to_string();
+    assert!(said.contains("put aside"), "{said}");
+    // There is no more of it than that.
+    prune(&copies, 9).expect("it is pruned");
+    assert!(aside.exists());
+    assert!(take(&store, &copies).copied_segments > 0);
+    for id in 1..=3 {
+        verify(&copies, Some(id), |_, _| {}).expect("it is whole again");
+    }
+    prune(&copies, 9).expect("it is pruned");
+    assert!(file.exists() && !aside.exists());
+}
+
+/// All files are looked at, so that one more backup heals all of them.
+#[test]
+fn a_verification_puts_all_aside_that_rotted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let copies = dir.path().join("copies");
+    let store = opened(&dir.path().join("store"));
+    put(&store, 0..1000, 1);
+    take(&store, &copies);
+    let first = shared_file(&copies);
+    let hidden = dir.path().join("hidden");
+    std::fs::rename(&first, &hidden).expect("it is moved");
+    rot(&shared_file(&copies));
+    std::fs::rename(&hidden, &first).expect("it is moved back");
+    rot(&first);
+    let said = verify(&copies, None, |_, _| {}).expect_err("they rotted").to_string();
+    assert!(said.contains("and 1 more of its files"), "{said}");
+    take(&store, &copies);
+    verify(&copies, Some(1), |_, _| {}).expect("it is whole again");
+}

@@ -186,3 +186,31 @@ fn what_was_written_last_and_cannot_be_read_is_not_there() {
     assert!(store.get(key(KEYS - 1)).map_or(true, |found| found.is_none()), "of {lost:?}");
     assert!(store.get(key(0)).expect("it can be read").is_some());
 }
+
+/// A segment that is copied again and is not what it was gets a file of its own.
+#[test]
+fn what_is_not_whole_does_not_take_the_place_of_what_was() {
+    let made = made();
+    let at = made.places[&IN_THE_MIDDLE];
+    made.backup().expect("it is whole");
+    let segments = made.copies().join("segments");
+    let has_it = |path: &PathBuf| {
+        let key = key(IN_THE_MIDDLE);
+        std::fs::read(path).is_ok_and(|bytes| bytes.windows(key.len()).any(|text| text == key.as_bytes()))
+    };
+    let files = || std::fs::read_dir(&segments).expect("it is there").flatten().map(|file| file.path());
+    let file = files().find(has_it).expect("there is one");
+    std::fs::remove_file(&file).expect("it can be removed");
+    made.lose(at / 4096);
+    unread(made.backup().expect_err("it is not whole"));
+    assert!(!file.exists());
+    unread(verify(&made.copies(), Some(2), |_, _| {}).expect_err("it is not whole"));
+    let damaged = verify(&made.copies(), Some(1), |_, _| {});
+    assert!(matches!(damaged, Err(Error::Damaged { .. })), "{damaged:?}");
+    unread(verify(&made.copies(), Some(2), |_, _| {}).expect_err("it is as it was"));
+    made.device.clear_faults();
+    made.backup().expect("it is whole");
+    for id in [1, 3] {
+        verify(&made.copies(), Some(id), |_, _| {}).expect("it is whole");
+    }
+}

@@ -42,7 +42,8 @@ enum Verb {
     /// Lists the backups of a directory.
     #[command(after_help = "Examples:\n  esker backup list /backup\n  esker backup list /backup --json")]
     List(Directory),
-    /// Reads a backup and compares it with its checksums.
+    /// Reads a backup and compares it with its checksums. Files that are not what they were get names that end in .damaged, so
+    /// that the next backup copies these segments again.
     #[command(after_help = "Examples:\n  esker backup verify /backup\n  esker backup verify /backup --id 7")]
     Verify(Chosen),
     /// Removes all backups but the newest.

@@ -1,0 +1,138 @@
+//! Comparing a backup with its manifest.
+
+use std::fs::{self, File};
+use std::hash::Hasher;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use twox_hash::XxHash3_64;
+
+use crate::directory::{DAMAGED, Directory, PIECE_BYTES, Summary, find, sync};
+use crate::error::{Error, Result};
+use crate::manifest::Segment;
+
+/// Reads a backup, the newest where none is named, and compares it with its manifest. `progress` is told how many bytes of
+/// how many were read.
+///
+/// A segment's file that is not what it was gets another name, which ends in `.damaged`. So the next backup copies the segment
+/// again, if the store still has it, and heals all backups that share it.
+///
+/// # Errors
+/// `Damaged` with the first file that is not what it was; `Unread` if all are what they were, and not all of the store could be
+/// read then.
+pub fn verify(directory: &Path, id: Option<u64>, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
+    let manifest = find(directory, id)?;
+    let (mut done, all) = (0, manifest.bytes());
+    let mut damaged = Vec::new();
+    for segment in &manifest.segments {
+        let outcome = read_segment(directory, segment, |_, piece| {
+            done += piece.len() as u64;
+            progress(done, all);
+            Ok(())
+        });
+        match outcome {
+            Err(Error::Damaged { path, what }) => damaged.extend(put_aside(directory, segment, path, what)?),
+            outcome => outcome?,
+        }
+    }
+    let others = damaged.len().saturating_sub(1);
+    match damaged.into_iter().next() {
+        None => Summary::of(&manifest).if_whole(),
+        Some((path, what)) if others == 0 => Err(Error::Damaged { path, what }),
+        Some((path, what)) => {
+            Err(Error::Damaged { path, what: format!("{what}; and {others} more of its files are damaged") })
+        }
+    }
+}
+
+/// Gives a file that is not what it was another name. Returns what is wrong with it; `None` if it was read well after all.
+fn put_aside(
+    directory: &Path,
+    segment: &Segment,
+    path: PathBuf,
+    what: String,
+) -> Result<Option<(PathBuf, String)>> {
+    let aside = damaged_path(&path);
+    // Of a segment that was still open no later backup has the same part; and one that is not there has no name.
+    if segment.footer.is_none() || !path.exists() {
+        return Ok(Some((path, what)));
+    }
+    // A backup that is being taken may count on the file, or has just replaced it.
+    let _lock = match Directory::lock(directory) {
+        Ok(lock) => lock,
+        Err(error) => {
+            return Ok(Some((path, format!("{what}; it keeps its name, so verify again: {error}"))));
+        }
+    };
+    match read_segment(directory, segment, |_, _| Ok(())) {
+        Ok(()) => return Ok(None),
+        Err(Error::Damaged { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let what = match fs::rename(&path, &aside) {
+        Ok(()) => {
+            sync(&directory.join("segments"))?;
+            format!("{what}; its name ends in {DAMAGED} now, and {HEALS}")
+        }
+        Err(error) => format!("{what}; it cannot be put aside: {error}"),
+    };
+    Ok(Some((path, what)))
+}
+
+/// What follows from it that a damaged file is out of the way.
+const HEALS: &str = "the next backup copies the segment again if the store still has it";
+
+fn damaged_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(DAMAGED);
+    name.into()
+}
+
+/// Reads the file of a segment, piece by piece with the offset of each, and compares it with what the manifest says.
+pub(crate) fn read_segment(
+    directory: &Path,
+    segment: &Segment,
+    mut take: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let path = directory.join("segments").join(&segment.file);
+    let mut file = File::open(&path).map_err(|error| not_opened(&path, error))?;
+    let (mut check, mut at) = (XxHash3_64::new(), 0);
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let read = file.read(&mut piece).map_err(|error| not_read(&path, error))?;
+        if read == 0 {
+            break;
+        }
+        check.write(&piece[..read]);
+        if at + read as u64 > segment.bytes {
+            return Err(Error::damaged(&path, format!("it is longer than {} bytes", segment.bytes)));
+        }
+        take(at, &piece[..read])?;
+        at += read as u64;
+    }
+    if at != segment.bytes {
+        return Err(Error::damaged(&path, format!("it has {at} bytes of {}", segment.bytes)));
+    }
+    if check.finish() != segment.check {
+        return Err(Error::damaged(&path, "its checksum differs"));
+    }
+    Ok(())
+}
+
+fn not_opened(path: &Path, error: std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::NotFound if damaged_path(path).exists() => {
+            Error::damaged(path, format!("it was damaged and put aside; {HEALS}"))
+        }
+        std::io::ErrorKind::NotFound => Error::damaged(path, format!("it is not there; {HEALS}")),
+        _ => Error::io(path)(error),
+    }
+}
+
+/// A file that its drive does not give is damaged as well.
+fn not_read(path: &Path, error: std::io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EIO) => Error::damaged(path, format!("it cannot be read: {error}")),
+        _ => Error::io(path)(error),
+    }
+}
