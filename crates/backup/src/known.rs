@@ -30,6 +30,8 @@ impl Known {
             }
             let all = self.segments.entry((segment.fast, segment.number)).or_default();
             all.retain(|earlier| earlier.file != segment.file);
+            // Nearly all numbers have one segment.
+            all.reserve_exact(1);
             all.push(segment);
         }
     }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use esker_log::{Superblock, Tier};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
@@ -55,6 +56,13 @@ pub(crate) struct Segment {
     pub(crate) unread: Vec<Range<u32>>,
 }
 
+/// What is looked at before the rest of a manifest is.
+#[derive(Deserialize)]
+struct Probe {
+    format: Option<u64>,
+    check: Option<IgnoredAny>,
+}
+
 impl Manifest {
     pub(crate) fn store_id(&self) -> Option<u128> {
         self.superblocks.first().map(|superblock| superblock.store_id)
@@ -81,10 +89,10 @@ impl Manifest {
 
     /// Reads the text of the file at `path`.
     pub(crate) fn decode(text: &[u8], path: &Path) -> Result<Manifest> {
-        let json: Option<serde_json::Value> = serde_json::from_slice(text).ok();
-        let format = json.as_ref().and_then(|json| json.get("format")?.as_u64());
+        let probe: Option<Probe> = serde_json::from_slice(text).ok();
+        let format = probe.as_ref().and_then(|probe| probe.format);
         // Where nobody meant to write a checksum, none is missed; elsewhere it goes first, since the format may have rotted too.
-        let has_check = json.as_ref().is_none_or(|json| json.get("check").is_some());
+        let has_check = probe.is_none_or(|probe| probe.check.is_some());
         if has_check && !is_whole(text) {
             return Err(Error::damaged(path, "its checksum differs"));
         }

@@ -107,6 +107,7 @@ pub fn backup(
         copied.bytes = copied.of_bytes - checkpoint.bytes_left();
         progress(copied);
     }
+    drop(known);
     let manifest = Manifest {
         format: FORMAT,
         id,

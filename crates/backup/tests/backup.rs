@@ -314,3 +314,22 @@ fn a_checkpoint_keeps_segments_and_its_end_frees_them() {
     });
     store.close().expect("it closes");
 }
+
+#[test]
+fn what_is_left_of_a_checkpoint_is_counted_down() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = opened(dir.path());
+    (0..1000).for_each(|number| {
+        store.put(key(number), value(number, 0)).expect("there is room");
+    });
+    let mut checkpoint = esker_engine::device::block_on(store.store().checkpoint()).expect("it is taken");
+    let mut left = checkpoint.bytes_left();
+    assert!(left > SEGMENT_BYTES && checkpoint.segments_left() > 1);
+    while let Some(next) = checkpoint.next() {
+        checkpoint.let_go(&next);
+        checkpoint.let_go(&next);
+        left -= u64::from(next.bytes);
+        assert_eq!(checkpoint.bytes_left(), left);
+    }
+    assert_eq!((left, checkpoint.segments_left()), (0, 0));
+}

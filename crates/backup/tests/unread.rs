@@ -164,7 +164,7 @@ fn a_device_that_gives_nothing_ends_a_backup() {
     for fault in [Fault::Vanish, Fault::Error(EIO)] {
         let made = made();
         made.device.set_faults(Box::new(move |operation| match operation.kind {
-            OperationKind::Read => fault.clone(),
+            OperationKind::Read => fault,
             _ => Fault::None,
         }));
         let error = made.backup().expect_err("nothing can be read");

@@ -49,6 +49,8 @@ pub struct Checkpoint {
     taken_at_ms: u64,
     keys: u64,
     left: BTreeMap<u64, CheckpointSegment>,
+    /// Bytes of those.
+    left_bytes: u64,
     _only: OwnedMutexGuard<()>,
 }
 
@@ -79,6 +81,7 @@ impl Store {
             superblocks: Vec::new(),
             taken_at_ms: self.now_ms(),
             keys: self.catalog.index.len(),
+            left_bytes: left.values().map(|segment| u64::from(segment.bytes)).sum(),
             left,
             _only: only,
         };
@@ -144,7 +147,7 @@ impl Checkpoint {
 
     /// How many bytes of segments are still to be read.
     pub fn bytes_left(&self) -> u64 {
-        self.left.values().map(|segment| u64::from(segment.bytes)).sum()
+        self.left_bytes
     }
 
     /// The segment to read next: the one that is waited for, if there is one, else the oldest. `None` when all were read.
@@ -177,7 +180,8 @@ impl Checkpoint {
 
     /// A segment is not needed any more.
     pub fn let_go(&mut self, segment: &CheckpointSegment) {
-        self.left.remove(&segment.number);
+        let gone = self.left.remove(&segment.number);
+        self.left_bytes -= gone.map_or(0, |segment| u64::from(segment.bytes));
         self.space.kept.let_go(segment.number);
     }
 }
