@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use esker_backup::{Error, Summary, Target, Unread};
+use esker_inspect::give_to_owner_of_directory;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, Login};
@@ -263,8 +264,18 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
     let mut shown = Progress::new("restoring");
     let chosen = &arguments.chosen;
     let directory = &chosen.directory.directory;
+    // A directory before the file in it, which goes to those who have the directory then.
+    let files = [&target.fast, &target.capacity].into_iter().flatten();
+    let places = arguments.places.directory().into_iter().chain(files.map(PathBuf::as_path));
+    let made: Vec<&Path> = places.filter(|path| !path.exists()).collect();
     let restored = esker_backup::restore(directory, chosen.id, &target, |done, all| shown.show(done, all));
     shown.clear();
+    for path in made.into_iter().filter(|path| path.exists()) {
+        give_to_owner_of_directory(path).map_err(|error| {
+            let shown = path.display();
+            Failure::Failed(format!("{shown} cannot be given to the owner of its directory: {error}"))
+        })?;
+    }
     done(restored, chosen.directory.json, |text| format!("restored {text}\n"))
 }
 
@@ -296,7 +307,6 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::sync::Arc;
 
     use clap::FromArgMatches;

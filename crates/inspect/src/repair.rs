@@ -8,8 +8,8 @@
 //!    and so is every key of which the staging file has a newer version, which is not in the new store.
 //! 4. The new store is closed and checked.
 //!
-//! In place, the new store is made beside the old one and then takes its name; the old one keeps its bytes and is called
-//! `.damaged`.
+//! In place, the new store is made beside the old one, gets its owner and rights, and then takes its name; the old one keeps
+//! its bytes and is called `.damaged`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -27,6 +27,7 @@ use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::memory::memory_bytes;
 use crate::newest::Rule;
+use crate::owner::give_as;
 use crate::store::{StoreView, file_of, holds_store, is_on_file_system, parent_of};
 use crate::watch::Watcher;
 
@@ -132,6 +133,9 @@ impl StoreView {
             let what =
                 "the new store does not pass a check; it was left beside the old one, which is as it was";
             return Err(InspectError::Damaged(what.to_owned()));
+        }
+        for (path, new) in paths.iter().zip(&beside) {
+            give_as(new, path).map_err(|error| not_given(new, path, &error))?;
         }
         for ((path, old), new) in paths.iter().zip(&damaged).zip(&beside) {
             swap(path, old, new)?;
@@ -290,6 +294,15 @@ impl Batch<'_> {
 
 fn not_found(path: &Path, error: &std::io::Error) -> InspectError {
     InspectError::call(format!("{} cannot be opened: {error}", path.display()))
+}
+
+fn not_given(new: &Path, path: &Path, error: &std::io::Error) -> InspectError {
+    InspectError::Damaged(format!(
+        "the new store {} is whole, but cannot be given to the owner of {}: {error}; the old one is as it was: give the new \
+         one to that owner, and rename both by hand",
+        new.display(),
+        path.display()
+    ))
 }
 
 /// Removes what was made of a new store that cannot be filled: nothing was there before, but for devices, which stay.

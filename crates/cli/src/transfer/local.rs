@@ -1,7 +1,7 @@
 //! Records of a store that nobody has open, and records to one.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use esker_backup::Target;
@@ -39,6 +39,11 @@ pub(crate) struct Places {
 }
 
 impl Places {
+    /// The directory, if it is to lie in one.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
     /// Where a store is to be made: its fast tier and its capacity tier.
     pub(crate) fn paths(&self) -> Result<(Option<PathBuf>, Option<PathBuf>), Failure> {
         let of_directory = self.dir.as_deref().and_then(|dir| Target::directory(dir).capacity);

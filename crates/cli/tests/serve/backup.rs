@@ -72,3 +72,33 @@ fn what_keeps_a_backup_from_its_end_is_one_line() {
     said(2, &["restore", "copies"], "where to");
     said(2, &["backup", "prune", "copies", "--keep", "0"], "0");
 }
+
+/// A service that runs as another user than whoever restores its store opens it afterwards.
+#[test]
+fn what_root_restores_belongs_to_the_owner_of_the_directory() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    Serving::start(at, &["--dir", "store"]).stop(Signal::TERM);
+    assert_eq!(call(at, &["backup", "take", "copies", "--dir", "store"]).0, Some(0));
+    let home = at.join("home");
+    std::fs::create_dir(&home).unwrap();
+    if chown(&home, Some(4321), Some(1234)).is_err() {
+        eprintln!("skipped: only root can give a directory away");
+        return;
+    }
+    let owner = |path: &str| {
+        let found = std::fs::metadata(home.join(path)).unwrap();
+        (found.uid(), found.gid(), found.mode() & 0o777)
+    };
+    assert_eq!(call(at, &["restore", "copies", "--dir", "home/store"]).0, Some(0));
+    assert_eq!(owner("store"), (4321, 1234, 0o700));
+    assert_eq!(owner("store/data.esker"), (4321, 1234, 0o600));
+    assert_eq!(call(at, &["restore", "copies", "--capacity", "home/capacity"]).0, Some(0));
+    assert_eq!(owner("capacity"), (4321, 1234, 0o600));
+    // What was there keeps its owner.
+    std::fs::write(home.join("empty"), "").unwrap();
+    let before = owner("empty");
+    assert_eq!(call(at, &["restore", "copies", "--capacity", "home/empty"]).0, Some(0));
+    assert_eq!(owner("empty"), before);
+}

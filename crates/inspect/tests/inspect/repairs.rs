@@ -1,7 +1,9 @@
 //! Repairs that fail on the way, and places that are named in any order and by any bytes.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -87,4 +89,30 @@ fn each_tier_keeps_its_name_in_whatever_order_they_are_given() {
     assert!(is_fast(&fast) && !is_fast(&capacity));
     let report = StoreView::open(&given).and_then(|view| view.check(CheckOptions::default(), &()));
     assert!(report.expect("it can be checked").well);
+}
+
+/// A service that runs as another user than whoever repairs its store opens it afterwards.
+#[test]
+fn a_store_that_is_repaired_in_place_keeps_its_owner_and_its_rights() {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let path = directory.path().join("store");
+    let options = || Options::directory(&path).segment_bytes(128 << 10).capacity_limit_bytes(16 << 20);
+    let store = Blocking::open(options().memory_bytes(64 << 20)).expect("a new store opens");
+    store.put("river", "meander").expect("there is room");
+    store.close().expect("it closes");
+    let (file, staging) = (path.join("data.esker"), path.join("staging.esker"));
+    let shown = |path: &Path| {
+        let found = std::fs::metadata(path).expect("it is there");
+        (found.uid(), found.gid(), found.mode() & 0o7777)
+    };
+    // Only root can give a file away; as anybody else there are only the rights to be kept.
+    for path in [&path, &file, &staging] {
+        let _ = chown(path, Some(4321), Some(1234));
+    }
+    std::fs::set_permissions(&path, Permissions::from_mode(0o750)).expect("it is ours, or we are root");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("it is ours, or we are root");
+    let before = [&path, &file, &staging].map(|path| shown(path));
+    let view = StoreView::open(std::slice::from_ref(&path)).expect("it is a store");
+    assert!(view.repair_in_place(&()).expect("it is repaired").well);
+    assert_eq!([&path, &file, &staging].map(|path| shown(path)), before);
 }
