@@ -48,8 +48,10 @@ pub struct Repaired {
     pub kept_keys: u64,
     /// Bytes of their keys and values.
     pub kept_bytes: u64,
-    /// Keys whose newest version is damaged: they are not in the new store.
+    /// Keys whose newest version is damaged: they are not in the new store. Those that the findings of the old one name.
     pub lost_keys: Vec<Key>,
+    /// How many such keys there are.
+    pub lost_count: u64,
     /// Whether keys were lost that cannot be named.
     pub unnamed_keys: bool,
     /// Keys in the new store that may be stale, or may have been deleted, because of those, or that are stale because the
@@ -84,7 +86,8 @@ impl StoreView {
         let old = checked.report;
         let is_left_out = |finding: &&Finding| finding.lost || finding.staged;
         let left_out = old.findings.iter().filter(is_left_out).filter_map(|finding| finding.key.clone());
-        let lost_keys = left_out.collect::<BTreeSet<Key>>().into_iter().collect();
+        let lost_keys: Vec<Key> = left_out.collect::<BTreeSet<Key>>().into_iter().collect();
+        let not_listed = old.lost_count - old.lost_keys.len() as u64 + old.staged_not_shown;
         drop((checked.segments, checked.versions));
         // 4.
         let well = StoreView::open(to)?.check(CheckOptions::default(), watcher)?.well;
@@ -93,6 +96,7 @@ impl StoreView {
             damaged: Vec::new(),
             kept_keys,
             kept_bytes,
+            lost_count: lost_keys.len() as u64 + not_listed,
             lost_keys,
             unnamed_keys: old.unnamed_keys,
             stale_keys,
@@ -217,8 +221,7 @@ impl StoreView {
     fn copy(&self, checked: &Checked, store: &Blocking, watcher: &dyn Watcher) -> Result<Copied> {
         let rule = Rule::new(self, &checked.segments);
         let places = Places::of(self, &rule, &checked.versions, |version| !version.is_damaged());
-        let unnamed = checked.report.findings.iter().filter(|finding| finding.unnamed_keys);
-        let lost_up_to = unnamed.map(|finding| finding.up_to).max();
+        let lost_up_to = checked.report.unnamed_up_to;
         let mut copied = Copied::default();
         let mut batch = Batch { store, database: 0, puts: Vec::new(), bytes: 0 };
         places.read(self, &rule, watcher, |at| {

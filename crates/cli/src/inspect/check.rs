@@ -80,7 +80,7 @@ pub(crate) fn check(arguments: &Check) -> Result<Outcome, Failure> {
     Ok(if report.well { Outcome::Well } else { Outcome::NotWell })
 }
 
-/// Findings and keys that are shown; JSON has all.
+/// Findings and keys that are shown; JSON has all that are listed.
 const SHOWN: usize = 100;
 
 fn text(report: &Report, seconds: f64) -> String {
@@ -121,20 +121,15 @@ fn text(report: &Report, seconds: f64) -> String {
     for finding in report.findings.iter().take(SHOWN) {
         text.push_str(&shown(finding));
     }
-    let more = report.findings.len().saturating_sub(SHOWN) as u64 + report.findings_not_shown;
-    if more > 0 {
-        let _ = writeln!(text, "and {} more; --json has them", things(more, "finding"));
-    }
-    text.push_str(&keys("lost", &report.lost_keys, report.lost_keys.len() as u64));
+    text.push_str(&more("", report.findings.len(), report.findings.len() as u64 + report.findings_not_shown));
+    text.push_str(&keys("lost", &report.lost_keys, report.lost_count));
     if report.unnamed_keys {
         text.push_str("keys were lost that cannot be named: any key may have an older value, or be back\n");
     }
-    let damages = report.findings.iter().filter(|finding| finding.severity == Severity::Damage).count();
-    let notes = report.findings.len() - damages;
-    let notes = if notes > 0 { format!(" ({})", things(notes as u64, "note")) } else { String::new() };
+    let notes = if report.notes > 0 { format!(" ({})", things(report.notes, "note")) } else { String::new() };
     let _ = match report.well {
         true => writeln!(text, "all is well{notes}"),
-        false => writeln!(text, "NOT WELL: {}{notes}", things(damages as u64, "damage")),
+        false => writeln!(text, "NOT WELL: {}{notes}", things(report.damages, "damage")),
     };
     text
 }
@@ -161,8 +156,19 @@ fn keys(what: &str, keys: &[Key], number: u64) -> String {
     keys.iter().take(SHOWN).for_each(|key| {
         let _ = writeln!(text, "  {key}");
     });
-    if number > SHOWN as u64 {
-        let _ = writeln!(text, "  and {} more; --json has them", count(number - SHOWN as u64));
+    text + &more("  ", keys.len(), number)
+}
+
+/// What is said of those that are not shown, of so many that are listed and so many that there are.
+fn more(indent: &str, listed: usize, number: u64) -> String {
+    let (listed, mut text) = (listed as u64, String::new());
+    let in_json = listed.saturating_sub(SHOWN as u64);
+    if in_json > 0 {
+        let _ = writeln!(text, "{indent}and {} more; --json has them", count(in_json));
+    }
+    if number > listed {
+        let _ =
+            writeln!(text, "{indent}and {} more, which are counted and not listed", count(number - listed));
     }
     text
 }
@@ -190,7 +196,7 @@ pub(crate) fn repair(arguments: &Repair) -> Result<Outcome, Failure> {
         );
         let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("esker: {what}\n"));
     }
-    let lost = !repaired.lost_keys.is_empty() || repaired.unnamed_keys || staged > 0 || !repaired.well;
+    let lost = repaired.lost_count > 0 || repaired.unnamed_keys || staged > 0 || !repaired.well;
     Ok(if lost { Outcome::NotWell } else { Outcome::Well })
 }
 
@@ -208,7 +214,7 @@ fn repaired_text(repaired: &Repaired) -> String {
     if !repaired.damaged.is_empty() {
         let _ = writeln!(text, "the old store is kept as {}", paths(&repaired.damaged));
     }
-    text.push_str(&keys("lost", &repaired.lost_keys, repaired.lost_keys.len() as u64));
+    text.push_str(&keys("lost", &repaired.lost_keys, repaired.lost_count));
     if repaired.unnamed_keys {
         text.push_str("keys were lost that cannot be named\n");
     }
@@ -222,4 +228,17 @@ fn repaired_text(repaired: &Repaired) -> String {
         false => "THE NEW STORE DOES NOT PASS A CHECK\n",
     });
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_said_to_have_what_it_has() {
+        assert_eq!(more("", 100, 100), "");
+        assert_eq!(more("  ", 101, 101), "  and 1 more; --json has them\n");
+        let both = "and 99,900 more; --json has them\nand 7 more, which are counted and not listed\n";
+        assert_eq!(more("", 100_000, 100_007), both);
+    }
 }

@@ -54,6 +54,18 @@ pub(crate) struct Checked {
     pub(crate) staged: Staged,
 }
 
+/// Damaged records that count on the devices.
+#[derive(Default)]
+struct AllLost {
+    /// Those of findings, by their places.
+    found: BTreeMap<u64, Lost>,
+    /// How many others there are, and how many of which the staging file has a newer version.
+    others: u64,
+    others_staged: u64,
+    /// How many keys of the staging file have a version on the devices that is as new.
+    on_devices: u64,
+}
+
 /// A damaged record that counts on the devices.
 struct Lost {
     /// The name of its key, as far as other versions tell it.
@@ -86,11 +98,12 @@ impl StoreView {
         let rule = Rule::new(self, &segments);
         watcher.begin("finding the newest versions", 0);
         let mut counts = Counts { segments: segments.len() as u64, read_bytes, ..Counts::default() };
-        let (lost, on_devices) = self.count(&rule, &versions, &staged, &mut counts);
+        let places = findings.all.iter().filter_map(|finding| finding.place).collect();
+        let lost = self.count(&rule, &versions, &staged, &places, &mut counts);
         // 4.
         counts.free_slots = slots::check(self, &slots, &segments, &mut findings);
         let in_flight = if self.is_in_use() { twice::confirm(self, &mut findings)? } else { 0 };
-        conclude(&mut findings, &lost);
+        conclude(&mut findings, &lost.found);
         // 5.
         let mut index = IndexCheck::Skipped;
         if options.index && !self.is_in_use() {
@@ -98,8 +111,8 @@ impl StoreView {
             let compared = index::compare(self, &rule, &versions, counts.keys, counts.live_bytes);
             index = self.compared(compared, &mut findings);
         }
-        let report =
-            Report { staging: staged.report(on_devices), in_flight, ..self.report(findings, counts, index) };
+        let staging = staged.report(lost.on_devices);
+        let report = Report { staging, in_flight, ..self.report(findings, &lost, counts, index) };
         Ok(Checked { report, segments, versions, staged })
     }
 
@@ -114,9 +127,10 @@ impl StoreView {
         let segment_bytes = self.packing.segment_bytes;
         let total = segments.len() as u64 * segment_bytes;
         watcher.begin("reading segments", total);
+        let of_all = &*findings;
         let begin = || {
             let buffer = Buffer::zeroed(segment_bytes as usize);
-            (buffer, Vec::new(), Vec::new(), versions.collector(), Findings::new())
+            (buffer, Vec::new(), Vec::new(), versions.collector(), of_all.beside())
         };
         let states = in_parallel(
             segments,
@@ -136,27 +150,33 @@ impl StoreView {
         total
     }
 
-    /// Step 3: counts, and returns the damaged records that count on the devices, by their places; and how many keys of the
-    /// staging file have a version there that is as new.
+    /// Step 3: counts, and tells which damaged records count on the devices. `places`: those of findings.
     fn count(
         &self,
         rule: &Rule<'_>,
         versions: &Versions,
         staged: &Staged,
+        places: &BTreeSet<u64>,
         counts: &mut Counts,
-    ) -> (BTreeMap<u64, Lost>, u64) {
-        let begin = || (Counts::default(), Vec::new(), 0_u64);
-        let states = versions.for_each_key(begin, |(counts, lost, on_devices), versions| {
+    ) -> AllLost {
+        let begin = || (Counts::default(), AllLost::default());
+        let states = versions.for_each_key(begin, |(counts, lost), versions| {
             counts.records += versions.len() as u64;
             let Some(current) = rule.current(versions) else { return };
             counts.superseded +=
                 versions.iter().filter(|version| version.sequence < current.sequence).count() as u64;
             let is_staged = staged.has_newer(&current.hash, current.sequence);
-            *on_devices += u64::from(!is_staged && staged.has(&current.hash));
+            lost.on_devices += u64::from(!is_staged && staged.has(&current.hash));
             // A tombstone is in the summary: that is enough for the key to stay deleted.
             if current.is_damaged() && !current.is_tombstone() {
-                let name = self.name_elsewhere(rule, versions);
-                lost.push((current.place(), Lost { name, is_staged }));
+                match (places.contains(&current.place()), is_staged) {
+                    (true, _) => {
+                        let name = self.name_elsewhere(rule, versions);
+                        lost.found.insert(current.place(), Lost { name, is_staged });
+                    }
+                    (false, true) => lost.others_staged += 1,
+                    (false, false) => lost.others += 1,
+                }
             }
             if current.is_tombstone() {
                 counts.tombstones += 1;
@@ -166,18 +186,20 @@ impl StoreView {
                 counts.live_bytes += current.padded_bytes(&self.packing);
             }
         });
-        let (mut lost, mut on_devices) = (BTreeMap::new(), 0);
-        for (of_thread, lost_there, on_devices_there) in states {
-            on_devices += on_devices_there;
+        let mut lost = AllLost::default();
+        for (of_thread, lost_there) in states {
             counts.records += of_thread.records;
             counts.keys += of_thread.keys;
             counts.tombstones += of_thread.tombstones;
             counts.tombstones_needless += of_thread.tombstones_needless;
             counts.superseded += of_thread.superseded;
             counts.live_bytes += of_thread.live_bytes;
-            lost.extend(lost_there);
+            lost.found.extend(lost_there.found);
+            lost.others += lost_there.others;
+            lost.others_staged += lost_there.others_staged;
+            lost.on_devices += lost_there.on_devices;
         }
-        (lost, on_devices)
+        lost
     }
 
     /// The name of a key, from any of its versions that can be read.
@@ -206,18 +228,27 @@ impl StoreView {
         compared.check
     }
 
-    fn report(&self, findings: Findings, counts: Counts, index: IndexCheck) -> Report {
-        let Findings { mut all, not_shown } = findings;
+    fn report(&self, findings: Findings, lost: &AllLost, counts: Counts, index: IndexCheck) -> Report {
+        let Findings { mut all, dropped, .. } = findings;
         all.sort_by(|a, b| (a.severity, &a.path, a.offset).cmp(&(b.severity, &b.path, b.offset)));
-        let lost: BTreeSet<Key> =
+        let lost_keys: BTreeSet<Key> =
             all.iter().filter(|finding| finding.lost).filter_map(|finding| finding.key.clone()).collect();
+        let of = |severity| all.iter().filter(|finding| finding.severity == severity).count() as u64;
+        let damages = of(Severity::Damage) + dropped.damages;
+        let unnamed = all.iter().filter(|finding| finding.unnamed_keys).map(|finding| finding.up_to);
+        let unnamed_up_to = unnamed.max().max(dropped.unnamed_up_to);
         Report {
-            well: all.iter().all(|finding| finding.severity == Severity::Note),
+            well: damages == 0,
             state: self.state(),
-            unnamed_keys: all.iter().any(|finding| finding.unnamed_keys),
+            unnamed_keys: unnamed_up_to.is_some(),
+            unnamed_up_to,
+            damages,
+            notes: of(Severity::Note) + dropped.notes,
+            findings_not_shown: dropped.damages + dropped.notes,
             findings: all,
-            findings_not_shown: not_shown,
-            lost_keys: lost.into_iter().collect(),
+            lost_count: lost_keys.len() as u64 + lost.others,
+            lost_keys: lost_keys.into_iter().collect(),
+            staged_not_shown: lost.others_staged,
             counts,
             staging: None,
             in_flight: 0,

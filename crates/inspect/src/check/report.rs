@@ -1,5 +1,8 @@
 //! What a check says.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde::Serialize;
 
 use crate::key::Key;
@@ -111,14 +114,26 @@ pub struct Report {
     pub well: bool,
     /// How the store was left.
     pub state: State,
-    /// What was found, the worst first.
+    /// What was found, the worst first: at most 100,000 damaged records, as many other damages, and as many notes.
     pub findings: Vec<Finding>,
-    /// How many more findings there are than those that are shown.
+    /// How many more findings there are than those.
     pub findings_not_shown: u64,
-    /// Keys whose newest version is damaged: reading them is an error.
+    /// How many damages there are.
+    pub damages: u64,
+    /// How many notes.
+    pub notes: u64,
+    /// Keys whose newest version is damaged: reading them is an error. Those of the findings above.
     pub lost_keys: Vec<Key>,
+    /// How many such keys there are.
+    pub lost_count: u64,
     /// Whether keys may be lost that cannot be named, so that an older version of any key may show, or none.
     pub unnamed_keys: bool,
+    /// No sequence number of what cannot be named is higher.
+    #[serde(skip)]
+    pub(crate) unnamed_up_to: Option<u64>,
+    /// How many keys beside those of findings only the staging file has a newer value of.
+    #[serde(skip)]
+    pub(crate) staged_not_shown: u64,
     /// What was counted.
     pub counts: Counts,
     /// What the staging file holds, if one counts.
@@ -129,32 +144,71 @@ pub struct Report {
     pub index: IndexCheck,
 }
 
-/// Where findings are made.
+/// Where findings are made. Those beside it, of other threads, share its room.
 pub(super) struct Findings {
     pub(super) all: Vec<Finding>,
-    pub(super) not_shown: u64,
+    pub(super) dropped: Dropped,
+    /// How many there were of each kind.
+    made: Arc<[AtomicUsize; KINDS]>,
+    most: usize,
 }
 
-/// Findings of a thread that are kept: more are counted.
+/// Findings for which there was no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Dropped {
+    pub(super) damages: u64,
+    pub(super) notes: u64,
+    /// No sequence number of those among them that cannot be named is higher.
+    pub(super) unnamed_up_to: Option<u64>,
+}
+
+/// Findings of a kind that are kept: more are counted.
 const KEPT: usize = 100_000;
+/// Damaged records; other damage; notes. Many of one kind leave room for the others.
+const KINDS: usize = 3;
 
 impl Findings {
     pub(super) fn new() -> Findings {
-        Findings { all: Vec::new(), not_shown: 0 }
+        Findings::with_room(KEPT)
+    }
+
+    /// For the findings of one segment, which are few.
+    pub(super) fn unbounded() -> Findings {
+        Findings::with_room(usize::MAX)
+    }
+
+    fn with_room(most: usize) -> Findings {
+        Findings { all: Vec::new(), dropped: Dropped::default(), made: Arc::default(), most }
+    }
+
+    /// Where another thread puts what it finds.
+    pub(super) fn beside(&self) -> Findings {
+        Findings { made: self.made.clone(), ..Findings::with_room(self.most) }
     }
 
     pub(super) fn add(&mut self, finding: Finding) {
-        // Notes make room for what matters.
-        if self.all.len() >= KEPT && finding.severity == Severity::Note {
-            self.not_shown += 1;
-        } else {
-            self.all.push(finding);
+        let kind = match (finding.severity, finding.place) {
+            (Severity::Damage, Some(_)) => 0,
+            (Severity::Damage, None) => 1,
+            (Severity::Note, _) => 2,
+        };
+        if self.made[kind].fetch_add(1, Ordering::Relaxed) < self.most {
+            return self.all.push(finding);
         }
+        match finding.severity {
+            Severity::Damage => self.dropped.damages += 1,
+            Severity::Note => self.dropped.notes += 1,
+        }
+        let up_to = finding.unnamed_keys.then_some(finding.up_to);
+        self.dropped.unnamed_up_to = self.dropped.unnamed_up_to.max(up_to);
     }
 
+    /// Takes what one [beside](Self::beside) this has.
     pub(super) fn append(&mut self, other: Findings) {
-        self.not_shown += other.not_shown;
-        other.all.into_iter().for_each(|finding| self.add(finding));
+        self.all.extend(other.all);
+        self.dropped.damages += other.dropped.damages;
+        self.dropped.notes += other.dropped.notes;
+        self.dropped.unnamed_up_to = self.dropped.unnamed_up_to.max(other.dropped.unnamed_up_to);
     }
 }
 
@@ -190,5 +244,43 @@ impl Finding {
     pub(super) fn unnamed(mut self) -> Finding {
         self.unnamed_keys = true;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(severity: Severity, place: Option<u64>, up_to: Option<u64>) -> Finding {
+        Finding {
+            severity,
+            path: String::new(),
+            segment: None,
+            offset: 0,
+            what: String::new(),
+            consequence: String::new(),
+            key: None,
+            lost: false,
+            staged: false,
+            unnamed_keys: up_to.is_some(),
+            place,
+            up_to: up_to.unwrap_or(u64::MAX),
+        }
+    }
+
+    #[test]
+    fn findings_for_which_there_is_no_room_are_counted() {
+        let mut findings = Findings::with_room(3);
+        let mut threads = [findings.beside(), findings.beside()];
+        for number in 0..10 {
+            threads[number % 2].add(finding(Severity::Damage, Some(number as u64), None));
+        }
+        threads.into_iter().for_each(|thread| findings.append(thread));
+        for number in 0..5 {
+            findings.add(finding(Severity::Damage, None, Some(number)));
+            findings.add(finding(Severity::Note, None, None));
+        }
+        assert_eq!(findings.all.len(), 9);
+        assert_eq!(findings.dropped, Dropped { damages: 7 + 2, notes: 2, unnamed_up_to: Some(4) });
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use esker_device::Buffer;
 
-use super::report::Findings;
+use super::report::{Finding, Findings};
 use super::segment::SegmentCheck;
 use super::{slots, superblocks};
 use crate::error::Result;
@@ -29,11 +29,19 @@ pub(super) fn confirm(view: &StoreView, findings: &mut Findings) -> Result<u64> 
     sleep(LATER);
     let later = view.again()?;
     let suspects: BTreeSet<_> = findings.all.iter().filter_map(|finding| finding.segment).collect();
-    let mut again = Findings::new();
+    let suspicion = |finding: &Finding| (finding.path.clone(), finding.offset, finding.what.clone());
+    let suspicions: BTreeSet<_> = findings.all.iter().map(suspicion).collect();
+    // Only what was found before counts, so no more than that is kept of the second look.
+    let mut there = BTreeSet::new();
+    let mut confirm = |again: Findings| {
+        there.extend(again.all.iter().map(suspicion).filter(|found| suspicions.contains(found)));
+    };
+    let mut again = Findings::unbounded();
     superblocks::check(&later, &mut again)?;
     let of_slots = later.slots();
     let segments = later.segments(&of_slots);
     slots::check(&later, &of_slots, &segments, &mut again);
+    confirm(again);
     let mut buffer = Buffer::zeroed(later.packing.segment_bytes as usize);
     let (mut unread, mut entries) = (Vec::new(), Vec::new());
     let is_suspect = |segment: &&Segment| suspects.contains(&segment.number) || segment.number == 0;
@@ -42,18 +50,15 @@ pub(super) fn confirm(view: &StoreView, findings: &mut Findings) -> Result<u64> 
             continue;
         }
         later.tiers[segment.tier].read_slot(segment.slot, &mut buffer, &mut unread);
+        let mut again = Findings::unbounded();
         let check =
             SegmentCheck { view: &later, segment, bytes: &buffer, unread: &unread, findings: &mut again };
         check.run(&mut entries, |_| ());
+        confirm(again);
     }
-    let there: BTreeSet<_> = again
-        .all
-        .iter()
-        .map(|finding| (finding.path.clone(), finding.offset, finding.what.clone()))
-        .collect();
     let mut gone = BTreeSet::new();
     findings.all.retain(|finding| {
-        let stays = there.contains(&(finding.path.clone(), finding.offset, finding.what.clone()));
+        let stays = there.contains(&suspicion(finding));
         if !stays {
             gone.insert((finding.segment, if finding.segment.is_some() { 0 } else { finding.offset }));
         }

@@ -2,6 +2,7 @@
 
 mod damage;
 mod made;
+mod many;
 mod moved;
 mod refused;
 mod repairs;
