@@ -82,8 +82,9 @@ Examples:
   esker export - --format resp --dir ./esker-data | redis-cli --pipe
   esker export keys.csv --format csv --encoding hex --from 10.0.0.7:6379 --user backup
 
-Exit code 0 if all was exported; 1 if something failed on the way: then there
-is no file; 2 if the call is wrong.")]
+Exit code 0 if all was exported; 1 if records are damaged: then the file has all
+others; or if something failed on the way: then there is no file; 2 if the call
+is wrong.")]
 pub(crate) struct Export {
     /// What to write, which must not be there yet; - for stdout.
     #[arg(value_name = "FILE")]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use esker_engine::Bytes;
 
+use super::local::DAMAGED;
 use super::record::{EMPTY_KEY, KEY_TOO_LONG, LeftOut, Record, SERVER_TOO_LONG, Sink, Source, no_database};
 use crate::client::{Answer, Client};
 use crate::terminal::Failure;
@@ -19,6 +20,9 @@ const STEP_KEYS: &[u8] = b"1000";
 const READ_KEYS: usize = 32;
 const READ_KEYS_MAX: usize = 1000;
 const READ_BYTES: usize = 1 << 20;
+
+/// How Esker answers where a record that a transaction reads is damaged.
+const DAMAGED_ANSWER: &str = "EXECABORT Transaction discarded because of: ERR damaged data";
 
 /// Writes with SET, many at a time.
 pub(super) struct RemoteSink {
@@ -153,8 +157,7 @@ impl RemoteSource {
     pub(super) fn new(mut client: Client) -> Result<RemoteSource, Failure> {
         let (mut databases, mut total) = (Vec::new(), 0);
         if let Answer::Text(text) = client.ask(&[b"INFO", b"keyspace"])? {
-            let text = String::from_utf8_lossy(&text);
-            for (number, keys) in text.lines().filter_map(keys_of_database) {
+            for (number, keys) in keys_of_databases(&String::from_utf8_lossy(&text))? {
                 databases.push(number);
                 total += keys;
             }
@@ -204,7 +207,7 @@ impl RemoteSource {
         Ok(true)
     }
 
-    /// Reads keys; one by one if the server has no memory for all of them together.
+    /// Reads keys; one by one if the server has no memory for all of them together, or a record of them is damaged.
     fn read(&mut self, keys: &[Vec<u8>], left_out: &mut LeftOut) -> Result<(), Failure> {
         self.client.send(&[b"MULTI"])?;
         for key in keys {
@@ -225,6 +228,11 @@ impl RemoteSource {
                     let pair = (answers.next(), answers.next());
                     self.found(key, pair, left_out)?;
                 }
+                Ok(())
+            }
+            Answer::Error(error) if keys.len() == 1 && error.starts_with(DAMAGED_ANSWER) => {
+                self.passed += 1;
+                left_out.add(DAMAGED);
                 Ok(())
             }
             // What was wrong while commands were queued says more.
@@ -264,8 +272,19 @@ impl RemoteSource {
     }
 }
 
+/// The databases that have keys, and how many, as INFO tells them.
+fn keys_of_databases(info: &str) -> Result<Vec<(u8, u64)>, Failure> {
+    let as_number = |(number, keys): (u64, u64)| match u8::try_from(number) {
+        Ok(number) => Ok((number, keys)),
+        Err(_) => Err(Failure::Failed(format!(
+            "database {number} of the server has {keys} keys, and only databases 0 to 255 can be exported: nothing was"
+        ))),
+    };
+    info.lines().filter_map(keys_of_database).map(as_number).collect()
+}
+
 /// A line of INFO: `db3:keys=2,expires=1,avg_ttl=0`.
-fn keys_of_database(line: &str) -> Option<(u8, u64)> {
+fn keys_of_database(line: &str) -> Option<(u64, u64)> {
     let (number, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
     let keys = rest.split(',').next()?;
     Some((number.parse().ok()?, keys.parse().ok()?))
@@ -294,5 +313,21 @@ impl Source for RemoteSource {
 
     fn progress(&self) -> (u64, Option<u64>) {
         (self.passed, Some(self.total.max(self.passed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_are_exported_or_refused_and_never_passed_over() {
+        let info = "# Keyspace\r\ndb0:keys=2,expires=1,avg_ttl=0\r\ndb255:keys=7,expires=0,avg_ttl=0\r\n";
+        assert_eq!(keys_of_databases(info).ok(), Some(vec![(0, 2), (255, 7)]));
+        let Err(Failure::Failed(why)) = keys_of_databases(&format!("{info}db256:keys=9,expires=0\r\n"))
+        else {
+            panic!("database 256 is passed over");
+        };
+        assert!(why.contains("database 256 of the server has 9 keys"), "{why}");
     }
 }

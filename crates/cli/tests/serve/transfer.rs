@@ -194,3 +194,29 @@ fn what_keeps_a_transfer_from_its_end_is_one_line() {
     }
     server.stop(Signal::TERM);
 }
+
+/// Whether a server has the store or nobody: all but the damaged record is in the file, and the exit code is 1.
+#[test]
+fn a_damaged_record_does_not_end_an_export() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let server = Serving::start(at, &["--dir", "store", "--compression", "off"]);
+    // So long that the key is read without its end.
+    let river = "meander-".repeat(5000) + "wide-and-slow";
+    server.ask(&format!("SET creek dry\r\nSET river {river}\r\nSET brook clear"));
+    server.stop(Signal::TERM);
+    let file = at.join("store/data.esker");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let value = bytes.windows(13).position(|window| window == b"wide-and-slow").unwrap();
+    bytes[value] ^= 4;
+    write(&file, bytes).unwrap();
+    let server = Serving::start(at, &["--dir", "store"]);
+    let (code, _, said) = call(at, &["export", "from.jsonl", "--from", server.word("resp")]);
+    server.stop(Signal::TERM);
+    let expected = "exported 2 keys; left out: damaged (1)\n";
+    assert_eq!((code, said.starts_with(expected)), (Some(1), true), "{said}");
+    let (code, _, said) = call(at, &["export", "local.jsonl", "--dir", "store"]);
+    assert_eq!((code, said.starts_with(expected)), (Some(1), true), "{said}");
+    assert_eq!(lines(&at.join("from.jsonl")).len(), 2);
+    assert_eq!(lines(&at.join("from.jsonl")), lines(&at.join("local.jsonl")));
+}
