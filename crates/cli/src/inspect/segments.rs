@@ -21,7 +21,7 @@ use crate::terminal::{Failure, say};
     "  esker segments store --sort live --state sealed | head    the emptiest ones\n",
     "  esker segments store --map\n",
     "  esker segments store --svg map.svg\n",
-    "\nThe map has one cell a slot: · free, + open, ! unclear, and ░▒▓█ by how much is live.\n",
+    "\nThe map has one cell a slot, and the number of the first in each line: · free, + open, ! unclear, and ░▒▓█ by how much is live.\n",
     "\nExit codes: 0 done; 1 something failed or was not there; 2 the call is wrong."
 ))]
 pub(crate) struct Arguments {
@@ -29,13 +29,13 @@ pub(crate) struct Arguments {
     place: Place,
     #[command(flatten)]
     output: Output,
-    /// Show a map instead of the table.
-    #[arg(long)]
+    /// Show a map instead of the table, of the same slots in the same order.
+    #[arg(long, conflicts_with = "json")]
     map: bool,
     /// Write the map as a picture to a file too.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// What to sort the table by.
+    /// What to sort by.
     #[arg(long, value_enum, default_value = "slot")]
     sort: Sort,
     /// Turn the order around.
@@ -72,6 +72,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let bar = Bar::new();
     let mut segments = view.slot_rows(arguments.exact, &bar);
     bar.clear();
+    segments.slots.retain(|row| is_wanted(arguments, row));
+    sort(&mut segments.slots, arguments.sort);
+    if arguments.reverse {
+        segments.slots.reverse();
+    }
     if let Some(path) = &arguments.svg {
         std::fs::write(path, svg(&segments))
             .map_err(|error| Failure::Failed(format!("{} cannot be written: {error}", path.display())))?;
@@ -79,11 +84,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if arguments.map {
         say(&map(&segments, colours()))?;
         return Ok(Outcome::Well);
-    }
-    segments.slots.retain(|row| is_wanted(arguments, row));
-    sort(&mut segments.slots, arguments.sort);
-    if arguments.reverse {
-        segments.slots.reverse();
     }
     match arguments.output.json {
         true => json(&segments)?,
@@ -148,9 +148,9 @@ fn map(segments: &Segments, colours: bool) -> String {
             continue;
         }
         let _ = writeln!(text, "{tier} tier, {} slots of {}", rows.len(), bytes(segments.segment_bytes));
-        for (number, line) in rows.chunks(COLUMNS).enumerate() {
+        for line in rows.chunks(COLUMNS) {
             let cells: String = line.iter().map(|row| cell(row, colours)).collect();
-            let _ = writeln!(text, "{:>6} {cells}", number * COLUMNS);
+            let _ = writeln!(text, "{:>6} {cells}", line[0].slot);
         }
     }
     let there = |class: &SegmentClass| segments.slots.iter().any(|row| row.class == Some(*class));

@@ -95,6 +95,19 @@ fn a_store_is_looked_into_written_to_and_repaired() {
     let rows = json(path, &["segments", "store", "--state", "sealed", "--sort", "live"]);
     assert!(!rows["slots"].as_array().unwrap().is_empty());
     printed(path, &["segments", "store", "--map", "--svg", "map.svg"]);
+    let cells = |arguments: &[&str]| {
+        let map = printed(path, &[&["segments", "store", "--map"], arguments].concat());
+        map.chars().filter(|sign| "·+!░▒▓█".contains(*sign)).collect::<String>()
+    };
+    let slots = cells(&[]);
+    let is_free = |sign: &char| *sign == '·';
+    assert!(slots.chars().any(|sign| is_free(&sign)) && !slots.chars().all(|sign| is_free(&sign)), "{slots}");
+    assert!(cells(&["--state", "free"]).chars().all(|sign| is_free(&sign)));
+    assert_eq!(cells(&["--reverse"]), slots.chars().rev().collect::<String>());
+    assert_eq!(run(path, &["segments", "store", "--map", "--json"]).0, 2, "a map is no JSON");
+    printed(path, &["segments", "store", "--state", "free", "--svg", "free.svg"]);
+    let [all, free] = ["map.svg", "free.svg"].map(|name| std::fs::read_to_string(path.join(name)).unwrap());
+    assert!(all.contains(", sealed,") && !free.contains(", sealed,"), "{free}");
     assert!(std::fs::read_to_string(path.join("map.svg")).unwrap().starts_with("<svg "));
     let report = json(path, &["check", "store"]);
     assert_eq!((&report["well"], &report["counts"]["keys"]), (&true.into(), &2.into()), "{report}");
