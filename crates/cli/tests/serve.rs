@@ -307,6 +307,7 @@ fn the_least_sizes_that_are_accepted_are_enough() {
     let directory = tempfile::tempdir().unwrap();
     for flags in [
         &["--dir", "store", "--memory", "101m"] as &[&str],
+        &["--dir", "coalescing", "--memory", "138m", "--coalesce-for", "10s", "--durability", "process"],
         &["--dir", "small", "--memory", "37m", "--capacity-limit", "129m"],
         &["--dir", "smaller", "--memory", "29m", "--capacity-limit", "16m", "--iu", "4k"],
         &[

@@ -61,7 +61,7 @@ impl Settings {
         }
     }
 
-    fn time(&self, name: &str) -> Option<Duration> {
+    pub(super) fn time(&self, name: &str) -> Option<Duration> {
         match self.get(name).map(|given| &given.value) {
             Some(&Value::Time(time)) => Some(time).filter(|time| !time.is_zero()),
             other => unreachable!("{name} is a time with a default in the table, and not {other:?}"),

@@ -44,8 +44,10 @@ impl Settings {
     /// Refuses less memory than the store takes beside the part that is kept for clients and for logins.
     pub(super) fn check_memory(&self, server_bytes: u64, login_bytes: u64) -> Result<(), String> {
         let tiers = if self.get("fast").is_some() && self.get("capacity").is_some() { 2 } else { 1 };
+        // One is filled while the other is written out; of two tiers the fast one is for that.
+        let coalescing = if tiers == 1 && self.time("coalesce-for").is_some() { 2 } else { 0 };
         // Two segments of each tier, and two that move.
-        let store = FIXED_MEMORY_BYTES + (2 * tiers + 2) * self.segment_bytes(tiers);
+        let store = FIXED_MEMORY_BYTES + (2 * tiers + 2 + coalescing) * self.segment_bytes(tiers);
         let given = self.get("memory").expect("memory has a default");
         if self.bytes("memory").is_some_and(|memory| memory >= store + server_bytes) {
             return Ok(());

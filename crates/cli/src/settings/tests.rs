@@ -220,6 +220,7 @@ fn sizes_that_no_store_works_with_are_refused() {
         (&format!("{two}fast-limit = \"16m\"\nmemory = \"34m\""), "at least 35m"),
         (&format!("{two}fast-limit = \"16m\"\niu = \"1m\"\nmemory = \"137m\""), "at least 138m"),
         (&format!("{two}memory = \"137m\""), "at least 138m"),
+        ("coalesce-for = \"10s\"\nmemory = \"137m\"", "memory (FILE:2) is 137m; it must be at least 138m"),
     ] {
         let (_directory, path) = file(text);
         let mut settings = Settings::defaults();
@@ -235,6 +236,9 @@ fn sizes_that_no_store_works_with_are_refused() {
         "memory = \"109m\"\nusers = \"u\"",
         "iu = 4096",
         &format!("{two}memory = \"138m\""),
+        &format!("{two}coalesce-for = \"10s\"\nmemory = \"138m\""),
+        "coalesce-for = \"10s\"\nmemory = \"138m\"",
+        "coalesce-for = \"0\"\nmemory = \"101m\"",
     ] {
         assert!(from_file(text).unwrap().outcome().is_ok(), "{text}");
     }
