@@ -5,59 +5,16 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, make_directory};
-use esker_log::Tier;
 
 use crate::error::{Error, Result};
-use crate::manifest::{Manifest, Segment};
-use crate::unread::Unread;
+use crate::manifest::Manifest;
+use crate::summary::Summary;
 
 /// Files are read and written in pieces of so many bytes.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// What the name of a file ends in that was put aside because it is not what it was.
 pub(crate) const DAMAGED: &str = ".damaged";
-
-/// What a backup is, in short.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Summary {
-    /// Its number, which [`restore`](crate::restore) takes.
-    pub id: u64,
-    /// When it was taken, in milliseconds since the Unix epoch.
-    pub taken_at_ms: u64,
-    /// How many keys the store had, those that had expired and were not collected yet among them.
-    pub keys: u64,
-    /// How many segments.
-    pub segments: usize,
-    /// Bytes of the segments, most of which it may share with other backups.
-    pub bytes: u64,
-    /// What the device of the store did not give when it was taken. Records there are damaged
-    /// in what is restored of it; those that were written last before it was taken may be missing.
-    pub unread: Vec<Unread>,
-}
-
-impl Summary {
-    pub(crate) fn of(manifest: &Manifest) -> Summary {
-        Summary {
-            id: manifest.id,
-            taken_at_ms: manifest.taken_at_ms,
-            keys: manifest.keys,
-            segments: manifest.segments.len(),
-            bytes: manifest.bytes(),
-            unread: manifest.segments.iter().flat_map(unread_of).collect(),
-        }
-    }
-
-    /// The error if something is missing in it.
-    pub(crate) fn if_whole(self) -> Result<Summary> {
-        if self.unread.is_empty() { Ok(self) } else { Err(Error::Unread(Box::new(self))) }
-    }
-}
-
-fn unread_of(segment: &Segment) -> impl Iterator<Item = Unread> {
-    let tier = if segment.fast { Tier::Fast } else { Tier::Capacity };
-    segment.unread.iter().map(move |bytes| Unread { tier, segment: segment.number, bytes: bytes.clone() })
-}
 
 /// A directory of backups, locked against others who would change it.
 pub(crate) struct Directory {
@@ -169,7 +126,7 @@ pub(crate) fn find(directory: &Path, id: Option<u64>) -> Result<Manifest> {
 /// `Invalid` if it is no directory of backups, `Damaged` if a manifest cannot be read.
 pub fn list(directory: &Path) -> Result<Vec<Summary>> {
     let mut all = Vec::new();
-    each_manifest(directory, |manifest| all.push(Summary::of(&manifest)))?;
+    each_manifest(directory, |manifest| all.push(manifest.summary()))?;
     Ok(all)
 }
 

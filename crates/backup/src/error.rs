@@ -3,8 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::directory::Summary;
-use crate::unread::Unread;
+use crate::summary::{Summary, Unread};
 
 /// Why a backup could not be taken, read or restored.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +61,11 @@ fn not_whole(summary: &Summary) -> String {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// The summary of a backup, or the error that something is missing in it.
+    pub(crate) fn unless_whole(summary: Summary) -> Result<Summary> {
+        if summary.unread.is_empty() { Ok(summary) } else { Err(Error::Unread(Box::new(summary))) }
+    }
+
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
         |source| Error::Io { path: path.to_owned(), source }
     }

@@ -24,8 +24,7 @@ impl Known {
         self.newest = manifest.id;
         self.stores.insert(manifest.store_id());
         for segment in manifest.segments {
-            let tier = if segment.fast { Tier::Fast } else { Tier::Capacity };
-            if segment.footer.is_none() && segment.file != file_name(tier, segment.number, None) {
+            if segment.footer.is_none() && segment.file != file_name(segment.tier(), segment.number, None) {
                 continue;
             }
             let all = self.segments.entry((segment.fast, segment.number)).or_default();

@@ -17,14 +17,15 @@ mod directory;
 mod error;
 mod known;
 mod manifest;
+mod reading;
 mod restore;
+mod summary;
 mod take;
-mod unread;
 mod verify;
 
-pub use directory::{Summary, list, prune};
+pub use directory::{list, prune};
 pub use error::{Error, Result};
 pub use restore::{Target, restore};
+pub use summary::{Summary, Unread};
 pub use take::{Copied, Report, backup};
-pub use unread::Unread;
 pub use verify::verify;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use crate::error::{Error, Result};
+use crate::summary::{Summary, Unread};
 
 /// The format of manifests that this code writes and reads. Format 1 had no checksum; no release wrote it.
 pub(crate) const FORMAT: u32 = 2;
@@ -63,6 +64,21 @@ struct Probe {
     check: Option<IgnoredAny>,
 }
 
+impl Segment {
+    /// Which tier it lies on.
+    pub(crate) fn tier(&self) -> Tier {
+        if self.fast { Tier::Fast } else { Tier::Capacity }
+    }
+
+    fn unread(&self) -> impl Iterator<Item = Unread> {
+        self.unread.iter().map(|bytes| Unread {
+            tier: self.tier(),
+            segment: self.number,
+            bytes: bytes.clone(),
+        })
+    }
+}
+
 impl Manifest {
     pub(crate) fn store_id(&self) -> Option<u128> {
         self.superblocks.first().map(|superblock| superblock.store_id)
@@ -76,6 +92,18 @@ impl Manifest {
     /// Bytes of all segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// What it is, in short.
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            id: self.id,
+            taken_at_ms: self.taken_at_ms,
+            keys: self.keys,
+            segments: self.segments.len(),
+            bytes: self.bytes(),
+            unread: self.segments.iter().flat_map(Segment::unread).collect(),
+        }
     }
 
     /// The text of the file.

@@ -9,9 +9,10 @@ use esker_device::{PrivateFile, foreign_signature, make_directory};
 use esker_log::{SUPERBLOCK_COPIES, Superblock};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::directory::{PIECE_BYTES, Summary, find};
+use crate::directory::{PIECE_BYTES, find};
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
+use crate::summary::Summary;
 use crate::verify::read_segment;
 
 /// What holds all copies of a superblock, whatever its write unit, and any signature of a file system.
@@ -132,7 +133,7 @@ fn restore_where(
         }
         place.sync()?;
     }
-    Summary::of(&manifest).if_whole()
+    Error::unless_whole(manifest.summary())
 }
 
 fn check_fits(manifest: &Manifest, target: &Target) -> Result<()> {

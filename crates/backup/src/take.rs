@@ -12,11 +12,12 @@ use esker_engine::{Checkpoint, CheckpointSegment, Store};
 use esker_log::{FOOTER_BYTES, Footer, Superblock, Tier};
 use twox_hash::XxHash3_64;
 
-use crate::directory::{Directory, PIECE_BYTES, Summary, each_manifest};
+use crate::directory::{Directory, PIECE_BYTES, each_manifest};
 use crate::error::{Error, Result};
 use crate::known::Known;
 use crate::manifest::{FORMAT, Manifest, Segment, file_name};
-use crate::unread::{Reader, read_or_none};
+use crate::reading::{Reader, read_or_none};
+use crate::summary::Summary;
 
 /// What is not written where it is zeros.
 const HOLE_BYTES: usize = 64 << 10;
@@ -117,7 +118,7 @@ pub fn backup(
         segments,
     };
     directory.add(&manifest)?;
-    let summary = Summary::of(&manifest).if_whole()?;
+    let summary = Error::unless_whole(manifest.summary())?;
     Ok(Report { summary, copied_bytes, copied_segments, stood_still, took: began.elapsed() })
 }
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use twox_hash::XxHash3_64;
 
-use crate::directory::{DAMAGED, Directory, PIECE_BYTES, Summary, find, sync};
+use crate::directory::{DAMAGED, Directory, PIECE_BYTES, find, sync};
 use crate::error::{Error, Result};
 use crate::manifest::Segment;
+use crate::summary::Summary;
 
 /// Reads a backup, the newest where none is named, and compares it with its manifest. `progress` is told how many bytes of
 /// how many were read.
@@ -37,7 +38,7 @@ pub fn verify(directory: &Path, id: Option<u64>, mut progress: impl FnMut(u64, u
     }
     let others = damaged.len().saturating_sub(1);
     match damaged.into_iter().next() {
-        None => Summary::of(&manifest).if_whole(),
+        None => Error::unless_whole(manifest.summary()),
         Some((path, what)) if others == 0 => Err(Error::Damaged { path, what }),
         Some((path, what)) => {
             Err(Error::Damaged { path, what: format!("{what}; and {others} more of its files are damaged") })

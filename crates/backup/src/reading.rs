@@ -1,11 +1,9 @@
-//! What the device of a store does not give while a backup is taken.
+//! Reading a store whose device does not give all of it.
 
-use std::fmt;
 use std::ops::Range;
 
 use esker_device::block_on;
 use esker_engine::{Checkpoint, CheckpointSegment};
-use esker_log::Tier;
 
 use crate::error::Result;
 
@@ -16,25 +14,6 @@ const PAGE_BYTES: u32 = 4096;
 /// by page takes for ever, and what is left is for a repair.
 const MISSING_BYTES_MOST: u64 = 64 << 20;
 const MISSING_SHARE_MOST: u64 = 4;
-
-/// Bytes of a store that could not be read when it was backed up: the backup has zeros there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Unread {
-    /// Which tier the segment lay on.
-    pub tier: Tier,
-    /// Number of the segment.
-    pub segment: u64,
-    /// Which of its bytes.
-    pub bytes: Range<u32>,
-}
-
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Range { start, end } = self.bytes;
-        write!(f, "bytes {start} to {end} of segment {} of the {} tier", self.segment, self.tier.name())
-    }
-}
 
 /// Reads segments of a checkpoint, whether or not the device gives all of them.
 pub(crate) struct Reader {
