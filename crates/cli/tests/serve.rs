@@ -39,6 +39,11 @@ fn esker(directory: &Path, arguments: &[&str]) -> Command {
 /// Runs a call that must be refused, and returns its one line. A call that is accepted would serve for ever, so it is
 /// killed after a while.
 fn refused(directory: &Path, arguments: &[&str]) -> String {
+    failed(directory, arguments, 2)
+}
+
+/// The same of any call that fails before it serves, with its exit code.
+fn failed(directory: &Path, arguments: &[&str], code: i32) -> String {
     let mut command = esker(directory, arguments);
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let patience = Instant::now() + Duration::from_secs(20);
@@ -48,7 +53,7 @@ fn refused(directory: &Path, arguments: &[&str]) -> String {
     let _ = process.kill();
     let Output { status, stdout, stderr } = process.wait_with_output().unwrap();
     let text = String::from_utf8(stderr).unwrap();
-    assert_eq!(status.code(), Some(2), "{arguments:?}: {text}");
+    assert_eq!(status.code(), Some(code), "{arguments:?}: {text}");
     assert_eq!(stdout, b"", "{arguments:?}");
     assert_eq!((text.lines().count(), text.ends_with('\n')), (1, true), "{arguments:?}: {text}");
     text
@@ -339,6 +344,20 @@ fn a_tier_that_is_too_small_is_refused_by_the_store() {
         assert!(text.contains("has room for") && text.contains("at least"), "{text}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "a refused call made a store");
+}
+
+/// What is missing is told, and how to go on without it.
+#[test]
+fn a_store_of_which_something_is_missing_opens_when_that_is_accepted() {
+    let directory = tempfile::tempdir().unwrap();
+    Serving::start(directory.path(), &["--dir", "store", "--capacity-limit", "64m"]).stop(Signal::TERM);
+    let file = std::fs::File::options().write(true).open(directory.path().join("store/data.esker")).unwrap();
+    let bytes = file.metadata().unwrap().len();
+    file.set_len(bytes - (1 << 20)).unwrap();
+    let text = failed(directory.path(), &["serve", "--resp", ":0", "--dir", "store"], 1);
+    assert!(text.contains("cut off") && text.contains("--accept-loss"), "{text}");
+    Serving::start(directory.path(), &["--dir", "store", "--accept-loss"]).stop(Signal::TERM);
+    Serving::start(directory.path(), &["--dir", "store"]).stop(Signal::TERM);
 }
 
 #[test]

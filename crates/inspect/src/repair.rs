@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use esker_device::{Backend, Device, OpenOptions};
-use esker_engine::{Blocking, Bytes, Durability, Options};
+use esker_engine::{Blocking, Bytes, Durability, Options, StagingLook};
 use serde::Serialize;
 
 use crate::check::report::{Finding, Report};
@@ -312,7 +312,7 @@ fn not_given(new: &Path, path: &Path, error: &std::io::Error) -> InspectError {
 fn remove(to: &[PathBuf]) {
     for path in to {
         let _ = if path.is_dir() { fs::remove_dir_all(path) } else { Ok(()) };
-        for file in [path, &named(path, ".staging")] {
+        for file in [path, &StagingLook::beside_file(path)] {
             let _ = if file.is_file() { fs::remove_file(file) } else { Ok(()) };
         }
     }
@@ -334,14 +334,16 @@ fn swap(path: &Path, old: &Path, new: &Path) -> Result<()> {
             new.display()
         ))
     };
+    // A directory has its own in it.
+    let staging = [path, new].map(|path| path.is_file().then(|| StagingLook::beside_file(path)));
     fs::rename(path, old).map_err(failed)?;
     fs::rename(new, path).map_err(failed)?;
-    let staging = |path: &Path| named(path, ".staging");
-    if staging(path).exists() {
-        fs::rename(staging(path), staging(old)).map_err(failed)?;
+    let [of_old, of_new] = staging.map(|file| file.filter(|file| file.exists()));
+    if let Some(file) = of_old {
+        fs::rename(file, StagingLook::beside_file(old)).map_err(failed)?;
     }
-    if staging(new).exists() {
-        fs::remove_file(staging(new)).map_err(failed)?;
+    if let Some(file) = of_new {
+        fs::remove_file(file).map_err(failed)?;
     }
     File::open(parent_of(path)).and_then(|parent| parent.sync_all()).map_err(failed)
 }

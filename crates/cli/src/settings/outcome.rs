@@ -427,6 +427,7 @@ impl Settings {
             .when_full(self.when_full())
             .reserve_percent(self.count("reserve") as u8)
             .force_format(self.switch("force-format"))
+            .accept_loss(self.switch("accept-loss"))
             .backend(match self.word("backend") {
                 Some("uring") => Backend::Uring,
                 Some("threads") => Backend::Threads,

@@ -117,6 +117,8 @@ settings! {
         "How to do input and output: io_uring, threads that block, or whichever works.";
     STORE "force-format" Kind::Switch, "false" in FlagOnly,
         "Format the devices even if they hold something else; all of it is lost.";
+    STORE "accept-loss" Kind::Switch, "false" in FlagOnly,
+        "Open a store of which something is missing or damaged, without what was lost; the refused start before says what.";
     STORE "databases" Kind::Count(1, 16), "16",
         "Databases that clients may choose, by the numbers from 0 on; one that is not used costs nothing.";
     NETWORK "resp" Kind::Addresses, "127.0.0.1:6379",

@@ -111,7 +111,7 @@ fn check_length(plan: &TierPlan, superblock: &Superblock, accept_loss: bool) -> 
         offset: has,
         what: format!(
             "{path} has {has} bytes, but the {tier} tier of its store reaches up to {needs}: it was cut off or has \
-             shrunk; restore it, or open with accept_loss to go on without what is missing"
+             shrunk; restore it, or open with accept_loss (esker serve --accept-loss) to go on without what is missing"
         ),
     })
 }

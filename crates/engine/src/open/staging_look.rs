@@ -39,6 +39,11 @@ pub enum StagingContent {
 }
 
 impl StagingLook {
+    /// Where the staging file of a store lies whose first tier is a file.
+    pub fn beside_file(file: &Path) -> PathBuf {
+        beside(file, 0)
+    }
+
     /// Looks into the staging file of a store. `place` is its directory, or the file or device of its first tier, whose
     /// superblock and shape are given.
     ///

@@ -303,7 +303,7 @@ impl Left {
             return Ok(self.staged);
         }
         let what = format!(
-            "{what}; records that were acknowledged and are nowhere else may be lost; open with accept_loss to go on \
+            "{what}; records that were acknowledged and are nowhere else may be lost; open with accept_loss (esker serve --accept-loss) to go on \
              without them"
         );
         Err(Error::Corrupt { key: None, segment: 0, offset: 0, what })

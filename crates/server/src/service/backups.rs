@@ -85,6 +85,11 @@ fn take(store: &Store, directory: &Path) -> bool {
             tracing::info!(backup, keys, copied_bytes, took = ?report.took, "a backup was taken");
             true
         }
+        // It may be the best that can be had, but counts as none.
+        Err(error @ esker_backup::Error::Unread(_)) => {
+            tracing::error!(%error, directory = %directory.display(), "a backup was taken that is not whole");
+            false
+        }
         Err(error) => {
             tracing::error!(%error, directory = %directory.display(), "no backup was taken");
             false

@@ -31,7 +31,9 @@ impl RecoveryContext<'_> {
                 found.segments
             );
             if !self.accept_loss {
-                let what = format!("{what}; open with accept_loss to go on with what there is");
+                let what = format!(
+                    "{what}; open with accept_loss (esker serve --accept-loss) to go on with what there is"
+                );
                 return Err(Error::Corrupt { key: None, segment: 0, offset: 0, what });
             }
             tracing::error!("{what}; accepted");

@@ -168,7 +168,9 @@ impl RecoveryContext<'_> {
                     s.tier.name()
                 );
                 if !self.accept_loss {
-                    let what = format!("{what}; open with accept_loss to go on without them");
+                    let what = format!(
+                        "{what}; open with accept_loss (esker serve --accept-loss) to go on without them"
+                    );
                     return Err(Error::Corrupt {
                         key: None,
                         segment: s.segment,
