@@ -116,3 +116,25 @@ fn a_store_that_is_repaired_in_place_keeps_its_owner_and_its_rights() {
     assert!(view.repair_in_place(&()).expect("it is repaired").well);
     assert_eq!([&path, &file, &staging].map(|path| shown(path)), before);
 }
+
+/// The file of a store that is a directory: the staging file beside it is the old store's, and goes with that.
+#[test]
+fn a_file_that_is_repaired_in_place_leaves_its_staging_file_to_the_old_one() {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let path = directory.path().join("store");
+    let options = || Options::directory(&path).segment_bytes(128 << 10).capacity_limit_bytes(16 << 20);
+    let store = Blocking::open(options().memory_bytes(64 << 20)).expect("a new store opens");
+    store.put("river", "meander").expect("there is room");
+    store.close().expect("it closes");
+    let staging = std::fs::read(path.join("staging.esker")).expect("it is read");
+    let view = StoreView::open(&[path.join("data.esker")]).expect("it is a store");
+    assert!(view.repair_in_place(&()).expect("it is repaired").well);
+    let mut names: Vec<_> = std::fs::read_dir(&path).expect("it is read").flatten().collect();
+    names.sort_by_key(|entry| entry.file_name());
+    let names: Vec<_> = names.iter().map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["data.esker", "data.esker.damaged", "data.esker.damaged.staging"]);
+    assert!(std::fs::read(path.join("data.esker.damaged.staging")).expect("it is read") == staging);
+    let store = Blocking::open(options().memory_bytes(64 << 20)).expect("the new store opens");
+    assert_eq!(store.get("river").expect("it is read").as_deref(), Some(&b"meander"[..]));
+    store.close().expect("it closes");
+}
