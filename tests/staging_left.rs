@@ -2,6 +2,7 @@
 //! from a file in which nothing of use is left.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,16 +65,24 @@ fn a_store_in_a_directory_has_one_staging_file() {
     let dir = temp();
     let by_directory = |name: &str| small(Options::directory(dir.path().join(name)));
     let by_file = |name: &str| small(Options::capacity_only(dir.path().join(name).join("data.esker")));
-    let pairs: [(&str, [&dyn Fn(&str) -> Options; 2]); 2] =
-        [("one", [&by_directory, &by_file]), ("two", [&by_file, &by_directory])];
+    let pairs: [(&str, [&dyn Fn(&str) -> Options; 2]); 3] = [
+        ("one", [&by_directory, &by_file]),
+        ("two", [&by_file, &by_directory]),
+        ("linked", [&by_directory, &by_file]),
+    ];
     for (name, [first, second]) in pairs {
+        if name == "linked" {
+            fs::create_dir(dir.path().join(name)).expect("a directory");
+            symlink(dir.path().join("image"), dir.path().join(name).join("data.esker")).expect("a link");
+            make(small(Options::capacity_only(dir.path().join("image"))));
+        }
         make(by_directory(name));
         let store = Blocking::open(first(name).durability(Durability::Process)).expect("the store opens");
         store.put("k", "acknowledged").expect("the put succeeds");
-        let copies: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(dir.path().join(name))
-            .expect("it is read")
-            .flatten()
-            .map(|file| (file.path(), fs::read(file.path()).expect("it is read")))
+        let files = |dir: PathBuf| fs::read_dir(dir).expect("it is read").flatten().map(|file| file.path());
+        let copies: Vec<(PathBuf, Vec<u8>)> = files(dir.path().join(name))
+            .chain(files(dir.path().to_owned()).filter(|path| path.is_file()))
+            .map(|path| (path.clone(), fs::read(path).expect("it is read")))
             .collect();
         store.close().expect("the store closes");
         // As a kill leaves them.
@@ -105,6 +114,23 @@ fn a_store_that_was_closed_leaves_its_staging_file_to_others() {
 fn opens_or_makes(options: Options) {
     make(options.clone());
     opens_with_its_key(options);
+}
+
+/// Somebody else may have the file by then.
+#[test]
+fn a_store_that_is_closed_again_leaves_its_staging_file_alone() {
+    let dir = temp();
+    let (path, device) = (dir.path().join("staging"), Arc::new(MemoryDevice::new(64 << 20)));
+    let first = Blocking::open(on(&device).staging(&path)).expect("the store opens");
+    first.put("k", "v").expect("the put succeeds");
+    first.close().expect("the store closes");
+    let second = Blocking::open(on(&device).staging(&path)).expect("the store opens");
+    second.put("k", "acknowledged").expect("the put succeeds");
+    first.close().expect("closing again is fine");
+    let killed = after_a_kill(&device);
+    fs::copy(&path, dir.path().join("kept")).expect("it is copied");
+    second.close().expect("the store closes");
+    assert_eq!(get(on(&killed).staging(dir.path().join("kept"))), Some(b"acknowledged".to_vec()));
 }
 
 #[test]

@@ -249,7 +249,7 @@ impl Anatomy {
         for start in (0..file.len() as u64 / stride).map(|piece| piece * stride) {
             let head = start as usize;
             let (epoch, segment) = (word(head + 32), word(head + 40));
-            let is_ours = file[head..].starts_with(b"ESKERST2");
+            let is_ours = file[head..].starts_with(b"ESKERST3");
             let counts = is_ours && segment != 0 && epoch == format.superblock.staging_epoch;
             let bytes = &file[head + 4096..head + stride as usize];
             let mut surgeon = Surgeon { anatomy: self, part: Part::Staging, start, segment };

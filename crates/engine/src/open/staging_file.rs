@@ -160,7 +160,7 @@ fn is_missing(path: &Path) -> bool {
 fn path_of(options: &Options, store_id: u128) -> Option<PathBuf> {
     match (&options.staging, &options.layout) {
         (Some(path), _) => Some(path.clone()),
-        (None, Layout::Directory(dir)) => Some(dir.join(STAGING_FILE)),
+        (None, Layout::Directory(dir)) => Some(in_directory(dir, store_id)),
         (
             None,
             Layout::FastAndCapacity(Target::Path(path), _)
@@ -168,6 +168,15 @@ fn path_of(options: &Options, store_id: u128) -> Option<PathBuf> {
             | Layout::CapacityOnly(Target::Path(path)),
         ) => Some(beside(path, store_id)),
         (None, _) => None,
+    }
+}
+
+/// Of a store that is a directory: in it, or beside the file that its data file leads to.
+pub(super) fn in_directory(dir: &Path, store_id: u128) -> PathBuf {
+    let data = dir.join(DATA_FILE);
+    match data.is_symlink() && data.is_file() {
+        true => beside(&data, store_id),
+        false => dir.join(STAGING_FILE),
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use esker_log::{Entry, SegmentShape, Superblock};
 
 use crate::base::error::{Error, Result};
-use crate::open::staging_file::{STAGING_FILE, beside};
+use crate::open::staging_file::{beside, in_directory};
 use crate::segments::staging::{Reading, boot_id};
 
 /// The staging file of a store that was not closed.
@@ -50,7 +50,8 @@ impl StagingLook {
     /// # Errors
     /// If the file is there and cannot be read.
     pub fn of(place: &Path, first: &Superblock, shape: SegmentShape) -> Result<StagingLook> {
-        let path = if place.is_dir() { place.join(STAGING_FILE) } else { beside(place, first.store_id) };
+        let path =
+            if place.is_dir() { in_directory(place, first.store_id) } else { beside(place, first.store_id) };
         let failed = |error| Error::invalid(format!("staging file {}: {error}", path.display()));
         let file = match File::open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {

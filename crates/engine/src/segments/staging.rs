@@ -22,7 +22,7 @@ use esker_planted::{Bug, planted};
 use crate::base::error::{Error, Result};
 use crate::segments::buffers::{MemoryPool, STAGING_HEADER_BYTES};
 
-const MAGIC: &[u8; 8] = b"ESKERST2";
+const MAGIC: &[u8; 8] = b"ESKERST3";
 const HEADER_BYTES: usize = 64;
 /// How much of a file is looked at, at once and in all, to tell whether it is one.
 const LOOK_BYTES: usize = 1 << 20;

@@ -21,15 +21,16 @@ pub(super) async fn close(writer: &Arc<Writer>) -> Result<()> {
     writer.tasks.ended().await;
     // One after the other: a device that was let go takes no census.
     let _turn = writer.closing.lock().await;
+    // Who closed it first has let them go, and others may have them since.
+    let has_devices = space.tiers().all(|tier| tier.device().is_ok());
     let flushed = match space.health.check_latch() {
-        // By whoever closes it first.
-        Ok(()) if space.tiers().any(|tier| tier.device().is_err()) => flushed,
+        Ok(()) if !has_devices => flushed,
         Ok(()) => flushed.and(write_census(writer).await),
         // What was acknowledged after that flush may be lost.
         Err(latched) => flushed.and(Err(latched)),
     };
     // Before the devices, so that whoever gets those gets it too.
-    if let Some(file) = writer.lane.pool.staging() {
+    if let Some(file) = writer.lane.pool.staging().filter(|_| has_devices) {
         if flushed.is_ok() {
             void_staging(writer, file);
         }
