@@ -5,15 +5,20 @@
 //! the rest is dropped without being read. Other segments are passed over, which costs no write, and their bits are cleared.
 //! A key that is put again soon after it was dropped goes to segments of such keys, which the hand then passes over.
 //!
+//! Segments of new keys are on probation, as in S3-FIFO (Yang et al., SOSP 2023): where they are more than a tenth of all, the
+//! oldest of them is freed, and the hand stays where it is. So what is asked for once does not push out what is popular.
+//!
 //! Two tables of bits, by the keys' digests, a few bits a key: [`Reference`], and [`Ghosts`]. Neither outlives the process.
 //! `docs/decisions/0028-cache-mode.md` compares the rule with others.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use esker_log::{KeyHash, Keyspace};
+use esker_log::{KeyHash, Keyspace, Stream};
 
 /// A segment of whose bytes less than this share was asked for is taken without a look at others.
 pub const COLD_SHARE: f64 = 0.2;
+/// Where segments of new keys are more than this share of all segments, the oldest of them goes first.
+const PROBATION_SHARE: f64 = 0.1;
 /// So many segments are looked at for a colder one.
 pub const LOOKS: usize = 8;
 /// For each byte that users put, so much may be copied of what is kept.
@@ -173,11 +178,36 @@ impl CopyBudget {
     }
 }
 
+/// The sealed segment on probation that goes before the hand looks at any other, by the numbers and streams of all sealed ones.
+///
+/// None goes as long as they are few, or if keys that are back have not been written apart from new ones since the oldest of
+/// them: then all keys are among the new ones, and this were a FIFO.
+pub fn ends_probation(sealed: impl Iterator<Item = (u64, Stream)>) -> Option<u64> {
+    let (mut all, mut on_probation, mut oldest, mut last_back) = (0_u64, 0_u64, u64::MAX, 0);
+    for (segment, stream) in sealed {
+        all += 1;
+        if stream.is_short_lived() {
+            on_probation += 1;
+            oldest = oldest.min(segment);
+        } else if stream == Stream::LONG_LIVED {
+            last_back = last_back.max(segment);
+        }
+    }
+    let are_many = on_probation as f64 > PROBATION_SHARE * all as f64;
+    (are_many && oldest < last_back).then_some(oldest)
+}
+
 /// The hand's look over segments: what it has seen so far, and when it has seen enough.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Look<T> {
     coldest: Option<(f64, T)>,
     seen: usize,
+}
+
+impl<T> Default for Look<T> {
+    fn default() -> Look<T> {
+        Look { coldest: None, seen: 0 }
+    }
 }
 
 impl<T> Look<T> {
@@ -213,6 +243,20 @@ mod tests {
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         let keyspace = Keyspace::new(11).expect("there are 16");
         KeyHash { slot: number, check: mixed ^ mixed >> 31 }.in_keyspace(keyspace)
+    }
+
+    #[test]
+    fn the_oldest_segment_of_new_keys_goes_first_where_there_are_many() {
+        let of = |streams: &[(u64, Stream)]| ends_probation(streams.iter().copied());
+        let (new, back, copies) = (Stream::LANE, Stream::LONG_LIVED, Stream::RELOCATED[1]);
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[(3, new), (2, new), (4, copies)]), None, "no key that is back was written apart");
+        assert_eq!(of(&[(3, new), (2, new), (4, back)]), Some(2));
+        assert_eq!(of(&[(3, Stream::DESTAGED), (1, copies), (4, back)]), Some(3), "by destaging");
+        assert_eq!(of(&[(3, new), (5, new), (2, back)]), None, "not since the oldest");
+        let few: Vec<_> = (2..21).map(|segment| (segment, back)).chain([(1, new)]).collect();
+        assert_eq!(of(&few), None);
+        assert_eq!(of(&[few, vec![(0, new), (30, new)]].concat()), Some(0));
     }
 
     /// Asserts that as many bits are set as of so many that were chosen evenly.

@@ -11,7 +11,7 @@ mod plan;
 mod relocate;
 mod score;
 
-pub use evict::{COLD_SHARE, COPY_SHARE, CopyBudget, Ghosts, LOOKS, Look, Reference};
+pub use evict::{COLD_SHARE, COPY_SHARE, CopyBudget, Ghosts, LOOKS, Look, Reference, ends_probation};
 pub use pace::{Pacer, Throttle};
 pub use place::Placement;
 pub use plan::{Span, copied_bytes, plan_reads};

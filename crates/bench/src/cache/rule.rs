@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use esker_gc::{CopyBudget, Ghosts, Look, Reference};
-use esker_log::KeyHash;
+use esker_gc::{CopyBudget, Ghosts, Look, Reference, ends_probation};
+use esker_log::{KeyHash, Stream};
 
 use super::lru::Cache;
 
@@ -12,6 +12,13 @@ const NOWHERE: u32 = u32::MAX;
 const PUTS: usize = 0;
 const BACK: usize = 1;
 const COPIES: usize = 2;
+const STREAMS: [Stream; 3] = [Stream::LANE, Stream::LONG_LIVED, Stream::RELOCATED[1]];
+
+/// A full segment.
+struct Full {
+    number: u32,
+    stream: Stream,
+}
 
 /// CLOCK over segments, with ghosts and a budget of copies.
 pub(super) struct Segments {
@@ -23,7 +30,7 @@ pub(super) struct Segments {
     segments: BTreeMap<u32, Vec<u32>>,
     open: [u32; 3],
     /// Full segments, in the order in which the hand comes to them.
-    order: VecDeque<u32>,
+    order: VecDeque<Full>,
     next: u32,
     capacity: usize,
     records: usize,
@@ -74,7 +81,7 @@ impl Segments {
         let keys = self.segments.get_mut(&segment).expect("it is open");
         keys.push(key);
         if keys.len() == self.records {
-            self.order.push_back(segment);
+            self.order.push_back(Full { number: segment, stream: STREAMS[point] });
             self.open_one(point);
         }
     }
@@ -85,22 +92,14 @@ impl Segments {
 
     /// Frees a segment.
     fn make_room(&mut self) {
-        let mut look = Look::default();
-        for _ in 0..self.order.len() {
-            let Some(segment) = self.order.pop_front() else { break };
-            let keys = &self.segments[&segment];
-            let kept = keys.iter().filter(|key| self.is_asked(segment, **key)).count();
-            if let Some(warmer) = look.see(kept as f64 / self.records as f64, segment) {
-                let current =
-                    self.segments[&warmer].iter().filter(|key| self.segment_of[**key as usize] == warmer);
-                current.for_each(|key| self.asked.forget(&Segments::hash(*key)));
-                self.order.push_back(warmer);
+        let of_all = self.order.iter().map(|segment| (u64::from(segment.number), segment.stream));
+        let coldest = match ends_probation(of_all) {
+            Some(first) => {
+                self.order.retain(|segment| u64::from(segment.number) != first);
+                first as u32
             }
-            if look.is_over(1.0) {
-                break;
-            }
-        }
-        let (_, coldest) = look.coldest().expect("there is a full segment");
+            None => self.coldest(),
+        };
         let keys = self.segments.remove(&coldest).expect("it is there");
         let mut left = self.budget.left_bytes(self.puts, self.records as u64);
         for key in
@@ -119,6 +118,29 @@ impl Segments {
                 self.dropped.note(&hash, self.len);
             }
         }
+    }
+}
+
+impl Segments {
+    /// The hand goes on to a segment to be freed.
+    fn coldest(&mut self) -> u32 {
+        let mut look = Look::default();
+        for _ in 0..self.order.len() {
+            let Some(segment) = self.order.pop_front() else { break };
+            let keys = &self.segments[&segment.number];
+            let kept = keys.iter().filter(|key| self.is_asked(segment.number, **key)).count();
+            if let Some(warmer) = look.see(kept as f64 / self.records as f64, segment) {
+                let number = warmer.number;
+                let keys = self.segments[&number].iter();
+                let current = keys.filter(|key| self.segment_of[**key as usize] == number);
+                current.for_each(|key| self.asked.forget(&Segments::hash(*key)));
+                self.order.push_back(warmer);
+            }
+            if look.is_over(1.0) {
+                break;
+            }
+        }
+        look.coldest().expect("there is a full segment").1.number
     }
 }
 

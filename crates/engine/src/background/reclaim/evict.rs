@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use esker_gc::Look;
+use esker_gc::{Look, ends_probation};
 use esker_log::{Entry, Kind, Tier as TierName};
 
 use super::{CALM, ENTRY_BYTES};
@@ -97,13 +97,24 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// The hand goes on to a segment that is worth freeing. Those that it passes over are what was not asked for from now on.
+    /// The segment whose probation ends; if there is none, the hand goes on to one that is worth freeing. Those that it passes over
+    /// are what was not asked for from now on.
     async fn coldest(&mut self) -> Result<Option<Seen>> {
         let most_kept = match self.when_full() {
             WhenFull::EvictExpiring => 1.0 - LEAST_YIELD,
             // Whatever was asked for, too much of it is dropped all the same.
             WhenFull::Evict | WhenFull::Refuse => 1.0,
         };
+        if self.when_full() == WhenFull::Evict {
+            let sealed = || self.space.output_tier().slots().sealed();
+            let first = ends_probation(sealed().map(|(_, slot)| (slot.segment(), slot.stream())));
+            let slot = first.and_then(|first| sealed().find(|(_, slot)| slot.segment() == first));
+            if let Some((at, _)) = slot
+                && let Some(entries) = self.read_for_eviction(at).await?
+            {
+                return Ok(Some((at, entries)));
+            }
+        }
         // In the second round nothing counts as asked for.
         for counts_asked in [true, false] {
             let slots = self.space.output_tier().slots();
