@@ -114,14 +114,17 @@ fn a_full_store_reads_and_deletes_and_takes_puts_again() {
 }
 
 /// The same few keys put and deleted for ever: tombstones must not pile up.
-fn put_and_delete(seed: u64) {
+fn put_and_delete(seed: u64, tiers: Tiers, long_value: bool) {
     let mut random = Random::new(seed);
-    let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
+    let mut config = Config::random(&mut random, tiers);
     (config.fast_segments, config.capacity_segments, config.segment_bytes) = (10, 12, 64 << 10);
     config.unit_bytes = 4096;
     let world = World::new(seed, config);
     let store = world.open();
-    for round in 0..600u64 {
+    if long_value {
+        world.runtime.run(store.put("long", value(b"long", 1, 30_000))).expect("there is room");
+    }
+    for round in 0..if long_value { 3000 } else { 600u64 } {
         let keys: Vec<u64> = (0..16).map(|_| random.below(500)).collect();
         let puts = keys.iter().map(|number| store.put(key(*number), value(&key(*number), round, 30)));
         for put in world.runtime.run(join_all(puts)) {
@@ -132,14 +135,22 @@ fn put_and_delete(seed: u64) {
             delete.unwrap_or_else(|error| panic!("round {round}: {error}"));
         }
     }
-    assert_eq!(store.len(), 0);
+    assert_eq!(store.len(), u64::from(long_value));
     drop(store);
     world.end();
 }
 
 #[test]
 fn tombstones_do_not_fill_a_store() {
-    cases("full::tombstones_do_not_fill_a_store", 6, put_and_delete);
+    let test = "full::tombstones_do_not_fill_a_store";
+    cases(test, 6, |seed| put_and_delete(seed, TIERS[seed as usize % 3], false));
+}
+
+/// The segment of long values stays open, and might hold older versions of all that is deleted later.
+#[test]
+fn tombstones_do_not_fill_a_store_beside_one_long_value() {
+    let test = "full::tombstones_do_not_fill_a_store_beside_one_long_value";
+    cases(test, 3, |seed| put_and_delete(seed, Tiers::Both, true));
 }
 
 /// Keys are put again and again in a store that has room for all of them: what is displaced makes room, in time.

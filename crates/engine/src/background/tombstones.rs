@@ -4,7 +4,7 @@
 //! * Tombstones. One is needed while a segment may hold an older version of its key: one that was opened before it was
 //!   written. Cold segments that nobody would collect keep tombstones alive without end, so when these get too many, the
 //!   segments that were opened first are rewritten, one after the other, whatever they yield. Each goes at most once for
-//!   the tombstones that there are.
+//!   the tombstones that there are. A segment that a lane fills slowly is sealed for that.
 
 use std::sync::atomic::Ordering;
 
@@ -13,12 +13,21 @@ use esker_log::Tier as TierName;
 use crate::background::reclaimer::{Choice, Reclaimer};
 use crate::base::error::Result;
 use crate::segments::contents::Expiry;
-use crate::segments::slot::SlotState;
+use crate::segments::slot::{Slot, SlotState};
 
 /// Tombstones may take so large a part of what users may fill, however little room is left.
 const TOMBSTONES: u64 = 64;
 /// Nor do they matter below this part of a segment.
 const TOMBSTONES_OF_SEGMENT: u64 = 4;
+/// What makes tombstones superfluous.
+enum Renewal {
+    None,
+    /// To rewrite the segment in this slot, which was opened first.
+    Rewrite(TierName, u32),
+    /// To seal this segment, which a lane has filled for so long that it keeps too many tombstones.
+    Seal(u64),
+}
+
 impl Reclaimer<'_> {
     /// Takes one thing out of the account that need not be in it; false if there is none.
     pub(crate) async fn relieve(&mut self) -> Result<bool> {
@@ -65,13 +74,17 @@ impl Reclaimer<'_> {
         if presses { least } else { least.max(self.space.user_limit_bytes().saturating_sub(puts) / 2) }
     }
 
-    /// Rewrites the segment that was opened first, if so many more bytes of tombstones can go when all older ones are;
+    /// Rewrites the segment that was opened first, if so many more bytes of tombstones can go when all older ones are, or seals it;
     /// false if there is nothing to do, or no room to do it. Of tombstones beside later ones than `through` none is counted.
     pub(crate) async fn renew(&mut self, tolerated_bytes: u64, through: u64) -> Result<bool> {
         if self.space.tombstone_bytes() <= tolerated_bytes || self.is_stuck() {
             return Ok(false);
         }
-        let Some((tier, slot)) = self.to_renew(tolerated_bytes, through) else { return Ok(false) };
+        let (tier, slot) = match self.to_renew(tolerated_bytes, through) {
+            Renewal::Rewrite(tier, slot) => (tier, slot),
+            Renewal::Seal(segment) => return Ok(self.writer.lanes().any(|lane| lane.seal_early(segment))),
+            Renewal::None => return Ok(false),
+        };
         if self.space.tier(tier).slot(slot).state() == SlotState::Open {
             // An output of its own: sealed, it can be rewritten as well.
             self.relocator.finish().await?;
@@ -86,7 +99,7 @@ impl Reclaimer<'_> {
         self.carry_out(choice, true).await
     }
 
-    fn to_renew(&self, tolerated_bytes: u64, asked_through: u64) -> Option<(TierName, u32)> {
+    fn to_renew(&self, tolerated_bytes: u64, asked_through: u64) -> Renewal {
         let space = self.space;
         let slots = || {
             space.tiers().flat_map(|tier| {
@@ -94,26 +107,32 @@ impl Reclaimer<'_> {
                 all.filter(|(_, s)| s.segment() != 0).map(|(at, s)| (tier.name(), at as u32, s))
             })
         };
-        let stays = |slot: &crate::segments::slot::Slot| {
-            slot.state() != SlotState::Sealed && !self.relocator.writes_to(slot.segment())
-        };
+        let stays =
+            |slot: &Slot| slot.state() != SlotState::Sealed && !self.relocator.writes_to(slot.segment());
         // What a lane still writes to, or is damaged, cannot be rewritten, and neither can what it hides go.
-        let limit = slots().filter(|(.., s)| stays(s)).map(|(.., s)| s.opened_at()).min().unwrap_or(u64::MAX);
-        let counts = |slot: &crate::segments::slot::Slot| {
-            slot.tombstones_through() < limit && slot.tombstones_through() <= asked_through
-        };
-        let (mut bytes, mut through) = (0, 0);
+        let pin = slots().map(|(.., s)| s).filter(|s| stays(s)).min_by_key(|s| s.opened_at());
+        let limit = pin.map_or(u64::MAX, Slot::opened_at);
+        let (mut bytes, mut pinned_bytes, mut through) = (0, 0, 0);
         for (.., slot) in slots().filter(|(.., s)| s.state() == SlotState::Sealed && s.tombstone_bytes() > 0)
         {
-            if counts(slot) {
-                bytes += slot.tombstone_bytes() as u64;
+            let slot_bytes = slot.tombstone_bytes() as u64;
+            if slot.tombstones_through() > asked_through {
+                continue;
+            }
+            if slot.tombstones_through() < limit {
+                bytes += slot_bytes;
                 through = through.max(slot.tombstones_through());
+            } else {
+                pinned_bytes += slot_bytes;
             }
         }
         if bytes <= tolerated_bytes {
-            return None;
+            // One that is filled as fast as others are is full before that much comes behind it.
+            let is_slow = |pin: &&Slot| pin.state() == SlotState::Open && pinned_bytes > tolerated_bytes;
+            return pin.filter(is_slow).map_or(Renewal::None, |pin| Renewal::Seal(pin.segment()));
         }
         let oldest = slots().filter(|(.., s)| !stays(s) && s.opened_at() <= through);
-        oldest.min_by_key(|(.., s)| s.opened_at()).map(|(tier, slot, _)| (tier, slot))
+        let oldest = oldest.min_by_key(|(.., s)| s.opened_at());
+        oldest.map_or(Renewal::None, |(tier, slot, _)| Renewal::Rewrite(tier, slot))
     }
 }

@@ -75,6 +75,13 @@ impl AppendPoints {
         self.all().map(|segment| (segment.name().segment, segment.tail()))
     }
 
+    /// Which of them fills a segment.
+    pub(crate) fn of_segment(&self, segment: u64) -> Option<AppendPoint> {
+        let is_it =
+            |open: &Option<Open>| open.as_ref().is_some_and(|open| open.segment.name().segment == segment);
+        self.open.iter().position(is_it).map(AppendPoint)
+    }
+
     pub(crate) fn open(&mut self, point: AppendPoint) -> Option<&mut OpenSegment> {
         self.open[point.0].as_mut().map(|open| &mut open.segment)
     }

@@ -33,6 +33,8 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
                 let is_there = segment.is_some();
                 if let Some((segment, piece)) = segment {
                     space.buffered.add(BufferedSegment::of(&segment));
+                    // As long as there is nothing in it, it keeps no tombstone.
+                    space.tier(lane.shape.tier).slot(segment.name().slot).open_at(u64::MAX);
                     lane.put_spare(segment, piece);
                 }
                 is_there

@@ -75,6 +75,16 @@ impl Lane {
         state.points.ends().chain(sealing).chain(state.coalescing.output_ends.iter().copied()).collect()
     }
 
+    /// Seals a segment that it fills, before it is full; false if it is none of those.
+    pub(crate) fn seal_early(&self, segment: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(point) = state.points.of_segment(segment) else { return false };
+        self.seal_point(&mut state, point);
+        state.spare_wanted = false;
+        self.spare_taken.notify_one();
+        true
+    }
+
     /// What lies in a piece of its memory is of no use to another process any more.
     pub(crate) fn void_staged(&self, piece: usize) -> Result<()> {
         let space = &self.catalog.space;
