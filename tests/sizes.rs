@@ -243,3 +243,26 @@ fn a_tier_from_an_earlier_time_is_refused() {
         opens_with_its_key(two_tiers(dir.path()));
     }
 }
+
+/// The shortest segments hold no record of the longest keys, whatever its value.
+#[test]
+fn a_key_that_fits_in_no_segment_is_refused() {
+    let device = std::sync::Arc::new(esker_device::MemoryDevice::new(16 << 20));
+    let options = esker::Options::devices(None, Some(device)).segment_bytes(64 << 10).memory_bytes(64 << 20);
+    let store = esker::Blocking::open(options).expect("the store opens");
+    let mut longest = 0;
+    for bytes in (61_000..65_536).step_by(97) {
+        for value in [0, 1] {
+            match store.put(vec![b'k'; bytes], vec![b'v'; value]) {
+                Ok(_) => longest = bytes,
+                Err(error) => {
+                    assert_eq!(error.kind(), esker::ErrorKind::Invalid, "{error}");
+                    assert!(bytes >= longest, "{bytes} bytes where {longest} fit");
+                }
+            }
+        }
+    }
+    assert!(longest > 61_000, "{longest}");
+    store.put("k", "v").expect("it takes others");
+    store.close().expect("the store closes");
+}

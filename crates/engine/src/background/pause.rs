@@ -2,12 +2,18 @@
 //! listed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::base::error::{Error, Result};
 use crate::base::health::{Follower, Health};
+use crate::segments::space::Space;
+
+/// How often a rest looks whether the store is closed.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Segments that the relocator fills, with where the durable part of each ends.
 pub(crate) type OutputEnds = Vec<(u64, u32)>;
@@ -80,11 +86,18 @@ impl Pauses {
 }
 
 impl Pause {
-    /// Rests until whoever asked for it is done, or has given up.
-    pub(super) async fn rest(self, outputs: OutputEnds) {
-        if self.outputs.send(outputs).is_ok() {
-            // It ends when the other side is dropped.
-            let _ = self.over.await;
+    /// Rests until whoever asked for it is done, has given up, or the store is closed: nobody may be left to poll the other side.
+    pub(super) async fn rest(self, outputs: OutputEnds, space: &Space) {
+        let Pause { outputs: tell, mut over } = self;
+        if tell.send(outputs).is_err() {
+            return;
+        }
+        // It ends when the other side is dropped.
+        while !space.health.is_closed() {
+            match select(over, space.runtime.sleep(LOOK_EVERY)).await {
+                Either::Left(_) => return,
+                Either::Right((_, goes_on)) => over = goes_on,
+            }
         }
     }
 }

@@ -72,7 +72,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
             break;
         }
         if let Some(pause) = pauses.take() {
-            pause.rest(reclaimer.relocator.output_ends()).await;
+            pause.rest(reclaimer.relocator.output_ends(), space).await;
         }
         reclaimer.begin_compaction();
         reclaimer.relocator.set_limit(writer.changeable.background_bytes_per_s());

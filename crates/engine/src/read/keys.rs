@@ -55,7 +55,7 @@ impl Reader {
                 continue;
             }
             let Some(entry) = found else { return Ok(None) };
-            let may_show = self.writer.may_show(key, &hash, entry.version, entry.expires_at_ms).await;
+            let may_show = self.writer.may_show(key, &hash, entry.version, entry.expires_at_ms).await?;
             return Ok(may_show.then_some(entry));
         }
     }

@@ -66,7 +66,7 @@ impl Reader {
             }
             self.space.took(Timed::Get, began);
             let Some(Found { record, .. }) = found else { return Ok(None) };
-            let may_show = self.writer.may_show(key, &hash, record.sequence, record.expires_at_ms).await;
+            let may_show = self.writer.may_show(key, &hash, record.sequence, record.expires_at_ms).await?;
             if may_show {
                 self.catalog.recency.note_asked(&hash);
             }

@@ -194,7 +194,7 @@ impl Reader {
         if check.is_some_and(|check| check != hasher.finish()) {
             return Ok(None);
         }
-        let may_show = self.writer.may_show(key, hash, sequence, expires_at_ms).await;
+        let may_show = self.writer.may_show(key, hash, sequence, expires_at_ms).await?;
         Ok(Some(may_show.then(|| part.into())))
     }
 }

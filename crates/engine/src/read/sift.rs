@@ -157,7 +157,7 @@ impl Reader {
     async fn current<T: Scanned>(&self, keyspace: Keyspace, place: Place, record: T) -> Result<Option<T>> {
         let hash = self.catalog.hash(keyspace, record.key());
         match self.catalog.index.is_current(&hash, place.pointer) {
-            true => Ok(self.shown(&hash, record).await),
+            true => Ok(self.shown(&hash, record).await?),
             false => self.current_of(keyspace, record.key()).await,
         }
     }
@@ -166,12 +166,12 @@ impl Reader {
     async fn current_of<T: Scanned>(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<T>> {
         let hash = self.catalog.hash(keyspace, key);
         let Some(record) = T::look_up(self, key, &hash).await? else { return Ok(None) };
-        Ok(self.shown(&hash, record).await)
+        self.shown(&hash, record).await
     }
 
-    async fn shown<T: Scanned>(&self, hash: &KeyHash, record: T) -> Option<T> {
-        let may_show =
-            self.writer.may_show(record.key(), hash, record.version(), record.expires_at_ms()).await;
-        may_show.then_some(record)
+    async fn shown<T: Scanned>(&self, hash: &KeyHash, record: T) -> Result<Option<T>> {
+        let (version, expires_at_ms) = (record.version(), record.expires_at_ms());
+        let may_show = self.writer.may_show(record.key(), hash, version, expires_at_ms).await?;
+        Ok(may_show.then_some(record))
     }
 }

@@ -24,8 +24,10 @@ use crate::write::reserve::Reservation;
 
 /// How often a segment that is being sealed is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long relocation rests for writers to end what they have begun.
+/// How long relocation rests for writers to end what they have begun: at first, and at most. It is twice as long each time, since a
+/// writer who waits for the drive may take longer.
 const PATIENCE: Duration = Duration::from_millis(200);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A segment of a [`Checkpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ impl Store {
         let only = space.kept.only_one.clone().try_lock_owned().map_err(|_| {
             Error::invalid("another checkpoint of this store is being read; it has to be dropped first")
         })?;
+        // So that little is left for the flush that everybody waits for.
+        writer.flush().await?;
         // 1.
         let (rest, reservation) = self.still().await?;
         // 2.
@@ -94,13 +98,15 @@ impl Store {
     /// Relocation rests and every key is reserved. Somebody who has a key reserved may wait for room that only relocation makes,
     /// so that one has its turn in between.
     async fn still(&self) -> Result<(Rest, Reservation)> {
+        let mut patience = PATIENCE;
         loop {
             let rest = self.pauses.ask(|| self.space.reclaim.notify_one()).await?;
             let reserved = std::pin::pin!(self.writer.lane.reserve_all());
-            match select(reserved, self.space.runtime.sleep(PATIENCE)).await {
+            match select(reserved, self.space.runtime.sleep(patience)).await {
                 Either::Left((reservation, _)) => return Ok((rest, reservation?)),
                 Either::Right(_) => drop(rest),
             }
+            patience = (2 * patience).min(LONGEST_PATIENCE);
         }
     }
 }

@@ -80,6 +80,8 @@ impl Writer {
     pub(crate) async fn clear(&self, databases: Range<u8>) -> Result<()> {
         let space = &self.space;
         space.health.check_writable()?;
+        // So that little is left for the flush that everybody waits for.
+        self.flush().await?;
         let _all = self.lane.reserve_all().await?;
         // Nobody writes now, and everything that was appended is published.
         self.flush().await?;

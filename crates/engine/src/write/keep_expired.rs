@@ -11,38 +11,47 @@ use crate::write::reserve::Reservation;
 
 impl Writer {
     /// Whether a record may be shown. If it has expired, whoever is told so will not see it again.
+    ///
+    /// # Errors
+    /// If what the key has now cannot be read, so that nobody can be told.
     pub(crate) async fn may_show(
         &self,
         key: &[u8],
         hash: &KeyHash,
         sequence: u64,
         expires_at_ms: Option<u64>,
-    ) -> bool {
+    ) -> Result<bool> {
         let life = self.catalog.life(sequence, expires_at_ms);
         if life == Life::Unconfirmed {
             // Boxed, since it is rare, and every read would have room for it.
-            Box::pin(self.keep_expired(key, hash, sequence, expires_at_ms)).await;
+            Box::pin(self.keep_expired(key, hash, sequence, expires_at_ms)).await?;
         }
-        life == Life::Alive
+        Ok(life == Life::Alive)
     }
 
-    /// Deletes a record that somebody was told has expired, though only the wall clock says so. Nothing of the key may be
+    /// Deletes a record that somebody is told has expired, though only the wall clock says so. Nothing of the key may be
     /// reserved by whoever calls this.
+    ///
+    /// # Errors
+    /// If what the key has now cannot be read. Then nobody may be told.
     pub(crate) async fn keep_expired(
         &self,
         key: &[u8],
         hash: &KeyHash,
         sequence: u64,
         expires_at_ms: Option<u64>,
-    ) {
+    ) -> Result<()> {
         let deleted = match self.lane.reserve(vec![self.catalog.index.stored_hash(hash)]).await {
             Ok(reservation) => self.delete_expired(key, hash, sequence, reservation).await,
             Err(error) => Err(error),
         };
-        if deleted.is_err() {
+        match deleted {
+            Err(error) if error.is_of_reading() => return Err(error),
             // Nothing can be written. That nobody sees it again matters more than what else expires by this.
-            self.catalog.expire_for_good(expires_at_ms.unwrap_or(0));
+            Err(_) => self.catalog.expire_for_good(expires_at_ms.unwrap_or(0)),
+            Ok(()) => {}
         }
+        Ok(())
     }
 
     /// Deletes an expired record under a reservation of its key, if it still is the key's.

@@ -36,7 +36,7 @@ impl Writer {
         let record = self.longest_record_bytes;
         // With the header of a value of that length.
         let overhead = esker_log::record_bytes_max(key_bytes, record as usize, expires) as u64 - record;
-        record - overhead
+        record.saturating_sub(overhead)
     }
 
     /// A record of a database, or, where that is not named, of the first keyspace.
@@ -63,6 +63,9 @@ impl Writer {
         expires_at_ms: Option<u64>,
     ) -> Result<Prepared> {
         check_key(&key)?;
+        if esker_log::record_bytes_max(key.len(), 0, expires_at_ms.is_some()) as u64 > self.longest_record_bytes {
+            return Err(Error::option(OptionName::Segment, format!("allows no keys of {} bytes", key.len())));
+        }
         let limit = self.max_value_bytes(key.len(), expires_at_ms.is_some());
         if value.len() as u64 > limit {
             let (value, key) = (value.len(), key.len());
@@ -166,7 +169,7 @@ impl Writer {
             if let (Some(Life::Unconfirmed), Some(found)) = (life, found) {
                 drop(reservation.take());
                 let Cached { sequence, expires_at_ms, .. } = found.record;
-                self.keep_expired(&put.key, &put.hash, sequence, expires_at_ms).await;
+                self.keep_expired(&put.key, &put.hash, sequence, expires_at_ms).await?;
             }
             return Err(condition.conflict(&put.key, current));
         }

@@ -88,7 +88,11 @@ impl Writer {
         let outcome = self.update_reserved(database, &mut keys, options, change, tell, &mut told).await;
         // The keys are not reserved any more. What was written over since is not collected.
         for (at, Expired { sequence, expires_at_ms }) in told {
-            self.keep_expired(keys[at].key, &keys[at].hash, sequence, expires_at_ms).await;
+            let kept = self.keep_expired(keys[at].key, &keys[at].hash, sequence, expires_at_ms).await;
+            if kept.is_err() {
+                // It was shown to be absent, and what was made of that is done.
+                self.catalog.expire_for_good(expires_at_ms.unwrap_or(0));
+            }
         }
         outcome
     }

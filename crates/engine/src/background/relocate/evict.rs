@@ -61,6 +61,10 @@ impl Relocator<'_> {
         offsets: BTreeSet<u32>,
     ) -> std::result::Result<Outcome, (u32, Error)> {
         let segment = self.space.tier(tier).slot(slot).segment();
+        // A backup may read it for long. That is waited for before any key is reserved.
+        if !self.space.is_let_go(segment).await {
+            return Ok(Outcome::OutOfRoom);
+        }
         self.eviction = Some(Eviction { segment, offsets, held: None, keys: BTreeMap::new() });
         let done = self.relocate(tier, &[slot], urgency, true).await;
         self.eviction = None;
