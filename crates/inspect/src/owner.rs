@@ -1,32 +1,52 @@
 //! Whose files are that a tool makes: it may be run by root, and a service of another user opens them.
 //!
-//! That user may change names in the directory meanwhile, so everything is opened once, and links are not followed: root would
-//! give away what they lead to.
+//! That user may change names in the directory meanwhile, and root would give away what they lead to. So:
+//!
+//! 1. Everything is opened once, and links are not followed.
+//! 2. What lies in a directory is reached from that directory as it was opened, and only by the names that the engine gives.
+//! 3. Nothing is given away but what this user has, under one name, and in a directory that this user has.
 
-use std::fs::{self, File, Metadata};
+use std::ffi::OsStr;
+use std::fs::{File, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 
-use crate::store::parent_of;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::process::geteuid;
 
-/// Gives what is to take the place of `old`, with all that lies in it, its owner, group and rights.
+use crate::store::{FILE_IN_DIRECTORY, STAGING_IN_DIRECTORY, parent_of};
+
+/// Gives what is to take the place of `old`, with the files of the engine in it, its owner, group and rights.
 pub(crate) fn give_as(new: &Path, old: &Path) -> io::Result<()> {
-    let like = fs::metadata(old)?;
+    let (new, old) = (open(CWD, new.as_os_str())?, open(CWD, old.as_os_str())?);
+    let (made, like) = (new.metadata()?, old.metadata()?);
+    if made.is_dir() != like.is_dir() {
+        return Err(io::Error::other("one of both is a directory, and the other is none"));
+    }
     if like.is_dir() {
-        for entry in fs::read_dir(new)? {
-            let entry = entry?;
-            let counterpart = old.join(entry.file_name());
-            match counterpart.exists() {
-                true => give_as(&entry.path(), &counterpart)?,
-                // The old one has none: its rights stay.
-                false => give(&open(&entry.path())?, &like)?,
+        for name in [FILE_IN_DIRECTORY, STAGING_IN_DIRECTORY] {
+            let file = match open(&new, name.as_ref()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
+            let counterpart = open(&old, name.as_ref()).and_then(|file| file.metadata());
+            let counterpart = counterpart.ok().filter(Metadata::is_file);
+            let like = counterpart.as_ref().unwrap_or(&like);
+            // Another user can have moved anything of ours to there.
+            if !is_ours(&made) && !has_owner_of(&file.metadata()?, like) {
+                return Err(io::Error::other("another user has the directory"));
+            }
+            give(&file, like)?;
+            // The old one has none: its rights stay.
+            if counterpart.is_some() {
+                set_rights(&file, like)?;
             }
         }
     }
-    let file = open(new)?;
-    give(&file, &like)?;
-    file.set_permissions(like.permissions())
+    give(&new, &like)?;
+    set_rights(&new, &like)
 }
 
 /// Gives what root has made to those who have the directory that it lies in.
@@ -34,50 +54,200 @@ pub(crate) fn give_as(new: &Path, old: &Path) -> io::Result<()> {
 /// # Errors
 /// What the file system said.
 pub fn give_to_owner_of_directory(path: &Path) -> io::Result<()> {
-    let file = open(path)?;
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let name = path.file_name().ok_or_else(|| io::Error::other("it has no name"))?;
+    // First, so that the file is one that lies in it, whatever the directory is called by now.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = File::from(openat(CWD, parent_of(path), flags, Mode::empty())?);
+    let file = open(&directory, name)?;
     match file.metadata()?.uid() {
-        0 => give(&file, &fs::metadata(parent_of(path))?),
+        0 => give(&file, &directory.metadata()?),
         _ => Ok(()),
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+/// Opens what has a name in a directory; not what a link of that name leads to.
+fn open(directory: impl AsFd, name: &OsStr) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(openat(directory, name, flags, Mode::empty())?))
+}
+
+fn is_ours(found: &Metadata) -> bool {
+    found.uid() == geteuid().as_raw()
+}
+
+fn has_owner_of(found: &Metadata, like: &Metadata) -> bool {
+    (found.uid(), found.gid()) == (like.uid(), like.gid())
 }
 
 fn give(file: &File, like: &Metadata) -> io::Result<()> {
-    let mine = file.metadata()?;
-    if (mine.uid(), mine.gid()) == (like.uid(), like.gid()) {
-        return Ok(());
+    let found = file.metadata()?;
+    let refused = |what| Err(io::Error::other(what));
+    match () {
+        () if !found.is_dir() && !found.is_file() => refused("it is no file"),
+        () if found.is_file() && found.nlink() > 1 => refused("it has other names too"),
+        () if has_owner_of(&found, like) => Ok(()),
+        () if !is_ours(&found) => refused("another user has it"),
+        () => fchown(file, Some(like.uid()), Some(like.gid())),
     }
-    if mine.is_file() && mine.nlink() > 1 {
-        return Err(io::Error::other("it has other names too"));
-    }
-    fchown(file, Some(like.uid()), Some(like.gid()))
+}
+
+/// Without those by which a program runs as its owner: no store has them.
+fn set_rights(file: &File, like: &Metadata) -> io::Result<()> {
+    let kept = if like.is_dir() { 0o7777 } else { 0o777 };
+    file.set_permissions(Permissions::from_mode(like.mode() & kept))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{chown, symlink};
+    use std::path::PathBuf;
 
     use super::*;
 
+    const SERVICE: u32 = 4321;
+
+    fn give_away(path: &Path, uid: u32) {
+        chown(path, Some(uid), Some(uid)).expect("root may");
+    }
+
+    fn owner(path: &Path) -> u32 {
+        fs::symlink_metadata(path).expect("it is there").uid()
+    }
+
+    /// A directory of a service with its store, and one of root's with two files; none if this is not root.
+    fn homes() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
+        let directory = tempfile::tempdir().expect("a directory for the test");
+        let (home, secrets) = (directory.path().join("home"), directory.path().join("secrets"));
+        fs::create_dir(&home).expect("a directory");
+        if chown(&home, Some(SERVICE), Some(SERVICE)).is_err() {
+            eprintln!("skipped: only root can give anything away");
+            return None;
+        }
+        let store = home.join("store");
+        [&store, &secrets].iter().for_each(|path| fs::create_dir(path).expect("a directory"));
+        for path in [store.join("data.esker"), secrets.join("data.esker"), secrets.join("job")] {
+            fs::write(path, "").expect("a file");
+        }
+        [&store, &store.join("data.esker")].iter().for_each(|path| give_away(path, SERVICE));
+        Some((directory, home, secrets))
+    }
+
+    fn assert_kept(secrets: &Path) {
+        for path in [secrets, &secrets.join("data.esker"), &secrets.join("job")] {
+            assert_eq!(owner(path), 0, "{}", path.display());
+        }
+    }
+
     #[test]
     fn what_a_name_was_turned_to_meanwhile_is_not_given_away() {
-        let directory = tempfile::tempdir().expect("a directory for the test");
-        let home = directory.path().join("home");
-        fs::create_dir(&home).expect("a directory");
-        let secrets = ["first", "second"].map(|name| directory.path().join(name));
-        secrets.iter().for_each(|secret| fs::write(secret, "").expect("a file"));
-        if chown(&home, Some(4321), Some(1234)).is_err() {
-            eprintln!("skipped: only root can give anything away");
-            return;
-        }
-        symlink(&secrets[0], home.join("link")).expect("a link");
-        fs::hard_link(&secrets[1], home.join("name")).expect("another name");
+        let Some((_directory, home, secrets)) = homes() else { return };
+        symlink(secrets.join("data.esker"), home.join("link")).expect("a link");
+        fs::hard_link(secrets.join("job"), home.join("name")).expect("another name");
         for name in ["link", "name"] {
             give_to_owner_of_directory(&home.join(name)).expect_err("it is something else");
         }
-        assert!(secrets.iter().all(|secret| fs::metadata(secret).expect("it is there").uid() == 0));
+        assert_kept(&secrets);
+    }
+
+    #[test]
+    fn what_a_link_in_place_of_a_new_store_leads_to_is_not_given_away() {
+        let Some((_directory, home, secrets)) = homes() else { return };
+        symlink(&secrets, home.join("new")).expect("a link");
+        give_as(&home.join("new"), &home.join("store")).expect_err("it is a link");
+        assert_kept(&secrets);
+    }
+
+    #[test]
+    fn of_a_new_store_only_the_files_of_the_engine_are_given_away() {
+        let Some((_directory, home, secrets)) = homes() else { return };
+        let (new, store) = (home.join("new"), home.join("store"));
+        let [data, link] = ["data.esker", "link"].map(|name| new.join(name));
+        [&new, &store.join("link")].iter().for_each(|path| fs::create_dir(path).expect("a directory"));
+        give_away(&store.join("link"), SERVICE);
+        fs::write(&data, "").expect("a file");
+        symlink(&secrets, &link).expect("a link");
+        give_as(&new, &store).expect("what the engine did not make is passed over");
+        assert_eq!([&new, &data, &link].map(|path| owner(path)), [SERVICE, SERVICE, 0]);
+        assert_kept(&secrets);
+        give_away(&new, 0);
+        let put: [fn(&Path, &Path) -> io::Result<()>; 2] =
+            [|from, to| symlink(from, to), |from, to| fs::hard_link(from, to)];
+        for put in put {
+            fs::remove_file(&data).expect("it is there");
+            put(&secrets.join("data.esker"), &data).expect("a link");
+            give_as(&new, &store).expect_err("it is something else");
+            assert_kept(&secrets);
+        }
+    }
+
+    #[test]
+    fn what_is_in_a_directory_of_somebody_else_is_not_given_away() {
+        let Some((_directory, home, _)) = homes() else { return };
+        let new = home.join("new");
+        fs::create_dir(&new).expect("a directory");
+        give_away(&new, SERVICE);
+        fs::write(new.join("data.esker"), "").expect("a file");
+        give_as(&new, &home.join("store")).expect_err("the service may have moved it there");
+        assert_eq!(owner(&new.join("data.esker")), 0);
+    }
+
+    #[test]
+    fn nothing_becomes_a_program_that_runs_as_root() {
+        let Some((_directory, home, secrets)) = homes() else { return };
+        let (program, link) = (secrets.join("job"), home.join("link"));
+        fs::set_permissions(&program, Permissions::from_mode(0o4755)).expect("root may");
+        symlink(&program, &link).expect("a link");
+        let [new, ours] = ["new", "ours"].map(|name| home.join(name));
+        [&new, &ours].iter().for_each(|path| fs::write(path, "").expect("a file"));
+        give_away(&new, SERVICE);
+        for like in [&link, &program] {
+            give_as(&new, like).expect_err("it is not what root made");
+            let found = fs::metadata(&new).expect("it is there");
+            assert_eq!((found.uid(), found.mode() & 0o7000), (SERVICE, 0));
+        }
+        give_as(&ours, &program).expect("it is of root already");
+        assert_eq!(fs::metadata(&ours).expect("it is there").mode() & 0o7777, 0o755);
+    }
+
+    /// Two directories of two users change their names all the time.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_goes_to_the_owner_of_the_directory_that_it_lies_in() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        let Some((_directory, home, _)) = homes() else { return };
+        let users = [5001, 5002];
+        let places = users.map(|uid| home.join(uid.to_string()));
+        let files = [0, 1].map(|place: usize| {
+            fs::create_dir(&places[place]).expect("a directory");
+            give_away(&places[place], users[place]);
+            File::create(places[place].join("file")).expect("a file")
+        });
+        let (file, ends) = (places[0].join("file"), AtomicBool::new(false));
+        let mistakes = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    renameat_with(CWD, &places[0], CWD, &places[1], RenameFlags::EXCHANGE)
+                        .expect("they are swapped");
+                }
+            });
+            let mut mistakes = 0;
+            for _ in 0..5000 {
+                give_to_owner_of_directory(&file).expect("a file of root's");
+                for (file, uid) in files.iter().zip(users) {
+                    let found = file.metadata().expect("it is open").uid();
+                    mistakes += usize::from(found != 0 && found != uid);
+                    fchown(file, Some(0), Some(0)).expect("root may");
+                }
+            }
+            ends.store(true, Ordering::Relaxed);
+            mistakes
+        });
+        assert_eq!(mistakes, 0);
     }
 }

@@ -301,10 +301,11 @@ fn not_found(path: &Path, error: &std::io::Error) -> InspectError {
 
 fn not_given(new: &Path, path: &Path, error: &std::io::Error) -> InspectError {
     InspectError::Damaged(format!(
-        "the new store {} is whole, but cannot be given to the owner of {}: {error}; the old one is as it was: give the new \
-         one to that owner, and rename both by hand",
+        "the new store {} was whole, but cannot be given to the owner of {}: {error}; the old one is as it was: see that \
+         {} is still what this repair made and no link, give it to that owner, and rename both by hand",
         new.display(),
-        path.display()
+        path.display(),
+        new.display()
     ))
 }
 

@@ -21,9 +21,9 @@ pub(crate) const HEAD_BYTES: usize = 4 << 20;
 const READ_BYTES: usize = 4 << 20;
 const PAGE_BYTES: u64 = 4096;
 /// The file of a store that lies in a directory.
-const FILE_IN_DIRECTORY: &str = "data.esker";
+pub(crate) const FILE_IN_DIRECTORY: &str = "data.esker";
 /// What of such a store outlives a process that was killed.
-const STAGING_IN_DIRECTORY: &str = "staging.esker";
+pub(crate) const STAGING_IN_DIRECTORY: &str = "staging.esker";
 
 /// One tier of a store.
 pub struct TierView {

@@ -3,13 +3,13 @@
 use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use esker_device::{Buffer, ReadAt};
 use esker_engine::{Blocking, Options};
-use esker_inspect::{CheckOptions, StoreView};
+use esker_inspect::{CheckOptions, StoreView, Watcher};
 
 use crate::made::make;
 
@@ -115,6 +115,49 @@ fn a_store_that_is_repaired_in_place_keeps_its_owner_and_its_rights() {
     let view = StoreView::open(std::slice::from_ref(&path)).expect("it is a store");
     assert!(view.repair_in_place(&()).expect("it is repaired").well);
     assert_eq!([&path, &file, &staging].map(|path| shown(path)), before);
+}
+
+/// Moves a new store away when it is there, and puts a link in its place.
+struct Mover<'a> {
+    new: &'a Path,
+    to: &'a Path,
+}
+
+impl Watcher for Mover<'_> {
+    fn begin(&self, what: &'static str, _: u64) {
+        // The last step of the check of the new store; the old one is checked without it.
+        if what == "comparing the index with the log" {
+            std::fs::rename(self.new, self.new.with_extension("moved")).expect("it is there");
+            symlink(self.to, self.new).expect("the name is free");
+        }
+    }
+
+    fn advance(&self, _: u64) {}
+}
+
+/// Whoever has the store has its directory too, and all rights there, while root repairs it.
+#[test]
+fn a_repair_by_root_gives_away_nothing_that_a_link_leads_to() {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let [path, secrets] = ["store", "secrets"].map(|name| directory.path().join(name));
+    let options = Options::directory(&path).segment_bytes(128 << 10).capacity_limit_bytes(16 << 20);
+    let store = Blocking::open(options.memory_bytes(64 << 20)).expect("a new store opens");
+    store.put("river", "meander").expect("there is room");
+    store.close().expect("it closes");
+    std::fs::create_dir(&secrets).expect("a directory");
+    let jobs = ["data.esker", "job"].map(|name| secrets.join(name));
+    jobs.iter().for_each(|job| std::fs::write(job, "").expect("a file"));
+    if chown(&path, Some(4321), Some(1234)).is_err() {
+        eprintln!("skipped: only root can give anything away");
+        return;
+    }
+    let new = directory.path().join("store.repaired");
+    let view = StoreView::open(std::slice::from_ref(&path)).expect("it is a store");
+    let error = view.repair_in_place(&Mover { new: &new, to: &secrets }).expect_err("it is a link");
+    assert!(error.to_string().contains("cannot be given"), "{error}");
+    let owner = |path: &Path| std::fs::metadata(path).expect("it is there").uid();
+    assert_eq!([&secrets, &jobs[0], &jobs[1]].map(|path| owner(path)), [0; 3]);
+    assert_eq!(owner(&path), 4321);
 }
 
 /// The file of a store that is a directory: the staging file beside it is the old store's, and goes with that.
