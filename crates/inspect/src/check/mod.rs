@@ -3,8 +3,8 @@
 //!
 //! 1. Superblocks, what the staging file of a killed store holds, and the ends of all slots.
 //! 2. All segments, read whole and once, on several threads; every record's version is kept in 32 bytes.
-//! 3. Versions by key: which damaged records count, and which were superseded.
-//! 4. The census, free slots, writes that went astray. Beside a server, whatever was found is looked at once more.
+//! 3. The census, free slots, writes that went astray. Beside a server, whatever was found is looked at once more.
+//! 4. Versions by key: which damaged records count, and which were superseded.
 //! 5. The index against the log.
 //!
 //! Nothing is written, and damage is never an error here: it is a finding.
@@ -66,6 +66,20 @@ struct AllLost {
     on_devices: u64,
 }
 
+/// Where damaged records are.
+struct Places<'a> {
+    /// Those of findings.
+    found: BTreeSet<u64>,
+    /// The others, if not all are: beside a server, what was not found twice is not damaged.
+    others: Option<&'a BTreeSet<u64>>,
+}
+
+impl Places<'_> {
+    fn are_others(&self, place: u64) -> bool {
+        self.others.is_none_or(|others| others.contains(&place))
+    }
+}
+
 /// A damaged record that counts on the devices.
 struct Lost {
     /// The name of its key, as far as other versions tell it.
@@ -95,14 +109,19 @@ impl StoreView {
         let versions = Versions::new(expected);
         let read_bytes = self.check_segments(&segments, &versions, &mut findings, watcher);
         // 3.
+        let free_slots = slots::check(self, &slots, &segments, &mut findings);
+        let confirmed = match self.is_in_use() {
+            true => Some(twice::confirm(self, &mut findings, watcher)?),
+            false => None,
+        };
+        // 4.
         let rule = Rule::new(self, &segments);
         watcher.begin("finding the newest versions", 0);
-        let mut counts = Counts { segments: segments.len() as u64, read_bytes, ..Counts::default() };
-        let places = findings.all.iter().filter_map(|finding| finding.place).collect();
+        let segment_count = segments.len() as u64;
+        let mut counts = Counts { segments: segment_count, free_slots, read_bytes, ..Counts::default() };
+        let found = findings.all.iter().filter_map(|finding| finding.place).collect();
+        let places = Places { found, others: confirmed.as_ref().map(|confirmed| &confirmed.damaged) };
         let lost = self.count(&rule, &versions, &staged, &places, &mut counts);
-        // 4.
-        counts.free_slots = slots::check(self, &slots, &segments, &mut findings);
-        let in_flight = if self.is_in_use() { twice::confirm(self, &mut findings)? } else { 0 };
         conclude(&mut findings, &lost.found);
         // 5.
         let mut index = IndexCheck::Skipped;
@@ -112,6 +131,7 @@ impl StoreView {
             index = self.compared(compared, &mut findings);
         }
         let staging = staged.report(lost.on_devices);
+        let in_flight = confirmed.map_or(0, |confirmed| confirmed.gone);
         let report = Report { staging, in_flight, ..self.report(findings, &lost, counts, index) };
         Ok(Checked { report, segments, versions, staged })
     }
@@ -150,13 +170,13 @@ impl StoreView {
         total
     }
 
-    /// Step 3: counts, and tells which damaged records count on the devices. `places`: those of findings.
+    /// Step 4: counts, and tells which damaged records count on the devices.
     fn count(
         &self,
         rule: &Rule<'_>,
         versions: &Versions,
         staged: &Staged,
-        places: &BTreeSet<u64>,
+        places: &Places<'_>,
         counts: &mut Counts,
     ) -> AllLost {
         let begin = || (Counts::default(), AllLost::default());
@@ -169,11 +189,12 @@ impl StoreView {
             lost.on_devices += u64::from(!is_staged && staged.has(&current.hash));
             // A tombstone is in the summary: that is enough for the key to stay deleted.
             if current.is_damaged() && !current.is_tombstone() {
-                match (places.contains(&current.place()), is_staged) {
+                match (places.found.contains(&current.place()), is_staged) {
                     (true, _) => {
                         let name = self.name_elsewhere(rule, versions);
                         lost.found.insert(current.place(), Lost { name, is_staged });
                     }
+                    (false, _) if !places.are_others(current.place()) => {}
                     (false, true) => lost.others_staged += 1,
                     (false, false) => lost.others += 1,
                 }

@@ -1,5 +1,6 @@
 //! What a check says.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -148,6 +149,8 @@ pub struct Report {
 pub(super) struct Findings {
     pub(super) all: Vec<Finding>,
     pub(super) dropped: Dropped,
+    /// Where those were found.
+    pub(super) crowded: BTreeSet<Whereabouts>,
     /// How many there were of each kind.
     made: Arc<[AtomicUsize; KINDS]>,
     most: usize,
@@ -162,6 +165,9 @@ pub(super) struct Dropped {
     pub(super) unnamed_up_to: Option<u64>,
 }
 
+/// The segment of a finding, or its offset if it is of none.
+pub(super) type Whereabouts = (Option<u64>, u64);
+
 /// Findings of a kind that are kept: more are counted.
 const KEPT: usize = 100_000;
 /// Damaged records; other damage; notes. Many of one kind leave room for the others.
@@ -172,13 +178,14 @@ impl Findings {
         Findings::with_room(KEPT)
     }
 
-    /// For the findings of one segment, which are few.
+    /// For what superblocks and slots say, which is little.
     pub(super) fn unbounded() -> Findings {
         Findings::with_room(usize::MAX)
     }
 
     fn with_room(most: usize) -> Findings {
-        Findings { all: Vec::new(), dropped: Dropped::default(), made: Arc::default(), most }
+        let (all, crowded) = (Vec::new(), BTreeSet::new());
+        Findings { all, dropped: Dropped::default(), crowded, made: Arc::default(), most }
     }
 
     /// Where another thread puts what it finds.
@@ -195,6 +202,7 @@ impl Findings {
         if self.made[kind].fetch_add(1, Ordering::Relaxed) < self.most {
             return self.all.push(finding);
         }
+        self.crowded.insert(finding.whereabouts());
         match finding.severity {
             Severity::Damage => self.dropped.damages += 1,
             Severity::Note => self.dropped.notes += 1,
@@ -206,9 +214,15 @@ impl Findings {
     /// Takes what one [beside](Self::beside) this has.
     pub(super) fn append(&mut self, other: Findings) {
         self.all.extend(other.all);
-        self.dropped.damages += other.dropped.damages;
-        self.dropped.notes += other.dropped.notes;
-        self.dropped.unnamed_up_to = self.dropped.unnamed_up_to.max(other.dropped.unnamed_up_to);
+        self.crowded.extend(other.crowded);
+        self.drop_too(other.dropped);
+    }
+
+    /// Counts what had no room elsewhere.
+    pub(super) fn drop_too(&mut self, dropped: Dropped) {
+        self.dropped.damages += dropped.damages;
+        self.dropped.notes += dropped.notes;
+        self.dropped.unnamed_up_to = self.dropped.unnamed_up_to.max(dropped.unnamed_up_to);
     }
 }
 
@@ -239,6 +253,10 @@ impl Finding {
     pub(super) fn of_segment(mut self, segment: u64) -> Finding {
         self.segment = Some(segment).filter(|number| *number > 0);
         self
+    }
+
+    pub(super) fn whereabouts(&self) -> Whereabouts {
+        (self.segment, if self.segment.is_some() { 0 } else { self.offset })
     }
 
     pub(super) fn unnamed(mut self) -> Finding {

@@ -3,66 +3,146 @@
 //!
 //! A segment with a summary never changes until it is freed, so damage in one is there the second time too, unless the segment
 //! has been freed meanwhile; then nothing depends on it. A segment without a summary is being filled.
+//!
+//! Of findings for which there was no room only the places are known. Those are looked at again too, and what is found there
+//! counts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
 use std::time::Duration;
 
 use esker_device::Buffer;
 
-use super::report::{Finding, Findings};
+use super::report::{Finding, Findings, Whereabouts};
 use super::segment::SegmentCheck;
 use super::{slots, superblocks};
 use crate::error::Result;
 use crate::slots::{Content, Segment};
 use crate::store::StoreView;
+use crate::versions::Version;
+use crate::watch::Watcher;
 
 /// Longer than any write takes that is not stuck.
 const LATER: Duration = Duration::from_millis(500);
 
-/// Keeps what is found twice; how many segments were seen to be in another state.
+/// What the second look tells, beside what it found again.
+#[derive(Default)]
+pub(super) struct Confirmed {
+    /// How many segments were seen to be in another state.
+    pub(super) gone: u64,
+    /// Where damaged records are, in segments of which not all findings had room the first time.
+    pub(super) damaged: BTreeSet<u64>,
+}
+
+/// What makes a finding the same one.
+type Suspicion = (Option<u64>, String, u64, String);
+
+fn suspicion(finding: &Finding) -> Suspicion {
+    (finding.segment, finding.path.clone(), finding.offset, finding.what.clone())
+}
+
+/// What was found the first time, and what of it is found again.
+struct Suspicions {
+    /// Findings; whether each was found again.
+    kept: BTreeMap<Suspicion, bool>,
+    /// Where there were more than there was room for; whether anything was found there again.
+    crowded: BTreeMap<Whereabouts, bool>,
+    confirmed: Findings,
+}
+
+/// Keeps what is found twice.
 #[expect(clippy::disallowed_methods, reason = "it waits for another process, in real time")]
-pub(super) fn confirm(view: &StoreView, findings: &mut Findings) -> Result<u64> {
+pub(super) fn confirm(view: &StoreView, findings: &mut Findings, watcher: &dyn Watcher) -> Result<Confirmed> {
     if findings.all.is_empty() {
-        return Ok(0);
+        return Ok(Confirmed::default());
     }
     sleep(LATER);
     let later = view.again()?;
-    let suspects: BTreeSet<_> = findings.all.iter().filter_map(|finding| finding.segment).collect();
-    let suspicion = |finding: &Finding| (finding.path.clone(), finding.offset, finding.what.clone());
-    let suspicions: BTreeSet<_> = findings.all.iter().map(suspicion).collect();
-    // Only what was found before counts, so no more than that is kept of the second look.
-    let mut there = BTreeSet::new();
-    let mut confirm = |again: Findings| {
-        there.extend(again.all.iter().map(suspicion).filter(|found| suspicions.contains(found)));
-    };
+    let mut suspicions = Suspicions::of(findings);
     let mut again = Findings::unbounded();
     superblocks::check(&later, &mut again)?;
     let of_slots = later.slots();
     let segments = later.segments(&of_slots);
     slots::check(&later, &of_slots, &segments, &mut again);
-    confirm(again);
-    let mut buffer = Buffer::zeroed(later.packing.segment_bytes as usize);
-    let (mut unread, mut entries) = (Vec::new(), Vec::new());
-    let is_suspect = |segment: &&Segment| suspects.contains(&segment.number) || segment.number == 0;
-    for segment in segments.iter().filter(is_suspect) {
-        if !matches!(segment.content, Content::Sealed(_)) {
+    suspicions.take(None, again);
+
+    let suspects = suspicions.segments();
+    let is_suspect = |s: &&Segment| {
+        (suspects.contains(&s.number) || s.number == 0) && matches!(s.content, Content::Sealed(_))
+    };
+    let segments: Vec<&Segment> = segments.iter().filter(is_suspect).collect();
+    let segment_bytes = later.packing.segment_bytes;
+    watcher.begin("looking once more at what seems damaged", segments.len() as u64 * segment_bytes);
+    let mut buffer = Buffer::zeroed(segment_bytes as usize);
+    let (mut unread, mut entries, mut damaged) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for segment in segments {
+        let tier = &later.tiers[segment.tier];
+        tier.read_slot(segment.slot, &mut buffer, &mut unread);
+        watcher.advance(segment_bytes);
+        // Numbers are not used again: it was there all the time, if it is there now.
+        if tier.has_left(segment.slot, segment.number) {
             continue;
         }
-        later.tiers[segment.tier].read_slot(segment.slot, &mut buffer, &mut unread);
-        let mut again = Findings::unbounded();
+        let is_crowded = suspicions.is_crowded(segment.number);
+        let see = |version: Version| {
+            if is_crowded && version.is_damaged() {
+                damaged.insert(version.place());
+            }
+        };
+        let mut again = Findings::new();
         let check =
             SegmentCheck { view: &later, segment, bytes: &buffer, unread: &unread, findings: &mut again };
-        check.run(&mut entries, |_| ());
-        confirm(again);
+        check.run(&mut entries, see);
+        suspicions.take(Some(segment.number), again);
     }
-    let mut gone = BTreeSet::new();
-    findings.all.retain(|finding| {
-        let stays = there.contains(&suspicion(finding));
-        if !stays {
-            gone.insert((finding.segment, if finding.segment.is_some() { 0 } else { finding.offset }));
+    let gone = suspicions.gone();
+    *findings = suspicions.confirmed;
+    Ok(Confirmed { gone, damaged })
+}
+
+impl Suspicions {
+    fn of(findings: &Findings) -> Suspicions {
+        Suspicions {
+            kept: findings.all.iter().map(|finding| (suspicion(finding), false)).collect(),
+            crowded: findings.crowded.iter().map(|place| (*place, false)).collect(),
+            confirmed: Findings::new(),
         }
-        stays
-    });
-    Ok(gone.len() as u64)
+    }
+
+    /// Numbers of all segments of which anything was found.
+    fn segments(&self) -> BTreeSet<u64> {
+        let kept = self.kept.keys().map(|(segment, ..)| *segment);
+        kept.chain(self.crowded.keys().map(|(segment, _)| *segment)).flatten().collect()
+    }
+
+    fn is_crowded(&self, segment: u64) -> bool {
+        self.crowded.contains_key(&(Some(segment), 0))
+    }
+
+    /// What the second look found; in a segment of this number, if it is one.
+    fn take(&mut self, segment: Option<u64>, again: Findings) {
+        for finding in again.all {
+            let places =
+                [self.kept.get_mut(&suspicion(&finding)), self.crowded.get_mut(&finding.whereabouts())];
+            let mut is_known = false;
+            for found_again in places.into_iter().flatten() {
+                (*found_again, is_known) = (true, true);
+            }
+            if is_known {
+                self.confirmed.add(finding);
+            }
+        }
+        if segment.is_some_and(|number| self.is_crowded(number)) {
+            self.confirmed.drop_too(again.dropped);
+        }
+    }
+
+    /// At how many places something was not found again.
+    fn gone(&self) -> u64 {
+        let place =
+            |(segment, _, offset, _): &Suspicion| (*segment, if segment.is_some() { 0 } else { *offset });
+        let kept = self.kept.iter().filter(|(_, again)| !**again).map(|(suspicion, _)| place(suspicion));
+        let crowded = self.crowded.iter().filter(|(_, again)| !**again).map(|(place, _)| *place);
+        kept.chain(crowded).collect::<BTreeSet<Whereabouts>>().len() as u64
+    }
 }

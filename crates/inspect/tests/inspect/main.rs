@@ -1,5 +1,6 @@
 //! Stores that the engine made, looked at from outside.
 
+mod busy;
 mod damage;
 mod made;
 mod many;

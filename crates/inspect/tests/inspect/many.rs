@@ -6,12 +6,12 @@ use esker_device::{Device, MemoryDevice, ReadAt};
 use esker_engine::{Blocking, Compression, Durability, Options};
 use esker_inspect::{CheckOptions, StoreView};
 
-const KEYS: u64 = 130_000;
+pub(crate) const KEYS: u64 = 130_000;
 /// As many damaged records as are listed.
-const LISTED: usize = 100_000;
+pub(crate) const LISTED: usize = 100_000;
 
-#[test]
-fn damages_beyond_a_bound_are_counted() {
+/// A store with so many keys, and another one; closed at the end if `closes`.
+pub(crate) fn small_records(closes: bool) -> Vec<u8> {
     let device = MemoryDevice::new(65 << 20);
     let given = Arc::new(device.clone()) as Arc<dyn Device>;
     let options = Options::devices(None, Some(given)).segment_bytes(1 << 20).indirection_unit_bytes(4096);
@@ -21,8 +21,15 @@ fn damages_beyond_a_bound_are_counted() {
         store.put(number.to_le_bytes().as_slice(), "meander").expect("there is room");
     }
     store.put("healthy", "river").expect("there is room");
-    store.close().expect("it closes");
-    let mut bytes = device.snapshot();
+    match closes {
+        true => store.close().expect("it closes"),
+        false => store.flush().expect("it can be flushed"),
+    }
+    device.snapshot()
+}
+
+/// Damages the values of those keys; how many there were.
+pub(crate) fn damage(bytes: &mut [u8]) -> u64 {
     let mut hit = 0;
     for at in 0..bytes.len() - 7 {
         if bytes[at..].starts_with(b"meander") {
@@ -30,6 +37,13 @@ fn damages_beyond_a_bound_are_counted() {
             hit += 1;
         }
     }
+    hit
+}
+
+#[test]
+fn damages_beyond_a_bound_are_counted() {
+    let mut bytes = small_records(true);
+    let hit = damage(&mut bytes);
     assert!(hit >= KEYS, "{hit}");
     let view = StoreView::over(vec![Arc::new(bytes) as Arc<dyn ReadAt>]).expect("it is a store");
     let report = view.check(CheckOptions { index: false }, &()).expect("it can be checked");
