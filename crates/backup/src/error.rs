@@ -52,7 +52,8 @@ fn not_whole(summary: &Summary) -> String {
     };
     format!(
         "backup {id} is there and is not whole: {bytes} bytes of the store could not be read when it was taken, and records \
-         in them are damaged or missing in it: {}{more}",
+         in them are damaged or missing in it: {}{more}; a store restored from it may need esker serve --accept-loss or esker repair \
+         before it opens",
         named.join(", ")
     )
 }

@@ -187,6 +187,30 @@ fn what_was_written_last_and_cannot_be_read_is_not_there() {
     assert!(store.get(key(0)).expect("it can be read").is_some());
 }
 
+/// Where a frame begins that others follow, in a segment that is still filled, nothing says which keys were in it.
+#[test]
+fn a_store_with_a_hole_between_frames_opens_when_the_loss_is_accepted() {
+    let made = made();
+    for number in KEYS..KEYS + 3 {
+        made.store.put(key(number), value(number)).expect("there is room");
+        made.store.flush().expect("it is flushed");
+    }
+    let name = key(KEYS + 1);
+    let at = made.device.snapshot().windows(name.len()).position(|text| text == name.as_bytes());
+    made.lose(at.expect("it was written") as u64 / 4096);
+    let error = made.backup().expect_err("it is not whole");
+    assert!(error.to_string().contains("esker serve --accept-loss or esker repair"), "{error}");
+    let (outcome, path) = made.restored("restored");
+    let error = outcome.expect_err("it is not whole");
+    assert!(error.to_string().contains("esker serve --accept-loss or esker repair"), "{error}");
+    let options = || shaped(Options::capacity_only(&path));
+    let error = Blocking::open(options()).map(drop).expect_err("keys were lost that cannot be named");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    let store = Blocking::open(options().accept_loss(true)).expect("it opens");
+    let found = [KEYS, KEYS + 1, KEYS + 2].map(|number| store.get(key(number)).expect("it can be read"));
+    assert!(found == [Some(value(KEYS).into()), None, Some(value(KEYS + 2).into())]);
+}
+
 /// A segment that is copied again and is not what it was gets a file of its own.
 #[test]
 fn what_is_not_whole_does_not_take_the_place_of_what_was() {
