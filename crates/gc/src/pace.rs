@@ -1,7 +1,7 @@
 //! Pace: how fast writers are let in as room gets short, and how much of the device background work takes.
 //!
 //! Both follow the debt, which is how far the free room is from where it should be, and both do so smoothly: between them
-//! the room verifies at a level where as much is freed as is written, whatever the load, and nobody waits for a whole
+//! free space settles at a level where as much is freed as is written, whatever the load, and nobody waits for a whole
 //! segment to be cleaned.
 
 use std::time::Duration;

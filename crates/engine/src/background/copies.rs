@@ -191,8 +191,8 @@ impl Host for CopyWriter<'_> {
 
     async fn read(&self, victim: &Victim, offset: u32, bytes: u32) -> Result<(Buffer, usize)> {
         let (tier, at) = (victim.shape.tier, offset as usize);
-        if let Some(segment_buffer) = self.space.buffered.find(tier, victim.slot, victim.segment) {
-            return Ok((Buffer::copy_from(segment_buffer.buffer.slice(at..at + bytes as usize)), 0));
+        if let Some(buffered_segment) = self.space.buffered.find(tier, victim.slot, victim.segment) {
+            return Ok((Buffer::copy_from(buffered_segment.buffer.slice(at..at + bytes as usize)), 0));
         }
         let began = self.space.runtime.now();
         let read = self.space.tier(tier).read_background(victim.slot, offset, u64::from(bytes)).await;

@@ -25,7 +25,7 @@ use crate::segments::allocation::Next;
 use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::tier::Tier;
 
-/// Free slots that are not collected, for those who may need one while another is being discarded.
+/// Free slots left undiscarded, for those who may need one while another is being discarded.
 const KEEP: u32 = KEEP_FOR_RELOCATION + 1;
 /// How many times as long as it works the device has a pause.
 const PAUSES: u32 = 4;

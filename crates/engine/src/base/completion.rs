@@ -1,4 +1,4 @@
-//! A door that opens once, for everybody who waits at it.
+//! A completion event: it opens once, for everybody who waits at it.
 //!
 //! It belongs to whoever is to open it. If that one lets go of it without having opened it, because of a panic or because it
 //! was forgotten, it opens with an error: nobody waits for ever.
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a panic ends a thread")]
-    fn a_gate_that_is_dropped_opens_with_an_error() {
+    fn a_completion_event_that_is_dropped_opens_with_an_error() {
         let completion = Completion::new();
         let (waiter, wait) = (completion.waiter(), completion.waiter().wait());
         assert!(waiter.wait().now_or_never().is_none());
@@ -161,7 +161,7 @@ mod tests {
         let completion = Completion::new();
         let waiter = completion.waiter();
         let panicked = std::thread::spawn(move || {
-            let _gate = completion;
+            let _dropped = completion;
             panic!("a panic that a test asked for");
         });
         assert!(panicked.join().is_err());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_gate_stays_as_it_was_opened() {
+    fn an_open_completion_event_stays_as_it_was_opened() {
         let completion = Completion::new();
         let waiter = completion.waiter();
         completion.open(Ok(()));

@@ -50,7 +50,7 @@ counters! {
     segments_freed: "Segments freed by relocation.",
     records_moved: "Records that relocation kept.",
     records_freed: "Records that had been written to the segments that were freed, moved or dead.",
-    overwrites_verified: "UnverifiedOverwrites verified.",
+    overwrites_verified: "Unverified overwrites that were verified.",
     hidden_found: "Keys that had been displaced by another key and were found again.",
     records_coalesced: "Records that were overwritten in memory, and so never written.",
     stalls: "Writes that had to wait for room.",

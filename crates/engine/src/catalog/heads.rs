@@ -97,9 +97,9 @@ impl Catalog {
                 count();
             }
         };
-        if let Some(segment_buffer) = self.space.buffered.find(location.tier, location.slot, segment) {
+        if let Some(buffered_segment) = self.space.buffered.find(location.tier, location.slot, segment) {
             count(&|| self.space.counters.memory_hit());
-            return Ok(Head::Read(parse(segment_buffer.record(offset))));
+            return Ok(Head::Read(parse(buffered_segment.record(offset))));
         }
         if let Some(cached) = self.cache.get(segment, offset) {
             count(&|| self.space.counters.cache_hit());

@@ -112,9 +112,9 @@ impl Catalog {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
         let verdict = |same| if same { Occupant::SameKey } else { Occupant::OtherKey };
         let buffered = self.space.buffered.hold();
-        if let Some(segment_buffer) = buffered.find(location.tier, location.slot, segment) {
+        if let Some(buffered_segment) = buffered.find(location.tier, location.slot, segment) {
             let identity = self.space.secret.identity(segment, location.offset);
-            if let Ok(record) = RecordView::in_memory(segment_buffer.record(location.offset), &identity) {
+            if let Ok(record) = RecordView::in_memory(buffered_segment.record(location.offset), &identity) {
                 let shape = self.space.tier(location.tier).shape();
                 return (verdict(record.key == key), Some(shape.padded(record.bytes()) as i64));
             }
@@ -129,8 +129,8 @@ impl Catalog {
     pub(crate) fn length_in_memory(&self, pointer: Pointer) -> Option<i64> {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
         let buffered = self.space.buffered.hold();
-        let segment_buffer = buffered.find(location.tier, location.slot, segment)?;
-        let bytes = Claim::of(segment_buffer.record(location.offset))?.bytes;
+        let buffered_segment = buffered.find(location.tier, location.slot, segment)?;
+        let bytes = Claim::of(buffered_segment.record(location.offset))?.bytes;
         Some(self.space.tier(location.tier).shape().padded(bytes) as i64)
     }
 

@@ -42,9 +42,9 @@ impl Catalog {
                 offset,
             })
         };
-        if let Some(segment_buffer) = self.space.buffered.find(location.tier, location.slot, segment) {
+        if let Some(buffered_segment) = self.space.buffered.find(location.tier, location.slot, segment) {
             self.space.counters.memory_hit();
-            return Ok(whole(segment_buffer.record(location.offset), Source::Memory));
+            return Ok(whole(buffered_segment.record(location.offset), Source::Memory));
         }
         if let Some(cached) = self.cache.get(segment, location.offset) {
             self.space.counters.cache_hit();

@@ -29,10 +29,10 @@ impl Catalog {
     /// Gets a record's first bytes on their way into the processor's cache.
     pub(crate) fn touch(&self, pointer: Pointer, buffered: &HeldBuffered) {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
-        if let Some(segment_buffer) = buffered.find(location.tier, location.slot, segment) {
+        if let Some(buffered_segment) = buffered.find(location.tier, location.slot, segment) {
             let at = location.offset as usize;
             for line in (at..at + FETCHED_BYTES).step_by(CACHE_LINE_BYTES) {
-                if let Some([byte]) = segment_buffer.buffer.get(line..line + 1) {
+                if let Some([byte]) = buffered_segment.buffer.get(line..line + 1) {
                     prefetch(byte);
                 }
             }

@@ -274,9 +274,9 @@ impl Reader {
             // It has to be deleted first.
             Life::Unconfirmed => Peek::Unknown,
         };
-        if let Some(segment_buffer) = buffered.find(location.tier, location.slot, segment) {
+        if let Some(buffered_segment) = buffered.find(location.tier, location.slot, segment) {
             let identity = self.space.secret.identity(segment, location.offset);
-            let record = RecordView::in_memory(segment_buffer.record(location.offset), &identity).ok();
+            let record = RecordView::in_memory(buffered_segment.record(location.offset), &identity).ok();
             let keyspace = sought.hash.keyspace();
             let is_it = |record: &RecordView<'_>| {
                 record.kind == Kind::Put && record.key == sought.key && record.keyspace == keyspace

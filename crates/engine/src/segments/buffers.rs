@@ -45,8 +45,8 @@ impl BufferedSegments {
         HeldBuffered(self.list.load())
     }
 
-    pub(crate) fn add(&self, segment_buffer: BufferedSegment) {
-        self.change(|list| list.push(segment_buffer));
+    pub(crate) fn add(&self, buffered_segment: BufferedSegment) {
+        self.change(|list| list.push(buffered_segment));
     }
 
     pub(crate) fn remove(&self, segment: u64) {

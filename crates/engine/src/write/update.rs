@@ -86,7 +86,7 @@ impl Writer {
         }
         let mut told = Vec::new();
         let outcome = self.update_reserved(database, &mut keys, options, change, tell, &mut told).await;
-        // The keys are not reserved any more. What was written over since is not collected.
+        // The keys are not reserved any more. Keys overwritten since are left alone.
         for (at, Expired { sequence, expires_at_ms }) in told {
             let kept = self.keep_expired(keys[at].key, &keys[at].hash, sequence, expires_at_ms).await;
             if kept.is_err() {

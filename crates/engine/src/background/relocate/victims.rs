@@ -84,7 +84,7 @@ impl Relocator<'_> {
         if cfg!(debug_assertions) && is_empty && is_all {
             self.catalog.index.displaced(|pointer| {
                 let Location { tier: of, slot, .. } = self.catalog.packing.unpack(pointer.get());
-                assert!(of != tier || slot != victim.slot, "there are unverified against records only");
+                assert!(of != tier || slot != victim.slot, "an unverified overwrite still names this victim");
             });
         }
         is_empty
