@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Blocking, Compression, Cursor, ErrorKind, Options, WriteOptions};
+use esker::{Blocking, Compression, Cursor, ErrorKind, Options, WhenFull, WriteOptions};
 use esker_device::{Device, MemoryDevice};
 
 use crate::support::opening::small;
@@ -176,4 +176,23 @@ fn one_key_is_looked_at_without_its_value() {
     }
     store.close().expect("it closes");
     assert_eq!(store.get_key(key(7)).expect_err("it is closed").kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn whether_a_key_is_there_is_found_without_its_value() {
+    let (device, store) = stored();
+    store.set_when_full(WhenFull::Evict);
+    let before = device.counters().read_bytes;
+    for number in 0..KEYS {
+        assert!(store.contains(key(number)).expect("it is whole"));
+    }
+    let read = device.counters().read_bytes - before;
+    assert!(0 < read && read <= KEYS as u64 * SHORT_BYTES, "{read} bytes were read for {KEYS} keys");
+    assert!(store.usage(key(7)).expect("it is there").was_asked, "it counts as a use");
+    store.put_with("mortal", "x", WriteOptions::new().expires_at_ms(1)).expect("there is room");
+    for absent in ["mortal", "never", ""] {
+        assert!(!store.contains(absent).expect("nothing is damaged"));
+    }
+    store.close().expect("it closes");
+    assert_eq!(store.contains(key(7)).expect_err("it is closed").kind(), ErrorKind::Closed);
 }

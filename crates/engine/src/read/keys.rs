@@ -7,6 +7,7 @@ use esker_index::{Cursor as IndexCursor, KeyHash, Pointer, Step};
 use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
+use crate::base::latency::Timed;
 use crate::catalog::heads::{Beginning, HEAD_BYTES, Head, KeyEntry};
 use crate::catalog::place::Place;
 use crate::read::Reader;
@@ -44,6 +45,24 @@ impl Started {
 impl Reader {
     /// See [`Store::get_key`](crate::Store::get_key).
     pub(crate) async fn get_key(&self, database: u8, key: &[u8]) -> Result<Option<KeyEntry>> {
+        Ok(self.find_key(database, key).await?.map(|(_, entry)| entry))
+    }
+
+    /// See [`Store::contains`](crate::Store::contains). It counts as a use of the key, as a get does.
+    pub(crate) async fn contains(&self, database: u8, key: &[u8]) -> Result<bool> {
+        let began = self.space.runtime.now();
+        let found = self.find_key(database, key).await?;
+        if !key.is_empty() {
+            self.space.took(Timed::Get, began);
+        }
+        if let Some((hash, _)) = &found {
+            self.catalog.recency.note_asked(hash);
+        }
+        Ok(found.is_some())
+    }
+
+    /// A key with its digest, if it is there.
+    async fn find_key(&self, database: u8, key: &[u8]) -> Result<Option<(KeyHash, KeyEntry)>> {
         self.space.health.check_open()?;
         if key.is_empty() {
             return Ok(None);
@@ -56,7 +75,7 @@ impl Reader {
             }
             let Some(entry) = found else { return Ok(None) };
             let may_show = self.writer.may_show(key, &hash, entry.version, entry.expires_at_ms).await?;
-            return Ok(may_show.then_some(entry));
+            return Ok(may_show.then_some((hash, entry)));
         }
     }
 

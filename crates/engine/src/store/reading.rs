@@ -47,12 +47,13 @@ impl Store {
         join_all(keys.iter().map(|key| self.get(key.as_ref()))).await
     }
 
-    /// Whether a key is there.
+    /// Whether a key is there. The value is not read, so damage in it is not found. Counts as a use of the key, as
+    /// [`get`](Self::get) does.
     ///
     /// # Errors
     /// As [`get`](Self::get).
     pub async fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get_entry(key).await?.is_some())
+        self.reader.contains(self.database, key.as_ref()).await
     }
 
     /// A part of a key's value, cut to what there is of it: beyond the end of the value it is empty. `None` if the key is not
