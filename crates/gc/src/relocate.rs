@@ -63,8 +63,6 @@ pub struct Move {
     pub victim: usize,
     /// The record in the victim.
     pub entry: Entry,
-    /// The flow that it was added to.
-    pub stream: Stream,
     /// What the copy says.
     pub kind: Kind,
     /// Slot of the copy.
@@ -270,7 +268,6 @@ impl<H: Host> Copier<'_, H> {
         self.relocated.moves.push(Move {
             victim,
             entry,
-            stream,
             kind: record.kind,
             slot: output.name().slot,
             offset,

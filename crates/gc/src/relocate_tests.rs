@@ -29,6 +29,8 @@ struct Slots {
     free: u32,
     open: u32,
     opened: u64,
+    /// The flow of each output that was opened, by its slot.
+    streams: BTreeMap<u32, Stream>,
 }
 
 impl Host for FewSlots {
@@ -69,7 +71,9 @@ impl Host for FewSlots {
         slots.free -= 1;
         slots.open += 1;
         slots.opened += 1;
-        Ok(Some(segment(100 + slots.opened, stream, bytes)))
+        let output = segment(100 + slots.opened, stream, bytes);
+        slots.streams.insert(output.name().slot, stream);
+        Ok(Some(output))
     }
 
     fn could_open(&self) -> bool {
@@ -114,7 +118,7 @@ fn victim(number: u64) -> OpenSegment {
     victim
 }
 
-fn copy_all(free: u32) -> (Relocated, u64) {
+fn copy_all(free: u32) -> (Relocated, Slots) {
     let segments = [victim(1), victim(2), victim(3)];
     let of = |s: &OpenSegment| {
         let (segment, slot) = (s.name().segment, s.name().slot);
@@ -123,29 +127,30 @@ fn copy_all(free: u32) -> (Relocated, u64) {
     };
     let victims: Vec<_> = segments.iter().map(of).collect();
     let bytes = segments.iter().map(|s| (s.name().segment, s.memory().buffer())).collect();
-    let host = FewSlots { victims: bytes, slots: Mutex::new(Slots { free, open: 0, opened: 0 }) };
+    let slots = Slots { free, open: 0, opened: 0, streams: BTreeMap::new() };
+    let host = FewSlots { victims: bytes, slots: Mutex::new(slots) };
     let mut outputs = Outputs::new();
     let copied = copy_needed(&host, &SECRET, &victims, &mut outputs, 16 << 10);
     let relocated = copied.now_or_never().expect("nothing waits").expect("nothing fails");
     let records: usize = victims.iter().map(|(_, entries)| entries.len()).sum();
     assert!(relocated.moves.len() <= records && relocated.damaged.is_empty());
     assert_eq!(relocated.out_of_room_at.is_none(), relocated.moves.len() == records);
-    (relocated, host.slots.lock().opened)
+    (relocated, host.slots.into_inner())
 }
 
 #[test]
 fn an_output_that_is_full_makes_way_for_one_of_another_flow() {
     // Never more than three are free, so never is a second output opened beside one that is open.
-    let (relocated, opened) = copy_all(3);
-    assert_eq!((relocated.out_of_room_at, opened), (None, 2), "there are slots");
+    let (relocated, slots) = copy_all(3);
+    assert_eq!((relocated.out_of_room_at, slots.opened), (None, 2), "there are slots");
     assert_eq!(copy_all(1).0.out_of_room_at, Some(1), "the second victim needs a second slot");
 }
 
 #[test]
 fn flows_have_outputs_of_their_own_where_there_are_slots() {
-    let (relocated, opened) = copy_all(9);
-    assert_eq!((relocated.out_of_room_at, opened), (None, 3));
-    let streams: Vec<Stream> = relocated.moves.iter().map(|m| m.stream).collect();
+    let (relocated, slots) = copy_all(9);
+    assert_eq!((relocated.out_of_room_at, slots.opened), (None, 3));
+    let streams: Vec<Stream> = relocated.moves.iter().map(|m| slots.streams[&m.slot]).collect();
     let wanted: Vec<Stream> = relocated.moves.iter().map(|m| Stream::RELOCATED[(m.victim + 1) % 2]).collect();
     assert_eq!(streams, wanted);
 }

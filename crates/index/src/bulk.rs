@@ -78,12 +78,6 @@ impl Index {
     pub fn fit(&self, shard: usize) {
         self.lock(shard).fit();
     }
-
-    /// Recovery: puts a shard's table into huge pages, if those of all shards that lie in the same page are as large. Look-ups
-    /// are faster then; it takes a copy of the page.
-    pub fn collapse(&self, shard: usize) {
-        self.slabs.collapse(self.shards[shard].generation(), shard);
-    }
 }
 
 #[cfg(test)]
@@ -128,7 +122,6 @@ mod tests {
             assert_eq!(index.len() + left.len() as u64, KEYS);
             left.iter().for_each(|&key| index.load(hash(key), pointer(key)));
             (0..Index::SHARDS).for_each(|shard| index.fit(shard));
-            (0..Index::SHARDS).for_each(|shard| index.collapse(shard));
             let bytes_per_key = index.memory_bytes() as f64 / index.len() as f64;
             assert!(bytes_per_key < 10.3, "{bytes_per_key} bytes a key, {reserved} reserved");
             (KEYS..KEYS + 300_000).for_each(|key| index.load(hash(key), pointer(key)));

@@ -236,11 +236,6 @@ impl Indexes {
     pub fn fit(&self, shard: usize) {
         self.all().for_each(|index| index.fit(shard));
     }
-
-    /// Recovery: see [`Index::collapse`].
-    pub fn collapse(&self, shard: usize) {
-        self.all().for_each(|index| index.collapse(shard));
-    }
 }
 
 #[cfg(test)]

@@ -194,11 +194,6 @@ impl OpenSegment {
         &self.memory
     }
 
-    /// Where in the segment the memory begins.
-    pub fn memory_base(&self) -> u32 {
-        self.base
-    }
-
     /// Where the next byte goes.
     pub fn tail(&self) -> u32 {
         self.base + self.memory.tail() as u32

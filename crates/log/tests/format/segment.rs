@@ -191,7 +191,7 @@ fn a_segment_goes_on_in_other_memory() {
             open.close_frame(0);
             let used = open.replace_memory(small());
             bytes.extend_from_slice(used.buffer().slice(0..used.tail()));
-            assert_eq!(open.memory_base() as usize, bytes.len());
+            assert_eq!(open.tail() as usize, bytes.len());
             continue;
         }
         sequence += 1;
