@@ -51,7 +51,7 @@ pub use scan::{SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
 pub use slots::{FoundSlot, SlotEnds, find_in_slots};
 pub use summary::{
-    Entry, FOOTER_BYTES, Footer, MAX_ENTRY_BYTES, SummaryHead, next_expiry_ms,
+    Entry, FOOTER_BYTES, Footer, MAX_ENTRY_BYTES, SummaryHead, TYPICAL_ENTRY_BYTES, next_expiry_ms,
     space_bytes as summary_space_bytes,
 };
 pub use superblock::{

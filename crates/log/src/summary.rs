@@ -29,6 +29,9 @@ const EXPANSION_SHIFT: u32 = 4;
 const EXPANSION_MASK: u8 = 15;
 /// Longest entry: a digest, and at most 5 + 1 + 10 + 5 + 10 bytes of numbers.
 pub const MAX_ENTRY_BYTES: usize = DIGEST_BYTES + 31;
+/// What an entry is counted as where it is not known: 15 bytes if the record follows the one before in place and in number, about
+/// 20 if it was moved, and 6 more if it expires.
+pub const TYPICAL_ENTRY_BYTES: u64 = 24;
 
 const MAGIC: Field = Field::new("magic", 0, 4, "`ESUM`");
 const CRC: Field = Field::new("crc", 4, 4, "CRC32C of identity and bytes 8..64");

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use esker_device::{Device, Runtime};
 use esker_engine::{Compression, Durability, Options, Store};
 use esker_ftl::{Profile, Shape};
+use esker_log::TYPICAL_ENTRY_BYTES;
 use esker_world::SimRuntime;
 
 use crate::device::ModelDevice;
 use crate::error::Error;
 use crate::load::{KEY_BYTES, Load};
-
-/// What the store counts for a record besides its bytes.
-const SUMMARY_BYTES: u64 = 24;
 
 /// A drive: its profile, and what it is scaled down to.
 #[derive(Clone, Debug)]
@@ -106,7 +104,7 @@ impl Setup {
 
     /// Puts all keys, if there is room for them.
     pub(crate) async fn fill(&self, store: &Store, load: &Load<'_>, namespace: u64) -> Result<(), Error> {
-        let record = record_bytes(load.value_bytes()) + SUMMARY_BYTES;
+        let record = record_bytes(load.value_bytes()) + TYPICAL_ENTRY_BYTES;
         let (wanted, limit) = (load.keys() * record, store.stats().user_limit_bytes);
         if wanted > limit {
             return Err(Error::TooFull { wanted, limit, namespace });

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use esker_device::block_on;
 use esker_engine::Latencies as StoreLatencies;
+use esker_log::TYPICAL_ENTRY_BYTES;
 use parking_lot::Mutex;
 
 use super::arguments::Arguments;
@@ -17,9 +18,6 @@ use crate::instruments::bed::{Bed, Tiers};
 use crate::instruments::failure::{Failure, Result};
 use crate::instruments::process::{cpu_seconds, resident_bytes};
 use crate::workload::Values;
-
-/// What the store counts for a record besides its bytes, about: its part of the summary.
-const SUMMARY_BYTES: u64 = 24;
 
 /// Which store the load meets.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +68,7 @@ impl Sizes {
 /// What a record takes.
 fn record_bytes(arguments: &Arguments) -> u64 {
     let bytes = esker_log::record_bytes_max(KEY_BYTES, arguments.value_bytes as usize, true);
-    bytes.next_multiple_of(16) as u64 + SUMMARY_BYTES
+    bytes.next_multiple_of(16) as u64 + TYPICAL_ENTRY_BYTES
 }
 
 /// How many keys fill the store as far as it is to be filled.

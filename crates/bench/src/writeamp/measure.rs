@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use esker_device::block_on;
 use esker_engine::{Durability, ErrorKind};
+use esker_log::TYPICAL_ENTRY_BYTES;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::Serialize;
 
@@ -18,8 +19,6 @@ use crate::instruments::progress;
 use crate::workload::{Popularity, Values, key};
 
 const KEY_BYTES: usize = 16;
-/// What the store counts for a record besides its bytes, about: its part of the summary.
-const SUMMARY_BYTES: u64 = 24;
 /// A put that is refused for so long means that collecting does not keep up at all.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
@@ -183,7 +182,7 @@ impl<'a> Measurement<'a> {
     /// Puts keys until the user limit is reached, less what is in flight.
     async fn fill(&mut self) -> Result<()> {
         let limit = self.bed.store.stats().user_limit_bytes;
-        let record = self.sizes.record_bytes + SUMMARY_BYTES;
+        let record = self.sizes.record_bytes + TYPICAL_ENTRY_BYTES;
         let keys = (limit * u64::from(self.arguments.fill) / 100 / record)
             .saturating_sub(self.arguments.depth + self.sizes.records_per_segment / 8);
         let (mut next, values, bytes) = (0, &self.values, self.arguments.value_bytes as usize);

@@ -34,7 +34,7 @@ use crate::write::lane::Lane;
 use crate::write::preallocate::secure_kept_slots;
 
 /// A segment in which at least this share of what fits is current is written as it is: copying it would save little.
-const MOST: f64 = 0.75;
+const WRITTEN_WHOLE_SHARE: f64 = 0.75;
 
 /// Pieces of memory that are left to the lane's own segments.
 const LEFT_TO_LANE: usize = 2;
@@ -94,7 +94,7 @@ async fn next_segment(space: &Space, lane: &Lane) -> Result<Option<Piece>> {
     let tier = space.tier(lane.shape.tier);
     let segments = lane.coalescing_segments();
     // Left to relocation, and to what is left of a memtable, which has half of the segments.
-    let copies = (segments as f64 / 2.0 * MOST).ceil() as u32;
+    let copies = (segments as f64 / 2.0 * WRITTEN_WHOLE_SHARE).ceil() as u32;
     let (keep, opened_at) = (space.kept_slots(tier) + copies, lane.published_through());
     let (pool, spare) = (&lane.pool, LEFT_TO_LANE);
     let opened = async {
@@ -234,7 +234,7 @@ impl Closed {
     fn is_mostly_current(&self, space: &Space) -> bool {
         let segment = &self.segment.0;
         let live = space.tier(segment.shape().tier).slot(segment.name().slot).live_bytes();
-        live as f64 >= (u64::from(segment.tail()) + segment.room_bytes()) as f64 * MOST
+        live as f64 >= (u64::from(segment.tail()) + segment.room_bytes()) as f64 * WRITTEN_WHOLE_SHARE
     }
 
     fn victim(&self) -> (Victim, Vec<esker_log::Entry>) {

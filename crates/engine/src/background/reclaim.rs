@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use esker_gc::CopyBudget;
-use esker_log::Tier as TierName;
+use esker_log::{TYPICAL_ENTRY_BYTES as ENTRY_BYTES, Tier as TierName};
 use esker_planted::{Bug, planted};
 use futures_util::future::{Either, select};
 
@@ -36,8 +36,6 @@ pub(crate) const CALM: f64 = 0.25;
 const RENEW_BELOW: f64 = 0.5;
 /// After so many failed reads a segment is not collected until the store is opened again.
 const READ_ATTEMPTS: u32 = 3;
-/// What a record takes in a summary, about.
-const ENTRY_BYTES: u64 = 22;
 
 /// Destages and collects until the store closes.
 pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses: Arc<Pauses>) {

@@ -15,10 +15,11 @@ use crate::base::error::Result;
 use crate::segments::contents::Expiry;
 use crate::segments::slot::{Slot, SlotState};
 
-/// Tombstones may take so large a part of what users may fill, however little room is left.
-const TOMBSTONES: u64 = 64;
-/// Nor do they matter below this part of a segment.
-const TOMBSTONES_OF_SEGMENT: u64 = 4;
+/// Tombstones may take what users may fill divided by this, however little room is left.
+const TOMBSTONES_LIMIT_DIVISOR: u64 = 64;
+/// Nor do they matter below a segment divided by this.
+const TOMBSTONES_SEGMENT_DIVISOR: u64 = 4;
+
 /// What makes tombstones superfluous.
 enum Renewal {
     None,
@@ -69,7 +70,8 @@ impl Reclaimer<'_> {
     /// its limit, next to nothing.
     pub(crate) fn tombstones_tolerated(&self, presses: bool) -> u64 {
         let segment_bytes = u64::from(self.space.output_tier().shape().segment_bytes);
-        let least = (self.space.user_limit_bytes() / TOMBSTONES).max(segment_bytes / TOMBSTONES_OF_SEGMENT);
+        let least = (self.space.user_limit_bytes() / TOMBSTONES_LIMIT_DIVISOR)
+            .max(segment_bytes / TOMBSTONES_SEGMENT_DIVISOR);
         let puts = self.space.live_bytes().saturating_sub(self.space.tombstone_bytes());
         if presses { least } else { least.max(self.space.user_limit_bytes().saturating_sub(puts) / 2) }
     }

@@ -37,6 +37,9 @@ use crate::catalog::recency::Recency;
 use crate::catalog::watches::Watches;
 use crate::segments::space::Space;
 
+/// What the index takes for a key at rest, at most.
+pub(crate) const INDEX_BYTES_A_KEY: u64 = 10;
+
 /// What an opening decided or found.
 pub(crate) struct CatalogParts {
     pub(crate) space: Arc<Space>,

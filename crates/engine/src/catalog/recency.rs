@@ -10,9 +10,9 @@ use esker_index::KeyHash;
 
 use crate::base::when_full::WhenFull;
 
-/// Each of the two tables takes this part of the memory for index and read cache. Ten bytes of index a key leave at least
+/// Each of the two tables takes the memory for index and read cache divided by this. Ten bytes of index a key leave at least
 /// 1.25 bits of each for as many keys as there can be.
-const TABLE_SHARE: u64 = 64;
+const TABLE_MEMORY_DIVISOR: u64 = 64;
 
 /// What is known of how keys are used.
 pub(crate) struct Recency {
@@ -37,7 +37,7 @@ impl Recency {
     /// What becomes of puts from now on when the store is full.
     pub(crate) fn set(&self, when_full: WhenFull) {
         if when_full.evicts() {
-            let bytes = self.memory_bytes / TABLE_SHARE;
+            let bytes = self.memory_bytes / TABLE_MEMORY_DIVISOR;
             self.tables.get_or_init(|| Tables { asked: Reference::new(bytes), evicted: Ghosts::new(bytes) });
         }
         self.when_full.store(when_full as u8, Ordering::Release);

@@ -15,12 +15,13 @@ const RELOCATION_PIECES: u64 = 2;
 /// Fewest pieces of memory that a lane has.
 const LEAST_LANE_PIECES: u64 = 2;
 
-/// Part of the memory in which records coalesce, and the fewest pieces of it: one is filled while the other is written out.
-const COALESCING_SHARE: u64 = 4;
+/// Records coalesce in the memory divided by this, and in no fewer pieces than the least: one is filled while the other is
+/// written out.
+const COALESCING_MEMORY_DIVISOR: u64 = 4;
 const LEAST_COALESCING_PIECES: u64 = 2;
 const MOST_COALESCING_PIECES: u64 = 16;
-/// And no more than this part of the slots.
-const COALESCING_SLOTS_SHARE: u64 = 16;
+/// And in no more pieces than the slots divided by this.
+const COALESCING_SLOTS_DIVISOR: u64 = 16;
 
 /// Whether records wait in memory to be overwritten. Of two tiers the fast one is for that.
 fn coalesces(options: &Options, lanes: u64) -> bool {
@@ -48,8 +49,8 @@ impl MemoryPlan {
         check_memory(options, segment_bytes, lanes)?;
         let pieces = (options.memory_bytes / 8 / segment_bytes / lanes).clamp(LEAST_LANE_PIECES, 8);
         let coalescing = match coalesces(options, lanes) {
-            true => (options.memory_bytes / COALESCING_SHARE / segment_bytes)
-                .min(u64::from(slots) / COALESCING_SLOTS_SHARE)
+            true => (options.memory_bytes / COALESCING_MEMORY_DIVISOR / segment_bytes)
+                .min(u64::from(slots) / COALESCING_SLOTS_DIVISOR)
                 .clamp(LEAST_COALESCING_PIECES, MOST_COALESCING_PIECES),
             false => 0,
         };

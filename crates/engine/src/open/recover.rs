@@ -37,12 +37,10 @@ use self::slots::InSlots;
 use self::unsealed::Scanned;
 
 use crate::base::error::Result;
+use crate::catalog::INDEX_BYTES_A_KEY;
 use crate::segments::contents::Contents;
 use crate::segments::slot::SlotState;
 use crate::segments::staging::Staged;
-
-/// What the index takes for a key at most.
-const INDEX_BYTES_A_KEY: u64 = 10;
 
 /// What was found in a store, and what has to be done before it can be written to.
 pub(crate) struct Recovered {

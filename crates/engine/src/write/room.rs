@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_log::TYPICAL_ENTRY_BYTES;
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
@@ -15,9 +16,6 @@ use crate::catalog::clock::Life;
 use crate::catalog::lookup::Found;
 use crate::write::Writer;
 use crate::write::prepared::Prepared;
-
-/// What a record takes in its segment's summary, about.
-const SUMMARY_BYTES: u64 = 24;
 
 /// After a look without progress, puts are refused for so long without another.
 const NO_PROGRESS: Duration = Duration::from_millis(10);
@@ -111,7 +109,7 @@ impl Writer {
 
     /// Whether so many bytes more are beyond what users may fill.
     pub(crate) fn is_beyond_limit(&self, bytes: u64) -> bool {
-        let summaries = self.catalog.index.len() * SUMMARY_BYTES;
+        let summaries = self.catalog.index.len() * TYPICAL_ENTRY_BYTES;
         self.space.live_bytes() + summaries + bytes > self.space.user_limit_bytes()
     }
 }

@@ -16,10 +16,10 @@ use crate::segments::tier::Tier;
 
 /// Destaging begins when less than this share of the fast tier is free.
 const DESTAGE_BELOW: f64 = 0.5;
-/// So many segments' worth of garbage is not collected however little is live, but no more than this share of the slots: before long
-/// nothing in them is live, and they are freed without a copy.
+/// So many segments' worth of garbage is not collected however little is live, but no more than the slots divided by the divisor:
+/// before long nothing in them is live, and they are freed without a copy.
 const GARBAGE_SEGMENTS: u32 = 8;
-const GARBAGE_SHARE: u32 = 32;
+const GARBAGE_SLOTS_DIVISOR: u32 = 32;
 /// Few sealed segments are not collected while less than half of one is garbage.
 const FEW_SEGMENTS: u64 = 4;
 /// Of a segment that yields so much, the copies take less room however badly they fit.
@@ -181,7 +181,7 @@ impl Reclaimer<'_> {
         let live_bytes = tier.live_bytes();
         let beside_live = live_bytes as f64 * self.space.reserve_share / (1.0 - self.space.reserve_share);
         let tolerated =
-            u64::from((tier.slots_in_reach() / GARBAGE_SHARE).min(GARBAGE_SEGMENTS)) * segment_bytes;
+            u64::from((tier.slots_in_reach() / GARBAGE_SLOTS_DIVISOR).min(GARBAGE_SEGMENTS)) * segment_bytes;
         if sealed * segment_bytes <= live_bytes + tolerated.max(beside_live as u64) {
             return None;
         }

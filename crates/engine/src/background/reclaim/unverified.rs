@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_index::Pointer;
-use esker_log::Tier as TierName;
+use esker_log::{TYPICAL_ENTRY_BYTES, Tier as TierName};
 use hashbrown::HashMap;
 
-use super::{CALM, ENTRY_BYTES};
+use super::CALM;
 
 use crate::background::reclaimer::{Displaced, Reclaimer};
 use crate::background::relocate::SHORT;
@@ -94,7 +94,7 @@ impl Reclaimer<'_> {
         let (began, mut bytes) = (self.space.runtime.now(), 0);
         let mut entries = self.space.read_entries(self.space.tier(tier), slot).await;
         if let Ok(Some(entries)) = &mut entries {
-            bytes = entries.len() as u64 * ENTRY_BYTES;
+            bytes = entries.len() as u64 * TYPICAL_ENTRY_BYTES;
             entries.retain(|entry| offsets.binary_search(&entry.offset).is_ok());
         }
         self.with_entries(tier, slot, entries, async |entries| {

@@ -3,7 +3,7 @@
 use esker_log::ExpiryWatermark;
 
 /// More are not kept. One is added when the clock was believed, then set back, and is believed again.
-const MOST: usize = 16;
+const WATERMARKS_MAX: usize = 16;
 
 /// Watermarks, of falling times and rising sequence numbers: none says what another says too.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ impl Watermarks {
             self.all.pop();
         }
         self.all.push(mark);
-        if self.all.len() > MOST {
+        if self.all.len() > WATERMARKS_MAX {
             self.merge_nearest();
         }
     }
@@ -87,7 +87,7 @@ mod tests {
     fn however_many_there_were_what_expired_stays_so() {
         let raised: Vec<_> = (0..100).map(|step| mark(step, 1_000_000 - step * step)).collect();
         let marks = Watermarks::of(raised.clone());
-        assert_eq!(marks.to_vec().len(), MOST);
+        assert_eq!(marks.to_vec().len(), WATERMARKS_MAX);
         assert!(raised.iter().all(|mark| marks.cover(mark.sequence, mark.time_ms)));
     }
 }

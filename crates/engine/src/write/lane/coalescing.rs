@@ -15,8 +15,8 @@ use crate::write::coalescing::{Coalescing, Memtable, Piece};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
-/// A longer record goes to the lane's own segment: this part of a segment.
-const LONGEST: u64 = 8;
+/// A record that is longer than a segment divided by this goes to the lane's own segment.
+const COALESCED_RECORD_DIVISOR: u64 = 8;
 
 /// Where records are appended.
 pub(super) enum Destination {
@@ -44,7 +44,7 @@ impl Lane {
         let waits = is_single_put
             && !matches!(durability, Durability::Sync)
             && state.unpublished == 0
-            && padded <= u64::from(self.shape.segment_bytes) / LONGEST;
+            && padded <= u64::from(self.shape.segment_bytes) / COALESCED_RECORD_DIVISOR;
         if waits { self.make_coalescing_room(&mut state.coalescing, padded) } else { Destination::Lane }
     }
 
