@@ -63,7 +63,7 @@ pub(crate) struct Relocator<'a> {
     throttle: Mutex<Throttle>,
     /// Bytes of the output tier that collecting freed, less those that it filled.
     gained_bytes: AtomicI64,
-    /// What of it writers are paced by already.
+    /// Value of `gained_bytes` when admission was last told how fast room is made: the difference is told next.
     told_bytes: AtomicI64,
     /// Time that went to other work since the last relocation.
     other_work: Duration,

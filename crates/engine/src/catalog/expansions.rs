@@ -9,7 +9,8 @@ use esker_planted::{Bug, planted};
 
 const CLASSES: usize = 16;
 
-/// Of each size class how often what a place says has to be doubled to cover what a record of it is without compression.
+/// By size class: how often the record length that a place in the index states has to be doubled, to be no less than the length of
+/// any record of that class once it is decompressed. 0 where nothing is compressed.
 #[derive(Default)]
 pub(crate) struct Expansions([AtomicU8; CLASSES]);
 

@@ -14,13 +14,14 @@ pub(crate) const LEAST_YIELD: f64 = 0.05;
 const WORKING_SLOTS: u32 = 20;
 /// Of these a small tier has at least: those kept for relocation, and a lane's open one, spare one and one being sealed.
 const LEAST_WORKING_SLOTS: u32 = KEEP_FOR_RELOCATION + 3;
-/// What is emptied while memtables are filled and written out, in the slots that these have: as much as is written meanwhile, and
-/// as much again.
+/// Emptied segments that wait for memtables, as a multiple of the slots for segments that coalesce: as many as are written while
+/// the memtables are filled and written out, and as many again.
 const MEMTABLES_WAITED_FOR: u32 = 2;
-/// Where live records leave less than so many times the slots that coalesce, the collector needs all of them.
-const SCARCE: u32 = 16;
-/// Of how many slots beyond that one may be taken by what waits. So few are hardly missed.
-const PLENTY_FOR_WAITING: u32 = 16;
+/// Slots that live records do not need, as a multiple of the slots for segments that coalesce: so many the collector needs for
+/// itself, and none of them is kept free for emptied segments that wait.
+const SLOTS_FOR_COLLECTOR: u32 = 16;
+/// Of the slots beyond those, one in so many may be kept free for emptied segments that wait. So few are hardly missed.
+const SLOTS_FOR_ONE_WAITING: u32 = 16;
 /// Share of a segment that the next record does not fit in, in the mean, if records are an eighth of it long at most.
 const SEGMENT_END: f64 = 1.0 / 16.0;
 
@@ -112,8 +113,8 @@ fn user_limit_bytes(tier: &Tier, reserve_share: f64, coalescing_slots: u32) -> u
 
 /// How many slots may be taken by what waits for memtables, where live records leave so many.
 fn waiting_slots(left: u32, coalescing_slots: u32) -> u32 {
-    let plenty = left.saturating_sub(SCARCE * coalescing_slots);
-    (MEMTABLES_WAITED_FOR * coalescing_slots).min(plenty / PLENTY_FOR_WAITING)
+    let plenty = left.saturating_sub(SLOTS_FOR_COLLECTOR * coalescing_slots);
+    (MEMTABLES_WAITED_FOR * coalescing_slots).min(plenty / SLOTS_FOR_ONE_WAITING)
 }
 
 /// How many segments for collected records may be open at a time: each is half empty in the middle, at the reserve's expense,

@@ -280,9 +280,11 @@ impl Store {
         self.recovery
     }
 
-    /// Number of keys that are there in the database, without any I/O. A write counts as soon as others see it. A key whose time to live has
-    /// run out is no longer read from that moment on, and leaves this number within about two seconds; after the wall clock
-    /// was set forward, when it has been so for an hour.
+    /// Number of keys that are there in the database, without any I/O. A write counts as soon as others see it.
+    ///
+    /// A key whose time to live has run out cannot be read from that moment on, and leaves this number within about 2 s. If it
+    /// has run out only because the wall clock was set forward, the key leaves this number once the clock has stayed there for
+    /// 1 h, or for 1 min where the store is full.
     pub fn len(&self) -> u64 {
         self.catalog.index.len_of(self.catalog.keyspace(self.database))
     }

@@ -19,17 +19,20 @@ use crate::base::error::Result;
 use crate::base::fixed_hash::FixedState;
 use crate::segments::slot::SlotState;
 
-/// Where unverified overwrites take more memory than they should, so many segments' are verified before anything else is done.
-const AT_A_TIME: usize = 8;
-/// Where they take so many times what they should, relocation waits until they take less, unless slots run short.
-const AT_ONCE: f64 = 1.2;
-/// So much of what unverified overwrites may take they have as long as there are writers, and so much at rest.
-const AT_WORK: f64 = 0.5;
-const AT_REST: f64 = 1.0 / 16.0;
+/// Where the pressure is above 1, the overwrites of so many segments are verified before anything else is done. The pressure is
+/// the memory that unverified overwrites take, divided by what they may take.
+const SEGMENTS_AT_A_TIME: usize = 8;
+/// Above this pressure relocation waits until it is lower, unless slots run short.
+const PRESSURE_BEFORE_RELOCATION: f64 = 1.2;
+/// Where there is nothing else to do, overwrites are verified down to this pressure while there are writers.
+const PRESSURE_WITH_WRITERS: f64 = 0.5;
+/// And down to this one when nothing was written for [`QUIET_AFTER`].
+const PRESSURE_WHEN_QUIET: f64 = 1.0 / 16.0;
 /// It is quiet when nothing was written for so long.
 const QUIET_AFTER: Duration = Duration::from_millis(500);
-/// Unverified overwrites are counted again after those with most of them, one in so many of the segments.
-const COUNTED_FOR: usize = 4;
+/// One count of unverified overwrites serves for the segments with most of them: for as many as have any, divided by this. Then
+/// they are counted again.
+const SEGMENTS_A_COUNT_DIVISOR: usize = 4;
 
 impl Reclaimer<'_> {
     /// Verifies unverified overwrites if they take more memory than they should, whatever else there is to do.
@@ -47,8 +50,8 @@ impl Reclaimer<'_> {
         let (known, since) = self.unverified.verified.take().unwrap_or_else(|| so_far(self));
         for number in 0.. {
             let pressure = self.catalog.index.unverified_pressure();
-            let others_wait = pressure < AT_ONCE || self.space.urgency() >= SHORT;
-            if pressure <= 1.0 || (number >= AT_A_TIME && others_wait) {
+            let others_wait = pressure < PRESSURE_BEFORE_RELOCATION || self.space.urgency() >= SHORT;
+            if pressure <= 1.0 || (number >= SEGMENTS_AT_A_TIME && others_wait) {
                 break;
             }
             if !self.verify_most(1.0).await? {
@@ -65,14 +68,14 @@ impl Reclaimer<'_> {
     /// Verifies the unverified overwrites of a segment, where there is nothing else to do; false if not even that.
     pub(super) async fn verify_when_idle(&mut self) -> Result<bool> {
         self.unverified.at_leisure = true;
-        let allowed = if self.quiet_in().is_zero() { AT_REST } else { AT_WORK };
+        let allowed = if self.quiet_in().is_zero() { PRESSURE_WHEN_QUIET } else { PRESSURE_WITH_WRITERS };
         Ok(self.catalog.index.unverified_pressure() > allowed && self.verify_most(CALM).await?)
     }
 
     /// When there will be unverified overwrites to verify, if nothing is written until then.
     pub(super) fn unverified_due(&mut self) -> Option<Duration> {
         let waits = self.unverified.at_leisure && !self.are_out_of_reach();
-        let due = waits && self.catalog.index.unverified_pressure() > AT_REST;
+        let due = waits && self.catalog.index.unverified_pressure() > PRESSURE_WHEN_QUIET;
         due.then(|| self.quiet_in().max(Duration::from_millis(1)))
     }
 
@@ -130,7 +133,7 @@ impl Reclaimer<'_> {
         counts.retain(|&(tier, slot), _| self.is_sealed(tier, slot));
         let mut most: Vec<_> = counts.into_iter().map(|(place, count)| (count, place)).collect();
         most.sort_unstable();
-        most.drain(..most.len() - most.len().div_ceil(COUNTED_FOR));
+        most.drain(..most.len() - most.len().div_ceil(SEGMENTS_A_COUNT_DIVISOR));
 
         let mut offsets: HashMap<(TierName, u32), Vec<u32>, FixedState> = HashMap::default();
         offsets.extend(most.iter().map(|&(count, place)| (place, Vec::with_capacity(count))));
