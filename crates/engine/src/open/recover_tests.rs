@@ -126,9 +126,13 @@ impl Left {
 
     /// The segment is in the staging file.
     fn staged(&mut self, segment: Writing) {
-        // Recovery looks at what is known of them only.
-        let bytes = Vec::new();
+        let (memory, mut bytes) = (segment.open.memory().buffer(), vec![0; SEGMENT_BYTES as usize]);
         let entries = segment.open.entries().to_vec();
+        // The header of the open frame is not written yet.
+        for entry in &entries {
+            let record = entry.offset as usize..(entry.offset + entry.bytes) as usize;
+            bytes[record.clone()].copy_from_slice(memory.slice(record));
+        }
         self.staged.push(Staged { segment: segment.open.name().segment, bytes, entries });
     }
 
@@ -382,8 +386,8 @@ fn staged_records_win_where_they_are_the_newest() {
     let staged = staged.map(|record| (record.piece, record.entry.sequence, record.is_newest));
     assert_eq!(
         staged.collect::<Vec<_>>(),
-        [(1, 2, false), (0, 6, true), (0, 7, false), (0, 8, true), (0, 9, true)],
-        "in the order of their numbers, and without what is on the device"
+        [(0, 6, true), (0, 7, false), (0, 8, true), (0, 9, true)],
+        "in the order of their numbers, without what is on the device and what the device has newer versions of"
     );
     let slots = opened.slots_of(["a", "b", "c", "d", "e"]);
     assert_eq!(slots, [None, Some(1), None, Some(2), None], "those that won are still to be written");
