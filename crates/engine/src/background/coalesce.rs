@@ -17,11 +17,11 @@ use esker_device::WriteMode;
 use esker_gc::Victim;
 use esker_log::{ClosedFrame, Stream};
 use esker_planted::{Bug, planted};
-use futures_util::future::{Either, select};
 
 use crate::background::expire::Expirer;
 use crate::background::relocate::{Newest, Relocator, Victims};
 use crate::base::error::{Error, Result};
+use crate::base::waiting::woken_or_after;
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
 use crate::segments::buffers::BufferedSegment;
@@ -169,11 +169,7 @@ impl Coalescer<'_> {
             let left = at_ms.saturating_sub(self.catalog.confirmed_ms());
             Duration::from_millis(left.clamp(1, 1000))
         });
-        let Some(left) = due.into_iter().chain(expiry).min() else { return woken.await };
-        let woken = std::pin::pin!(woken);
-        match select(woken, self.space.runtime.sleep(left)).await {
-            Either::Left(_) | Either::Right(_) => {}
-        }
+        woken_or_after(&*self.space.runtime, woken, due.into_iter().chain(expiry).min()).await;
     }
 
     /// Writes a memtable out. Afterwards everything that was appended before it ended is durable, or superseded by what is.

@@ -1,5 +1,6 @@
 use esker_log::{Entry, SegmentName};
 use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 
 use super::*;
 

@@ -16,11 +16,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_device::{Device, DeviceKind};
-use futures_util::future::select;
-
 use esker_log::Tier as TierName;
 
 use crate::base::error::{Error, Result};
+use crate::base::waiting::woken_or_at;
 use crate::segments::allocation::Next;
 use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::tier::Tier;
@@ -49,8 +48,7 @@ pub(crate) async fn run(space: Arc<Space>, name: TierName, rest: Duration) {
                 continue;
             }
             Next::At(at) => {
-                let left = at.saturating_sub(space.runtime.now());
-                select(std::pin::pin!(woken), space.runtime.sleep(left)).await;
+                woken_or_at(&*space.runtime, woken, at).await;
                 continue;
             }
             Next::Stale(slot) | Next::Unknown(slot) => slot,
@@ -84,11 +82,10 @@ pub(crate) fn can_discard(tier: &Tier) -> bool {
 async fn pause_until(space: &Space, tier: &Tier, end: Duration) {
     loop {
         let woken = tier.discards().wake.notified();
-        let left = end.saturating_sub(space.runtime.now());
-        if left.is_zero() || space.health.check_writable().is_err() {
+        if space.runtime.now() >= end || space.health.check_writable().is_err() {
             return;
         }
-        select(std::pin::pin!(woken), space.runtime.sleep(left)).await;
+        woken_or_at(&*space.runtime, woken, end).await;
     }
 }
 

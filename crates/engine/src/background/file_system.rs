@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_log::Tier as TierName;
-use futures_util::future::select;
 
 use crate::base::error::Error;
+use crate::base::waiting::woken_or_after;
 use crate::segments::room::Room;
 use crate::segments::space::Space;
 use crate::segments::tier::Tier;
 
 /// A tier that is short tries so often whether there is room again.
 const TRY_EVERY: Duration = Duration::from_secs(1);
+
 /// Waits, whenever a tier is short, until its file system has room again.
 pub(crate) async fn run(space: Arc<Space>, name: TierName) {
     let tier = space.tier(name);
@@ -46,8 +47,7 @@ pub(crate) async fn run(space: Arc<Space>, name: TierName) {
 
 /// Tries once, after a while.
 async fn has_room_again(space: &Space, tier: &Tier, room: &Room) -> bool {
-    let changed = std::pin::pin!(room.changed.notified());
-    select(changed, space.runtime.sleep(TRY_EVERY)).await;
+    woken_or_after(&*space.runtime, room.changed.notified(), TRY_EVERY).await;
     match tier.tries_for_room().await {
         Ok(has_room) => has_room,
         Err(Error::Closed { .. }) => false,

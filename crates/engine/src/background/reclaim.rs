@@ -17,7 +17,6 @@ use std::sync::atomic::Ordering;
 use esker_gc::CopyBudget;
 use esker_log::{TYPICAL_ENTRY_BYTES as ENTRY_BYTES, Tier as TierName};
 use esker_planted::{Bug, planted};
-use futures_util::future::{Either, select};
 
 use crate::background::expire::Expirer;
 use crate::background::pause::Pauses;
@@ -25,6 +24,7 @@ use crate::background::reclaimer::{Choice, Progress, Reclaimer, Sweep, Unverifie
 use crate::background::relocate::{AT_LAST, Outcome, Relocator};
 use crate::base::error::{Error, Result};
 use crate::base::requests::Requests;
+use crate::base::waiting::woken_or_after;
 use crate::segments::contents::Expiry;
 use crate::segments::slot::SlotState;
 use crate::write::Writer;
@@ -101,11 +101,7 @@ impl Reclaimer<'_> {
     async fn rest(&mut self, woken: impl Future<Output = ()>) {
         let sweep = self.sweep_due();
         let due = sweep.into_iter().chain(self.unverified_due()).chain(self.catalog.clock_due()).min();
-        let Some(left) = due else { return woken.await };
-        let woken = std::pin::pin!(woken);
-        match select(woken, self.space.runtime.sleep(left)).await {
-            Either::Left(_) | Either::Right(_) => {}
-        }
+        woken_or_after(&*self.space.runtime, woken, due).await;
     }
 
     /// Does one thing that was asked for, or that needs to be done; false if there is nothing. They take turns, so that

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_log::Tier as TierName;
-use futures_util::future::select;
 
 use crate::base::error::{Error, Result};
+use crate::base::waiting::woken_or_after;
 use crate::catalog::Catalog;
 use crate::read::verification::{SegmentVerification, sealed_segments};
 use crate::segments::space::Space;
@@ -53,7 +53,7 @@ impl Scrub<'_> {
         if held == 0 {
             let woken = self.space.scrub.notified();
             self.space.health.check_open()?;
-            select(std::pin::pin!(woken), self.space.runtime.sleep(LONGEST_PAUSE)).await;
+            woken_or_after(&*self.space.runtime, woken, LONGEST_PAUSE).await;
             return Ok(());
         }
         // Before the first read, too: a store that is opened again and again does not read its beginning each time.
@@ -109,8 +109,7 @@ impl Scrub<'_> {
                 return Ok(());
             }
             let began = self.space.runtime.now();
-            select(std::pin::pin!(woken), self.space.runtime.sleep(Duration::from_secs_f64(owed / rate)))
-                .await;
+            woken_or_after(&*self.space.runtime, woken, Duration::from_secs_f64(owed / rate)).await;
             owed -= (self.space.runtime.now() - began).as_secs_f64() * rate;
         }
     }

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use futures_util::future::select;
-
 use crate::base::error::Error;
+use crate::base::waiting::woken_or_after;
 use crate::write::Writer;
 
 /// Writes watermarks until the store closes, which writes the last of them.
@@ -21,11 +20,6 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             Err(Error::Closed { .. }) => return,
             Err(error) => return space.health.latch(&error),
         }
-        match catalog.watermarks_due() {
-            Some(left) => {
-                select(std::pin::pin!(raised), space.runtime.sleep(left)).await;
-            }
-            None => raised.await,
-        }
+        woken_or_after(&*space.runtime, raised, catalog.watermarks_due()).await;
     }
 }

@@ -13,5 +13,6 @@ pub(crate) mod option_name;
 pub(crate) mod requests;
 pub(crate) mod tasks;
 pub(crate) mod to_bytes;
+pub(crate) mod waiting;
 pub(crate) mod when_full;
 pub(crate) mod word;

@@ -19,10 +19,10 @@ use std::time::Duration;
 use esker_device::WriteMode;
 use esker_log::OpenSegment;
 use esker_planted::{Bug, planted};
-use futures_util::future::{Either, select};
 
 use crate::base::error::{Error, Result};
 use crate::base::tasks::Tasks;
+use crate::base::waiting::woken_or_at;
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
 use crate::segments::space::Space;
@@ -149,16 +149,7 @@ impl Committer<'_> {
     async fn rest(&self, gathered: Option<Duration>) {
         let work = self.lane.work.notified();
         let next = [self.lane.deadline(), self.flush_by, gathered].into_iter().flatten().min();
-        match next {
-            None => work.await,
-            Some(at) => {
-                let left = at.saturating_sub(self.space.runtime.now());
-                let work = std::pin::pin!(work);
-                match select(work, self.space.runtime.sleep(left)).await {
-                    Either::Left(_) | Either::Right(_) => {}
-                }
-            }
-        }
+        woken_or_at(&*self.space.runtime, work, next).await;
     }
 
     async fn start(&mut self, frame: FrameJob) -> Result<()> {

@@ -1,0 +1,31 @@
+//! Sleeping until one is woken or something is due: how a background task waits for work.
+
+use std::future::Future;
+use std::time::Duration;
+
+use esker_device::Runtime;
+use futures_util::future::select;
+
+/// Waits until `woken` has completed, but no longer than `left`; for `woken` alone, if nothing is due.
+pub(crate) async fn woken_or_after(
+    runtime: &dyn Runtime,
+    woken: impl Future<Output = ()>,
+    left: impl Into<Option<Duration>>,
+) {
+    match left.into() {
+        None => woken.await,
+        Some(left) => {
+            select(std::pin::pin!(woken), runtime.sleep(left)).await;
+        }
+    }
+}
+
+/// As [`woken_or_after`], until a time by the runtime's clock.
+pub(crate) async fn woken_or_at(
+    runtime: &dyn Runtime,
+    woken: impl Future<Output = ()>,
+    at: impl Into<Option<Duration>>,
+) {
+    let left = at.into().map(|at| at.saturating_sub(runtime.now()));
+    woken_or_after(runtime, woken, left).await;
+}
