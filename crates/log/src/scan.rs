@@ -214,15 +214,9 @@ impl Walk<'_> {
                     continue;
                 }
             }
-            let entry = Entry {
-                key_hash: self.secret.key_hash(record.keyspace, record.key),
-                sequence: record.sequence,
-                offset: begin as u32,
-                bytes: self.shape.padded(record.bytes()) as u32,
-                kind: record.kind,
-                expansion: record.expansion(),
-                expires_at_ms: record.expires_at_ms,
-            };
+            let key_hash = self.secret.key_hash(record.keyspace, record.key);
+            let padded_bytes = self.shape.padded(record.bytes()) as u32;
+            let entry = Entry::of_record(&record.to_record(), key_hash, begin as u32, padded_bytes);
             if damage.is_some() {
                 doubts.push(Doubt { claimed, identity, entry });
             }

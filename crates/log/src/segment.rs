@@ -303,15 +303,7 @@ impl OpenSegment {
                 padding -= piece;
             }
         }
-        let entry = Entry {
-            key_hash,
-            sequence: record.sequence,
-            offset,
-            bytes: padded as u32,
-            kind: record.kind,
-            expansion: record.expansion(),
-            expires_at_ms: record.expires_at_ms,
-        };
+        let entry = Entry::of_record(record, key_hash, offset, padded as u32);
         self.entry_bytes += summary::entry_bytes(&entry, self.entries.last());
         self.entries.push(entry);
         offset

@@ -13,6 +13,7 @@ use crate::frame::Stream;
 use crate::header::Kind;
 use crate::layout::{Field, is_dense};
 use crate::location::{MIN_GRANULE_BYTES, class_with};
+use crate::record::Record;
 use crate::varint::{get_varint, put_varint, varint_bytes};
 
 /// Length of the footer.
@@ -75,6 +76,20 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Of a record that lies at an offset and takes so many bytes there.
+    #[inline]
+    pub fn of_record(record: &Record<'_>, key_hash: KeyHash, offset: u32, padded_bytes: u32) -> Entry {
+        Entry {
+            key_hash,
+            sequence: record.sequence,
+            offset,
+            bytes: padded_bytes,
+            kind: record.kind,
+            expansion: record.expansion(),
+            expires_at_ms: record.expires_at_ms,
+        }
+    }
+
     /// The class of its location.
     #[inline]
     pub fn class(&self) -> u8 {
