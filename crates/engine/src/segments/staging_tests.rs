@@ -1,6 +1,9 @@
 use esker_device::SegmentBuffer;
-use esker_log::{Keyspace, OpenSegment, Record, Tier};
+use esker_log::{FRAME_HEADER_BYTES, Keyspace, OpenSegment, Record, Tier};
 
+use super::boot::parse_boot_id;
+use super::header::HEADER_BYTES;
+use super::walk::Walk;
 use super::*;
 
 const SECRET: Secret = Secret { digest_key: [1, 2], salt: 3 };

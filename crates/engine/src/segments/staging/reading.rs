@@ -1,0 +1,152 @@
+//! Reading a staging file: whose it is, and what is in it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use esker_log::{Secret, SegmentShape, Superblock};
+use esker_planted::{Bug, planted};
+
+use super::boot::BootId;
+use super::header::{HEADER_BYTES, Head, MAGIC, io, start_of};
+use super::left::{Left, Staged};
+use super::walk::Walk;
+
+use crate::base::error::Result;
+use crate::segments::buffers::STAGING_HEADER_BYTES;
+
+/// How much of a file is looked at, at once and in all, to tell whether it is one.
+const LOOK_BYTES: usize = 1 << 20;
+const LOOK_FAR_BYTES: u64 = 64 << 20;
+
+/// Whether there is something in a file, and it is no staging file: neither a header at the start of any page, nor zeros alone.
+pub(crate) fn is_something_else(file: &File) -> Result<bool> {
+    let bytes = file.metadata().map_err(io)?.len();
+    let mut piece = vec![0u8; LOOK_BYTES];
+    let (mut at, mut is_empty) = (0, true);
+    while at < bytes && (is_empty || at < LOOK_FAR_BYTES) {
+        let piece = &mut piece[..LOOK_BYTES.min((bytes - at) as usize)];
+        file.read_exact_at(piece, at).map_err(io)?;
+        if piece.chunks(STAGING_HEADER_BYTES as usize).any(|page| page.starts_with(MAGIC)) {
+            return Ok(false);
+        }
+        is_empty &= piece.iter().all(|&byte| byte == 0);
+        at += piece.len() as u64;
+    }
+    Ok(!is_empty)
+}
+
+/// Whether a file has what a process left in this start of the machine, of whatever store and whatever length of pieces.
+pub(crate) fn holds_acknowledged(file: &File, boot: BootId) -> Result<bool> {
+    let bytes = file.metadata().map_err(io)?.len();
+    let mut head = [0u8; HEADER_BYTES];
+    for at in (0..bytes / STAGING_HEADER_BYTES).map(|page| page * STAGING_HEADER_BYTES) {
+        file.read_exact_at(&mut head, at).map_err(io)?;
+        let left = Head::of(&head);
+        if head.starts_with(MAGIC) && left.boot == boot.number() && left.segment != 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What a staging file is read by.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    /// This start of the machine.
+    pub(crate) boot: BootId,
+    pub(crate) secret: Secret,
+    pub(crate) shape: SegmentShape,
+    /// The opening of the store that is believed.
+    pub(crate) epoch: u64,
+    /// How long the file was, if it was written in this start of the machine; else whatever is in it may be.
+    pub(crate) expected_bytes: Option<u64>,
+}
+
+/// A piece of the staging file that holds a segment of the last process.
+pub(crate) struct Piece {
+    at: u64,
+    segment: u64,
+}
+
+impl Reading {
+    /// As the superblock of the first tier says, but for the length.
+    pub(crate) fn of(first: &Superblock, shape: SegmentShape, boot: BootId) -> Reading {
+        let (secret, epoch) = (first.secret(), first.staging_epoch);
+        Reading { boot, secret, shape, epoch, expected_bytes: None }
+    }
+
+    /// Whether the file is of this store, and of an earlier opening than the last: what the last process left is in another one.
+    pub(crate) fn is_outdated(&self, file: &File) -> Result<bool> {
+        let mut head = [0u8; HEADER_BYTES];
+        if file.metadata().map_err(io)?.len() < HEADER_BYTES as u64 {
+            return Ok(false);
+        }
+        file.read_exact_at(&mut head, 0).map_err(io)?;
+        Ok(Head::parse(&head, &self.secret, 0).is_some_and(|head| self.is_too_old(&head)))
+    }
+
+    fn is_too_old(&self, head: &Head) -> bool {
+        self.expected_bytes.is_some_and(|bytes| bytes > 0) && head.epoch < self.epoch
+    }
+
+    /// Whether the file has what a process of another store left in this start of the machine.
+    pub(crate) fn is_anothers(&self, file: &File) -> Result<bool> {
+        let bytes = file.metadata().map_err(io)?.len();
+        let mut head = [0u8; HEADER_BYTES];
+        // Whoever has the file for itself writes the first header; one of a store that was killed may be damaged.
+        let pieces = self.expected_bytes.map_or(1, |_| (bytes / start_of(1, self.shape)).max(1));
+        for index in (0..pieces).filter(|_| bytes >= HEADER_BYTES as u64) {
+            file.read_exact_at(&mut head, start_of(index, self.shape)).map_err(io)?;
+            if Head::parse(&head, &self.secret, index).is_some() {
+                return Ok(false);
+            }
+        }
+        holds_acknowledged(file, self.boot)
+    }
+
+    /// Reads what the process left.
+    pub(crate) fn read(&self, file: &File) -> Result<Left> {
+        let (pieces, damage) = self.pieces(file)?;
+        let read: Result<Vec<_>> = pieces.iter().map(|piece| self.piece(file, piece)).collect();
+        Ok(Left::of(read?, damage))
+    }
+
+    /// The pieces to be read, and what is wrong with the headers.
+    pub(crate) fn pieces(&self, file: &File) -> Result<(Vec<Piece>, Vec<String>)> {
+        let bytes = file.metadata().map_err(io)?.len();
+        let (mut pieces, mut damage) = (Vec::new(), Vec::new());
+        if let Some(expected) = self.expected_bytes.filter(|&expected| bytes < expected) {
+            damage.push(format!("it is {bytes} bytes long and was {expected}"));
+        }
+        for index in 0..bytes / start_of(1, self.shape) {
+            let at = start_of(index, self.shape);
+            let mut head = [0u8; HEADER_BYTES];
+            file.read_exact_at(&mut head, at).map_err(io)?;
+            let Some(head) = Head::parse(&head, &self.secret, index) else {
+                if self.expected_bytes.is_some_and(|expected| at < expected) {
+                    damage.push(format!("the header at {at} is damaged"));
+                }
+                continue;
+            };
+            if index == 0 && self.is_too_old(&head) {
+                damage.push("it is not the one of the last opening, which is still to be found".to_owned());
+            }
+            let is_of_this_boot = head.boot == self.boot.number() || planted(Bug::StagingOfAnyBoot);
+            let is_of_last_opening = head.epoch == self.epoch || planted(Bug::StagingOfAnyOpening);
+            if head.segment != 0 && is_of_this_boot && is_of_last_opening {
+                pieces.push(Piece { at, segment: head.segment });
+            }
+        }
+        Ok((pieces, damage))
+    }
+
+    /// Reads and verifies a piece: what is in it, and where it is damaged.
+    pub(crate) fn piece(&self, file: &File, piece: &Piece) -> Result<(Staged, Option<usize>)> {
+        let Reading { ref secret, shape, epoch, .. } = *self;
+        let mut bytes = vec![0u8; shape.segment_bytes as usize];
+        file.read_exact_at(&mut bytes, piece.at + STAGING_HEADER_BYTES).map_err(io)?;
+        let walk = Walk { bytes: &bytes, secret, shape, segment: piece.segment, epoch };
+        let (entries, damaged_at) = walk.entries();
+        Ok((Staged { segment: piece.segment, bytes, entries }, damaged_at))
+    }
+}
