@@ -58,8 +58,10 @@
 //! # Ok::<(), esker::Error>(())
 //! ```
 //!
-//! [`Store::update`] reads several keys and writes what follows from them with nothing in between; [`Store::stream`] iterates
-//! without blocking, and [`Store::scan`] from a cursor that can be kept.
+//! [`Store::update`] reads several keys and writes what follows from them with nothing in between (`examples/update.rs`);
+//! [`Store::stream`] iterates without blocking, and [`Store::scan`] from a cursor that can be kept. With
+//! [`Options::when_full`] a store is a cache that drops what nobody asks for, and [`Store::observe`] tells of what it drops
+//! (`examples/cache.rs`).
 //!
 //! # Choosing durability
 //!

@@ -35,12 +35,13 @@ impl Compression {
 }
 
 /// ```
-/// use esker_engine::Compression;
+/// # extern crate esker_engine as esker;
+/// use esker::Compression;
 ///
 /// assert_eq!("lz4".parse::<Compression>()?, Compression::Lz4);
 /// assert_eq!("zstd:7".parse::<Compression>()?.to_string(), "zstd:7");
 /// assert!("gzip".parse::<Compression>().is_err());
-/// # Ok::<(), esker_engine::Error>(())
+/// # Ok::<(), esker::Error>(())
 /// ```
 impl FromStr for Compression {
     type Err = Error;

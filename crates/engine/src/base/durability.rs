@@ -42,12 +42,13 @@ impl Durability {
 }
 
 /// ```
-/// use esker_engine::Durability;
+/// # extern crate esker_engine as esker;
+/// use esker::Durability;
 ///
 /// assert_eq!("sync".parse::<Durability>()?, Durability::Sync);
 /// assert_eq!("periodic:250".parse::<Durability>()?.to_string(), "periodic:250");
 /// assert!("always".parse::<Durability>().is_err());
-/// # Ok::<(), esker_engine::Error>(())
+/// # Ok::<(), esker::Error>(())
 /// ```
 impl FromStr for Durability {
     type Err = Error;

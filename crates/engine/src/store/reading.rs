@@ -110,6 +110,29 @@ impl Store {
     ///
     /// A record that cannot be read does not end the iteration: it is told of in [`Page::damaged`].
     ///
+    /// ```
+    /// # extern crate esker_engine as esker;
+    /// use esker::{Cursor, Options, Store};
+    ///
+    /// # esker::device::block_on(async {
+    /// # let place = tempfile::tempdir().expect("a directory");
+    /// # let directory = place.path().join("esker-data");
+    /// let store = Store::open(Options::directory(&directory)).await?;
+    /// store.put("key", "value").await?;
+    ///
+    /// let (mut cursor, mut entries) = (Some(Cursor::START), Vec::new());
+    /// while let Some(at) = cursor {
+    ///     let page = store.scan(at, 100).await?;
+    ///     entries.extend(page.entries);
+    ///     // As `to_u64`, it can be kept, and the iteration goes on from it in another process.
+    ///     cursor = page.next;
+    /// }
+    /// assert_eq!(entries[0].key, "key");
+    /// # store.close().await
+    /// # })?;
+    /// # Ok::<(), esker::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Closed` after a close, `Io` if the device is gone.
     pub async fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
@@ -163,6 +186,42 @@ impl Store {
     /// Observe first and read then: every change that the read does not see is told.
     ///
     /// While somebody observes, the keys of what expires are read, 16 at a time. A key that cannot be read is not told of.
+    ///
+    /// ```
+    /// # extern crate esker_engine as esker;
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// use esker::{Change, Observer, Options, Store};
+    ///
+    /// #[derive(Default)]
+    /// struct Changes(Mutex<Vec<String>>);
+    ///
+    /// impl Observer for Changes {
+    ///     fn changed(&self, change: &Change<'_>) {
+    ///         let change = format!("{:?} {}", change.cause, change.key.escape_ascii());
+    ///         self.0.lock().expect("nobody panics").push(change);
+    ///     }
+    ///
+    ///     fn cleared(&self, _keyspace: Option<u8>) {
+    ///         self.0.lock().expect("nobody panics").push("cleared".to_owned());
+    ///     }
+    /// }
+    ///
+    /// # esker::device::block_on(async {
+    /// # let place = tempfile::tempdir().expect("a directory");
+    /// # let directory = place.path().join("esker-data");
+    /// let store = Store::open(Options::directory(&directory)).await?;
+    /// let changes = Arc::new(Changes::default());
+    /// let observation = store.observe(changes.clone());
+    /// store.put("key", "value").await?;
+    /// store.delete("key").await?;
+    /// drop(observation);
+    /// store.put("key", "nobody is told").await?;
+    /// assert_eq!(*changes.0.lock().expect("nobody panics"), ["Put key", "Deleted key"]);
+    /// # store.close().await
+    /// # })?;
+    /// # Ok::<(), esker::Error>(())
+    /// ```
     pub fn observe(&self, observer: Arc<dyn Observer>) -> Observation {
         Observation::new(self.catalog.observers.observe(observer))
     }

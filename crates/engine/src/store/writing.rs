@@ -100,6 +100,31 @@ impl Store {
     ///
     /// Others who want to write these keys wait meanwhile, so `change` should not take long.
     ///
+    /// ```
+    /// # extern crate esker_engine as esker;
+    /// use esker::{Batch, Options, Store, WriteOptions};
+    ///
+    /// # esker::device::block_on(async {
+    /// # let place = tempfile::tempdir().expect("a directory");
+    /// # let directory = place.path().join("esker-data");
+    /// let store = Store::open(Options::directory(&directory)).await?;
+    /// store.put("draft", "text").await?;
+    ///
+    /// // A draft becomes the page, if there is one.
+    /// let change = store.update(&["draft", "page"], WriteOptions::new(), |found| {
+    ///     let mut batch = Batch::new();
+    ///     if let Some(draft) = &found[0] {
+    ///         batch.put("page", &draft.value).delete("draft");
+    ///     }
+    ///     (batch, found[0].is_some())
+    /// });
+    /// assert!(change.await?);
+    /// assert_eq!(store.get("page").await?.as_deref(), Some(&b"text"[..]));
+    /// # store.close().await
+    /// # })?;
+    /// # Ok::<(), esker::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`write`](Self::write), and as [`get`](Self::get); `Invalid` if a key is written that was not named. Nothing
     /// was written then, unless the store stopped because the device failed to write: then the batch may be there, whole, when

@@ -99,7 +99,8 @@ impl Batch {
     /// What is added from now on is about keys of this database, whichever the store's handle is about.
     ///
     /// ```
-    /// use esker_engine::Batch;
+    /// # extern crate esker_engine as esker;
+    /// use esker::Batch;
     ///
     /// let mut moved = Batch::new();
     /// moved.in_database(3).put("key", "value");
@@ -121,7 +122,8 @@ impl Batch {
     /// All keys of such a batch are read before it is written.
     ///
     /// ```
-    /// use esker_engine::{Batch, Condition};
+    /// # extern crate esker_engine as esker;
+    /// use esker::{Batch, Condition};
     ///
     /// let mut rename = Batch::new();
     /// rename.require("new", Condition::IfAbsent).require("old", Condition::IfPresent);

@@ -56,9 +56,10 @@ impl Condition {
 /// How one write is done.
 ///
 /// ```
+/// # extern crate esker_engine as esker;
 /// use std::time::Duration;
 ///
-/// use esker_engine::{Condition, Durability, WriteOptions};
+/// use esker::{Condition, Durability, WriteOptions};
 ///
 /// let session = WriteOptions::new()
 ///     .durability(Durability::None)
