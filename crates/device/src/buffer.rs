@@ -10,6 +10,8 @@
 use std::alloc::{self, Layout};
 use std::fmt;
 use std::io;
+#[cfg(target_os = "linux")]
+use std::ops::Range;
 use std::ops::{Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -17,6 +19,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
 use memmap2::MmapMut;
+
+#[cfg(target_os = "linux")]
+use crate::probe;
 
 /// Every buffer starts on a multiple of this: the strictest alignment that O_DIRECT is known to ask for.
 pub const BUFFER_ALIGNMENT: usize = 4096;
@@ -117,18 +122,18 @@ impl Buffer {
         self.truncate(len);
         #[cfg(target_os = "linux")]
         if let Home::Heap(layout) = &self.home {
-            let from = self.len.next_multiple_of(BUFFER_ALIGNMENT);
-            let to = layout.size() / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
-            if from < to {
-                // SAFETY: the pages from `from` to `to` lie wholly in memory that this buffer alone owns, and nobody needs
-                // their content. They read as zeros afterwards, so they stay initialised.
+            let pages = whole_pages(self.start.addr().get(), self.len, layout.size(), probe::page_bytes());
+            if !pages.is_empty() {
+                // SAFETY: these are whole pages of the system, by their address and not only by their distance from the start, and
+                // lie between `len` and the end of memory that this buffer alone owns. So no page with a byte of somebody else is
+                // among them, and nobody needs their content. They read as zeros afterwards, so they stay initialised.
                 unsafe {
-                    let pages = self.start.as_ptr().add(from);
+                    let start = self.start.as_ptr().add(pages.start);
                     #[cfg(not(miri))]
-                    libc::madvise(pages.cast(), to - from, libc::MADV_DONTNEED);
+                    libc::madvise(start.cast(), pages.len(), libc::MADV_DONTNEED);
                     // Miri knows no such call, and this does the same.
                     #[cfg(miri)]
-                    pages.write_bytes(0, to - from);
+                    start.write_bytes(0, pages.len());
                 };
             }
         }
@@ -187,6 +192,16 @@ impl Drop for Buffer {
             Home::Slot { pool, class } => pool.give_back(*class, self.start),
         }
     }
+}
+
+/// The whole pages of `page_bytes` in the bytes `from..to` of memory that begins at the address `start`. The kernel rounds the
+/// length of what it gives back up to whole pages, and memory begins within a page where pages are larger than
+/// [`BUFFER_ALIGNMENT`].
+#[cfg(target_os = "linux")]
+fn whole_pages(start: usize, from: usize, to: usize, page_bytes: usize) -> Range<usize> {
+    let first = (start + from).next_multiple_of(page_bytes) - start;
+    let end = ((start + to) / page_bytes * page_bytes).saturating_sub(start);
+    first..end.max(first)
 }
 
 /// One slab cut into slots of a few sizes.
@@ -292,9 +307,41 @@ mod tests {
             assert!(buffer.fit(len));
             assert!(buffer[..len.min(5000)].iter().all(|byte| *byte == 7));
             if len == LONG {
-                assert!(buffer[8192..].iter().all(|byte| *byte == 0), "its memory was given back");
+                let behind = 5000usize.next_multiple_of(probe::page_bytes()) + probe::page_bytes();
+                let given_back = behind..LONG - probe::page_bytes();
+                assert!(buffer[given_back].iter().all(|byte| *byte == 0), "its memory was given back");
             }
         }
+    }
+
+    /// Memory of others begins right behind a buffer, and ends right before it.
+    #[test]
+    fn only_pages_without_foreign_bytes_are_given_back() {
+        const KIB: usize = 1 << 10;
+        for page_bytes in [4 * KIB, 16 * KIB, 64 * KIB] {
+            let page = page_bytes * 100;
+            assert_eq!(
+                whole_pages(page, 5000, 4 * page_bytes, page_bytes),
+                5000usize.next_multiple_of(page_bytes)..4 * page_bytes
+            );
+            // A heap aligns to 4 KiB, whatever the pages are.
+            for into_page in (0..page_bytes).step_by(4 * KIB) {
+                for (from, to) in [(0, 20 * KIB), (1, 70_000), (5000, 128 * KIB), (4096, 4097), (100, 100)] {
+                    let start = page + into_page;
+                    let pages = whole_pages(start, from, to, page_bytes);
+                    if pages.is_empty() {
+                        continue;
+                    }
+                    assert!(from <= pages.start && pages.end <= to, "{pages:?} of {from}..{to}");
+                    assert!((start + pages.start).is_multiple_of(page_bytes), "{pages:?} at {start}");
+                    assert!(pages.len().is_multiple_of(page_bytes), "{pages:?}");
+                }
+            }
+        }
+        assert_eq!(whole_pages(4 * KIB, 0, 16 * KIB, 16 * KIB), 12 * KIB..12 * KIB, "no whole page");
+        assert_eq!(whole_pages(4 * KIB, 0, 28 * KIB, 16 * KIB), 12 * KIB..28 * KIB);
+        assert_eq!(whole_pages(60 * KIB, 5000, 68 * KIB, 64 * KIB), 68 * KIB..68 * KIB);
+        assert_eq!(whole_pages(60 * KIB, 4000, 68 * KIB, 64 * KIB), 4 * KIB..68 * KIB);
     }
 
     #[test]
