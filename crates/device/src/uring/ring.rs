@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
+use super::is_passing;
 use super::operation::Operation;
 use crate::buffer::Pool;
+use crate::file::RETRIES_MAX;
 
 /// The device is the only registered file.
 pub(super) const FILE_INDEX: u32 = 0;
@@ -126,8 +128,36 @@ pub fn try_uring() -> io::Result<()> {
     build(2).map(drop)
 }
 
-/// Best first.
+/// A ring that was seen to complete something. Profiles of seccomp exist that allow to make one and not to use it.
 pub(super) fn build(entries: u32) -> io::Result<IoUring> {
+    let mut ring = set_up(entries)?;
+    prove(&mut ring)?;
+    Ok(ring)
+}
+
+/// Has the kernel complete an operation that does nothing.
+fn prove(ring: &mut IoUring) -> io::Result<()> {
+    // SAFETY: it refers to no memory.
+    let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
+    pushed.map_err(io::Error::other)?;
+    for _ in 0..RETRIES_MAX {
+        match ring.submit_and_wait(1) {
+            Err(error) if !is_passing(&error) => return Err(error),
+            // An interrupted call may have submitted it.
+            _ => {}
+        }
+        if let Some(completion) = ring.completion().next() {
+            return match completion.result() {
+                0 => Ok(()),
+                result => Err(io::Error::from_raw_os_error(result.wrapping_neg())),
+            };
+        }
+    }
+    Err(io::Error::other("io_uring completes nothing"))
+}
+
+/// Best first.
+fn set_up(entries: u32) -> io::Result<IoUring> {
     let completions = entries * 4;
     // Best first: completions are run when this thread asks for them, and by no interrupt; else at its next system
     // call; else at any time.
@@ -217,6 +247,56 @@ mod tests {
         ring.reap(&mut seen);
         drop(operation.complete(Ok(()), &file));
         seen[0].result()
+    }
+
+    /// Forbids this thread, and those that it starts, to use a ring. As some profiles of containers do, it allows to make one.
+    fn forbid_to_enter_rings() -> io::Result<()> {
+        let step = |code, k, jt| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+        let give = |what| step(libc::BPF_RET | libc::BPF_K, what, 0);
+        // The number of the call is the first word of what the filter sees.
+        let steps = [
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            libc::sock_filter {
+                jf: 1,
+                ..step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_io_uring_enter as u32, 0)
+            },
+            give(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            give(libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_ptr().cast_mut() };
+        // SAFETY: both calls take numbers, and the address of a program that lives until they return.
+        let outcome = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+                | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+        };
+        if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    #[test]
+    fn a_ring_that_may_be_made_and_not_used_is_found_out() {
+        if try_uring().is_err() {
+            eprintln!("SKIPPED: it needs io_uring");
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("device");
+        let without = || {
+            if let Err(error) = forbid_to_enter_rings() {
+                eprintln!("SKIPPED: no seccomp: {error}");
+                return;
+            }
+            assert_eq!(try_uring().map_err(|error| error.raw_os_error()), Err(Some(libc::EPERM)));
+            let options = crate::OpenOptions::new(&path).create(true);
+            let (device, warnings) = crate::open(options.clone()).expect("threads do");
+            assert_eq!(device.geometry().backend, "threads");
+            assert!(
+                warnings.iter().any(|warning| warning.contains("io_uring does not work")),
+                "{warnings:?}"
+            );
+            drop(device);
+            crate::open(options.backend(crate::Backend::Uring)).map(drop).expect_err("it is required");
+        };
+        std::thread::scope(|scope| scope.spawn(without).join().expect("it holds"));
     }
 
     #[test]
