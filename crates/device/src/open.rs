@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::file::DeviceFile;
-use crate::probe::{self, BlockQueue, Volume};
+use crate::probe::{self, BlockQueue, DirectIo, Volume};
 use crate::threads::ThreadDevice;
 use crate::{Buffer, Device, DeviceError, DeviceKind, Geometry, lock, private};
 
@@ -244,20 +244,13 @@ fn direct(
     if options.direct == Direct::Never {
         return Ok((false, probe::PAGE_BYTES));
     }
-    let alignment = probe::direct_alignment(file);
-    let block_bytes = match kind {
-        DeviceKind::Block => queue.logical_block_bytes,
-        _ => alignment.unwrap_or(queue.logical_block_bytes),
-    }
-    .max(512);
-    let usable = block_bytes.is_power_of_two() && block_bytes as usize <= crate::BUFFER_ALIGNMENT;
-    let outcome = if usable {
-        probe::set_direct(file).and_then(|()| try_read(file, block_bytes as usize))
-    } else {
-        Err(io::Error::other(format!("it needs blocks of {block_bytes} bytes, the limit is 4096")))
-    };
+    let outcome = direct_blocks(kind, queue.logical_block_bytes, probe::direct_io(file)).and_then(|bytes| {
+        probe::set_direct(file)?;
+        try_read(file, bytes as usize)?;
+        Ok(bytes)
+    });
     match outcome {
-        Ok(()) => Ok((true, block_bytes)),
+        Ok(block_bytes) => Ok((true, block_bytes)),
         Err(error) if options.direct == Direct::Require => {
             let what = format!("direct I/O is required but {} refuses it: {error}", file_system(file));
             Err(DeviceError::invalid(path, what))
@@ -270,6 +263,23 @@ fn direct(
             ));
             Ok((false, probe::PAGE_BYTES))
         }
+    }
+}
+
+/// The alignment that operations need if they are direct, or why they cannot be.
+fn direct_blocks(kind: DeviceKind, logical_block_bytes: u32, told: DirectIo) -> io::Result<u32> {
+    let bytes = match (told, kind) {
+        // Must come before a transfer is tried: the kernel lets it through the page cache, and a FailStop would take the errors
+        // of writes for their own.
+        (DirectIo::Refused, _) => return Err(io::Error::other("the kernel does not do it on this file")),
+        (DirectIo::Aligned(bytes), DeviceKind::File) => bytes,
+        _ => logical_block_bytes,
+    };
+    let bytes = bytes.max(512);
+    if bytes.is_power_of_two() && bytes as usize <= crate::BUFFER_ALIGNMENT {
+        Ok(bytes)
+    } else {
+        Err(io::Error::other(format!("it needs blocks of {bytes} bytes, the limit is 4096")))
     }
 }
 
@@ -312,4 +322,21 @@ fn file_system(file: &File) -> String {
 #[cfg(not(target_os = "linux"))]
 fn file_system(_: &File) -> String {
     "this system".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_tells_of_direct_io_decides() {
+        use DirectIo::{Aligned, Refused, Untold};
+        let (file, block) = (DeviceKind::File, DeviceKind::Block);
+        let blocks = |kind, told| direct_blocks(kind, 4096, told).ok();
+        assert_eq!((blocks(file, Aligned(512)), blocks(block, Aligned(512))), (Some(512), Some(4096)));
+        assert_eq!((blocks(file, Untold), blocks(block, Untold)), (Some(4096), Some(4096)));
+        assert_eq!((blocks(file, Refused), blocks(block, Refused)), (None, None));
+        assert_eq!(blocks(file, Aligned(1)), Some(512), "less than a sector is not asked for");
+        assert_eq!((blocks(file, Aligned(8192)), blocks(file, Aligned(1536))), (None, None));
+    }
 }

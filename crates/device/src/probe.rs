@@ -167,22 +167,43 @@ fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
     }
 }
 
-/// The alignment that direct I/O on this file asks of offsets, if the kernel tells.
+/// What the kernel tells of direct I/O on a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirectIo {
+    /// Nothing: the kernel is old, or the file system does not say.
+    Untold,
+    /// It cannot be done. Such a file may take O_DIRECT nevertheless, and go through the page cache.
+    Refused,
+    /// It asks this alignment of offsets.
+    Aligned(u32),
+}
+
+impl DirectIo {
+    /// `mask` says which fields of an answer of statx are filled.
+    #[cfg(target_os = "linux")]
+    fn told(mask: u32, offset_align: u32) -> DirectIo {
+        match offset_align {
+            _ if mask & libc::STATX_DIOALIGN == 0 => DirectIo::Untold,
+            0 => DirectIo::Refused,
+            bytes => DirectIo::Aligned(bytes),
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
-pub(crate) fn direct_alignment(file: &File) -> Option<u32> {
+pub(crate) fn direct_io(file: &File) -> DirectIo {
     // SAFETY: an all-zero `statx` is a valid value: it consists of integers only.
     let mut answer: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the path is a valid empty C string, the descriptor is open, and `answer` is writable and large enough.
     let outcome = unsafe {
         libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut answer)
     };
-    let told = outcome == 0 && answer.stx_mask & libc::STATX_DIOALIGN != 0 && answer.stx_dio_offset_align > 0;
-    told.then_some(answer.stx_dio_offset_align)
+    if outcome == 0 { DirectIo::told(answer.stx_mask, answer.stx_dio_offset_align) } else { DirectIo::Untold }
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn direct_alignment(_: &File) -> Option<u32> {
-    None
+pub(crate) fn direct_io(_: &File) -> DirectIo {
+    DirectIo::Untold
 }
 
 /// Switches an open file to direct I/O.
@@ -298,6 +319,15 @@ mod tests {
         queue_from(&|name| {
             attributes.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn an_alignment_of_zero_is_a_refusal_where_it_is_filled_in() {
+        assert_eq!(DirectIo::told(libc::STATX_DIOALIGN, 512), DirectIo::Aligned(512));
+        assert_eq!(DirectIo::told(libc::STATX_DIOALIGN | 1, 0), DirectIo::Refused);
+        assert_eq!(DirectIo::told(1, 0), DirectIo::Untold);
+        assert_eq!(DirectIo::told(1, 512), DirectIo::Untold);
     }
 
     #[test]
