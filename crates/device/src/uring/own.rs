@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 
 use super::operation::{Length, Operation};
 use super::ring::build;
@@ -83,6 +83,11 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                 return output;
             }
+            if own.parker.take_notice() {
+                // Somebody woke it meanwhile, maybe itself. It may go on like that for as long as nothing completes.
+                own.turn(Turn::Look);
+                continue;
+            }
             while !own.parker.take_notice() {
                 own.wait();
             }
@@ -125,35 +130,40 @@ impl Own {
 
     /// Sleeps until something completes or somebody wakes the thread.
     fn wait(&self) {
-        let mut ring = self.ring.borrow_mut();
-        match ring.as_mut().filter(|ring| !ring.in_flight.is_empty()) {
-            None => {
-                drop(ring);
-                std::thread::park();
-            }
-            Some(own) => {
-                own.turn(Some(&self.parker));
-                let mut wakers = std::mem::take(&mut own.wakers);
-                drop(ring);
-                wakers.drain(..).for_each(wake);
-                if let Some(ring) = &mut *self.ring.borrow_mut() {
-                    ring.wakers = wakers;
-                }
-            }
+        if !self.turn(Turn::Sleep) {
+            std::thread::park();
         }
     }
 
     /// Waits for everything in flight: the future that began it is gone, but somebody else may wait for it.
     fn drain(&self) {
-        loop {
-            let mut ring = self.ring.borrow_mut();
-            let Some(own) = ring.as_mut().filter(|ring| !ring.in_flight.is_empty()) else { return };
-            own.turn(None);
-            let mut wakers = std::mem::take(&mut own.wakers);
-            drop(ring);
-            wakers.drain(..).for_each(wake);
-        }
+        while self.turn(Turn::Wait) {}
     }
+
+    /// A turn of the ring, if something is in flight there.
+    fn turn(&self, turn: Turn) -> bool {
+        let mut ring = self.ring.borrow_mut();
+        let Some(own) = ring.as_mut().filter(|ring| !ring.in_flight.is_empty()) else { return false };
+        own.turn(turn);
+        let mut wakers = std::mem::take(&mut own.wakers);
+        drop(ring);
+        wakers.drain(..).for_each(wake);
+        if let Some(ring) = &mut *self.ring.borrow_mut() {
+            ring.wakers = wakers;
+        }
+        true
+    }
+}
+
+/// What a turn waits for.
+#[derive(Clone, Copy)]
+enum Turn {
+    /// A completion, or that somebody wakes the thread.
+    Sleep,
+    /// A completion.
+    Wait,
+    /// Nothing.
+    Look,
 }
 
 /// Wakes a thread, from its sleep in the ring or elsewhere.
@@ -192,8 +202,6 @@ impl Wake for Parker {
 struct OwnRing {
     ring: IoUring,
     in_flight: Table<(Operation, Arc<Shared>)>,
-    /// Entries that the kernel does not have yet.
-    unsubmitted: usize,
     parker: Arc<Parker>,
     bell_reports_every: bool,
     bell_armed: bool,
@@ -214,7 +222,6 @@ impl OwnRing {
         Ok(OwnRing {
             ring,
             in_flight: Table::new(DEPTH),
-            unsubmitted: 0,
             parker: parker.clone(),
             bell_reports_every: true,
             bell_armed: false,
@@ -231,9 +238,8 @@ impl OwnRing {
         // it is about to wait, which submits too.
         if self.in_flight.len() > 1 {
             shared.file.counters.submit_call();
-            if self.ring.submit().is_ok() {
-                self.unsubmitted = 0;
-            }
+            // What it fails of, the next turn meets too.
+            self.ring.submit().ok();
         }
         Ok(())
     }
@@ -253,18 +259,18 @@ impl OwnRing {
         // SAFETY: by the contract.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the submission queue has room for every operation in flight and the bell");
-        self.unsubmitted += 1;
     }
 
-    /// Submits what is there, waits for a completion (not if `parker` was notified) and settles all there are.
-    fn turn(&mut self, parker: Option<&Parker>) {
+    /// Submits what is there, waits as `turn` says and settles all completions there are.
+    fn turn(&mut self, turn: Turn) {
         let guard = AbortOnUnwind;
-        let submitted = match parker {
-            None => self.ring.submit_and_wait(1),
-            Some(parker) => self.sleep(parker),
+        let submitted = match turn {
+            Turn::Sleep => self.sleep(),
+            Turn::Wait => self.ring.submit_and_wait(1),
+            Turn::Look => self.look(),
         };
         match submitted {
-            Ok(_) => self.unsubmitted = 0,
+            Ok(_) => {}
             Err(error) if is_passing(&error) => {}
             Err(error) => {
                 self.abandon(&error);
@@ -276,19 +282,31 @@ impl OwnRing {
         std::mem::forget(guard);
     }
 
-    fn sleep(&mut self, parker: &Parker) -> io::Result<usize> {
-        let bell = parker.bell.get().expect("it was made with the ring");
+    /// `submit_and_wait(0)` would not do: a ring that defers its work completes nothing unless it is asked for events.
+    fn look(&mut self) -> io::Result<usize> {
+        let entries = self.ring.submission().len() as u32;
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: so many entries are queued, which is what `push_entry` vouches for, and there is no argument.
+        unsafe { self.ring.submitter().enter::<libc::sigset_t>(entries, 0, flags, None) }
+    }
+
+    fn sleep(&mut self) -> io::Result<usize> {
         if !self.bell_armed {
-            let poll = opcode::PollAdd::new(types::Fd(bell.event.as_raw_fd()), libc::POLLIN as u32);
+            let event = self.bell().event.as_raw_fd();
+            let poll = opcode::PollAdd::new(types::Fd(event), libc::POLLIN as u32);
             // SAFETY: a poll refers to no memory.
             unsafe { self.push_entry(&poll.multi(self.bell_reports_every).build().user_data(BELL)) };
             self.bell_armed = true;
         }
-        bell.fall_asleep();
-        let wait = usize::from(!parker.notified.load(Ordering::Acquire));
+        self.bell().fall_asleep();
+        let wait = usize::from(!self.parker.notified.load(Ordering::Acquire));
         let submitted = self.ring.submit_and_wait(wait);
-        bell.wake_up();
+        self.bell().wake_up();
         submitted
+    }
+
+    fn bell(&self) -> &Bell {
+        self.parker.bell.get().expect("it was made with the ring")
     }
 
     fn settle(&mut self) {
@@ -322,9 +340,7 @@ impl OwnRing {
         // A kernel before 5.13 refuses to report every ring.
         self.bell_reports_every &= completion.result() >= 0;
         if !cqueue::more(completion.flags()) {
-            if let Some(bell) = self.parker.bell.get() {
-                bell.silence();
-            }
+            self.bell().silence();
             self.bell_armed = false;
         }
     }
@@ -343,7 +359,7 @@ impl OwnRing {
 impl Drop for OwnRing {
     fn drop(&mut self) {
         while !self.in_flight.is_empty() {
-            self.turn(None);
+            self.turn(Turn::Wait);
         }
         self.wakers.drain(..).for_each(wake);
     }

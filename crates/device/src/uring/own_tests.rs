@@ -144,6 +144,33 @@ fn others_wake_the_thread() {
     });
 }
 
+/// It polls its ring for as long as it finds something else to do.
+#[test]
+fn a_future_that_wakes_itself_keeps_no_read_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    block_on(async {
+        begin(&*device).await;
+        for block in 0..10 {
+            let is_read = Cell::new(false);
+            let reading = async {
+                read(&*device, block).await;
+                is_read.set(true);
+            };
+            let busy = async {
+                for _ in 0..1_000_000 {
+                    if is_read.get() {
+                        return;
+                    }
+                    futures_lite::future::yield_now().await;
+                }
+                panic!("the read does not end");
+            };
+            join(reading, busy).await;
+        }
+    });
+}
+
 /// Who leaves does not leave behind what nobody would reap.
 #[test]
 fn what_is_in_flight_completes_before_the_thread_leaves() {
