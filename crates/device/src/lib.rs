@@ -39,7 +39,7 @@ mod uring;
 mod wake;
 
 pub use allocator::give_back_freed_memory;
-pub use block_on::block_on;
+pub use block_on::{block_on, outside_block_on};
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use counters::DeviceCounters;
 pub use device::{Device, PlacementHandle, Source, WriteMode};

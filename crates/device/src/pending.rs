@@ -85,9 +85,10 @@ impl<T> Pending<T> {
         }
     }
 
-    /// Blocks the calling thread until the operation completes.
+    /// Blocks the calling thread until the operation completes, as [`block_on`](crate::block_on) does.
     pub fn wait(self) -> T {
-        futures_lite::future::block_on(self)
+        // Must be ours: within another of ours the operation may be on the ring of this thread, which only ours reaps.
+        crate::block_on(self)
     }
 }
 

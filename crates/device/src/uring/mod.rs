@@ -37,7 +37,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 
 use self::operation::{Operation, Request};
-pub(crate) use self::own::block_on;
+pub(crate) use self::own::{block_on, outside_block_on};
 use self::reactor::Reactor;
 use self::ring::Ring;
 pub use self::ring::try_uring;

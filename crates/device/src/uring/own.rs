@@ -14,7 +14,7 @@
 //! Invariants:
 //! - An operation that the kernel has stays in the ring's table until its completion was seen. The table belongs to the
 //!   thread, and is emptied before the thread ends or leaves [`block_on`]: nobody waits for a completion that no one reaps.
-//! - While the ring is borrowed, no foreign code runs.
+//! - While the ring is borrowed, no foreign code runs. So a [`block_on`] within another finds it free, and reaps for both.
 #![expect(unsafe_code, reason = "the kernel is handed the address of every transfer")]
 
 use std::cell::{Cell, RefCell};
@@ -47,6 +47,7 @@ const BELL: u64 = u64::MAX;
 thread_local! {
     static OWN: Own = Own {
         is_waiting: Cell::new(false),
+        depth: Cell::new(0),
         reads: Cell::new(0),
         parker: Arc::new(Parker::new()),
         ring: RefCell::new(None),
@@ -55,44 +56,64 @@ thread_local! {
 
 /// What a thread has.
 struct Own {
-    /// It is in [`block_on`], and so reaps what its ring completes.
+    /// It is in [`block_on`], and in no code that waits in another way, and so reaps what its ring completes.
     is_waiting: Cell<bool>,
+    /// How many [`block_on`] it is in, one within another.
+    depth: Cell<u32>,
     /// Reads that it began, until there is a ring; the most there is if none could be made.
     reads: Cell<u32>,
     parker: Arc<Parker>,
     ring: RefCell<Option<OwnRing>>,
 }
 
-/// Runs a future on the calling thread, which sleeps while the future waits.
+/// Runs a future on the calling thread, which sleeps while the future waits. Within another, it turns the same ring.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     OWN.with(|own| {
-        if own.is_waiting.replace(true) {
-            // Within another: that one's ring is not reaped meanwhile, so no reads may go there.
-            own.is_waiting.set(false);
-            let _outer = OnDrop(|| own.is_waiting.set(true));
-            return futures_lite::future::block_on(future);
-        }
+        let was_waiting = own.is_waiting.replace(true);
+        own.depth.set(own.depth.get() + 1);
+        let has_taken_notice = Cell::new(false);
         let _leaving = OnDrop(|| {
-            own.is_waiting.set(false);
-            own.drain();
+            own.is_waiting.set(was_waiting);
+            if !was_waiting {
+                own.drain();
+            }
+            own.depth.set(own.depth.get() - 1);
+            // All on this thread have one parker: what was taken may have been meant for one further out.
+            if own.depth.get() > 0 && has_taken_notice.get() {
+                own.parker.notified.store(true, Ordering::Release);
+            }
         });
+        let take_notice = || {
+            let is_notified = own.parker.take_notice();
+            has_taken_notice.set(has_taken_notice.get() | is_notified);
+            is_notified
+        };
         let waker = Waker::from(own.parker.clone());
         let mut context = Context::from_waker(&waker);
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                 return output;
             }
-            if own.parker.take_notice() {
+            if take_notice() {
                 // Somebody woke it meanwhile, maybe itself. It may go on like that for as long as nothing completes.
                 own.turn(Turn::Look);
                 continue;
             }
-            while !own.parker.take_notice() {
+            while !take_notice() {
                 own.wait();
             }
         }
     })
+}
+
+/// Runs code that may wait in a way of its own: what it begins passes by this thread's ring, which nobody reaps meanwhile.
+pub(crate) fn outside_block_on<R>(run: impl FnOnce() -> R) -> R {
+    let was_waiting = OWN.try_with(|own| own.is_waiting.replace(false)).unwrap_or(false);
+    let _back = OnDrop(|| {
+        OWN.try_with(|own| own.is_waiting.set(was_waiting)).ok();
+    });
+    run()
 }
 
 struct OnDrop<F: FnMut()>(F);

@@ -218,7 +218,87 @@ fn a_future_that_panics_leaves_nothing_in_flight() {
     block_on(read(&*device, 7));
 }
 
-/// The inner one parks elsewhere, where it would not see what the ring completes.
+/// A device, and whether `work` on it, in `block_on` on a thread that has a ring, ends.
+fn ends_within_block_on<W: Future<Output = ()>>(work: impl FnOnce(Arc<dyn Device>) -> W + Send + 'static) {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    let (done, is_done) = std::sync::mpsc::channel();
+    let thread = crate::runtime_threads::start_thread("a test".into(), move || {
+        block_on(async {
+            begin(&*device).await;
+            work(device).await;
+        });
+        done.send(()).ok();
+    });
+    is_done.recv_timeout(Duration::from_secs(20)).expect("it ends");
+    thread.unwrap().join().unwrap();
+}
+
+fn begun(device: &dyn Device) -> crate::Pending<(Buffer, Result<(), crate::DeviceError>)> {
+    device.read(0, Buffer::zeroed(BLOCK))
+}
+
+#[test]
+fn a_read_that_is_waited_for_within_block_on_ends() {
+    ends_within_block_on(|device| async move {
+        let before = begun(&*device);
+        begun(&*device).wait().1.unwrap();
+        before.wait().1.unwrap();
+    });
+}
+
+#[test]
+fn one_within_another_waits_for_what_the_other_began() {
+    ends_within_block_on(|device| async move {
+        let (first, second, third) = (begun(&*device), begun(&*device), begun(&*device));
+        block_on(first).1.unwrap();
+        block_on(async { block_on(second) }).1.unwrap();
+        third.await.1.unwrap();
+    });
+}
+
+/// What completes while the inner one waits may be what the outer one waits for.
+#[test]
+fn one_within_another_wakes_the_other() {
+    ends_within_block_on(|device| async move {
+        for _ in 0..100 {
+            let mut outer = begun(&*device);
+            assert!(poll_fn(|context| Poll::Ready(Pin::new(&mut outer).poll(context))).await.is_pending());
+            let nested = async {
+                // Another thread's, so that the ring is reaped for the outer one alone.
+                let (told, completion) = crate::Pending::new();
+                let tell = async move {
+                    futures_lite::future::yield_now().await;
+                    completion.finish(());
+                };
+                block_on(join(told, tell));
+                for _ in 0..3 {
+                    block_on(read(&*device, 3));
+                }
+            };
+            join(outer, nested).await.0.1.unwrap();
+        }
+    });
+}
+
+#[test]
+fn code_outside_waits_as_it_likes() {
+    ends_within_block_on(|device| async move {
+        let before = begun(&*device);
+        let outcome = super::outside_block_on(|| futures_lite::future::block_on(begun(&*device)).1);
+        outcome.unwrap();
+        // One of ours in there leaves nothing behind that nobody reaps.
+        let pending = super::outside_block_on(|| {
+            let mut pending = Vec::new();
+            block_on(async { pending.extend((0..3).map(|_| begun(&*device))) });
+            pending.into_iter().for_each(|pending| futures_lite::future::block_on(pending).1.unwrap());
+            begun(&*device)
+        });
+        join(before, pending).await.0.1.unwrap();
+        assert!(OWN.with(|own| own.is_waiting.get() && own.depth.get() == 1));
+    });
+}
+
 #[test]
 fn one_within_another() {
     let directory = tempfile::tempdir().unwrap();
