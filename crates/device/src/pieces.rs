@@ -36,7 +36,7 @@ struct Whole {
 struct State {
     /// What the first piece that failed met.
     failure: Option<io::Error>,
-    /// The kernel may read the bytes at any later time.
+    /// The kernel may read the bytes, and write them to the file, at any later time.
     leaked: bool,
 }
 
@@ -123,14 +123,16 @@ impl Piece {
         // device be opened again.
         if state.leaked {
             std::mem::forget(source);
+            // Its lock lasts as long as the process: the next opener would read, or write, what this write is still to come over.
+            std::mem::forget(file);
         } else {
             drop(source);
+            drop(file);
         }
-        drop(file);
         completion.complete(outcome)
     }
 
-    /// Ends a piece that the kernel may still read, so that its memory must never be freed.
+    /// Ends a piece that the kernel may still read and write, so that its memory must never be freed, nor its file be let go.
     #[must_use = "the waiter sleeps until it is woken"]
     pub(crate) fn abandon(self, error: io::Error) -> Option<Waker> {
         self.whole.state.lock().leaked = true;
