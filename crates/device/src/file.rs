@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use esker_planted::{Bug, planted};
+use parking_lot::Mutex;
 
 use crate::counters::Counters;
 use crate::probe::Volume;
@@ -27,6 +28,8 @@ pub(crate) struct DeviceFile {
     pub(crate) counters: Counters,
     geometry: Geometry,
     bytes: AtomicU64,
+    /// Held while the length changes.
+    resizing: Mutex<()>,
     /// Cleared when the file system turns out not to support it.
     discard: AtomicBool,
     volume: Volume,
@@ -41,6 +44,7 @@ impl DeviceFile {
             path,
             counters: Counters::default(),
             bytes: AtomicU64::new(geometry.bytes),
+            resizing: Mutex::new(()),
             discard: AtomicBool::new(geometry.discard),
             geometry,
             volume,
@@ -183,25 +187,33 @@ impl DeviceFile {
     }
 
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), DeviceError> {
+        let _alone = self.resizing.lock();
         let before = self.bytes.load(Ordering::Acquire);
-        self.set_length(bytes, |file| match bytes.checked_sub(before).filter(|&more| more > 0) {
+        let set = |file: &File| match bytes.checked_sub(before).filter(|&more| more > 0) {
             Some(more) => allocate(file, before, more).inspect_err(|_| {
                 // A file system that is full may have given some of the blocks; others can use them.
                 let _ = file.set_len(before);
             }),
             None => retry_interrupted(|| file.set_len(bytes)),
-        })
+        };
+        self.set_length(bytes, set, sync_all)
     }
 
     pub(crate) fn extend(&self, bytes: u64) -> Result<(), DeviceError> {
+        let _alone = self.resizing.lock();
         if bytes <= self.bytes.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.set_length(bytes, |file| retry_interrupted(|| file.set_len(bytes)))
+        self.set_length(bytes, |file| retry_interrupted(|| file.set_len(bytes)), sync_all)
     }
 
-    /// Changes the length of a file, durably.
-    fn set_length(&self, bytes: u64, set: impl FnOnce(&File) -> io::Result<()>) -> Result<(), DeviceError> {
+    /// Changes the length of a file, durably. One at a time, or else what the file and what `bytes` says may differ in the end.
+    fn set_length(
+        &self,
+        bytes: u64,
+        set: impl FnOnce(&File) -> io::Result<()>,
+        sync: impl Fn(&File) -> io::Result<()>,
+    ) -> Result<(), DeviceError> {
         let block_bytes = u64::from(self.geometry.block_bytes);
         let before = self.bytes.load(Ordering::Acquire);
         if !bytes.is_multiple_of(block_bytes) {
@@ -221,12 +233,13 @@ impl DeviceFile {
             // Must shrink for the checks first, or else an operation is let through to what is being cut off.
             self.bytes.store(bytes, Ordering::Release);
         }
-        set(&self.file)
-            .map_err(|source| DeviceError::from_io(OperationKind::Resize, &self.path, bytes, 0, source))?;
-        // A flush of everything, and when it fails, a failed flush.
-        self.flush_by(sync_all)?;
-        self.bytes.store(bytes, Ordering::Release);
-        Ok(())
+        let outcome = set(&self.file)
+            .map_err(|source| DeviceError::from_io(OperationKind::Resize, &self.path, bytes, 0, source))
+            // A flush of everything, and when it fails, a failed flush.
+            .and_then(|()| self.flush_by(sync));
+        // Where it failed, the size is as before, or else the same call again would find nothing to do and succeed.
+        self.bytes.store(if outcome.is_ok() { bytes } else { before }, Ordering::Release);
+        outcome
     }
 }
 
@@ -383,108 +396,5 @@ impl AsRawFd for DeviceFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn steps(outcomes: &[Result<usize, i32>], bytes: usize) -> (io::Result<()>, Vec<usize>) {
-        let mut calls = Vec::new();
-        let mut outcomes = outcomes.iter();
-        let outcome = transfer(bytes, 512, |done| {
-            calls.push(done);
-            match outcomes.next().expect("no more steps were expected") {
-                Ok(moved) => Ok(*moved),
-                Err(errno) => Err(io::Error::from_raw_os_error(*errno)),
-            }
-        });
-        (outcome, calls)
-    }
-
-    #[test]
-    fn short_transfers_go_on_from_the_last_whole_block() {
-        let (outcome, calls) = steps(&[Ok(1000), Err(libc::EINTR), Ok(3584)], 4096);
-        assert!(outcome.is_ok());
-        assert_eq!(calls, [0, 512, 512]);
-    }
-
-    #[test]
-    fn units_that_cannot_be_kept_whole_are_told_of() {
-        use crate::probe::CommandLimit;
-        let why = |kind, limit: Option<usize>, start_bytes, unit| {
-            let limit = limit.map(|bytes| CommandLimit { of_pages: bytes, of_memory: bytes });
-            let geometry = Geometry { kind, ..Geometry::memory(1 << 20) };
-            let file = tempfile::tempfile().expect("a file");
-            let device = DeviceFile::new(file, "disk".into(), geometry, Volume { limit, start_bytes });
-            device.why_not_whole(unit).unwrap_or_default()
-        };
-        let block = DeviceKind::Block;
-        assert_eq!(why(block, Some(512 << 10), 1 << 20, 65536), "");
-        assert_eq!(why(block, Some(64 << 10), 65536, 65536), "");
-        assert!(why(block, Some(32 << 10), 0, 65536).contains("holds 32768 bytes"));
-        assert!(why(block, Some(512 << 10), 63 * 512, 65536).contains("begins at byte 32256"));
-        assert!(why(block, None, 0, 65536).contains("page cache"));
-        assert_eq!(why(block, None, 0, 4096), "");
-        assert_eq!(why(DeviceKind::File, None, 0, 65536), "");
-    }
-
-    #[test]
-    fn only_a_block_device_without_a_cache_keeps_plain_writes() {
-        for kind in [DeviceKind::File, DeviceKind::Block] {
-            for (direct, write_cache) in [(false, false), (false, true), (true, false), (true, true)] {
-                let geometry = Geometry { kind, direct, write_cache, ..Geometry::memory(1 << 20) };
-                let file = tempfile::tempfile().expect("a file");
-                let device = DeviceFile::new(file, "disk".into(), geometry, Volume::default());
-                let is_kept = kind == DeviceKind::Block && direct && !write_cache;
-                assert_eq!(
-                    device.needs_dsync(WriteMode::Durable),
-                    !is_kept,
-                    "{kind:?} {direct} {write_cache}"
-                );
-                assert!(!device.needs_dsync(WriteMode::Plain), "nobody asked for it");
-            }
-        }
-    }
-
-    #[test]
-    fn a_failed_flush_is_not_asked_again() {
-        for errno in [libc::EIO, libc::ENOSPC, libc::EDQUOT, libc::EINTR, libc::EAGAIN, libc::ENODEV] {
-            let file = tempfile::tempfile().expect("a file");
-            let device = DeviceFile::new(file, "a file".into(), Geometry::memory(4096), Volume::default());
-            let asked = std::cell::Cell::new(0);
-            let failed = device.flush_by(|_| {
-                asked.set(asked.get() + 1);
-                Err(io::Error::from_raw_os_error(errno))
-            });
-            let error = failed.expect_err("it failed");
-            assert_eq!((error.operation(), asked.get()), (Some(OperationKind::Flush), 1), "{error}");
-            assert!(error.leaves_doubt(), "{error}");
-        }
-    }
-
-    #[test]
-    fn holes_are_filled_and_data_is_kept() {
-        let file = tempfile::tempfile().expect("a file");
-        let page = crate::probe::PAGE_BYTES as usize;
-        let at = |number: usize| (number * page) as u64;
-        write_at(&file, &vec![7; page], at(300), false).expect("it is written");
-        file.set_len(at(310)).expect("it is longer");
-        fill_holes(&file, at(2), at(700)).expect("it is filled");
-        assert_eq!(crate::probe::next_hole(&file, at(2), at(700)).expect("it is told"), (at(700), at(700)));
-        let mut found = vec![1; 700 * page];
-        assert_eq!(read_at(&file, &mut found, 0).expect("it is read"), found.len());
-        let sevens = |number: usize| (300..301).contains(&number);
-        for (number, found) in found.chunks(page).enumerate() {
-            assert!(found.iter().all(|byte| *byte == if sevens(number) { 7 } else { 0 }), "page {number}");
-        }
-    }
-
-    #[test]
-    fn no_progress_is_an_error() {
-        let (outcome, _) = steps(&[Ok(512), Ok(0)], 4096);
-        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EIO));
-        let (outcome, _) = steps(&[Ok(511)], 4096);
-        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EIO));
-        let (outcome, calls) = steps(&[Err(libc::EAGAIN); RETRIES_MAX as usize + 1], 4096);
-        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
-        assert_eq!(calls.len(), RETRIES_MAX as usize + 1);
-    }
-}
+#[path = "file_tests.rs"]
+mod tests;
