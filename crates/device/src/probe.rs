@@ -294,15 +294,15 @@ pub(crate) fn file_system_of(file: &File) -> Option<FileSystem> {
 /// BLKDISCARD, or a hole in a file.
 #[cfg(target_os = "linux")]
 pub(crate) fn discard(file: &File, kind: DeviceKind, offset: u64, bytes: u64) -> io::Result<()> {
-    /// `_IO(0x12, 119)`.
-    const BLKDISCARD: libc::c_ulong = 0x1277;
+    /// Of `linux/fs.h`.
+    const BLKDISCARD: libc::Ioctl = libc::_IO(0x12, 119);
     if kind == DeviceKind::File {
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         return Ok(rustix::fs::fallocate(file, flags, offset, bytes)?);
     }
     let range = [offset, bytes];
     // SAFETY: BLKDISCARD reads two 64-bit numbers from the address, which point to `range` for the whole call.
-    let outcome = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD as _, range.as_ptr()) };
+    let outcome = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
