@@ -91,15 +91,21 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
         };
         let waker = Waker::from(own.parker.clone());
         let mut context = Context::from_waker(&waker);
+        let mut was_woken = false;
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                 return output;
             }
             if take_notice() {
-                // Somebody woke it meanwhile, maybe itself. It may go on like that for as long as nothing completes.
-                own.turn(Turn::Look);
+                // Somebody woke it meanwhile, maybe itself. It may go on like that for as long as nothing completes. Once is nothing:
+                // sets of futures wake themselves after they have polled each of them, and then wait.
+                if was_woken {
+                    own.turn(Turn::Look);
+                }
+                was_woken = true;
                 continue;
             }
+            was_woken = false;
             while !take_notice() {
                 own.wait();
             }

@@ -171,6 +171,30 @@ fn a_future_that_wakes_itself_keeps_no_read_waiting() {
     });
 }
 
+/// As a set of futures does. With a turn for it, each read would take two system calls.
+#[test]
+fn a_future_that_wakes_itself_once_costs_no_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    let unsubmitted = || OWN.with(|own| own.ring.borrow_mut().as_mut().unwrap().ring.submission().len());
+    block_on(async {
+        begin(&*device).await;
+        let reading = begun(&*device);
+        let mut seen = Vec::new();
+        poll_fn(|context| {
+            seen.push(unsubmitted());
+            if seen.len() < 3 {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(seen, [1, 1, 0], "the second time it is submitted");
+        reading.await.1.unwrap();
+    });
+}
+
 /// Who leaves does not leave behind what nobody would reap.
 #[test]
 fn what_is_in_flight_completes_before_the_thread_leaves() {
