@@ -157,7 +157,7 @@ impl Reader {
     async fn current<T: Scanned>(&self, keyspace: Keyspace, place: Place, record: T) -> Result<Option<T>> {
         let hash = self.catalog.hash(keyspace, record.key());
         match self.catalog.index.is_current(&hash, place.pointer) {
-            true => Ok(self.shown(&hash, record).await?),
+            true => self.shown(&hash, record).await,
             false => self.current_of(keyspace, record.key()).await,
         }
     }

@@ -63,7 +63,9 @@ impl Writer {
         expires_at_ms: Option<u64>,
     ) -> Result<Prepared> {
         check_key(&key)?;
-        if esker_log::record_bytes_max(key.len(), 0, expires_at_ms.is_some()) as u64 > self.longest_record_bytes {
+        if esker_log::record_bytes_max(key.len(), 0, expires_at_ms.is_some()) as u64
+            > self.longest_record_bytes
+        {
             return Err(Error::option(OptionName::Segment, format!("allows no keys of {} bytes", key.len())));
         }
         let limit = self.max_value_bytes(key.len(), expires_at_ms.is_some());
