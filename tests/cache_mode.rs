@@ -319,14 +319,14 @@ fn an_eviction_is_told_to_who_comes_while_it_goes_on() {
             let gone: Vec<_> =
                 there.into_iter().map(key).filter(|key| store.usage(key.clone()).is_none()).collect();
             drop(observation);
-            let (names, unnamed) = (evictions.0.lock(), evictions.1.load(Ordering::Relaxed));
+            let names = std::mem::take(&mut *evictions.0.lock());
+            let unnamed = evictions.1.load(Ordering::Relaxed);
             if unnamed == 0 {
                 gone.iter()
                     .for_each(|key| assert!(names.contains(key), "{key:?} is gone, and nobody was told"));
             }
             told.set(told.get() + names.len());
             missed.set(missed.get() + unnamed);
-            drop(names);
             world.runtime.sleep(Duration::from_micros(500)).await;
         }
     };

@@ -17,7 +17,8 @@ fn a_superblock_that_says_nonsense_is_refused() {
     let image = device.snapshot();
     let sound = Superblock::find(&image).expect("there is one");
     assert_eq!(sound.nonsense(), None);
-    let changes: [(&str, fn(&mut Superblock)); 10] = [
+    type Change = fn(&mut Superblock);
+    let changes: [(&str, Change); 10] = [
         ("segments of 0", |s| s.segment_bytes = 0),
         ("segments of 3", |s| s.segment_bytes = 3 << 20),
         ("segments of", |s| s.segment_bytes = 1 << 40),
@@ -38,7 +39,7 @@ fn a_superblock_that_says_nonsense_is_refused() {
         // As they may lie at another stride.
         bytes[encoded.len()..4 << 20].fill(0);
         let device = Arc::new(MemoryDevice::from_bytes(MemoryOptions::new(bytes.len() as u64), &bytes));
-        let error = Blocking::open(on(&device)).err().expect("it should have been refused");
+        let error = Blocking::open(on(&device)).expect_err("it should have been refused");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{words}: {error}");
         assert!(error.to_string().contains(words), "{words}: {error}");
     }

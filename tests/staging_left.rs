@@ -32,7 +32,7 @@ fn put_and_kill(options: Options, device: &MemoryDevice, staging: &Path) -> Arc<
 }
 
 fn refusal(options: Options) -> Error {
-    Blocking::open(options).err().expect("it should have been refused")
+    Blocking::open(options).expect_err("it should have been refused")
 }
 
 fn get(options: Options) -> Option<Vec<u8>> {
@@ -65,7 +65,8 @@ fn a_store_in_a_directory_has_one_staging_file() {
     let dir = temp();
     let by_directory = |name: &str| small(Options::directory(dir.path().join(name)));
     let by_file = |name: &str| small(Options::capacity_only(dir.path().join(name).join("data.esker")));
-    let pairs: [(&str, [&dyn Fn(&str) -> Options; 2]); 3] = [
+    type Opening<'o> = &'o dyn Fn(&str) -> Options;
+    let pairs: [(&str, [Opening<'_>; 2]); 3] = [
         ("one", [&by_directory, &by_file]),
         ("two", [&by_file, &by_directory]),
         ("linked", [&by_directory, &by_file]),
