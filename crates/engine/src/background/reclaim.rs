@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use esker_gc::CopyBudget;
-use esker_log::{TYPICAL_ENTRY_BYTES as ENTRY_BYTES, Tier as TierName};
+use esker_log::{TYPICAL_ENTRY_BYTES, Tier as TierName};
 use esker_planted::{Bug, planted};
 
 use crate::background::expire::Expirer;
@@ -275,7 +275,7 @@ impl Reclaimer<'_> {
         let (expirer, mut bytes) = (self.expirer, 0);
         let entries = self.space.read_entries(self.space.tier(tier), slot).await;
         self.with_entries(tier, slot, entries, async |entries| {
-            bytes = entries.len() as u64 * ENTRY_BYTES;
+            bytes = entries.len() as u64 * TYPICAL_ENTRY_BYTES;
             expirer.expire_segment(tier, slot, entries).await
         })
         .await?;

@@ -11,6 +11,7 @@
 //! Nothing is told to the caller before what it was shown is visible.
 
 use bytes::Bytes;
+use esker_device::outside_block_on;
 use esker_index::KeyHash;
 use esker_log::Kind;
 use esker_planted::{Bug, planted};
@@ -121,7 +122,7 @@ impl Writer {
             }
         };
         let entries = self.shown(&found, told);
-        let (batch, outcome) = change(&entries);
+        let (batch, outcome) = outside_block_on(|| change(&entries));
         drop(entries);
         if !batch.conditions.is_empty() {
             return Err(Error::invalid(

@@ -7,20 +7,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use esker_gc::{Look, ends_probation};
-use esker_log::{Entry, Kind, Tier as TierName};
+use esker_log::{Entry, Kind, TYPICAL_ENTRY_BYTES, Tier as TierName};
 
-use super::{CALM, ENTRY_BYTES};
+use super::CALM;
 
 use crate::background::reclaimer::Reclaimer;
 use crate::background::relocate::Outcome;
 use crate::base::error::Result;
 use crate::base::when_full::WhenFull;
+use crate::catalog::INDEX_BYTES_A_KEY;
 use crate::segments::contents::Expiry;
 use crate::segments::limit::LEAST_YIELD;
 use crate::segments::slot::Slot;
 
-/// The index takes so many bytes for a key at most.
-const INDEX_BYTES_A_KEY: u64 = 10;
 /// Keys are dropped when they take more than this part of the memory that there is for the index: overwrites that are not
 /// verified yet take up to an eighth.
 const INDEX_SHARE: f64 = 0.8;
@@ -154,7 +153,7 @@ impl Reclaimer<'_> {
             Ok(())
         })
         .await?;
-        let bytes = seen.as_ref().map_or(0, |entries| entries.len() as u64 * ENTRY_BYTES);
+        let bytes = seen.as_ref().map_or(0, |entries| entries.len() as u64 * TYPICAL_ENTRY_BYTES);
         self.relocator.did_other_work(bytes, began, self.space.urgency().max(CALM)).await;
         Ok(seen)
     }
