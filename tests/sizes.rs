@@ -249,6 +249,7 @@ fn a_tier_from_an_earlier_time_is_refused() {
 fn a_key_that_fits_in_no_segment_is_refused() {
     let device = std::sync::Arc::new(esker_device::MemoryDevice::new(16 << 20));
     let options = esker::Options::devices(None, Some(device)).segment_bytes(64 << 10).memory_bytes(64 << 20);
+    let options = options.indirection_unit_bytes(4096);
     let store = esker::Blocking::open(options).expect("the store opens");
     let mut longest = 0;
     for bytes in (61_000..65_536).step_by(97) {

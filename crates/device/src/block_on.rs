@@ -2,6 +2,8 @@
 
 use std::future::Future;
 
+use crate::pending::Pending;
+
 /// Runs a future on the calling thread, which sleeps while the future waits. Short reads that the future begins pass to no
 /// other thread, where the device has a ring.
 ///
@@ -22,4 +24,12 @@ pub fn outside_block_on<R>(run: impl FnOnce() -> R) -> R {
     return crate::uring::outside_block_on(run);
     #[cfg(not(target_os = "linux"))]
     run()
+}
+
+impl<T> Pending<T> {
+    /// Blocks the calling thread until the operation completes, as [`block_on`] does.
+    pub fn wait(self) -> T {
+        // Must be ours: within another of ours the operation may be on the ring of this thread, which only ours reaps.
+        block_on(self)
+    }
 }

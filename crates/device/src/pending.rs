@@ -84,12 +84,6 @@ impl<T> Pending<T> {
             wake(waker);
         }
     }
-
-    /// Blocks the calling thread until the operation completes, as [`block_on`](crate::block_on) does.
-    pub fn wait(self) -> T {
-        // Must be ours: within another of ours the operation may be on the ring of this thread, which only ours reaps.
-        crate::block_on(self)
-    }
 }
 
 // The value is never pinned: it is moved out when it is there.

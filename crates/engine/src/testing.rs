@@ -170,7 +170,7 @@ impl Plan {
             clock,
             expansions: Arc::default(),
             recency: Recency::new(when_full, 16 << 20),
-            memory_bytes: 16 << 20,
+            memory_bytes: 32 << 20,
             cleared: Cleared::default(),
             databases: Databases::default(),
         });

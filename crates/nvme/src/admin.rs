@@ -61,21 +61,18 @@ struct PassedThrough {
 
 const _: () = assert!(size_of::<PassedThrough>() == 72);
 
-/// Their numbers have other bits on some architectures, such as PowerPC and MIPS.
+/// `NVME_IOCTL_ID`. Numbers of ioctls have other bits on some architectures, such as PowerPC and MIPS.
 #[cfg(target_os = "linux")]
-mod number {
-    /// `NVME_IOCTL_ID`.
-    pub(super) const NAMESPACE_ID: libc::Ioctl = libc::_IO(b'N' as u32, 0x40);
-    /// `NVME_IOCTL_ADMIN_CMD`.
-    pub(super) const ADMIN_COMMAND: libc::Ioctl = libc::_IOWR::<super::PassedThrough>(b'N' as u32, 0x41);
-}
+const NAMESPACE_ID: libc::Ioctl = libc::_IO(b'N' as u32, 0x40);
+/// `NVME_IOCTL_ADMIN_CMD`.
+#[cfg(target_os = "linux")]
+const ADMIN_COMMAND: libc::Ioctl = libc::_IOWR::<PassedThrough>(b'N' as u32, 0x41);
 
 /// No other system has them.
 #[cfg(not(target_os = "linux"))]
-mod number {
-    pub(super) const NAMESPACE_ID: libc::c_ulong = 0;
-    pub(super) const ADMIN_COMMAND: libc::c_ulong = 0;
-}
+const NAMESPACE_ID: libc::c_ulong = 0;
+#[cfg(not(target_os = "linux"))]
+const ADMIN_COMMAND: libc::c_ulong = 0;
 
 impl Admin for Ioctl {
     fn send(&self, command: Command, answer: &mut [u8]) -> io::Result<u32> {
@@ -89,22 +86,24 @@ impl Admin for Ioctl {
         };
         // SAFETY: the descriptor is open; the ioctl reads and writes a command of 72 bytes, and at most `data_bytes` bytes at
         // `address`, which are those of `answer`, borrowed for the call.
-        let status = unsafe { libc::ioctl(self.0.as_raw_fd(), number::ADMIN_COMMAND, &mut passed) };
+        let status = unsafe { libc::ioctl(self.0.as_raw_fd(), ADMIN_COMMAND, &mut passed) };
         u32::try_from(status).map_err(|_| io::Error::last_os_error())
     }
 
     fn namespace(&self) -> io::Result<u32> {
         // SAFETY: the descriptor is open; the ioctl takes no parameter.
-        let number = unsafe { libc::ioctl(self.0.as_raw_fd(), number::NAMESPACE_ID) };
+        let number = unsafe { libc::ioctl(self.0.as_raw_fd(), NAMESPACE_ID) };
         u32::try_from(number).map_err(|_| io::Error::last_os_error())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     fn the_numbers_are_those_of_the_kernel() {
-        assert_eq!((super::number::NAMESPACE_ID, super::number::ADMIN_COMMAND), (0x4e40, 0xc048_4e41));
+        assert_eq!((NAMESPACE_ID, ADMIN_COMMAND), (0x4e40, 0xc048_4e41));
     }
 }

@@ -20,6 +20,7 @@
 
 mod operation;
 mod own;
+mod passing;
 mod reactor;
 mod ring;
 mod scheduler;
@@ -139,11 +140,6 @@ impl Drop for AbortOnUnwind {
             std::process::abort();
         }
     }
-}
-
-/// Whether it says nothing about the ring: interrupted, or short of memory or of room for completions.
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }
 
 impl UringDevice {

@@ -30,9 +30,10 @@ use std::thread::Thread;
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 
 use super::operation::{Length, Operation};
+use super::passing::is_passing;
 use super::ring::build;
 use super::table::Table;
-use super::{AbortOnUnwind, Bell, Shared, is_passing};
+use super::{AbortOnUnwind, Bell, Shared};
 use crate::wake::wake;
 
 /// Operations in flight on a thread's ring. What goes beyond takes the reactor's.

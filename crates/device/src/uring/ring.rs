@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
-use super::is_passing;
 use super::operation::Operation;
+use super::passing::is_passing;
 use crate::buffer::Pool;
 use crate::file::RETRIES_MAX;
 
