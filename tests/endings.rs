@@ -39,6 +39,26 @@ fn a_close_ends_the_wait_for_room() {
     });
 }
 
+/// Whoever takes a checkpoint may not look at it again before the store is closed.
+#[test]
+fn a_close_does_not_wait_for_a_checkpoint_that_nobody_polls() {
+    let left = Cell::new(0);
+    cases("endings::a_close_does_not_wait_for_a_checkpoint_that_nobody_polls", 60, |seed| {
+        let mut random = Random::new(seed);
+        let world = World::new(seed, Config { durability: Durability::None, ..Config::new(Tiers::Capacity) });
+        let store = world.open();
+        let puts = join_all((0..40).map(|n| store.put(key(n), vec![1u8; 500])));
+        let work = Box::pin(join(store.checkpoint(), puts));
+        let pause = world.runtime.sleep(Duration::from_micros(random.below(1500)));
+        let Either::Right((_, work)) = world.runtime.run(select(work, pause)) else { return };
+        left.set(left.get() + 1);
+        // A deadlock panics.
+        world.runtime.run(store.close()).expect("it is closed");
+        drop(work);
+    });
+    assert!(left.get() > 0, "each checkpoint was taken before the close");
+}
+
 /// A clear whose future is dropped has happened to all keys or to none, and what can be read after it is there after the next
 /// opening.
 #[test]

@@ -80,13 +80,12 @@ fn settle(store: &Blocking, is_settled: impl Fn(&Stats) -> bool) -> Stats {
 
 /// The most that the file behind the last tier may take: what is live, the garbage that the collector lets lie (a fourth of
 /// that, and eight segments at least), the segments that are open or about to be, those that are kept so that deletes and
-/// collecting need not make the file grow, markers, superblocks. One more may have been given its blocks ahead while as many
-/// that were freed are kept.
+/// collecting need not make the file grow, markers, superblocks.
 fn allowed_bytes(stats: &Stats) -> u64 {
     let tier = stats.tiers.last().expect("a tier");
     let markers = 2 * tier.unit_bytes * 128;
     let garbage = (tier.live_bytes / 4).max(8 * tier.segment_bytes);
-    tier.live_bytes + garbage + (4 + 5 + 1) * tier.segment_bytes + markers + (1 << 20)
+    tier.live_bytes + garbage + (4 + 5) * tier.segment_bytes + markers + (1 << 20)
 }
 
 fn gives_back(file: &Path, options: &dyn Fn() -> Options) {

@@ -363,7 +363,7 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<
     tasks.spawn("scrub", scrub::run(writer.clone()));
     tasks.spawn("watermarks", watermarks::run(writer.clone()));
     for tier in space.tiers().filter(|tier| options.discard && discard::can_discard(tier)) {
-        tier.allocation(|slots| slots.begin_discards());
+        tier.begin_discards()?;
         tasks.spawn("discard", discard::run(space.clone(), tier.name(), options.discard_after));
     }
     for tier in space.tiers().filter(|tier| tier.grows()) {

@@ -127,12 +127,17 @@ impl Allocation {
 
     /// Takes that very slot, to see whether it has blocks; false if it is not there for the taking.
     pub(crate) fn pick(&mut self, slot: u32) -> bool {
-        if (self.used..self.total).contains(&slot) {
-            self.free.extend(self.used..=slot);
-            self.used = slot + 1;
+        if slot < self.total {
+            self.use_through(slot + 1);
         }
         self.unknown.remove(&slot);
         self.free.remove(&slot)
+    }
+
+    /// Slots below this one count as used once.
+    fn use_through(&mut self, end: u32) {
+        self.free.extend(self.used..end);
+        self.used = self.used.max(end);
     }
 
     /// Those that may have blocks or not, of the first `in_file`.
@@ -203,9 +208,11 @@ impl Allocation {
         }
     }
 
-    /// From now on freed slots are to be discarded, and those that are free be looked at.
-    pub(crate) fn begin_discards(&mut self) {
+    /// From now on freed slots are to be discarded, and those that are free be looked at. Of the slots of a file, which has
+    /// `in_file` of them, an earlier process may have given blocks to some that were never used.
+    pub(crate) fn begin_discards(&mut self, in_file: u32) {
         self.discards = true;
+        self.use_through(in_file.min(self.total));
         self.unknown = self.free.clone();
     }
 

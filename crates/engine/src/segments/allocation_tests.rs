@@ -11,7 +11,7 @@ fn at(seconds: u64) -> Duration {
 fn slots(used: u32, free: impl IntoIterator<Item = u32>) -> Allocation {
     let mut slots = Allocation::new(10, false);
     slots.restore(used, free.into_iter().collect());
-    slots.begin_discards();
+    slots.begin_discards(0);
     slots
 }
 
@@ -60,7 +60,7 @@ fn unknown_slots_are_looked_at_once() {
 fn what_the_file_system_has_no_room_for_cannot_be_taken() {
     let mut slots = Allocation::new(10, true);
     slots.restore(6, [1, 4].into());
-    slots.begin_discards();
+    slots.begin_discards(0);
     assert_eq!((slots.in_use(), slots.free_slots(), slots.with_blocks()), (4, 6, 0));
     slots.set_room(Some(2));
     assert_eq!((slots.free_slots(), slots.out_of_reach()), (2, 4));
@@ -88,6 +88,19 @@ fn what_the_file_system_has_no_room_for_cannot_be_taken() {
     assert_eq!(slots.doubtful(8), [6], "what was skipped is free");
     slots.secured(4);
     assert_eq!(slots.take(0), Some(Taken { slot: 4, was: Was::Secured }));
+}
+
+/// A process that is gone may have given their blocks to slots that it did not come to use.
+#[test]
+fn slots_of_a_file_that_were_never_used_are_looked_at() {
+    let mut slots = Allocation::new(9, true);
+    slots.restore(3, BTreeSet::new());
+    slots.begin_discards(5);
+    for slot in [3, 4] {
+        assert_eq!(slots.next_to_discard(at(0), REST, 0), Next::Unknown(slot));
+        slots.discarded(slot);
+    }
+    assert_eq!(slots.next_to_discard(at(0), REST, 0), Next::Nothing);
 }
 
 #[test]
@@ -185,7 +198,7 @@ enum Step {
     Discard { keep: u32 },
     Discarded { of: u32 },
     SetRoom(Option<u32>),
-    BeginDiscards,
+    BeginDiscards { in_file: u32 },
     EndDiscards,
     ForgetUnknown,
     Wait(u64),
@@ -204,7 +217,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0..4u32).prop_map(|keep| Step::Discard { keep }),
         3 => any::<u32>().prop_map(|of| Step::Discarded { of }),
         2 => proptest::option::of(0..TOTAL).prop_map(Step::SetRoom),
-        1 => Just(Step::BeginDiscards),
+        1 => (0..=TOTAL).prop_map(|in_file| Step::BeginDiscards { in_file }),
         1 => Just(Step::EndDiscards),
         1 => Just(Step::ForgetUnknown),
         2 => (0..5u64).prop_map(Step::Wait),
@@ -292,10 +305,11 @@ fn agrees_with_the_model(
                 slots.set_room(room);
                 model.room = room;
             }
-            Step::BeginDiscards => {
-                slots.begin_discards();
+            Step::BeginDiscards { in_file } => {
+                slots.begin_discards(in_file);
                 model.discards = true;
-                for at in &mut model.slots {
+                for (slot, at) in (0..).zip(&mut model.slots) {
+                    *at = if *at == At::Fresh && slot < in_file { At::Free { unknown: true } } else { *at };
                     *at = if matches!(at, At::Free { .. }) { At::Free { unknown: true } } else { *at };
                 }
             }

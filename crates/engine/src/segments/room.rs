@@ -206,6 +206,21 @@ impl Tier {
         }
     }
 
+    /// For the opening of a store: freed slots are discarded from now on.
+    pub(crate) fn begin_discards(&self) -> Result<()> {
+        let in_file = match &self.room {
+            Some(_) => self.slots_within(self.device()?.geometry().bytes),
+            None => 0,
+        };
+        self.allocation(|slots| slots.begin_discards(in_file));
+        Ok(())
+    }
+
+    /// How many whole slots a file of so many bytes has.
+    fn slots_within(&self, bytes: u64) -> u32 {
+        (bytes.saturating_sub(self.device_offset(0, 0)) / u64::from(self.shape().segment_bytes)) as u32
+    }
+
     /// For the opening of a store: as [`secure`](Self::secure), and where the file system is full, finds those of the free
     /// slots that have their blocks.
     pub(crate) async fn secure_or_find(&self, slots: u32) -> Result<()> {
@@ -215,9 +230,8 @@ impl Tier {
             return Ok(());
         }
         let mut grown = room.grown.lock().await;
-        let in_file =
-            (grown.saturating_sub(self.device_offset(0, 0))) / u64::from(self.shape().segment_bytes);
-        for slot in self.allocation(|slots| slots.doubtful(in_file as u32)) {
+        let in_file = self.slots_within(*grown);
+        for slot in self.allocation(|slots| slots.doubtful(in_file)) {
             if self.allocation(|allocation| allocation.with_blocks() >= slots || !allocation.pick(slot)) {
                 break;
             }
