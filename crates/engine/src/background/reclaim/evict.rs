@@ -70,12 +70,19 @@ impl Reclaimer<'_> {
         }
         let gained = || (self.space.counters.activity().records_evicted, tier.free_slots());
         let (evicted, free_slots) = gained();
+        let mut left_alone = BTreeSet::new();
         for _ in 0..=tier.slots().sealed().count() {
-            let Some((slot, entries)) = self.coldest().await? else {
-                // All summaries were read, in vain. Until there are others they are not read again for a while.
-                self.nothing_to_evict = Some((state, self.space.runtime.now()));
+            let Some((slot, entries)) = self.coldest(&left_alone).await? else {
+                if left_alone.is_empty() {
+                    // All summaries were read, in vain. Until there are others they are not read again for a while.
+                    self.nothing_to_evict = Some((state, self.space.runtime.now()));
+                }
                 return Ok(false);
             };
+            if !self.can_gain(slot, &entries) {
+                left_alone.insert(slot);
+                continue;
+            }
             if !self.evict_segment(slot, &entries).await? {
                 return Ok(false);
             }
@@ -85,6 +92,16 @@ impl Reclaimer<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// Whether any record of a segment is dead, or its key is one that nobody is about to write. To copy all of it would gain
+    /// nothing, and look like progress to whoever waits for some.
+    fn can_gain(&self, slot: u32, entries: &[Entry]) -> bool {
+        let (tier, lane) = (self.space.output_tier().name(), &self.writer.lane);
+        let stored = |entry: &Entry| self.catalog.index.stored_hash(&entry.key_hash);
+        let is_reserved = |entry: &Entry| lane.reserve_free(vec![stored(entry)]).1.is_empty();
+        let mut puts = entries.iter().filter(|entry| entry.kind == Kind::Put);
+        puts.any(|entry| !self.catalog.is_current(tier, slot, entry) || !is_reserved(entry))
     }
 
     /// Drops what is cold of one segment of the tier where records stay, and frees it; false if there was no room for that.
@@ -97,15 +114,16 @@ impl Reclaimer<'_> {
     }
 
     /// The segment whose probation ends; if there is none, the hand goes on to one that is worth freeing. Those that it passes over
-    /// are what was not asked for from now on.
-    async fn coldest(&mut self) -> Result<Option<Seen>> {
+    /// are what was not asked for from now on. `left_alone`: slots that are not looked at.
+    async fn coldest(&mut self, left_alone: &BTreeSet<u32>) -> Result<Option<Seen>> {
         let most_kept = match self.when_full() {
             WhenFull::EvictExpiring => 1.0 - LEAST_YIELD,
             // Whatever was asked for, too much of it is dropped all the same.
             WhenFull::Evict | WhenFull::Refuse => 1.0,
         };
         if self.when_full() == WhenFull::Evict {
-            let sealed = || self.space.output_tier().slots().sealed();
+            let sealed =
+                || self.space.output_tier().slots().sealed().filter(|(at, _)| !left_alone.contains(at));
             let first = ends_probation(sealed().map(|(_, slot)| (slot.segment(), slot.stream())));
             let slot = first.and_then(|first| sealed().find(|(_, slot)| slot.segment() == first));
             if let Some((at, _)) = slot
@@ -120,7 +138,7 @@ impl Reclaimer<'_> {
             let may_hold = |slot: &Slot| {
                 self.when_full() != WhenFull::EvictExpiring || slot.expires_ms(Expiry::First).is_some()
             };
-            let order = slots.sealed().filter(|(_, slot)| may_hold(slot));
+            let order = slots.sealed().filter(|(at, slot)| may_hold(slot) && !left_alone.contains(at));
             let mut order: Vec<_> = order.map(|(at, s)| (s.kept_at(), s.segment(), at)).collect();
             order.sort_unstable();
             let mut look = Look::default();
