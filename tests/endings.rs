@@ -59,6 +59,35 @@ fn a_close_does_not_wait_for_a_checkpoint_that_nobody_polls() {
     assert!(left.get() > 0, "each checkpoint was taken before the close");
 }
 
+/// Relocation rests longer for writers whose drive takes long than for others, or no checkpoint would ever be taken beside them.
+#[test]
+fn a_checkpoint_is_taken_beside_writers_whose_drive_takes_long() {
+    let world = World::new(1, Config { durability: Durability::Sync, ..Config::new(Tiers::Capacity) });
+    let store = world.open();
+    let device = world.capacity.as_ref().expect("it has one");
+    device.set_faults(Box::new(|operation: &Operation| match operation.kind {
+        OperationKind::Write => Fault::Late(Duration::from_millis(900)),
+        _ => Fault::None,
+    }));
+    let writer = async |first: u64| {
+        for n in 0..100 {
+            store.put(key(first + n % 5), vec![1u8; 500]).await.expect("it is put");
+        }
+    };
+    let writers = Box::pin(join(writer(0), writer(10)));
+    let Either::Right((checkpoint, writers)) =
+        world.runtime.run(select(writers, Box::pin(store.checkpoint())))
+    else {
+        panic!("writers were done before the checkpoint")
+    };
+    drop(checkpoint.expect("there is no other"));
+    world.runtime.run(writers);
+    device.clear_faults();
+    world.runtime.run(store.close()).expect("it is closed");
+    drop(store);
+    world.end();
+}
+
 /// A clear whose future is dropped has happened to all keys or to none, and what can be read after it is there after the next
 /// opening.
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use esker::{Batch, Condition, Durability, ErrorKind, Peek, Store, WriteOptions};
-use esker_device::{Latency, MemoryOptions, Runtime};
+use esker_device::{Fault, Latency, MemoryOptions, Operation, OperationKind, Runtime};
 use esker_world::Random;
 use futures_util::future::{Either, join, join_all, select};
 
@@ -435,4 +435,48 @@ fn what_was_told_to_have_expired_stays_so_while_a_checkpoint_is_read() {
     assert_eq!(get(&world, &store, "key"), None, "it came back");
     drop(store);
     world.end();
+}
+
+/// An answer that cannot be made a fact, because a second read fails, is not given; and nobody else's key expires by that.
+#[test]
+fn a_read_that_fails_while_an_expiry_is_made_a_fact_is_told() {
+    let mut failed_late = 0;
+    for reads_before in 0..6 {
+        let world = World::new(reads_before, Config::new(Tiers::Capacity));
+        let store = world.open();
+        let now_ms = world.runtime.wall_clock_ms();
+        let set = |key: &str, at_ms| {
+            world.runtime.run(store.put_with(key.to_owned(), vec![2u8; 700], expiring(at_ms)))
+        };
+        set("asked", now_ms + 2 * HOUR_MS).expect("it is put");
+        set("unasked", now_ms + HOUR_MS).expect("it is put");
+        for number in 0..100 {
+            put(&world, &store, &format!("later {number}"), vec![3u8; 900]);
+        }
+        world.runtime.jump_wall_clock(YEAR_MS);
+        let device = world.capacity.as_ref().expect("it has one");
+        let mut left = reads_before;
+        device.set_faults(Box::new(move |operation: &Operation| match operation.kind {
+            OperationKind::Read if left == 0 => Fault::Error(libc::EIO),
+            OperationKind::Read => {
+                left -= 1;
+                Fault::None
+            }
+            _ => Fault::None,
+        }));
+        // It reads the key alone, and leaves nothing in memory for whoever looks again.
+        let told = world.runtime.run(store.contains("asked"));
+        device.clear_faults();
+        world.runtime.jump_wall_clock(-YEAR_MS);
+        failed_late += u64::from(told.is_err() && reads_before > 0);
+        let is_there = get(&world, &store, "asked").is_some();
+        match told {
+            Ok(found) => assert_eq!((found, is_there), (false, false), "it was told to have expired"),
+            Err(_) => assert!(is_there, "nobody was told that it has expired"),
+        }
+        assert!(get(&world, &store, "unasked").is_some(), "nobody asked for it");
+        drop(store);
+        world.end();
+    }
+    assert!(failed_late > 0, "no read after the first failed");
 }
