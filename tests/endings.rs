@@ -69,18 +69,22 @@ fn a_checkpoint_is_taken_beside_writers_whose_drive_takes_long() {
         OperationKind::Write => Fault::Late(Duration::from_millis(900)),
         _ => Fault::None,
     }));
-    let writer = async |first: u64| {
+    // They take turns, so that there is always one whose write has long to go.
+    let writer = async |first: u64, after_ms: u64| {
+        world.runtime.sleep(Duration::from_millis(after_ms)).await;
         for n in 0..100 {
             store.put(key(first + n % 5), vec![1u8; 500]).await.expect("it is put");
         }
     };
-    let writers = Box::pin(join(writer(0), writer(10)));
+    let writers = Box::pin(join_all([writer(0, 0), writer(10, 300), writer(20, 600)]));
     let Either::Right((checkpoint, writers)) =
         world.runtime.run(select(writers, Box::pin(store.checkpoint())))
     else {
         panic!("writers were done before the checkpoint")
     };
     drop(checkpoint.expect("there is no other"));
+    let took = world.runtime.now();
+    assert!(took < Duration::from_secs(10), "it took {took:?}");
     world.runtime.run(writers);
     device.clear_faults();
     world.runtime.run(store.close()).expect("it is closed");
