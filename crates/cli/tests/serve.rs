@@ -247,6 +247,7 @@ fn wrong_calls_are_refused_in_one_line() {
         (vec!["--port", "6380"], "'--port' found; did you mean --resp 127.0.0.1:6380?"),
         (vec!["--dir", "x", "--port=6380"], "did you mean --resp 127.0.0.1:6380?"),
         (vec!["--port"], "did you mean --resp 127.0.0.1:6379?"),
+        (vec!["--listen", "6380"], "did you mean --resp 127.0.0.1:6380?"),
         (vec!["--maxmemory", "1g"], "did you mean --memory?"),
         (vec!["--fast_limit", "1g"], "did you mean --fast-limit?"),
         (vec!["--backend", "urin"], "auto, uring, threads"),

@@ -104,10 +104,14 @@ fn shown(plan: &Plan, of: &Estimate) -> String {
     line(
         "stored",
         size(of.live_bytes),
-        format!("{} keys, {} a record", count(plan.keys as f64), of.record_bytes),
+        format!("{} keys, {} bytes a record", count(plan.keys as f64), of.record_bytes),
     );
     line("memory", size(of.memory_bytes), "setting memory at least, without a read cache".to_owned());
-    line("  of it the index", size(of.index_bytes), "10 bytes a key at most".to_owned());
+    line(
+        "  of it the index",
+        size(of.index_bytes),
+        "10 bytes a key at rest; up to 12.5 under overwrites".to_owned(),
+    );
     let percent = plan.reserve * 100.0;
     line(
         "capacity",

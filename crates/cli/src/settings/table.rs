@@ -62,10 +62,13 @@ const DEFAULT_PORT: u16 = 6379;
 
 /// What Redis and others call some of the settings.
 const ELSEWHERE: &[(&str, &str)] = &[
+    ("addr", "resp"),
+    ("address", "resp"),
     ("bind", "resp"),
     ("data-dir", "dir"),
     ("datadir", "dir"),
     ("busy-reply-threshold", "script-time-limit"),
+    ("listen", "resp"),
     ("lua-time-limit", "script-time-limit"),
     ("maxclients", "connections"),
     ("maxmemory", "memory"),
