@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Cause, Change, Durability, ErrorKind, Observer, Store, WhenFull, WriteOptions};
+use esker::{Batch, Cause, Change, Durability, Entry, ErrorKind, Observer, Store, WhenFull, WriteOptions};
 use esker_device::{Device, Runtime};
 use esker_world::Random;
-use futures_util::future::{join, select};
+use futures_util::future::{Either, join, select};
 use parking_lot::Mutex;
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};
@@ -361,6 +361,50 @@ fn a_full_store_can_be_made_a_cache_and_back() {
     store.set_when_full(WhenFull::Refuse);
     assert_eq!(fill(20_000).map(|error| error.kind()), Some(ErrorKind::Full), "it is none any more");
     assert_eq!(get(&world, &store, 11_999), Some(11_999));
+    drop(store);
+    world.end();
+}
+
+/// What an eviction has to wait for, it waits for before it reserves keys: whoever only looks at one does not wait for a reader of
+/// a checkpoint.
+#[test]
+fn keys_are_not_reserved_while_an_eviction_waits_for_a_checkpoint() {
+    (0..30).for_each(looks_beside_a_checkpoint);
+}
+
+fn looks_beside_a_checkpoint(seed: u64) {
+    let world = World::new(seed, config(WhenFull::Evict, Tiers::Capacity));
+    let store = world.open();
+    // Where the reclaimer is when the checkpoint is taken differs.
+    let count = 2 * store.stats().user_limit_bytes / 2000 + 7 * seed;
+    for number in 0..count {
+        put(&world, &store, number, number, 2000);
+    }
+    let checkpoint = world.runtime.run(store.checkpoint()).expect("there is no other");
+    let filler = async {
+        for number in count..2 * count {
+            store.put(key(number), value(&key(number), number, 2000)).await.expect("it is put");
+        }
+    };
+    let looks = async {
+        world.runtime.sleep(Duration::from_secs(10)).await;
+        let mut there = 0;
+        for number in 0..count {
+            let look = |entries: &[Option<Entry>]| (Batch::new(), entries[0].is_some());
+            there += u64::from(
+                store.update(&[key(number)], WriteOptions::default(), look).await.expect("it is read"),
+            );
+        }
+        assert!(there > count / 10, "{there} of {count} keys are there");
+    };
+    let limit = Box::pin(world.runtime.sleep(Duration::from_secs(60)));
+    let (filler, looks) = (Box::pin(filler), Box::pin(looks));
+    let work = select(filler, select(looks, limit));
+    let Either::Right((first, filler)) = world.runtime.run(work) else { panic!("the cache was not full") };
+    let looked = matches!(first, Either::Left(_));
+    assert!(looked, "a key is reserved as long as the checkpoint is read");
+    drop((checkpoint, first));
+    world.runtime.run(filler);
     drop(store);
     world.end();
 }
