@@ -183,7 +183,7 @@ impl Findings {
         Findings::with_room(usize::MAX)
     }
 
-    fn with_room(most: usize) -> Findings {
+    pub(super) fn with_room(most: usize) -> Findings {
         let (all, crowded) = (Vec::new(), BTreeSet::new());
         Findings { all, dropped: Dropped::default(), crowded, made: Arc::default(), most }
     }
@@ -229,12 +229,16 @@ impl Findings {
 impl Finding {
     /// Something at a place of a tier.
     pub(super) fn at(tier: &TierView, offset: u64, severity: Severity, what: impl Into<String>) -> Finding {
+        Finding { path: tier.path(), offset, what: what.into(), ..Finding::of_nothing(severity) }
+    }
+
+    pub(super) fn of_nothing(severity: Severity) -> Finding {
         Finding {
             severity,
-            path: tier.path(),
+            path: String::new(),
             segment: None,
-            offset,
-            what: what.into(),
+            offset: 0,
+            what: String::new(),
             consequence: String::new(),
             key: None,
             lost: false,
@@ -270,20 +274,8 @@ mod tests {
     use super::*;
 
     fn finding(severity: Severity, place: Option<u64>, up_to: Option<u64>) -> Finding {
-        Finding {
-            severity,
-            path: String::new(),
-            segment: None,
-            offset: 0,
-            what: String::new(),
-            consequence: String::new(),
-            key: None,
-            lost: false,
-            staged: false,
-            unnamed_keys: up_to.is_some(),
-            place,
-            up_to: up_to.unwrap_or(u64::MAX),
-        }
+        let (unnamed_keys, up_to) = (up_to.is_some(), up_to.unwrap_or(u64::MAX));
+        Finding { place, unnamed_keys, up_to, ..Finding::of_nothing(severity) }
     }
 
     #[test]

@@ -30,7 +30,7 @@ const LATER: Duration = Duration::from_millis(500);
 pub(super) struct Confirmed {
     /// How many segments were seen to be in another state.
     pub(super) gone: u64,
-    /// Where damaged records are, in segments of which not all findings had room the first time.
+    /// Where damaged records are that may have no finding, since there was no room for it the first or the second time.
     pub(super) damaged: BTreeSet<u64>,
 }
 
@@ -48,6 +48,9 @@ struct Suspicions {
     /// Where there were more than there was room for; whether anything was found there again.
     crowded: BTreeMap<Whereabouts, bool>,
     confirmed: Findings,
+    /// Where the damaged records of what is confirmed are. What is found first the second time may be found last the first time,
+    /// so that any of them can be one for which there is no room.
+    damaged: BTreeSet<u64>,
 }
 
 /// Keeps what is found twice.
@@ -74,7 +77,7 @@ pub(super) fn confirm(view: &StoreView, findings: &mut Findings, watcher: &dyn W
     let segment_bytes = later.packing.segment_bytes;
     watcher.begin("looking once more at what seems damaged", segments.len() as u64 * segment_bytes);
     let mut buffer = Buffer::zeroed(segment_bytes as usize);
-    let (mut unread, mut entries, mut damaged) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let (mut unread, mut entries) = (Vec::new(), Vec::new());
     for segment in segments {
         let tier = &later.tiers[segment.tier];
         tier.read_slot(segment.slot, &mut buffer, &mut unread);
@@ -84,6 +87,7 @@ pub(super) fn confirm(view: &StoreView, findings: &mut Findings, watcher: &dyn W
             continue;
         }
         let is_crowded = suspicions.is_crowded(segment.number);
+        let damaged = &mut suspicions.damaged;
         let see = |version: Version| {
             if is_crowded && version.is_damaged() {
                 damaged.insert(version.place());
@@ -97,7 +101,7 @@ pub(super) fn confirm(view: &StoreView, findings: &mut Findings, watcher: &dyn W
     }
     let gone = suspicions.gone();
     *findings = suspicions.confirmed;
-    Ok(Confirmed { gone, damaged })
+    Ok(Confirmed { gone, damaged: suspicions.damaged })
 }
 
 impl Suspicions {
@@ -106,6 +110,7 @@ impl Suspicions {
             kept: findings.all.iter().map(|finding| (suspicion(finding), false)).collect(),
             crowded: findings.crowded.iter().map(|place| (*place, false)).collect(),
             confirmed: Findings::new(),
+            damaged: BTreeSet::new(),
         }
     }
 
@@ -129,6 +134,7 @@ impl Suspicions {
                 (*found_again, is_known) = (true, true);
             }
             if is_known {
+                self.damaged.extend(finding.place);
                 self.confirmed.add(finding);
             }
         }
@@ -144,5 +150,34 @@ impl Suspicions {
         let kept = self.kept.iter().filter(|(_, again)| !**again).map(|(suspicion, _)| place(suspicion));
         let crowded = self.crowded.iter().filter(|(_, again)| !**again).map(|(place, _)| *place);
         kept.chain(crowded).collect::<BTreeSet<Whereabouts>>().len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::report::Severity;
+
+    fn damaged_record(segment: u64, place: u64) -> Finding {
+        Finding { segment: Some(segment), place: Some(place), ..Finding::of_nothing(Severity::Damage) }
+    }
+
+    /// The first time segment 2 is found first, and the second time segment 1.
+    #[test]
+    fn records_for_which_there_is_no_room_the_second_time_are_told() {
+        let mut findings = Findings::with_room(2);
+        for (segment, place) in [(2, 20), (2, 21), (1, 10), (1, 11)] {
+            findings.add(damaged_record(segment, place));
+        }
+        let mut suspicions = Suspicions::of(&findings);
+        suspicions.confirmed = Findings::with_room(2);
+        for (segment, places) in [(1, [10, 11]), (2, [20, 21])] {
+            let mut again = Findings::new();
+            places.into_iter().for_each(|place| again.add(damaged_record(segment, place)));
+            suspicions.take(Some(segment), again);
+        }
+        assert_eq!(suspicions.damaged, BTreeSet::from([10, 11, 20, 21]));
+        assert_eq!((suspicions.confirmed.all.len(), suspicions.confirmed.dropped.damages), (2, 2));
+        assert_eq!(suspicions.gone(), 0);
     }
 }
