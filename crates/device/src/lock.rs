@@ -24,8 +24,7 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Gives the lock up. Closing does that too, but only once the kernel has dropped every reference to the open file, and
-/// a ring that had it registered keeps one for a while.
+/// Gives the lock up. Closing does that too, but only once the kernel has dropped every reference to the open file.
 #[cfg(target_os = "linux")]
 pub(crate) fn unlock(file: &File) {
     set_lock(file, libc::F_UNLCK).ok();
@@ -75,7 +74,8 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
 }
 
-/// How long a process that was killed may take to let go: the kernel tears its rings down after it is gone.
+/// How long a process that was killed may take to let go: what it had in flight keeps the file open, and locked, until the
+/// kernel is done with it.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
 /// How long a process may have the file open by accident: a child inherits it between fork and exec.

@@ -34,6 +34,15 @@ impl Bucket {
         (0..SLOTS).find(|&position| self.load(position).has(label))
     }
 
+    /// How many slots are taken, and whether one of them has this label. Looks at all of them, without a branch: how many
+    /// are taken cannot be predicted.
+    #[inline]
+    pub(crate) fn look_through(&self, label: Label) -> (usize, bool) {
+        self.slots().fold((0, false), |(taken, is_there), slot| {
+            (taken + usize::from(!slot.is_empty()), is_there | slot.has(label))
+        })
+    }
+
     /// The position of an empty slot.
     pub(crate) fn vacancy(&self) -> Option<usize> {
         (0..SLOTS).find(|&position| self.load(position).is_empty())

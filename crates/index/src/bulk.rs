@@ -40,6 +40,12 @@ impl Index {
         }
     }
 
+    /// Recovery: gets what [`Index::load_new`] will look at for this key into the processor's cache.
+    #[inline]
+    pub fn prefetch_new(&self, shard: usize, stored: u32) {
+        self.shards[shard].table(&self.slabs, shard).prefetch_home(stored);
+    }
+
     /// Recovery: puts keys into the table of a shard, each by the lower half of its [`Index::stored_hash`]. Those whose
     /// stored hash is there, or that find no room, are not put in: `left` is called with their positions.
     ///
@@ -54,7 +60,6 @@ impl Index {
             writer.grow();
         }
         let mut table = writer.table();
-        table.touch(keys);
         let (mut put_in, mut moved) = (0, 0);
         for (position, (stored, pointer)) in keys.iter().enumerate() {
             assert!(*stored < STORED_HASHES, "a stored hash is the lower half of what it is told as");

@@ -221,6 +221,12 @@ impl Indexes {
         self.first.reserve(shards, keys);
     }
 
+    /// Recovery: see [`Index::prefetch_new`]; in one keyspace.
+    #[inline]
+    pub fn prefetch_new(&self, keyspace: Keyspace, shard: usize, stored: u32) {
+        self.of(keyspace).prefetch_new(shard, stored);
+    }
+
     /// Recovery: see [`Index::load_new`]; in one keyspace.
     pub fn load_new(
         &self,

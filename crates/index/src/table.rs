@@ -124,10 +124,10 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Brings the home buckets of these keys into the cache: loads that do not wait for each other.
-    pub(crate) fn touch(&self, keys: &[(u32, Pointer)]) {
-        let first = |stored: u32| self.buckets[self.geometry.seats(stored).home].load(0).bits();
-        std::hint::black_box(keys.iter().fold(0, |any, (stored, _)| any | first(*stored)));
+    /// Gets the home bucket of a stored hash on its way into the processor's cache.
+    #[inline]
+    pub(crate) fn prefetch_home(&self, stored: u32) {
+        prefetch(&self.buckets[self.geometry.seats(stored).home]);
     }
 
     /// Adds a stored hash to a table of which nothing was removed since it was empty. `Some(false)`: it is there. `None`: it
@@ -138,27 +138,18 @@ impl<'a> Table<'a> {
     #[inline]
     pub(crate) fn add(&self, stored: u32, pointer: Pointer) -> Option<bool> {
         let seats = self.geometry.seats(stored);
-        let labels = [seats.label(Choice::Home), seats.label(Choice::Alternate)];
-        let mut vacancy = None;
-        for (bucket, label) in [seats.home, seats.alternate].into_iter().zip(labels) {
-            // All that has this label is in front of the first vacancy.
-            for position in 0..SLOTS {
-                let slot = self.buckets[bucket].load(position);
-                if slot.is_empty() {
-                    vacancy = Some((bucket, position, label));
-                    break;
-                }
-                if slot.has(label) {
-                    return Some(false);
-                }
+        for choice in [Choice::Home, Choice::Alternate] {
+            let (bucket, label) = (&self.buckets[seats.bucket(choice)], seats.label(choice));
+            let (taken, is_there) = bucket.look_through(label);
+            if is_there {
+                return Some(false);
             }
-            if vacancy.is_some() {
-                break;
+            if taken < SLOTS {
+                bucket.store(taken, Slot::new(label, pointer));
+                return Some(true);
             }
         }
-        let (bucket, position, label) = vacancy?;
-        self.buckets[bucket].store(position, Slot::new(label, pointer));
-        Some(true)
+        None
     }
 
     fn vacancy(&self, seats: &Seats) -> Option<(usize, usize)> {

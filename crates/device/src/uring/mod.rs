@@ -156,7 +156,7 @@ impl UringDevice {
         let (report, outcome) = mpsc::sync_channel(1);
         let thread = start_thread("esker-uring".into(), {
             let shared = shared.clone();
-            move || match Ring::new(&*shared.file, depth, registered_bytes) {
+            move || match Ring::new(shared.file.clone(), depth, registered_bytes) {
                 Ok((ring, warnings)) => {
                     report.send(Ok((ring.pool(), warnings))).ok();
                     drop(report);

@@ -9,7 +9,7 @@ use std::task::Waker;
 use esker_planted::{Bug, planted};
 use io_uring::{opcode, squeue, types};
 
-use super::ring::{FILE_INDEX, SLAB_INDEX};
+use super::ring::SLAB_INDEX;
 use super::scheduler::PIECE_BYTES;
 use crate::buffer::Pool;
 use crate::file::{DeviceFile, RETRIES_MAX, is_transient, progress};
@@ -86,9 +86,9 @@ impl Operation {
 
     /// The submission for what is left to do, at most so many bytes of it, which are whole blocks. Its pointers are valid
     /// while this operation exists: moving the operation does not move the memory that it owns.
-    pub(crate) fn entry(&mut self, most_bytes: usize) -> squeue::Entry {
+    pub(crate) fn entry(&mut self, file: RawFd, most_bytes: usize) -> squeue::Entry {
         let (at, left) = self.left(most_bytes);
-        let file = types::Fixed(FILE_INDEX);
+        let file = types::Fd(file);
         match &mut self.request {
             Request::Read { buffer, .. } => {
                 let target = &mut buffer[left];

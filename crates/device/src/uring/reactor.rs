@@ -96,9 +96,8 @@ impl Reactor {
             self.settle();
             self.wakers.drain(..).for_each(wake);
         };
-        match failure {
-            None => self.ring.close(),
-            Some(error) => self.fail(&error),
+        if let Some(error) = failure {
+            self.fail(&error);
         }
         std::mem::forget(guard);
     }

@@ -17,7 +17,7 @@ fn failed(file: std::fs::File, request: impl FnOnce(&Arc<DeviceFile>) -> Option<
     let reactor = {
         let shared = shared.clone();
         move || {
-            let (ring, _) = Ring::new(&*shared.file, 4, 0).unwrap();
+            let (ring, _) = Ring::new(shared.file.clone(), 4, 0).unwrap();
             let mut reactor = Reactor::new(shared, ring, 4);
             if let Some(request) = request {
                 let number = reactor.in_flight.reserve().unwrap();

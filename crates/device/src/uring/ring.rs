@@ -10,15 +10,16 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use super::operation::Operation;
 use super::passing::is_passing;
 use crate::buffer::Pool;
-use crate::file::RETRIES_MAX;
+use crate::file::{DeviceFile, RETRIES_MAX};
 
-/// The device is the only registered file.
-pub(super) const FILE_INDEX: u32 = 0;
 /// The pool's slab is the only registered buffer.
 pub(super) const SLAB_INDEX: u16 = 0;
 
 pub(super) struct Ring {
     ring: IoUring,
+    /// Not registered: what is registered stays open until the ring is torn down, some 30 ms after its process was killed, and
+    /// until then nobody else can lock it. An operation in flight keeps it open too, and locked.
+    file: Arc<DeviceFile>,
     /// Kept while it is registered.
     pool: Option<Arc<Pool>>,
 }
@@ -26,7 +27,7 @@ pub(super) struct Ring {
 impl Ring {
     /// A ring for `depth` operations in flight on `file`. Also returns what an operator should know.
     pub(super) fn new(
-        file: &impl AsRawFd,
+        file: Arc<DeviceFile>,
         depth: u32,
         registered_bytes: usize,
     ) -> io::Result<(Ring, Vec<String>)> {
@@ -55,7 +56,6 @@ impl Ring {
                 "this kernel's io_uring drops completions",
             ));
         }
-        ring.submitter().register_files(&[file.as_raw_fd()])?;
         let mut warnings = Vec::new();
         let pool = register_slab(&ring, registered_bytes).unwrap_or_else(|error| {
             warnings.push(format!(
@@ -64,7 +64,7 @@ impl Ring {
             ));
             None
         });
-        Ok((Ring { ring, pool }, warnings))
+        Ok((Ring { ring, file, pool }, warnings))
     }
 
     pub(super) fn pool(&self) -> Option<Arc<Pool>> {
@@ -77,9 +77,10 @@ impl Ring {
     ///
     /// The operation is kept until a completion with its number has been seen, or for ever.
     pub(super) unsafe fn push(&mut self, operation: &mut Operation, most_bytes: usize, number: u64) {
-        let entry = operation.entry(most_bytes).user_data(number);
+        let entry = operation.entry(self.file.as_raw_fd(), most_bytes).user_data(number);
         // SAFETY: the entry points into memory that the operation owns, which by the contract exists for as long as the
-        // kernel may use it; the file is registered with the ring, and so open for as long.
+        // kernel may use it; the file is open while the ring exists, and the kernel keeps it
+        // for what is in flight.
         unsafe { self.push_entry(&entry) };
     }
 
@@ -111,12 +112,6 @@ impl Ring {
         let mut completions = self.ring.completion();
         batch.extend(&mut completions);
         assert_eq!(completions.overflow(), 0, "the completion queue has room for every operation in flight");
-    }
-
-    /// Takes the file back from the kernel. Closing a ring does that too, but some time later, and until then a block
-    /// device cannot be opened again.
-    pub(super) fn close(self) {
-        self.ring.submitter().unregister_files().ok();
     }
 }
 
@@ -195,7 +190,6 @@ mod tests {
 
     use super::super::operation::Request;
     use super::*;
-    use crate::file::DeviceFile;
     use crate::{Buffer, Geometry, Pending, PlacementHandle, Source};
 
     struct Loop {
@@ -231,9 +225,9 @@ mod tests {
         let mut options = std::fs::OpenOptions::new();
         let file = options.read(true).write(true).custom_flags(libc::O_DIRECT).open(device);
         let file = file.expect("it is there");
-        let (mut ring, _) = Ring::new(&file, 4, 0).expect("there is a ring");
         let volume = crate::probe::Volume::default();
         let file = Arc::new(DeviceFile::new(file, device.into(), Geometry::memory(1 << 20), volume));
+        let (mut ring, _) = Ring::new(file.clone(), 4, 0).expect("there is a ring");
         let source = Source::Owned(Buffer::zeroed(4096));
         file.counters.write(4096);
         let mut pieces = crate::pieces::pieces(&file, source, 0, Pending::new().1);

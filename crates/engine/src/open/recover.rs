@@ -23,12 +23,13 @@ mod slots;
 mod unsealed;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use esker_index::{Indexes, KeyHash};
 use esker_log::Tier as TierName;
-use futures_util::future::try_join;
+use futures_util::future::{try_join, try_join_all};
 
 use self::context::{Content, Segment, no_longer_verifies};
 pub(crate) use self::context::{RecoveryContext, StagedRecord, Unmarked, Unsealed};
@@ -38,6 +39,7 @@ use self::unsealed::Scanned;
 
 use crate::base::error::Result;
 use crate::catalog::INDEX_BYTES_A_KEY;
+use crate::open::run::run;
 use crate::segments::contents::Contents;
 use crate::segments::slot::SlotState;
 use crate::segments::staging::Staged;
@@ -142,7 +144,7 @@ impl RecoveryContext<'_> {
             }
             let shards = pass * Indexes::SHARDS / passes..(pass + 1) * Indexes::SHARDS / passes;
             let entries: u64 = segments.iter().map(Segment::entries).sum();
-            self.index.reserve(shards.clone(), entries);
+            self.reserve(&shards, entries).await?;
             let share = 1.0 / passes as f64;
             let most_left = if passes < Indexes::SHARDS {
                 self.most_left(&segments, staged, entries)
@@ -183,6 +185,21 @@ impl RecoveryContext<'_> {
         }
         let segments = Arc::try_unwrap(segments).ok().expect("whoever read them has ended");
         Ok((segments, winners, max_sequence, copies))
+    }
+
+    /// Makes tables for so many entries of the whole index, in these shards. The kernel clears the memory when it is first
+    /// written to, which takes as long as loading a tenth of the entries: so all workers do.
+    async fn reserve(&self, shards: &Range<usize>, entries: u64) -> Result<()> {
+        let workers = self.runtime.parallelism().max(1);
+        let share = shards.len().div_ceil(workers).max(1);
+        let parts = shards.clone().step_by(share).map(|first| {
+            let (index, part) = (self.index.clone(), first..shards.end.min(first + share));
+            run(self.runtime, async move {
+                index.reserve(part, entries);
+                Ok(())
+            })
+        });
+        try_join_all(parts).await.map(drop)
     }
 
     /// Staged records that no device has. Older versions are among them: the power may be cut while they are written, and then
@@ -226,11 +243,8 @@ impl RecoveryContext<'_> {
     /// into the memory.
     fn most_left(&self, segments: &[Segment], staged: &[Staged], entries: u64) -> usize {
         let workers = self.runtime.parallelism().max(1) as u64;
-        let summaries = segments.iter().filter_map(|s| match &s.content {
-            Content::Sealed(footer) => Some(u64::from(footer.entry_bytes) + 2 * load::BUFFER_BYTES),
-            Content::Scanned(..) => None,
-        });
-        let read = summaries.max().unwrap_or(0) * workers * load::DEPTH as u64;
+        let (reads, summary_bytes) = load::ahead(segments);
+        let read = summary_bytes * workers * reads as u64;
         let bytes_of = |s: &Staged| s.bytes.len() as u64 + s.entries.len() as u64 * resolve::DISPUTE_BYTES;
         let staged: u64 = staged.iter().map(bytes_of).sum();
         let taken = read + staged + entries * INDEX_BYTES_A_KEY;

@@ -4,7 +4,7 @@
 //! the index when they are enough to be worth the lock and the misses. Reading goes on meanwhile. What cannot be
 //! put in, because it is a tombstone or another entry has the slot, it keeps in its partition, for `resolve`.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +24,11 @@ use crate::open::run::run;
 use crate::segments::staging::Staged;
 use crate::segments::tier::Tier;
 
-/// Summaries that a worker reads at a time.
-pub(super) const DEPTH: usize = 4;
+/// Summaries that a worker reads at a time: as many as take so many bytes, but at least and at most so many.
+const AHEAD_BYTES: u64 = 3 << 20;
+const AHEAD: RangeInclusive<u64> = 4..=16;
 /// Buffers for summaries are multiples of this, so that they fit the next one too.
-pub(super) const BUFFER_BYTES: u64 = 64 << 10;
+const BUFFER_BYTES: u64 = 64 << 10;
 /// Entries of a shard that are put into the index at once, at most. Those of all shards take 1.5 MiB: they are to fit into
 /// the cache of the second level.
 const BATCH_MAX: usize = 48;
@@ -83,6 +84,8 @@ impl RecoveryContext<'_> {
                 batch,
                 batches: vec![NOBODY; pass.shards.len() * batch],
                 counts: vec![0; pass.shards.len()],
+                next: (0, Vec::new()),
+                spare: Vec::new(),
                 keys: Vec::new(),
                 partition: Partition { live: self.no_live(), ..Partition::default() },
             };
@@ -111,6 +114,16 @@ impl RecoveryContext<'_> {
         }
         partition
     }
+}
+
+/// How many summaries a worker reads at a time, and what the largest of them takes.
+pub(super) fn ahead(segments: &[Segment]) -> (usize, u64) {
+    let summaries = segments.iter().filter_map(|segment| match &segment.content {
+        Content::Sealed(footer) => Some(u64::from(footer.entry_bytes) + 2 * BUFFER_BYTES),
+        Content::Scanned(..) => None,
+    });
+    let largest = summaries.max().unwrap_or(AHEAD_BYTES);
+    ((AHEAD_BYTES / largest).clamp(*AHEAD.start(), *AHEAD.end()) as usize, largest)
 }
 
 /// How many entries are collected for each of so many shards: of a small store no more than there can be, on average.
@@ -143,16 +156,21 @@ struct Loader {
     /// For each shard of the pass room for a batch: entries with the lower half of their stored hashes.
     batches: Vec<(u32, Candidate)>,
     counts: Vec<u8>,
+    /// A shard, and entries of it whose cache lines are on their way: they are put into the index next.
+    next: (usize, Vec<(u32, Candidate)>),
+    /// Empty: memory for the next ones.
+    spare: Vec<(u32, Candidate)>,
     /// Of a batch, what is put into the index.
     keys: Vec<(u32, Pointer)>,
     partition: Partition,
 }
 
 impl Loader {
-    /// Loads every `workers`-th segment.
+    /// Loads every `workers`-th segment, the newest first: then what holds the place of an older version lies in few segments,
+    /// unless all of them were written over, and the summaries of those alone are read again.
     async fn load<'s>(&mut self, segments: &'s [Segment], worker: usize, workers: usize) -> Result<()> {
         let mine: Vec<(usize, &Segment)> =
-            segments.iter().enumerate().skip(worker).step_by(workers).collect();
+            segments.iter().enumerate().rev().skip(worker).step_by(workers).collect();
         let tiers = self.tiers.clone();
         // The segment of a summary that cannot be read is scanned, as if it were damaged; but not once others rely on it.
         let may_scan = self.pass.shards.start == 0;
@@ -170,7 +188,7 @@ impl Loader {
         // The next summaries are being read while one is loaded.
         let mut reads = FuturesOrdered::new();
         let mut begun = mine.iter().copied();
-        reads.extend(begun.by_ref().take(DEPTH).map(|one| read(one, None)));
+        reads.extend(begun.by_ref().take(ahead(segments).0).map(|one| read(one, None)));
         let mut told = Duration::ZERO;
         let mut done = 0;
         while let Some(one) = reads.next().await {
@@ -185,7 +203,9 @@ impl Loader {
             done += 1;
             self.tell(&mut told, done as f64 / mine.len() as f64);
         }
-        (0..self.counts.len()).for_each(|shard| self.put_in(shard));
+        (0..self.counts.len()).for_each(|shard| self.hand_in(shard));
+        let (shard, mut last) = std::mem::take(&mut self.next);
+        self.put_in(shard, &mut last);
         Ok(())
     }
 
@@ -234,15 +254,29 @@ impl Loader {
         self.batches[shard * self.batch + count] = (stored as u32, candidate);
         self.counts[shard] += 1;
         if count + 1 == self.batch {
-            self.put_in(shard);
+            self.hand_in(shard);
         }
         candidate.place.padded_bytes(&self.packing)
     }
 
-    /// Puts the entries that were collected for a shard into the indexes of their keyspaces.
-    fn put_in(&mut self, shard: usize) {
+    /// Has the entries that were collected for a shard put into the index, while the cache lines that they need are on their
+    /// way: those that were handed in before are put in now.
+    fn hand_in(&mut self, shard: usize) {
         let count = usize::from(std::mem::take(&mut self.counts[shard]));
-        let batch = &mut self.batches[shard * self.batch..][..count];
+        let of_index = self.pass.shards.start + shard;
+        let mut batch = std::mem::replace(&mut self.next.1, std::mem::take(&mut self.spare));
+        self.next.1.extend_from_slice(&self.batches[shard * self.batch..][..count]);
+        for (stored, candidate) in &self.next.1 {
+            self.index.prefetch_new(candidate.hash.keyspace(), of_index, *stored);
+        }
+        let earlier = std::mem::replace(&mut self.next.0, of_index);
+        self.put_in(earlier, &mut batch);
+        batch.clear();
+        self.spare = batch;
+    }
+
+    /// Puts entries of a shard into the indexes of their keyspaces.
+    fn put_in(&mut self, shard: usize, batch: &mut [(u32, Candidate)]) {
         let keyspace = |(_, candidate): &(u32, Candidate)| candidate.hash.keyspace();
         if !batch.is_sorted_by_key(keyspace) {
             batch.sort_unstable_by_key(keyspace);
@@ -251,16 +285,11 @@ impl Loader {
         for batch in batch.chunk_by(|a, b| keyspace(a) == keyspace(b)) {
             self.keys.clear();
             self.keys.extend(batch.iter().map(|(stored, candidate)| (*stored, candidate.pointer())));
-            self.index.load_new(
-                keyspace(&batch[0]),
-                self.pass.shards.start + shard,
-                &self.keys,
-                |position| {
-                    let candidate = batch[position].1;
-                    partition.live.count(packing, candidate.place, -1);
-                    partition.left.push(candidate);
-                },
-            );
+            self.index.load_new(keyspace(&batch[0]), shard, &self.keys, |position| {
+                let candidate = batch[position].1;
+                partition.live.count(packing, candidate.place, -1);
+                partition.left.push(candidate);
+            });
         }
     }
 

@@ -21,7 +21,7 @@ use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::candidate::{Candidate, Live};
 use super::context::{Content, RecoveryContext, Segment, no_longer_verifies};
-use super::load::{DEPTH, Partition, read};
+use super::load::{Partition, ahead, read};
 
 use crate::base::error::Result;
 use crate::open::run::run;
@@ -177,7 +177,7 @@ impl Finder {
         let mut begun = self.holders.chunk_by(|a, b| a.0 == b.0).skip(worker).step_by(workers);
         let read = |holders, used| self.read(holders, used);
         let mut reads = FuturesOrdered::new();
-        reads.extend(begun.by_ref().take(DEPTH).map(|holders| read(holders, None)));
+        reads.extend(begun.by_ref().take(ahead(&self.segments).0).map(|holders| read(holders, None)));
         let mut found = Vec::new();
         while let Some(one) = reads.next().await {
             let (holders, summary) = one?;
