@@ -5,7 +5,7 @@ use esker_index::Keyspace;
 use crate::checksum::{Identity, SMALL_VALUE_BYTES};
 use crate::compression::{Codec, Compressed};
 use crate::layout::Field;
-use crate::varint::{get_varint, varint_bytes};
+use crate::varint::{fourth_varint, get_varint, varint_bytes};
 
 /// Length of the longest header: flags, lengths of key and value, both parts of a sequence number, expiry, keyspace, length
 /// before compression, checksums.
@@ -220,6 +220,18 @@ impl Claim {
             sequence: header.sequence,
         })
     }
+
+    /// The upper bits of that record's sequence number: of which opening it is. What [`Claim::of`] finds a record in has one, and
+    /// so may what it does not; this tells several times faster.
+    #[inline]
+    pub fn epoch_of(bytes: &[u8]) -> Option<u64> {
+        let (&flags, rest) = bytes.split_first()?;
+        Kind::of(flags)?;
+        match rest.first_chunk().and_then(fourth_varint) {
+            Some(epoch) => Some(epoch),
+            None => Claim::of(bytes).map(|claim| claim.sequence >> SEQUENCE_EPOCH_SHIFT),
+        }
+    }
 }
 
 /// The checksums of a record.
@@ -320,4 +332,33 @@ fn take<const N: usize>(from: &mut &[u8]) -> Result<[u8; N], Damage> {
     let (taken, rest) = from.split_first_chunk::<N>().ok_or(Damage::Length)?;
     *from = rest;
     Ok(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Over random bytes: what a whole look finds a record in has the epoch that the quick look tells, wherever the bytes end.
+    #[test]
+    fn the_quick_look_tells_the_epoch_of_every_claim() {
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            (state >> 33) as u8
+        };
+        let mut claims = [0; 2];
+        for _ in 0..300_000 {
+            let mut bytes: Vec<u8> = (0..HEADER_BYTES_MAX).map(|_| next()).collect();
+            // Long numbers are rare among random ones.
+            let first = 1 + usize::from(next() % 16);
+            bytes[first..first + usize::from(next() % 5)].iter_mut().for_each(|byte| *byte |= 0x80);
+            bytes.truncate(usize::from(next()).max(12));
+            if let Some(claim) = Claim::of(&bytes) {
+                let epoch = claim.sequence >> SEQUENCE_EPOCH_SHIFT;
+                assert_eq!(Claim::epoch_of(&bytes), Some(epoch), "{bytes:?}");
+                claims[usize::from(epoch >= 0x80)] += 1;
+            }
+        }
+        assert!(claims.iter().all(|&claims| claims > 500), "{claims:?}");
+    }
 }

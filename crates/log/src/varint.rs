@@ -57,11 +57,33 @@ fn get_more(from: &mut &[u8]) -> Option<u64> {
     }
     let bits = ends.trailing_zeros() + 1;
     *from = &from[bits as usize / 8..];
-    // Seven bits of each byte, put together in pairs.
-    let word = word & (u64::MAX >> (u64::BITS - bits)) & 0x7f7f_7f7f_7f7f_7f7f;
+    Some(sevens(word & (u64::MAX >> (u64::BITS - bits))))
+}
+
+/// Seven bits of each byte, put together in pairs.
+#[inline]
+fn sevens(word: u64) -> u64 {
+    let word = word & 0x7f7f_7f7f_7f7f_7f7f;
     let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
     let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
-    Some(word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4)
+    word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4
+}
+
+/// The fourth of the numbers that stand in these bytes, without a branch that depends on them. Nothing if it is not to be had
+/// so: it does not end here, or is long.
+#[inline]
+pub(crate) fn fourth_varint(bytes: &[u8; 16]) -> Option<u64> {
+    let word = u128::from_le_bytes(*bytes);
+    let first_ends = !word & (u128::MAX / 255 * 128);
+    let second_ends = first_ends & first_ends.wrapping_sub(1);
+    let third_ends = second_ends & second_ends.wrapping_sub(1);
+    let fourth_ends = third_ends & third_ends.wrapping_sub(1);
+    if fourth_ends == 0 {
+        return None;
+    }
+    let (begin, end) = (third_ends.trailing_zeros() + 1, fourth_ends.trailing_zeros() + 1);
+    let number = (word & (u128::MAX >> (u128::BITS - end))) >> begin;
+    u64::try_from(number).ok().map(sevens)
 }
 
 /// One of more than eight bytes, or near the end.

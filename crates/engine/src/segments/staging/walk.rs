@@ -1,6 +1,9 @@
 //! Finding records in the memory of a segment that was being written when the process died.
 
-use esker_log::{Claim, Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, Secret, SegmentShape, skip_gap};
+use esker_log::{
+    Claim, Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, SEQUENCE_EPOCH_SHIFT, Secret, SegmentShape,
+    skip_gap,
+};
 use esker_planted::{Bug, planted};
 
 /// The bytes of a segment as they were in memory when the process died.
@@ -26,7 +29,10 @@ impl Walk<'_> {
             match closed {
                 Some(_) if stopped_at < end => return (entries, Some(stopped_at)),
                 Some(header) => frame += header.padded_bytes as usize,
-                None => return (entries, self.goes_on(stopped_at).then_some(stopped_at)),
+                None => {
+                    let is_damaged = self.goes_on(stopped_at, &entries);
+                    return (entries, is_damaged.then_some(stopped_at));
+                }
             }
         }
     }
@@ -63,14 +69,14 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether anything of the segment lies behind an offset: it was written in its order, so what is there was whole. What
-    /// is found is not believed for anything else.
-    fn goes_on(&self, from: usize) -> bool {
+    /// Whether anything of the segment lies behind an offset, where `entries` end: it was written in its order, so what is there
+    /// was whole. What is found is not believed for anything else.
+    fn goes_on(&self, from: usize, entries: &[Entry]) -> bool {
         // Whatever was there before may look like a header, but hardly like one of this opening, whose numbers begin with its
-        // own: so few are worth their checksums.
+        // own: so few are worth their checksums. The next begin where a trillion end.
+        let last = entries.last().map_or(u64::MAX, |entry| (entry.sequence >> SEQUENCE_EPOCH_SHIFT) + 1);
         let claims = |at: &usize| {
-            let claim = Claim::of(&self.bytes[*at..]);
-            claim.is_some_and(|claim| claim.sequence >> esker_log::SEQUENCE_EPOCH_SHIFT >= self.epoch)
+            Claim::epoch_of(&self.bytes[*at..]).is_some_and(|epoch| (self.epoch..=last).contains(&epoch))
         };
         let granules = (from..self.bytes.len()).step_by(self.shape.granule_bytes as usize).skip(1);
         let mut units = (0..self.bytes.len()).step_by(self.shape.unit_bytes as usize).filter(|&at| at > from);
