@@ -15,12 +15,12 @@ const PAGE_BYTES: u32 = 4096;
 /// Stands where the device gave nothing: neither zeros nor anything of the format.
 const UNREAD: u8 = 0xff;
 
-/// Bytes of a slot.
+/// Bytes of a slot, some of which the device may not have given.
 #[derive(Default)]
-pub(super) struct Part {
-    pub(super) bytes: Vec<u8>,
+struct Part {
+    bytes: Vec<u8>,
     /// Offsets of what the device did not give.
-    pub(super) unread: Vec<Range<u32>>,
+    unread: Vec<Range<u32>>,
     error: Option<Error>,
 }
 
@@ -56,22 +56,51 @@ pub(super) async fn read_border(tier: &Tier, slot: u32, slots: u32) -> Result<(B
     Ok((Buffer::copy_from(&border.bytes), block as usize))
 }
 
-/// All bytes of a segment. Of which a device gives nothing at all, that is failing as a whole.
-pub(super) async fn read_whole(tier: &Tier, slot: u32) -> Result<Part> {
-    let segment_bytes = tier.shape().segment_bytes;
-    let piece_bytes = segment_bytes.min(PIECE_BYTES);
-    let pieces = (0..segment_bytes).step_by(piece_bytes as usize);
-    let mut reads = stream::iter(pieces).map(|at| read_piece(tier, slot, at, piece_bytes)).buffered(DEPTH);
-    let mut whole = Part { bytes: Vec::with_capacity(segment_bytes as usize), ..Part::default() };
-    while let Some(piece) = reads.try_next().await? {
-        whole.add(piece);
+/// All bytes of one segment after the other, in the same memory.
+#[derive(Default)]
+pub(super) struct Whole {
+    buffer: Option<Buffer>,
+    /// Offsets of what the device did not give.
+    pub(super) unread: Vec<Range<u32>>,
+}
+
+impl Whole {
+    /// What was read last.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.buffer.as_deref().unwrap_or_default()
     }
-    let Some(error) = whole.error.take() else { return Ok(whole) };
-    if whole.unread.first() == Some(&(0..segment_bytes)) {
-        return Err(error);
+
+    /// Reads a segment. Of which a device gives nothing at all, that is failing as a whole.
+    pub(super) async fn read(&mut self, tier: &Tier, slot: u32) -> Result<()> {
+        let segment_bytes = tier.shape().segment_bytes;
+        self.unread.clear();
+        match tier.read_into(slot, 0, segment_bytes.into(), self.buffer.take()).await {
+            Ok((buffer, at)) => {
+                assert_eq!((at, buffer.len()), (0, segment_bytes as usize), "segments are whole blocks");
+                self.buffer = Some(buffer);
+                return Ok(());
+            }
+            Err(error) if error.is_of_reading() => {}
+            Err(error) => return Err(error),
+        }
+        let piece_bytes = segment_bytes.min(PIECE_BYTES);
+        let pieces = (0..segment_bytes).step_by(piece_bytes as usize);
+        let mut reads =
+            stream::iter(pieces).map(|at| read_piece(tier, slot, at, piece_bytes)).buffered(DEPTH);
+        let mut whole = Part { bytes: Vec::with_capacity(segment_bytes as usize), ..Part::default() };
+        while let Some(piece) = reads.try_next().await? {
+            whole.add(piece);
+        }
+        if let Some(error) = whole.error {
+            if whole.unread.first() == Some(&(0..segment_bytes)) {
+                return Err(error);
+            }
+            tracing::error!(tier = tier.name().name(), slot, unread = ?whole.unread, %error, "not all of a slot can be read");
+        }
+        self.buffer = Some(Buffer::copy_from(&whole.bytes));
+        self.unread = whole.unread;
+        Ok(())
     }
-    tracing::error!(tier = tier.name().name(), slot, unread = ?whole.unread, %error, "not all of a slot can be read");
-    Ok(whole)
 }
 
 async fn read_piece(tier: &Tier, slot: u32, at: u32, bytes: u32) -> Result<Part> {

@@ -7,7 +7,7 @@ use esker_log::{
 };
 
 use super::context::{Content, Found, RecoveryContext, Segment, Unmarked};
-use super::reading::{Part, read_whole};
+use super::reading::Whole;
 use super::slots::InSlots;
 
 use crate::base::error::{Error, Result};
@@ -33,22 +33,23 @@ impl RecoveryContext<'_> {
         let all: Vec<Follower> = found.iter().filter_map(|f| Follower::of(&f.in_slot)).collect();
         let mut segments = Vec::new();
         let mut nameless = Vec::new();
+        let mut whole = Whole::default();
         for Found { tier: name, mut in_slot } in found {
             let (tier, slot) = (self.tier(name), in_slot.slot);
             let opened_at = in_slot.first.map_or(0, |first| first.opened_at);
             let (segment, content) = if let Some(footer) = in_slot.footer {
                 (footer.segment, Content::Sealed(footer))
             } else {
-                let part = read_whole(tier, slot).await?;
+                whole.read(tier, slot).await?;
                 // What the device does not give was not torn.
-                in_slot.may_be_torn &= part.unread.first().is_none_or(|range| range.start > 0);
-                match scan_unsealed(&in_slot, &all, &part.bytes, &self.secret, tier.shape()) {
+                in_slot.may_be_torn &= whole.unread.first().is_none_or(|range| range.start > 0);
+                match scan_unsealed(&in_slot, &all, whole.bytes(), &self.secret, tier.shape()) {
                     Unsealed::Segment(segment, stream, mut scan) => {
-                        scan.lost.extend(self.lost_tail(name, &part, segment, &scan));
+                        scan.lost.extend(self.lost_tail(name, &whole, segment, &scan));
                         (segment, Content::Scanned(scan, stream))
                     }
                     // It may have lain where nothing can be read.
-                    Unsealed::Foreign if !self.may_have_held(name, &part) => {
+                    Unsealed::Foreign if !self.may_have_held(name, &whole) => {
                         // Never ours: foreign bytes that were there before.
                         self.give_back(name, slot);
                         // But one whose end says that it was freed, and whose start is lost.
@@ -70,9 +71,9 @@ impl RecoveryContext<'_> {
 
     /// Whether a slot in which nothing is found may have held a segment where the device gives nothing. A closed store has a
     /// summary at the end of each.
-    fn may_have_held(&self, tier: TierName, part: &Part) -> bool {
-        let starts = part.unread.first().is_some_and(|range| range.start == 0);
-        let ends = part.unread.last().is_some_and(|range| range.end as usize == part.bytes.len());
+    fn may_have_held(&self, tier: TierName, whole: &Whole) -> bool {
+        let starts = whole.unread.first().is_some_and(|range| range.start == 0);
+        let ends = whole.unread.last().is_some_and(|range| range.end as usize == whole.bytes().len());
         starts && (ends || !self.is_closed(tier))
     }
 
@@ -82,18 +83,24 @@ impl RecoveryContext<'_> {
 
     /// The frame that would come next in a segment without a summary, if that cannot be read: it is not torn. If its header can, but
     /// not all of it is right, whatever cannot be read behind it may have proven it durable.
-    fn lost_tail(&self, tier: TierName, part: &Part, segment: u64, scan: &SegmentScan) -> Option<Range<u32>> {
+    fn lost_tail(
+        &self,
+        tier: TierName,
+        whole: &Whole,
+        segment: u64,
+        scan: &SegmentScan,
+    ) -> Option<Range<u32>> {
         let unit_bytes = self.tier(tier).shape().unit_bytes;
         // At the end of each segment there is room for its summary.
-        if self.is_closed(tier) || scan.tail as usize + unit_bytes as usize >= part.bytes.len() {
+        if self.is_closed(tier) || scan.tail as usize + unit_bytes as usize >= whole.bytes().len() {
             return None;
         }
-        let header = part.bytes.get(scan.tail as usize..);
+        let header = whole.bytes().get(scan.tail as usize..);
         let header = header.and_then(|bytes| FrameHeader::parse(bytes, &self.secret, scan.tail));
         let header = header.filter(|header| header.segment == segment);
         let end = scan.tail.saturating_add(header.map_or(unit_bytes, |header| header.padded_bytes));
         let reaches = if header.is_some() { u32::MAX } else { end };
-        let is_unread = part.unread.iter().any(|range| range.start < reaches && scan.tail < range.end);
+        let is_unread = whole.unread.iter().any(|range| range.start < reaches && scan.tail < range.end);
         let is_told = scan.lost.iter().any(|range| range.end > scan.tail);
         (is_unread && !is_told).then_some(scan.tail..end)
     }
@@ -125,13 +132,14 @@ impl RecoveryContext<'_> {
         mut segments: Vec<Segment>,
         damaged: Vec<usize>,
     ) -> Result<Vec<Segment>> {
+        let mut whole = Whole::default();
         for number in damaged {
             let s = &mut segments[number];
             let Content::Sealed(footer) = s.content else { continue };
             let tier = self.tier(s.tier);
-            let bytes = read_whole(tier, s.slot).await?.bytes;
+            whole.read(tier, s.slot).await?;
             let (shape, tail) = (tier.shape(), Some(footer.tail));
-            let scan = scan_segment_up_to(&bytes, &self.secret, shape, s.segment, true, tail);
+            let scan = scan_segment_up_to(whole.bytes(), &self.secret, shape, s.segment, true, tail);
             s.content = Content::Scanned(scan, footer.stream);
         }
         segments.retain(|s| self.holds_anything(s));
