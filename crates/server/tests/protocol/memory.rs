@@ -47,6 +47,8 @@ async fn values_that_do_not_fit_are_refused() {
         assert!(line.starts_with("-ERR cannot ") && line.contains("client-memory-each"), "{refused}: {line}");
     }
     // Keys are told without reading their values.
+    client.ask("EXISTS large", ":1\r\n").await;
+    client.ask("TOUCH large absent large", ":2\r\n").await;
     client.ask("SCAN 0", "*2\r\n$1\r\n0\r\n*1\r\n$5\r\nlarge\r\n").await;
     client.ask("KEYS *", "*1\r\n$5\r\nlarge\r\n").await;
     // Those beside them in a pipeline are served.

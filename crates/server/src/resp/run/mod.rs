@@ -330,11 +330,12 @@ async fn hold_values(bytes: usize, session: &mut Session, replies: &mut Replies)
     }
 }
 
-/// Keys from the front, at least one and at most so many, whose values are read together; and the bytes of those.
-fn together<K: AsRef<[u8]>>(keys: &[K], width: usize, store: &Store, service: &Service) -> (usize, usize) {
+/// Keys from the front, at least one and at most so many, that are looked at together; and the bytes that are read of those, `of_key`
+/// each.
+fn together<K>(keys: &[K], width: usize, of_key: impl Fn(&K) -> usize, service: &Service) -> (usize, usize) {
     let mut bytes = 0;
     for (count, key) in keys.iter().enumerate() {
-        let hint = store.read_bytes_hint(key);
+        let hint = of_key(key);
         if count == width || count > 0 && bytes + hint > service.read_bytes_goal {
             return (count, bytes);
         }

@@ -175,6 +175,9 @@ fn adapt(session: &mut Session, bytes: usize, service: &Service) {
     };
 }
 
+/// What is read of a record to see whose it is, apart from the key: a block or two.
+const BEGINNING_BYTES: usize = 8 << 10;
+
 /// EXISTS and TOUCH: a key counts as often as it is named.
 pub(super) async fn counts(
     verb: &'static Verb,
@@ -189,7 +192,9 @@ pub(super) async fn counts(
     let store = session.store(service);
     let (mut total, mut rest) = (Ok(0), &keys[..]);
     while !rest.is_empty() {
-        let (count, bytes) = together(rest, session.read_width, store, service);
+        // Values are not read.
+        let of_key = |key: &&[u8]| store.read_bytes_hint(key).min(BEGINNING_BYTES + 2 * key.len());
+        let (count, bytes) = together(rest, session.read_width, of_key, service);
         let (keys, others) = rest.split_at(count);
         rest = others;
         if !hold_values(bytes, session, replies).await {

@@ -237,7 +237,7 @@ pub(super) async fn long_delete(
     let named: Vec<Bytes> = (1..command.len()).map(|index| command.shared(index)).collect();
     let (mut deleted, mut rest) = (0, &named[..]);
     while !rest.is_empty() {
-        let (count, bytes) = together(rest, session.read_width, store, service);
+        let (count, bytes) = together(rest, session.read_width, |key| store.read_bytes_hint(key), service);
         let (some, others) = rest.split_at(count);
         rest = others;
         if !hold_values(bytes, session, replies).await {
