@@ -1,6 +1,7 @@
 //! The network case: `esker serve` beside redis-server, both asked by redis-benchmark.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -123,7 +124,7 @@ fn start(
         .map_err(|error| Failure::failed(&format!("starting {}", program.display()), error))?;
     let mut server = Server { child, words: child::typed(&program, &words) };
     let began = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+    while !answers(port) {
         if !matches!(server.child.try_wait(), Ok(None)) || began.elapsed() > PATIENCE {
             return Err(Failure::Failed(format!(
                 "{} does not serve; see {}",
@@ -134,6 +135,18 @@ fn start(
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(server)
+}
+
+/// Whether a server has its data: one that is loading them says so.
+fn answers(port: u16) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).map(|()| answer == *b"+PONG")
+    };
+    ask().unwrap_or(false)
 }
 
 /// A server, its data set, and the commands on it.

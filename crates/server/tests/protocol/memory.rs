@@ -34,14 +34,9 @@ async fn values_that_do_not_fit_are_refused() {
     let server = narrow().await;
     let mut client = server.client().await;
     server.store.put("large", vec![b'x'; 4 << 20]).await.unwrap();
-    for refused in [
-        "APPEND large x",
-        "SETRANGE absent 4000000 x",
-        "GETRANGE large 0 1",
-        "STRLEN large",
-        "GETDEL large",
-        "WATCH large",
-    ] {
+    for refused in
+        ["APPEND large x", "SETRANGE absent 4000000 x", "GETRANGE large 0 1", "GETDEL large", "WATCH large"]
+    {
         client.send(format!("{refused}\r\n")).await;
         let line = client.line().await;
         assert!(line.starts_with("-ERR cannot ") && line.contains("client-memory-each"), "{refused}: {line}");
@@ -49,6 +44,12 @@ async fn values_that_do_not_fit_are_refused() {
     // Keys are told without reading their values.
     client.ask("EXISTS large", ":1\r\n").await;
     client.ask("TOUCH large absent large", ":2\r\n").await;
+    client
+        .send(
+            "STRLEN large\r\nTTL large\r\nPTTL absent\r\nTYPE large\r\nEXPIRETIME large\r\nSTRLEN absent\r\n",
+        )
+        .await;
+    client.expect(":4194304\r\n:-1\r\n:-2\r\n+string\r\n:-1\r\n:0\r\n").await;
     client.ask("SCAN 0", "*2\r\n$1\r\n0\r\n*1\r\n$5\r\nlarge\r\n").await;
     client.ask("KEYS *", "*1\r\n$5\r\nlarge\r\n").await;
     // Those beside them in a pipeline are served.

@@ -134,7 +134,7 @@ fn set_expiry(
     };
     let Some(at) = unit.at(amount, clock) else { return replies.error(&words::invalid_expiry(verb)) };
     let key = command.argument(1);
-    let Some(Held { value, expires_at_ms }) = view.get(key).cloned() else { return replies.integer(0) };
+    let Some(Held { value, expires_at_ms, .. }) = view.get(key).cloned() else { return replies.integer(0) };
     if !only.allows(expires_at_ms, at) {
         return replies.integer(0);
     }
@@ -148,7 +148,7 @@ fn set_expiry(
 pub(super) fn persist(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let key = command.argument(1);
     match view.get(key).cloned() {
-        Some(Held { value, expires_at_ms: Some(_) }) => {
+        Some(Held { value, expires_at_ms: Some(_), .. }) => {
             view.put(key, value, None);
             view.tell(KeyspaceEvents::GENERIC, "persist", key);
             replies.integer(1);

@@ -10,7 +10,7 @@ use crate::resp::wire::words;
 use crate::service::events::KeyspaceEvents;
 
 pub(super) fn strlen(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    replies.integer(view.look_up(command.argument(1)).map_or(0, |held| held.value.len()) as i64);
+    replies.integer(view.look_up(command.argument(1)).map_or(0, |held| held.value_bytes) as i64);
 }
 
 pub(super) fn append(command: Command<'_>, view: &mut View, replies: &mut Replies) {

@@ -24,7 +24,7 @@ use super::command::runs::{Alone, Run, run_of};
 use super::command::set::SetOptions;
 use super::command::{Answer, OnKeys, connection, databases, iterate, object, pubsub, users};
 use super::script;
-use super::session::view::{Place, View};
+use super::session::view::{Held, Place, View};
 use super::session::{Answers, Session, slow};
 use super::verbs::{self, Fast, Verb};
 use super::wire::commands::{Command, Commands};
@@ -229,7 +229,7 @@ async fn group(
             batch.next += 1;
             return;
         }
-        Fast::No | Fast::Set | Fast::Delete => {}
+        Fast::No | Fast::Facts | Fast::Set | Fast::Delete => {}
     }
     let command = batch.command(batch.next);
     match run_of(verb) {
@@ -355,7 +355,7 @@ fn run_on_view(
     group: &[OnView<'_>],
     database: u8,
     keys: &[Place],
-    entries: impl Iterator<Item = Option<Entry>>,
+    entries: impl Iterator<Item = Option<impl Into<Held>>>,
     service: &Service,
     replies: &mut Replies,
 ) -> (View, Failed) {

@@ -178,6 +178,11 @@ fn adapt(session: &mut Session, bytes: usize, service: &Service) {
 /// What is read of a record to see whose it is, apart from the key: a block or two.
 const BEGINNING_BYTES: usize = 8 << 10;
 
+/// What a look at a key takes that does not read its value.
+fn beginning_bytes(key: &[u8], store: &Store) -> usize {
+    store.read_bytes_hint(key).min(BEGINNING_BYTES + 2 * key.len())
+}
+
 /// EXISTS and TOUCH: a key counts as often as it is named.
 pub(super) async fn counts(
     verb: &'static Verb,
@@ -192,8 +197,7 @@ pub(super) async fn counts(
     let store = session.store(service);
     let (mut total, mut rest) = (Ok(0), &keys[..]);
     while !rest.is_empty() {
-        // Values are not read.
-        let of_key = |key: &&[u8]| store.read_bytes_hint(key).min(BEGINNING_BYTES + 2 * key.len());
+        let of_key = |key: &&[u8]| beginning_bytes(key, store);
         let (count, bytes) = together(rest, session.read_width, of_key, service);
         let (keys, others) = rest.split_at(count);
         rest = others;
@@ -223,7 +227,7 @@ async fn is_there(key: &[u8], store: &Store) -> Result<bool, Error> {
     }
 }
 
-/// Other commands that only read.
+/// Other commands that only read; those that need no values in groups of their own.
 pub(super) async fn reads(
     first: &'static Verb,
     batch: &mut Batch<'_>,
@@ -235,13 +239,16 @@ pub(super) async fn reads(
     let (mut group, mut keys, mut expected) = (Vec::new(), Vec::new(), 0);
     for (command, verb) in batch.admitted(session) {
         let Run::Read(on_keys) = run_of(verb) else { break };
-        let of_key = |index| store.read_bytes_hint(command.argument(index));
+        let of_key = |index| match verb.fast {
+            Fast::Facts => beginning_bytes(command.argument(index), store),
+            _ => store.read_bytes_hint(command.argument(index)),
+        };
         let mut hint: usize = verb.keys.of(command).map(of_key).sum();
         if verb.name == "lcs" {
             hint += lcs::needed_bytes(of_key(1), of_key(2)) / 2;
         }
         let full = keys.len() >= session.read_width || expected + hint > service.read_bytes_goal;
-        if verb.fast != Fast::No || !group.is_empty() && full {
+        if verb.fast != first.fast || !group.is_empty() && full {
             break;
         }
         expected += hint;
@@ -254,7 +261,11 @@ pub(super) async fn reads(
         return;
     }
     let done = group.len();
-    match look(&group, &keys, session, service, replies).await {
+    let looked = match first.fast {
+        Fast::Facts => look_at_keys(&group, &keys, session, service, replies).await,
+        _ => look(&group, &keys, session, service, replies).await,
+    };
+    match looked {
         Ok(bytes) => {
             group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
             adapt(session, bytes, service);
@@ -279,13 +290,41 @@ pub(super) async fn look(
     service: &Service,
     replies: &mut Replies,
 ) -> Result<usize, Error> {
-    let (store, database) = (session.store(service), session.database());
+    let store = session.store(service);
     session.remember(keys.iter().map(|(_, key)| &key[..]));
     let entries = join_all(keys.iter().map(|(_, key)| store.get_entry(key))).await;
     let entries = entries.into_iter().collect::<Result<Vec<_>, Error>>()?;
     let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
-    let (mut view, failed) = run_on_view(group, database, keys, entries.into_iter(), service, replies);
+    answer(group, keys, entries, session, service, replies);
+    Ok(bytes)
+}
+
+/// As [`look`], for commands that need no values, of which no bytes are read then.
+async fn look_at_keys(
+    group: &[OnView<'_>],
+    keys: &[Place],
+    session: &Session,
+    service: &Service,
+    replies: &mut Replies,
+) -> Result<usize, Error> {
+    let store = session.store(service);
+    session.remember(keys.iter().map(|(_, key)| &key[..]));
+    let entries = join_all(keys.iter().map(|(_, key)| store.get_key(key))).await;
+    let entries = entries.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    answer(group, keys, entries, session, service, replies);
+    Ok(0)
+}
+
+fn answer(
+    group: &[OnView<'_>],
+    keys: &[Place],
+    entries: Vec<Option<impl Into<Held>>>,
+    session: &Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let (mut view, failed) =
+        run_on_view(group, session.database(), keys, entries.into_iter(), service, replies);
     service.events.publish(view.take_events());
     count_failed(&failed, service);
-    Ok(bytes)
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use esker_engine::{Batch, Entry, Store};
+use esker_engine::{Batch, Entry, KeyEntry, Store};
 
 use crate::service::events::{Event, KeyspaceEvents};
 use crate::service::{LAST_MS, Service};
@@ -17,9 +17,30 @@ const LISTED_KEYS_MAX: usize = 8;
 /// A key's value and expiry, as the command at hand finds them.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
+    /// Empty where a command does not need it: see [`Fast::Facts`](crate::resp::verbs::facts::Fast).
     pub(crate) value: Bytes,
+    pub(crate) value_bytes: u64,
     /// In milliseconds since the Unix epoch, up to [`LAST_MS`], so that it can be computed with.
     pub(crate) expires_at_ms: Option<u64>,
+}
+
+impl Held {
+    fn new(value: Bytes, expires_at_ms: Option<u64>) -> Held {
+        let value_bytes = value.len() as u64;
+        Held { value, value_bytes, expires_at_ms: expires_at_ms.map(|at| at.min(LAST_MS)) }
+    }
+}
+
+impl From<Entry> for Held {
+    fn from(Entry { value, expires_at_ms, .. }: Entry) -> Held {
+        Held::new(value, expires_at_ms)
+    }
+}
+
+impl From<KeyEntry> for Held {
+    fn from(KeyEntry { value_bytes, expires_at_ms, .. }: KeyEntry) -> Held {
+        Held { value_bytes, ..Held::new(Bytes::new(), expires_at_ms) }
+    }
 }
 
 /// A key, behind the number of its database.
@@ -84,7 +105,7 @@ impl View {
         service: &Service,
         value_bytes_max: usize,
         database: u8,
-        entries: impl ExactSizeIterator<Item = (Place, Option<Entry>)>,
+        entries: impl ExactSizeIterator<Item = (Place, Option<impl Into<Held>>)>,
     ) -> View {
         let now_ms = service.store.now_ms();
         let (mut slots, mut places) = (Vec::with_capacity(entries.len()), BTreeMap::new());
@@ -98,12 +119,9 @@ impl View {
                 of_database.entry(key.clone()).or_insert(slots.len());
             }
             // It may have expired between the look-up and `now_ms`.
-            let entry = entry.filter(|entry| entry.expires_at_ms.is_none_or(|at| now_ms < at));
-            let stored = entry.is_some();
-            let held = entry.map(|Entry { value, expires_at_ms, .. }| {
-                let expires_at_ms = expires_at_ms.map(|at| at.min(LAST_MS));
-                Held { value, expires_at_ms }
-            });
+            let held = entry.map(Into::into);
+            let held = held.filter(|held: &Held| held.expires_at_ms.is_none_or(|at| now_ms < at));
+            let stored = held.is_some();
             slots.push(Slot { database, key, held, stored, written: false, written_after: 0 });
         }
         View {
@@ -199,7 +217,7 @@ impl View {
         let slot = &mut self.slots[place];
         self.made_bytes -= slot.made_bytes();
         self.grown[usize::from(database)] += i64::from(alive) - i64::from(slot.held.is_some());
-        slot.held = alive.then_some(Held { value, expires_at_ms });
+        slot.held = alive.then(|| Held::new(value, expires_at_ms));
         slot.written = true;
         self.made_bytes += slot.made_bytes();
     }
@@ -263,7 +281,7 @@ impl View {
         for slot in self.slots.into_iter().filter(|slot| slot.written) {
             batch.in_database(slot.database);
             let _ = match slot.held {
-                Some(Held { value, expires_at_ms: Some(at) }) => batch.put_expiring(slot.key, value, at),
+                Some(Held { value, expires_at_ms: Some(at), .. }) => batch.put_expiring(slot.key, value, at),
                 Some(Held { value, .. }) => batch.put(slot.key, value),
                 None if slot.stored => batch.delete(slot.key),
                 None => continue,

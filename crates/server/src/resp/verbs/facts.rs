@@ -27,6 +27,8 @@ pub(in crate::resp) enum Fast {
     Mget,
     /// EXISTS and TOUCH: the values are not needed.
     Count,
+    /// What is known of a key beside its value: how long that is, and when it expires.
+    Facts,
     /// SET, if it does not depend on what is there.
     Set,
     /// DEL and UNLINK, which may be of very many keys.
