@@ -131,7 +131,8 @@ fn plain_puts_of_a_hot_key_get_their_turn() {
                 batch.put(key(0), "put").put(key(1), "put");
                 store.write(batch).await.expect("it is written");
                 let row = [0, 1, 0].map(|number| (key(number), Bytes::from_static(b"put"), None));
-                let put = store.put_each(row.to_vec(), Some(Durability::Sync)).await;
+                let put =
+                    store.put_many_with(row.to_vec(), WriteOptions::new().durability(Durability::Sync)).await;
                 assert!(put.iter().all(Result::is_ok), "{put:?}");
                 store.delete(key(0)).await.expect("it is deleted");
             }

@@ -87,9 +87,15 @@ fn every_change_is_told_with_its_cause() {
             assert!(!store.delete_with("absent", options).await.unwrap());
             assert!(store.delete_with("large", options.origin(9)).await.unwrap());
             let each = vec![("c".into(), "1".into(), None), ("c".into(), "2".into(), None)];
-            assert!(store.put_each(each, Some(durability)).await.iter().all(Result::is_ok));
+            assert!(
+                store
+                    .put_many_with(each, WriteOptions::new().durability(durability))
+                    .await
+                    .iter()
+                    .all(Result::is_ok)
+            );
             let large = vec![("d".into(), "1".into(), None), ("large".into(), vec![1; 9000].into(), None)];
-            let each = store.put_each_with(large, options.origin(5)).await;
+            let each = store.put_many_with(large, options.origin(5)).await;
             assert!(each.iter().all(Result::is_ok));
             store.clear_all().await.unwrap();
             store.put_with("before", "1", options).await.unwrap();

@@ -197,7 +197,7 @@ async fn a_peek_sees_what_is_in_memory_and_tells_what_it_cannot() {
     assert_eq!(store.peek("large 0", |_| ()).unwrap(), Peek::Unknown);
     let mut seen = Vec::new();
     let keys = || names.iter().map(String::as_bytes);
-    let shown = store.peek_each(keys(), |view| {
+    let shown = store.peek_many(keys(), |view| {
         seen.push(view.map(|view| view.value.to_vec()));
         true
     });
@@ -206,7 +206,7 @@ async fn a_peek_sees_what_is_in_memory_and_tells_what_it_cannot() {
         let expected = n.is_multiple_of(2).then(|| names[n].as_bytes());
         assert_eq!(value.as_deref(), expected, "{n}");
     }
-    assert_eq!(store.peek_each(keys(), |_| false).unwrap(), 0);
+    assert_eq!(store.peek_many(keys(), |_| false).unwrap(), 0);
     store.close().await.unwrap();
     assert_eq!(store.peek("k", |_| ()).unwrap_err().kind(), ErrorKind::Closed);
 }

@@ -288,7 +288,7 @@ impl Batch<'_> {
     fn write(&mut self) -> Result<()> {
         self.bytes = 0;
         let store = self.store.database(self.database)?;
-        for put in store.put_each(std::mem::take(&mut self.puts), None) {
+        for put in store.put_many(std::mem::take(&mut self.puts)) {
             put?;
         }
         Ok(())

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use esker_backup::Target;
-use esker_engine::{Blocking, Bytes, Cursor, Durability, Error, ErrorKind, OptionName, Options, Store};
+use esker_engine::{
+    Blocking, Bytes, Cursor, Durability, Error, ErrorKind, OptionName, Options, Store, WriteOptions,
+};
 use esker_inspect::StoreView;
 use esker_log::MAX_KEY_BYTES;
 
@@ -124,7 +126,8 @@ impl LocalSink {
     /// Durable at the end, when the store is closed.
     fn write(&mut self) -> Result<(), Failure> {
         self.bytes = 0;
-        for written in self.store.put_each(std::mem::take(&mut self.puts), Some(Durability::None)) {
+        let unsynced = WriteOptions::new().durability(Durability::None);
+        for written in self.store.put_many_with(std::mem::take(&mut self.puts), unsynced) {
             written.map_err(|error| failed(&error))?;
             self.written += 1;
         }

@@ -171,8 +171,8 @@ impl Reader {
         Ok(peek)
     }
 
-    /// See [`Store::peek_each`](crate::Store::peek_each).
-    pub(crate) fn peek_each<'k>(
+    /// See [`Store::peek_many`](crate::Store::peek_many).
+    pub(crate) fn peek_many<'k>(
         &self,
         database: u8,
         keys: impl IntoIterator<Item = &'k [u8]>,

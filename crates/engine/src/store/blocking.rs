@@ -143,16 +143,16 @@ impl Blocking {
         self.store.peek(key, see)
     }
 
-    /// See [`Store::peek_each`].
+    /// See [`Store::peek_many`].
     ///
     /// # Errors
     /// As there.
-    pub fn peek_each<'k>(
+    pub fn peek_many<'k>(
         &self,
         keys: impl IntoIterator<Item = &'k [u8]>,
         see: impl FnMut(Option<View<'_>>) -> bool,
     ) -> Result<usize> {
-        self.store.peek_each(keys, see)
+        self.store.peek_many(keys, see)
     }
 
     /// See [`Store::read_bytes_hint`].
@@ -186,22 +186,18 @@ impl Blocking {
         block_on(self.store.put_with(key, value, options))
     }
 
-    /// See [`Store::put_each`].
-    pub fn put_each(
-        &self,
-        puts: Vec<(Bytes, Bytes, Option<u64>)>,
-        durability: Option<Durability>,
-    ) -> Vec<Result<u64>> {
-        block_on(self.store.put_each(puts, durability))
+    /// See [`Store::put_many`].
+    pub fn put_many(&self, puts: Vec<(Bytes, Bytes, Option<u64>)>) -> Vec<Result<u64>> {
+        block_on(self.store.put_many(puts))
     }
 
-    /// See [`Store::put_each_with`].
-    pub fn put_each_with(
+    /// See [`Store::put_many_with`].
+    pub fn put_many_with(
         &self,
         puts: Vec<(Bytes, Bytes, Option<u64>)>,
         options: WriteOptions,
     ) -> Vec<Result<u64>> {
-        block_on(self.store.put_each_with(puts, options))
+        block_on(self.store.put_many_with(puts, options))
     }
 
     /// See [`Store::delete`].

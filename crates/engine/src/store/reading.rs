@@ -97,12 +97,12 @@ impl Store {
     ///
     /// # Errors
     /// `Closed` after [`close`](Self::close).
-    pub fn peek_each<'k>(
+    pub fn peek_many<'k>(
         &self,
         keys: impl IntoIterator<Item = &'k [u8]>,
         see: impl FnMut(Option<View<'_>>) -> bool,
     ) -> Result<usize> {
-        self.reader.peek_each(self.database, keys, see)
+        self.reader.peek_many(self.database, keys, see)
     }
 
     /// A piece of the iteration over all keys of the database, of about `limit` entries. A key that is there from the beginning of the

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::base::latency::Timed;
 use crate::base::to_bytes::ToBytes;
@@ -78,16 +77,16 @@ impl Store {
 
     /// Puts each of several values, in their order: of two of one key the later one stays. They become durable together, but
     /// are no batch: each is seen, recovered and refused by itself. The results are in the order of the puts.
-    pub async fn put_each(&self, puts: Vec<Put>, durability: Option<Durability>) -> Vec<Result<u64>> {
-        self.put_each_with(puts, WriteOptions { durability, ..WriteOptions::default() }).await
+    pub async fn put_many(&self, puts: Vec<Put>) -> Vec<Result<u64>> {
+        self.put_many_with(puts, WriteOptions::default()).await
     }
 
-    /// As [`put_each`](Self::put_each), with options for all of them. Expiry and condition of the options do not count.
-    pub async fn put_each_with(&self, puts: Vec<Put>, options: WriteOptions) -> Vec<Result<u64>> {
+    /// As [`put_many`](Self::put_many), with options for all of them. Expiry and condition of the options do not count.
+    pub async fn put_many_with(&self, puts: Vec<Put>, options: WriteOptions) -> Vec<Result<u64>> {
         let began = self.space.runtime.now();
         let options =
             WriteOptions { expires_at_ms: None, ttl: None, condition: Condition::Always, ..options };
-        let results = self.writer.put_each(self.database, puts, options).await;
+        let results = self.writer.put_many(self.database, puts, options).await;
         let done = results.iter().filter(|result| result.is_ok()).count();
         let took = self.space.runtime.now().saturating_sub(began);
         self.space.recorder().record_each(Timed::Put, took, done);

@@ -20,7 +20,7 @@ pub(crate) mod options;
 pub(crate) mod preallocate;
 mod prepared;
 mod put;
-mod put_each;
+mod put_many;
 pub(crate) mod reserve;
 mod room;
 mod update;

@@ -32,7 +32,7 @@ pub(super) async fn gets(
     let tells_misses = service.events.wanted().has(KeyspaceEvents::MISS);
     let (mut looked, mut missed) = (0, Vec::new());
     let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get);
-    let shown = session.store(service).peek_each(keys.map(|(command, _)| command.argument(1)), |view| {
+    let shown = session.store(service).peek_many(keys.map(|(command, _)| command.argument(1)), |view| {
         let bytes = view.map_or(0, |view| view.value.len());
         if replies.mark() + bytes + REPLY_BYTES > end {
             return false;

@@ -60,7 +60,7 @@ pub(super) async fn sets(
         Err(error) => replies.store_error(&error),
     };
     if width > 1 {
-        let written = store.put_each_with(puts.into_vec(), options).await;
+        let written = store.put_many_with(puts.into_vec(), options).await;
         assert_eq!(written.len(), width, "the store answers every put once");
         written.into_iter().enumerate().for_each(|(at, written)| answer(at, written));
     } else if let Some((key, value, expires_at_ms)) = puts.pop() {

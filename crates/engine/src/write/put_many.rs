@@ -27,8 +27,8 @@ struct Row {
 }
 
 impl Writer {
-    /// See [`Store::put_each`](crate::Store::put_each).
-    pub(crate) async fn put_each(
+    /// See [`Store::put_many`](crate::Store::put_many).
+    pub(crate) async fn put_many(
         &self,
         database: u8,
         puts: Vec<Put>,
