@@ -2,7 +2,8 @@
 //! the start, and what is not found again was none.
 //!
 //! A segment with a summary never changes until it is freed, so damage in one is there the second time too, unless the segment
-//! has been freed meanwhile; then nothing depends on it. A segment without a summary is being filled.
+//! has been freed meanwhile; then nothing depends on it. One without a summary is being filled, or its summary is damaged: what
+//! was written of it does not change either.
 //!
 //! Of findings for which there was no room only the places are known. Those are looked at again too, and what is found there
 //! counts.
@@ -17,7 +18,7 @@ use super::report::{Finding, Findings, Whereabouts};
 use super::segment::SegmentCheck;
 use super::{slots, superblocks};
 use crate::error::Result;
-use crate::slots::{Content, Segment};
+use crate::slots::Segment;
 use crate::store::StoreView;
 use crate::versions::Version;
 use crate::watch::Watcher;
@@ -70,9 +71,8 @@ pub(super) fn confirm(view: &StoreView, findings: &mut Findings, watcher: &dyn W
     suspicions.take(None, again);
 
     let suspects = suspicions.segments();
-    let is_suspect = |s: &&Segment| {
-        (suspects.contains(&s.number) || s.number == 0) && matches!(s.content, Content::Sealed(_))
-    };
+    // One of which nothing is left has no number.
+    let is_suspect = |s: &&Segment| suspects.contains(&s.number) || s.number == 0;
     let segments: Vec<&Segment> = segments.iter().filter(is_suspect).collect();
     let segment_bytes = later.packing.segment_bytes;
     watcher.begin("looking once more at what seems damaged", segments.len() as u64 * segment_bytes);

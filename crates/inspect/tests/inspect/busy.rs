@@ -124,6 +124,30 @@ fn what_is_damaged_beside_them_is_told() {
 }
 
 #[test]
+fn damage_in_a_segment_that_lost_its_summary_is_told() {
+    let mut bytes = small_records(false);
+    let busy = Busy::new(bytes.clone());
+    let (slot, end) = (busy.sealed()[0], busy.offset(busy.sealed()[0]) + SEGMENT_BYTES);
+    bytes[end - 1] ^= 1;
+    let value = busy.slot(slot).windows(7).position(|bytes| bytes == b"meander").expect("it has values");
+    bytes[busy.offset(slot) + value] ^= 1;
+    let report = Busy::new(bytes).check("", Vec::new());
+    assert_eq!((counts(&report), report.well), ((1, 1, 0, 1), false), "{:?}", report.findings);
+}
+
+#[test]
+fn a_segment_of_which_nothing_is_left_is_told() {
+    let mut bytes = small_records(false);
+    let busy = Busy::new(bytes.clone());
+    let (slot, other) = (busy.sealed()[0], busy.sealed()[1]);
+    // What was to be written to the start of another slot went to its start.
+    bytes[busy.offset(slot)..][..SEGMENT_BYTES].fill(0x5a);
+    bytes[busy.offset(slot)..][..4096].copy_from_slice(&busy.slot(other)[..4096]);
+    let report = Busy::new(bytes).check("", Vec::new());
+    assert!(!report.well && report.unnamed_keys, "{:?}", report.findings);
+}
+
+#[test]
 fn damages_beyond_a_bound_are_counted_beside_a_server() {
     let mut bytes = small_records(true);
     let hit = damage(&mut bytes);
