@@ -270,13 +270,20 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
     let made: Vec<&Path> = places.filter(|path| !path.exists()).collect();
     let restored = esker_backup::restore(directory, chosen.id, &target, |done, all| shown.show(done, all));
     shown.clear();
-    for path in made.into_iter().filter(|path| path.exists()) {
+    let given = made.into_iter().filter(|path| path.exists()).try_for_each(|path| {
         give_to_owner_of_directory(path).map_err(|error| {
             let shown = path.display();
             Failure::Failed(format!("{shown} cannot be given to the owner of its directory: {error}"))
-        })?;
+        })
+    });
+    // What became of the restore is told in any case.
+    let told = done(restored, chosen.directory.json, |text| format!("restored {text}\n"));
+    match (told, given) {
+        (Err(Failure::Failed(told)), Err(Failure::Failed(given))) => {
+            Err(Failure::Failed(format!("{told}; and {given}")))
+        }
+        (told, given) => told.and(given),
     }
-    done(restored, chosen.directory.json, |text| format!("restored {text}\n"))
 }
 
 /// The bar of what counts in bytes.

@@ -4,7 +4,10 @@
 //!
 //! 1. Everything is opened once, and links are not followed.
 //! 2. What lies in a directory is reached from that directory as it was opened, and only by the names that the engine gives.
-//! 3. Nothing is given away but what this user has, under one name, and in a directory that this user has.
+//! 3. Nothing is given away but what this user has, and under one name; files in a directory only while this user has that.
+//!
+//! What remains: who has the directory can move a file of root's that lies in it to the name of what was made. So root keeps no
+//! files in directories of others, or runs the tool as that user.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, Permissions};

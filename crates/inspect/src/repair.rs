@@ -73,9 +73,11 @@ impl StoreView {
     /// If the store is in use, something is there already, or the new store cannot be written.
     pub fn repair_to(&self, to: &[PathBuf], watcher: &dyn Watcher) -> Result<Repaired> {
         self.refuse_if_in_use()?;
-        let options = self.options_of_copy(to)?;
+        self.options_of_copy(to)?;
         // 1.
         let checked = self.check_all(CheckOptions { index: false }, watcher)?;
+        // That took a while. Who has the directory may have put something there, such as a link to somewhere else.
+        let options = self.options_of_copy(to)?;
         // 2. and 3.
         let memory = memory_bytes(self.packing.segment_bytes, checked.report.counts.keys);
         let store = Blocking::open(options.memory_bytes(memory))?;
@@ -125,7 +127,7 @@ impl StoreView {
         let paths: Vec<PathBuf> = self.paths.iter().map(whole).collect::<Result<_>>()?;
         let with = |ending: &str| -> Vec<PathBuf> { paths.iter().map(|path| named(path, ending)).collect() };
         let (beside, damaged) = (with(".repaired"), with(".damaged"));
-        if let Some(there) = damaged.iter().chain(&beside).find(|path| path.exists()) {
+        if let Some(there) = damaged.iter().chain(&beside).find(|path| is_there(path)) {
             let what =
                 format!("{} is there already, from an earlier repair; move it away first", there.display());
             return Err(InspectError::Call(what));
@@ -175,7 +177,8 @@ impl StoreView {
     /// Options of a new store that is shaped like this one.
     fn options_of_copy(&self, to: &[PathBuf]) -> Result<Options> {
         for path in to {
-            if path.is_dir() || path.is_file() {
+            let leads_nowhere = is_there(path) && !path.exists();
+            if path.is_dir() || path.is_file() || leads_nowhere {
                 return Err(InspectError::call(format!(
                     "{} is there already; name a place where nothing is",
                     path.display()
@@ -317,6 +320,11 @@ fn remove(to: &[PathBuf]) {
             let _ = if file.is_file() { fs::remove_file(file) } else { Ok(()) };
         }
     }
+}
+
+/// Whether anything has this name, be it a link that leads nowhere.
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
 }
 
 /// A path with an ending.

@@ -84,7 +84,8 @@ Examples:
 
 Exit code 0 if all was exported; 1 if records are damaged: then the file has all
 others; or if something failed on the way: then there is no file; 2 if the call
-is wrong.")]
+is wrong. A damaged record of which a server cannot tell the key ends the export
+from it: stop it and export its store with --dir.")]
 pub(crate) struct Export {
     /// What to write, which must not be there yet; - for stdout.
     #[arg(value_name = "FILE")]

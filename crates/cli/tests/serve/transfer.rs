@@ -195,7 +195,8 @@ fn what_keeps_a_transfer_from_its_end_is_one_line() {
     server.stop(Signal::TERM);
 }
 
-/// Whether a server has the store or nobody: all but the damaged record is in the file, and the exit code is 1.
+/// Whether a server has the store or nobody: all but the damaged record is in the file, and the exit code is 1. The key of a short
+/// value is damaged with it; a server then answers SCAN with an error.
 #[test]
 fn a_damaged_record_does_not_end_an_export() {
     let directory = tempfile::tempdir().unwrap();

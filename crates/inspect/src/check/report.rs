@@ -172,6 +172,7 @@ pub(super) type Whereabouts = (Option<u64>, u64);
 const KEPT: usize = 100_000;
 /// Damaged records; other damage; notes. Many of one kind leave room for the others.
 const KINDS: usize = 3;
+const DAMAGED_RECORDS: usize = 0;
 
 impl Findings {
     pub(super) fn new() -> Findings {
@@ -193,9 +194,14 @@ impl Findings {
         Findings { made: self.made.clone(), ..Findings::with_room(self.most) }
     }
 
+    /// Whether another damaged record would be kept.
+    pub(super) fn has_room_for_record(&self) -> bool {
+        self.made[DAMAGED_RECORDS].load(Ordering::Relaxed) < self.most
+    }
+
     pub(super) fn add(&mut self, finding: Finding) {
         let kind = match (finding.severity, finding.place) {
-            (Severity::Damage, Some(_)) => 0,
+            (Severity::Damage, Some(_)) => DAMAGED_RECORDS,
             (Severity::Damage, None) => 1,
             (Severity::Note, _) => 2,
         };

@@ -291,10 +291,12 @@ impl SegmentCheck<'_> {
             Err(what) => what,
         };
         let bytes = self.bytes.get(start..end.min(self.bytes.len())).unwrap_or(&[]);
-        let key = key_of(entry, bytes, &self.view.secret, &self.view.databases, self.tier().shape);
+        // Finding the name out takes longer than all else.
+        let key = || key_of(entry, bytes, &self.view.secret, &self.view.databases, self.tier().shape);
+        let key = self.findings.has_room_for_record().then(key);
         let mut finding = self.finding(entry.offset, Severity::Damage, what, "");
         let version = Version::new(&self.view.packing, self.tier().name(), self.segment.slot, entry, true);
-        (finding.key, finding.place) = (Some(key), Some(version.place()));
+        (finding.key, finding.place) = (key, Some(version.place()));
         self.findings.add(finding);
         true
     }

@@ -160,6 +160,51 @@ fn a_repair_by_root_gives_away_nothing_that_a_link_leads_to() {
     assert_eq!(owner(&path), 4321);
 }
 
+/// Puts a link where the new store is to be, while the old one is checked.
+struct Linker<'a> {
+    new: &'a Path,
+    to: &'a Path,
+}
+
+impl Watcher for Linker<'_> {
+    fn begin(&self, what: &'static str, _: u64) {
+        if what == "reading segments" && !self.new.is_symlink() {
+            symlink(self.to, self.new).expect("the name is free");
+        }
+    }
+
+    fn advance(&self, _: u64) {}
+}
+
+#[test]
+fn a_repair_makes_nothing_where_a_link_leads_to() {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let [path, elsewhere] = ["store", "elsewhere"].map(|name| directory.path().join(name));
+    let options = Options::directory(&path).segment_bytes(128 << 10).capacity_limit_bytes(16 << 20);
+    let store = Blocking::open(options.memory_bytes(64 << 20)).expect("a new store opens");
+    store.put("river", "meander").expect("there is room");
+    store.close().expect("it closes");
+    let new = directory.path().join("store.repaired");
+    let view = StoreView::open(std::slice::from_ref(&path)).expect("it is a store");
+    for is_there_before in [false, true] {
+        for exists in [false, true] {
+            if exists {
+                std::fs::create_dir(&elsewhere).expect("a directory");
+            }
+            if is_there_before {
+                symlink(&elsewhere, &new).expect("the name is free");
+            }
+            let error =
+                view.repair_in_place(&Linker { new: &new, to: &elsewhere }).expect_err("a link is there");
+            assert!(error.to_string().contains("store.repaired is there already"), "{error}");
+            assert_eq!(std::fs::read_dir(&elsewhere).map_or(0, Iterator::count), 0);
+            assert_eq!(elsewhere.exists(), exists);
+            std::fs::remove_file(&new).expect("the link is as it was");
+            let _ = std::fs::remove_dir(&elsewhere);
+        }
+    }
+}
+
 /// The file of a store that is a directory: the staging file beside it is the old store's, and goes with that.
 #[test]
 fn a_file_that_is_repaired_in_place_leaves_its_staging_file_to_the_old_one() {
