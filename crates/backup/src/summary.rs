@@ -20,7 +20,8 @@ pub struct Summary {
     /// Bytes of the segments, most of which it may share with other backups.
     pub bytes: u64,
     /// What the device of the store did not give when it was taken. Records there are damaged
-    /// in what is restored of it; those that were written last before it was taken may be missing.
+    /// in what is restored of it; those that were written last before it was taken may be missing. Where nothing says which keys
+    /// were there, what is restored opens with `accept_loss` only.
     pub unread: Vec<Unread>,
 }
 

@@ -156,7 +156,7 @@ fn is_there(directory: &Directory, segment: &Segment) -> bool {
 struct Copy {
     staged: PathBuf,
     check: u64,
-    /// What of it is zeros because the device did not give it.
+    /// What of it the device did not give. There are zeros, and at the end of a sealed segment a footer that says so.
     unread: Vec<Range<u32>>,
 }
 
@@ -175,7 +175,13 @@ fn copy(
     let (mut check, mut unread) = (XxHash3_64::new(), Vec::new());
     for at in (0..segment.bytes).step_by(PIECE_BYTES) {
         let bytes = (PIECE_BYTES as u32).min(segment.bytes - at);
-        let piece = reader.read(checkpoint, segment, at..at + bytes, &mut unread)?;
+        let mut piece = reader.read(checkpoint, segment, at..at + bytes, &mut unread)?;
+        // Without its footer a segment that is lost as a whole would pass for none.
+        if segment.is_sealed && unread.last().is_some_and(|range| range.end == segment.bytes) {
+            let footer = checkpoint.footer_in_place_of_lost(segment);
+            let end = piece.len() - footer.len();
+            piece[end..].copy_from_slice(&footer);
+        }
         check.write(&piece);
         for (number, part) in piece.chunks(HOLE_BYTES).enumerate() {
             if part.iter().any(|byte| *byte != 0) {

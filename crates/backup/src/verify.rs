@@ -96,7 +96,7 @@ pub(crate) fn read_segment(
     mut take: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let path = directory.join("segments").join(&segment.file);
-    let mut file = File::open(&path).map_err(|error| not_opened(&path, error))?;
+    let mut file = File::open(&path).map_err(|error| not_opened(&path, segment, error))?;
     let (mut check, mut at) = (XxHash3_64::new(), 0);
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -120,8 +120,10 @@ pub(crate) fn read_segment(
     Ok(())
 }
 
-fn not_opened(path: &Path, error: std::io::Error) -> Error {
+fn not_opened(path: &Path, segment: &Segment, error: std::io::Error) -> Error {
     match error.kind() {
+        // Of a segment that was still open no later backup has the same part.
+        std::io::ErrorKind::NotFound if segment.footer.is_none() => Error::damaged(path, "it is not there"),
         std::io::ErrorKind::NotFound if damaged_path(path).exists() => {
             Error::damaged(path, format!("it was damaged and put aside; {HEALS}"))
         }

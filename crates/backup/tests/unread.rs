@@ -61,7 +61,10 @@ fn made() -> Made {
 impl Made {
     /// From here on a page of the device cannot be read; which keys have a part of their record there.
     fn lose(&self, page: u64) -> Vec<u64> {
-        let lost = page * 4096..(page + 1) * 4096;
+        self.lose_bytes(page * 4096..(page + 1) * 4096)
+    }
+
+    fn lose_bytes(&self, lost: Range<u64>) -> Vec<u64> {
         let fails = lost.clone();
         self.device.set_faults(Box::new(move |operation: &Operation| fault(operation, &fails)));
         let has = |at: u64| at < lost.end && at + 1600 > lost.start;
@@ -156,6 +159,43 @@ fn a_summary_that_cannot_be_read_costs_nothing() {
     let (outcome, path) = made.restored("restored");
     outcome.expect_err("it is not whole");
     assert!(damaged(&path).is_empty());
+}
+
+/// Of a segment of which nothing is left, and of one whose end is lost with its last records, opening a restored store tells, as
+/// opening the store itself does: older values of its keys, or deleted ones, would show otherwise.
+#[test]
+fn the_end_of_a_segment_that_cannot_be_read_is_told() {
+    for of_relocated in [false, true] {
+        for lost_bytes in [SEGMENT_BYTES, SEGMENT_BYTES / 2] {
+            let made = made();
+            if of_relocated {
+                (IN_THE_MIDDLE + 1..IN_THE_MIDDLE + 150).for_each(|number| {
+                    made.store.put(key(number), value(number)).expect("there is room");
+                });
+                made.store.compact().expect("it is compacted");
+            }
+            let bytes = made.device.snapshot();
+            let name = key(IN_THE_MIDDLE);
+            let at =
+                bytes.windows(name.len()).rposition(|text| text == name.as_bytes()).expect("it is there");
+            assert_eq!(made.places[&IN_THE_MIDDLE] != at as u64, of_relocated);
+            let end = (at as u64 / SEGMENT_BYTES + 1) * SEGMENT_BYTES;
+            made.lose_bytes(end - lost_bytes..end);
+            let summary = unread(made.backup().expect_err("it is not whole"));
+            assert_eq!(summary.unread.len(), 1, "{summary:?}");
+            let (outcome, path) = made.restored("restored");
+            outcome.expect_err("it is not whole");
+            let options = || shaped(Options::capacity_only(&path));
+            let error = Blocking::open(options()).map(drop).expect_err("keys were lost that cannot be named");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            let store = Blocking::open(options().accept_loss(true)).expect("it opens");
+            let is_there = |number| store.get(key(number)).expect("it can be read").is_some();
+            let left = (0..KEYS).filter(|number| is_there(*number)).count() as u64;
+            assert!((KEYS - 200..KEYS - 50).contains(&left), "{left} of {KEYS}");
+            store.close().expect("it closes");
+            Blocking::open(options()).expect("the loss was accepted").close().expect("it closes");
+        }
+    }
 }
 
 /// A device that is failing as a whole, or is gone, ends the backup.

@@ -267,7 +267,7 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
     // A directory before the file in it, which goes to those who have the directory then.
     let files = [&target.fast, &target.capacity].into_iter().flatten();
     let places = arguments.places.directory().into_iter().chain(files.map(PathBuf::as_path));
-    let made: Vec<&Path> = places.filter(|path| !path.exists()).collect();
+    let made: Vec<&Path> = places.flat_map(missing).collect();
     let restored = esker_backup::restore(directory, chosen.id, &target, |done, all| shown.show(done, all));
     shown.clear();
     let given = made.into_iter().filter(|path| path.exists()).try_for_each(|path| {
@@ -284,6 +284,13 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
         }
         (told, given) => told.and(given),
     }
+}
+
+/// A path and the directories that lead to it, those that are not there, from the first on.
+fn missing(path: &Path) -> impl Iterator<Item = &Path> {
+    let missing: Vec<&Path> =
+        path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
+    missing.into_iter().rev()
 }
 
 /// The bar of what counts in bytes.

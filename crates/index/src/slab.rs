@@ -49,8 +49,10 @@ impl Slabs {
     /// `None` if there is no such generation or no address space for it.
     fn open(&self, generation: usize) -> Option<&Slab> {
         let cell = self.0.get(generation)?;
-        if cell.get().is_none() {
-            let region = Region::new(SHARDS * GEOMETRIES[generation].buckets()).ok()?;
+        // Another may be making it too; its region can be why there is no room for a second.
+        if cell.get().is_none()
+            && let Ok(region) = Region::new(SHARDS * GEOMETRIES[generation].buckets())
+        {
             // If another shard was faster its region stays and this one goes.
             let _ = cell.set(Slab { region, residents: Box::new(Mutex::new([false; SHARDS])) });
         }

@@ -17,9 +17,20 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid, getgroups};
 
 use crate::store::{FILE_IN_DIRECTORY, STAGING_IN_DIRECTORY, parent_of};
+
+/// Whether this user can make something that has owner and group of `old`.
+pub(crate) fn may_give_as(old: &Path) -> io::Result<bool> {
+    let like = open(CWD, old.as_os_str())?.metadata()?;
+    let has_group = || like.gid() == getegid().as_raw() || groups().contains(&like.gid());
+    Ok(geteuid().is_root() || is_ours(&like) && has_group())
+}
+
+fn groups() -> Vec<u32> {
+    getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect()
+}
 
 /// Gives what is to take the place of `old`, with the files of the engine in it, its owner, group and rights.
 pub(crate) fn give_as(new: &Path, old: &Path) -> io::Result<()> {

@@ -27,7 +27,7 @@ use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::memory::memory_bytes;
 use crate::newest::Rule;
-use crate::owner::give_as;
+use crate::owner::{give_as, may_give_as};
 use crate::store::{StoreView, file_of, holds_store, is_on_file_system, parent_of};
 use crate::watch::Watcher;
 
@@ -131,6 +131,16 @@ impl StoreView {
             let what =
                 format!("{} is there already, from an earlier repair; move it away first", there.display());
             return Err(InspectError::Call(what));
+        }
+        for path in &paths {
+            if !may_give_as(path).map_err(|error| not_found(path, &error))? {
+                let what = format!(
+                    "what this user makes cannot have the owner and the group of {}; repair it as its owner or as root, or \
+                     with --to",
+                    path.display()
+                );
+                return Err(InspectError::Call(what));
+            }
         }
         // Nobody opens the store from here on until it has its new bytes.
         let _locked = self.lock()?;

@@ -301,6 +301,31 @@ impl Footer {
         to
     }
 
+    /// The bytes of a footer that stands for one that is lost: of a summary that does not verify. Whoever finds it scans the segment,
+    /// and knows that all frames up to `tail` were there. It is of no opening, so that it says nothing of other segments.
+    pub fn in_place_of_lost(
+        secret: &Secret,
+        segment_bytes: u32,
+        segment: u64,
+        stream: Stream,
+        tail: u32,
+    ) -> [u8; FOOTER_BYTES] {
+        let start = segment_bytes - FOOTER_BYTES as u32;
+        let footer = Footer {
+            segment,
+            epoch: 0,
+            start,
+            entry_bytes: 0,
+            entries: 0,
+            stream,
+            check: !secret.summary_check(segment, &[]),
+            max_sequence: 0,
+            tail: tail.min(start),
+            expires_s: 0,
+        };
+        footer.encode(secret, segment_bytes)
+    }
+
     /// Reads the footer from a segment's last [`FOOTER_BYTES`]. `None`: there is no valid one.
     pub fn parse(bytes: &[u8], secret: &Secret, segment_bytes: u32) -> Option<Footer> {
         let from = bytes.get(..FOOTER_BYTES)?;

@@ -96,6 +96,8 @@ fn what_root_restores_belongs_to_the_owner_of_the_directory() {
     assert_eq!(owner("store/data.esker"), (4321, 1234, 0o600));
     assert_eq!(call(at, &["restore", "copies", "--capacity", "home/capacity"]).0, Some(0));
     assert_eq!(owner("capacity"), (4321, 1234, 0o600));
+    assert_eq!(call(at, &["restore", "copies", "--capacity", "home/new/place"]).0, Some(0));
+    assert_eq!(["new", "new/place"].map(owner), [(4321, 1234, 0o700), (4321, 1234, 0o600)]);
     // What was there keeps its owner.
     std::fs::write(home.join("empty"), "").unwrap();
     let before = owner("empty");

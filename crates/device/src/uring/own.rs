@@ -276,7 +276,8 @@ impl OwnRing {
         let entry = operation.read_entry(shared.file.as_raw_fd()).expect("only reads go to a thread's ring");
         self.in_flight.put(number, (operation, shared));
         // SAFETY: the operation owns its buffer, and the file is open while `shared` exists. Both are in the table, and leave
-        // it only in `settle`, for their completion, or in `abandon`, where they are leaked.
+        // it only in `settle`, for their completion, or in `abandon`. There the buffer is leaked; the kernel keeps the file of what was
+        // submitted, and what was not never will be: an empty table takes no turn.
         unsafe { self.push_entry(&entry.user_data(number as u64)) };
     }
 

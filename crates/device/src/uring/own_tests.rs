@@ -158,7 +158,8 @@ fn a_future_that_wakes_itself_keeps_no_read_waiting() {
                 is_read.set(true);
             };
             let busy = async {
-                for _ in 0..1_000_000 {
+                // About a minute.
+                for _ in 0..60_000_000 {
                     if is_read.get() {
                         return;
                     }

@@ -79,8 +79,7 @@ impl Ring {
     pub(super) unsafe fn push(&mut self, operation: &mut Operation, most_bytes: usize, number: u64) {
         let entry = operation.entry(self.file.as_raw_fd(), most_bytes).user_data(number);
         // SAFETY: the entry points into memory that the operation owns, which by the contract exists for as long as the
-        // kernel may use it; the file is open while the ring exists, and the kernel keeps it
-        // for what is in flight.
+        // kernel may use it; the file is open while the ring exists, and the kernel keeps it for reads and writes in flight.
         unsafe { self.push_entry(&entry) };
     }
 

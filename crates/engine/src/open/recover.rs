@@ -188,7 +188,7 @@ impl RecoveryContext<'_> {
     }
 
     /// Makes tables for so many entries of the whole index, in these shards. The kernel clears the memory when it is first
-    /// written to, which takes as long as loading a tenth of the entries: so all workers do.
+    /// written to, which may take as long as loading a tenth of the entries: so all workers do.
     async fn reserve(&self, shards: &Range<usize>, entries: u64) -> Result<()> {
         let workers = self.runtime.parallelism().max(1);
         let share = shards.len().div_ceil(workers).max(1);

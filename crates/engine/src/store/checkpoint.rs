@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_log::{Superblock, Tier as TierName};
+use esker_log::{FOOTER_BYTES, Footer, Superblock, Tier as TierName};
 use futures_util::future::{Either, select};
 use tokio::sync::OwnedMutexGuard;
 
@@ -42,6 +42,8 @@ pub struct CheckpointSegment {
     pub bytes: u32,
     /// All of it does, and nothing in it changes any more.
     pub is_sealed: bool,
+    /// Where its last frame ends, if it is known by now.
+    tail: u32,
 }
 
 /// What a store holds at one point in time. See [`Store::checkpoint`].
@@ -125,7 +127,8 @@ fn segments_of<'a>(
     let segment = move |(slot, at): (u32, &Slot)| {
         let bytes = bytes_of(at);
         let is_sealed = bytes == tier.shape().segment_bytes;
-        CheckpointSegment { tier: tier.name(), slot, number: at.segment(), bytes, is_sealed }
+        let tail = at.used_bytes();
+        CheckpointSegment { tier: tier.name(), slot, number: at.segment(), bytes, is_sealed, tail }
     };
     (0..).zip(tier.slots().all()).map(segment).filter(|segment| segment.bytes > 0)
 }
@@ -182,6 +185,17 @@ impl Checkpoint {
         }
         let (buffer, at) = tier.read_background(segment.slot, offset, bytes.into()).await?;
         Ok(buffer[at..at + bytes as usize].to_vec())
+    }
+
+    /// What is to stand at the end of a sealed segment where the device does not give the footer of its summary: whoever opens what
+    /// was made of the checkpoint learns from it that the segment was there, and up to where, and so what of it is lost.
+    pub fn footer_in_place_of_lost(&self, segment: &CheckpointSegment) -> [u8; FOOTER_BYTES] {
+        let tier = self.space.tier(segment.tier);
+        let slot = tier.slot(segment.slot);
+        // It may have been sealed since, and its slot be free again.
+        let tail = segment.tail.max(if slot.segment() == segment.number { slot.used_bytes() } else { 0 });
+        let CheckpointSegment { number, bytes, .. } = *segment;
+        Footer::in_place_of_lost(&self.space.secret, bytes, number, slot.stream(), tail)
     }
 
     /// A segment is not needed any more.

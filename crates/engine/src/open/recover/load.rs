@@ -29,8 +29,8 @@ const AHEAD_BYTES: u64 = 3 << 20;
 const AHEAD: RangeInclusive<u64> = 4..=16;
 /// Buffers for summaries are multiples of this, so that they fit the next one too.
 const BUFFER_BYTES: u64 = 64 << 10;
-/// Entries of a shard that are put into the index at once, at most. Those of all shards take 1.5 MiB: they are to fit into
-/// the cache of the second level.
+/// Entries of a shard that are put into the index at once, at most. Those of all shards take 1.9 MiB, about what
+/// the cache of the second level has.
 const BATCH_MAX: usize = 48;
 /// What an entry of a summary takes at least, roughly: from it follows how many there can be.
 const ENTRY_BYTES: usize = 8;
@@ -116,14 +116,14 @@ impl RecoveryContext<'_> {
     }
 }
 
-/// How many summaries a worker reads at a time, and what the largest of them takes.
+/// How many summaries a worker reads at a time, and what the largest of them takes; 0 if there is none.
 pub(super) fn ahead(segments: &[Segment]) -> (usize, u64) {
     let summaries = segments.iter().filter_map(|segment| match &segment.content {
         Content::Sealed(footer) => Some(u64::from(footer.entry_bytes) + 2 * BUFFER_BYTES),
         Content::Scanned(..) => None,
     });
-    let largest = summaries.max().unwrap_or(AHEAD_BYTES);
-    ((AHEAD_BYTES / largest).clamp(*AHEAD.start(), *AHEAD.end()) as usize, largest)
+    let largest = summaries.max().unwrap_or(0);
+    ((AHEAD_BYTES / largest.max(1)).clamp(*AHEAD.start(), *AHEAD.end()) as usize, largest)
 }
 
 /// How many entries are collected for each of so many shards: of a small store no more than there can be, on average.
@@ -206,6 +206,7 @@ impl Loader {
         (0..self.counts.len()).for_each(|shard| self.hand_in(shard));
         let (shard, mut last) = std::mem::take(&mut self.next);
         self.put_in(shard, &mut last);
+        self.partition.is_full = self.partition.left.len() > self.pass.most_left;
         Ok(())
     }
 

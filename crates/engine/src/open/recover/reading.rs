@@ -8,7 +8,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::base::error::{Error, Result};
 use crate::segments::tier::Tier;
 
-/// What is read of a segment at once, and how often at a time.
+/// What is read at once of a segment that cannot be read whole, and how often at a time.
 const PIECE_BYTES: u32 = 1 << 20;
 const DEPTH: usize = 8;
 const PAGE_BYTES: u32 = 4096;
@@ -56,7 +56,7 @@ pub(super) async fn read_border(tier: &Tier, slot: u32, slots: u32) -> Result<(B
     Ok((Buffer::copy_from(&border.bytes), block as usize))
 }
 
-/// All bytes of one segment after the other, in the same memory.
+/// All bytes of one segment after the other, in the same memory as long as nothing fails.
 #[derive(Default)]
 pub(super) struct Whole {
     buffer: Option<Buffer>,
@@ -87,8 +87,11 @@ impl Whole {
         let pieces = (0..segment_bytes).step_by(piece_bytes as usize);
         let mut reads =
             stream::iter(pieces).map(|at| read_piece(tier, slot, at, piece_bytes)).buffered(DEPTH);
-        let mut whole = Part { bytes: Vec::with_capacity(segment_bytes as usize), ..Part::default() };
-        while let Some(piece) = reads.try_next().await? {
+        let (mut buffer, mut at) = (tier.device()?.buffer(segment_bytes as usize), 0);
+        let mut whole = Part::default();
+        while let Some(mut piece) = reads.try_next().await? {
+            buffer[at..][..piece.bytes.len()].copy_from_slice(&piece.bytes);
+            at += std::mem::take(&mut piece.bytes).len();
             whole.add(piece);
         }
         if let Some(error) = whole.error {
@@ -97,8 +100,7 @@ impl Whole {
             }
             tracing::error!(tier = tier.name().name(), slot, unread = ?whole.unread, %error, "not all of a slot can be read");
         }
-        self.buffer = Some(Buffer::copy_from(&whole.bytes));
-        self.unread = whole.unread;
+        (self.buffer, self.unread) = (Some(buffer), whole.unread);
         Ok(())
     }
 }
