@@ -291,9 +291,7 @@ pub(super) async fn look(
     replies: &mut Replies,
 ) -> Result<usize, Error> {
     let store = session.store(service);
-    session.remember(keys.iter().map(|(_, key)| &key[..]));
-    let entries = join_all(keys.iter().map(|(_, key)| store.get_entry(key))).await;
-    let entries = entries.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    let entries = each(keys, session, |key| store.get_entry(key)).await?;
     let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
     answer(group, keys, entries, session, service, replies);
     Ok(bytes)
@@ -308,11 +306,19 @@ async fn look_at_keys(
     replies: &mut Replies,
 ) -> Result<usize, Error> {
     let store = session.store(service);
-    session.remember(keys.iter().map(|(_, key)| &key[..]));
-    let entries = join_all(keys.iter().map(|(_, key)| store.get_key(key))).await;
-    let entries = entries.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    let entries = each(keys, session, |key| store.get_key(key)).await?;
     answer(group, keys, entries, session, service, replies);
     Ok(0)
+}
+
+/// Reads something of each key, together.
+async fn each<'k, T, R: Future<Output = Result<T, Error>>>(
+    keys: &'k [Place],
+    session: &Session,
+    read: impl Fn(&'k Bytes) -> R,
+) -> Result<Vec<T>, Error> {
+    session.remember(keys.iter().map(|(_, key)| &key[..]));
+    join_all(keys.iter().map(|(_, key)| read(key))).await.into_iter().collect()
 }
 
 fn answer(
