@@ -36,14 +36,13 @@ cat > "$tree/DEBIAN/control" <<END
 Package: esker
 Version: $version
 Architecture: $architecture
-Maintainer: The Esker authors <esker@esker-kv.example>
+Maintainer: Esker maintainers <root@localhost>
 Depends: adduser, libc6 (>= 2.34)
 Section: database
 Priority: optional
-Homepage: https://github.com/esker-kv/esker
-Description: key-value store for a little fast flash and much coarse-IU QLC flash
- A server for clients of Redis and gRPC that keeps its keys in memory and its values on flash drives, and still has
- both after a crash.
+Description: key-value store for QLC flash drives, served over the Redis protocol and gRPC
+ Keys and values are stored on flash drives in an append-only log and survive a crash. An index in memory takes 9 to
+ 12.5 bytes per key.
 END
 
 # The package starts nothing: whoever installs it says where the data go, and when.

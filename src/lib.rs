@@ -79,7 +79,8 @@
 //! ³ Nothing if there is a staging file, as `Process` needs one; but that is not promised.
 //!
 //! After writes at a lower level, [`Store::flush`] makes everything durable that was acknowledged before. [`Store::close`] does
-//! so too; dropping the last handle waits for nothing. The [full promise][durability] says what is assumed of the drive.
+//! so too; dropping the last handle waits for nothing. `docs/durability.md` in the source tree states the full promise and the
+//! assumptions about the drive.
 //!
 //! # Sizing
 //!
@@ -122,10 +123,7 @@
 //! # When not to use it
 //!
 //! There are no range scans and no order among keys, no snapshots, no transactions that wait for their
-//! caller, and one copy of everything. [For whom it is, and what to take instead][non-goals], is in the README.
-//!
-//! [durability]: https://github.com/esker-kv/esker/blob/main/docs/durability.md
-//! [non-goals]: https://github.com/esker-kv/esker#is-it-for-you
+//! caller, and one copy of everything. The README names the alternative for each of these needs.
 #![deny(missing_docs)]
 
 pub use esker_engine::*;

@@ -220,7 +220,7 @@ fn conditions(text: &mut String, comparison: &Comparison) {
 }
 
 fn lines(text: &mut String, records: &[Record]) {
-    *text += "## Command lines\n\nOf the first round; what they printed is in `logs/`.\n\n```sh\n";
+    *text += "## Command lines\n\nOf the first round; their output is in `logs/` beside this report, until it is removed.\n\n```sh\n";
     for record in records.iter().filter(|record| record.repetition == 1) {
         let _ = writeln!(text, "# {} {}\n{}", record.engine, record.step, record.command);
     }
