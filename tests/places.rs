@@ -149,6 +149,33 @@ fn tiers_that_do_not_belong_together_are_refused() {
     opens_with_its_key(two_tiers(&b));
 }
 
+#[test]
+fn force_format_leaves_a_tier_of_a_store_as_it_is() {
+    let dir = temp();
+    let d = dir.path();
+    make(two_tiers(d));
+    let (fast, capacity) = (d.join("fast"), d.join("capacity"));
+    let forced = || two_tiers(d).force_format(true);
+    let mut ext4 = vec![0u8; 16 << 20];
+    ext4[1080..1082].copy_from_slice(b"\x53\xef");
+    for (exchanged, kept) in [(&fast, &capacity), (&capacity, &fast)] {
+        let name = |path: &PathBuf| path.display().to_string();
+        let words = [&format!("{}, given as", name(exchanged)), &name(kept), "would format", "backup"];
+        let original = std::fs::read(exchanged).expect("the tier can be read");
+        // Exchanged for a file system, for an empty file, and missing.
+        for other in [Some(ext4.clone()), Some(vec![0u8; 16 << 20]), None] {
+            match other {
+                Some(bytes) => std::fs::write(exchanged, bytes).expect("the file is written"),
+                None => std::fs::remove_file(exchanged).expect("the file is removed"),
+            }
+            refused(d, forced(), ErrorKind::Invalid, &words);
+            refused(d, two_tiers(d), ErrorKind::Invalid, &words);
+        }
+        std::fs::write(exchanged, original).expect("the tier is put back");
+        opens_with_its_key(forced());
+    }
+}
+
 /// CRC32C, bit by bit.
 fn crc32c(bytes: impl IntoIterator<Item = u8>) -> u32 {
     !bytes.into_iter().fold(!0u32, |crc, byte| {

@@ -146,6 +146,40 @@ fn more_than_the_store_can_address_is_refused_with_both_sizes() {
     refused(dir.path(), options.capacity_limit_bytes(2 << 40), ErrorKind::Invalid, &words);
 }
 
+#[test]
+fn a_limit_of_one_tier_leaves_the_other_its_slots() {
+    let dir = temp();
+    let options = || small(Options::fast_and_capacity(dir.path().join("fast"), dir.path().join("capacity")));
+    const GIB: u64 = 1 << 30;
+    let fast_slots = |store: &Blocking| store.store().stats().tiers[0].segments_total;
+    // The fast tier has its default limit. Granules of 4 bytes, so 256 GiB for both together.
+    let store = Blocking::open(options().capacity_limit_bytes(100 * GIB)).expect("it opens");
+    let slots = fast_slots(&store);
+    assert!(slots >= 100, "{slots}");
+    store.put("k", "v").expect("it is put");
+    store.close().expect("it closes");
+    let all = 256 * GIB;
+    let words = ["capacity_limit_bytes", &all.to_string(), "the fast tier keeps"];
+    let error = refused(dir.path(), options().capacity_limit_bytes(all), ErrorKind::Invalid, &words);
+    // The message names the highest limit, which is granted.
+    let text = error.to_string();
+    let (_, most) = text.split_once(" can have ").expect("it names the most");
+    let most: u64 = most.split(' ').next().and_then(|bytes| bytes.parse().ok()).expect("a number");
+    refused(dir.path(), options().capacity_limit_bytes(most + (1 << 20)), ErrorKind::Invalid, &words[..1]);
+    let store = Blocking::open(options().capacity_limit_bytes(most)).expect("the rest is granted");
+    assert_eq!(fast_slots(&store), slots);
+    for key in 0..40u32 {
+        store.put(key.to_le_bytes().to_vec(), vec![7u8; 100_000]).expect("there is room");
+    }
+    assert!(store.delete("k").expect("it is deleted"));
+    store.close().expect("it closes");
+    // Asked for less of the fast tier, more is left; and the fast tier cannot take what the capacity tier uses.
+    let less = options().capacity_limit_bytes(most + GIB / 2).fast_limit_bytes(GIB / 4);
+    Blocking::open(less).expect("both were asked for").close().expect("it closes");
+    let error = refused(dir.path(), options().fast_limit_bytes(all), ErrorKind::Invalid, &["fast_limit_bytes"]);
+    assert!(error.to_string().contains("the capacity tier keeps"), "{error}");
+}
+
 fn cut(path: &Path, bytes: u64) {
     let file = OpenOptions::new().write(true).open(path).expect("the file is there");
     file.set_len(bytes).expect("it can be cut off");

@@ -97,4 +97,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(UnverifiedForgotten, "model", "random::six_bits"),
     row(ScanSkipsAtGrowth, "model", "concurrent::readers_never_miss"),
     row(SideFilterCleared, "model", "random::one_stored_hash"),
+
+    row(OpenedTierFormatted, "store", "places::force_format_leaves_a_tier_of_a_store_as_it_is"),
+    row(LimitTakesAll, "store", "sizes::a_limit_of_one_tier_leaves_the_other_its_slots"),
 ];

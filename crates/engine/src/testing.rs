@@ -148,7 +148,7 @@ impl Plan {
         let runtime: Arc<dyn Runtime> = Arc::new(world.clone());
         let health = Arc::new(Health::default());
         let tasks = Tasks::new(runtime.clone(), health.clone());
-        let clock = Clock::new(&superblocks, runtime.wall_clock_ms(), runtime.now());
+        let clock = Clock::new(&superblocks, runtime.wall_clock_ms(), runtime.now(), None);
         let space = Space::new(SpaceParts {
             runtime,
             health,

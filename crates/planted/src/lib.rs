@@ -187,6 +187,16 @@ bugs! {
     ScanSkipsAtGrowth,
     /// The side table's filter is cleared when one of its keys goes.
     SideFilterCleared,
+
+    // Openings, clocks and numbers.
+    /// `force_format` formats a tier that belongs to a store which was opened.
+    OpenedTierFormatted,
+    /// A limit that is asked for one tier takes the slots of the other.
+    LimitTakesAll,
+    /// A clock that is far ahead at an opening is believed, although records of the store expire by it.
+    DoubtIgnored,
+    /// A put for which the index has no memory is refused before expired keys are taken out.
+    SweepNotAwaited,
 }
 
 /// Whether this process has the bug.

@@ -75,10 +75,12 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
         reclaimer.begin_compaction();
         reclaimer.relocator.set_limit(writer.changeable.background_bytes_per_s());
         writer.pressure.requests.look();
+        writer.pressure.sweeps.look();
         match reclaimer.step().await {
             Ok(true) => {}
             Ok(false) => {
                 writer.pressure.requests.done();
+                writer.pressure.sweeps.done();
                 reclaimer.rest(woken).await;
             }
             // It ends, and leaves nothing unsealed.
@@ -94,6 +96,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
     compactions.fail(&error);
     pauses.end();
     writer.pressure.requests.fail(&error);
+    writer.pressure.sweeps.fail(&error);
 }
 
 impl Reclaimer<'_> {
@@ -129,6 +132,12 @@ impl Reclaimer<'_> {
         }
         if self.sweep().await? {
             return Ok(true);
+        }
+        if self.writer.pressure.sweeps.is_wanted() {
+            if self.sweep_under_pressure().await? {
+                return Ok(true);
+            }
+            self.writer.pressure.sweeps.done();
         }
         self.write_off_tombstones();
         let pressure = &self.writer.pressure.requests;

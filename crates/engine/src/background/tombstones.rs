@@ -12,7 +12,6 @@ use esker_log::Tier as TierName;
 
 use crate::background::reclaimer::{Choice, Reclaimer};
 use crate::base::error::Result;
-use crate::segments::contents::Expiry;
 use crate::segments::slot::{Slot, SlotState};
 
 /// Tombstones may take what users may fill divided by this, however little room is left.
@@ -32,15 +31,8 @@ enum Renewal {
 impl Reclaimer<'_> {
     /// Takes one thing out of the account that need not be in it; false if there is none.
     pub(crate) async fn relieve(&mut self) -> Result<bool> {
-        if self.writer.pressure.requests.is_wanted() || self.space.full.load(Ordering::Acquire) {
-            // A clock that has stepped is believed sooner, so that what has expired is not why puts are refused.
-            self.catalog.confirmed_under_pressure_ms();
-        }
-        if let Some((tier, slot)) = self.expired(Expiry::First) {
-            self.expire(tier, slot).await?;
-            return Ok(true);
-        }
-        if self.expirer.expire_open().await? {
+        let presses = self.writer.pressure.requests.is_wanted() || self.space.full.load(Ordering::Acquire);
+        if self.expire_one(presses).await? {
             return Ok(true);
         }
         if self.must_evict_under_pressure() && self.evict().await? {

@@ -61,14 +61,25 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The clock of a store with these superblocks.
-    pub(crate) fn new(superblocks: &[Superblock], wall_ms: u64, now: Duration) -> Clock {
+    /// The time that had come for certain when these superblocks were written, in milliseconds since the Unix epoch.
+    pub(crate) fn known_ms<'a>(superblocks: impl IntoIterator<Item = &'a Superblock>) -> u64 {
         // One that was never saved: the store was made at a time that had come.
-        let known_ms = superblocks.iter().map(|s| s.clock_ms.max(s.created_at_ms)).max().unwrap_or(0);
+        superblocks.into_iter().map(|s| s.clock_ms.max(s.created_at_ms)).max().unwrap_or(0)
+    }
+
+    /// The clock of a store with these superblocks. `next_expiry_ms`: the earliest expiry after
+    /// [`known_ms`](Self::known_ms) of a record that the store holds.
+    pub(crate) fn new(
+        superblocks: &[Superblock],
+        wall_ms: u64,
+        now: Duration,
+        next_expiry_ms: Option<u64>,
+    ) -> Clock {
+        let known_ms = Clock::known_ms(superblocks);
         let superblocks = if planted(Bug::ClockForgotten) { &[] } else { superblocks };
         let watermarks = Watermarks::of(superblocks.iter().flat_map(|s| s.expired.clone()).collect());
         Clock {
-            confirmed: Mutex::new(ConfirmedTime::new(known_ms, wall_ms, now)),
+            confirmed: Mutex::new(ConfirmedTime::new(known_ms, wall_ms, now, next_expiry_ms)),
             latest_ms: AtomicU64::new(watermarks.latest_ms()),
             watermarks: RwLock::new(watermarks),
             raised: AtomicU64::new(0),

@@ -39,6 +39,10 @@ use crate::segments::space::Space;
 
 /// What the index takes for a key at rest, at most.
 pub(crate) const INDEX_BYTES_A_KEY: u64 = 10;
+/// Bytes of the index for each unverified overwrite.
+const UNVERIFIED_OVERWRITE_BYTES: u64 = 21;
+/// The memory of the index divided by this is how far its tables may exceed it for gaps of keys that were removed.
+const GAPS_DIVISOR: u64 = 8;
 
 /// What an opening decided or found.
 pub(crate) struct CatalogParts {
@@ -199,7 +203,12 @@ impl Catalog {
     pub(crate) fn balance_memory(&self) {
         let (index_bytes, memory_bytes) = (self.index.memory_bytes(), self.memory_for_index());
         self.cache.set_capacity(memory_bytes.saturating_sub(index_bytes));
-        self.out_of_memory.store(index_bytes > memory_bytes, Ordering::Release);
+        // Tables from which keys were removed keep their size as long as they are half full: keys that go where others were
+        // take no memory.
+        let keys_bytes = self.index.len() * INDEX_BYTES_A_KEY
+            + self.index.unverified_len() as u64 * UNVERIFIED_OVERWRITE_BYTES;
+        let has_gaps = keys_bytes <= memory_bytes && index_bytes <= memory_bytes + memory_bytes / GAPS_DIVISOR;
+        self.out_of_memory.store(index_bytes > memory_bytes && !has_gaps, Ordering::Release);
     }
 
     /// Memory for the index and the read cache.

@@ -10,12 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions};
-use esker_log::Tier as TierName;
+use esker_log::{Superblock, Tier as TierName};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
 use crate::open::format::{
     StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
+    refused_beside_store, was_opened,
 };
 use crate::open::memory_plan::check_memory;
 use crate::open::options::{DATA_FILE, Layout, Options, Target};
@@ -200,12 +201,13 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
     if let Some(path) = missing.first().and_then(|c| c.missing())
         && let Some(there) = plans.first()
     {
-        if find_superblock(&there.device).await?.is_some() && !options.force_format {
-            return Err(Error::invalid(format!(
-                "{} is not there, but {} is a tier of a store; give the tiers that belong together",
-                path.display(),
-                there.device.path()
-            )));
+        // Of a store that a crash cut off while it was made, the tier may be formatted again.
+        let is_refused = |superblock: &Superblock| was_opened(superblock) || !options.force_format;
+        if find_superblock(&there.device).await?.is_some_and(|superblock| is_refused(&superblock))
+            && let Some(new) = missing.first()
+        {
+            let what = refused_beside_store(&path.display(), new.tier, &there.device.path(), there.tier);
+            return Err(Error::invalid(what));
         }
         refuse_foreign(there, options.force_format).await?;
     }

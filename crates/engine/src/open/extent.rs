@@ -9,10 +9,12 @@
 //! when the store is formatted.
 
 use esker_device::DeviceKind;
-use esker_log::{Packing, Superblock};
+use esker_log::{Packing, Superblock, Tier as TierName};
+use esker_planted::{Bug, planted};
 
 use crate::base::error::{Error, Result};
-use crate::open::format::{TierPlan, check_sizes};
+use crate::base::option_name::OptionName;
+use crate::open::format::{LEAST_SEGMENTS, TierPlan, check_sizes};
 use crate::segments::tier::Tier;
 
 /// The slots of the tiers in one opening.
@@ -34,32 +36,35 @@ impl Extents {
             check_length(plan, superblock, accept_loss)?;
         }
         let mut slots = vec![0; plans.len()];
-        // What was asked for goes before what is merely there.
+        let kept: Vec<u64> = tiers().map(|(_, (plan, superblock))| kept_slots(plan, superblock)).collect();
+        // A limit that was asked for goes before what is merely there, but leaves other tiers what they keep.
         let asked = tiers().filter(|(_, (plan, _))| plan.asked_bytes.is_some());
         let unasked = tiers().filter(|(_, (plan, _))| plan.asked_bytes.is_none());
         for (position, (plan, superblock)) in asked.chain(unasked) {
-            let mut count = slots_in(plan.limit_bytes, superblock);
             let path = plan.device.path();
-            if let Some(asked) = plan.asked_bytes {
-                check_sizes(&path, plan.limit_bytes, superblock.unit_bytes, segment_bytes)?;
-                if count > left {
-                    return Err(Error::invalid(format!(
-                        "{path} was given a limit of {asked} bytes, but of the {addressable_bytes} bytes that this \
-                         store can address only {} are left for it; that was fixed when it was formatted",
-                        left * segment_bytes
-                    )));
+            let count = match plan.asked_bytes {
+                Some(asked_bytes) => {
+                    check_sizes(&path, plan.limit_bytes, superblock.unit_bytes, segment_bytes)?;
+                    let others: u64 = (0..plans.len())
+                        .filter(|&other| other != position && plans[other].asked_bytes.is_none())
+                        .map(|other| kept[other])
+                        .sum();
+                    let most = left.saturating_sub(if planted(Bug::LimitTakesAll) { 0 } else { others });
+                    let count = slots_in(plan.limit_bytes, superblock);
+                    if count > most {
+                        let most_bytes = superblock.data_offset + most * segment_bytes;
+                        return Err(refuse_limit(plan, asked_bytes, most_bytes, addressable_bytes, others));
+                    }
+                    count
                 }
-            } else {
-                // A limit that nobody set takes nothing away, but what a device that shrank lost is not there.
-                let there = match plan.device.geometry() {
-                    it if it.kind == DeviceKind::File => u64::MAX,
-                    it => slots_in(it.bytes, superblock),
-                };
-                count = count.max(u64::from(superblock.used_slots)).min(there);
-                if count > left {
-                    tracing::warn!(%path, addressable_bytes, "the device is larger than what the store can address");
+                None => {
+                    let count = unasked_slots(plan, superblock);
+                    if count > left {
+                        tracing::warn!(%path, addressable_bytes, "the device is larger than what the store can address");
+                    }
+                    count
                 }
-            }
+            };
             let count = count.min(left).min(u64::from(u32::MAX));
             left -= count;
             slots[position] = count as u32;
@@ -68,6 +73,51 @@ impl Extents {
         let capacity_slots = capacity.map_or(0, |position| slots[position]);
         Ok(Extents { slots, packing: Packing { granule_bytes, segment_bytes, capacity_slots } })
     }
+}
+
+/// Slots of a tier whose limit was not asked for: those within its default limit, and those in use, as far as its device
+/// still has them.
+fn unasked_slots(plan: &TierPlan, superblock: &Superblock) -> u64 {
+    let there = match plan.device.geometry() {
+        it if it.kind == DeviceKind::File => u64::MAX,
+        it => slots_in(it.bytes, superblock),
+    };
+    slots_in(plan.limit_bytes, superblock).max(u64::from(superblock.used_slots)).min(there)
+}
+
+/// Slots that a tier keeps, whatever limit is asked for the other tier. A fast tier keeps all that it has without a limit of
+/// its own: it takes every put. A capacity tier, which may have moved to a device that is larger than the location space,
+/// keeps those in use, and the fewest that a tier works with.
+fn kept_slots(plan: &TierPlan, superblock: &Superblock) -> u64 {
+    let unasked = unasked_slots(plan, superblock);
+    match superblock.fast {
+        true => unasked,
+        false => u64::from(superblock.used_slots).max(LEAST_SEGMENTS).min(unasked),
+    }
+}
+
+/// The error for a limit that leaves too little of the location space to the other tier, or is beyond all of it.
+fn refuse_limit(
+    plan: &TierPlan,
+    asked_bytes: u64,
+    most_bytes: u64,
+    addressable_bytes: u64,
+    others: u64,
+) -> Error {
+    let (option, other) = match plan.tier {
+        TierName::Fast => (OptionName::FastLimit, "capacity"),
+        TierName::Capacity => (OptionName::CapacityLimit, "fast"),
+    };
+    let path = plan.device.path();
+    let keeps = match others {
+        0 => String::new(),
+        _ => format!("; the {other} tier keeps what it has, unless it is given a lower limit of its own"),
+    };
+    let what = format!(
+        "is {asked_bytes}, but {path} can have {most_bytes} bytes at most: this store can address {addressable_bytes}, \
+         which was fixed when it was formatted{keeps}"
+    );
+    Error::option(option, what)
 }
 
 /// How many slots lie within so many bytes of a device.

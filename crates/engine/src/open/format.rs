@@ -8,6 +8,7 @@ use esker_device::{
 use esker_log::{
     Cleared, Databases, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError, Tier,
 };
+use esker_planted::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
@@ -22,7 +23,7 @@ const HEAD_BYTES: u64 = 4 << 20;
 /// Copies of superblocks lie no closer together.
 const SUPERBLOCK_STRIDE_BYTES: usize = 4096;
 /// Fewest segments that a tier works with.
-const LEAST_SEGMENTS: u64 = 8;
+pub(crate) const LEAST_SEGMENTS: u64 = 8;
 /// Fewest write units that a segment works with.
 const LEAST_UNITS: u64 = 8;
 
@@ -116,20 +117,21 @@ pub(crate) async fn load_or_format(
         found.push(find_superblock(&tier.device).await?);
     }
     // A crash while a store of two tiers was made leaves one without a superblock, and the other's says that it was never
-    // opened: both are opened, durably, before anything is written to either.
-    let was_never_opened = found.iter().flatten().all(|superblock| superblock.epoch == 0);
-    if found.iter().any(Option::is_none) && (was_never_opened || plan.force) {
+    // opened: both are opened, durably, before anything is written to either. A tier of a store that was opened is never
+    // formatted, also with `force_format`.
+    let was_never_opened = !found.iter().flatten().any(was_opened);
+    let may_format = was_never_opened || planted(Bug::OpenedTierFormatted) && plan.force;
+    if found.iter().any(Option::is_none) && may_format {
         staging_file::check_of_new_store(options)?;
         return format(tiers, &found, plan, runtime).await;
     }
+    if let (Some(new), Some(kept)) = (found.iter().position(Option::is_none), found.iter().position(Option::is_some))
+    {
+        return Err(refuse_beside_store(&tiers[new], &tiers[kept]));
+    }
     let mut superblocks = Vec::new();
-    for (tier, superblock) in tiers.iter().zip(found) {
+    for (tier, superblock) in tiers.iter().zip(found.into_iter().flatten()) {
         let path = tier.device.path();
-        let Some(superblock) = superblock else {
-            return Err(Error::invalid(format!(
-                "{path} holds no store, but the other tier does; give the tiers that belong together"
-            )));
-        };
         if superblock.tier() != tier.tier || superblock.has_peer != (tiers.len() > 1) {
             let is = if superblock.has_peer { "one of two tiers" } else { "the only tier" };
             return Err(Error::invalid(format!(
@@ -150,6 +152,32 @@ pub(crate) async fn load_or_format(
     }
     refuse_other_time(tiers, &superblocks)?;
     Ok(superblocks)
+}
+
+/// Returns true if a store was opened on a tier, so that the tier may hold records.
+pub(crate) fn was_opened(superblock: &Superblock) -> bool {
+    superblock.epoch > 0
+}
+
+/// The error for a tier without a superblock beside a tier of a store: formatting the one would make a new store of both.
+fn refuse_beside_store(new: &TierPlan, kept: &TierPlan) -> Error {
+    Error::invalid(refused_beside_store(&new.device.path(), new.tier, &kept.device.path(), kept.tier))
+}
+
+/// The message of that error, which names both tiers and the remedies.
+pub(crate) fn refused_beside_store(
+    new: &dyn std::fmt::Display,
+    new_tier: Tier,
+    kept: &dyn std::fmt::Display,
+    kept_tier: Tier,
+) -> String {
+    let (new_tier, kept_tier) = (new_tier.name(), kept_tier.name());
+    format!(
+        "{new}, given as the {new_tier} tier, holds no store, but {kept}, given as the {kept_tier} tier, is a tier of \
+         one; give the tiers that belong together. force_format (esker serve --force-format) would format {new} alone, \
+         and never formats a tier of a store. If the {new_tier} tier is lost, restore a backup; to give up what {kept} holds and make a new store, \
+         delete it or overwrite its first 4 MiB with zeros"
+    )
 }
 
 /// Refuses tiers that were not closed, or killed, together: one of them is from another time, as after a restored image,

@@ -202,6 +202,7 @@ impl Medium {
             index,
             expansions,
             cleared: Cleared::of(&self.superblocks),
+            known_ms: Clock::known_ms(&self.superblocks),
             accept_loss: options.accept_loss,
             progress: options.progress.clone(),
             memory_bytes: self.memory.recovery_bytes,
@@ -255,7 +256,8 @@ async fn build(
     let coalescing = coalescing.map(|segments| CoalescingPlan { wait: options.coalesce_for, segments });
     let health = Arc::new(Health::default());
     let tasks = Tasks::new(runtime.clone(), health.clone());
-    let clock = Clock::new(&superblocks, runtime.wall_clock_ms(), runtime.now());
+    let (wall_ms, now) = (runtime.wall_clock_ms(), runtime.now());
+    let clock = Clock::new(&superblocks, wall_ms, now, recovered.next_expiry_ms);
     let (cleared, databases) = (superblocks[0].cleared, superblocks[0].databases);
     let space = Space::new(SpaceParts {
         runtime,

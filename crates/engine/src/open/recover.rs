@@ -55,10 +55,24 @@ pub(crate) struct Recovered {
     /// Records of the staging file that no device has, in the order of their sequence numbers.
     pub(crate) staged: Vec<StagedRecord>,
     pub(crate) max_sequence: u64,
+    /// The earliest expiry after [`RecoveryContext::known_ms`] of any put.
+    pub(crate) next_expiry_ms: Option<u64>,
     /// Highest segment number of which anything is left, be it that it was freed.
     pub(crate) max_segment: u64,
     pub(crate) segments: u64,
     pub(crate) metadata_bytes: u64,
+}
+
+/// What came of loading the entries of all segments.
+struct Loaded {
+    /// The segments as they turned out to be.
+    segments: Vec<Segment>,
+    /// The staged records that won.
+    winners: BTreeSet<StagedPlace>,
+    max_sequence: u64,
+    next_expiry_ms: Option<u64>,
+    /// How many copies slots hold.
+    copies: Copies,
 }
 
 impl RecoveryContext<'_> {
@@ -72,7 +86,8 @@ impl RecoveryContext<'_> {
         let (mut segments, mut unmarked, max_segment) = self.name(scanned, &staged);
         self.refuse_low_limit(&segments)?;
         segments.sort_by_key(|s| s.segment);
-        let (mut segments, winners, max_sequence, copies) = self.load(segments, &staged, began).await?;
+        let Loaded { mut segments, winners, max_sequence, next_expiry_ms, copies } =
+            self.load(segments, &staged, began).await?;
         let unwritten = self.unwritten(&segments, &staged, &winners);
         self.check_census(&segments)?;
         self.give_up(&mut segments, &mut unmarked);
@@ -100,6 +115,7 @@ impl RecoveryContext<'_> {
             unmarked,
             staged: unwritten,
             max_sequence,
+            next_expiry_ms,
             max_segment,
             segments: count,
             metadata_bytes,
@@ -125,16 +141,15 @@ impl RecoveryContext<'_> {
         }
     }
 
-    /// Steps 3 and 4. Loads the entries, finds the newest of each key, and fills index and slots. Returns the segments as
-    /// they turned out to be, the staged records that won, the highest sequence number, and how many copies slots hold.
+    /// Steps 3 and 4. Loads the entries, finds the newest of each key, and fills index and slots.
     async fn load(
         &self,
         segments: Vec<Segment>,
         staged: &[Staged],
         began: Duration,
-    ) -> Result<(Vec<Segment>, BTreeSet<StagedPlace>, u64, Copies)> {
+    ) -> Result<Loaded> {
         let mut segments = Arc::new(segments);
-        let mut max_sequence = self.cleared.highest();
+        let (mut max_sequence, mut next_expiry_ms) = (self.cleared.highest(), None);
         let (mut winners, mut copies) = (BTreeSet::new(), Copies::new());
         let mut passes = 1;
         let mut pass = 0;
@@ -179,12 +194,14 @@ impl RecoveryContext<'_> {
             }
             partitions.push(self.load_staged(staged, &shards));
             max_sequence = partitions.iter().map(|partition| partition.highest).fold(max_sequence, u64::max);
+            let expiries = partitions.iter().filter_map(|partition| partition.next_expiry_ms);
+            next_expiry_ms = expiries.chain(next_expiry_ms).min();
             winners.extend(self.resolve(&segments, staged, partitions, &mut copies).await?);
             shards.for_each(|shard| self.index.fit(shard));
             pass += 1;
         }
         let segments = Arc::try_unwrap(segments).ok().expect("whoever read them has ended");
-        Ok((segments, winners, max_sequence, copies))
+        Ok(Loaded { segments, winners, max_sequence, next_expiry_ms, copies })
     }
 
     /// Makes tables for so many entries of the whole index, in these shards. The kernel clears the memory when it is first

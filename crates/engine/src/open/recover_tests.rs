@@ -153,6 +153,7 @@ impl Left {
             index: &index,
             expansions: &Arc::default(),
             cleared: Cleared::of([&self.superblock]),
+            known_ms: 0,
             accept_loss: self.accept_loss,
             progress: Progress::default(),
             memory_bytes: 16 << 20,

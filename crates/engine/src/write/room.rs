@@ -23,18 +23,47 @@ const NO_PROGRESS: Duration = Duration::from_millis(10);
 /// Those who wait until space pressure is relieved.
 pub(crate) struct Pressure {
     pub(crate) requests: Arc<Requests>,
+    /// Those who wait until what has expired is out of the index.
+    pub(crate) sweeps: Arc<Requests>,
     no_progress_at: Mutex<Option<Duration>>,
+    /// The same of sweeps.
+    swept_at: Mutex<Option<Duration>>,
 }
 
 impl Pressure {
     pub(crate) fn new(health: &Health) -> Pressure {
-        Pressure { requests: Requests::following(health), no_progress_at: Mutex::new(None) }
+        let (requests, sweeps) = (Requests::following(health), Requests::following(health));
+        Pressure { requests, sweeps, no_progress_at: Mutex::new(None), swept_at: Mutex::new(None) }
     }
 }
 
 impl Writer {
+    /// Has expired keys taken out of the index, if that lacks memory. A put that waits here goes on when nothing is left to
+    /// take out.
+    async fn find_memory(&self) {
+        let lacks_memory = || self.catalog.lacks_memory().is_some();
+        if !lacks_memory() || self.space.health.check_writable().is_err() || planted(Bug::SweepNotAwaited) {
+            return;
+        }
+        let recently = |at: Duration| self.space.runtime.now() < at + NO_PROGRESS;
+        if self.pressure.swept_at.lock().is_some_and(recently) {
+            return;
+        }
+        let completion = self.pressure.sweeps.ask();
+        if let Err(error) = self.space.health.check_writable() {
+            self.pressure.sweeps.fail(&error);
+        }
+        self.space.reclaim.notify_one();
+        // Whatever came of it, the put finds out.
+        let _ = completion.wait().await;
+        if lacks_memory() {
+            *self.pressure.swept_at.lock() = Some(self.space.runtime.now());
+        }
+    }
+
     /// Sees to it that nothing that could be dropped is in the way of a put of so many bytes.
     pub(crate) async fn find_room(&self, bytes: u64) {
+        self.find_memory().await;
         if !self.has_no_room(bytes) || self.space.health.check_writable().is_err() {
             return;
         }
@@ -62,6 +91,10 @@ impl Writer {
     pub(crate) async fn find_room_for(&self, put: &Prepared) -> Result<()> {
         let bytes = put.padded_bytes(self.lane.shape);
         if !self.has_no_room(bytes) {
+            if self.check_memory().is_err() {
+                // Boxed as below.
+                Box::pin(self.find_memory()).await;
+            }
             return self.check_memory();
         }
         // Boxed, since it is rare, and every put would have room for it.

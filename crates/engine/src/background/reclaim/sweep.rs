@@ -39,6 +39,25 @@ impl Reclaimer<'_> {
         Ok(true)
     }
 
+    /// Takes expired records of one segment, or of those that are open, out of the index, at no bounded rate; false if there
+    /// are none. `presses`: puts are refused otherwise, so a clock that has stepped is believed sooner.
+    pub(crate) async fn expire_one(&mut self, presses: bool) -> Result<bool> {
+        if presses {
+            self.catalog.confirmed_under_pressure_ms();
+        }
+        if let Some((tier, slot)) = self.expired(Expiry::First) {
+            self.expire(tier, slot).await?;
+            return Ok(true);
+        }
+        self.expirer.expire_open().await
+    }
+
+    /// Does one piece of what puts wait for that find no memory for their keys; false if nothing more has expired, or there is
+    /// memory again.
+    pub(super) async fn sweep_under_pressure(&mut self) -> Result<bool> {
+        Ok(self.catalog.lacks_memory().is_some() && self.expire_one(true).await?)
+    }
+
     /// How long until there is something to do for it, as far as is known.
     pub(super) fn sweep_due(&self) -> Option<Duration> {
         let now = self.space.runtime.now();

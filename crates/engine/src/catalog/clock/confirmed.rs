@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use esker_planted::{Bug, planted};
+
 /// So far the wall clock may be from where monotonic time says it should be, and is still believed at once.
 const STEP_MS: u64 = 1000;
 /// A store that was closed for no longer than this believes the clock that it is opened with.
@@ -24,10 +26,18 @@ struct Step {
 }
 
 impl ConfirmedTime {
-    /// Of a store that was sure, when it was last open, that `known_ms` had come.
-    pub(super) fn new(known_ms: u64, wall_ms: u64, now: Duration) -> ConfirmedTime {
+    /// Of a store that was sure, when it was last open, that `known_ms` had come. `next_expiry_ms`: the earliest expiry
+    /// after that of a record that the store holds. Before it, the wall clock is believed however far it is ahead, because
+    /// no record expires by it.
+    pub(super) fn new(
+        known_ms: u64,
+        wall_ms: u64,
+        now: Duration,
+        next_expiry_ms: Option<u64>,
+    ) -> ConfirmedTime {
         let may_have_been_closed = wall_ms <= known_ms.saturating_add(CLOSED_MS);
-        let believed_ms = if may_have_been_closed { wall_ms } else { known_ms };
+        let expires_nothing = next_expiry_ms.is_none_or(|at_ms| wall_ms < at_ms) || planted(Bug::DoubtIgnored);
+        let believed_ms = if may_have_been_closed || expires_nothing { wall_ms } else { known_ms };
         ConfirmedTime { believed_ms, at: now, step: None }
     }
 
@@ -74,7 +84,7 @@ mod tests {
 
     #[test]
     fn time_goes_on_with_both_clocks() {
-        let mut time = ConfirmedTime::new(BEGAN_MS, BEGAN_MS, HOUR);
+        let mut time = ConfirmedTime::new(BEGAN_MS, BEGAN_MS, HOUR, None);
         for minute in 0..100 {
             let now = HOUR + Duration::from_secs(60 * minute);
             // It is slewed: by 0.1 % here.
@@ -86,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_step_is_believed_when_it_has_lasted() {
-        let mut time = ConfirmedTime::new(BEGAN_MS, BEGAN_MS, Duration::ZERO);
+        let mut time = ConfirmedTime::new(BEGAN_MS, BEGAN_MS, Duration::ZERO, None);
         for minute in 0..60 {
             let now = Duration::from_secs(60 * minute);
             assert_eq!(time.look(BEGAN_MS + YEAR_MS + ms(now), now, HOUR), BEGAN_MS + ms(now));
@@ -102,7 +112,7 @@ mod tests {
 
     #[test]
     fn steps_that_end_do_not_add_up() {
-        let mut time = ConfirmedTime::new(BEGAN_MS, BEGAN_MS, Duration::ZERO);
+        let mut time = ConfirmedTime::new(BEGAN_MS, BEGAN_MS, Duration::ZERO, None);
         for minute in 0..300 {
             let now = Duration::from_secs(60 * minute);
             let by_ms = if minute % 50 < 40 { YEAR_MS } else { 0 };
@@ -120,11 +130,23 @@ mod tests {
     fn a_store_may_have_been_closed_for_days_but_not_for_a_year() {
         let day_ms = 24 * HOUR_MS;
         for (closed_ms, believed_ms) in [(0, 0), (3 * day_ms, 3 * day_ms), (YEAR_MS, 0)] {
-            let mut time = ConfirmedTime::new(BEGAN_MS, BEGAN_MS + closed_ms, HOUR);
+            let next_expiry_ms = Some(BEGAN_MS + 1);
+            let mut time = ConfirmedTime::new(BEGAN_MS, BEGAN_MS + closed_ms, HOUR, next_expiry_ms);
             let now = time.look(BEGAN_MS + closed_ms, HOUR, HOUR);
             assert_eq!(now, BEGAN_MS + believed_ms, "closed for {closed_ms} ms");
         }
-        let mut behind = ConfirmedTime::new(BEGAN_MS, BEGAN_MS - YEAR_MS, HOUR);
+        let mut behind = ConfirmedTime::new(BEGAN_MS, BEGAN_MS - YEAR_MS, HOUR, None);
         assert_eq!(behind.look(BEGAN_MS - YEAR_MS, HOUR, HOUR), BEGAN_MS - YEAR_MS);
+    }
+
+    #[test]
+    fn clock_far_ahead_is_believed_if_no_record_expires_by_it() {
+        let wall_ms = BEGAN_MS + YEAR_MS;
+        for (next_expiry_ms, believed_ms) in
+            [(None, wall_ms), (Some(wall_ms + 1), wall_ms), (Some(wall_ms), BEGAN_MS)]
+        {
+            let mut time = ConfirmedTime::new(BEGAN_MS, wall_ms, HOUR, next_expiry_ms);
+            assert_eq!(time.look(wall_ms, HOUR, HOUR), believed_ms, "{next_expiry_ms:?}");
+        }
     }
 }

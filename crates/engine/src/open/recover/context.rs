@@ -49,6 +49,8 @@ pub(crate) struct RecoveryContext<'a> {
     pub(crate) index: &'a Arc<Indexes>,
     pub(crate) expansions: &'a Arc<Expansions>,
     pub(crate) cleared: Cleared,
+    /// See [`Clock::known_ms`](crate::catalog::clock::Clock::known_ms).
+    pub(crate) known_ms: u64,
     pub(crate) accept_loss: bool,
     pub(crate) progress: Progress,
     /// Memory for entries, summaries that are being read, and the index.

@@ -43,10 +43,22 @@ pub(super) struct Partition {
     pub(super) live: Live,
     /// Highest sequence number met.
     pub(super) highest: u64,
+    /// The earliest expiry met that is later than [`RecoveryContext::known_ms`].
+    pub(super) next_expiry_ms: Option<u64>,
     /// Segments whose summary does not verify.
     pub(super) damaged: Vec<usize>,
     /// Whether more was left than memory allows: then the worker stopped.
     pub(super) is_full: bool,
+}
+
+impl Partition {
+    /// Notes when a put expires, if that is after `known_ms`.
+    #[inline]
+    fn note_expiry(&mut self, entry: &Entry, known_ms: u64) {
+        if let Some(at_ms) = entry.expires_at_ms.filter(|&at_ms| at_ms > known_ms) {
+            self.next_expiry_ms = Some(self.next_expiry_ms.map_or(at_ms, |next_ms| next_ms.min(at_ms)));
+        }
+    }
 }
 
 /// What is loaded, and what a worker tells whoever waits for the store.
@@ -78,6 +90,7 @@ impl RecoveryContext<'_> {
                 index: self.index.clone(),
                 expansions: self.expansions.clone(),
                 cleared: self.cleared,
+                known_ms: self.known_ms,
                 pass: pass.clone(),
                 runtime: (worker == 0).then(|| self.runtime.clone()),
                 progress: self.progress.clone(),
@@ -107,6 +120,7 @@ impl RecoveryContext<'_> {
                 let hash = entry.key_hash;
                 let shard = Indexes::shard_of(self.index.stored_hash(&hash));
                 if shards.contains(&shard) && !self.cleared.covers(&hash, entry.sequence) {
+                    partition.note_expiry(entry, self.known_ms);
                     let place = Address::of_staged(piece, number);
                     partition.left.push(Candidate { hash, sequence: entry.sequence, place });
                 }
@@ -147,6 +161,7 @@ struct Loader {
     index: Arc<Indexes>,
     expansions: Arc<Expansions>,
     cleared: Cleared,
+    known_ms: u64,
     pass: Pass,
     /// For the one who tells how far it is.
     runtime: Option<Arc<dyn Runtime>>,
@@ -251,6 +266,7 @@ impl Loader {
             self.partition.left.push(candidate);
             return 0;
         }
+        self.partition.note_expiry(entry, self.known_ms);
         let count = usize::from(self.counts[shard]);
         self.batches[shard * self.batch + count] = (stored as u32, candidate);
         self.counts[shard] += 1;
