@@ -176,7 +176,8 @@ fn a_limit_of_one_tier_leaves_the_other_its_slots() {
     // Asked for less of the fast tier, more is left; and the fast tier cannot take what the capacity tier uses.
     let less = options().capacity_limit_bytes(most + GIB / 2).fast_limit_bytes(GIB / 4);
     Blocking::open(less).expect("both were asked for").close().expect("it closes");
-    let error = refused(dir.path(), options().fast_limit_bytes(all), ErrorKind::Invalid, &["fast_limit_bytes"]);
+    let error =
+        refused(dir.path(), options().fast_limit_bytes(all), ErrorKind::Invalid, &["fast_limit_bytes"]);
     assert!(error.to_string().contains("the capacity tier keeps"), "{error}");
 }
 

@@ -1,9 +1,9 @@
 //! What lies on devices.
 
 use esker_log::{
-    Claim, Codec, Compressed, Decompressor, Entry, FOOTER_BYTES, Footer, FrameHeader, Identity, Keyspace,
-    Kind, RecordHead, RecordView, Secret, SegmentShape, Stream, SummaryHead, Superblock, Tier, scan_segment,
-    seal, slot_start,
+    Claim, Codec, Compressed, Decompressor, Entry, EntryList, FOOTER_BYTES, Footer, FrameHeader, Identity,
+    Keyspace, Kind, RecordHead, RecordView, Secret, SegmentShape, Stream, SummaryHead, Superblock, Tier,
+    scan_segment, seal, slot_start,
 };
 
 /// That of the corpora, which begin as the files of `crates/log/tests/golden`.
@@ -79,6 +79,7 @@ pub(crate) fn summary(bytes: &[u8]) {
     }
     let head = SummaryHead { segment: SEGMENT, epoch: 7, stream: Stream::LANE, tail: 4096 };
     let shape = SegmentShape { segment_bytes: 1 << 20, ..SHAPE };
+    let entries: EntryList = entries.into_iter().collect();
     let (_, sealed) = seal(&entries, &SECRET, head, shape);
     let footer = Footer::parse(&sealed[sealed.len() - FOOTER_BYTES..], &SECRET, shape.segment_bytes);
     let footer = footer.expect("a footer that was just made");

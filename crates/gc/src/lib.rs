@@ -14,6 +14,6 @@ mod score;
 pub use evict::{COLD_SHARE, COPY_SHARE, CopyBudget, Ghosts, LOOKS, Look, Reference, ends_probation};
 pub use pace::{Pacer, Throttle};
 pub use place::Placement;
-pub use plan::{Span, copied_bytes, plan_reads};
+pub use plan::{Span, Spans, copied_bytes, plan_reads};
 pub use relocate::{Failed, Host, Move, Need, Outputs, Relocated, Victim, copy_needed};
 pub use score::{Candidate, cost_benefit, oldest};

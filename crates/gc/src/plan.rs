@@ -1,5 +1,7 @@
 //! How a victim's records are read: neighbours together, and not what nobody needs.
 
+use std::iter::Peekable;
+
 use esker_log::{Entry, FRAME_HEADER_BYTES, SegmentShape, gap_before};
 
 /// Gaps up to so long are read through rather than around.
@@ -18,31 +20,37 @@ pub struct Span {
     pub entries: Vec<Entry>,
 }
 
-/// Groups entries, in the order of their offsets, into reads.
-pub fn plan_reads(entries: impl IntoIterator<Item = Entry>) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
-    for entry in entries {
-        let end = entry.offset + entry.bytes;
-        match spans.last_mut() {
-            Some(span)
-                if entry.offset - (span.offset + span.bytes) <= MAX_GAP_BYTES
-                    && end - span.offset <= MAX_SPAN_BYTES =>
-            {
-                span.bytes = end - span.offset;
-                span.entries.push(entry);
-            }
-            _ => spans.push(Span { offset: entry.offset, bytes: entry.bytes, entries: vec![entry] }),
+/// Groups entries, in the order of their offsets, into reads. Each read is planned when it is asked for, so that the entries
+/// of one read are in memory as [`Entry`]s, and not those of a segment.
+pub fn plan_reads<I: IntoIterator<Item = Entry>>(entries: I) -> Spans<I::IntoIter> {
+    Spans { entries: entries.into_iter().peekable() }
+}
+
+/// The reads of [`plan_reads`].
+pub struct Spans<I: Iterator<Item = Entry>> {
+    entries: Peekable<I>,
+}
+
+impl<I: Iterator<Item = Entry>> Iterator for Spans<I> {
+    type Item = Span;
+
+    fn next(&mut self) -> Option<Span> {
+        let first = self.entries.next()?;
+        let mut span = Span { offset: first.offset, bytes: first.bytes, entries: vec![first] };
+        let belongs = |span: &Span, entry: &Entry| {
+            let end = entry.offset + entry.bytes;
+            entry.offset - (span.offset + span.bytes) <= MAX_GAP_BYTES && end - span.offset <= MAX_SPAN_BYTES
+        };
+        while let Some(entry) = self.entries.next_if(|entry| belongs(&span, entry)) {
+            span.bytes = entry.offset + entry.bytes - span.offset;
+            span.entries.push(entry);
         }
+        Some(span)
     }
-    spans
 }
 
 /// What copies of these records take, in frames of at most `frame_bytes` and whole write units.
-pub fn copied_bytes<'a>(
-    entries: impl IntoIterator<Item = &'a Entry>,
-    shape: SegmentShape,
-    frame_bytes: u32,
-) -> u64 {
+pub fn copied_bytes(entries: impl IntoIterator<Item = Entry>, shape: SegmentShape, frame_bytes: u32) -> u64 {
     let header = (FRAME_HEADER_BYTES as u64).next_multiple_of(u64::from(shape.granule_bytes));
     let (mut total, mut frame) = (0, 0);
     for entry in entries {
@@ -76,7 +84,7 @@ mod tests {
             unit_bytes: 4096,
             granule_bytes: 16,
         };
-        let bytes = |entries: &[Entry]| copied_bytes(entries, shape, 8192);
+        let bytes = |entries: &[Entry]| copied_bytes(entries.iter().copied(), shape, 8192);
         assert_eq!(bytes(&[]), 0);
         assert_eq!(bytes(&[entry(64, 100); 30]), 4096);
         assert_eq!(bytes(&[entry(64, 5000); 4]), 4 * 8192);
@@ -86,7 +94,7 @@ mod tests {
     fn neighbours_share_a_read_and_far_or_large_ones_do_not() {
         let spans =
             plan_reads([entry(64, 100), entry(176, 100), entry(100_000, 100), entry(200_000, 2 << 20)]);
-        let shape: Vec<_> = spans.iter().map(|s| (s.offset, s.bytes, s.entries.len())).collect();
+        let shape: Vec<_> = spans.map(|s| (s.offset, s.bytes, s.entries.len())).collect();
         assert_eq!(shape, [(64, 212, 2), (100_000, 100, 1), (200_000, 2 << 20, 1)]);
     }
 }

@@ -22,8 +22,8 @@ use std::task::Poll;
 
 use esker_device::{Appender, Buffer, SegmentBuffer};
 use esker_log::{
-    ClosedFrame, Damage, Entry, Kind, OpenSegment, Record, RecordView, Secret, SegmentName, SegmentShape,
-    Stream,
+    ClosedFrame, Damage, Entry, EntryList, Kind, OpenSegment, Record, RecordView, Secret, SegmentName,
+    SegmentShape, Stream,
 };
 use futures_util::poll;
 use futures_util::stream::{self, StreamExt};
@@ -73,11 +73,60 @@ pub struct Move {
     pub bytes: u32,
 }
 
+/// Records that were copied and their new places, in about 31 bytes each.
+#[derive(Debug, Default)]
+pub struct Moves {
+    /// Which victim, and the records of it that were copied.
+    copied: Vec<(usize, EntryList)>,
+    /// Where the copies are, in the order of the records.
+    copies: Vec<Copied>,
+}
+
+/// Where a copy is, and what it says.
+#[derive(Clone, Copy, Debug)]
+struct Copied {
+    slot: u32,
+    offset: u32,
+    bytes: u32,
+    kind: Kind,
+}
+
+impl Moves {
+    /// Number of copies.
+    pub fn len(&self) -> usize {
+        self.copies.len()
+    }
+
+    /// Returns true if nothing was copied.
+    pub fn is_empty(&self) -> bool {
+        self.copies.is_empty()
+    }
+
+    /// The copies, in the order in which they were made.
+    pub fn iter(&self) -> impl Iterator<Item = Move> {
+        let records = self.copied.iter().flat_map(|(victim, list)| list.iter().map(|entry| (*victim, entry)));
+        records.zip(&self.copies).map(|((victim, entry), copied)| {
+            let Copied { slot, offset, bytes, kind } = *copied;
+            Move { victim, entry, kind, slot, offset, bytes }
+        })
+    }
+
+    fn push(&mut self, copy: Move) {
+        let Move { victim, entry, kind, slot, offset, bytes } = copy;
+        if self.copied.last().is_none_or(|(last, _)| *last != victim) {
+            self.copied.push((victim, EntryList::new()));
+        }
+        let (_, list) = self.copied.last_mut().expect("it was added");
+        list.push(entry);
+        self.copies.push(Copied { slot, offset, bytes, kind });
+    }
+}
+
 /// What was copied.
 #[derive(Debug, Default)]
 pub struct Relocated {
     /// Records and their new places.
-    pub moves: Vec<Move>,
+    pub moves: Moves,
     /// Records that are needed but damaged, and which of the victims they are in: it must stay, so that reading them is an
     /// error.
     pub damaged: Vec<(usize, Entry, Damage)>,
@@ -158,7 +207,7 @@ pub struct Failed<E> {
 pub async fn copy_needed<H: Host>(
     host: &H,
     secret: &Secret,
-    victims: &[(Victim, Vec<Entry>)],
+    victims: &[(Victim, EntryList)],
     outputs: &mut Outputs,
     frame_bytes: u32,
 ) -> Result<Relocated, Failed<H::Error>> {
@@ -192,7 +241,7 @@ impl<H: Host> Copier<'_, H> {
     async fn copy_all(
         &mut self,
         secret: &Secret,
-        victims: &[(Victim, Vec<Entry>)],
+        victims: &[(Victim, EntryList)],
     ) -> Result<(), Failed<H::Error>> {
         for (number, (victim, entries)) in victims.iter().enumerate() {
             let all = self.copy_victim(secret, number, victim, entries).await;
@@ -214,10 +263,10 @@ impl<H: Host> Copier<'_, H> {
         secret: &Secret,
         number: usize,
         victim: &Victim,
-        entries: &[Entry],
+        entries: &EntryList,
     ) -> Result<bool, H::Error> {
         let host = self.host;
-        let needed = entries.iter().filter(|e| host.need(victim, e) != Need::Nothing).copied();
+        let needed = entries.iter().filter(|e| host.need(victim, e) != Need::Nothing);
         let read = |span: Span| async move {
             let read = host.read(victim, span.offset, span.bytes).await;
             read.map(|(buffer, at)| (span, buffer, at))

@@ -123,7 +123,7 @@ fn copy_all(free: u32) -> (Relocated, Slots) {
     let of = |s: &OpenSegment| {
         let (segment, slot) = (s.name().segment, s.name().slot);
         let victim = Victim { segment, slot, shape: SHAPE, stream: Stream::LANE, records: s.entries().len() };
-        (victim, s.entries().to_vec())
+        (victim, s.entries().clone())
     };
     let victims: Vec<_> = segments.iter().map(of).collect();
     let bytes = segments.iter().map(|s| (s.name().segment, s.memory().buffer())).collect();

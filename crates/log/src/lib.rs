@@ -11,6 +11,7 @@ mod checksum;
 mod class;
 mod compression;
 mod databases;
+mod entries;
 mod format;
 mod frame;
 mod header;
@@ -30,6 +31,7 @@ pub use checksum::{Identity, SMALL_VALUE_BYTES, Secret, ValueHasher};
 pub use class::SegmentClass;
 pub use compression::{BLOCK_BYTES, Codec, Compressed, Decompressor, compress};
 pub use databases::{Cleared, Databases};
+pub use entries::{Entries, EntryList, OwnedEntries, Position};
 pub use esker_index::{KeyHash, Keyspace};
 pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{

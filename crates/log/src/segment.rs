@@ -14,6 +14,7 @@ use std::ops::Range;
 use esker_planted::{Bug, planted};
 
 use crate::checksum::Secret;
+use crate::entries::EntryList;
 use crate::frame::{self, FrameHeader, Stream};
 use crate::location::Tier;
 use crate::page::{gap_before, gaps_max};
@@ -125,9 +126,7 @@ pub struct OpenSegment {
     unproven: bool,
     /// The segment before it of its stream, and where the last frame of that one ended.
     follows: Option<(u64, u32)>,
-    entries: Vec<Entry>,
-    /// What they take in the summary.
-    entry_bytes: usize,
+    entries: EntryList,
 }
 
 impl OpenSegment {
@@ -150,8 +149,7 @@ impl OpenSegment {
             frames: 0,
             unproven: false,
             follows: None,
-            entries: Vec::new(),
-            entry_bytes: 0,
+            entries: EntryList::new(),
         }
     }
 
@@ -159,7 +157,7 @@ impl OpenSegment {
     ///
     /// # Panics
     /// If there are, here or in the list.
-    pub fn reuse(&mut self, list: Vec<Entry>) {
+    pub fn reuse(&mut self, list: EntryList) {
         assert!(self.entries.is_empty() && list.is_empty(), "both are empty");
         self.entries = list;
     }
@@ -200,7 +198,7 @@ impl OpenSegment {
     }
 
     /// The records appended so far.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &EntryList {
         &self.entries
     }
 
@@ -252,7 +250,7 @@ impl OpenSegment {
         if planted(Bug::NoRoomForSummary) {
             return 0;
         }
-        let bytes = self.entry_bytes + records * summary::MAX_ENTRY_BYTES + summary::FOOTER_BYTES;
+        let bytes = self.entries.encoded_bytes() + records * summary::MAX_ENTRY_BYTES + summary::FOOTER_BYTES;
         self.shape.whole_units(bytes as u64)
     }
 
@@ -303,9 +301,7 @@ impl OpenSegment {
                 padding -= piece;
             }
         }
-        let entry = Entry::of_record(record, key_hash, offset, padded as u32);
-        self.entry_bytes += summary::entry_bytes(&entry, self.entries.last());
-        self.entries.push(entry);
+        self.entries.push(Entry::of_record(record, key_hash, offset, padded as u32));
         offset
     }
 
@@ -401,13 +397,13 @@ impl OpenSegment {
     }
 
     /// Takes it apart: its memory and its entries.
-    pub fn into_parts(self) -> (Appender, Vec<Entry>) {
+    pub fn into_parts(self) -> (Appender, EntryList) {
         (self.memory, self.entries)
     }
 }
 
 /// The summary that seals a segment, and where in the segment it begins.
-pub fn seal(entries: &[Entry], secret: &Secret, head: SummaryHead, shape: SegmentShape) -> (u32, Vec<u8>) {
+pub fn seal(entries: &EntryList, secret: &Secret, head: SummaryHead, shape: SegmentShape) -> (u32, Vec<u8>) {
     let bytes = summary::encode(entries, secret, head, shape.segment_bytes, shape.unit_bytes);
     let start = shape.segment_bytes - bytes.len() as u32;
     assert!(start >= head.tail, "room for the summary was kept while appending");

@@ -8,28 +8,19 @@
 //! *this key is damaged*, never as an older value.
 use esker_index::KeyHash;
 
-use crate::checksum::{Secret, kept};
+use crate::checksum::Secret;
+use crate::entries::{self, DIGEST_BYTES, EntryList, MAX_NUMBERS_BYTES};
 use crate::frame::Stream;
 use crate::header::Kind;
 use crate::layout::{Field, is_dense};
-use crate::location::{MIN_GRANULE_BYTES, class_with};
+use crate::location::class_with;
 use crate::record::Record;
-use crate::varint::{get_varint, put_varint, varint_bytes};
 
 /// Length of the footer.
 pub const FOOTER_BYTES: usize = 64;
 const MAGIC_VALUE: u64 = u32::from_le_bytes(*b"ESUM") as u64;
-const DIGEST_BYTES: usize = 14;
-/// What is unusual about an entry, and what follows.
-const TOMBSTONE: u8 = 1;
-const EXPIRES: u8 = 1 << 1;
-const GAP: u8 = 1 << 2;
-const STEP: u8 = 1 << 3;
-/// Four bits: by how many length classes it would be longer if its value were not compressed.
-const EXPANSION_SHIFT: u32 = 4;
-const EXPANSION_MASK: u8 = 15;
 /// Longest entry: a digest, and at most 5 + 1 + 10 + 5 + 10 bytes of numbers.
-pub const MAX_ENTRY_BYTES: usize = DIGEST_BYTES + 31;
+pub const MAX_ENTRY_BYTES: usize = DIGEST_BYTES + MAX_NUMBERS_BYTES;
 /// What an entry is counted as where it is not known: 15 bytes if the record follows the one before in place and in number, about
 /// 20 if it was moved, and 6 more if it expires.
 pub const TYPICAL_ENTRY_BYTES: u64 = 24;
@@ -126,7 +117,7 @@ pub struct Footer {
 const NOTICEABLE: u64 = 20;
 
 /// When a noticeable part of the records will have expired that expire after `after_ms`, or all of these records.
-pub fn next_expiry_ms<'a>(entries: impl IntoIterator<Item = &'a Entry>, after_ms: u64) -> Option<u64> {
+pub fn next_expiry_ms(entries: impl IntoIterator<Item = Entry>, after_ms: u64) -> Option<u64> {
     let mut total = 0;
     let mut expiring: Vec<(u64, u64)> = Vec::new();
     for entry in entries {
@@ -149,107 +140,20 @@ pub fn space_bytes(entries: usize, unit_bytes: usize) -> usize {
     (entries * MAX_ENTRY_BYTES + FOOTER_BYTES).next_multiple_of(unit_bytes)
 }
 
-/// Space that an entry takes after another (or none), without the footer.
-#[inline]
-pub(crate) fn entry_bytes(entry: &Entry, before: Option<&Entry>) -> usize {
-    let (sequence, end) = before.map_or((0, 0), |b| (b.sequence, b.offset + b.bytes));
-    let (step, gap) = (entry.sequence.wrapping_sub(sequence), entry.offset - end);
-    let flags = unusual(entry, step, gap);
-    let least = DIGEST_BYTES + varint_bytes(units(entry.bytes) << 1);
-    if flags == 0 {
-        return least;
-    }
-    let if_set = |flag: u8, value: u64| if flags & flag != 0 { varint_bytes(value) } else { 0 };
-    least
-        + 1
-        + if_set(STEP, zigzag(step as i64))
-        + if_set(GAP, units(gap))
-        + entry.expires_at_ms.map_or(0, varint_bytes)
-}
-
-/// What an entry is beyond a put without expiry that follows the record before it in place and in number, and is as long as
-/// it was before it was compressed.
-#[inline]
-fn unusual(entry: &Entry, step: u64, gap: u32) -> u8 {
-    let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-    flag(entry.kind == Kind::Tombstone, TOMBSTONE)
-        | flag(entry.expires_at_ms.is_some(), EXPIRES)
-        | flag(gap != 0, GAP)
-        | flag(step != 1, STEP)
-        | (entry.expansion & EXPANSION_MASK) << EXPANSION_SHIFT
-}
-
-/// The length of an entry in units, and whether anything about it is unusual.
-#[inline]
-fn get_length(from: &mut &[u8]) -> Option<(u64, bool)> {
-    // Most records are shorter than 256 bytes, or than 32 KiB.
-    if let Some(&[low, high]) = from.first_chunk::<2>() {
-        let number = if low < 0x80 {
-            *from = &from[1..];
-            low.into()
-        } else if high < 0x80 {
-            *from = &from[2..];
-            u64::from(low & 0x7f) | u64::from(high) << 7
-        } else {
-            get_varint(from)?
-        };
-        return Some((number >> 1, number & 1 != 0));
-    }
-    get_varint(from).map(|number| (number >> 1, number & 1 != 0))
-}
-
-fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)) as u64
-}
-
-fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
-}
-
-/// Offsets and lengths are counted in the smallest granule.
-fn units(bytes: u32) -> u64 {
-    let bytes = u64::from(bytes);
-    assert!(bytes.is_multiple_of(MIN_GRANULE_BYTES), "{bytes} bytes are no whole granules");
-    bytes / MIN_GRANULE_BYTES
-}
-
 /// The summary of a segment of `segment_bytes`: the bytes to write so that they end at the segment's end, a whole
-/// number of `unit_bytes`. The entries are in the order of their offsets.
+/// number of `unit_bytes`.
 pub(crate) fn encode(
-    entries: &[Entry],
+    entries: &EntryList,
     secret: &Secret,
     head: SummaryHead,
     segment_bytes: u32,
     unit_bytes: u32,
 ) -> Vec<u8> {
-    let mut body = Vec::with_capacity(entries.len() * (DIGEST_BYTES + 4) + FOOTER_BYTES);
-    for entry in entries {
-        body.extend_from_slice(&entry.key_hash.check.to_le_bytes());
-        body.extend_from_slice(&entry.key_hash.slot.to_le_bytes()[2..]);
-    }
-    let (mut sequence, mut end) = (0u64, 0u32);
-    for entry in entries {
-        let step = entry.sequence.wrapping_sub(sequence);
-        let gap = entry.offset.checked_sub(end).expect("entries are in the order of their offsets");
-        let flags = unusual(entry, step, gap);
-        put_varint(&mut body, units(entry.bytes) << 1 | u64::from(flags != 0));
-        if flags != 0 {
-            body.push(flags);
-        }
-        if flags & STEP != 0 {
-            put_varint(&mut body, zigzag(step as i64));
-        }
-        if flags & GAP != 0 {
-            put_varint(&mut body, units(gap));
-        }
-        if let Some(expiry) = entry.expires_at_ms {
-            put_varint(&mut body, expiry);
-        }
-        (sequence, end) = (entry.sequence, entry.offset + entry.bytes);
-    }
+    let total = (entries.encoded_bytes() + FOOTER_BYTES).next_multiple_of(unit_bytes as usize);
+    let mut body = Vec::with_capacity(total);
+    entries.encode_into(&mut body);
     let entry_bytes = body.len() as u32;
     let check = secret.summary_check(head.segment, &body);
-    let total = (body.len() + FOOTER_BYTES).next_multiple_of(unit_bytes as usize);
     body.resize(total, 0);
     let footer = Footer {
         segment: head.segment,
@@ -359,56 +263,21 @@ impl Footer {
     }
 
     /// The entries, from the summary's bytes. `None`: they are damaged.
-    pub fn entries(&self, summary: &[u8], secret: &Secret) -> Option<Vec<Entry>> {
-        let mut entries = Vec::new();
-        self.for_each_entry(summary, secret, |entry| entries.push(entry))?;
-        Some(entries)
+    pub fn entries(&self, summary: &[u8], secret: &Secret) -> Option<EntryList> {
+        EntryList::decode(self.verified(summary, secret)?, self.entries as usize)
+    }
+
+    /// The bytes of the entries, if their checksum agrees.
+    fn verified<'a>(&self, summary: &'a [u8], secret: &Secret) -> Option<&'a [u8]> {
+        let body = summary.get(..self.entry_bytes as usize)?;
+        (secret.summary_check(self.segment, body) == self.check).then_some(body)
     }
 
     /// Calls `f` with every entry, in the order of their offsets. `None`: the summary is damaged. Then `f` was not called,
     /// unless by whoever wrote the summary the checksum was made over nonsense.
-    pub fn for_each_entry(&self, summary: &[u8], secret: &Secret, mut f: impl FnMut(Entry)) -> Option<()> {
-        let body = summary.get(..self.entry_bytes as usize)?;
-        if secret.summary_check(self.segment, body) != self.check {
-            return None;
-        }
-        let (digests, mut numbers) = body.split_at_checked(self.entries as usize * DIGEST_BYTES)?;
-        let bytes_of = |units: u64| u32::try_from(units.checked_mul(MIN_GRANULE_BYTES)?).ok();
-        let (mut sequence, mut end) = (0u64, 0u32);
-        let (digests, rest) = digests.as_chunks::<DIGEST_BYTES>();
-        debug_assert!(rest.is_empty());
-        for digest in digests {
-            let (length, is_unusual) = get_length(&mut numbers)?;
-            let (mut kind, mut expires_at_ms, mut offset, mut step) = (Kind::Put, None, end, 1);
-            let mut expansion = 0;
-            if is_unusual {
-                let (&flags, rest) = numbers.split_first()?;
-                numbers = rest;
-                if flags == 0 {
-                    return None;
-                }
-                expansion = flags >> EXPANSION_SHIFT;
-                if flags & STEP != 0 {
-                    step = unzigzag(get_varint(&mut numbers)?) as u64;
-                }
-                if flags & GAP != 0 {
-                    offset = end.checked_add(bytes_of(get_varint(&mut numbers)?)?)?;
-                }
-                if flags & EXPIRES != 0 {
-                    expires_at_ms = Some(get_varint(&mut numbers)?);
-                }
-                if flags & TOMBSTONE != 0 {
-                    kind = Kind::Tombstone;
-                }
-            }
-            sequence = sequence.wrapping_add(step);
-            let bytes = bytes_of(length)?;
-            let word = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
-            // The last two bytes of the check lie where the half that is not kept would.
-            let key_hash = kept(word(DIGEST_BYTES - 8), word(0));
-            f(Entry { key_hash, sequence, offset, bytes, kind, expansion, expires_at_ms });
-            end = offset.checked_add(bytes)?;
-        }
-        numbers.is_empty().then_some(())
+    pub fn for_each_entry(&self, summary: &[u8], secret: &Secret, f: impl FnMut(Entry)) -> Option<()> {
+        let body = self.verified(summary, secret)?;
+        let (digests, numbers) = body.split_at_checked(self.entries as usize * DIGEST_BYTES)?;
+        entries::for_each_entry(digests, numbers, f)
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use esker_device::WriteMode;
 use esker_gc::Victim;
-use esker_log::{ClosedFrame, Stream};
+use esker_log::{ClosedFrame, Entry, EntryList, Kind, Stream};
 use esker_planted::{Bug, planted};
 
 use crate::background::expire::Expirer;
@@ -179,7 +179,7 @@ impl Coalescer<'_> {
         let opened_at = pieces.iter().map(|(segment, _)| segment.name().opened_at).min().unwrap_or(0);
         let (mut whole, mut left): (Vec<Closed>, Vec<Closed>) =
             pieces.into_iter().map(Closed::of).partition(|closed| closed.is_mostly_current(self.space));
-        let mut victims: Victims = left.iter().map(Closed::victim).collect();
+        let mut victims: Victims = left.iter().map(|closed| closed.victim(&newest, self.catalog)).collect();
         let (emptied, copied) = self.relocator.copy_coalesced(&mut victims, opened_at, &newest).await?;
         whole.extend(left.drain(emptied..));
         let records: usize = left.iter().map(|closed| closed.segment.0.entries().len()).sum();
@@ -233,15 +233,20 @@ impl Closed {
         live as f64 >= (u64::from(segment.tail()) + segment.room_bytes()) as f64 * WRITTEN_WHOLE_SHARE
     }
 
-    fn victim(&self) -> (Victim, Vec<esker_log::Entry>) {
+    /// Its records that may be needed: not those that a later one of the memtable superseded.
+    fn victim(&self, newest: &Newest, catalog: &Catalog) -> (Victim, EntryList) {
         let segment = &self.segment.0;
-        let (name, entries) = (segment.name(), segment.entries().to_vec());
+        let (name, tier) = (segment.name(), segment.shape().tier);
+        let may_be_needed = |entry: &Entry| {
+            entry.kind == Kind::Tombstone || newest.has(entry) || catalog.is_known(tier, name.slot, entry)
+        };
+        let entries: EntryList = segment.entries().iter().filter(may_be_needed).collect();
         let victim = Victim {
             segment: name.segment,
             slot: name.slot,
             shape: segment.shape(),
             stream: name.stream,
-            records: entries.len(),
+            records: segment.entries().len(),
         };
         (victim, entries)
     }

@@ -231,7 +231,10 @@ fn a_put_at_the_place_of_an_expired_one_stays() {
 
         let (SegmentName { slot, segment, .. }, entry) = expired;
         let tier = space.first_tier().name();
-        expirer.expire_entries(tier, slot, segment, &[entry]).await.expect("it is looked at");
+        expirer
+            .expire_entries(tier, slot, segment, &[entry].into_iter().collect())
+            .await
+            .expect("it is looked at");
         assert!(bench.get("a").await.expect("it is read").is_some());
     });
 }

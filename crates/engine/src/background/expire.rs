@@ -5,7 +5,7 @@
 //! versions of its key, until it is relocated.
 
 use bytes::Bytes;
-use esker_log::{Entry, Kind, Tier as TierName};
+use esker_log::{Entry, EntryList, Kind, SegmentName, Tier as TierName};
 use futures_util::future::join_all;
 
 use crate::base::error::Result;
@@ -30,13 +30,12 @@ pub(crate) struct Expirer<'a> {
 
 impl Expirer<'_> {
     /// Takes expired records of a sealed segment out of the index.
-    pub(crate) async fn expire_segment(&self, tier: TierName, slot: u32, entries: &[Entry]) -> Result<()> {
+    pub(crate) async fn expire_segment(&self, tier: TierName, slot: u32, entries: &EntryList) -> Result<()> {
         let now_ms = self.catalog.confirmed_ms();
-        let expired: Vec<_> =
-            entries.iter().filter(|e| self.catalog.is_to_expire(e, now_ms)).copied().collect();
+        let expired = entries.iter().filter(|e| self.catalog.is_to_expire(e, now_ms)).collect();
         let segment = self.space.tier(tier).slot(slot).segment();
         let taken = self.expire_entries(tier, slot, segment, &expired).await?;
-        let contents = Contents::after(entries, now_ms);
+        let contents = Contents::after(entries.iter(), now_ms);
         let contents = if taken.again { contents.again_at(now_ms + AGAIN_MS) } else { contents };
         self.space.tier(tier).slots().set_expires(slot, &contents);
         Ok(())
@@ -50,22 +49,22 @@ impl Expirer<'_> {
             lane.forget_expiries();
             // What is not published yet is not in the index, and will be.
             let published = self.writer.lane.published_through();
-            let (mut due, mut segments, mut again) = (Due::new(now_ms), Vec::new(), false);
-            let is_all = lane.each_open_entry(|name, entry| {
-                let before = due.expired.len();
-                due.take(self.catalog, entry);
-                if before < due.expired.len() && entry.sequence > published {
-                    due.expired.pop();
-                    again = true;
+            let (mut due, mut again) = (Due::new(now_ms), false);
+            let mut expired: Vec<(SegmentName, EntryList)> = Vec::new();
+            let is_all = lane.each_open_entry(|name, entry| match due.is_expired(self.catalog, entry) {
+                true if entry.sequence > published => again = true,
+                true => {
+                    if expired.last().is_none_or(|(last, _)| last.segment != name.segment) {
+                        expired.push((*name, EntryList::new()));
+                    }
+                    let (_, list) = expired.last_mut().expect("it was added");
+                    list.push(*entry);
                 }
-                segments.resize(due.expired.len(), (name.slot, name.segment));
+                false => {}
             });
             again |= !is_all;
-            for of in segments.chunk_by(|a, b| a == b) {
-                let rest = due.expired.split_off(of.len());
-                let these = std::mem::replace(&mut due.expired, rest);
-                let (slot, segment) = of[0];
-                let taken = self.expire_entries(lane.shape.tier, slot, segment, &these).await?;
+            for (SegmentName { slot, segment, .. }, entries) in expired {
+                let taken = self.expire_entries(lane.shape.tier, slot, segment, &entries).await?;
                 any |= taken.any;
                 again |= taken.again;
             }
@@ -80,17 +79,22 @@ impl Expirer<'_> {
         tier: TierName,
         slot: u32,
         segment: u64,
-        expired: &[Entry],
+        expired: &EntryList,
     ) -> Result<Taken> {
-        let current = expired.iter().filter(|entry| self.catalog.is_current(tier, slot, entry));
-        let current: Vec<&Entry> = current.collect();
-        let uncovered = current.iter().filter(|entry| !self.catalog.has_expired_for_good(entry));
+        let current = || expired.iter().filter(|entry| self.catalog.is_current(tier, slot, entry));
+        let uncovered = current().filter(|entry| !self.catalog.has_expired_for_good(entry));
         if let Some(last_ms) = uncovered.filter_map(|entry| entry.expires_at_ms).max() {
             // Must come first, or else a key of which somebody saw that it is gone could come back.
             self.catalog.expire_for_good(last_ms);
         }
         let mut taken = Taken::default();
-        for some in current.chunks(KEYS_AT_ONCE) {
+        let (mut left, mut some) = (current(), Vec::with_capacity(KEYS_AT_ONCE));
+        loop {
+            some.clear();
+            some.extend(left.by_ref().take(KEYS_AT_ONCE));
+            if some.is_empty() {
+                return Ok(taken);
+            }
             // Who observes is told of keys, and a summary has only their hashes.
             let keys = match self.catalog.observers.are_any() {
                 true => join_all(some.iter().map(|entry| self.key_of(tier, slot, entry))).await,
@@ -103,7 +107,6 @@ impl Expirer<'_> {
                 }
             }
         }
-        Ok(taken)
     }
 
     /// The key of a record, for those who observe; nothing if it cannot be read.
@@ -155,25 +158,26 @@ pub(crate) struct Taken {
     pub(crate) again: bool,
 }
 
-/// The entries of an open segment, parted by whether they have expired.
+/// Which entries of an open segment have expired, and when the next does.
 pub(crate) struct Due {
     now_ms: u64,
-    pub(crate) expired: Vec<Entry>,
-    /// When the first of the others does.
+    /// When the first of those expires that have not.
     next_ms: u64,
 }
 
 impl Due {
     pub(crate) fn new(now_ms: u64) -> Due {
-        Due { now_ms, expired: Vec::new(), next_ms: NEVER_MS }
+        Due { now_ms, next_ms: NEVER_MS }
     }
 
-    pub(crate) fn take(&mut self, catalog: &Catalog, entry: &Entry) {
-        match entry.expires_at_ms {
-            Some(_) if catalog.is_to_expire(entry, self.now_ms) => self.expired.push(*entry),
-            Some(at_ms) if entry.kind == Kind::Put => self.next_ms = self.next_ms.min(at_ms),
-            _ => {}
+    /// Returns true if an entry has expired.
+    pub(crate) fn is_expired(&mut self, catalog: &Catalog, entry: &Entry) -> bool {
+        let Some(at_ms) = entry.expires_at_ms else { return false };
+        let is_expired = catalog.is_to_expire(entry, self.now_ms);
+        if !is_expired && entry.kind == Kind::Put {
+            self.next_ms = self.next_ms.min(at_ms);
         }
+        is_expired
     }
 
     /// When the segment is to be looked at again.

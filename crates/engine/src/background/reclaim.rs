@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use esker_gc::CopyBudget;
-use esker_log::{TYPICAL_ENTRY_BYTES, Tier as TierName};
+use esker_log::{EntryList, TYPICAL_ENTRY_BYTES, Tier as TierName};
 use esker_planted::{Bug, planted};
 
 use crate::background::expire::Expirer;
@@ -296,8 +296,8 @@ impl Reclaimer<'_> {
         &mut self,
         tier: TierName,
         slot: u32,
-        entries: Result<Option<Vec<esker_log::Entry>>>,
-        work: impl AsyncFnOnce(&[esker_log::Entry]) -> Result<()>,
+        entries: Result<Option<EntryList>>,
+        work: impl AsyncFnOnce(&EntryList) -> Result<()>,
     ) -> Result<()> {
         let done = match entries {
             Ok(Some(entries)) => work(&entries).await,

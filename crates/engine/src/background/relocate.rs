@@ -249,7 +249,7 @@ impl<'a> Relocator<'a> {
         copies.keep = (for_staged + 1).min(free.saturating_sub(1)).max(for_staged);
         copies.open = AtomicUsize::new(outputs.keys().filter(|s| Stream::RELOCATED.contains(s)).count());
         let output_shape = self.space.output_tier().shape();
-        let entries = || victims.iter().flat_map(|(_, entries)| entries);
+        let entries = || victims.iter().flat_map(|(_, entries)| entries.iter());
         let bytes: u64 = entries().map(|e| output_shape.padded(e.bytes as usize)).sum();
         copies.record_bytes = (bytes / entries().count().max(1) as u64) as u32;
         if tier_name != output_shape.tier {
@@ -303,7 +303,7 @@ impl<'a> Relocator<'a> {
     /// everything was copied: then they will be copied again.
     fn swing(&self, tier: TierName, victims: &Victims, relocated: &Relocated) {
         let output = self.space.output_tier();
-        for m in &relocated.moves {
+        for m in relocated.moves.iter() {
             let (victim, entry) = (&victims[m.victim].0, &m.entry);
             let old = self.space.location(tier, victim.slot, entry);
             // A record is copied as it is, and of a tombstone nothing is read.

@@ -18,7 +18,7 @@ fn what_is_evicted_is_found_until_its_slot_is_marked() {
     bench.devices[0].set_observer(Box::new(move |operation| {
         let slot = space.first_tier().slot_at(operation.offset);
         if operation.kind == OperationKind::Write && slot == Some(victim as usize) {
-            let is_there = |entry: &&Entry| catalog.index.get(&entry.key_hash).is_some();
+            let is_there = |entry: &Entry| catalog.index.get(&entry.key_hash).is_some();
             seen.lock().push(evicted.iter().filter(is_there).count());
         }
     }));
@@ -59,7 +59,7 @@ fn what_is_evicted_leaves_a_tombstone_if_it_hides_an_older_version() {
         let entries =
             filled.bench.run(space.read_entries(tier, slot)).expect("it is read").expect("it is whole");
         let hash = |key: &String| catalog.hash_in(0, key.as_bytes());
-        let current = |entry: &&Entry| catalog.is_current(tier.name(), slot, entry);
+        let current = |entry: &Entry| catalog.is_current(tier.name(), slot, entry);
         let is_evicted =
             |key: &&String| entries.iter().filter(current).any(|entry| entry.key_hash == hash(key));
         let gone: Vec<String> = filled.keys.keys().filter(is_evicted).cloned().collect();

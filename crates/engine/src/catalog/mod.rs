@@ -207,7 +207,8 @@ impl Catalog {
         // take no memory.
         let keys_bytes = self.index.len() * INDEX_BYTES_A_KEY
             + self.index.unverified_len() as u64 * UNVERIFIED_OVERWRITE_BYTES;
-        let has_gaps = keys_bytes <= memory_bytes && index_bytes <= memory_bytes + memory_bytes / GAPS_DIVISOR;
+        let has_gaps =
+            keys_bytes <= memory_bytes && index_bytes <= memory_bytes + memory_bytes / GAPS_DIVISOR;
         self.out_of_memory.store(index_bytes > memory_bytes && !has_gaps, Ordering::Release);
     }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use esker_index::{KeyHash, Keyspace, Pointer, Suspects, UnverifiedOverwrite};
-use esker_log::{Entry, Kind, Tier as TierName};
+use esker_log::{Entry, EntryList, Kind, Tier as TierName};
 use futures_util::future::join_all;
 
 use crate::base::error::Result;
@@ -159,17 +159,19 @@ impl Catalog {
         &self,
         tier: TierName,
         slot: u32,
-        entries: &[Entry],
-    ) -> Result<Vec<Entry>> {
+        entries: &EntryList,
+    ) -> Result<EntryList> {
         let shape = self.space.tier(tier).shape();
         let (mut count, mut corrections, mut other) = (0, 0, Vec::new());
-        let mut needed = Vec::with_capacity(entries.len() / 2);
-        for row in entries.chunks(ROW) {
+        let (mut needed, mut entries, mut row) = (EntryList::new(), entries.iter(), Vec::with_capacity(ROW));
+        while entries.len() > 0 {
+            row.clear();
+            row.extend(entries.by_ref().take(ROW));
             // Their buckets are mostly not in the processor's cache: so they are waited for together.
-            for entry in row {
+            for entry in &row {
                 std::hint::black_box(self.index.get(&entry.key_hash));
             }
-            for entry in row {
+            for entry in &row {
                 let mut may_be_needed = entry.kind == Kind::Tombstone || entry.expires_at_ms.is_some();
                 if entry.kind == Kind::Put {
                     let (hash, pointer) =
@@ -183,7 +185,9 @@ impl Catalog {
                     other.extend((verified.other > 0).then_some(hash));
                     may_be_needed |= verified.is_known;
                 }
-                needed.extend(may_be_needed.then_some(*entry));
+                if may_be_needed {
+                    needed.push(*entry);
+                }
             }
         }
         self.space.counters.count_verified(count, 0);

@@ -125,7 +125,8 @@ pub(crate) async fn load_or_format(
         staging_file::check_of_new_store(options)?;
         return format(tiers, &found, plan, runtime).await;
     }
-    if let (Some(new), Some(kept)) = (found.iter().position(Option::is_none), found.iter().position(Option::is_some))
+    if let (Some(new), Some(kept)) =
+        (found.iter().position(Option::is_none), found.iter().position(Option::is_some))
     {
         return Err(refuse_beside_store(&tiers[new], &tiers[kept]));
     }

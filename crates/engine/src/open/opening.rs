@@ -425,7 +425,7 @@ async fn seal(space: &Space, unsealed: Unsealed) -> Result<()> {
     let Unsealed { slot, segment, stream, tail, entries, .. } = unsealed;
     let tier = space.tier(unsealed.tier);
     let head = SummaryHead { segment, epoch: space.epoch, stream, tail };
-    let summary = Summary::of_found(space, tier, slot, head, &entries);
+    let summary = Summary::of_found(space, tier, slot, head, &entries.into_iter().collect());
     // As old as its number says.
     SegmentWriter::new(space, tier, Origin::Recovered).seal(summary, || segment).await
 }

@@ -142,12 +142,7 @@ impl RecoveryContext<'_> {
     }
 
     /// Steps 3 and 4. Loads the entries, finds the newest of each key, and fills index and slots.
-    async fn load(
-        &self,
-        segments: Vec<Segment>,
-        staged: &[Staged],
-        began: Duration,
-    ) -> Result<Loaded> {
+    async fn load(&self, segments: Vec<Segment>, staged: &[Staged], began: Duration) -> Result<Loaded> {
         let mut segments = Arc::new(segments);
         let (mut max_sequence, mut next_expiry_ms) = (self.cleared.highest(), None);
         let (mut winners, mut copies) = (BTreeSet::new(), Copies::new());
@@ -278,7 +273,9 @@ impl RecoveryContext<'_> {
                     let expires_ms = expires_s.map(|at| u64::from(at) * 1000);
                     (footer.stream, footer.tail, Contents::of_footer(expires_ms))
                 }
-                Content::Scanned(scan, stream) => (*stream, scan.tail, Contents::of(&scan.entries)),
+                Content::Scanned(scan, stream) => {
+                    (*stream, scan.tail, Contents::of(scan.entries.iter().copied()))
+                }
             };
             self.tier(s.tier).occupy(s.slot, s.segment, SlotState::Sealed, s.opened_at);
             self.tier(s.tier).slot(s.slot).expect_records_of(used / (s.entries().max(1) as u32));

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use esker_device::{Buffer, Device, MemoryDevice, Runtime, SegmentBuffer, Source, WriteMode};
 use esker_index::IndexOptions;
 use esker_log::{
-    Cleared, Keyspace, Kind, OpenSegment, Packing, Record, SEGMENT_STEP, Secret, SegmentName, Stream,
+    Cleared, Entry, Keyspace, Kind, OpenSegment, Packing, Record, SEGMENT_STEP, Secret, SegmentName, Stream,
     Superblock,
 };
 
@@ -127,7 +127,7 @@ impl Left {
     /// The segment is in the staging file.
     fn staged(&mut self, segment: Writing) {
         let (memory, mut bytes) = (segment.open.memory().buffer(), vec![0; SEGMENT_BYTES as usize]);
-        let entries = segment.open.entries().to_vec();
+        let entries: Vec<Entry> = segment.open.entries().iter().collect();
         // The header of the open frame is not written yet.
         for entry in &entries {
             let record = entry.offset as usize..(entry.offset + entry.bytes) as usize;

@@ -97,7 +97,7 @@ pub(crate) struct SegmentVerification<'a> {
     slot: u32,
     segment: u64,
     /// What is still to be read.
-    spans: std::vec::IntoIter<Span>,
+    spans: Box<dyn Iterator<Item = Span> + Send + Sync + 'a>,
     pub(crate) verdict: Verdict,
 }
 
@@ -113,7 +113,8 @@ impl<'a> SegmentVerification<'a> {
         slot: u32,
     ) -> Result<SegmentVerification<'a>> {
         let segment = space.tier(tier).slot(slot).segment();
-        let (spans, verdict) = (Vec::new().into_iter(), Verdict::default());
+        let (spans, verdict): (Box<dyn Iterator<Item = Span> + Send + Sync>, _) =
+            (Box::new(std::iter::empty()), Verdict::default());
         let mut this = SegmentVerification { space, catalog, tier, slot, segment, spans, verdict };
         if !this.is_there() {
             return Ok(this);
@@ -122,8 +123,8 @@ impl<'a> SegmentVerification<'a> {
             Ok(Some(entries)) => {
                 // At most: of the summary, too, a scrub reads no more than its rate.
                 this.verdict.bytes = (entries.len() * esker_log::MAX_ENTRY_BYTES) as u64;
-                let current = entries.into_iter().filter(|entry| catalog.is_current(tier, slot, entry));
-                this.spans = plan_reads(current).into_iter();
+                let current = entries.into_iter().filter(move |entry| catalog.is_current(tier, slot, entry));
+                this.spans = Box::new(plan_reads(current));
             }
             Ok(None) if this.is_there() => this.verdict.damaged.push(this.summary_is_damaged()),
             Ok(None) => {}

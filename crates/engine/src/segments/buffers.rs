@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
-use esker_log::{Entry, OpenSegment, SegmentName, Tier as TierName};
+use esker_log::{EntryList, OpenSegment, SegmentName, Tier as TierName};
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
@@ -122,7 +122,7 @@ struct PoolState {
     limit: usize,
     parked: VecDeque<Parked>,
     /// An empty list of entries with room for those of a segment: to clear its pages anew costs 3 % of small puts.
-    entries: Vec<Entry>,
+    entries: EntryList,
 }
 
 /// How often it is looked whether somebody still reads a segment whose memory is to be used again; a look-up in memory takes
@@ -137,7 +137,12 @@ impl MemoryPool {
         MemoryPool {
             backing,
             bytes,
-            state: Mutex::new(PoolState { made: 0, limit, parked: VecDeque::new(), entries: Vec::new() }),
+            state: Mutex::new(PoolState {
+                made: 0,
+                limit,
+                parked: VecDeque::new(),
+                entries: EntryList::new(),
+            }),
         }
     }
 
@@ -219,7 +224,7 @@ impl MemoryPool {
     }
 
     /// An empty list of entries for a new segment.
-    pub(crate) fn take_entries(&self) -> Vec<Entry> {
+    pub(crate) fn take_entries(&self) -> EntryList {
         std::mem::take(&mut self.state.lock().entries)
     }
 
@@ -300,7 +305,7 @@ mod tests {
                 segment.append(&record, secret.key_hash(Keyspace::FIRST, &key));
             }
             assert_eq!(segment.entries().len() as u64, records);
-            let list = segment.entries().as_ptr();
+            let list = segment.entries().memory_bytes();
             pool.park(segment, index);
             list
         };

@@ -28,16 +28,16 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    pub(crate) fn of(entries: &[Entry]) -> Contents {
+    pub(crate) fn of(entries: impl Iterator<Item = Entry> + Clone) -> Contents {
         Contents::after(entries, 0)
     }
 
     /// Of entries of which those that expire by then have been dealt with.
-    pub(crate) fn after(entries: &[Entry], now_ms: u64) -> Contents {
-        let later = |e: &Entry| e.expires_at_ms.filter(|&at| e.kind == Kind::Put && at > now_ms);
-        let noticeable = next_expiry_ms(entries, now_ms).unwrap_or(NEVER_MS);
-        let first = entries.iter().filter_map(later).min().unwrap_or(NEVER_MS);
-        let tombstones = entries.iter().filter(|e| e.kind == Kind::Tombstone);
+    pub(crate) fn after(entries: impl Iterator<Item = Entry> + Clone, now_ms: u64) -> Contents {
+        let later = |e: Entry| e.expires_at_ms.filter(|&at| e.kind == Kind::Put && at > now_ms);
+        let noticeable = next_expiry_ms(entries.clone(), now_ms).unwrap_or(NEVER_MS);
+        let first = entries.clone().filter_map(later).min().unwrap_or(NEVER_MS);
+        let tombstones = entries.filter(|e| e.kind == Kind::Tombstone);
         let tombstones_through = tombstones.map(|e| e.sequence).max().unwrap_or(0);
         Contents { expires_ms: [noticeable, first], tombstones_through }
     }

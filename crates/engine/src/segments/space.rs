@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esker_device::{DeviceError, OperationKind, Runtime};
 use esker_log::{
-    Entry, FOOTER_BYTES, Footer, Location, SEGMENT_STEP, SEQUENCE_EPOCH_SHIFT, Secret, Superblock,
+    Entry, EntryList, FOOTER_BYTES, Footer, Location, SEGMENT_STEP, SEQUENCE_EPOCH_SHIFT, Secret, Superblock,
     Tier as TierName,
 };
 use esker_planted::{Bug, planted};
@@ -306,7 +306,7 @@ impl Space {
     }
 
     /// The summary's entries of a sealed segment.
-    pub(crate) async fn read_entries(&self, tier: &Tier, slot: u32) -> Result<Option<Vec<Entry>>> {
+    pub(crate) async fn read_entries(&self, tier: &Tier, slot: u32) -> Result<Option<EntryList>> {
         let segment_bytes = tier.shape().segment_bytes;
         let at = segment_bytes - FOOTER_BYTES as u32;
         let (buffer, from) = tier.read_background(slot, at, FOOTER_BYTES as u64).await?;

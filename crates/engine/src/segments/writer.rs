@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_device::{Buffer, Device, DeviceError, Pending, SegmentBuffer, Source, WriteMode};
-use esker_log::{ClosedFrame, Entry, OpenSegment, Stream, SummaryHead};
+use esker_log::{ClosedFrame, EntryList, OpenSegment, Stream, SummaryHead};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::{Content, Origin};
@@ -115,7 +115,7 @@ impl Summary {
     /// Of a segment of which all frames are closed.
     pub(crate) fn of(segment: &OpenSegment) -> Summary {
         let (name, (start, bytes)) = (segment.name(), segment.summary());
-        let contents = Contents::of(segment.entries());
+        let contents = Contents::of(segment.entries().iter());
         Summary { slot: name.slot, stream: name.stream, tail: segment.tail(), start, bytes, contents }
     }
 
@@ -125,10 +125,10 @@ impl Summary {
         tier: &Tier,
         slot: u32,
         head: SummaryHead,
-        entries: &[Entry],
+        entries: &EntryList,
     ) -> Summary {
         let (start, bytes) = esker_log::seal(entries, &space.secret, head, tier.shape());
         let SummaryHead { stream, tail, .. } = head;
-        Summary { slot, stream, tail, start, bytes, contents: Contents::of(entries) }
+        Summary { slot, stream, tail, start, bytes, contents: Contents::of(entries.iter()) }
     }
 }

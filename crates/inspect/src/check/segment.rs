@@ -114,7 +114,7 @@ impl SegmentCheck<'_> {
             entries.push(entry);
         };
         if footer.for_each_entry(summary, &self.view.secret, take).is_some() {
-            let expiry_ms = if expires { next_expiry_ms(&*entries, 0) } else { None };
+            let expiry_ms = if expires { next_expiry_ms(entries.iter().copied(), 0) } else { None };
             self.footer(&footer, highest, expiry_ms);
             return Some(footer);
         }

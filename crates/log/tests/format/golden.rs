@@ -145,7 +145,7 @@ fn the_golden_segment_opens() {
     let offsets = [64, 92, 120, 4160, 4176, 4200, 4240];
     for ((entry, record), offset) in entries.iter().zip(records()).zip(offsets) {
         assert_eq!(
-            *entry,
+            entry,
             Entry {
                 key_hash: SECRET.key_hash(record.keyspace, record.key),
                 sequence: record.sequence,

@@ -111,7 +111,7 @@ fn a_mutated_segment_says_nothing_that_was_not_written() {
         assert!(scan.entries.windows(2).all(|w| w[0].offset < w[1].offset));
         for entry in &scan.entries {
             let original = segment.open.entries().iter().find(|e| e.offset == entry.offset);
-            assert_eq!(original, Some(entry));
+            assert_eq!(original.as_ref(), Some(entry));
             let at = entry.offset as usize;
             let identity = SECRET.identity(8, entry.offset);
             let record = RecordView::parse(&bytes[at..at + entry.bytes as usize], &identity);
@@ -125,7 +125,7 @@ fn a_mutated_segment_says_nothing_that_was_not_written() {
             Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, segment.shape.segment_bytes)
             && let Some(entries) = footer.entries(&bytes[footer.start as usize..], &SECRET)
         {
-            assert_eq!(entries, segment.open.entries());
+            assert_eq!(&entries, segment.open.entries());
         }
     });
 }
@@ -133,7 +133,7 @@ fn a_mutated_segment_says_nothing_that_was_not_written() {
 #[test]
 fn a_mutated_record_verifies_only_if_it_is_the_same() {
     let segment = written();
-    let entry = segment.open.entries()[4];
+    let entry = segment.open.entries().iter().nth(4).expect("it has more");
     let range = entry.offset as usize..(entry.offset + entry.bytes) as usize;
     let whole = segment.bytes[range].to_vec();
     random("a_mutated_record_verifies_only", 2000, mutations(whole.len()), |mutations| {

@@ -1,6 +1,6 @@
 use esker_log::{
-    Entry, FOOTER_BYTES, Footer, KeyHash, Keyspace, Kind, MAX_ENTRY_BYTES, Stream, SummaryHead, seal,
-    summary_space_bytes,
+    Entry, EntryList, FOOTER_BYTES, Footer, KeyHash, Keyspace, Kind, MAX_ENTRY_BYTES, Stream, SummaryHead,
+    seal, summary_space_bytes,
 };
 use proptest::prelude::*;
 
@@ -12,10 +12,14 @@ fn head(tail: u32) -> SummaryHead {
     SummaryHead { segment: 42, epoch: 5, stream: Stream::LARGE, tail }
 }
 
+fn list(entries: &[Entry]) -> EntryList {
+    entries.iter().copied().collect()
+}
+
 /// Seals `entries` in a segment of `SEGMENT_BYTES` and reads them again.
 #[track_caller]
 fn comes_back(entries: &[Entry]) {
-    let (start, bytes) = seal(entries, &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+    let (start, bytes) = seal(&list(entries), &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
     assert_eq!(start as usize + bytes.len(), SEGMENT_BYTES as usize);
     assert!(start.is_multiple_of(4096));
     assert!(bytes.len() <= summary_space_bytes(entries.len(), 4096), "the bound holds");
@@ -25,10 +29,11 @@ fn comes_back(entries: &[Entry]) {
     assert_eq!((footer.start, footer.entries as usize), (start, entries.len()));
     assert_eq!(footer.summary_bytes(SEGMENT_BYTES) as usize, bytes.len());
     assert_eq!(footer.max_sequence, entries.iter().map(|e| e.sequence).max().unwrap_or(0));
-    assert_eq!(footer.entries(&bytes, &SECRET).as_deref(), Some(entries));
+    assert_eq!(footer.entries(&bytes, &SECRET), Some(list(entries)));
+    assert!(list(entries).iter().eq(entries.iter().copied()), "the list returns what was put into it");
     // The entries alone are enough, and one byte less is not.
     let body = &bytes[..footer.entry_bytes as usize];
-    assert_eq!(footer.entries(body, &SECRET).as_deref(), Some(entries));
+    assert_eq!(footer.entries(body, &SECRET), Some(list(entries)));
     if let Some(shorter) = body.len().checked_sub(1) {
         assert_eq!(footer.entries(&body[..shorter], &SECRET), None, "truncated");
         assert_eq!(footer.entries(&[], &SECRET), None, "nothing there");
@@ -87,7 +92,7 @@ fn the_longest_entries_fit_in_the_bound() {
         (0..1000u32).map(|i| entry(u64::from(i % 2) << 63, 8 * i, 4, Some(u64::MAX))).collect();
     comes_back(&entries);
     let one = [entry(1 << 63, u32::MAX - 3, 0, Some(u64::MAX))];
-    let (_, bytes) = seal(&one, &SECRET, head(0), shape(SEGMENT_BYTES, 1, 1));
+    let (_, bytes) = seal(&list(&one), &SECRET, head(0), shape(SEGMENT_BYTES, 1, 1));
     assert!(bytes.len() <= MAX_ENTRY_BYTES + FOOTER_BYTES);
     assert_eq!(bytes.len() + 4, MAX_ENTRY_BYTES + FOOTER_BYTES, "all but the length are at their greatest");
 }
@@ -95,7 +100,7 @@ fn the_longest_entries_fit_in_the_bound() {
 #[test]
 fn every_flipped_bit_of_a_summary_is_noticed() {
     let entries: Vec<Entry> = (0..20).map(|i| entry(1000 - i, 64 + i as u32 * 160, 152, Some(i))).collect();
-    let (_, whole) = seal(&entries, &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+    let (_, whole) = seal(&list(&entries), &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
     let footer_at = whole.len() - FOOTER_BYTES;
     let footer = Footer::parse(&whole[footer_at..], &SECRET, SEGMENT_BYTES).expect("a footer");
     for bit in 0..footer.entry_bytes as usize * 8 {
@@ -113,7 +118,7 @@ fn every_flipped_bit_of_a_summary_is_noticed() {
 #[test]
 fn a_summary_verifies_only_in_its_segment() {
     let entries = [entry(9, 64, 100, None)];
-    let (_, bytes) = seal(&entries, &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+    let (_, bytes) = seal(&list(&entries), &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
     let end = &bytes[bytes.len() - FOOTER_BYTES..];
     let footer = Footer::parse(end, &SECRET, SEGMENT_BYTES).expect("a footer");
     let other = esker_log::Secret { salt: SECRET.salt ^ 1, ..SECRET };
@@ -126,7 +131,8 @@ fn a_summary_verifies_only_in_its_segment() {
 
 #[test]
 fn hostile_counts_and_lengths_are_refused_before_anything_is_allocated() {
-    let (_, bytes) = seal(&[entry(9, 64, 100, None)], &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+    let (_, bytes) =
+        seal(&list(&[entry(9, 64, 100, None)]), &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
     let footer =
         Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, SEGMENT_BYTES).expect("a footer");
     for entries in [0, 2, 3, 1 << 28, u32::MAX] {
@@ -154,7 +160,7 @@ fn entries_that_verify_and_make_no_sense_are_refused_without_panic() {
     ];
     let strategy =
         (proptest::collection::vec(number, 0..30), 0..6u32, proptest::collection::vec(any::<u8>(), 0..3));
-    let (_, bytes) = seal(&[], &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+    let (_, bytes) = seal(&EntryList::new(), &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
     let empty =
         Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, SEGMENT_BYTES).expect("a footer");
     random("entries_that_verify_and_make_no_sense", 5000, strategy, |(numbers, entries, rest)| {
@@ -172,7 +178,8 @@ fn entries_that_verify_and_make_no_sense_are_refused_without_panic() {
         if let Some(found) = footer.entries(&body, &SECRET) {
             assert_eq!(found.len(), entries as usize);
             assert!(found.iter().all(|e| e.offset.checked_add(e.bytes).is_some()));
-            assert!(found.windows(2).all(|w| w[0].offset + w[0].bytes <= w[1].offset));
+            let ends = found.iter().map(|e| e.offset + e.bytes);
+            assert!(ends.zip(found.iter().skip(1)).all(|(end, next)| end <= next.offset));
         }
     });
 }
@@ -181,5 +188,5 @@ fn entries_that_verify_and_make_no_sense_are_refused_without_panic() {
 #[should_panic(expected = "in the order of their offsets")]
 fn entries_out_of_order_are_not_sealed() {
     let entries = [entry(1, 200, 100, None), entry(2, 64, 100, None)];
-    seal(&entries, &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+    seal(&list(&entries), &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use esker_gc::{Look, ends_probation};
-use esker_log::{Entry, Kind, TYPICAL_ENTRY_BYTES, Tier as TierName};
+use esker_log::{Entry, EntryList, Kind, TYPICAL_ENTRY_BYTES, Tier as TierName};
 
 use super::CALM;
 
@@ -29,7 +29,7 @@ const INDEX_SHARE: f64 = 0.8;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A segment that is looked at, with its summary.
-type Seen = (u32, Vec<Entry>);
+type Seen = (u32, EntryList);
 
 impl Reclaimer<'_> {
     /// Whether something is to be dropped: there is more than users may fill and slots run short, or more keys than the memory is
@@ -96,12 +96,12 @@ impl Reclaimer<'_> {
 
     /// Whether any record of a segment is dead, or its key is one that nobody is about to write. To copy all of it would gain
     /// nothing, and look like progress to whoever waits for some.
-    fn can_gain(&self, slot: u32, entries: &[Entry]) -> bool {
+    fn can_gain(&self, slot: u32, entries: &EntryList) -> bool {
         let (tier, lane) = (self.space.output_tier().name(), &self.writer.lane);
         let stored = |entry: &Entry| self.catalog.index.stored_hash(&entry.key_hash);
         let is_reserved = |entry: &Entry| lane.reserve_free(vec![stored(entry)]).1.is_empty();
         let mut puts = entries.iter().filter(|entry| entry.kind == Kind::Put);
-        puts.any(|entry| !self.catalog.is_current(tier, slot, entry) || !is_reserved(entry))
+        puts.any(|entry| !self.catalog.is_current(tier, slot, &entry) || !is_reserved(&entry))
     }
 
     /// Drops what is cold of one segment of the tier where records stay, and frees it; false if there was no room for that.
@@ -162,12 +162,12 @@ impl Reclaimer<'_> {
     }
 
     /// The summary of a sealed segment; nothing if it cannot be read and was put aside.
-    async fn read_for_eviction(&mut self, slot: u32) -> Result<Option<Vec<Entry>>> {
+    async fn read_for_eviction(&mut self, slot: u32) -> Result<Option<EntryList>> {
         let (tier, began) = (self.space.output_tier(), self.space.runtime.now());
         let read = self.space.read_entries(tier, slot).await;
         let mut seen = None;
         self.with_entries(tier.name(), slot, read, async |entries| {
-            seen = Some(entries.to_vec());
+            seen = Some(entries.clone());
             Ok(())
         })
         .await?;
@@ -194,7 +194,7 @@ impl Reclaimer<'_> {
 
     /// The share of a segment's bytes that would be kept. Where only some keys may be evicted, what is garbage counts as well: that
     /// makes no more room for puts, and there must be an end where nothing is left to evict.
-    fn kept_share(&self, slot: u32, entries: &[Entry], counts_asked: bool) -> f64 {
+    fn kept_share(&self, slot: u32, entries: &EntryList, counts_asked: bool) -> f64 {
         let tier = self.space.output_tier();
         let bytes = |counts: &dyn Fn(&Entry) -> bool| -> u64 {
             let counted = entries.iter().filter(|entry| counts(entry));
@@ -221,7 +221,7 @@ impl Reclaimer<'_> {
     }
 
     /// Drops what is cold of a segment and frees it; false if there was no room for what is not.
-    async fn evict_segment(&mut self, slot: u32, entries: &[Entry]) -> Result<bool> {
+    async fn evict_segment(&mut self, slot: u32, entries: &EntryList) -> Result<bool> {
         let tier = self.space.output_tier();
         let shape = tier.shape();
         let written = tier.accounting().written();
@@ -230,10 +230,10 @@ impl Reclaimer<'_> {
         let (mut copied_bytes, mut cold) = (0, BTreeSet::new());
         for entry in entries.iter().filter(|entry| self.catalog.is_current(tier.name(), slot, entry)) {
             let bytes = shape.padded(entry.bytes as usize);
-            if self.must_stay(entry) {
+            if self.must_stay(&entry) {
                 continue;
             }
-            if self.is_kept(slot, entry, true) && bytes <= left_bytes {
+            if self.is_kept(slot, &entry, true) && bytes <= left_bytes {
                 (left_bytes, copied_bytes) = (left_bytes - bytes, copied_bytes + bytes);
                 self.catalog.recency.forget_asked(&entry.key_hash);
             } else {

@@ -58,7 +58,7 @@ impl Relocator<'_> {
         let mut copies = self.copies(first, 1.0);
         // What is copied may be superseded by a record that a power cut takes, so a tombstone between the two must stay.
         (copies.origin, copies.opened_at, copies.memtable) = (Origin::User, opened_at, Some(memtable));
-        let entries = || victims.iter().flat_map(|(_, entries)| entries);
+        let entries = || victims.iter().flat_map(|(_, entries)| entries.iter());
         let bytes: u64 = entries().map(|entry| u64::from(entry.bytes)).sum();
         copies.record_bytes = (bytes / entries().count().max(1) as u64) as u32;
         let copied =

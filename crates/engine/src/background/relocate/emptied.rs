@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use esker_gc::Victim;
-use esker_log::{Entry, Tier as TierName};
+use esker_log::{EntryList, Tier as TierName};
 
 use crate::base::completion::Waiter;
 
@@ -13,7 +13,7 @@ pub(crate) const SHORT: f64 = 0.5;
 pub(crate) const AT_LAST: f64 = 0.9;
 
 /// Segments that are being emptied, with what their summaries say of records that may be needed.
-pub(crate) type Victims = Vec<(Victim, Vec<Entry>)>;
+pub(crate) type Victims = Vec<(Victim, EntryList)>;
 
 /// Victims of which nothing is needed any more.
 pub(crate) struct Emptied {

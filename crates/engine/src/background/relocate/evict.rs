@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use esker_gc::Victim;
-use esker_log::{Entry, Kind, Tier as TierName};
+use esker_log::{Entry, EntryList, Kind, Tier as TierName};
 
 use super::{Outcome, Relocator, Victims};
 
@@ -78,12 +78,13 @@ impl Relocator<'_> {
         };
         let stored = |entry: &Entry| self.catalog.index.stored_hash(&entry.key_hash);
         let dropped = || entries.iter().filter(|entry| eviction.drops(victim, entry));
-        let (reservation, reserved) = self.writer.lane.reserve_free(dropped().map(stored).collect());
+        let (reservation, reserved) =
+            self.writer.lane.reserve_free(dropped().map(|entry| stored(&entry)).collect());
         self.writer.lane.wait_for_earlier().await?;
         let (mut offsets, mut keys) = (BTreeSet::new(), BTreeMap::new());
         for entry in dropped().filter(|entry| reserved.binary_search(&stored(entry)).is_ok()) {
             match self.catalog.verify(&entry.key_hash).await {
-                Ok(()) if self.catalog.is_current(tier, victim.slot, entry) => {
+                Ok(()) if self.catalog.is_current(tier, victim.slot, &entry) => {
                     offsets.insert(entry.offset);
                 }
                 Ok(()) => {}
@@ -93,7 +94,7 @@ impl Relocator<'_> {
         }
         if self.catalog.observers.are_any() {
             for entry in dropped().filter(|entry| offsets.contains(&entry.offset)) {
-                let key = self.expirer.key_of(tier, victim.slot, entry).await;
+                let key = self.expirer.key_of(tier, victim.slot, &entry).await;
                 keys.extend(key.map(|key| (entry.offset, key)));
             }
         }
@@ -103,13 +104,13 @@ impl Relocator<'_> {
     }
 
     /// 6.
-    pub(super) fn drop_evicted(&self, tier: TierName, victim: &Victim, entries: &[Entry]) {
+    pub(super) fn drop_evicted(&self, tier: TierName, victim: &Victim, entries: &EntryList) {
         let Some(eviction) = &self.eviction else { return };
         let mut unnamed = BTreeSet::new();
         for entry in entries.iter().filter(|entry| eviction.drops(victim, entry)) {
-            let location = self.space.location(tier, victim.slot, entry);
+            let location = self.space.location(tier, victim.slot, &entry);
             let key = eviction.keys.get(&entry.offset).map(|key| &key[..]);
-            if self.catalog.take_out(entry, location, key, Cause::Evicted) {
+            if self.catalog.take_out(&entry, location, key, Cause::Evicted) {
                 self.space.counters.count_evicted();
                 self.catalog.recency.note_evicted(&entry.key_hash, self.catalog.index.len());
                 unnamed.extend(key.is_none().then(|| entry.key_hash.keyspace().number()));

@@ -1,12 +1,20 @@
 //! Which version of a key is the last one in a memtable: those before it are never copied.
 
-use esker_log::{Entry, OpenSegment};
-use hashbrown::HashTable;
+use std::collections::HashMap;
+
+use esker_log::{EntryList, KeyHash, OpenSegment};
+
+use crate::base::fixed_hash::FixedState;
+
+/// Keys that are compared at a time: a table of all keys of a memtable of tiny records would take as much as the records.
+const KEYS_AT_ONCE: usize = 128 << 10;
+/// Sequence numbers in one word of [`Sequences`], and words in one of its blocks.
+const WORD_BITS: u64 = u64::BITS as u64;
+const BLOCK_WORDS: usize = 8;
 
 /// The newest put of each key in a memtable.
 pub(crate) struct Newest {
-    /// Their sequence numbers, in order.
-    sequences: Vec<u64>,
+    sequences: Sequences,
     /// No segment of the memtable has a higher number.
     pub(crate) through: u64,
 }
@@ -15,23 +23,97 @@ impl Newest {
     /// Of all segments of a memtable.
     pub(crate) fn of<'a>(segments: impl Iterator<Item = &'a OpenSegment> + Clone) -> Newest {
         let through = segments.clone().map(|segment| segment.name().segment).max().unwrap_or(0);
-        let entries = || segments.clone().flat_map(OpenSegment::entries);
-        let hash = |entry: &Entry| entry.key_hash.slot;
-        let mut newest: HashTable<&Entry> = HashTable::new();
-        for entry in entries() {
-            let same = |other: &&Entry| other.key_hash == entry.key_hash;
-            let known = newest.entry(hash(entry), same, |other| hash(other)).or_insert(entry).into_mut();
-            if known.sequence < entry.sequence {
-                *known = entry;
-            }
-        }
-        let mut sequences: Vec<u64> = newest.iter().map(|entry| entry.sequence).collect();
-        sequences.sort_unstable();
-        Newest { sequences, through }
+        let lists = segments.map(OpenSegment::entries);
+        Newest { sequences: newest(lists, KEYS_AT_ONCE), through }
     }
 
     /// Whether a record of the memtable is the newest of its key in it.
-    pub(crate) fn has(&self, entry: &Entry) -> bool {
-        self.sequences.binary_search(&entry.sequence).is_ok()
+    pub(crate) fn has(&self, entry: &esker_log::Entry) -> bool {
+        self.sequences.contains(entry.sequence)
+    }
+}
+
+/// The sequence numbers of the newest entry of each key. `keys_at_once` are compared in one pass over the lists, about.
+fn newest<'a>(lists: impl Iterator<Item = &'a EntryList> + Clone, keys_at_once: usize) -> Sequences {
+    let count: usize = lists.clone().map(EntryList::len).sum();
+    let passes = count.div_ceil(keys_at_once).max(1) as u64;
+    let mut sequences = Sequences::default();
+    let mut newest: HashMap<KeyHash, u64, FixedState> = HashMap::default();
+    for pass in 0..passes {
+        // Not by the bits that the table goes by.
+        let entries = lists.clone().flatten().filter(|entry| (entry.key_hash.check >> 32) % passes == pass);
+        for entry in entries {
+            let known = newest.entry(entry.key_hash).or_insert(entry.sequence);
+            *known = (*known).max(entry.sequence);
+        }
+        newest.drain().for_each(|(_, sequence)| sequences.insert(sequence));
+    }
+    sequences
+}
+
+/// A set of sequence numbers that lie close together: a bit each.
+#[derive(Default)]
+struct Sequences {
+    blocks: HashMap<u64, [u64; BLOCK_WORDS], FixedState>,
+}
+
+impl Sequences {
+    fn place(sequence: u64) -> (u64, usize, u64) {
+        let word = sequence / WORD_BITS;
+        (word / BLOCK_WORDS as u64, (word % BLOCK_WORDS as u64) as usize, 1 << (sequence % WORD_BITS))
+    }
+
+    fn insert(&mut self, sequence: u64) {
+        let (block, word, bit) = Sequences::place(sequence);
+        self.blocks.entry(block).or_default()[word] |= bit;
+    }
+
+    fn contains(&self, sequence: u64) -> bool {
+        let (block, word, bit) = Sequences::place(sequence);
+        self.blocks.get(&block).is_some_and(|words| words[word] & bit != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use esker_log::{Entry, Keyspace, Kind, Secret};
+
+    use super::*;
+
+    #[test]
+    fn newest_of_each_key_is_found_in_any_number_of_passes() {
+        let secret = Secret { digest_key: [1, 2], salt: 3 };
+        let mut last = BTreeMap::new();
+        // Numbers are not always in the order of the places.
+        let entry = |at: u64| {
+            let key = (at * 7919 % 300).to_le_bytes();
+            let key_hash = secret.key_hash(Keyspace::FIRST, &key);
+            let sequence = (1 << 40) + (at ^ 1);
+            let offset = 64 + 40 * (at % 1000) as u32;
+            Entry {
+                key_hash,
+                sequence,
+                offset,
+                bytes: 40,
+                kind: Kind::Put,
+                expansion: 0,
+                expires_at_ms: None,
+            }
+        };
+        let entries: Vec<Entry> = (0..3000).map(entry).collect();
+        for entry in &entries {
+            let newest = last.entry(entry.key_hash).or_insert(0);
+            *newest = entry.sequence.max(*newest);
+        }
+        let lists: Vec<EntryList> = entries.chunks(1000).map(|of| of.iter().copied().collect()).collect();
+        for keys_at_once in [10_000, 1000, 70] {
+            let found = newest(lists.iter(), keys_at_once);
+            for entry in &entries {
+                let is_newest = last[&entry.key_hash] == entry.sequence;
+                assert_eq!(found.contains(entry.sequence), is_newest, "{keys_at_once}: {entry:?}");
+            }
+        }
     }
 }

@@ -58,9 +58,10 @@ impl Relocator<'_> {
         self.expires_from = NEVER_MS;
         for output in self.outputs.values() {
             let mut due = Due::new(now_ms);
-            output.entries().iter().for_each(|entry| due.take(self.catalog, entry));
+            let expired =
+                output.entries().iter().filter(|entry| due.is_expired(self.catalog, entry)).collect();
             let (tier, SegmentName { slot, segment, .. }) = (output.shape().tier, output.name());
-            let taken = self.expirer.expire_entries(tier, slot, segment, &due.expired).await?;
+            let taken = self.expirer.expire_entries(tier, slot, segment, &expired).await?;
             self.expires_from = self.expires_from.min(due.next_ms(taken.again));
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
-use esker_log::{Entry, Location, Tier as TierName};
+use esker_log::{Entry, EntryList, Location, Tier as TierName};
 use esker_planted::{Bug, planted};
 
 use super::emptied::Emptied;
@@ -26,7 +26,7 @@ impl Relocator<'_> {
         tier_name: TierName,
         slot: u32,
         always: bool,
-    ) -> Result<Option<(Victim, Vec<Entry>)>> {
+    ) -> Result<Option<(Victim, EntryList)>> {
         let tier = self.space.tier(tier_name);
         let state = tier.slot(slot);
         if !tier.slots().advance(slot, SlotState::Sealed, SlotState::Victim) {
@@ -65,7 +65,7 @@ impl Relocator<'_> {
                 verified.map_err(|error| Failed { victim: number, error })?;
             }
         }
-        let is_emptied = |(victim, entries): &(Victim, Vec<Entry>)| {
+        let is_emptied = |(victim, entries): &(Victim, EntryList)| {
             copied.contains(&victim.slot) && self.is_empty(victim, entries)
         };
         let (emptied, others) = std::mem::take(victims).into_iter().partition(is_emptied);
@@ -75,11 +75,11 @@ impl Relocator<'_> {
     }
 
     /// Whether nothing leads to a victim any more, but to what is to be dropped.
-    pub(super) fn is_empty(&self, victim: &Victim, entries: &[Entry]) -> bool {
+    pub(super) fn is_empty(&self, victim: &Victim, entries: &EntryList) -> bool {
         let tier = victim.shape.tier;
         let drops = |entry: &Entry| self.eviction.as_ref().is_some_and(|f| f.drops(victim, entry));
-        let is_left = |entry: &&Entry| self.catalog.is_known(tier, victim.slot, entry) && !drops(entry);
-        let is_empty = !entries.iter().any(|entry| is_left(&entry));
+        let is_left = |entry: Entry| self.catalog.is_known(tier, victim.slot, &entry) && !drops(&entry);
+        let is_empty = !entries.iter().any(is_left);
         let is_all = self.eviction.as_ref().is_none_or(Eviction::is_held);
         if cfg!(debug_assertions) && is_empty && is_all {
             self.catalog.index.displaced(|pointer| {
@@ -91,7 +91,7 @@ impl Relocator<'_> {
     }
 
     /// The victims stay, with what is left in them.
-    pub(super) fn give_up(&self, tier: TierName, victims: &[(Victim, Vec<Entry>)]) {
+    pub(super) fn give_up(&self, tier: TierName, victims: &[(Victim, EntryList)]) {
         for (victim, _) in victims {
             self.space.tier(tier).slots().advance(victim.slot, SlotState::Victim, SlotState::Sealed);
         }
@@ -206,21 +206,19 @@ impl Relocator<'_> {
     }
 
     /// Whether the copies would take noticeably less room than the victim.
-    fn is_worth_it(&self, victim: &Victim, entries: &[Entry]) -> bool {
-        let copies = self.copies(true, 1.0);
-        let copies: Vec<Entry> = entries
-            .iter()
-            .filter_map(|entry| match copies.need(victim, entry) {
-                Need::Nothing => None,
-                Need::Record => Some(*entry),
-                // It takes its key, not its value.
-                Need::Tombstone => Some(Entry { bytes: entry.bytes.min(TOMBSTONE_BYTES), ..*entry }),
-            })
-            .collect();
+    fn is_worth_it(&self, victim: &Victim, entries: &EntryList) -> bool {
+        let host = self.copies(true, 1.0);
+        let copies = entries.iter().filter_map(|entry| match host.need(victim, &entry) {
+            Need::Nothing => None,
+            Need::Record => Some(entry),
+            // It takes its key, not its value.
+            Need::Tombstone => Some(Entry { bytes: entry.bytes.min(TOMBSTONE_BYTES), ..entry }),
+        });
         let shape = self.space.output_tier().shape();
-        // And the frame that says that they are durable.
-        let bytes = copied_bytes(&copies, shape, frame_bytes(shape)) + u64::from(shape.unit_bytes);
+        let bytes = copied_bytes(copies, shape, frame_bytes(shape));
         let gives_back = self.space.tier(victim.shape.tier).gives_back_bytes(victim.slot);
-        copies.is_empty() || bytes + (gives_back as f64 * LEAST_YIELD) as u64 <= gives_back
+        // And the frame that says that they are durable.
+        let proof_bytes = u64::from(shape.unit_bytes);
+        bytes == 0 || bytes + proof_bytes + (gives_back as f64 * LEAST_YIELD) as u64 <= gives_back
     }
 }

@@ -36,7 +36,8 @@ impl ConfirmedTime {
         next_expiry_ms: Option<u64>,
     ) -> ConfirmedTime {
         let may_have_been_closed = wall_ms <= known_ms.saturating_add(CLOSED_MS);
-        let expires_nothing = next_expiry_ms.is_none_or(|at_ms| wall_ms < at_ms) || planted(Bug::DoubtIgnored);
+        let expires_nothing =
+            next_expiry_ms.is_none_or(|at_ms| wall_ms < at_ms) || planted(Bug::DoubtIgnored);
         let believed_ms = if may_have_been_closed || expires_nothing { wall_ms } else { known_ms };
         ConfirmedTime { believed_ms, at: now, step: None }
     }

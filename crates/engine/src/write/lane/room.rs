@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use esker_log::{Entry, OpenSegment, SegmentName, Stream};
+use esker_log::{Entry, OpenSegment, Position, SegmentName, Stream};
 
 use super::Lane;
 
@@ -125,7 +125,7 @@ impl Lane {
     pub(crate) fn each_open_entry(&self, mut see: impl FnMut(&SegmentName, &Entry)) -> bool {
         let (open, is_all) = self.open_segments();
         for open in open {
-            let mut seen = 0;
+            let mut seen = Position::default();
             loop {
                 let state = self.state.lock();
                 let segment = state.points.all().chain(state.coalescing.filled());
@@ -133,13 +133,12 @@ impl Lane {
                     break;
                 };
                 let name = segment.name();
-                let rest = segment.entries().get(seen..).unwrap_or_default();
-                if rest.is_empty() {
+                let mut rest = segment.entries().iter_from(seen);
+                if rest.len() == 0 {
                     break;
                 }
-                let some = &rest[..rest.len().min(ENTRIES_AT_A_TIME)];
-                some.iter().for_each(|entry| see(&name, entry));
-                seen += some.len();
+                rest.by_ref().take(ENTRIES_AT_A_TIME).for_each(|entry| see(&name, &entry));
+                seen = rest.position();
             }
         }
         is_all

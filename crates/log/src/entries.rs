@@ -1,0 +1,454 @@
+//! The entries of a segment in memory, in the bytes that its summary will have: 15 of most records, where an [`Entry`] has 56.
+//!
+//! A record of a few bytes takes less than an [`Entry`]. Lists of entries exist for each segment that is filled, waits in
+//! memory or is relocated, so as [`Entry`]s they would take more memory than the segments.
+//!
+//! Invariant: the entries are in the order of their offsets, and their bytes are as [`push`](EntryList::push) wrote them, or
+//! were decoded once before.
+
+use std::fmt;
+
+use esker_index::KeyHash;
+
+use crate::checksum::kept;
+use crate::header::Kind;
+use crate::location::MIN_GRANULE_BYTES;
+use crate::summary::Entry;
+use crate::varint::{get_varint, put_varint};
+
+pub(crate) const DIGEST_BYTES: usize = 14;
+/// The most bytes of numbers of an entry.
+pub(crate) const MAX_NUMBERS_BYTES: usize = 31;
+/// What is unusual about an entry, and what follows.
+const TOMBSTONE: u8 = 1;
+const EXPIRES: u8 = 1 << 1;
+const GAP: u8 = 1 << 2;
+const STEP: u8 = 1 << 3;
+/// Four bits: by how many length classes it would be longer if its value were not compressed.
+const EXPANSION_SHIFT: u32 = 4;
+const EXPANSION_MASK: u8 = 15;
+/// A full list grows by its length divided by this: doubled, it could be half empty.
+const GROWTH_DIVISOR: usize = 4;
+/// Entries that an empty list makes room for.
+const LEAST_ENTRIES: usize = 64;
+
+/// Entries in the order of their offsets.
+#[derive(Clone, Default)]
+pub struct EntryList {
+    /// [`DIGEST_BYTES`] of each entry.
+    digests: Vec<u8>,
+    /// The numbers of each entry, as in a summary.
+    numbers: Vec<u8>,
+    last: Option<Entry>,
+}
+
+impl EntryList {
+    /// An empty list.
+    pub fn new() -> EntryList {
+        EntryList::default()
+    }
+
+    /// A list of the bytes of a summary's entries, of which `count` digests come first. `None`: they are no entries.
+    pub(crate) fn decode(body: &[u8], count: usize) -> Option<EntryList> {
+        let (digests, numbers) = body.split_at_checked(count.checked_mul(DIGEST_BYTES)?)?;
+        let mut last = None;
+        for_each_entry(digests, numbers, |entry| last = Some(entry))?;
+        Some(EntryList { digests: digests.to_vec(), numbers: numbers.to_vec(), last })
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.digests.len() / DIGEST_BYTES
+    }
+
+    /// Returns true if there is no entry.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.digests.is_empty()
+    }
+
+    /// The last entry.
+    #[inline]
+    pub fn last(&self) -> Option<&Entry> {
+        self.last.as_ref()
+    }
+
+    /// Bytes that the entries take in a summary, without its footer.
+    #[inline]
+    pub fn encoded_bytes(&self) -> usize {
+        self.digests.len() + self.numbers.len()
+    }
+
+    /// Bytes of memory that the list has allocated.
+    pub fn memory_bytes(&self) -> usize {
+        self.digests.capacity() + self.numbers.capacity()
+    }
+
+    /// Adds an entry behind the others.
+    ///
+    /// # Panics
+    /// If it begins before the last one ends.
+    #[inline]
+    pub fn push(&mut self, entry: Entry) {
+        if self.digests.capacity() - self.digests.len() < DIGEST_BYTES
+            || self.numbers.capacity() - self.numbers.len() < MAX_NUMBERS_BYTES
+        {
+            self.grow();
+        }
+        let (sequence, end) =
+            self.last.as_ref().map_or((0, 0), |last| (last.sequence, last.offset + last.bytes));
+        let step = entry.sequence.wrapping_sub(sequence);
+        let gap = entry.offset.checked_sub(end).expect("entries are in the order of their offsets");
+        let KeyHash { slot, check } = entry.key_hash;
+        let mut digest = [0; DIGEST_BYTES];
+        digest[..8].copy_from_slice(&check.to_le_bytes());
+        digest[8..].copy_from_slice(&slot.to_le_bytes()[2..]);
+        self.digests.extend_from_slice(&digest);
+        let flags = unusual(&entry, step, gap);
+        put_varint(&mut self.numbers, units(entry.bytes) << 1 | u64::from(flags != 0));
+        if flags != 0 {
+            self.numbers.push(flags);
+            if flags & STEP != 0 {
+                put_varint(&mut self.numbers, zigzag(step as i64));
+            }
+            if flags & GAP != 0 {
+                put_varint(&mut self.numbers, units(gap));
+            }
+            if let Some(expiry) = entry.expires_at_ms {
+                put_varint(&mut self.numbers, expiry);
+            }
+        }
+        self.last = Some(entry);
+    }
+
+    /// Makes room for a few more entries.
+    #[cold]
+    fn grow(&mut self) {
+        let more = |bytes: usize, least: usize| (bytes / GROWTH_DIVISOR).max(LEAST_ENTRIES * least);
+        if self.digests.capacity() - self.digests.len() < DIGEST_BYTES {
+            self.digests.reserve_exact(more(self.digests.len(), DIGEST_BYTES));
+        }
+        if self.numbers.capacity() - self.numbers.len() < MAX_NUMBERS_BYTES {
+            self.numbers.reserve_exact(more(self.numbers.len(), MAX_NUMBERS_BYTES));
+        }
+    }
+
+    /// Removes all entries, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.digests.clear();
+        self.numbers.clear();
+        self.last = None;
+    }
+
+    /// Keeps the entries for which `keeps` returns true.
+    pub fn retain(&mut self, mut keeps: impl FnMut(&Entry) -> bool) {
+        *self = self.iter().filter(|entry| keeps(entry)).collect();
+    }
+
+    /// The entries.
+    pub fn iter(&self) -> Entries<'_> {
+        self.iter_from(Position::default())
+    }
+
+    /// The entries from a position on, which an iteration over the same list [returned](Entries::position). Entries may have
+    /// been added since.
+    pub fn iter_from(&self, position: Position) -> Entries<'_> {
+        Entries { list: self, position }
+    }
+
+    /// The digests of all entries, then their numbers: what a summary begins with.
+    pub(crate) fn encode_into(&self, body: &mut Vec<u8>) {
+        body.extend_from_slice(&self.digests);
+        body.extend_from_slice(&self.numbers);
+    }
+
+    fn next(&self, position: &mut Position) -> Option<Entry> {
+        let (digest, _) = self.digests.get(position.digest..)?.split_first_chunk::<DIGEST_BYTES>()?;
+        let mut numbers = &self.numbers[position.numbers..];
+        let before = numbers.len();
+        let entry = decode_one(digest, &mut numbers, position.sequence, position.end)
+            .expect("the list was encoded here, or decoded before");
+        position.digest += DIGEST_BYTES;
+        position.numbers += before - numbers.len();
+        (position.sequence, position.end) = (entry.sequence, entry.offset + entry.bytes);
+        Some(entry)
+    }
+}
+
+impl fmt::Debug for EntryList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+impl PartialEq for EntryList {
+    fn eq(&self, other: &EntryList) -> bool {
+        self.digests == other.digests && self.numbers == other.numbers
+    }
+}
+
+impl Eq for EntryList {}
+
+impl FromIterator<Entry> for EntryList {
+    fn from_iter<I: IntoIterator<Item = Entry>>(entries: I) -> EntryList {
+        let mut list = EntryList::new();
+        entries.into_iter().for_each(|entry| list.push(entry));
+        list
+    }
+}
+
+impl<'a> IntoIterator for &'a EntryList {
+    type Item = Entry;
+    type IntoIter = Entries<'a>;
+
+    fn into_iter(self) -> Entries<'a> {
+        self.iter()
+    }
+}
+
+impl IntoIterator for EntryList {
+    type Item = Entry;
+    type IntoIter = OwnedEntries;
+
+    fn into_iter(self) -> OwnedEntries {
+        OwnedEntries { list: self, position: Position::default() }
+    }
+}
+
+/// Where in a list an iteration is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Position {
+    digest: usize,
+    numbers: usize,
+    /// Of the entry before.
+    sequence: u64,
+    end: u32,
+}
+
+/// An iteration over the entries of a list.
+#[derive(Clone)]
+pub struct Entries<'a> {
+    list: &'a EntryList,
+    position: Position,
+}
+
+impl Entries<'_> {
+    /// Where the next entry is.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Entry;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry> {
+        self.list.next(&mut self.position)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = (self.list.digests.len() - self.position.digest) / DIGEST_BYTES;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Entries<'_> {}
+
+/// An iteration that owns its list.
+pub struct OwnedEntries {
+    list: EntryList,
+    position: Position,
+}
+
+impl Iterator for OwnedEntries {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        self.list.next(&mut self.position)
+    }
+}
+
+/// Calls `f` with every entry of these digests and numbers. `None`: they are no entries; `f` may have been called.
+pub(crate) fn for_each_entry(digests: &[u8], mut numbers: &[u8], mut f: impl FnMut(Entry)) -> Option<()> {
+    let (mut sequence, mut end) = (0u64, 0u32);
+    let (digests, rest) = digests.as_chunks::<DIGEST_BYTES>();
+    debug_assert!(rest.is_empty());
+    for digest in digests {
+        let entry = decode_one(digest, &mut numbers, sequence, end)?;
+        (sequence, end) = (entry.sequence, entry.offset.checked_add(entry.bytes)?);
+        f(entry);
+    }
+    numbers.is_empty().then_some(())
+}
+
+/// The entry of a digest and of the numbers in front, which are taken off. `sequence` and `end`: of the entry before.
+#[inline]
+fn decode_one(digest: &[u8; DIGEST_BYTES], numbers: &mut &[u8], sequence: u64, end: u32) -> Option<Entry> {
+    let bytes_of = |units: u64| u32::try_from(units.checked_mul(MIN_GRANULE_BYTES)?).ok();
+    let (length, is_unusual) = get_length(numbers)?;
+    let (mut kind, mut expires_at_ms, mut offset, mut step) = (Kind::Put, None, end, 1);
+    let mut expansion = 0;
+    if is_unusual {
+        let (&flags, rest) = numbers.split_first()?;
+        *numbers = rest;
+        if flags == 0 {
+            return None;
+        }
+        expansion = flags >> EXPANSION_SHIFT;
+        if flags & STEP != 0 {
+            step = unzigzag(get_varint(numbers)?) as u64;
+        }
+        if flags & GAP != 0 {
+            offset = end.checked_add(bytes_of(get_varint(numbers)?)?)?;
+        }
+        if flags & EXPIRES != 0 {
+            expires_at_ms = Some(get_varint(numbers)?);
+        }
+        if flags & TOMBSTONE != 0 {
+            kind = Kind::Tombstone;
+        }
+    }
+    let bytes = bytes_of(length)?;
+    let word = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
+    // The last two bytes of the check lie where the half that is not kept would.
+    let key_hash = kept(word(DIGEST_BYTES - 8), word(0));
+    Some(Entry {
+        key_hash,
+        sequence: sequence.wrapping_add(step),
+        offset,
+        bytes,
+        kind,
+        expansion,
+        expires_at_ms,
+    })
+}
+
+/// What an entry is beyond a put without expiry that follows the record before it in place and in number, and is as long as
+/// it was before it was compressed.
+#[inline]
+fn unusual(entry: &Entry, step: u64, gap: u32) -> u8 {
+    let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+    flag(entry.kind == Kind::Tombstone, TOMBSTONE)
+        | flag(entry.expires_at_ms.is_some(), EXPIRES)
+        | flag(gap != 0, GAP)
+        | flag(step != 1, STEP)
+        | (entry.expansion & EXPANSION_MASK) << EXPANSION_SHIFT
+}
+
+/// The length of an entry in units, and whether anything about it is unusual.
+#[inline]
+fn get_length(from: &mut &[u8]) -> Option<(u64, bool)> {
+    // Most records are shorter than 256 bytes, or than 32 KiB.
+    if let Some(&[low, high]) = from.first_chunk::<2>() {
+        let number = if low < 0x80 {
+            *from = &from[1..];
+            low.into()
+        } else if high < 0x80 {
+            *from = &from[2..];
+            u64::from(low & 0x7f) | u64::from(high) << 7
+        } else {
+            get_varint(from)?
+        };
+        return Some((number >> 1, number & 1 != 0));
+    }
+    get_varint(from).map(|number| (number >> 1, number & 1 != 0))
+}
+
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// Offsets and lengths are counted in the smallest granule.
+fn units(bytes: u32) -> u64 {
+    let bytes = u64::from(bytes);
+    assert!(bytes.is_multiple_of(MIN_GRANULE_BYTES), "{bytes} bytes are no whole granules");
+    bytes / MIN_GRANULE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(number: u64, offset: u32) -> Entry {
+        let kind = if number.is_multiple_of(7) { Kind::Tombstone } else { Kind::Put };
+        let key_hash = kept(number.wrapping_mul(0x9E37_79B9_7F4A_7C15), number << 32);
+        let expires_at_ms = number.is_multiple_of(5).then_some(1_749_000_000_000 + number);
+        let expansion = u8::from(number.is_multiple_of(11));
+        let sequence = if number.is_multiple_of(13) { number / 2 } else { number };
+        Entry {
+            key_hash,
+            sequence,
+            offset,
+            bytes: 40 + 4 * (number % 3) as u32,
+            kind,
+            expansion,
+            expires_at_ms,
+        }
+    }
+
+    fn entries(count: u64) -> Vec<Entry> {
+        let mut offset = 64;
+        let next = |number| {
+            let entry = entry(number, offset);
+            offset += entry.bytes + if number.is_multiple_of(17) { 100 } else { 0 };
+            entry
+        };
+        (1..=count).map(next).collect()
+    }
+
+    #[test]
+    fn list_returns_the_entries_that_were_pushed() {
+        let pushed = entries(1000);
+        let list: EntryList = pushed.iter().copied().collect();
+        assert_eq!((list.len(), list.last()), (1000, pushed.last()));
+        assert!(list.iter().eq(pushed.iter().copied()) && list.clone().into_iter().eq(pushed.clone()));
+        // From any position, and after more were added.
+        let mut growing = EntryList::new();
+        let mut position = Position::default();
+        let mut seen = Vec::new();
+        for chunk in pushed.chunks(9) {
+            chunk.iter().for_each(|entry| growing.push(*entry));
+            let mut rest = growing.iter_from(position);
+            seen.extend(rest.by_ref().take(7));
+            position = rest.position();
+        }
+        seen.extend(growing.iter_from(position));
+        assert_eq!(seen, pushed);
+    }
+
+    #[test]
+    fn list_of_a_part_returns_that_part() {
+        let pushed = entries(500);
+        let mut list: EntryList = pushed.iter().copied().collect();
+        list.retain(|entry| entry.sequence % 3 == 1);
+        let kept: Vec<Entry> = pushed.into_iter().filter(|entry| entry.sequence % 3 == 1).collect();
+        assert!(list.iter().eq(kept));
+    }
+
+    #[test]
+    fn list_of_plain_puts_takes_sixteen_bytes_an_entry_and_a_quarter() {
+        let mut list = EntryList::new();
+        for number in 0..100_000u32 {
+            let key_hash = kept(u64::from(number) << 20, 1);
+            let (kind, offset) = (Kind::Put, 64 + 44 * number);
+            let sequence = u64::from(number) + 1;
+            list.push(Entry {
+                key_hash,
+                sequence,
+                offset,
+                bytes: 44,
+                kind,
+                expansion: 0,
+                expires_at_ms: None,
+            });
+        }
+        assert!(list.encoded_bytes() <= 100_000 * 16, "{}", list.encoded_bytes());
+        assert!(list.memory_bytes() <= list.encoded_bytes() * 5 / 4 + 4096, "{}", list.memory_bytes());
+    }
+}
