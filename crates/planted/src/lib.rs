@@ -197,6 +197,12 @@ bugs! {
     DoubtIgnored,
     /// A put for which the index has no memory is refused before expired keys are taken out.
     SweepNotAwaited,
+    /// Time that no watermark can say counts as confirmed.
+    WatermarksMerged,
+    /// What a caller is told has expired while nothing can be written takes other keys with it.
+    ToldCoversOthers,
+    /// The epoch is not raised before the numbers of the next one are given out.
+    NumbersNotReserved,
 }
 
 /// Whether this process has the bug.

@@ -12,5 +12,6 @@ pub(crate) mod reclaim;
 mod reclaimer;
 mod relocate;
 pub(crate) mod scrub;
+pub(crate) mod tell;
 mod tombstones;
 pub(crate) mod watermarks;

@@ -1,4 +1,5 @@
-//! Writes what has expired for good into the superblocks, within a second after somebody was told of it. In a task of its own:
+//! Writes into the superblocks what is to be there before the store closes: the epoch of the next sequence numbers, and what
+//! has expired for good, within a second after somebody was told of it. In a task of its own:
 //! the reclaimer may take as long as a relocation does.
 
 use std::sync::Arc;
@@ -15,11 +16,48 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         if space.health.check_writable().is_err() {
             return;
         }
-        match catalog.save_watermarks().await {
+        let saved = async {
+            space.reserve_numbers().await?;
+            catalog.save_watermarks().await
+        };
+        match saved.await {
             Ok(()) => {}
             Err(Error::Closed { .. }) => return,
             Err(error) => return space.health.latch(&error),
         }
         woken_or_after(&*space.runtime, raised, catalog.watermarks_due()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use esker_log::SEQUENCE_EPOCH_SHIFT;
+
+    use super::*;
+    use crate::base::durability::Durability;
+    use crate::testing::{EPOCH, Plan};
+
+    #[test]
+    fn epoch_is_raised_before_numbers_of_the_next_one_are_given_out() {
+        let bench = Plan::new(3).build();
+        let end = (EPOCH + 1) << SEQUENCE_EPOCH_SHIFT;
+        bench.space.sequence.store(end - 50, Ordering::Release);
+        bench.start();
+        bench.writer.tasks.spawn("watermarks", run(bench.writer.clone()));
+        bench.run(bench.sleep(std::time::Duration::from_secs(1)));
+        for number in 0..100 {
+            let put = bench.put(&format!("key {number}"), &[1; 500], Durability::Sync);
+            let sequence = bench.run(put).expect("it is put");
+            let epoch = bench.run(bench.space.superblocks.all())[0].epoch;
+            assert!(sequence >> SEQUENCE_EPOCH_SHIFT <= epoch, "{sequence} is not of epoch {epoch}");
+        }
+        assert!(
+            bench.space.sequence.load(Ordering::Acquire) > end,
+            "numbers of the next epoch were given out"
+        );
+        let found = bench.run(bench.get("key 99")).expect("it can be read");
+        assert!(found.is_some_and(|(_, sequence)| sequence > end));
     }
 }

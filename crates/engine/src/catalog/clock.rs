@@ -12,6 +12,7 @@
 //! raised; a reader's tombstone is on the medium as soon.
 
 mod confirmed;
+mod told;
 mod watermarks;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,8 @@ use esker_planted::{Bug, planted};
 use parking_lot::{Mutex, RwLock};
 
 use self::confirmed::ConfirmedTime;
+use self::told::Told;
+pub(crate) use self::told::ToldRecord;
 use self::watermarks::Watermarks;
 
 use crate::base::error::Result;
@@ -58,6 +61,7 @@ pub(crate) struct Clock {
     saved: AtomicU64,
     /// When they may be written next, by the runtime's clock.
     save_from: Mutex<Duration>,
+    told: Told,
 }
 
 impl Clock {
@@ -85,7 +89,13 @@ impl Clock {
             raised: AtomicU64::new(0),
             saved: AtomicU64::new(0),
             save_from: Mutex::new(Duration::ZERO),
+            told: Told::default(),
         }
+    }
+
+    /// Records that callers were told have expired, and that have no tombstone yet.
+    pub(crate) fn told(&self) -> &Told {
+        &self.told
     }
 
     /// Whether a record has expired for good.
@@ -123,7 +133,9 @@ impl Catalog {
             // It looks at the clock until it is known what to make of it.
             self.space.reclaim.notify_one();
         }
-        time_ms
+        // What expires by a time that no watermark can say is not confirmed: those who are told get tombstones.
+        let can_be_said = self.clock.watermarks.read().takes(time_ms) || planted(Bug::WatermarksMerged);
+        if can_be_said { time_ms } else { 0 }
     }
 
     /// What time it is, if the wall clock is wrong whenever it is not believed.
@@ -135,7 +147,7 @@ impl Catalog {
     /// Whether a record has expired.
     pub(crate) fn life(&self, sequence: u64, expires_at_ms: Option<u64>) -> Life {
         let Some(at_ms) = expires_at_ms else { return Life::Alive };
-        if self.clock.covers(sequence, at_ms) {
+        if self.clock.covers(sequence, at_ms) || self.clock.told.has(sequence) {
             return Life::Expired;
         }
         if self.now_ms() < at_ms + u64::from(planted(Bug::ExpiryOffByOne)) {
@@ -157,7 +169,9 @@ impl Catalog {
         if watermarks.cover(sequence, time_ms) {
             return;
         }
-        watermarks.raise(ExpiryWatermark { sequence, time_ms });
+        if !watermarks.raise(ExpiryWatermark { sequence, time_ms }) {
+            return;
+        }
         clock.latest_ms.store(watermarks.latest_ms(), Ordering::Release);
         drop(watermarks);
         clock.raised.fetch_add(1, Ordering::AcqRel);
@@ -183,6 +197,14 @@ impl Catalog {
         self.write_clock().await
     }
 
+    /// Covers what callers were told has expired and has no tombstone, as a store closes that cannot write one: that no key
+    /// returns matters more than what else expires by these watermarks.
+    pub(crate) fn cover_told(&self) {
+        if let Some(at_ms) = self.clock.told.latest_ms() {
+            self.expire_for_good(at_ms);
+        }
+    }
+
     /// What superblocks say of time now.
     pub(crate) fn note_clock(&self, superblock: &mut Superblock) {
         superblock.clock_ms = self.expected_ms();
@@ -194,5 +216,27 @@ impl Catalog {
         self.space.update_superblocks(|_, superblock| self.note_clock(superblock)).await?;
         self.clock.saved.fetch_max(raised, Ordering::AcqRel);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Plan;
+
+    #[test]
+    fn time_that_no_watermark_can_say_is_not_confirmed() {
+        let bench = Plan::new(1).build();
+        let (catalog, now_ms) = (&bench.catalog, bench.catalog.now_ms());
+        let later: Vec<_> =
+            (0..16).map(|at| ExpiryWatermark { sequence: at, time_ms: now_ms + 1000 - at }).collect();
+        *catalog.clock.watermarks.write() = Watermarks::of(later);
+        catalog.clock.latest_ms.store(now_ms + 1000, Ordering::Release);
+        assert_eq!(catalog.life(100, Some(now_ms)), Life::Unconfirmed, "it gets a tombstone if someone asks");
+        assert_eq!(catalog.confirmed_ms(), 0, "nothing is swept");
+        assert_eq!(catalog.life(15, Some(now_ms)), Life::Expired, "it is covered");
+        // Time catches up.
+        bench.run(bench.sleep(Duration::from_secs(2)));
+        assert_eq!(catalog.life(100, Some(now_ms)), Life::Expired);
     }
 }

@@ -28,6 +28,10 @@ use crate::segments::tier::Tier;
 /// is for the time after a crash that ended what the first was for, and one for records that an opening finds staged.
 pub(crate) const KEEP_FOR_RELOCATION: u32 = 4;
 
+/// The epoch is raised when no more sequence numbers than these are left of it: half of them. It is looked at for each new
+/// segment of a lane, and a segment has fewer records than 2^23.
+const NUMBERS_AHEAD: u64 = 1 << (SEQUENCE_EPOCH_SHIFT - 1);
+
 /// How far the scrub is in its pass, in segments.
 #[derive(Default)]
 pub(crate) struct ScrubProgress {
@@ -94,6 +98,8 @@ pub(crate) struct Space {
     pub(crate) outlives_process: bool,
     /// The last sequence number that was given out.
     pub(crate) sequence: AtomicU64,
+    /// The epoch that the superblocks have: no later opening gives out a number of it, or of an earlier one.
+    reserved_epoch: AtomicU64,
     segments: AtomicU64,
     pub(crate) buffered: BufferedSegments,
     pub(crate) counters: Counters,
@@ -114,6 +120,8 @@ pub(crate) struct Space {
     pub(crate) scrub: Notify,
     /// Wakes who writes watermarks, when they were raised.
     pub(crate) watermarks: Notify,
+    /// Wakes the task that writes tombstones of expired records, when there is one without.
+    pub(crate) told: Notify,
     pub(crate) scrubbed: ScrubProgress,
     /// A slot was freed, or none will be.
     pub(crate) slot_freed: Announcement,
@@ -143,6 +151,7 @@ impl Space {
                 false => max_sequence.max(epoch << SEQUENCE_EPOCH_SHIFT),
                 true => max_sequence,
             }),
+            reserved_epoch: AtomicU64::new(epoch),
             segments: AtomicU64::new(max_segment / SEGMENT_STEP * SEGMENT_STEP + epoch % SEGMENT_STEP),
             buffered: BufferedSegments::default(),
             counters: Counters::default(),
@@ -154,6 +163,7 @@ impl Space {
             reclaim: Notify::new(),
             scrub: Notify::new(),
             watermarks: Notify::new(),
+            told: Notify::new(),
             scrubbed: ScrubProgress::default(),
             slot_freed: Announcement::new(),
         });
@@ -209,6 +219,23 @@ impl Space {
     /// under a reservation only.
     pub(crate) fn next_sequences(&self, count: usize) -> u64 {
         self.sequence.fetch_add(count as u64, Ordering::Relaxed) + 1
+    }
+
+    /// The epoch whose numbers will be given out when those of the superblocks' epoch are used up, if that is near.
+    pub(crate) fn epoch_to_reserve(&self) -> Option<u64> {
+        let epoch = (self.sequence.load(Ordering::Relaxed) + NUMBERS_AHEAD) >> SEQUENCE_EPOCH_SHIFT;
+        (epoch > self.reserved_epoch.load(Ordering::Acquire)).then_some(epoch)
+    }
+
+    /// Raises the epoch of the superblocks, durably, before numbers of the next one are given out: or else the next opening
+    /// would give the same numbers out again. Does nothing as long as that is far away.
+    pub(crate) async fn reserve_numbers(&self) -> Result<()> {
+        let Some(epoch) = self.epoch_to_reserve().filter(|_| !planted(Bug::NumbersNotReserved)) else {
+            return Ok(());
+        };
+        self.update_superblocks(|_, superblock| superblock.epoch = superblock.epoch.max(epoch)).await?;
+        self.reserved_epoch.fetch_max(epoch, Ordering::AcqRel);
+        Ok(())
     }
 
     /// The next segment number: higher than all of which anything was found, and of this opening alone.
@@ -292,6 +319,7 @@ impl Space {
         self.reclaim.notify_one();
         self.scrub.notify_one();
         self.watermarks.notify_one();
+        self.told.notify_one();
         self.tiers().for_each(Tier::wake_tasks);
         self.announce_free_slot();
     }

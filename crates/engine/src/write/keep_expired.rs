@@ -1,11 +1,13 @@
 //! Making it a fact that a key has expired, where only the wall clock says so. See `catalog::clock`.
 
+use bytes::Bytes;
 use esker_index::KeyHash;
 use esker_log::Kind;
+use esker_planted::{Bug, planted};
 
 use crate::base::durability::Durability;
 use crate::base::error::Result;
-use crate::catalog::clock::Life;
+use crate::catalog::clock::{Life, ToldRecord};
 use crate::write::Writer;
 use crate::write::reserve::Reservation;
 
@@ -33,7 +35,8 @@ impl Writer {
     /// reserved by whoever calls this.
     ///
     /// # Errors
-    /// If what the key has now cannot be read. Then nobody may be told.
+    /// If what the key has now cannot be read, or no tombstone can be written and there is no memory to note the record in.
+    /// Then nobody may be told.
     pub(crate) async fn keep_expired(
         &self,
         key: &[u8],
@@ -46,12 +49,31 @@ impl Writer {
             Err(error) => Err(error),
         };
         match deleted {
-            Err(error) if error.is_of_reading() => return Err(error),
-            // Nothing can be written. That nobody sees it again matters more than what else expires by this.
-            Err(_) => self.catalog.expire_for_good(expires_at_ms.unwrap_or(0)),
-            Ok(()) => {}
+            // Nothing can be written: the tombstone follows when there is room.
+            Err(error) if !error.is_of_reading() => {
+                let expires_at_ms = expires_at_ms.unwrap_or(0);
+                if planted(Bug::ToldCoversOthers) {
+                    self.catalog.expire_for_good(expires_at_ms);
+                    return Ok(());
+                }
+                let record = ToldRecord { key: Bytes::copy_from_slice(key), hash: *hash, expires_at_ms };
+                if !self.catalog.clock.told().add(sequence, record, false) {
+                    return Err(error);
+                }
+                self.space.told.notify_one();
+                Ok(())
+            }
+            deleted => deleted,
         }
-        Ok(())
+    }
+
+    /// Deletes a record that a caller was told has expired, if it still is its key's.
+    ///
+    /// # Errors
+    /// If it cannot be read, or no tombstone can be written.
+    pub(crate) async fn delete_told(&self, sequence: u64, record: &ToldRecord) -> Result<()> {
+        let reservation = self.lane.reserve(vec![self.catalog.index.stored_hash(&record.hash)]).await?;
+        self.delete_expired(&record.key, &record.hash, sequence, reservation).await
     }
 
     /// Deletes an expired record under a reservation of its key, if it still is the key's.
@@ -62,8 +84,8 @@ impl Writer {
         sequence: u64,
         reservation: Reservation,
     ) -> Result<()> {
-        let key = bytes::Bytes::copy_from_slice(key);
-        let mut tombstone = self.prepare(Kind::Tombstone, None, key, bytes::Bytes::new(), None)?;
+        let key = Bytes::copy_from_slice(key);
+        let mut tombstone = self.prepare(Kind::Tombstone, None, key, Bytes::new(), None)?;
         tombstone.hash = *hash;
         // A slot is given up only when no other key can be hidden behind it.
         self.catalog.verify_to_remove(hash).await?;

@@ -45,6 +45,9 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
                 Ok(true) => {
                     refused = false;
                     catalog.balance_memory();
+                    if space.epoch_to_reserve().is_some() {
+                        space.watermarks.notify_one();
+                    }
                 }
                 Ok(false) => {
                     space.reclaim.notify_one();

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
 use crate::catalog::cache::Entry;
-use crate::catalog::clock::Life;
+use crate::catalog::clock::{Life, ToldRecord};
 use crate::catalog::lookup::Found;
 use crate::write::Writer;
 use crate::write::batch::{Batch, KeyOf};
@@ -92,7 +92,10 @@ impl Writer {
             let kept = self.keep_expired(keys[at].key, &keys[at].hash, sequence, expires_at_ms).await;
             if kept.is_err() {
                 // It was shown to be absent, and what was made of that is done.
-                self.catalog.expire_for_good(expires_at_ms.unwrap_or(0));
+                let (key, hash) = (Bytes::copy_from_slice(keys[at].key), keys[at].hash);
+                let record = ToldRecord { key, hash, expires_at_ms: expires_at_ms.unwrap_or(0) };
+                self.catalog.clock.told().add(sequence, record, true);
+                self.space.told.notify_one();
             }
         }
         outcome

@@ -16,7 +16,11 @@ impl Watermarks {
     pub(super) fn of(mut known: Vec<ExpiryWatermark>) -> Watermarks {
         known.sort_unstable_by_key(|mark| (mark.sequence, mark.time_ms));
         let mut all = Watermarks::default();
-        known.into_iter().for_each(|mark| all.raise(mark));
+        for mark in known {
+            // Those of several tiers say the same, but for the last ones.
+            let is_taken = all.raise(mark);
+            debug_assert!(is_taken, "a superblock has at most {WATERMARKS_MAX} of falling times");
+        }
         all
     }
 
@@ -25,23 +29,22 @@ impl Watermarks {
         self.all.iter().any(|mark| sequence <= mark.sequence && expires_at_ms <= mark.time_ms)
     }
 
-    /// Takes in one of a sequence number that is not less than that of any other.
-    pub(super) fn raise(&mut self, mark: ExpiryWatermark) {
+    /// Takes in one of a sequence number that is not less than that of any other. Returns false if it [cannot](Self::takes).
+    pub(super) fn raise(&mut self, mark: ExpiryWatermark) -> bool {
+        if !self.takes(mark.time_ms) {
+            return false;
+        }
         while self.all.last().is_some_and(|last| last.time_ms <= mark.time_ms) {
             self.all.pop();
         }
         self.all.push(mark);
-        if self.all.len() > WATERMARKS_MAX {
-            self.merge_nearest();
-        }
+        true
     }
 
-    /// Makes one of the two that are nearest in time: what expires between these expires early.
-    fn merge_nearest(&mut self) {
-        let gap = |at: &usize| self.all[*at].time_ms - self.all[*at + 1].time_ms;
-        let Some(at) = (0..self.all.len() - 1).min_by_key(gap) else { return };
-        self.all[at].sequence = self.all[at + 1].sequence;
-        self.all.remove(at + 1);
+    /// Returns true if a watermark of this time can be taken in. If there are [`WATERMARKS_MAX`] and all are of later times,
+    /// it cannot: two of them made into one would let keys expire early, or come back.
+    pub(super) fn takes(&self, time_ms: u64) -> bool {
+        self.all.len() < WATERMARKS_MAX || self.all.last().is_some_and(|last| last.time_ms <= time_ms)
     }
 
     /// The latest time of any; 0 if there is none.
@@ -66,7 +69,7 @@ mod tests {
     fn one_is_enough_for_a_clock_that_goes_on() {
         let mut marks = Watermarks::default();
         for step in 1..100 {
-            marks.raise(mark(step / 3, 1000 + step));
+            assert!(marks.raise(mark(step / 3, 1000 + step)));
         }
         assert_eq!(marks.to_vec(), [mark(33, 1099)]);
         assert!(marks.cover(33, 1099) && !marks.cover(34, 1) && !marks.cover(1, 1100));
@@ -84,10 +87,16 @@ mod tests {
     }
 
     #[test]
-    fn however_many_there_were_what_expired_stays_so() {
+    fn watermark_beyond_the_last_is_refused_until_time_has_caught_up() {
         let raised: Vec<_> = (0..100).map(|step| mark(step, 1_000_000 - step * step)).collect();
-        let marks = Watermarks::of(raised.clone());
-        assert_eq!(marks.to_vec().len(), WATERMARKS_MAX);
-        assert!(raised.iter().all(|mark| marks.cover(mark.sequence, mark.time_ms)));
+        let mut marks = Watermarks::default();
+        let taken: Vec<_> = raised.iter().copied().filter(|mark| marks.raise(*mark)).collect();
+        assert_eq!(taken, raised[..WATERMARKS_MAX]);
+        assert!(taken.iter().all(|mark| marks.cover(mark.sequence, mark.time_ms)));
+        // No record expires early.
+        let last = taken[WATERMARKS_MAX - 1];
+        assert!(!marks.cover(last.sequence + 1, 1) && !marks.cover(last.sequence, last.time_ms + 1));
+        assert!(!marks.takes(last.time_ms - 1) && marks.raise(mark(200, last.time_ms)));
+        assert!(marks.cover(200, last.time_ms));
     }
 }

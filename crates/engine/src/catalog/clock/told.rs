@@ -1,0 +1,106 @@
+//! Records that callers were told have expired, by the wall clock alone, while no tombstone could be written.
+//!
+//! They stay expired in this process, whatever the clock says, and no other record does with them. A task writes their
+//! tombstones as soon as there is room (`background/tell.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use esker_index::KeyHash;
+use parking_lot::Mutex;
+
+/// Memory for them, in bytes: beyond it a caller gets the error that kept the tombstone from being written.
+const MEMORY_BYTES: usize = 1 << 20;
+/// What one of them takes beside its key, in bytes, about.
+const ENTRY_BYTES: usize = 128;
+
+/// A record without a tombstone.
+#[derive(Clone)]
+pub(crate) struct ToldRecord {
+    pub(crate) key: Bytes,
+    pub(crate) hash: KeyHash,
+    pub(crate) expires_at_ms: u64,
+}
+
+/// The records, by their sequence numbers.
+#[derive(Default)]
+pub(crate) struct Told {
+    records: Mutex<Records>,
+    /// Some are there: so that a read need not take the lock.
+    any: AtomicBool,
+}
+
+#[derive(Default)]
+struct Records {
+    all: BTreeMap<u64, ToldRecord>,
+    bytes: usize,
+}
+
+impl Told {
+    /// Returns true if the record with this sequence number is among them.
+    #[inline]
+    pub(crate) fn has(&self, sequence: u64) -> bool {
+        self.any.load(Ordering::Acquire) && self.records.lock().all.contains_key(&sequence)
+    }
+
+    /// Adds a record; returns false if there is no memory for it. `always`: the caller has been told already.
+    pub(crate) fn add(&self, sequence: u64, record: ToldRecord, always: bool) -> bool {
+        let mut records = self.records.lock();
+        let bytes = record.key.len() + ENTRY_BYTES;
+        if records.bytes + bytes > MEMORY_BYTES && !always {
+            return false;
+        }
+        if records.all.insert(sequence, record).is_none() {
+            records.bytes += bytes;
+        }
+        self.any.store(true, Ordering::Release);
+        true
+    }
+
+    /// The record has a tombstone, or is not its key's any more.
+    pub(crate) fn remove(&self, sequence: u64) {
+        let mut records = self.records.lock();
+        if let Some(record) = records.all.remove(&sequence) {
+            records.bytes -= record.key.len() + ENTRY_BYTES;
+        }
+        self.any.store(!records.all.is_empty(), Ordering::Release);
+    }
+
+    /// The one with the lowest sequence number above `after`.
+    pub(crate) fn next(&self, after: Option<u64>) -> Option<(u64, ToldRecord)> {
+        let records = self.records.lock();
+        let from = after.map_or(0, |after| after + 1);
+        records.all.range(from..).next().map(|(sequence, record)| (*sequence, record.clone()))
+    }
+
+    /// The latest expiry of any.
+    pub(crate) fn latest_ms(&self) -> Option<u64> {
+        self.records.lock().all.values().map(|record| record.expires_at_ms).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn told_records_are_bounded_and_removed_one_by_one() {
+        let told = Told::default();
+        let record = |bytes| ToldRecord {
+            key: Bytes::from(vec![1; bytes]),
+            hash: KeyHash { slot: 0, check: 0 },
+            expires_at_ms: 7,
+        };
+        let half = MEMORY_BYTES / 2 - ENTRY_BYTES;
+        assert!(told.add(5, record(half), false) && told.add(9, record(half), false));
+        assert!(!told.add(10, record(1), false) && !told.has(10), "there is no memory");
+        assert!(told.add(11, record(1), true) && told.has(11));
+        assert_eq!(told.next(None).map(|(sequence, _)| sequence), Some(5));
+        assert_eq!(told.next(Some(5)).map(|(sequence, _)| sequence), Some(9));
+        told.remove(5);
+        assert!(!told.has(5) && told.has(9) && told.add(12, record(1), false));
+        [9, 11, 12].into_iter().for_each(|sequence| told.remove(sequence));
+        assert!(told.next(None).is_none() && told.latest_ms().is_none());
+    }
+}
