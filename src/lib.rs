@@ -84,13 +84,16 @@
 //!
 //! # Sizing
 //!
-//! * **Memory**: [`Options::memory_bytes`] (512 MiB by default) covers everything. The index takes 9 to 10 bytes a key at rest
+//! * **Memory**: [`Options::memory_bytes`] (512 MiB by default) is for the index, write buffers and the read cache. It does not
+//!   cover the table of slots, about 118 bytes for each segment that the devices have room for: 2 MiB for 256 GiB, 235 MiB
+//!   for 30 TiB in segments of 16 MiB. The index takes 9 to 10 bytes a key at rest
 //!   and up to 12.5 under overwrites; the rest is for write buffers and the read cache. Where the index has no memory left, puts
 //!   fail with [`Full`](ErrorKind::Full).
 //! * **Space**: users can fill what is not in reserve, 80 % by default ([`Options::reserve_percent`]). A larger reserve lowers
 //!   write amplification.
-//! * **The largest size is fixed when the store is made.** A store in a directory is made for 256 GiB and can be raised to
-//!   512 GiB, never beyond. Give [`Options::capacity_limit_bytes`] the largest size that you will ever want at the first opening.
+//! * **The largest size is fixed when the store is made.** Give [`Options::capacity_limit_bytes`] the largest size that you
+//!   will ever want at the first opening. Without it a store in a directory is made for 256 GiB, and can be raised to
+//!   512 GiB later, but no further.
 //! * **Values** fit in one segment, 16 MiB by default: [`Store::max_value_bytes`]. Keys have up to 65,536 bytes.
 //! * `esker calc` computes all of it for so many keys, and the wear of a drive.
 //!

@@ -1,6 +1,8 @@
 //! What the read cache takes of memory is what it says it does, for small values too; what is read stays what it was for as long
 //! as somebody holds it; and who waits for a read or a write is small.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use esker::{Blocking, Compression, Durability, Options};
 
@@ -40,6 +42,45 @@ fn child_with_a_full_cache() {
 fn a_cache_full_of_small_values_takes_what_it_says() {
     let dir = tempfile::tempdir().expect("a directory");
     println!("{}", answer_of(child("memory::child_with_a_full_cache", dir.path())));
+}
+
+/// Not a test of its own, as above: a full cache, and records of a few bytes that wait in memory to be overwritten.
+#[test]
+fn child_with_tiny_records() {
+    let Ok(dir) = std::env::var("ESKER_CHILD_DIR") else { return };
+    const MEMORY_BYTES: u64 = 128 << 20;
+    let options = Options::directory(dir).segment_bytes(2 << 20).memory_bytes(MEMORY_BYTES);
+    let options = options.durability(Durability::None).compression(Compression::Off);
+    let store = Blocking::open(options.coalesce_for(Duration::from_secs(20))).expect("the store opens");
+    let key = |kind: u8, number: u64| Bytes::from([&[kind; 8], &number.to_le_bytes()[..]].concat());
+    // All of the segment memory is touched, and the cache is full.
+    for number in 0..40_000 {
+        store.put(key(1, number), vec![number as u8; 4000]).expect("there is room");
+    }
+    store.flush().expect("it can be flushed");
+    for _ in 0..2 {
+        for number in 0..40_000 {
+            store.get(key(1, number)).expect("it can be read").expect("it is there");
+        }
+    }
+    for round in 0..6u64 {
+        for from in (0..300_000u64).step_by(500) {
+            let puts =
+                (from..from + 500).map(|number| (key(2, number), Bytes::from(vec![round as u8; 3]), None));
+            let put = store.put_many(puts.collect(), Default::default());
+            assert!(put.into_iter().all(|result| result.is_ok()), "there is room");
+        }
+    }
+    let peak = status("VmHWM");
+    assert!(peak <= MEMORY_BYTES + MEMORY_BYTES / 10, "{} MiB of {}", peak >> 20, MEMORY_BYTES >> 20);
+    store.close().expect("it closes");
+    println!("\nanswer: at most {} MiB of {}", peak >> 20, MEMORY_BYTES >> 20);
+}
+
+#[test]
+fn store_of_tiny_records_stays_within_its_memory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    println!("{}", answer_of(child("memory::child_with_tiny_records", dir.path())));
 }
 
 #[test]

@@ -22,6 +22,10 @@ const LEAST_COALESCING_PIECES: u64 = 2;
 const MOST_COALESCING_PIECES: u64 = 16;
 /// And in no more pieces than the slots divided by this.
 const COALESCING_SLOTS_DIVISOR: u64 = 16;
+/// The entry lists of a segment in which records coalesce take the segment divided by this: 15 bytes for each record, which
+/// has 40 bytes and more, for all of the time, and the same for those that are copied when it is written out. Most segments
+/// have fewer records. Of other segments few have a list at a time, which the fixed part covers.
+const ENTRY_LISTS_DIVISOR: u64 = 8;
 
 /// Whether records wait in memory to be overwritten. Of two tiers the fast one is for that.
 fn coalesces(options: &Options, lanes: u64) -> bool {
@@ -55,7 +59,8 @@ impl MemoryPlan {
             false => 0,
         };
         let segments = (lanes * pieces + coalescing + RELOCATION_PIECES) * segment_bytes;
-        let left = options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES + segments);
+        let entry_lists = coalescing * segment_bytes / ENTRY_LISTS_DIVISOR;
+        let left = options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES + segments + entry_lists);
         Ok(MemoryPlan {
             lane_buffers: pieces as usize,
             coalescing_segments: coalescing as usize,

@@ -305,7 +305,8 @@ impl Options {
         self
     }
 
-    /// Formats a device even though it holds something else. Everything on it is lost.
+    /// Formats a device even though it holds something else. Everything on it is lost. A tier of a store that was opened is
+    /// never formatted: if one of two tiers was exchanged, opening is an error that names both.
     pub fn force_format(mut self, force: bool) -> Options {
         self.force_format = force;
         self
