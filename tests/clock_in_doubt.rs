@@ -73,7 +73,7 @@ fn clock_by_which_records_expire_is_not_believed_at_an_opening() {
 #[test]
 fn expired_keys_give_index_memory_back_before_a_put_is_refused() {
     // Nearly all keys share a slot, so each takes 52 bytes.
-    let config = Config { hash_bits: Some(6), capacity_segments: 400, ..Config::new(Tiers::Capacity) };
+    let config = Config { hash_bits: Some(6), capacity_segments: 1200, ..Config::new(Tiers::Capacity) };
     let world = World::new(3, config);
     let store = world.open();
     // The clock steps, and is not believed for an hour.

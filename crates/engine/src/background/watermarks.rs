@@ -48,8 +48,8 @@ mod tests {
         bench.writer.tasks.spawn("watermarks", run(bench.writer.clone()));
         bench.run(bench.sleep(std::time::Duration::from_secs(1)));
         for number in 0..100 {
-            let put = bench.put(&format!("key {number}"), &[1; 500], Durability::Sync);
-            let sequence = bench.run(put).expect("it is put");
+            let key = format!("key {number}");
+            let sequence = bench.run(bench.put(&key, &[1; 500], Durability::Sync)).expect("it is put");
             let epoch = bench.run(bench.space.superblocks.all())[0].epoch;
             assert!(sequence >> SEQUENCE_EPOCH_SHIFT <= epoch, "{sequence} is not of epoch {epoch}");
         }

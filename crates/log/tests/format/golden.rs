@@ -168,7 +168,8 @@ fn the_golden_segment_opens() {
         }
     }
     let scan = scan_segment(&bytes, &SECRET, shape(SEGMENT_BYTES, 4096, 4), SEGMENT, true);
-    assert_eq!((scan.entries, scan.tail, scan.lost.len()), (entries, 8192, 0));
+    assert_eq!((scan.tail, scan.lost.len()), (8192, 0));
+    assert!(entries.iter().eq(scan.entries));
 }
 
 #[test]

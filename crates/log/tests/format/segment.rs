@@ -18,7 +18,8 @@ fn check_sealed(segment: OpenSegment) -> Vec<Entry> {
     let (start, summary) = segment.summary();
     assert!(start >= tail && start.is_multiple_of(shape.unit_bytes));
     bytes[start as usize..].copy_from_slice(&summary);
-    let (_, entries) = segment.into_parts();
+    let (_, list) = segment.into_parts();
+    let entries: Vec<Entry> = list.into_iter().collect();
     // Frames follow each other in whole units.
     let (mut at, mut index, mut records) = (0u32, 0, 0);
     while at < tail {

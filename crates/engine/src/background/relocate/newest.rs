@@ -7,7 +7,7 @@ use esker_log::{EntryList, KeyHash, OpenSegment};
 use crate::base::fixed_hash::FixedState;
 
 /// Keys that are compared at a time: a table of all keys of a memtable of tiny records would take as much as the records.
-const KEYS_AT_ONCE: usize = 128 << 10;
+const KEYS_AT_ONCE: usize = 64 << 10;
 /// Sequence numbers in one word of [`Sequences`], and words in one of its blocks.
 const WORD_BITS: u64 = u64::BITS as u64;
 const BLOCK_WORDS: usize = 8;
