@@ -103,6 +103,6 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(DoubtIgnored, "store", "clock_in_doubt::clock_by_which_records_expire_is_not_believed_at_an_opening"),
     row(SweepNotAwaited, "store", "clock_in_doubt::expired_keys_give_index_memory_back_before_a_put_is_refused"),
     row(WatermarksMerged, "esker_engine", "catalog::clock::tests::time_that_no_watermark_can_say_is_not_confirmed"),
-    row(ToldCoversOthers, "store", "clock_in_doubt::key_told_to_have_expired_takes_no_other_with_it_though_nothing_can_be_written"),
+    row(ReportedCoversOthers, "store", "clock_in_doubt::key_told_to_have_expired_takes_no_other_with_it_though_nothing_can_be_written"),
     row(NumbersNotReserved, "esker_engine", "background::watermarks::tests::epoch_is_raised_before_numbers_of_the_next_one_are_given_out"),
 ];

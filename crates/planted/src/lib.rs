@@ -200,7 +200,7 @@ bugs! {
     /// Time that no watermark can say counts as confirmed.
     WatermarksMerged,
     /// What a caller is told has expired while nothing can be written takes other keys with it.
-    ToldCoversOthers,
+    ReportedCoversOthers,
     /// The epoch is not raised before the numbers of the next one are given out.
     NumbersNotReserved,
 }

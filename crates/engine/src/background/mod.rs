@@ -11,7 +11,7 @@ pub(crate) mod pause;
 pub(crate) mod reclaim;
 mod reclaimer;
 mod relocate;
+pub(crate) mod reported;
 pub(crate) mod scrub;
-pub(crate) mod tell;
 mod tombstones;
 pub(crate) mod watermarks;

@@ -12,7 +12,7 @@
 //! raised; a reader's tombstone is on the medium as soon.
 
 mod confirmed;
-mod told;
+mod reported;
 mod watermarks;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +23,8 @@ use esker_planted::{Bug, planted};
 use parking_lot::{Mutex, RwLock};
 
 use self::confirmed::ConfirmedTime;
-use self::told::Told;
-pub(crate) use self::told::ToldRecord;
+use self::reported::Reported;
+pub(crate) use self::reported::ReportedRecord;
 use self::watermarks::Watermarks;
 
 use crate::base::error::Result;
@@ -61,7 +61,7 @@ pub(crate) struct Clock {
     saved: AtomicU64,
     /// When they may be written next, by the runtime's clock.
     save_from: Mutex<Duration>,
-    told: Told,
+    reported: Reported,
 }
 
 impl Clock {
@@ -89,13 +89,13 @@ impl Clock {
             raised: AtomicU64::new(0),
             saved: AtomicU64::new(0),
             save_from: Mutex::new(Duration::ZERO),
-            told: Told::default(),
+            reported: Reported::default(),
         }
     }
 
-    /// Records that callers were told have expired, and that have no tombstone yet.
-    pub(crate) fn told(&self) -> &Told {
-        &self.told
+    /// Records reported as expired that have no tombstone yet.
+    pub(crate) fn reported(&self) -> &Reported {
+        &self.reported
     }
 
     /// Whether a record has expired for good.
@@ -133,7 +133,7 @@ impl Catalog {
             // It looks at the clock until it is known what to make of it.
             self.space.reclaim.notify_one();
         }
-        // What expires by a time that no watermark can say is not confirmed: those who are told get tombstones.
+        // What expires by a time that no watermark can say is not confirmed: keys that are read get tombstones.
         let can_be_said = self.clock.watermarks.read().takes(time_ms) || planted(Bug::WatermarksMerged);
         if can_be_said { time_ms } else { 0 }
     }
@@ -147,7 +147,7 @@ impl Catalog {
     /// Whether a record has expired.
     pub(crate) fn life(&self, sequence: u64, expires_at_ms: Option<u64>) -> Life {
         let Some(at_ms) = expires_at_ms else { return Life::Alive };
-        if self.clock.covers(sequence, at_ms) || self.clock.told.has(sequence) {
+        if self.clock.covers(sequence, at_ms) || self.clock.reported.has(sequence) {
             return Life::Expired;
         }
         if self.now_ms() < at_ms + u64::from(planted(Bug::ExpiryOffByOne)) {
@@ -197,10 +197,10 @@ impl Catalog {
         self.write_clock().await
     }
 
-    /// Covers what callers were told has expired and has no tombstone, as a store closes that cannot write one: that no key
+    /// Covers records reported as expired that have no tombstone, as the store closes and cannot write one: that no key
     /// returns matters more than what else expires by these watermarks.
-    pub(crate) fn cover_told(&self) {
-        if let Some(at_ms) = self.clock.told.latest_ms() {
+    pub(crate) fn cover_reported(&self) {
+        if let Some(at_ms) = self.clock.reported.latest_ms() {
             self.expire_for_good(at_ms);
         }
     }

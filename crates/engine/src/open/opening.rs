@@ -20,7 +20,7 @@ use esker_planted::{Bug, planted};
 use futures_util::future::{BoxFuture, try_join, try_join_all};
 
 use crate::background::pause::Pauses;
-use crate::background::{coalesce, discard, file_system, reclaim, scrub, tell, watermarks};
+use crate::background::{coalesce, discard, file_system, reclaim, reported, scrub, watermarks};
 use crate::base::error::{Error, Result};
 use crate::base::health::Health;
 use crate::base::latency::Recorder;
@@ -364,7 +364,7 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<
     tasks.spawn("reclaim", reclaim::run(writer.clone(), compactions.clone(), pauses.clone()));
     tasks.spawn("scrub", scrub::run(writer.clone()));
     tasks.spawn("watermarks", watermarks::run(writer.clone()));
-    tasks.spawn("expired keys", tell::run(writer.clone()));
+    tasks.spawn("expired keys", reported::run(writer.clone()));
     for tier in space.tiers().filter(|tier| options.discard && discard::can_discard(tier)) {
         tier.begin_discards()?;
         tasks.spawn("discard", discard::run(space.clone(), tier.name(), options.discard_after));

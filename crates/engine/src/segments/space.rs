@@ -121,7 +121,7 @@ pub(crate) struct Space {
     /// Wakes who writes watermarks, when they were raised.
     pub(crate) watermarks: Notify,
     /// Wakes the task that writes tombstones of expired records, when there is one without.
-    pub(crate) told: Notify,
+    pub(crate) reported: Notify,
     pub(crate) scrubbed: ScrubProgress,
     /// A slot was freed, or none will be.
     pub(crate) slot_freed: Announcement,
@@ -163,7 +163,7 @@ impl Space {
             reclaim: Notify::new(),
             scrub: Notify::new(),
             watermarks: Notify::new(),
-            told: Notify::new(),
+            reported: Notify::new(),
             scrubbed: ScrubProgress::default(),
             slot_freed: Announcement::new(),
         });
@@ -319,7 +319,7 @@ impl Space {
         self.reclaim.notify_one();
         self.scrub.notify_one();
         self.watermarks.notify_one();
-        self.told.notify_one();
+        self.reported.notify_one();
         self.tiers().for_each(Tier::wake_tasks);
         self.announce_free_slot();
     }

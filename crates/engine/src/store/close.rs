@@ -45,7 +45,7 @@ pub(super) async fn close(writer: &Arc<Writer>) -> Result<()> {
 /// Says in the superblocks what the store holds, and what has expired for good, once nothing writes any more.
 async fn write_census(writer: &Writer) -> Result<()> {
     let (space, catalog) = (&writer.space, &writer.catalog);
-    catalog.cover_told();
+    catalog.cover_reported();
     space
         .update_superblocks(|tier, superblock| {
             superblock.census = Some(tier.slots().census(&space.secret));

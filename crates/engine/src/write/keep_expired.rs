@@ -7,7 +7,7 @@ use esker_planted::{Bug, planted};
 
 use crate::base::durability::Durability;
 use crate::base::error::Result;
-use crate::catalog::clock::{Life, ToldRecord};
+use crate::catalog::clock::{Life, ReportedRecord};
 use crate::write::Writer;
 use crate::write::reserve::Reservation;
 
@@ -52,26 +52,26 @@ impl Writer {
             // Nothing can be written: the tombstone follows when there is room.
             Err(error) if !error.is_of_reading() => {
                 let expires_at_ms = expires_at_ms.unwrap_or(0);
-                if planted(Bug::ToldCoversOthers) {
+                if planted(Bug::ReportedCoversOthers) {
                     self.catalog.expire_for_good(expires_at_ms);
                     return Ok(());
                 }
-                let record = ToldRecord { key: Bytes::copy_from_slice(key), hash: *hash, expires_at_ms };
-                if !self.catalog.clock.told().add(sequence, record, false) {
+                let record = ReportedRecord { key: Bytes::copy_from_slice(key), hash: *hash, expires_at_ms };
+                if !self.catalog.clock.reported().add(sequence, record, false) {
                     return Err(error);
                 }
-                self.space.told.notify_one();
+                self.space.reported.notify_one();
                 Ok(())
             }
             deleted => deleted,
         }
     }
 
-    /// Deletes a record that a caller was told has expired, if it still is its key's.
+    /// Deletes a record that was reported as expired, if it still is its key's.
     ///
     /// # Errors
     /// If it cannot be read, or no tombstone can be written.
-    pub(crate) async fn delete_told(&self, sequence: u64, record: &ToldRecord) -> Result<()> {
+    pub(crate) async fn delete_reported(&self, sequence: u64, record: &ReportedRecord) -> Result<()> {
         let reservation = self.lane.reserve(vec![self.catalog.index.stored_hash(&record.hash)]).await?;
         self.delete_expired(&record.key, &record.hash, sequence, reservation).await
     }

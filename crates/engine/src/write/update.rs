@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
 use crate::catalog::cache::Entry;
-use crate::catalog::clock::{Life, ToldRecord};
+use crate::catalog::clock::{Life, ReportedRecord};
 use crate::catalog::lookup::Found;
 use crate::write::Writer;
 use crate::write::batch::{Batch, KeyOf};
@@ -93,9 +93,9 @@ impl Writer {
             if kept.is_err() {
                 // It was shown to be absent, and what was made of that is done.
                 let (key, hash) = (Bytes::copy_from_slice(keys[at].key), keys[at].hash);
-                let record = ToldRecord { key, hash, expires_at_ms: expires_at_ms.unwrap_or(0) };
-                self.catalog.clock.told().add(sequence, record, true);
-                self.space.told.notify_one();
+                let record = ReportedRecord { key, hash, expires_at_ms: expires_at_ms.unwrap_or(0) };
+                self.catalog.clock.reported().add(sequence, record, true);
+                self.space.reported.notify_one();
             }
         }
         outcome

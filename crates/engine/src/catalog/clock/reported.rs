@@ -1,7 +1,7 @@
-//! Records that callers were told have expired, by the wall clock alone, while no tombstone could be written.
+//! Records reported to callers as expired, by the wall clock alone, while no tombstone could be written.
 //!
 //! They stay expired in this process, whatever the clock says, and no other record does with them. A task writes their
-//! tombstones as soon as there is room (`background/tell.rs`).
+//! tombstones as soon as there is room (`background/reported.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ const ENTRY_BYTES: usize = 128;
 
 /// A record without a tombstone.
 #[derive(Clone)]
-pub(crate) struct ToldRecord {
+pub(crate) struct ReportedRecord {
     pub(crate) key: Bytes,
     pub(crate) hash: KeyHash,
     pub(crate) expires_at_ms: u64,
@@ -25,7 +25,7 @@ pub(crate) struct ToldRecord {
 
 /// The records, by their sequence numbers.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     records: Mutex<Records>,
     /// Some are there: so that a read need not take the lock.
     any: AtomicBool,
@@ -33,19 +33,19 @@ pub(crate) struct Told {
 
 #[derive(Default)]
 struct Records {
-    all: BTreeMap<u64, ToldRecord>,
+    all: BTreeMap<u64, ReportedRecord>,
     bytes: usize,
 }
 
-impl Told {
+impl Reported {
     /// Returns true if the record with this sequence number is among them.
     #[inline]
     pub(crate) fn has(&self, sequence: u64) -> bool {
         self.any.load(Ordering::Acquire) && self.records.lock().all.contains_key(&sequence)
     }
 
-    /// Adds a record; returns false if there is no memory for it. `always`: the caller has been told already.
-    pub(crate) fn add(&self, sequence: u64, record: ToldRecord, always: bool) -> bool {
+    /// Adds a record; returns false if there is no memory for it. `always`: it was reported already.
+    pub(crate) fn add(&self, sequence: u64, record: ReportedRecord, always: bool) -> bool {
         let mut records = self.records.lock();
         let bytes = record.key.len() + ENTRY_BYTES;
         if records.bytes + bytes > MEMORY_BYTES && !always {
@@ -68,7 +68,7 @@ impl Told {
     }
 
     /// The one with the lowest sequence number above `after`.
-    pub(crate) fn next(&self, after: Option<u64>) -> Option<(u64, ToldRecord)> {
+    pub(crate) fn next(&self, after: Option<u64>) -> Option<(u64, ReportedRecord)> {
         let records = self.records.lock();
         let from = after.map_or(0, |after| after + 1);
         records.all.range(from..).next().map(|(sequence, record)| (*sequence, record.clone()))
@@ -85,22 +85,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn told_records_are_bounded_and_removed_one_by_one() {
-        let told = Told::default();
-        let record = |bytes| ToldRecord {
+    fn reported_records_are_bounded_and_removed_one_by_one() {
+        let reported = Reported::default();
+        let record = |bytes| ReportedRecord {
             key: Bytes::from(vec![1; bytes]),
             hash: KeyHash { slot: 0, check: 0 },
             expires_at_ms: 7,
         };
         let half = MEMORY_BYTES / 2 - ENTRY_BYTES;
-        assert!(told.add(5, record(half), false) && told.add(9, record(half), false));
-        assert!(!told.add(10, record(1), false) && !told.has(10), "there is no memory");
-        assert!(told.add(11, record(1), true) && told.has(11));
-        assert_eq!(told.next(None).map(|(sequence, _)| sequence), Some(5));
-        assert_eq!(told.next(Some(5)).map(|(sequence, _)| sequence), Some(9));
-        told.remove(5);
-        assert!(!told.has(5) && told.has(9) && told.add(12, record(1), false));
-        [9, 11, 12].into_iter().for_each(|sequence| told.remove(sequence));
-        assert!(told.next(None).is_none() && told.latest_ms().is_none());
+        assert!(reported.add(5, record(half), false) && reported.add(9, record(half), false));
+        assert!(!reported.add(10, record(1), false) && !reported.has(10), "there is no memory");
+        assert!(reported.add(11, record(1), true) && reported.has(11));
+        assert_eq!(reported.next(None).map(|(sequence, _)| sequence), Some(5));
+        assert_eq!(reported.next(Some(5)).map(|(sequence, _)| sequence), Some(9));
+        reported.remove(5);
+        assert!(!reported.has(5) && reported.has(9) && reported.add(12, record(1), false));
+        [9, 11, 12].into_iter().for_each(|sequence| reported.remove(sequence));
+        assert!(reported.next(None).is_none() && reported.latest_ms().is_none());
     }
 }

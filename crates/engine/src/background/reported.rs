@@ -1,4 +1,4 @@
-//! Writes the tombstones of records that callers were told have expired while none could be written.
+//! Writes the tombstones of records reported as expired while none could be written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,16 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Writes tombstones until the store closes. It may wait for room, so it is a task of its own.
 pub(crate) async fn run(writer: Arc<Writer>) {
-    let (space, told) = (&writer.space, writer.catalog.clock.told());
+    let (space, reported) = (&writer.space, writer.catalog.clock.reported());
     loop {
-        let added = space.told.notified();
+        let added = space.reported.notified();
         let mut after = None;
-        while let Some((sequence, record)) = told.next(after) {
+        while let Some((sequence, record)) = reported.next(after) {
             if space.health.check_writable().is_err() {
                 return;
             }
-            match writer.delete_told(sequence, &record).await {
-                Ok(()) => told.remove(sequence),
+            match writer.delete_reported(sequence, &record).await {
+                Ok(()) => reported.remove(sequence),
                 Err(Error::Closed { .. }) => return,
                 Err(_) => after = Some(sequence),
             }
