@@ -5,6 +5,7 @@
 
 mod astray;
 mod cache_mode;
+mod checkpoints;
 mod coalescing;
 mod compression;
 mod counters;

@@ -1,6 +1,7 @@
 //! What has expired for good, as few numbers.
 
 use esker_log::ExpiryWatermark;
+use esker_planted::{Bug, planted};
 
 /// More are not kept. One is added when the clock was believed, then set back, and is believed again.
 const WATERMARKS_MAX: usize = 16;
@@ -40,7 +41,9 @@ impl Watermarks {
     fn merge_nearest(&mut self) {
         let gap = |at: &usize| self.all[*at].time_ms - self.all[*at + 1].time_ms;
         let Some(at) = (0..self.all.len() - 1).min_by_key(gap) else { return };
-        self.all[at].sequence = self.all[at + 1].sequence;
+        if !planted(Bug::MergedWatermarkTooOld) {
+            self.all[at].sequence = self.all[at + 1].sequence;
+        }
         self.all.remove(at + 1);
     }
 
@@ -89,5 +92,22 @@ mod tests {
         let marks = Watermarks::of(raised.clone());
         assert_eq!(marks.to_vec().len(), WATERMARKS_MAX);
         assert!(raised.iter().all(|mark| marks.cover(mark.sequence, mark.time_ms)));
+    }
+
+    /// One that is raised while the superblocks are being written is not in them.
+    #[test]
+    fn a_watermark_raised_during_a_write_is_still_to_be_written() {
+        let bench = crate::testing::Plan { slow: true, ..crate::testing::Plan::new(1) }.build();
+        let (catalog, now_ms) = (&bench.catalog, bench.catalog.now_ms());
+        bench.run(async {
+            catalog.expire_for_good(now_ms);
+            let raise = async {
+                bench.sleep(std::time::Duration::from_nanos(100)).await;
+                catalog.expire_for_good(now_ms + 1);
+            };
+            let (saved, ()) = futures_util::future::join(catalog.save_watermarks(), raise).await;
+            saved.expect("nothing fails");
+            assert!(catalog.watermarks_due().is_some());
+        });
     }
 }
