@@ -173,3 +173,18 @@ fn a_key_moves_between_databases_in_one_step() {
     drop(store);
     world.end();
 }
+
+/// A clear covers every record that was written before it, the newest too.
+#[test]
+fn a_clear_lasts_for_the_newest_record() {
+    let mut world = world(6, Tiers::Capacity);
+    let store = world.open();
+    put(&world, &store, 0, "key", "value");
+    world.runtime.run(store.clear()).expect("it can be cleared");
+    drop(store);
+    world.power_cut();
+    let store = world.open();
+    assert_eq!(values(&world, &store, "key", [0]), [None]);
+    drop(store);
+    world.end();
+}

@@ -166,3 +166,56 @@ fn large_values_are_not_copied_twice() {
     let dir = tempfile::tempdir().expect("a directory");
     println!("{}", answer_of(child("large::child_with_a_large_value", dir.path())));
 }
+
+/// Large values are not in order with what goes through the main lane, so they are visible when they are written.
+#[test]
+fn a_large_value_is_acknowledged_when_it_is_written() {
+    let world = World::new(1, Config::new(Tiers::Both));
+    let store = world.open();
+    let options = WriteOptions::new().durability(esker::Durability::None);
+    world.runtime.run(store.put_with("key", value(b"key", 1, 9000), options)).expect("it is put");
+    let written: u64 = store.stats().tiers.iter().map(|tier| tier.written.user_bytes).sum();
+    assert!(written >= 9000, "{written} bytes are on the devices");
+    drop(store);
+    world.end();
+}
+
+/// Keys that share a slot of the index are told apart where parts of their values are read.
+#[test]
+fn a_part_is_that_of_its_own_key() {
+    let config = Config { segment_bytes: 4 << 20, hash_bits: Some(1), ..Config::new(Tiers::Capacity) };
+    let world = World::new(1, config);
+    let store = world.open();
+    let keys = ["a", "b", "c"].map(|key| (key, value(key.as_bytes(), 1, 1 << 20)));
+    for (key, value) in &keys {
+        world.runtime.run(store.put(*key, value.clone())).expect("there is room");
+    }
+    world.runtime.run(store.close()).expect("it closes");
+    drop(store);
+    let store = world.open();
+    for (key, value) in &keys {
+        let part = world.runtime.run(store.get_range(*key, 10..2000)).expect("it is read");
+        assert!(part.as_deref() == Some(&value[10..2000]), "{key}");
+    }
+    drop(store);
+    world.end();
+}
+
+/// By the wall clock alone, so that nothing has taken it out of the index yet.
+#[test]
+fn a_part_of_an_expired_value_is_not_returned() {
+    let world = World::new(1, Config { segment_bytes: 4 << 20, ..Config::new(Tiers::Capacity) });
+    let store = world.open();
+    let expires_at_ms = Some(world.runtime.wall_clock_ms() + 3_600_000);
+    let how = WriteOptions { expires_at_ms, ..Default::default() };
+    world.runtime.run(store.put_with("key", value(b"key", 1, 1 << 20), how)).expect("there is room");
+    world.runtime.run(store.close()).expect("it closes");
+    drop(store);
+    let store = world.open();
+    let part = || world.runtime.run(store.get_range("key", 7..9)).expect("it is read");
+    assert!(part().is_some());
+    world.runtime.jump_wall_clock(4_000_000);
+    assert_eq!(part(), None);
+    drop(store);
+    world.end();
+}

@@ -226,3 +226,33 @@ fn what_is_moved_meanwhile_is_not_taken_for_damage() {
         assert!(records.get() > 1000 && passes.get() > 30, "{records:?}, {passes:?}");
     }
 }
+
+/// A segment from which a relocation took all but a damaged record is read in each pass, and so are superblocks.
+#[test]
+fn a_pass_reads_superblocks_and_segments_with_known_damage() {
+    let world = World::new(1, config(1_000_000));
+    let store = filled(&world);
+    rot(&world, 60);
+    let superblock = Superblock::find(&device(&world).snapshot()).expect("it is formatted");
+    device(&world).corrupt(Superblock::stride_bytes(superblock.unit_bytes) + 100, 1);
+    (0..40).chain(80..120).for_each(|number| {
+        world.runtime.run(store.put(key(number), "again")).expect("it is put");
+    });
+    world.runtime.run(store.compact()).expect("it is compacted");
+    assert_eq!(store.stats().tiers[0].states.damaged, 1);
+    let before = store.stats().activity;
+    let found = verify(&world, &store);
+    assert!(
+        found.damaged.iter().any(|error| error.to_string().contains("superblock")),
+        "{:?}",
+        found.damaged
+    );
+    assert!(damaged_keys(&found).contains(&"key 000060".to_owned()), "{:?}", found.damaged);
+    sleep(&world, Duration::from_secs(4));
+    let done = store.stats().activity;
+    let (passes, damages) =
+        (done.scrub_passes - before.scrub_passes, done.scrub_damages - before.scrub_damages);
+    assert!(passes > 1 && damages >= 2 * (passes - 1), "{damages} damages in {passes} passes");
+    drop(store);
+    world.end();
+}

@@ -5,6 +5,7 @@
 
 mod astray;
 mod cache_mode;
+mod checkpoints;
 mod clock_in_doubt;
 mod coalescing;
 mod compression;

@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-sim", &["esker-device", "esker-engine", "esker-world"]),
     ("esker-inspect", &["esker-device", "esker-log", "esker-engine"]),
     ("esker", &["esker-engine"]),
-    ("esker-backup", &["esker-device", "esker-log", "esker-engine"]),
+    ("esker-backup", &["esker-device", "esker-log", "esker-engine", "esker-planted"]),
     ("esker-rdb", &[]),
     ("esker-nvme", &[]),
     ("esker-server", &["esker-engine", "esker-backup", "esker-nvme", "esker-rdb"]),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, foreign_signature, make_directory};
 use esker_log::{SUPERBLOCK_COPIES, Superblock};
+use esker_planted::{Bug, planted};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::directory::{PIECE_BYTES, find};
@@ -100,10 +101,14 @@ fn restore_where(
     // No tier has a superblock from here on: whatever stops the rest, nobody takes half of it for a store, nor one tier of the
     // store that was here before for a part of it.
     for (place, superblock) in &places {
-        place.behead(superblock)?;
+        if !planted(Bug::OldSuperblockKept) {
+            place.behead(superblock)?;
+        }
     }
     for (place, superblock) in &places {
-        place.clear(&mut advance)?;
+        if !planted(Bug::RestoredOverOldSegments) {
+            place.clear(&mut advance)?;
+        }
         for segment in manifest.segments.iter().filter(|segment| segment.fast == superblock.fast) {
             let at = superblock.data_offset + u64::from(segment.slot) * superblock.segment_bytes;
             read_segment(directory, segment, |offset, piece| {
@@ -122,7 +127,7 @@ fn restore_where(
             store_id: u128::from_le_bytes(identity),
             generation: superblock.generation + 1,
             // Of no opening: a staging file that a kill left in the same place has what was written later.
-            staging_epoch: 0,
+            staging_epoch: if planted(Bug::RestoredStagingBelieved) { superblock.staging_epoch } else { 0 },
             staging_boot: 0,
             staging_bytes: 0,
             census: None,

@@ -97,6 +97,7 @@ impl Index {
         }
         let Some(found) = writer.find(stored) else {
             let is_first = !writer.shard.removed_unverified.load(Ordering::Relaxed)
+                || planted(Bug::FirstBesideRemoved)
                 || writer.state.unverified.of(stored).is_empty();
             self.insert(writer, stored, &hash, new);
             return Published { displaced: None, unverified: false, is_first };
@@ -354,7 +355,7 @@ impl Index {
     /// A key is about to be removed: it counts as one that displaced all that is not verified yet.
     fn note_removed(&self, writer: &mut Writer<'_>, stored: u32, hash: &KeyHash) {
         let unverified = writer.state.unverified.of(stored);
-        if unverified.is_empty() {
+        if unverified.is_empty() || planted(Bug::RemovalNotNoted) {
             return;
         }
         for group in unverified.chunk_by(|a, b| a.displaced == b.displaced) {

@@ -123,7 +123,8 @@ impl Space {
                 let start = packed.len();
                 packed.extend_from_slice(&[0; LENGTH_BYTES]);
                 let is_shorter = self.compress_block(raw, codec, level, &mut packed).is_some()
-                    && packed.len() - start - LENGTH_BYTES < raw.len();
+                    && packed.len() - start - LENGTH_BYTES
+                        < raw.len() + usize::from(planted(Bug::EqualBlockCompressed));
                 if !is_shorter {
                     packed.truncate(start + LENGTH_BYTES);
                     packed.extend_from_slice(raw);
@@ -283,6 +284,7 @@ impl Decompressor {
             return Ok(());
         }
         if !self.is_one_block() && packed.len() == bytes {
+            let end = if planted(Bug::StoredBlockWhole) { self.at } else { end };
             self.part.extend_from_slice(&packed[start - from..end - from]);
             return Ok(());
         }

@@ -188,6 +188,182 @@ bugs! {
     /// The side table's filter is cleared when one of its keys goes.
     SideFilterCleared,
 
+    // Coalescing.
+    /// Copies of a memtable are numbered by the opening of their segment, not by the oldest segment of the memtable.
+    CopiesNumberedAtOpening,
+    /// Copies of a memtable are numbered by its last segment, not by its first.
+    MemtableNumberedByLast,
+    /// A segment that takes copies claims that nothing in it hides an older version.
+    CopiesHideNothing,
+    /// Of the versions of a key in a memtable, the first counts as the newest.
+    OldestOfMemtableCopied,
+    /// A put with durability `Periodic` waits in memory as long as any other put.
+    CoalescingPeriodIgnored,
+    /// A put coalesces, and is visible at once, while an earlier put of its key is still unpublished.
+    CoalescedPastUnpublished,
+    /// A coalesced segment that is written whole is sealed before its frame is flushed.
+    WholeSegmentsNotFlushed,
+
+    // Eviction.
+    /// A put that replaces a record does not mark its segment as one that hides older versions.
+    OverwriteHidesNothing,
+    /// Eviction drops a key that another writer has reserved.
+    EvictedThoughReserved,
+    /// Eviction drops keys that were read lately.
+    AskedKeysEvicted,
+    /// `EvictExpiring` drops keys without an expiry.
+    LastingKeysEvicted,
+    /// Observers are not notified of evicted keys whose names were not read.
+    EvictionNotReported,
+    /// Recovery prefers the copy of a record to the tombstone of the same number that dropped it.
+    TombstoneOfSameNumberLoses,
+
+    // Checkpoints, backups and restores.
+    /// A checkpoint reads a sealed segment whose summary is still being written.
+    SealingSegmentCopied,
+    /// A checkpoint leaves out the open outputs of relocation.
+    OutputsNotInCheckpoint,
+    /// A checkpoint lists segments before their acknowledged records are flushed.
+    CheckpointNotFlushed,
+    /// The segments of a checkpoint are freed before they are read.
+    CheckpointSegmentsFreed,
+    /// The footer that replaces an unreadable one states the tail at the checkpoint, although the segment was sealed since.
+    LostEndTooShort,
+    /// A restored store believes the staging file that the original store left at the same place.
+    RestoredStagingBelieved,
+    /// A restore leaves the previous superblocks in place while it copies segments.
+    OldSuperblockKept,
+    /// A restore leaves the previous content of the device between the restored segments.
+    RestoredOverOldSegments,
+    /// A backup shares a segment of an earlier backup that could not be read completely.
+    UnreadSegmentShared,
+
+    // Keyspaces.
+    /// An update across a swap keeps the reservation of the keyspace that its database had before.
+    UpdateReservedElsewhere,
+    /// A conditional write across a swap keeps the reservation of the previous keyspace.
+    ReservedElsewhere,
+    /// A plain put across a swap keeps the turn that it took in the previous keyspace.
+    TurnElsewhere,
+    /// A `clear` leaves out the newest record in what it writes to the superblock.
+    NewestNotCleared,
+    /// Observers are not notified of a swap.
+    SwapNotReported,
+    /// Observers are not notified of a `clear` of all databases.
+    ClearNotReported,
+    /// Watches of absent keys stay in their keyspace when their database gets another one.
+    SwapLeavesWatches,
+    /// The first watch of a key that ends takes the other watches of the key with it.
+    WatchEndsWithFirst,
+
+    // Recovery.
+    /// Of two copies of a version, recovery uses the one in the newer segment.
+    NewerCopyCounts,
+    /// A segment counts as redundant if any of its entries is a copy.
+    AnyCopyIsRedundant,
+    /// A segment with copies that a crash left keeps the number at which it was opened.
+    CopiesNotHeld,
+    /// A staged copy of a version replaces the one that is durable.
+    StagedCopyCounts,
+    /// An older version stays in the index where the newest version is a tombstone.
+    LoserLeftInIndex,
+    /// A slot that was marked free at its end only is not marked again by the opening.
+    HalfFreedLeft,
+    /// Numbers of freed segments are given out again.
+    FreedNumberForgotten,
+    /// Recovery ignores that the segment after an unsealed one proves it durable.
+    FollowerIgnored,
+    /// Of a staged batch, recovery writes only the records of keys whose newest version is staged.
+    StagedBatchCut,
+    /// Recovery distributes a staged batch over two frames.
+    StagedBatchSplit,
+    /// Summaries are loaded oldest first, so that the ones read twice are many.
+    OldestLoadedFirst,
+
+    // Group commit and rows of puts.
+    /// A frame states that what is written before it is durable, although it is not flushed.
+    WrittenCountsAsDurable,
+    /// Every frame without waiting writers postpones the flush that is due.
+    FlushPutOff,
+    /// A reservation waits for the last frame that was published, not for the newest that was appended.
+    EarlierNotWaitedFor,
+    /// Segments count as opened after a number that is drawn and not yet published.
+    DrawnNumberIgnored,
+    /// A frame waits for writers that are late without a limit.
+    LateWritersWaitedFor,
+    /// A row of puts is acknowledged when its first frame is durable.
+    RowAnsweredByFirst,
+    /// A row of puts continues behind a put that has to wait for its turn.
+    RowGoesOnPastBlocked,
+    /// A large value is visible before it is written.
+    LargeSeenFromMemory,
+
+    // Compression.
+    /// A block that compresses to its own length is stored compressed, and read as if it were not.
+    EqualBlockCompressed,
+    /// A part of a block that is stored as it is reaches to the end of the block.
+    StoredBlockWhole,
+    /// An append does not note how much longer than stored a record is in memory.
+    ExpansionNotNoted,
+    /// An opening does not note how much longer than stored records are in memory.
+    ExpansionNotLoaded,
+
+    // Zeros ahead and discards.
+    /// A frame is written while zeros are being written to its place.
+    ZerosNotWaitedFor,
+    /// Zeros are written over the marker at the end of the slot.
+    ZerosOverMarker,
+    /// A summary is written while zeros are being written to its place.
+    SummaryBesideZeros,
+    /// A slot can be taken while it is being discarded.
+    DiscardedSlotTaken,
+    /// The room that a discard gives back to the file system is not counted.
+    DiscardedRoomForgotten,
+
+    // The scrub.
+    /// The scrub does not read the superblocks.
+    ScrubSkipsSuperblocks,
+    /// A record that was moved while it was verified counts as damaged.
+    MovedTakenForDamage,
+    /// Segments with known damage are not verified again.
+    KnownDamageNotVerified,
+
+    // Observers and watermarks.
+    /// Observers are notified of an expiry as a delete.
+    ExpiryReportedAsDelete,
+    /// A watermark raised while the superblocks are being written counts as saved.
+    WatermarkSavedTooSoon,
+
+    // Unverified overwrites.
+    /// A removed key does not count as one that displaced what is still unverified.
+    RemovalNotNoted,
+    /// A put counts as the first of its stored hash although removed keys left unverified overwrites.
+    FirstBesideRemoved,
+    /// A verification brings a key back that displaced its own record and was removed.
+    OwnVersionVerified,
+    /// The estimated lengths of displaced records are not corrected when their segment is verified.
+    EstimateNotCorrected,
+
+    // Reservations.
+    /// An exclusive reservation is granted while plain puts have their turn.
+    ExclusivePastShared,
+    /// A plain put has its turn while its key is reserved.
+    SharedPastExclusive,
+    /// A plain put has its turn while all keys are reserved.
+    SharedPastAll,
+
+    // Parts of values and the read cache.
+    /// The checksum of a large value is not compared where a part of it is read.
+    PartNotVerified,
+    /// A part is read from the record of another key with the same stored hash.
+    PartOfOtherKey,
+    /// A part of an expired value is returned.
+    ExpiredPartShown,
+    /// The read cache identifies records by their offsets alone.
+    CachedByOffset,
+    /// The read cache keeps memory that the device lent.
+    LentMemoryKept,
+
     // Openings, clocks and numbers.
     /// `force_format` formats a tier that belongs to a store which was opened.
     OpenedTierFormatted,

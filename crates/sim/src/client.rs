@@ -94,7 +94,7 @@ impl Client {
     }
 
     /// The database of a slot.
-    fn of(&self, slot: usize) -> Store {
+    pub(crate) fn of(&self, slot: usize) -> Store {
         let database = self.model.lock().database_of(slot);
         self.store.database(database).expect("there is one")
     }
@@ -105,7 +105,7 @@ impl Client {
         self.store.database(database).expect("there is one")
     }
 
-    fn options(&self, level: Level) -> WriteOptions {
+    pub(crate) fn options(&self, level: Level) -> WriteOptions {
         WriteOptions { durability: Some(level.into()), ..WriteOptions::default() }
     }
 
@@ -411,18 +411,6 @@ impl Client {
                 self.model.lock().cleared(&at, self.runtime.now());
             }
             Err(error) => self.tolerate("a clear", &error),
-        }
-    }
-
-    async fn swap(&self) {
-        let _alone = self.turns.write().await;
-        let (first, second) = self.model.lock().issue_swap();
-        match self.store.swap_databases(first, second).await {
-            Ok(()) => {
-                self.reached.lock().note("databases were swapped");
-                self.model.lock().swapped();
-            }
-            Err(error) => self.tolerate("a swap", &error),
         }
     }
 

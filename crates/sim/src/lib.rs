@@ -18,6 +18,7 @@ mod run;
 mod scan;
 mod shrink;
 mod store;
+mod swapping;
 mod value;
 
 pub use config::{Config, Tiers};

@@ -23,6 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker_engine::{Durability, Entry};
 
+pub(crate) use self::databases::Twins;
 use self::evicting::Evicting;
 use crate::config::{Config, Tiers};
 use crate::plan::{End, Media};

@@ -277,7 +277,7 @@ pub enum Op {
         /// Of which: as [`SlotKeys::elsewhere`] says.
         elsewhere: bool,
     },
-    /// The two databases get each other's keys, while nobody else does anything.
+    /// The two databases get each other's keys. Only a few writes that the simulator adds run at the same time.
     Swap,
     /// Waits for so many microseconds.
     Sleep(u64),

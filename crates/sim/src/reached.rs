@@ -30,6 +30,8 @@ pub const RARE: &[&str] = &[
     "a clear ended",
     "one database was cleared",
     "databases were swapped",
+    "a write came before a swap",
+    "a write came after a swap",
     "a displaced key was found again",
     "overwrites were verified",
     "records were overwritten in memory",

@@ -176,7 +176,9 @@ impl Coalescer<'_> {
     async fn write_out(&mut self, pieces: Vec<Piece>) -> Result<()> {
         let tier = self.space.tier(self.lane.shape.tier);
         let newest = Newest::of(pieces.iter().map(|(segment, _)| segment));
-        let opened_at = pieces.iter().map(|(segment, _)| segment.name().opened_at).min().unwrap_or(0);
+        let numbers = || pieces.iter().map(|(segment, _)| segment.name().opened_at);
+        let last = numbers().max().filter(|_| planted(Bug::MemtableNumberedByLast));
+        let opened_at = last.or_else(|| numbers().min()).unwrap_or(0);
         let (mut whole, mut left): (Vec<Closed>, Vec<Closed>) =
             pieces.into_iter().map(Closed::of).partition(|closed| closed.is_mostly_current(self.space));
         let mut victims: Victims = left.iter().map(|closed| closed.victim(&newest, self.catalog)).collect();
@@ -190,7 +192,7 @@ impl Coalescer<'_> {
             let (slot, buffer) = (segment.name().slot, segment.memory().buffer());
             writer.write_frame(slot, buffer, frame, WriteMode::Plain).await?;
         }
-        if !whole.is_empty() {
+        if !whole.is_empty() && !planted(Bug::WholeSegmentsNotFlushed) {
             tier.device()?.flush().await.map_err(Error::from)?;
         }
         if !planted(Bug::CoalescedFreedBeforeFlush) {

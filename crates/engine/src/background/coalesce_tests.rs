@@ -30,8 +30,14 @@ async fn put(bench: &Bench, key: &str) {
 
 /// Gives the lane a segment to fill.
 async fn provide(bench: &Bench) {
+    provide_opened_at(bench, 0).await;
+}
+
+/// Gives the lane a segment that counts as opened at a sequence number.
+async fn provide_opened_at(bench: &Bench, opened_at: u64) {
     let (space, lane) = (&bench.space, &bench.writer.lane);
-    let opened = space.try_open_segment(space.first_tier(), Stream::DESTAGED, &lane.pool, (0, 0), 0).await;
+    let tier = space.first_tier();
+    let opened = space.try_open_segment(tier, Stream::DESTAGED, &lane.pool, (0, 0), opened_at).await;
     let piece = opened.expect("nothing fails").expect("there is a slot, and memory");
     space.buffered.add(BufferedSegment::of(&piece.0));
     lane.put_coalescing_spare(piece);
@@ -129,11 +135,12 @@ fn puts_wait_for_the_next_memtable_when_this_one_is_full() {
 #[test]
 fn of_a_key_written_again_meanwhile_only_the_newest_version_is_copied() {
     let bench = bench();
+    let mut third = 0;
     bench.run(async {
         let (space, catalog, writer) = (&*bench.space, &*bench.catalog, &*bench.writer);
         provide(&bench).await;
         for _ in 0..3 {
-            put(&bench, "a").await;
+            third = bench.put("a", b"value", Durability::None).await.expect("it is put");
         }
         assert!(writer.lane.flush_coalescing().is_some());
         let memtable = writer.lane.next_memtable(space.runtime.now()).expect("it was asked for");
@@ -144,7 +151,8 @@ fn of_a_key_written_again_meanwhile_only_the_newest_version_is_copied() {
         coalescer.write_out(memtable.pieces).await.expect("it is written");
         memtable.completion.open(Ok(()));
     });
-    assert_eq!(bench.durable().len(), 1, "two older versions are not written");
+    let durable: Vec<u64> = bench.durable().iter().map(|entry| entry.sequence).collect();
+    assert_eq!(durable, [third], "two older versions are not written");
 }
 
 /// Until then it looks like garbage, and a collector would free it.
@@ -237,4 +245,107 @@ fn a_put_at_the_place_of_an_expired_one_stays() {
             .expect("it is looked at");
         assert!(bench.get("a").await.expect("it is read").is_some());
     });
+}
+
+/// Writes the current memtable out.
+async fn write_out(bench: &Bench) {
+    let (space, catalog, writer) = (&*bench.space, &*bench.catalog, &*bench.writer);
+    let relocator = Relocator::new(Expirer { space, catalog, writer });
+    let mut coalescer = Coalescer { space, catalog, lane: &writer.lane, relocator, wrote_at: None };
+    assert!(writer.lane.flush_coalescing().is_some());
+    let memtable = writer.lane.next_memtable(space.runtime.now()).expect("it was asked for");
+    coalescer.write_out(memtable.pieces).await.expect("it is written");
+    writer.lane.memtable_written(Vec::new());
+    memtable.completion.open(Ok(()));
+}
+
+/// A tombstone written after the first record of a memtable is needed as long as copies of the memtable exist.
+#[test]
+fn copies_of_a_memtable_are_as_old_as_its_first_segment() {
+    let plan = CoalescingPlan { wait: Duration::from_secs(10), segments: 4 };
+    let bench = Plan { coalescing: Some(plan), slow: true, ..Plan::new(1) }.build();
+    bench.start();
+    bench.run(async {
+        let value = vec![7; SEGMENT_BYTES as usize / 10];
+        let put = |key| bench.put(key, &value, Durability::None);
+        provide_opened_at(&bench, 5).await;
+        put("a").await.expect("it is put");
+        provide_opened_at(&bench, 9).await;
+        let slots = bench.space.first_tier().slots().all();
+        while slots.iter().filter(|slot| slot.is_coalescing()).count() < 2 {
+            put("b").await.expect("it is put");
+        }
+        write_out(&bench).await;
+        let outputs = slots.iter().filter(|slot| slot.segment() != 0 && slot.stream() == Stream::DESTAGED);
+        let outputs: Vec<(u64, bool)> =
+            outputs.map(|slot| (slot.opened_at(), slot.hides_nothing())).collect();
+        assert_eq!(outputs, [(5, false)], "one segment has the copies of both keys");
+    });
+}
+
+#[test]
+fn a_periodic_put_waits_no_longer_than_its_period() {
+    let bench = bench();
+    start(&bench);
+    bench.run(async {
+        bench.sleep(Duration::from_millis(1)).await;
+        let period = Duration::from_millis(50);
+        bench.put("a", b"value", Durability::Periodic(period)).await.expect("it is put");
+        bench.sleep(period + Duration::from_millis(5)).await;
+    });
+    assert_eq!(bench.durable().len(), 1);
+}
+
+/// It would be visible before the earlier put, which would then displace it.
+#[test]
+fn a_put_behind_an_unpublished_one_of_its_key_does_not_coalesce() {
+    let bench = bench();
+    bench.run(async {
+        bench.put("other", b"value", Durability::Sync).await.expect("it is put");
+        provide(&bench).await;
+        let later = async {
+            bench.sleep(Duration::from_nanos(100)).await;
+            bench.put("a", b"second", Durability::None).await
+        };
+        let puts = futures_util::future::join(bench.put("a", b"first", Durability::Sync), later).await;
+        let (first, second) = (puts.0.expect("it is put"), puts.1.expect("it is put"));
+        assert!(first < second, "the first was appended first");
+        let found = bench.get("a").await.expect("it is read").expect("it is there");
+        assert_eq!(found.1, second);
+    });
+}
+
+/// A power cut could leave a summary that names records which it took.
+#[test]
+fn whole_segment_is_flushed_before_its_summary() {
+    let bench = bench();
+    let log = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    bench.run(async {
+        provide(&bench).await;
+        let value = vec![7; SEGMENT_BYTES as usize / 10];
+        for number in 0..9 {
+            bench.put(&format!("key {number}"), &value, Durability::None).await.expect("it is put");
+        }
+        let seen = log.clone();
+        bench.devices[0].set_observer(Box::new(move |operation| seen.lock().push(*operation)));
+        write_out(&bench).await;
+    });
+    let tier = bench.space.first_tier();
+    assert_eq!(tier.slots().sealed().count(), 1, "most of it is current, so it was written as it is");
+    let (mut unflushed, mut summaries) = (false, 0);
+    for operation in log.lock().iter() {
+        let end = operation.offset + operation.bytes;
+        let is_summary =
+            tier.slot_at(operation.offset).is_some_and(|at| tier.device_offset(at as u32 + 1, 0) == end);
+        match operation.kind {
+            esker_device::OperationKind::Flush => unflushed = false,
+            esker_device::OperationKind::Write if is_summary => {
+                summaries += 1;
+                assert!(!unflushed, "the summary is written before its frame is flushed");
+            }
+            esker_device::OperationKind::Write => unflushed = true,
+            _ => {}
+        }
+    }
+    assert_eq!(summaries, 1);
 }

@@ -220,6 +220,9 @@ impl Host for CopyWriter<'_> {
         let memory = self.memory(bytes)?;
         let output = self.space.begin_segment(tier, slot, stream, memory, self.opened_at);
         tier.slot(slot).expect_records_of(self.record_bytes);
+        if planted(Bug::CopiesHideNothing) {
+            tier.slot(slot).begin_puts();
+        }
         self.open.fetch_add(usize::from(Stream::RELOCATED.contains(&stream)), Ordering::Relaxed);
         Ok(Some(output))
     }

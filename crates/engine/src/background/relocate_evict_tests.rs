@@ -111,3 +111,22 @@ fn what_is_evicted_leaves_a_tombstone_if_a_copy_of_it_was_left() {
     assert_eq!(done.expect("nothing fails"), Outcome::Freed(1));
     assert!(space.tombstone_bytes() > before, "nothing hides the copies");
 }
+
+/// The writer may have read the key under its reservation.
+#[test]
+fn a_key_that_a_writer_has_reserved_is_not_evicted() {
+    let filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(34) }, 3);
+    let victim = filled.sealed()[0];
+    let key = filled.key_in(victim);
+    let Bench { space, catalog, writer, .. } = &filled.bench;
+    let stored = catalog.index.stored_hash(&catalog.hash_in(0, key.as_bytes()));
+    let _reservation = filled.bench.run(writer.lane.reserve(vec![stored])).expect("nothing fails");
+    let entries = filled.bench.run(space.read_entries(space.first_tier(), victim));
+    let entries = entries.expect("it is read").expect("it is whole");
+    let offsets = entries.iter().map(|entry| entry.offset).collect();
+    let done = filled.bench.run(filled.relocator().evict(space.first_tier().name(), victim, 1.0, offsets));
+    assert_eq!(done.expect("nothing fails"), Outcome::Freed(1));
+    assert_eq!(space.counters.activity().records_evicted, entries.len() as u64 - 1);
+    let found = filled.bench.run(filled.bench.get(&key)).expect("it is read");
+    assert!(found.is_some(), "{key} was dropped");
+}

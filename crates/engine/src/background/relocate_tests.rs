@@ -9,6 +9,7 @@ use super::*;
 
 use crate::base::durability::Durability;
 use crate::base::when_full::WhenFull;
+use crate::read::verification::SegmentVerification;
 use crate::testing::{Bench, Plan};
 
 #[path = "relocate_evict_tests.rs"]
@@ -430,4 +431,38 @@ fn an_output_is_older_than_a_delete_that_is_not_seen_yet() {
         !outputs.is_empty() && outputs.iter().all(|opened_at| *opened_at <= before),
         "{outputs:?}, {before}"
     );
+}
+
+/// The first record is overwritten by the free marker when it is read, and its key lies elsewhere by then.
+#[test]
+fn a_segment_that_is_freed_while_it_is_verified_is_not_damaged() {
+    let filled = Filled::new(slow(1), 2);
+    let (victim, Bench { space, catalog, .. }) = (filled.sealed()[0], &filled.bench);
+    let begun = SegmentVerification::begin(space, catalog, space.first_tier().name(), victim);
+    let mut verification = filled.bench.run(begun).expect("its summary is read");
+    assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(1)));
+    while filled.bench.run(verification.read_next()).expect("the device reads").is_some() {}
+    let verdict = &verification.verdict;
+    assert!(verdict.records > 0 && verdict.damaged.is_empty(), "{:?}", verdict.damaged);
+}
+
+/// The delete could not verify which key the put before it had displaced. When that is known, the old record of the key stays dead.
+#[test]
+fn deleted_key_stays_deleted_when_its_old_record_is_verified() {
+    let mut filled = Filled::new(Plan::new(41), 2);
+    let old = filled.sealed()[0];
+    filled.forget_memory(old);
+    let key = filled.key_in(old);
+    filled.put(&key, value(7));
+    let space = filled.bench.space.clone();
+    filled.bench.devices[0].set_faults(Box::new(move |operation| {
+        let is_in_old = space.first_tier().slot_at(operation.offset) == Some(old as usize);
+        let fails = operation.kind == OperationKind::Read && is_in_old;
+        if fails { Fault::Error(5) } else { Fault::None }
+    }));
+    assert!(filled.bench.run(filled.bench.delete(&key)).expect("it is deleted"));
+    assert_eq!(filled.bench.catalog.index.unverified_len(), 1, "it is still unknown what was displaced");
+    filled.bench.devices[0].clear_faults();
+    filled.expect(&key, None);
+    filled.check();
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_log::Tier as TierName;
+use esker_planted::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::waiting::woken_or_after;
@@ -71,7 +72,8 @@ impl Scrub<'_> {
             self.tell(tier, &verdict.damaged);
             self.space.scrubbed.advance();
         }
-        let damaged = self.space.superblocks.damaged_copies(self.space.tiers()).await?;
+        let tiers = self.space.tiers().filter(|_| !planted(Bug::ScrubSkipsSuperblocks));
+        let damaged = self.space.superblocks.damaged_copies(tiers).await?;
         self.space.counters.count_scrubbed(0, damaged.len() as u64);
         for error in &damaged {
             tracing::error!(%error, "scrub: a copy of a superblock is damaged; the next write of it mends it");

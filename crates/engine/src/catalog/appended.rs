@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use esker_index::{KeyHash, Pointer};
 use esker_log::{Kind, Location, Packing};
+use esker_planted::{Bug, planted};
 
 use crate::catalog::observers::{Cause, Change};
 
@@ -36,7 +37,7 @@ impl Appended {
     pub(crate) fn change<'a>(&self, key: &'a [u8]) -> Change<'a> {
         let cause = match self.kind {
             Kind::Put => Cause::Put,
-            Kind::Tombstone if self.expired => Cause::Expired,
+            Kind::Tombstone if self.expired && !planted(Bug::ExpiryReportedAsDelete) => Cause::Expired,
             Kind::Tombstone => Cause::Deleted,
         };
         let Appended { sequence: version, expires_at_ms, origin, .. } = *self;

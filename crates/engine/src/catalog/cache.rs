@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use bytes::{Buf, Bytes};
 use esker_index::{KeyHash, Keyspace};
 use esker_log::RecordView;
+use esker_planted::{Bug, planted};
 use quick_cache::sync::Cache;
 
 use crate::base::fixed_hash::FixedState;
@@ -127,18 +128,20 @@ impl ReadCache {
     }
 
     pub(crate) fn get(&self, segment: u64, offset: u32) -> Option<Cached> {
+        let segment = if planted(Bug::CachedByOffset) { 0 } else { segment };
         self.cache.as_ref()?.get(&(segment, offset))
     }
 
     /// Takes a record in if that is worth it: a copy, if its memory is lent.
     pub(crate) fn offer(&self, segment: u64, offset: u32, record: &mut Cached, is_lent: bool) {
         let Some(cache) = &self.cache else { return };
+        let segment = if planted(Bug::CachedByOffset) { 0 } else { segment };
         let hash = (segment << 28 ^ u64::from(offset)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         if record.key_and_value.len() as u64 <= self.largest_bytes
             && (!self.is_full(cache, hash) || self.was_read_before(hash))
         {
             // One that was decompressed has memory of its own, of which nobody else has a part yet.
-            if is_lent && !record.key_and_value.is_unique() {
+            if is_lent && !record.key_and_value.is_unique() && !planted(Bug::LentMemoryKept) {
                 record.copy_out();
             }
             cache.insert((segment, offset), record.clone());
@@ -211,5 +214,12 @@ mod tests {
         let place = own.key_and_value.as_ptr();
         cache.offer(1, 8192, &mut own, true);
         assert_eq!(cache.get(1, 8192).expect("it is there").key_and_value.as_ptr(), place);
+    }
+
+    #[test]
+    fn a_record_is_found_in_its_own_segment_alone() {
+        let cache = ReadCache::new(1 << 20);
+        cache.offer(1, 64, &mut record(Bytes::from(vec![7; 100])), false);
+        assert!(cache.get(1, 64).is_some() && cache.get(2, 64).is_none() && cache.get(1, 0).is_none());
     }
 }

@@ -214,6 +214,10 @@ impl Catalog {
     async fn write_clock(&self) -> Result<()> {
         let raised = self.clock.raised.load(Ordering::Acquire);
         self.space.update_superblocks(|_, superblock| self.note_clock(superblock)).await?;
+        let raised = match planted(Bug::WatermarkSavedTooSoon) {
+            false => raised,
+            true => self.clock.raised.load(Ordering::Acquire),
+        };
         self.clock.saved.fetch_max(raised, Ordering::AcqRel);
         Ok(())
     }

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use esker_gc::Placement;
 use esker_index::{Indexes, KeyHash, Keyspace, Pointer};
 use esker_log::{Cleared, Databases, Entry, Kind, Location, Packing, Tier as TierName};
+use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::catalog::batch_ticks::BatchTicks;
@@ -129,7 +130,9 @@ impl Catalog {
         self.watches.swapped([first, second], swap, |hash| {
             self.index.get(hash).is_some() || self.index.may_be_hidden(hash)
         });
-        turn.tell_swapped([first.number(), second.number()]);
+        if !planted(Bug::SwapNotReported) {
+            turn.tell_swapped([first.number(), second.number()]);
+        }
     }
 
     /// The index pointer of a location.
@@ -175,6 +178,7 @@ impl Catalog {
             });
         }
         match keyspaces.len() {
+            Keyspace::COUNT if planted(Bug::ClearNotReported) => {}
             Keyspace::COUNT => turn.tell_cleared(None),
             _ => keyspaces.iter().for_each(|keyspace| turn.tell_cleared(Some(keyspace.number()))),
         }

@@ -53,7 +53,7 @@ impl Catalog {
             let bytes = known_bytes.filter(|_| !published.unverified).unwrap_or_else(|| self.estimate(old));
             self.space.add_live(self.packing.unpack(old.get()), -bytes);
         }
-        if !published.is_first {
+        if !published.is_first && !planted(Bug::OverwriteHidesNothing) {
             // Whoever drops it must see to it that the older one does not come back.
             self.space.slot(record.location).note_hides();
         }

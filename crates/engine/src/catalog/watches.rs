@@ -80,7 +80,8 @@ impl<W: Word> Watches<W> {
                 written.store(true, Ordering::Release);
                 continue;
             }
-            let [first, second] = keyspaces;
+            let stays = planted(Bug::SwapLeavesWatches);
+            let [first, second] = if stays { [hash.keyspace(); 2] } else { keyspaces };
             watched.insert(hash.in_keyspace(if hash.keyspace() == first { second } else { first }), written);
         }
         self.keys.store(watched.len() as u64, Ordering::Relaxed);
@@ -98,7 +99,8 @@ impl<W: Word> Drop for Watch<W> {
         let mut watched = self.watches.watched.lock();
         // The list's and this one.
         let is_last = |written: &Arc<AtomicBool>| {
-            Arc::ptr_eq(written, &self.written) && Arc::strong_count(written) == 2
+            Arc::ptr_eq(written, &self.written)
+                && (Arc::strong_count(written) == 2 || planted(Bug::WatchEndsWithFirst))
         };
         if self.was_put() {
             return;

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use esker_index::{Indexes, KeyHash};
 use esker_log::Tier as TierName;
+use esker_planted::{Bug, planted};
 use futures_util::future::{try_join, try_join_all};
 
 use self::context::{Content, Segment, no_longer_verifies};
@@ -93,10 +94,14 @@ impl RecoveryContext<'_> {
         self.give_up(&mut segments, &mut unmarked);
         let count = segments.len() as u64;
         let metadata_bytes = segments.iter().map(|s| self.metadata_bytes(s)).sum();
-        let is_redundant = |s: &Segment| copies.get(&(s.tier, s.slot)) == Some(&s.entries());
+        let is_redundant = |s: &Segment| match copies.get(&(s.tier, s.slot)) {
+            Some(count) => *count == s.entries() || planted(Bug::AnyCopyIsRedundant),
+            None => false,
+        };
         let redundant = segments.iter().filter(|s| is_redundant(s)).map(|s| (s.tier, s.slot)).collect();
         // The redundant ones are freed before anything is evicted.
-        copies.keys().for_each(|(tier, slot)| self.tier(*tier).slot(*slot).hold_copies());
+        let held = copies.keys().filter(|_| !planted(Bug::CopiesNotHeld));
+        held.for_each(|(tier, slot)| self.tier(*tier).slot(*slot).hold_copies());
         let kept = segments.into_iter().filter(|s| !is_redundant(s));
         let unsealed = kept.filter_map(|s| match s.content {
             Content::Scanned(scan, stream) => Some(Unsealed {
@@ -248,7 +253,8 @@ impl RecoveryContext<'_> {
         };
         let is_needed =
             |batch: &&[StagedRecord]| batch.iter().any(|record| keys.contains(&record.entry.key_hash));
-        unwritten.chunk_by(goes_on).filter(is_needed).flatten().copied().collect()
+        let batches = unwritten.chunk_by(|a, b| goes_on(a, b) && !planted(Bug::StagedBatchCut));
+        batches.filter(is_needed).flatten().copied().collect()
     }
 
     /// How many candidates each worker may be left with, so that they, the summaries that are being read, and the index fit

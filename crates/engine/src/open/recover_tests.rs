@@ -46,6 +46,8 @@ struct Writing {
     open: OpenSegment,
     /// Where its frames begin and where what is in them ends.
     frames: Vec<(u32, u32)>,
+    /// Whether the next record is of the same batch as the one after it.
+    batch_goes_on: bool,
 }
 
 impl Writing {
@@ -56,6 +58,14 @@ impl Writing {
 
     fn delete(mut self, key: &str, sequence: u64) -> Writing {
         self.append(Kind::Tombstone, key, sequence, &[]);
+        self
+    }
+
+    /// A put that the next record belongs to the same batch with.
+    fn joined(mut self, key: &str, sequence: u64) -> Writing {
+        self.batch_goes_on = true;
+        self = self.put(key, sequence);
+        self.batch_goes_on = false;
         self
     }
 
@@ -71,7 +81,7 @@ impl Writing {
             value_check: secret.value_check(value),
             sequence,
             expires_at_ms: None,
-            batch_goes_on: false,
+            batch_goes_on: self.batch_goes_on,
             short_lived: false,
         };
         self.open.append(&record, secret.key_hash(keyspace, key.as_bytes()));
@@ -97,7 +107,7 @@ impl Left {
         let name = SegmentName { segment, slot, epoch: EPOCH, stream, opened_at: segment };
         let memory = SegmentBuffer::anonymous(SEGMENT_BYTES as usize).expect("there is memory");
         let open = OpenSegment::new(self.plan.shape(TIER), name, self.superblock.secret(), memory);
-        Writing { open, frames: Vec::new() }
+        Writing { open, frames: Vec::new(), batch_goes_on: false }
     }
 
     fn at(&self, slot: u32, offset: u32) -> u64 {
@@ -394,4 +404,66 @@ fn staged_records_win_where_they_are_the_newest() {
     assert_eq!(slots, [None, Some(1), None, Some(2), None], "those that won are still to be written");
     assert_eq!(opened.live(), BTreeMap::from([(1, 1), (2, 1)]));
     assert_eq!(opened.recovered.max_sequence, 9);
+}
+
+/// An eviction leaves a tombstone with the number of the record that it dropped. Copies of that record may be left in other segments.
+#[test]
+fn tombstone_of_same_number_hides_its_record() {
+    for [record, tombstone] in [[10, 20], [20, 10]] {
+        let left = Left::new();
+        left.sealed(left.begin(record, 1, Stream::LANE).put("a", 1).put("b", 2).frame(true));
+        left.sealed(left.begin(tombstone, 2, COPIES_OF).delete("a", 1).frame(true));
+        let opened = left.open().expect("nothing is damaged");
+        assert_eq!(opened.slots_of(["a", "b"]), [None, Some(1)]);
+    }
+}
+
+/// A staged record becomes durable only when the opening writes it.
+#[test]
+fn a_durable_copy_is_preferred_to_a_staged_one() {
+    let mut left = Left::new();
+    left.sealed(left.begin(10, 1, COPIES_OF).put("a", 1).frame(true));
+    left.staged(left.begin(5, 9, Stream::LANE).put("a", 1));
+    let opened = left.open().expect("nothing is damaged");
+    assert_eq!(opened.slot_of("a"), Some(1));
+    assert!(opened.recovered.staged.is_empty() && opened.recovered.redundant.is_empty());
+}
+
+/// The power may be cut while staged records are written, and a device may have a newer version of one key of a batch by then.
+#[test]
+fn staged_batch_is_written_whole() {
+    let mut left = Left::new();
+    left.sealed(left.begin(10, 1, Stream::LANE).put("b", 8).frame(true));
+    left.staged(left.begin(5, 9, Stream::LANE).joined("a", 6).put("b", 7).put("b", 5));
+    let opened = left.open().expect("nothing is damaged");
+    let staged = opened.recovered.staged.iter().map(|record| (record.entry.sequence, record.is_newest));
+    assert_eq!(staged.collect::<Vec<_>>(), [(6, true), (7, false)]);
+}
+
+/// Of a store that was written over everywhere, the summary of the newest segment is read twice, and no other.
+#[test]
+fn segments_are_loaded_newest_first() {
+    let reads = |newest: &str| {
+        let left = Left::new();
+        for slot in 0..6 {
+            let keys = [0, 1, 2].map(|number| format!("old {slot} {number}"));
+            let segment = left.begin(10 + u64::from(slot), slot, Stream::LANE);
+            let filled =
+                (0..).zip(&keys).fold(segment, |open, (n, key)| open.put(key, 1 + 3 * u64::from(slot) + n));
+            left.sealed(filled.frame(true));
+        }
+        let last = (0..18).fold(left.begin(20, 6, Stream::LANE), |open, number| {
+            open.put(&format!("{newest} {} {}", number / 3, number % 3), 100 + number)
+        });
+        left.sealed(last.frame(true));
+        let reads = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let seen = reads.clone();
+        left.device.set_observer(Box::new(move |operation| {
+            let is_read = operation.kind == esker_device::OperationKind::Read;
+            seen.fetch_add(u64::from(is_read), std::sync::atomic::Ordering::Relaxed);
+        }));
+        left.open().expect("nothing is damaged");
+        reads.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    assert_eq!(reads("old") - reads("new"), 1);
 }

@@ -40,7 +40,7 @@ pub(super) async fn write(
     let view = |record: &StagedRecord| staged[record.piece].record(&record.entry, &space.secret);
     let mut output: Option<OpenSegment> = None;
     let mut places = Vec::new();
-    for batch in records.chunk_by(|record, _| view(record).batch_goes_on) {
+    for batch in records.chunk_by(|record, _| view(record).batch_goes_on && !planted(Bug::StagedBatchSplit)) {
         let padded = batch.iter().map(|record| tier.shape().padded(record.entry.bytes as usize)).sum();
         if let Some(full) = output.take_if(|open| !open.has_room(batch.len(), padded)) {
             seal(writer, full).await?;

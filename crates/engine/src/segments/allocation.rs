@@ -12,6 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use esker_planted::{Bug, planted};
+
 /// A slot that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
@@ -255,7 +257,9 @@ impl Allocation {
             self.secured.insert(slot);
         }
         if let Some(slot) = self.unknown.pop_first() {
-            self.free.remove(&slot);
+            if !planted(Bug::DiscardedSlotTaken) {
+                self.free.remove(&slot);
+            }
             self.is_discarding = true;
             return Next::Unknown(slot);
         }
@@ -266,7 +270,7 @@ impl Allocation {
     pub(crate) fn discarded(&mut self, slot: u32) {
         self.is_discarding = false;
         self.free.insert(slot);
-        if let Some(room) = &mut self.room {
+        if let Some(room) = self.room.as_mut().filter(|_| !planted(Bug::DiscardedRoomForgotten)) {
             *room += 1;
         }
     }

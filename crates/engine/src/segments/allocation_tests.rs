@@ -394,3 +394,13 @@ proptest! {
         agrees_with_the_model(grows, used, &in_use, steps)?;
     }
 }
+
+#[test]
+fn an_unknown_slot_that_is_being_discarded_cannot_be_taken() {
+    let mut slots = slots(10, [6, 7]);
+    assert_eq!(slots.next_to_discard(at(0), REST, 0), Next::Unknown(6));
+    assert_eq!(slots.take(0), Some(Taken { slot: 7, was: Was::Discarded }));
+    assert_eq!(slots.take(0), None);
+    slots.discarded(6);
+    assert_eq!(slots.take(0), Some(Taken { slot: 6, was: Was::Discarded }));
+}

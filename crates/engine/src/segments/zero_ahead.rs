@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use esker_device::{Buffer, Device, DeviceError, Pending, Source, WriteMode};
+use esker_planted::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::Content;
@@ -37,7 +38,7 @@ impl ZeroAhead {
     /// zeros could come last.
     pub(crate) async fn make_way(&mut self, end: u32) -> Result<()> {
         match &self.in_flight {
-            Some(zeros) if zeros.start < end => self.finish().await,
+            Some(zeros) if zeros.start < end && !planted(Bug::ZerosNotWaitedFor) => self.finish().await,
             _ => Ok(()),
         }
     }
@@ -62,6 +63,11 @@ impl ZeroAhead {
         // The last unit keeps the mark of the slot's last segment until the summary takes its place.
         let piece = (8 * bytes).clamp(PIECE_BYTES[0], PIECE_BYTES[1]);
         let end = start.saturating_add(piece).min(shape.segment_bytes - shape.unit_bytes);
+        let end = if planted(Bug::ZerosOverMarker) {
+            start.saturating_add(piece).min(shape.segment_bytes)
+        } else {
+            end
+        };
         if start >= end {
             return;
         }

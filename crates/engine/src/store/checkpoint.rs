@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_log::{FOOTER_BYTES, Footer, Superblock, Tier as TierName};
+use esker_planted::{Bug, planted};
 use futures_util::future::{Either, select};
 use tokio::sync::OwnedMutexGuard;
 
@@ -76,12 +77,15 @@ impl Store {
         // 1.
         let (rest, reservation) = self.still().await?;
         // 2.
-        writer.flush().await?;
+        if !planted(Bug::CheckpointNotFlushed) {
+            writer.flush().await?;
+        }
         let filled = writer.lanes().flat_map(|lane| lane.ends());
-        let ends: BTreeMap<u64, u32> = filled.chain(rest.outputs.iter().copied()).collect();
+        let outputs = rest.outputs.iter().copied().filter(|_| !planted(Bug::OutputsNotInCheckpoint));
+        let ends: BTreeMap<u64, u32> = filled.chain(outputs).collect();
         let segments = space.tiers().flat_map(|tier| segments_of(tier, &ends));
         let left: BTreeMap<u64, CheckpointSegment> = segments.map(|s| (s.number, s)).collect();
-        space.kept.keep(left.keys().copied());
+        space.kept.keep(left.keys().copied().filter(|_| !planted(Bug::CheckpointSegmentsFreed)));
         let mut checkpoint = Checkpoint {
             space: space.clone(),
             superblocks: Vec::new(),
@@ -179,7 +183,8 @@ impl Checkpoint {
         }
         let tier = self.space.tier(segment.tier);
         // Until its summary is whole.
-        while segment.is_sealed && tier.slot(segment.slot).state() == SlotState::Open {
+        let waits = segment.is_sealed && !planted(Bug::SealingSegmentCopied);
+        while waits && tier.slot(segment.slot).state() == SlotState::Open {
             self.space.health.check_writable()?;
             self.space.runtime.sleep(LOOK_EVERY).await;
         }
@@ -193,7 +198,8 @@ impl Checkpoint {
         let tier = self.space.tier(segment.tier);
         let slot = tier.slot(segment.slot);
         // It may have been sealed since, and its slot be free again.
-        let tail = segment.tail.max(if slot.segment() == segment.number { slot.used_bytes() } else { 0 });
+        let is_there = slot.segment() == segment.number && !planted(Bug::LostEndTooShort);
+        let tail = segment.tail.max(if is_there { slot.used_bytes() } else { 0 });
         let CheckpointSegment { number, bytes, .. } = *segment;
         Footer::in_place_of_lost(&self.space.secret, bytes, number, slot.stream(), tail)
     }

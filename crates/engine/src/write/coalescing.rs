@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use esker_log::OpenSegment;
+use esker_planted::{Bug, planted};
 
 use crate::base::completion::{Completion, Waiter};
 use crate::base::durability::Durability;
@@ -118,8 +119,8 @@ impl Coalescing {
     pub(crate) fn expect(&mut self, durability: Durability, now: impl FnOnce() -> Duration) -> bool {
         let wait = self.plan.map_or(Duration::ZERO, |plan| plan.wait);
         let may_take = match durability {
-            Durability::Periodic(period) => period.min(wait),
-            Durability::Sync | Durability::Process | Durability::None => wait,
+            Durability::Periodic(period) if !planted(Bug::CoalescingPeriodIgnored) => period.min(wait),
+            _ => wait,
         };
         self.deadline.allow(may_take, now)
     }

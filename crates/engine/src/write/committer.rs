@@ -247,11 +247,15 @@ impl Committer<'_> {
             return Ok(());
         }
         self.dirty = true;
+        if planted(Bug::WrittenCountsAsDurable) {
+            self.tell_durable();
+        }
         if frame.sync && !planted(Bug::AcknowledgedBeforeFlush) {
             return self.flush().await;
         }
         let by = frame.deadline.unwrap_or_else(|| self.space.runtime.now() + MAX_UNWRITTEN);
-        self.flush_by = Some(self.flush_by.map_or(by, |known| known.min(by)));
+        let nearest = |known: Duration| if planted(Bug::FlushPutOff) { by } else { known.min(by) };
+        self.flush_by = Some(self.flush_by.map_or(by, nearest));
         Ok(())
     }
 
@@ -283,7 +287,7 @@ impl Committer<'_> {
     /// The segment is complete: its summary is written beside the frames of the next one.
     async fn seal(&mut self, segment: OpenSegment, piece: usize) -> Result<()> {
         self.finish_all(!planted(Bug::SealedBeforeDurable)).await?;
-        for zeros in &mut self.zeros {
+        for zeros in self.zeros.iter_mut().filter(|_| !planted(Bug::SummaryBesideZeros)) {
             zeros.finish().await?;
         }
         let (catalog, lane) = (self.catalog.clone(), self.lane.clone());

@@ -13,6 +13,11 @@ use crate::base::durability::Durability;
 use crate::segments::slot::SlotState;
 use crate::testing::{Bench, Plan};
 
+#[path = "committer_rows_tests.rs"]
+mod rows;
+#[path = "committer_zeros_tests.rs"]
+mod zeros;
+
 const SYNC: Durability = Durability::Sync;
 const EIO: i32 = 5;
 
@@ -376,4 +381,89 @@ fn a_lane_that_stops_writes_and_seals_what_it_has() {
     });
     assert_eq!(summaries.sum::<usize>(), 40);
     assert!(bench.run(bench.put("later", b"", SYNC)).is_err());
+}
+
+/// Recovery takes a hole below that offset for rot, and not for a torn frame.
+#[test]
+fn a_frame_states_no_more_than_what_is_durable() {
+    let mut stated = 0;
+    for seed in 0..5 {
+        let bench = bench(seed);
+        let (tier, secret) = (bench.space.first_tier(), bench.space.secret);
+        let checked = std::cell::Cell::new(0);
+        let look = || {
+            let (written, durable) = (bench.devices[0].snapshot(), bench.devices[0].durable_snapshot());
+            for slot in (0..).zip(tier.slots().all()).filter(|(_, slot)| slot.segment() > 0).map(|(at, _)| at)
+            {
+                let start = tier.device_offset(slot, 0) as usize;
+                for at in (0..tier.shape().segment_bytes).step_by(tier.shape().unit_bytes as usize) {
+                    let header = esker_log::FrameHeader::parse(&written[start + at as usize..], &secret, at);
+                    let through = header.map_or(0, |header| header.durable_through as usize);
+                    let range = start..start + through;
+                    assert!(
+                        written[range.clone()] == durable[range],
+                        "seed {seed}: not all below {through} is durable"
+                    );
+                    checked.set(checked.get() + u32::from(through > 0));
+                }
+            }
+        };
+        // From then on frames state how much is durable.
+        bench.run(bench.put("first", b"value", SYNC)).expect("it is put");
+        bench.run(watching(&bench, put_many(&bench, 120, &[Durability::None]), look));
+        stated += checked.get();
+    }
+    assert!(stated > 0, "no frame states anything");
+}
+
+/// However many frames are written that nobody waits for.
+#[test]
+fn a_flush_that_is_due_is_not_put_off_by_later_frames() {
+    let bench = bench(1);
+    bench.run(async {
+        for number in 0..55 {
+            bench.put(&name(number), &[7; 900], Durability::None).await.expect("it is put");
+            bench.sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let slots = bench.space.first_tier().slots();
+    assert_eq!(slots.count(SlotState::Sealed), 0, "a summary is flushed for as well");
+    let first = bench.catalog.hash_in(0, name(0).as_bytes());
+    assert!(bench.durable().iter().any(|entry| entry.key_hash == first), "it is more than a second old");
+}
+
+#[test]
+fn reservation_sees_every_earlier_append() {
+    for seed in 0..10 {
+        let bench = bench(seed);
+        let (lane, sequence) = (&bench.writer.lane, &bench.space.sequence);
+        let reserve = async {
+            for number in 0..60u64 {
+                bench.sleep(Duration::from_micros(4)).await;
+                let appended = sequence.load(Ordering::Acquire);
+                let reservation = lane.reserve(vec![number]).await.expect("nothing fails");
+                assert!(lane.published_through() >= appended, "seed {seed}: {appended} is not visible");
+                drop(reservation);
+            }
+        };
+        bench.run(join(put_many(&bench, 100, &[SYNC]), reserve));
+    }
+}
+
+/// A segment that is opened meanwhile may get a copy of what the record replaces.
+#[test]
+fn drawn_number_is_published_with_its_reservation() {
+    let bench = bench(1);
+    bench.run(async {
+        let (lane, sequence) = (&bench.writer.lane, &bench.space.sequence);
+        let mut reservation = lane.reserve(vec![1]).await.expect("nothing fails");
+        let drawn = reservation.draw(sequence);
+        assert_eq!(lane.published_through(), drawn - 1);
+        drop(reservation);
+        assert_eq!(lane.published_through(), drawn);
+    });
+}
+
+fn sync() -> crate::write::options::WriteOptions {
+    crate::write::options::WriteOptions { durability: Some(SYNC), ..Default::default() }
 }

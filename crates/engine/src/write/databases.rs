@@ -59,7 +59,7 @@ impl Writer {
     pub(super) async fn reserve(&self, records: &mut [Prepared]) -> Result<Reservation> {
         loop {
             let reservation = self.lane.reserve(self.stored_hashes(records)).await?;
-            if !self.follow_swaps(records) {
+            if !self.follow_swaps(records) || planted(Bug::ReservedElsewhere) {
                 return Ok(reservation);
             }
         }
@@ -70,7 +70,7 @@ impl Writer {
         loop {
             self.follow_swaps(records);
             let turn = self.lane.turn(self.stored_hashes(records)).await?;
-            if !self.follow_swaps(records) {
+            if !self.follow_swaps(records) || planted(Bug::TurnElsewhere) {
                 return Ok(turn);
             }
         }
@@ -89,6 +89,7 @@ impl Writer {
             databases.map(|database| self.catalog.keyspace(database)).collect();
         let through = space.sequence.load(Ordering::Acquire);
         let durably = if planted(Bug::ClearNotWritten) { 0 } else { through };
+        let durably = durably - u64::from(planted(Bug::NewestNotCleared));
         let is_cleared =
             |keyspace: &Keyspace| keyspaces.contains(keyspace) || planted(Bug::ClearTakesAnother);
         let clear = |superblock: &mut esker_log::Superblock| {

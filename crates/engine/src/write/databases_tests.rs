@@ -122,3 +122,57 @@ fn what_is_written_around_a_swap_lands_in_its_database() {
     }
     assert!(before > 5 && after > 20, "writes came before and after: {before}, {after}");
 }
+
+/// A writer that waits for its keys during a swap holds the keys of the keyspace that its database has afterwards.
+#[test]
+fn what_waits_for_a_swap_reserves_the_keys_of_its_new_keyspace() {
+    for kind in 0..3 {
+        let bench = started(Plan { slow: true, ..Plan::new(kind) });
+        let (catalog, writer) = (&bench.catalog, &bench.writer);
+        let is_held = || {
+            let stored = catalog.index.stored_hash(&catalog.hash_in(0, b"key"));
+            writer.lane.try_reserve(vec![stored]).is_none()
+        };
+        let waiting = async {
+            let key = Bytes::from_static(b"key");
+            let kind_of_record = esker_log::Kind::Put;
+            let record =
+                || writer.prepare(kind_of_record, Some(0), key.clone(), Bytes::from_static(b"new"), None);
+            let mut record = [record().expect("it can be put")];
+            match kind {
+                0 => {
+                    let _reservation = writer.reserve(&mut record).await.expect("nothing fails");
+                    assert!(is_held(), "a conditional put");
+                }
+                1 => {
+                    let _turn = writer.turn(&mut record).await.expect("nothing fails");
+                    assert!(is_held(), "a plain put");
+                }
+                _ => {
+                    let named = writer.named([(0, &key[..])].into_iter());
+                    let change = |entries: &[Option<Entry>]| {
+                        let seen = entries[0].as_ref().map(|entry| entry.value.clone());
+                        assert_eq!(seen.as_deref(), Some(&b"nine"[..]));
+                        assert!(is_held(), "an update");
+                        (Batch::new(), ())
+                    };
+                    writer.update(0, named, WriteOptions::default(), change).await.expect("nothing fails");
+                }
+            }
+            assert_eq!(record[0].hash.keyspace() == catalog.keyspace(0), kind < 2);
+        };
+        bench.run(async {
+            put(&bench, 0, "key", b"zero", Durability::Sync).await;
+            put(&bench, 9, "key", b"nine", Durability::Sync).await;
+            // So that both are queued before either is granted, the swap first.
+            let all = writer.lane.reserve_all().await.expect("nothing fails");
+            let release = async {
+                bench.sleep(Duration::from_micros(10)).await;
+                drop(all);
+            };
+            let swap = writer.swap_databases(0, 9);
+            let (swapped, (), ()) = futures_util::future::join3(swap, waiting, release).await;
+            swapped.expect("nothing fails");
+        });
+    }
+}

@@ -243,14 +243,16 @@ impl Queue {
                 for &key in keys {
                     let last = self.last.entry(key).or_default();
                     before.extend(last.exclusive.replace(number));
-                    before.append(&mut last.shared);
+                    if !planted(Bug::ExclusivePastShared) {
+                        before.append(&mut last.shared);
+                    }
                 }
             }
             What::Shared(keys) => {
-                before.extend(self.last_of_all);
+                before.extend(self.last_of_all.filter(|_| !planted(Bug::SharedPastAll)));
                 for &key in keys {
                     let last = self.last.entry(key).or_default();
-                    before.extend(last.exclusive);
+                    before.extend(last.exclusive.filter(|_| !planted(Bug::SharedPastExclusive)));
                     last.shared.push(number);
                 }
             }

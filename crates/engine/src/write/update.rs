@@ -175,7 +175,7 @@ impl Writer {
                 has_moved |= keyspace != named.hash.keyspace();
                 named.hash = named.hash.in_keyspace(keyspace);
             }
-            if !has_moved {
+            if !has_moved || planted(Bug::UpdateReservedElsewhere) {
                 return Ok(reserved);
             }
         }

@@ -63,3 +63,16 @@ fn one_bucket() {
 fn one_stored_hash() {
     run("one_stored_hash", None, 200, |key| KeyHash { slot: 42, check: key }, true);
 }
+
+/// Keys that were removed while it was not known whom they had displaced left records behind.
+#[test]
+fn put_after_unverified_removal_is_not_first() {
+    let index = esker_index::Index::new(esker_index::IndexOptions::default());
+    let hash = |check| KeyHash { slot: 77, check };
+    let pointer = |at| esker_index::Pointer::new(at).expect("below 2^40");
+    let unknown = |_| esker_index::Occupant::Unknown;
+    assert!(index.publish(hash(1 << 8), pointer(1), unknown).is_first);
+    assert!(index.publish(hash(2 << 8), pointer(2), unknown).unverified);
+    assert!(index.remove(&hash(2 << 8), pointer(2)));
+    assert!(!index.publish(hash(1 << 8), pointer(3), unknown).is_first);
+}

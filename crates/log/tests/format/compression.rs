@@ -169,3 +169,40 @@ fn the_class_of_a_place_says_how_long_a_value_can_be() {
     assert_eq!(expansion_of(100, 50, None), 0);
     assert_eq!(class_with(64, u64::MAX, 15), 15);
 }
+
+/// Bytes that do not compress.
+fn noise(bytes: usize) -> Vec<u8> {
+    mixed(bytes, 100, 5)
+}
+
+/// A block that becomes no shorter is stored as it is, and its length says so. One that compresses to exactly its own length must
+/// not be mistaken for one.
+#[test]
+fn a_block_that_compresses_to_its_own_length_comes_back() {
+    const LAST_BYTES: usize = 400;
+    let mut as_it_is = 0;
+    for repeated in 4..64 {
+        // The last block is short, so that a byte more that is repeated makes it a byte shorter.
+        let mut last = noise(LAST_BYTES);
+        last.copy_within(10..10 + repeated, 200);
+        let value = [vec![0; 2 * BLOCK_BYTES], last].concat();
+        let (stored, how) = compress(&value, Codec::Lz4, 0).expect("most of it is zeros");
+        as_it_is += usize::from(stored.ends_with(&value[2 * BLOCK_BYTES..]));
+        let found = part(&stored, how, 0..value.len(), stored.len()).expect("it decompresses");
+        assert!(found == value, "{repeated} bytes are repeated");
+    }
+    assert!((1..60).contains(&as_it_is), "{as_it_is} of 60 blocks are stored as they are");
+}
+
+#[test]
+fn part_of_stored_block_ends_where_asked() {
+    let mut value = [vec![0; BLOCK_BYTES], noise(2 * BLOCK_BYTES)].concat();
+    value.resize(6 * BLOCK_BYTES, 0);
+    let (stored, how) = compress(&value, Codec::Lz4, 0).expect("most of it is zeros");
+    let first = BLOCK_BYTES;
+    for wanted in [first + 10..first + 20, first - 1..first + 1, first + 10..2 * first + 20, first..2 * first]
+    {
+        let found = part(&stored, how, wanted.clone(), stored.len()).expect("a part");
+        assert!(found == value[wanted.clone()], "{wanted:?}: {} bytes", found.len());
+    }
+}

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,12 +26,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Honest {
     stop: Arc<AtomicBool>,
+    /// How many answers it had by now.
+    answers: Arc<AtomicUsize>,
     thread: JoinHandle<Served>,
 }
 
-/// How long every answer took.
+/// How long every answer took, and how many there are, for others to see.
 #[derive(Default)]
-pub(crate) struct Served(Vec<Duration>);
+pub(crate) struct Served(Vec<Duration>, Arc<AtomicUsize>);
 
 impl Served {
     pub(crate) fn answers(&self) -> usize {
@@ -44,6 +46,7 @@ impl Served {
             let _ = let_in.send(());
         }
         self.0.push(time);
+        self.1.store(self.0.len(), Ordering::Relaxed);
     }
 
     /// The latency that so many of a hundred answers did not exceed.
@@ -64,11 +67,10 @@ impl Served {
 impl Honest {
     /// Returns once the client was answered: attackers who come before it may have all the places for its address.
     pub(crate) fn start(address: SocketAddr) -> Honest {
-        Honest::serve(move |stopped, let_in| {
+        Honest::serve(move |stopped, let_in, mut served| {
             let mut client = TcpStream::connect(address).unwrap();
             client.set_nodelay(true).unwrap();
             client.set_read_timeout(Some(PATIENCE)).unwrap();
-            let mut served = Served::default();
             let mut ask = |question: String, expected: String| {
                 let asked = Instant::now();
                 client.write_all(question.as_bytes()).unwrap();
@@ -92,12 +94,11 @@ impl Honest {
 
     /// The same for gRPC.
     pub(crate) fn start_grpc(address: SocketAddr) -> Honest {
-        Honest::serve(move |stopped, let_in| {
+        Honest::serve(move |stopped, let_in, mut served| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap().timeout(PATIENCE);
                 let mut client = pb::esker_client::EskerClient::new(endpoint.connect().await.unwrap());
-                let mut served = Served::default();
                 for n in 0.. {
                     if stopped.load(Ordering::Relaxed) {
                         break;
@@ -110,13 +111,19 @@ impl Honest {
         })
     }
 
-    fn serve(client: impl FnOnce(&AtomicBool, &Sender<()>) -> Served + Send + 'static) -> Honest {
+    fn serve(client: impl FnOnce(&AtomicBool, &Sender<()>, Served) -> Served + Send + 'static) -> Honest {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
+        let (stopped, answers) = (stop.clone(), Arc::new(AtomicUsize::new(0)));
+        let served = Served(Vec::new(), answers.clone());
         let (let_in, is_let_in) = mpsc::channel();
-        let thread = std::thread::spawn(move || client(&stopped, &let_in));
+        let thread = std::thread::spawn(move || client(&stopped, &let_in, served));
         is_let_in.recv().expect("the honest client is let in");
-        Honest { stop, thread }
+        Honest { stop, answers, thread }
+    }
+
+    /// Answers that it had by now.
+    pub(crate) fn answers(&self) -> usize {
+        self.answers.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stop(self) -> Served {

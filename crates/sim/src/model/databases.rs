@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use esker_engine::{Durability, Store};
 
 use super::Model;
@@ -9,7 +10,33 @@ use super::Model;
 /// The second of the two; the first is database 0.
 const SECOND: u8 = 5;
 
+/// Two slots of the same keys, one of each database.
+#[derive(Clone, Debug)]
+pub(crate) struct Twins {
+    pub(crate) slots: [usize; 2],
+    pub(crate) keys: Vec<Bytes>,
+    /// What each of them has.
+    pub(crate) stamps: [Option<u64>; 2],
+}
+
 impl Model {
+    /// The slots of which both databases have the keys, where it is known what both have, and nothing of it expires.
+    pub(crate) fn twins(&self) -> Vec<Twins> {
+        let mut twins = Vec::new();
+        for (number, pair) in self.slots.windows(2).enumerate() {
+            let are_twins = !pair[0].elsewhere && pair[1].elsewhere && pair[0].keys == pair[1].keys;
+            let known = [pair[0].known(), pair[1].known()];
+            if let ([Some(first), Some(second)], true) = (known, are_twins)
+                && first.expires_at_ms.is_none()
+                && second.expires_at_ms.is_none()
+            {
+                let stamps = [first.stamp, second.stamp];
+                twins.push(Twins { slots: [number, number + 1], keys: pair[0].keys.clone(), stamps });
+            }
+        }
+        twins
+    }
+
     /// The number of the database in which keys are that were put there, or in the second one, before any swap.
     pub(crate) fn database(&self, elsewhere: bool) -> u8 {
         if elsewhere != self.swapped { SECOND } else { 0 }

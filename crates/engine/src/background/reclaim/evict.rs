@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use esker_gc::{Look, ends_probation};
 use esker_log::{Entry, EntryList, Kind, TYPICAL_ENTRY_BYTES, Tier as TierName};
+use esker_planted::{Bug, planted};
 
 use super::CALM;
 
@@ -178,6 +179,7 @@ impl Reclaimer<'_> {
 
     /// Whether a record is one that is kept: current, and asked for, or not among those that may be dropped.
     fn is_kept(&self, slot: u32, entry: &Entry, counts_asked: bool) -> bool {
+        let counts_asked = counts_asked && !planted(Bug::AskedKeysEvicted);
         let was_asked = || counts_asked && self.catalog.recency.was_asked(&entry.key_hash);
         let stays = self.must_stay(entry) || was_asked();
         stays && self.catalog.is_current(self.space.output_tier().name(), slot, entry)
@@ -186,7 +188,7 @@ impl Reclaimer<'_> {
     fn must_stay(&self, entry: &Entry) -> bool {
         match self.when_full() {
             WhenFull::Evict => false,
-            WhenFull::EvictExpiring => entry.expires_at_ms.is_none(),
+            WhenFull::EvictExpiring => entry.expires_at_ms.is_none() && !planted(Bug::LastingKeysEvicted),
             // It was set to that meanwhile.
             WhenFull::Refuse => true,
         }

@@ -1,6 +1,7 @@
 //! Copying what is left of segments that coalesced: a relocation whose victims are in memory only.
 
 use esker_gc::{Relocated, copy_needed};
+use esker_planted::{Bug, planted};
 
 use super::newest::Newest;
 use super::{Relocator, Victims};
@@ -57,7 +58,10 @@ impl Relocator<'_> {
         let mut outputs = std::mem::take(&mut self.outputs);
         let mut copies = self.copies(first, 1.0);
         // What is copied may be superseded by a record that a power cut takes, so a tombstone between the two must stay.
-        (copies.origin, copies.opened_at, copies.memtable) = (Origin::User, opened_at, Some(memtable));
+        (copies.origin, copies.memtable) = (Origin::User, Some(memtable));
+        if !planted(Bug::CopiesNumberedAtOpening) {
+            copies.opened_at = opened_at;
+        }
         let entries = || victims.iter().flat_map(|(_, entries)| entries.iter());
         let bytes: u64 = entries().map(|entry| u64::from(entry.bytes)).sum();
         copies.record_bytes = (bytes / entries().count().max(1) as u64) as u32;

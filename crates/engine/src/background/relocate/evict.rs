@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use esker_gc::Victim;
 use esker_log::{Entry, EntryList, Kind, Tier as TierName};
+use esker_planted::{Bug, planted};
 
 use super::{Outcome, Relocator, Victims};
 
@@ -82,7 +83,10 @@ impl Relocator<'_> {
             self.writer.lane.reserve_free(dropped().map(|entry| stored(&entry)).collect());
         self.writer.lane.wait_for_earlier().await?;
         let (mut offsets, mut keys) = (BTreeSet::new(), BTreeMap::new());
-        for entry in dropped().filter(|entry| reserved.binary_search(&stored(entry)).is_ok()) {
+        let is_ours = |entry: &&Entry| {
+            reserved.binary_search(&stored(entry)).is_ok() || planted(Bug::EvictedThoughReserved)
+        };
+        for entry in dropped().filter(is_ours) {
             match self.catalog.verify(&entry.key_hash).await {
                 Ok(()) if self.catalog.is_current(tier, victim.slot, &entry) => {
                     offsets.insert(entry.offset);
@@ -117,7 +121,7 @@ impl Relocator<'_> {
             }
         }
         // Who came since their keys were to be read may have seen them.
-        if !unnamed.is_empty() {
+        if !unnamed.is_empty() && !planted(Bug::EvictionNotReported) {
             let turn = self.catalog.observers.take_turn();
             unnamed.into_iter().for_each(|keyspace| turn.tell_missed(keyspace));
         }

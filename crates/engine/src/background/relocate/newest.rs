@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use esker_log::{EntryList, KeyHash, OpenSegment};
+use esker_planted::{Bug, planted};
 
 use crate::base::fixed_hash::FixedState;
 
@@ -44,7 +45,9 @@ fn newest<'a>(lists: impl Iterator<Item = &'a EntryList> + Clone, keys_at_once: 
         let entries = lists.clone().flatten().filter(|entry| (entry.key_hash.check >> 32) % passes == pass);
         for entry in entries {
             let known = newest.entry(entry.key_hash).or_insert(entry.sequence);
-            *known = (*known).max(entry.sequence);
+            if !planted(Bug::OldestOfMemtableCopied) {
+                *known = (*known).max(entry.sequence);
+            }
         }
         newest.drain().for_each(|(_, sequence)| sequences.insert(sequence));
     }

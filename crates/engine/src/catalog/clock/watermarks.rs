@@ -99,4 +99,21 @@ mod tests {
         assert!(!marks.takes(last.time_ms - 1) && marks.raise(mark(200, last.time_ms)));
         assert!(marks.cover(200, last.time_ms));
     }
+
+    /// One that is raised while the superblocks are being written is not in them.
+    #[test]
+    fn a_watermark_raised_during_a_write_is_still_to_be_written() {
+        let bench = crate::testing::Plan { slow: true, ..crate::testing::Plan::new(1) }.build();
+        let (catalog, now_ms) = (&bench.catalog, bench.catalog.now_ms());
+        bench.run(async {
+            catalog.expire_for_good(now_ms);
+            let raise = async {
+                bench.sleep(std::time::Duration::from_nanos(100)).await;
+                catalog.expire_for_good(now_ms + 1);
+            };
+            let (saved, ()) = futures_util::future::join(catalog.save_watermarks(), raise).await;
+            saved.expect("nothing fails");
+            assert!(catalog.watermarks_due().is_some());
+        });
+    }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use esker_device::{Buffer, Runtime};
 use esker_index::{Indexes, KeyHash, Pointer};
 use esker_log::{Cleared, Entry, Packing, Secret};
+use esker_planted::{Bug, planted};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
@@ -186,6 +187,7 @@ impl Loader {
     async fn load<'s>(&mut self, segments: &'s [Segment], worker: usize, workers: usize) -> Result<()> {
         let mine: Vec<(usize, &Segment)> =
             segments.iter().enumerate().rev().skip(worker).step_by(workers).collect();
+        let mine = if planted(Bug::OldestLoadedFirst) { mine.into_iter().rev().collect() } else { mine };
         let tiers = self.tiers.clone();
         // The segment of a summary that cannot be read is scanned, as if it were damaged; but not once others rely on it.
         let may_scan = self.pass.shards.start == 0;
@@ -261,7 +263,9 @@ impl Loader {
         if shard >= self.counts.len() || self.cleared.covers(&candidate.hash, entry.sequence) {
             return 0;
         }
-        self.expansions.note(entry);
+        if !planted(Bug::ExpansionNotLoaded) {
+            self.expansions.note(entry);
+        }
         if !candidate.place.is_put() {
             self.partition.left.push(candidate);
             return 0;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use esker_device::Buffer;
 use esker_index::Indexes;
 use esker_log::{Entry, Packing, Secret, Tier as TierName};
+use esker_planted::{Bug, planted};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
@@ -272,7 +273,11 @@ impl Resolver {
         for copies in rivals.chunk_by_mut(same).filter(|copies| copies.len() > 1) {
             let is_staged = |copy: &Candidate| copy.place.staged().is_some();
             copies.sort_unstable_by_key(|copy| {
-                (!copy.place.is_tombstone(), is_staged(copy), self.age(copy), copy.place)
+                let is_record = !copy.place.is_tombstone() && !planted(Bug::TombstoneOfSameNumberLoses);
+                let is_staged = is_staged(copy) && !planted(Bug::StagedCopyCounts);
+                let age =
+                    if planted(Bug::NewerCopyCounts) { u64::MAX - self.age(copy) } else { self.age(copy) };
+                (is_record, is_staged, age, copy.place)
             });
             for copy in copies[1..].iter().filter(|copy| copy.place.staged().is_none()) {
                 *self.copies.entry(self.slot_of(copy)).or_default() += 1;
@@ -318,7 +323,7 @@ impl Resolver {
                 None => self.index.load(winner.hash, winner.pointer()),
             }
         }
-        if let Some(loser) = vacated {
+        if let Some(loser) = vacated.filter(|_| !planted(Bug::LoserLeftInIndex)) {
             let removed = self.index.remove(&loser.hash, loser.pointer());
             assert!(removed, "nobody else changes the index while it is recovered");
         }

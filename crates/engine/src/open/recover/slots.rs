@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use esker_log::{FOOTER_BYTES, Footer, SlotEnds, SlotStart, Superblock, find_in_slots, slot_start};
+use esker_planted::{Bug, planted};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::context::{Found, RecoveryContext, Segment, Unmarked};
@@ -47,9 +48,11 @@ impl RecoveryContext<'_> {
         let half_freed = (0..used).zip(&slots).filter_map(|(slot, ends)| {
             ends.half_freed().map(|segment| Unmarked { tier: name, slot, segment })
         });
-        known.unmarked.extend(half_freed);
+        known.unmarked.extend(half_freed.filter(|_| !planted(Bug::HalfFreedLeft)));
         known.found.extend(found.into_iter().map(|in_slot| Found { tier: name, in_slot }));
-        known.highest = slots.iter().map(SlotEnds::highest_segment).fold(known.highest, u64::max);
+        if !planted(Bug::FreedNumberForgotten) {
+            known.highest = slots.iter().map(SlotEnds::highest_segment).fold(known.highest, u64::max);
+        }
         Ok(())
     }
 

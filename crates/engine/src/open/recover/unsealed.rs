@@ -5,6 +5,7 @@ use std::ops::Range;
 use esker_log::{
     Follower, FrameHeader, SegmentScan, Stream, Tier as TierName, Unsealed, scan_segment_up_to, scan_unsealed,
 };
+use esker_planted::{Bug, planted};
 
 use super::context::{Content, Found, RecoveryContext, Segment, Unmarked};
 use super::reading::Whole;
@@ -30,7 +31,8 @@ impl RecoveryContext<'_> {
         // A number that a free marker names must not be given out again, or else the segment that gets it could be taken for
         // the one that was freed, where the marker still is at the end of its slot.
         let InSlots { found, highest, mut unmarked } = in_slots;
-        let all: Vec<Follower> = found.iter().filter_map(|f| Follower::of(&f.in_slot)).collect();
+        let followers = found.iter().filter_map(|f| Follower::of(&f.in_slot));
+        let all: Vec<Follower> = followers.filter(|_| !planted(Bug::FollowerIgnored)).collect();
         let mut segments = Vec::new();
         let mut nameless = Vec::new();
         let mut whole = Whole::default();

@@ -48,7 +48,9 @@ impl Appender<'_> {
         let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
         let offset = self.open.append(&record, prepared.hash);
         let entry = self.open.entries().last().expect("it was appended");
-        lane.catalog.expansions.note(entry);
+        if !planted(Bug::ExpansionNotNoted) {
+            lane.catalog.expansions.note(entry);
+        }
         let class = entry.class();
         let location = Location { tier: lane.shape.tier, slot: self.open.name().slot, offset, class };
         Appended {
@@ -104,7 +106,7 @@ impl Lane {
             let answer = self.append_locked(&mut state, record, durability, &mut None)?;
             let blocked = matches!(answer, Append::Blocked(_) | Append::Reserved);
             answers.push(answer);
-            if blocked {
+            if blocked && !planted(Bug::RowGoesOnPastBlocked) {
                 break;
             }
         }
@@ -260,7 +262,8 @@ impl Lane {
         let ends_early = reserved.as_ref().is_some_and(|reserved| reserved.ends_early);
         let reservation = take_reservation(reserved);
         // Records of the large lane are not in order with those of the main lane, so they are seen when written.
-        let waits = matches!(durability, Durability::Sync) || self.stream != Stream::LANE;
+        let is_other_lane = self.stream != Stream::LANE && !planted(Bug::LargeSeenFromMemory);
+        let waits = matches!(durability, Durability::Sync) || is_other_lane;
         let answer = if waits || state.unpublished > 0 {
             let mut group = Group { records: appender.append_all(), reservation, unpublished: None };
             if ends_early {

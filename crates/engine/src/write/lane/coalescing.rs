@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_log::Kind;
+use esker_planted::{Bug, planted};
 
 use super::appending::{Append, Appender};
 use super::{Lane, LaneState};
@@ -43,7 +44,7 @@ impl Lane {
         let is_single_put = matches!(records, [put] if put.kind == Kind::Put && put.sequence.is_none());
         let waits = is_single_put
             && !matches!(durability, Durability::Sync)
-            && state.unpublished == 0
+            && (state.unpublished == 0 || planted(Bug::CoalescedPastUnpublished))
             && padded <= u64::from(self.shape.segment_bytes) / COALESCED_RECORD_DIVISOR;
         if waits { self.make_coalescing_room(&mut state.coalescing, padded) } else { Destination::Lane }
     }

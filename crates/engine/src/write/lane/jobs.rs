@@ -128,7 +128,7 @@ impl Lane {
         if groups > 0 {
             state.unpublished -= groups;
             state.unpublished_from.pop_front();
-            if state.unpublished == 0 {
+            if state.unpublished == 0 || planted(Bug::EarlierNotWaitedFor) {
                 state.newest_unpublished = None;
             }
         }
@@ -141,7 +141,8 @@ impl Lane {
         let state = self.state.lock();
         let given_out = self.catalog.space.sequence.load(Ordering::Acquire);
         let unpublished = state.unpublished_from.front().copied().into_iter();
-        let first = unpublished.chain(state.reservations.least_drawn()).min();
+        let drawn = state.reservations.least_drawn().filter(|_| !planted(Bug::DrawnNumberIgnored));
+        let first = unpublished.chain(drawn).min();
         first.map_or(given_out, |first| given_out.min(first - 1))
     }
 
