@@ -208,7 +208,8 @@ impl Writer {
             let mut last: HashMap<_, usize, FixedState> = HashMap::default();
             for at in 0..records.len() {
                 let before = last.insert(name(&records[at]), at);
-                let was_put = |before: usize| records[before].kind == Kind::Put || records[before].follows_put;
+                let was_put =
+                    |before: usize| records[before].kind == Kind::Put || records[before].follows_put;
                 records[at].follows_put = before.is_some_and(was_put) && records[at].kind == Kind::Tombstone;
             }
             let mut at = 0;

@@ -16,7 +16,7 @@ pub(super) mod history;
 mod subcommands;
 pub(super) mod table;
 
-pub(super) use elsewhere::family;
+pub(super) use elsewhere::{family, family_of_subcommand};
 pub(super) use facts::{Fast, Keys, Verb};
 pub(super) use find::{find, named};
 
@@ -43,8 +43,10 @@ impl Verb {
                 | "client"
                 | "command"
                 | "config"
+                | "function"
                 | "latency"
                 | "memory"
+                | "module"
                 | "object"
                 | "pubsub"
                 | "script"
