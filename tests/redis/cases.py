@@ -13,11 +13,12 @@ from wire import Broken, Client
 MODES = ["plain", "pipeline", "multi", "eval", "connections", "watch", "listen", "tracking"]
 
 # Drawn less often: they empty the databases, or have little to say.
-SELDOM = set(b"flushall flushdb swapdb select echo ping dbsize wait command config function module script object pubsub publish spublish client".split())
+SELDOM = set(b"""flushall flushdb swapdb select echo ping dbsize wait command config function module script object pubsub
+ publish spublish client""".split())
 SUBSCRIBING = set(b"subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe".split())
 TRANSACTION = set(b"multi exec discard watch unwatch".split())
 # Not queued: EXEC would answer more than one reply for them.
-NOT_IN_MULTI = SUBSCRIBING | TRANSACTION | {b"client", b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"script", b"function", b"module"}
+NOT_IN_MULTI = SUBSCRIBING | TRANSACTION | set(b"client eval evalsha eval_ro evalsha_ro script function module".split())
 # Refused by the server in a transaction or a script, and drawn there seldom.
 REFUSED = set(b"keys scan randomkey flushall flushdb swapdb wait object pubsub config".split())
 # Whose replies are times that pass.

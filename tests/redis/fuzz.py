@@ -17,6 +17,7 @@ import time
 from dataclasses import replace
 
 from cases import MODES, Maker, Runner
+from fields import check
 from known import ROWS, find, missing_quotations
 from wire import Broken, Client, start_esker, start_redis
 
@@ -105,9 +106,11 @@ class Fuzz:
             return
         short, last = self.shrink(case, difference)
         self.failures.append(last)
-        mode = f" --mode {self.options.mode}" if self.options.mode else ""
+        chosen = f"--seed {self.options.seed} --case {case.number}"
+        chosen += f" --mode {self.options.mode}" if self.options.mode else ""
+        chosen += "".join(f" --without {name}" for name in self.options.without)
         print(f"\nDIFFERENCE in {case.mode}, RESP{case.protocol}")
-        print(f"  replay: python3 tests/redis/fuzz.py {self.options.binary} --seed {self.options.seed} --case {case.number}{mode}")
+        print(f"  replay: python3 tests/redis/fuzz.py {self.options.binary} {chosen}")
         for step in short.steps:
             print(f"  {step.connection}> {shown_words(step.command())}{'  # joined' if step.joined else ''}")
         print(f"  {explained(last)}", flush=True)
@@ -184,7 +187,9 @@ def explained(difference):
     return f"{where}\n    redis {shown(difference.redis)}\n    esker {shown(difference.esker)}"
 
 
-def run(options, redis, esker):
+def run(options, document, redis, esker):
+    fields = check(redis, esker, document)
+    print("\n".join(fields), end="\n" if fields else "")
     fuzz = Fuzz(options, redis, esker)
     began, number = time.monotonic(), 0
     if options.case is not None:
@@ -197,13 +202,14 @@ def run(options, redis, esker):
             fuzz.step(number)
             number += 1
     fuzz.summary(time.monotonic() - began)
-    return 1 if fuzz.failures else 0
+    return 1 if fuzz.failures or fields else 0
 
 
 def main():
     options = arguments()
-    with open(DOCUMENT, encoding="utf-8") as document:
-        missing = missing_quotations(document.read())
+    with open(DOCUMENT, encoding="utf-8") as file:
+        document = file.read()
+    missing = missing_quotations(document)
     if missing:
         sys.exit("docs/compatibility.md does not say:\n" + "\n".join(f"  {row.name}: {row.quotation}" for row in missing))
     if not shutil.which(options.redis):
@@ -212,7 +218,7 @@ def main():
     try:
         esker = start_esker(options.binary)
         try:
-            return run(options, redis, esker)
+            return run(options, document, redis, esker)
         except Broken as broken:
             state = "runs" if esker.is_running() else f"ended with {esker.process.returncode}"
             sys.exit(f"{broken}: esker {state}")
