@@ -26,7 +26,8 @@ impl Catalog {
         records.iter().filter(|r| r.kind == Kind::Tombstone).for_each(|r| self.publish_tombstone(r));
         records.iter().filter(|r| r.kind == Kind::Put).for_each(|r| self.publish_put(r, &r.key));
         drop(ticks);
-        // Behind the records, so that a transaction that reads one of them finds the watch notified or not begun.
+        // After the records and before the reservation ends: an update that names a watched key and reads one of the records
+        // gets its keys later, and finds the watch notified.
         ephemeral.iter().for_each(|key| self.watches.published(&key.hash));
         let newest = self.space.sequence.load(Ordering::Acquire);
         let of_ephemeral = || ephemeral.iter().map(move |key| key.change(newest));

@@ -1,8 +1,8 @@
 //! Keys that somebody watches: whether a put of them became visible since.
 //!
 //! A version tells whether a key is what it was, but for one that is absent at both looks: it may have come and gone between
-//! them, also within one batch. Whoever publishes a put makes it visible first and looks for watchers then; whoever watches is on the list first and
-//! looks at the key then. So one of the two sees the other.
+//! them, also within one batch. The publisher of a put makes it visible first and looks for watches then; the caller that
+//! watches is on the list first and looks at the key then. So one of the two sees the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
