@@ -124,6 +124,53 @@ fn every_change_is_told_with_its_cause() {
     assert!(told.take().is_empty(), "it has ended");
 }
 
+#[test]
+fn batch_that_creates_and_deletes_a_key_counts_as_a_change() {
+    let world = World::new(12, Config::new(Tiers::Both));
+    let store = world.open();
+    let told = Arc::new(Told::default());
+    let _observation = store.observe(told.clone());
+    for durability in [Durability::None, Durability::Sync] {
+        let options = WriteOptions::new().durability(durability);
+        world.runtime.run(async {
+            let mut batch = Batch::new();
+            batch.put("gone", "1").put("other", "1").delete("gone");
+            let watches = ["gone", "other", "absent"].map(|key| store.watch(key));
+            store.write_with(batch, options).await.unwrap();
+            assert_eq!(watches.map(|watch| watch.was_put()), [true, true, false], "{durability:?}");
+
+            // The batch of an update that comes to nothing, and one beside a record.
+            for beside in [false, true] {
+                let watches = ["gone", "absent"].map(|key| store.watch(key));
+                let change = |_: &[Option<Entry>]| {
+                    let mut batch = Batch::new();
+                    batch.delete("absent").put("gone", "1").delete("gone").delete("gone");
+                    if beside {
+                        batch.delete("other");
+                    }
+                    (batch, ())
+                };
+                store.update(&["gone", "absent", "other"], options.origin(8), change).await.unwrap();
+                assert_eq!(watches.map(|watch| watch.was_put()), [true, false], "{durability:?} {beside}");
+                assert!(!store.contains("gone").await.unwrap());
+            }
+        });
+        let expected =
+            ["Put other", "Deleted gone", "Deleted gone by 8", "Deleted other by 8", "Deleted gone by 8"];
+        assert_eq!(told.take(), expected, "{durability:?}");
+    }
+    // A key that has expired and lies in the index still.
+    let expired = WriteOptions { expires_at_ms: Some(1), ..WriteOptions::new() };
+    world.runtime.run(async {
+        store.put_with("gone", "1", expired).await.unwrap();
+        let watch = store.watch("gone");
+        let mut batch = Batch::new();
+        batch.put("gone", "1").delete("gone");
+        store.write(batch).await.unwrap();
+        assert!(watch.was_put(), "it was absent for everybody");
+    });
+}
+
 /// In open segments and in sealed ones, and where a delete, an update or a batch meets what has expired.
 #[test]
 fn what_expires_is_told_once() {

@@ -32,6 +32,23 @@ pub(crate) struct Appended {
     pub(crate) origin: u64,
 }
 
+/// An absent key that one batch puts and then deletes. No record of it is written, but the batch counts as a change of the key:
+/// watches of it and observers are notified when the batch becomes visible.
+pub(crate) struct Ephemeral {
+    pub(crate) key: Bytes,
+    pub(crate) hash: KeyHash,
+    /// The `WriteOptions::origin` of the batch.
+    pub(crate) origin: u64,
+}
+
+impl Ephemeral {
+    /// The change that observers are notified of, with the newest sequence number as version.
+    pub(crate) fn change(&self, version: u64) -> Change<'_> {
+        let (keyspace, key) = (self.hash.keyspace().number(), &self.key[..]);
+        Change { keyspace, key, cause: Cause::Deleted, version, expires_at_ms: None, origin: self.origin }
+    }
+}
+
 impl Appended {
     /// What observers are told of it.
     pub(crate) fn change<'a>(&self, key: &'a [u8]) -> Change<'a> {

@@ -8,16 +8,17 @@ use esker_log::{Claim, Entry, Kind, Location, RecordView, class_bytes};
 use esker_planted::{Bug, planted};
 
 use crate::catalog::Catalog;
-use crate::catalog::appended::Appended;
+use crate::catalog::appended::{Appended, Ephemeral};
 use crate::catalog::observers::{Cause, Change};
 use crate::catalog::place::Place;
 
 impl Catalog {
-    /// Makes the records of a group visible, at one instant.
+    /// Makes the records of a group visible, at one instant, and notifies watches and observers of them and of the keys that
+    /// the same batch created and deleted.
     ///
     /// Called in the order of the lane only: by whoever has its lock while nothing waits for the committer, else by the
-    /// committer.
-    pub(crate) fn publish(&self, records: &[Appended]) {
+    /// committer. A batch without records is published by its writer, which holds the reservation of its keys.
+    pub(crate) fn publish(&self, records: &[Appended], ephemeral: &[Ephemeral]) {
         let turn = self.observers.turn();
         let ticks = (records.len() > 1 && !planted(Bug::HalfABatchSeen)).then(|| self.batches.begin());
         // The keys of a batch differ, so its deletes may go first; and they must, or else a put of another key with the same
@@ -25,7 +26,13 @@ impl Catalog {
         records.iter().filter(|r| r.kind == Kind::Tombstone).for_each(|r| self.publish_tombstone(r));
         records.iter().filter(|r| r.kind == Kind::Put).for_each(|r| self.publish_put(r, &r.key));
         drop(ticks);
-        self.observers.tell(turn, || records.iter().map(|record| record.change(&record.key)));
+        // After the records and before the reservation ends: an update that names a watched key and reads one of the records
+        // gets its keys later, and finds the watch notified.
+        ephemeral.iter().for_each(|key| self.watches.published(&key.hash));
+        let newest = self.space.sequence.load(Ordering::Acquire);
+        let of_ephemeral = || ephemeral.iter().map(move |key| key.change(newest));
+        let of_records = || records.iter().map(|record| record.change(&record.key));
+        self.observers.tell(turn, || of_records().chain(of_ephemeral()));
     }
 
     /// Makes one put visible. Called as [`publish`](Self::publish) is.

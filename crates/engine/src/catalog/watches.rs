@@ -1,8 +1,8 @@
 //! Keys that somebody watches: whether a put of them became visible since.
 //!
 //! A version tells whether a key is what it was, but for one that is absent at both looks: it may have come and gone between
-//! them. Whoever publishes a put makes it visible first and looks for watchers then; whoever watches is on the list first and
-//! looks at the key then. So one of the two sees the other.
+//! them, also within one batch. The publisher of a put makes it visible first and looks for watches then; the caller that
+//! watches is on the list first and looks at the key then. So one of the two sees the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,7 +48,7 @@ impl<W: Word> Watches<W> {
         Watch { watches: self.clone(), hash, written }
     }
 
-    /// A put of a key is visible.
+    /// Notifies the watches of a key: a put of it is visible, or a batch that put and deleted it.
     pub(crate) fn published(&self, hash: &KeyHash) {
         W::fence(Ordering::SeqCst);
         if self.keys.load(Ordering::Relaxed) == 0 || planted(Bug::WatchNotTold) {
@@ -120,7 +120,8 @@ impl KeyWatch {
         KeyWatch(watch)
     }
 
-    /// Whether a put of the key became visible since the watch began. Deletes and expiry do not count.
+    /// Returns true if a put of the key became visible since the watch began, or a batch that put the key and then deleted it.
+    /// Deletes and expiry alone do not count.
     pub fn was_put(&self) -> bool {
         self.0.was_put()
     }

@@ -160,15 +160,17 @@ impl Writer {
         let mut reservation = None;
         if records.iter().any(|r| r.kind == Kind::Tombstone) {
             // All keys: a delete that reserves its own while it waits for a put of the same batch would wait for ever.
-            reservation = Some(self.reserve(&mut records).await?);
+            let reserved = reservation.insert(self.reserve(&mut records).await?);
             let mut kept = Vec::with_capacity(records.len());
             for mut record in records {
                 if record.kind == Kind::Tombstone {
-                    let Some((replaced, alive)) = self.find_for_delete(&record.key, &record.hash).await?
-                    else {
+                    let found = self.find_for_delete(&record.key, &record.hash).await?;
+                    record.replaces = found.map(|(replaced, _)| replaced);
+                    record.expired = found.is_some_and(|(_, is_alive)| !is_alive);
+                    reserved.ephemeral.extend(record.ephemeral());
+                    if found.is_none() {
                         continue;
-                    };
-                    (record.replaces, record.expired) = (Some(replaced), !alive);
+                    }
                 }
                 kept.push(record);
             }
@@ -204,8 +206,11 @@ impl Writer {
                 (record.database, hash.slot, hash.check)
             };
             let mut last: HashMap<_, usize, FixedState> = HashMap::default();
-            for (at, record) in records.iter().enumerate() {
-                last.insert(name(record), at);
+            for at in 0..records.len() {
+                let before = last.insert(name(&records[at]), at);
+                let was_put =
+                    |before: usize| records[before].kind == Kind::Put || records[before].follows_put;
+                records[at].follows_put = before.is_some_and(was_put) && records[at].kind == Kind::Tombstone;
             }
             let mut at = 0;
             records.retain(|record| {
@@ -246,7 +251,10 @@ impl Writer {
         records.iter().for_each(|record| record.count(&self.space.counters));
         let mut lane = &self.lane;
         match (&mut *records, &mut reservation) {
-            ([], _) => return Ok(0),
+            ([], reservation) => {
+                self.catalog.publish(&[], Reservation::ephemeral_of(reservation.as_ref()));
+                return Ok(0);
+            }
             ([only], Some(reservation)) if only.kind == Kind::Put => {
                 if let Some(large) = self.lane_for_large(only) {
                     only.sequence = Some(reservation.draw(&self.space.sequence));

@@ -33,6 +33,7 @@ use crate::write::append_points::FramePart;
 use crate::write::gathering::{Finished, Gathering};
 use crate::write::lane::{Close, FrameJob, Job, Lane, MAX_UNWRITTEN};
 use crate::write::prepared::Group;
+use crate::write::reserve::Reservation;
 
 /// Frames in flight.
 const DEPTH: usize = 4;
@@ -219,7 +220,7 @@ impl Committer<'_> {
         let count = groups.len();
         for group in groups {
             let Group { records, reservation, unpublished } = group;
-            self.catalog.publish(&records);
+            self.catalog.publish(&records, Reservation::ephemeral_of(reservation.as_ref()));
             drop((reservation, unpublished));
         }
         let waiting = self.lane.published(count);

@@ -5,7 +5,7 @@ use esker_index::KeyHash;
 use esker_log::{Compressed, Kind, Record, SegmentShape, raw_field_bytes};
 
 use crate::base::counters::Counters;
-use crate::catalog::appended::{Appended, Replaced};
+use crate::catalog::appended::{Appended, Ephemeral, Replaced};
 use crate::write::reserve::{Noted, Reservation};
 
 /// A record ready to be appended.
@@ -28,6 +28,8 @@ pub(crate) struct Prepared {
     pub(crate) replaces: Option<Replaced>,
     /// Of a tombstone: what it removes had expired.
     pub(crate) expired: bool,
+    /// Of a tombstone: the same batch put the key before.
+    pub(crate) follows_put: bool,
     /// Whose write it is, for observers.
     pub(crate) origin: u64,
 }
@@ -64,6 +66,13 @@ impl Prepared {
     /// Length of the value as users see it.
     pub(crate) fn raw_bytes(&self) -> usize {
         self.compressed.map_or(self.value.len(), |how| how.raw_bytes as usize)
+    }
+
+    /// Returns the key of a tombstone if its batch creates it and deletes it: the batch put it before, and the tombstone replaces
+    /// nothing, or only what has expired. To be asked when it is known what the tombstone replaces.
+    pub(crate) fn ephemeral(&self) -> Option<Ephemeral> {
+        let is_created = self.follows_put && (self.replaces.is_none() || self.expired);
+        is_created.then(|| Ephemeral { key: self.key.clone(), hash: self.hash, origin: self.origin })
     }
 
     /// Counts the write.

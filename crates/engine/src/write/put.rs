@@ -89,6 +89,7 @@ impl Writer {
             sequence: None,
             replaces: None,
             expired: false,
+            follows_put: false,
             origin: 0,
         })
     }

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 
 use crate::base::completion::{Completion, Waiter};
 use crate::base::fixed_hash::FixedState;
+use crate::catalog::appended::Ephemeral;
 use crate::write::append_points::AppendPoint;
 
 /// The reservations that are held and waited for. New ones are made under the lane's lock only.
@@ -115,6 +116,9 @@ pub(crate) struct Reservation {
     pub(crate) ends_early: bool,
     /// What was read under it is not published yet, and has to be durable before what is written.
     pub(crate) after: Option<Unpublished>,
+    /// Keys that the batch which is written under it creates and deletes. Their watches are notified when the batch is
+    /// published, while the keys are still reserved.
+    pub(crate) ephemeral: Vec<Ephemeral>,
 }
 
 impl Reservation {
@@ -128,6 +132,11 @@ impl Reservation {
         debug_assert!(self.drawn.is_none(), "one record is written under a reservation that draws");
         self.drawn = Some(number);
         number
+    }
+
+    /// The keys that the batch creates and deletes which is written under a reservation, if there is one.
+    pub(crate) fn ephemeral_of(reservation: Option<&Reservation>) -> &[Ephemeral] {
+        reservation.map_or(&[], |reservation| &reservation.ephemeral)
     }
 
     /// Whether it is that of a plain put, which others may have too.
@@ -216,7 +225,9 @@ impl Reservations {
         let shared = matches!(what, What::Shared(_));
         let (number, granted) = self.queue.lock().add(what);
         let queue = self.queue.clone();
-        let reservation = Reservation { queue, number, shared, drawn: None, ends_early: false, after: None };
+        let (ephemeral, ends_early) = (Vec::new(), false);
+        let reservation =
+            Reservation { queue, number, shared, drawn: None, ends_early, after: None, ephemeral };
         (reservation, granted)
     }
 }

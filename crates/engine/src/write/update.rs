@@ -19,6 +19,7 @@ use futures_util::future::try_join_all;
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
+use crate::catalog::appended::Ephemeral;
 use crate::catalog::cache::Entry;
 use crate::catalog::clock::{Life, ReportedRecord};
 use crate::catalog::lookup::Found;
@@ -141,6 +142,7 @@ impl Writer {
 
         // 3.
         let records = self.records_of(database, batch, &options).await?;
+        // A delete keeps the reservation until it is visible: its key may turn out to be ephemeral.
         let only_puts = records.iter().all(|record| record.kind == Kind::Put);
         reservation.ends_early =
             only_puts && !records.iter().any(|record| self.lane_for_large(record).is_some());
@@ -152,7 +154,7 @@ impl Writer {
         } else {
             publish(&mut unpublished).await?;
         }
-        let (records, places) = self.replacing(records, keys, &found).await?;
+        let (records, places) = self.replacing(records, keys, &found, &mut reservation.ephemeral).await?;
         let kinds: SmallVec<[Kind; 4]> = records.iter().map(|record| record.kind).collect();
         let last = self.commit(records, durability, Some(reservation)).await?;
         let versions = (0..=last).rev();
@@ -224,13 +226,14 @@ impl Writer {
         found.iter().enumerate().map(&mut show).collect()
     }
 
-    /// Notes with each record what it replaces, which was found under one of the keys; leaves out tombstones of nothing. Which
-    /// key each record is of.
+    /// Notes with each record the record that it replaces, which was found under one of the keys. Leaves out tombstones of absent
+    /// keys, and adds those to `ephemeral` whose keys the batch put before. Returns the records, and the place of each one's key.
     async fn replacing(
         &self,
         records: Vec<Prepared>,
         keys: &[Named<'_>],
         found: &[Option<Found>],
+        ephemeral: &mut Vec<Ephemeral>,
     ) -> Result<(Vec<Prepared>, Places)> {
         let digest = |hash: &KeyHash| (hash.slot, hash.check);
         let mut places: Vec<usize> = (0..keys.len()).collect();
@@ -242,7 +245,9 @@ impl Writer {
                 let key = record.key.escape_ascii();
                 return Err(Error::invalid(format!("key \"{key}\" is written, but was not named to update")));
             };
-            if self.attach(&mut record, found[at].as_ref()).await? {
+            let is_needed = self.attach(&mut record, found[at].as_ref()).await?;
+            ephemeral.extend(record.ephemeral());
+            if is_needed {
                 replacing.push(record);
                 of_keys.push(at);
             }

@@ -16,9 +16,19 @@ pub(crate) fn peak_bytes() -> Option<u64> {
     status_bytes("VmHWM:")
 }
 
+/// Memory of the machine.
+pub(crate) fn machine_bytes() -> Option<u64> {
+    kib_in("/proc/meminfo", "MemTotal:")
+}
+
 fn status_bytes(name: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    kib_in("/proc/self/status", name)
+}
+
+/// The bytes of a line of a file that names an amount in kB.
+fn kib_in(file: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 

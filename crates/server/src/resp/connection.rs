@@ -219,7 +219,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             }
             match parsed {
                 Ok(()) => {}
-                Err(Unparsed::TooLong(_)) if self.session.leaving => break,
+                // What follows QUIT is not read.
+                Err(_) if self.session.leaving => break,
                 Err(Unparsed::TooLong(why)) => {
                     self.refuse(&why);
                     continue;

@@ -20,6 +20,9 @@ pub(crate) struct Counters {
     pub(crate) commands: AtomicU64,
     pub(crate) input_bytes: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
+    /// Reads from and writes to sockets of RESP, as INFO has them.
+    pub(crate) socket_reads: AtomicU64,
+    pub(crate) socket_writes: AtomicU64,
     pub(crate) lookups: Lookups,
     pub(crate) transactions: AtomicU64,
     /// Of each verb.
@@ -136,7 +139,8 @@ impl Counters {
     /// Connections that are open stay counted, and identifiers are not given out twice.
     pub(super) fn reset(&self, store: &Activity) {
         let counters = [&self.connections_refused, &self.commands, &self.input_bytes, &self.output_bytes];
-        for counter in counters.into_iter().chain([&self.transactions]) {
+        let others = [&self.transactions, &self.socket_reads, &self.socket_writes];
+        for counter in counters.into_iter().chain(others) {
             counter.store(0, Ordering::Relaxed);
         }
         self.lookups.reset();

@@ -356,8 +356,10 @@ impl Tracking {
 
     fn send(&self, tracker: &Tracker, telling: &mut Telling, letter: Letter) {
         let Some(target) = &telling.redirect else {
-            // 2.
-            self.channels.send(&tracker.client.mailbox, letter);
+            // 2. A connection that speaks RESP2 has no messages of its own for it, and subscribed to no channel of this name.
+            if tracker.client.protocol() == 3 {
+                self.channels.send(&tracker.client.mailbox, letter);
+            }
             return;
         };
         if target.has_left() {

@@ -52,7 +52,7 @@ async fn admins_see_what_users_may() {
              {keys}$8\r\nchannels\r\n{channels}$9\r\nselectors\r\n*0\r\n"
         )
     };
-    let of_ann = "-@all +@connection +@transaction +@read +@write +@pubsub +@scripting +object +pubsub +cluster \
+    let of_ann = "-@all +@connection +@transaction +@read +@write +@pubsub +@scripting +object +function +pubsub +cluster \
              -flushall -flushdb +info +role -swapdb +time +memory +acl|cat +acl|genpass +acl|help +acl|whoami \
              -client|kill -client|list -client|pause -client|unblock -client|unpause -script|flush -script|kill";
     root.ask("ACL GETUSER ann", &told(of_ann, "~app:* ~a\\**", "&app:* &a\\**")).await;

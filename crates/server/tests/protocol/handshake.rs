@@ -83,6 +83,13 @@ async fn ping_echo_select_quit() {
     client.send("QUIT\r\nSET after quit\r\n").await;
     client.expect("+OK\r\n").await;
     client.expect_end().await;
+    // Broken bytes behind it are not read either.
+    for broken in ["*x\r\n", "*1\r\n$x\r\n", "\"\r\n"] {
+        let mut client = server.client().await;
+        client.send(format!("*1\r\n$4\r\nQUIT\r\n{broken}")).await;
+        client.expect("+OK\r\n").await;
+        client.expect_end().await;
+    }
     assert_eq!(server.store.len(), 0);
 }
 

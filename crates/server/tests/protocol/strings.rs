@@ -265,7 +265,8 @@ async fn commands_of_other_types_say_of_which() {
         ("FCALL f 0", "FCALL is a command of functions"),
         ("READONLY", "READONLY is a command of cluster"),
         ("REPLICAOF NO ONE", "REPLICAOF is a command of replication"),
-        ("MODULE LIST", "MODULE is a command of modules"),
+        ("MODULE LOAD x", "MODULE LOAD is a command of modules"),
+        ("function stats", "FUNCTION STATS is a command of functions"),
     ] {
         client.ask(command, &format!("-ERR Esker serves strings: {said} {see}")).await;
     }

@@ -167,6 +167,42 @@ async fn a_watched_key_that_came_and_went_has_changed() {
 }
 
 #[tokio::test]
+async fn watch_notices_key_created_and_deleted_in_one_batch() {
+    let server = Running::start(plain()).await;
+    let (mut client, mut other) = (server.client().await, server.client().await);
+    let script = "EVAL \"redis.call('append', KEYS[1], 'x') redis.call('del', KEYS[1])\" 1 k\r\n";
+    let changes = [
+        ("INCR k\r\nDEL k\r\n", 2),
+        ("INCR j\r\nINCR k\r\nGETDEL k\r\n", 3),
+        ("MULTI\r\nSETNX k 1\r\nRENAME k j\r\nEXEC\r\n", 6),
+        (script, 1),
+        ("SET k 1 EXAT 1\r\n", 1),
+        ("SET k 1 PXAT 1 GET\r\n", 1),
+        ("MULTI\r\nSELECT 1\r\nINCR k\r\nMOVE k 0\r\nSELECT 0\r\nDEL k\r\nEXEC\r\n", 12),
+    ];
+    for (change, lines) in changes {
+        client.ask("WATCH k", "+OK\r\n").await;
+        other.send(change).await;
+        for _ in 0..lines {
+            other.skip_line().await;
+        }
+        client.ask("MULTI", "+OK\r\n").await;
+        client.ask("SET l 3", "+QUEUED\r\n").await;
+        client.ask("EXEC", "*-1\r\n").await;
+        client.ask("EXISTS k", ":0\r\n").await;
+    }
+    // A delete of an absent key is no change, in whatever batch.
+    client.ask("WATCH k", "+OK\r\n").await;
+    other.send("DEL k\r\nINCR j2\r\nDEL k\r\nGETDEL k\r\n").await;
+    for _ in 0..4 {
+        other.skip_line().await;
+    }
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("SET l 3", "+QUEUED\r\n").await;
+    client.ask("EXEC", "*1\r\n+OK\r\n").await;
+}
+
+#[tokio::test]
 async fn a_transaction_that_the_store_refuses_does_nothing() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;

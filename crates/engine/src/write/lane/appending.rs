@@ -276,7 +276,7 @@ impl Lane {
                 group.unpublished = Some(state.reservations.note(group.records.iter().map(unpublished)));
             }
             if planted(Bug::SeenBeforeDurable) {
-                self.catalog.publish(&std::mem::take(&mut group.records));
+                self.catalog.publish(&std::mem::take(&mut group.records), &[]);
             }
             let (first, last) = (first_sequence, appender.last_sequence());
             self.leave_to_committer(state, group, first, last)
@@ -303,7 +303,7 @@ impl Lane {
             // Nobody holds the record any longer than this, so it needs no key of its own.
             self.catalog.publish_one(&appender.append(0, Bytes::new()), &put.key);
         } else {
-            self.catalog.publish(&appender.append_all());
+            self.catalog.publish(&appender.append_all(), Reservation::ephemeral_of(reservation.as_ref()));
             drop(reservation);
         }
         Append::Done(appender.last_sequence())

@@ -1,11 +1,12 @@
 //! BITFIELD and BITFIELD_RO: integers of any width at any bit of a value.
 
-use super::bits::{LOOKED_AT_BYTES_MAX, grown, offset_of, put_bits};
+use super::bits::{LOOKED_AT_BYTES_MAX, grown, offset_of};
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
+use crate::service::events::KeyspaceEvents;
 
 const NO_TYPE: &str =
     "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.";
@@ -153,6 +154,8 @@ pub(super) fn bitfield(command: Command<'_>, view: &mut View, replies: &mut Repl
         return replies.error(words::TOO_LONG);
     }
     let (mut value, expires_at_ms) = grown(view, key, last);
+    let is_longer = view.get(key).is_none_or(|held| held.value.len() < value.len());
+    let mut has_changed = false;
     replies.array(operations.len());
     for Operation { of, offset, action, overflow } in operations {
         let old = of.read(&value, offset);
@@ -169,12 +172,19 @@ pub(super) fn bitfield(command: Command<'_>, view: &mut View, replies: &mut Repl
         match of.fit(wanted, overflow) {
             Some(new) => {
                 of.write(&mut value, offset, new);
+                has_changed |= is_longer || new != old;
                 replies.integer(if answers_old { old } else { new } as i64);
             }
             None => replies.null(),
         }
     }
-    put_bits(view, key, value.freeze(), expires_at_ms);
+    // A value that only became longer, since every operation failed, is kept without an event, as in Redis.
+    if has_changed || is_longer {
+        view.put(key, value.freeze(), expires_at_ms);
+    }
+    if has_changed {
+        view.tell(KeyspaceEvents::STRING, "setbit", key);
+    }
 }
 
 fn read_all(operations: &[Operation], key: &[u8], view: &mut View, replies: &mut Replies) {

@@ -57,7 +57,7 @@ pub(super) fn setbit(command: Command<'_>, view: &mut View, replies: &mut Replie
 }
 
 /// Writes what became of a value, unless it is what it was.
-pub(super) fn put_bits(view: &mut View, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
+fn put_bits(view: &mut View, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
     if view.get(key).is_none_or(|held| held.value != value) {
         view.put(key, value, expires_at_ms);
         view.tell(KeyspaceEvents::STRING, "setbit", key);

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_engine::{Latencies, Stats};
 
+use self::absent::{OF_MEMORY, OF_PERSISTENCE, OF_STATS, zeros};
 use super::server::{ROLE, RUN_MODE};
-use crate::base::process::{peak_bytes, resident_bytes};
+use crate::base::process::{machine_bytes, peak_bytes, resident_bytes};
 use crate::resp::session::Session;
 use crate::resp::verbs::table::VERBS;
 use crate::resp::version::REDIS_VERSION;
@@ -17,6 +18,8 @@ use crate::service::channels::Kind;
 use crate::service::status::disk_bytes;
 use crate::service::tracking::Totals;
 use crate::service::{Service, wall_clock_us};
+
+mod absent;
 
 /// The name of a section, and what writes it about something.
 type Section<T> = (&'static str, fn(&T, &mut String));
@@ -126,6 +129,7 @@ fn server(service: &Service, text: &mut String) {
     line(text, "uptime_in_days", uptime / 86_400);
     line(text, "hz", 0);
     line(text, "configured_hz", 0);
+    line(text, "executable", std::env::current_exe().unwrap_or_default().display());
     line(text, "config_file", "");
     line(text, "io_threads_active", 0);
     listeners(service, text);
@@ -149,9 +153,7 @@ fn clients(service: &Service, text: &mut String) {
     line(text, "connected_clients", load(&service.counters.connections_open));
     line(text, "maxclients", service.connection_limits.connections());
     line(text, "tracking_clients", service.tracking.clients());
-    for name in ["cluster_connections", "blocked_clients", "clients_in_timeout_table"] {
-        line(text, name, 0);
-    }
+    zeros(text, &["cluster_connections", "blocked_clients", "clients_in_timeout_table"]);
 }
 
 fn memory(service: &Service, text: &mut String) {
@@ -163,22 +165,26 @@ fn memory(service: &Service, text: &mut String) {
     line(text, "used_memory_rss_human", human(resident));
     line(text, "used_memory_peak", peak);
     line(text, "used_memory_peak_human", human(peak));
+    let share = 100.0 * resident as f64 / peak.max(1) as f64;
+    line(text, "used_memory_peak_perc", format_args!("{share:.2}%"));
+    let machine = machine_bytes().unwrap_or(0);
+    line(text, "total_system_memory", machine);
+    line(text, "total_system_memory_human", human(machine));
     line(text, "used_memory_overhead", stats.index_bytes);
     line(text, "used_memory_dataset", stats.cache_bytes);
     line(text, "used_memory_lua", 0);
     let (scripts, script_bytes) = service.scripts.cache().size();
     line(text, "used_memory_scripts_eval", script_bytes);
+    line(text, "used_memory_scripts", script_bytes);
+    line(text, "used_memory_scripts_human", human(script_bytes as u64));
     line(text, "number_of_cached_scripts", scripts);
     line(text, "maxmemory", stats.user_limit_bytes);
     line(text, "maxmemory_human", human(stats.user_limit_bytes));
     line(text, "maxmemory_policy", service.policy.word(service.store.when_full()));
     line(text, "mem_fragmentation_ratio", "1.00");
-    line(text, "mem_clients_slaves", 0);
-    line(text, "mem_clients_normal", 0);
-    line(text, "mem_aof_buffer", 0);
+    line(text, "mem_clients_normal", service.budget.used_bytes());
     line(text, "mem_allocator", "system");
-    line(text, "active_defrag_running", 0);
-    line(text, "lazyfree_pending_objects", 0);
+    zeros(text, &OF_MEMORY);
 }
 
 /// As Redis writes sizes for people.
@@ -256,12 +262,12 @@ fn persistence(service: &Service, text: &mut String) {
     let running = backups.running_since.map(|since| since.elapsed().as_secs());
     line(text, "rdb_current_bgsave_time_sec", seconds(running));
     line(text, "aof_enabled", 1);
-    line(text, "aof_rewrite_in_progress", 0);
-    line(text, "aof_rewrite_scheduled", 0);
     line(text, "aof_last_rewrite_time_sec", -1);
     line(text, "aof_current_rewrite_time_sec", -1);
     line(text, "aof_last_bgrewrite_status", "ok");
     line(text, "aof_last_write_status", "ok");
+    line(text, "rdb_last_load_keys_loaded", service.store.recovery().keys);
+    zeros(text, &OF_PERSISTENCE);
 }
 
 fn stats(service: &Service, text: &mut String) {
@@ -292,17 +298,11 @@ fn stats(service: &Service, text: &mut String) {
     line(text, "tracking_total_keys", keys);
     line(text, "tracking_total_items", items);
     line(text, "tracking_total_prefixes", prefixes);
-    for name in [
-        "sync_full",
-        "sync_partial_ok",
-        "sync_partial_err",
-        "latest_fork_usec",
-        "total_forks",
-        "migrate_cached_sockets",
-        "slave_expires_tracked_keys",
-    ] {
-        line(text, name, 0);
-    }
+    line(text, "total_reads_processed", load(&counters.socket_reads));
+    line(text, "total_writes_processed", load(&counters.socket_writes));
+    line(text, "instantaneous_input_repl_kbps", "0.00");
+    line(text, "instantaneous_output_repl_kbps", "0.00");
+    zeros(text, &OF_STATS);
 }
 
 fn replication(service: &Service, text: &mut String) {
@@ -313,11 +313,15 @@ fn replication(service: &Service, text: &mut String) {
     line(text, "master_replid2", "0".repeat(40));
     line(text, "master_repl_offset", 0);
     line(text, "second_repl_offset", -1);
-    for name in
-        ["repl_backlog_active", "repl_backlog_size", "repl_backlog_first_byte_offset", "repl_backlog_histlen"]
-    {
-        line(text, name, 0);
-    }
+    zeros(
+        text,
+        &[
+            "repl_backlog_active",
+            "repl_backlog_size",
+            "repl_backlog_first_byte_offset",
+            "repl_backlog_histlen",
+        ],
+    );
 }
 
 /// As Redis, nothing for an empty database.

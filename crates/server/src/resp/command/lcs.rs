@@ -70,12 +70,13 @@ impl Options {
 
 /// `LCS key key [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]`.
 pub(super) fn lcs(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    // Before the options, as in Redis: a key that is missed is told in any case.
+    let value = |at| view.look_up(command.argument(at)).map_or(Bytes::new(), |held| held.value.clone());
+    let [a, b] = [1, 2].map(value);
     let options = match Options::parse(command) {
         Ok(options) => options,
         Err(error) => return replies.error(error),
     };
-    let value = |at| view.look_up(command.argument(at)).map_or(Bytes::new(), |held| held.value.clone());
-    let [a, b] = [1, 2].map(value);
     let pairs = (a.len() as u64 + 1).saturating_mul(b.len() as u64 + 1);
     if pairs > PAIRS_MAX {
         return replies.error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");

@@ -61,6 +61,12 @@ pub(in crate::resp) fn confirms(verb: &Verb) -> bool {
     verb.name.ends_with("subscribe")
 }
 
+/// Returns true for a command that EXEC answers with an error, as Redis does: SUBSCRIBE and PSUBSCRIBE run there, SSUBSCRIBE does
+/// not.
+pub(in crate::resp) fn is_refused_in_transaction(verb: &Verb) -> bool {
+    verb.name == "ssubscribe"
+}
+
 fn may_listen(kind: Kind, name: &[u8], session: &Session) -> bool {
     session.user.as_ref().is_some_and(|user| user_may_listen(kind, name, user))
 }

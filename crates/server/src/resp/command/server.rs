@@ -1,4 +1,5 @@
-//! What this server says it is, LOLWUT, TIME, ROLE, BGSAVE, SHUTDOWN, and what is refused: CLUSTER, DEBUG.
+//! What this server says it is, LOLWUT, TIME, ROLE, BGSAVE, SHUTDOWN, the empty lists of FUNCTION and MODULE, and what is
+//! refused: CLUSTER, DEBUG.
 
 use crate::resp::session::Session;
 use crate::resp::session::audit;
@@ -84,6 +85,30 @@ pub(super) fn shutdown(
     audit::note(session, "SHUTDOWN");
     session.leaving = true;
     service.stop.notify_one();
+}
+
+/// `FUNCTION LIST [LIBRARYNAME pattern] [WITHCODE]`: tools ask for it, and there is nothing to list.
+pub(super) fn function(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    let (mut has_name, mut has_code) = (false, false);
+    let mut arguments = command.arguments(2);
+    while let Some(word) = arguments.next() {
+        if !has_code && is(word, "withcode") {
+            has_code = true;
+        } else if !has_name && is(word, "libraryname") {
+            if arguments.next().is_none() {
+                return replies.error("ERR library name argument was not given");
+            }
+            has_name = true;
+        } else {
+            return replies.error(&format!("ERR Unknown argument {}", words::shown(word, 128)));
+        }
+    }
+    replies.array(0);
+}
+
+/// `MODULE LIST`: tools ask for it, and there is nothing to list.
+pub(super) fn module(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    replies.array(0);
 }
 
 pub(super) fn cluster(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {

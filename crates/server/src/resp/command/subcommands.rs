@@ -1,6 +1,6 @@
 //! Which subcommand a command names.
 
-use crate::resp::verbs::Verb;
+use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::words;
 
@@ -17,6 +17,12 @@ pub(super) fn check(verb: &Verb, command: Command<'_>) -> Result<(), String> {
     match verb.subcommand(word) {
         Some(subcommand) if subcommand.accepts(command.len()) => Ok(()),
         Some(subcommand) => Err(words::wrong_arguments(subcommand.name)),
-        None => Err(words::unknown_subcommand(&verb.name.to_ascii_uppercase(), command)),
+        None => Err(match verbs::family_of_subcommand(verb.name, word) {
+            Some(family) => {
+                let name = format!("{} {}", verb.name, words::shown(word, 128));
+                format!("ERR {}", words::of_another_type(&name, family))
+            }
+            None => words::unknown_subcommand(&verb.name.to_ascii_uppercase(), command),
+        }),
     }
 }

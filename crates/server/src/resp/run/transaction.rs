@@ -19,7 +19,7 @@ use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::selected;
 use crate::resp::command::durability;
 use crate::resp::command::runs::{Run, run_of};
-use crate::resp::command::{object, tracking};
+use crate::resp::command::{object, pubsub, tracking};
 use crate::resp::script::eval::call_of;
 use crate::resp::script::run::{Again, Turn, run as run_scripts};
 use crate::resp::session::Session;
@@ -422,6 +422,10 @@ async fn answer_now(
     replies: &mut Replies,
 ) {
     match run {
+        Run::Answer(_) if pubsub::is_refused_in_transaction(verb) => {
+            let name = verb.name.to_ascii_uppercase();
+            replies.error(&format!("ERR {name} isn't allowed for a DENY BLOCKING client"));
+        }
         Run::Answer(answer) | Run::Sampled(answer) => {
             let bound = bound(verb, command, session, service);
             answer_within(bound, answer, command, session, service, replies);

@@ -53,6 +53,8 @@ struct Slot {
     /// Whether the store has the key.
     stored: bool,
     written: bool,
+    /// Whether a command put it while it was absent.
+    created: bool,
     /// The number of the [`View::save`] after which it was written.
     written_after: u32,
 }
@@ -62,8 +64,8 @@ struct Slot {
 struct Saved {
     /// How often something was saved.
     count: u32,
-    /// Of slots, their places, what they held, and whether that was written.
-    slots: Vec<(usize, Option<Held>, bool)>,
+    /// Of slots, their places, what they held, whether that was written, and whether it was created.
+    slots: Vec<(usize, Option<Held>, bool, bool)>,
     grown: [i64; Store::DATABASES as usize],
     made_bytes: usize,
 }
@@ -122,7 +124,8 @@ impl View {
             let held = entry.map(Into::into);
             let held = held.filter(|held: &Held| held.expires_at_ms.is_none_or(|at| now_ms < at));
             let stored = held.is_some();
-            slots.push(Slot { database, key, held, stored, written: false, written_after: 0 });
+            let (written, created) = (false, false);
+            slots.push(Slot { database, key, held, stored, written, created, written_after: 0 });
         }
         View {
             now_ms,
@@ -217,6 +220,7 @@ impl View {
         let slot = &mut self.slots[place];
         self.made_bytes -= slot.made_bytes();
         self.grown[usize::from(database)] += i64::from(alive) - i64::from(slot.held.is_some());
+        slot.created |= slot.held.is_none();
         slot.held = alive.then(|| Held::new(value, expires_at_ms));
         slot.written = true;
         self.made_bytes += slot.made_bytes();
@@ -248,9 +252,9 @@ impl View {
 
     /// Takes back what was written since the last [`save`](Self::save).
     pub(crate) fn undo(&mut self) {
-        for (place, held, written) in self.saved.slots.drain(..) {
+        for (place, held, written, created) in self.saved.slots.drain(..) {
             let slot = &mut self.slots[place];
-            (slot.held, slot.written) = (held, written);
+            (slot.held, slot.written, slot.created) = (held, written, created);
         }
         (self.grown, self.made_bytes) = (self.saved.grown, self.saved.made_bytes);
         self.events.clear();
@@ -261,7 +265,7 @@ impl View {
         let slot = &mut self.slots[place];
         if slot.written_after < self.saved.count {
             slot.written_after = self.saved.count;
-            self.saved.slots.push((place, slot.held.clone(), slot.written));
+            self.saved.slots.push((place, slot.held.clone(), slot.written, slot.created));
         }
     }
 
@@ -284,6 +288,8 @@ impl View {
                 Some(Held { value, expires_at_ms: Some(at), .. }) => batch.put_expiring(slot.key, value, at),
                 Some(Held { value, .. }) => batch.put(slot.key, value),
                 None if slot.stored => batch.delete(slot.key),
+                // It was created and deleted: watches of it and observers are notified, and nothing is written.
+                None if slot.created => batch.put(slot.key.clone(), Bytes::new()).delete(slot.key),
                 None => continue,
             };
         }

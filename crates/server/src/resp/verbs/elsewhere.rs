@@ -2,7 +2,7 @@
 
 /// What commands are of, and their names.
 #[rustfmt::skip]
-static ELSEWHERE: [(&str, &[&str]); 10] = [
+static ELSEWHERE: [(&str, &[&str]); 9] = [
     ("lists", &[
         "blmove", "blmpop", "blpop", "brpop", "brpoplpush", "lindex", "linsert", "llen", "lmove", "lmpop", "lpop", "lpos",
         "lpush", "lpushx", "lrange", "lrem", "lset", "ltrim", "rpop", "rpoplpush", "rpush", "rpushx", "sort", "sort_ro",
@@ -30,16 +30,28 @@ static ELSEWHERE: [(&str, &[&str]); 10] = [
         "geoadd", "geodist", "geohash", "geopos", "georadius", "georadius_ro", "georadiusbymember",
         "georadiusbymember_ro", "geosearch", "geosearchstore",
     ]),
-    ("functions", &["fcall", "fcall_ro", "function"]),
+    ("functions", &["fcall", "fcall_ro"]),
     ("cluster", &["asking", "readonly", "readwrite", "restore-asking"]),
     ("replication", &["failover", "psync", "replconf", "replicaof", "slaveof", "sync"]),
-    ("modules", &["module"]),
 ];
 
 /// The name of a command of Redis, in any case, and what it is a command of.
 pub(in crate::resp) fn family(name: &[u8]) -> Option<(&'static str, &'static str)> {
     let named = |known: &&&str| known.as_bytes().eq_ignore_ascii_case(name);
     ELSEWHERE.iter().find_map(|(family, names)| Some((*names.iter().find(named)?, *family)))
+}
+
+/// Subcommands of Redis that are not here, of commands of which only LIST is here.
+static SUBCOMMANDS_ELSEWHERE: [(&str, &str, &[&str]); 2] = [
+    ("function", "functions", &["delete", "dump", "flush", "help", "kill", "load", "restore", "stats"]),
+    ("module", "modules", &["help", "load", "loadex", "unload"]),
+];
+
+/// Returns the family of a subcommand of Redis that is not here; `None` for other words.
+pub(in crate::resp) fn family_of_subcommand(verb: &str, word: &[u8]) -> Option<&'static str> {
+    let named = |known: &&str| known.as_bytes().eq_ignore_ascii_case(word);
+    let of_verb = SUBCOMMANDS_ELSEWHERE.iter().find(|(name, ..)| *name == verb);
+    of_verb.filter(|(.., words)| words.iter().any(named)).map(|(_, family, _)| *family)
 }
 
 #[cfg(test)]

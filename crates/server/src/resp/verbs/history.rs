@@ -107,6 +107,7 @@ static FACTS: &[Facts] = &[
     ("evalsha", "2.6.0", &[READ_UPDATE], &[]),
     ("evalsha_ro", "7.0.0", &[READ], &[]),
     ("script", "2.6.0", &[], &[]),
+    ("function", "7.0.0", &[], &[]),
     ("auth", "1.0.0", &[], &[]),
     ("client", "2.4.0", &[], &[]),
     ("echo", "1.0.0", &[], &[]),
@@ -144,6 +145,7 @@ static FACTS: &[Facts] = &[
     ("swapdb", "4.0.0", &[], &[]),
     ("time", "2.6.0", &[], &[VARIES]),
     ("memory", "4.0.0", &[], &[]),
+    ("module", "4.0.0", &[], &[]),
     ("memory|usage", "4.0.0", &[LOOK], &[]),
     ("acl|cat", "6.0.0", &[], &[]),
     ("acl|deluser", "6.0.0", &[], &[]),
@@ -189,6 +191,7 @@ static FACTS: &[Facts] = &[
     ("config|resetstat", "2.0.0", &[], &[]),
     ("config|rewrite", "2.8.0", &[], &[]),
     ("config|set", "2.0.0", &[], &["request_policy:all_nodes", ALL]),
+    ("function|list", "7.0.0", &[], &[ANY_ORDER]),
     ("latency|doctor", "2.8.13", &[], &[VARIES, "request_policy:all_nodes", "response_policy:special"]),
     ("latency|graph", "2.8.13", &[], &[VARIES, "request_policy:all_nodes", "response_policy:special"]),
     ("latency|help", "2.8.13", &[], &[]),
@@ -200,6 +203,7 @@ static FACTS: &[Facts] = &[
     ("memory|help", "4.0.0", &[], &[]),
     ("memory|purge", "4.0.0", &[], &[EVERYWHERE, ALL]),
     ("memory|stats", "4.0.0", &[], &[VARIES, EVERYWHERE, "response_policy:special"]),
+    ("module|list", "4.0.0", &[], &[ANY_ORDER]),
     ("object|help", "6.2.0", &[], &[]),
     ("pubsub|channels", "2.8.0", &[], &[]),
     ("pubsub|help", "6.2.0", &[], &[]),
@@ -331,7 +335,7 @@ pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
                 || waits
                 || name.split('|').next() == Some("command")
         }
-        "scripting" => verb.group == "scripting" && name != "script",
+        "scripting" => verb.group == "scripting" && !["script", "function"].contains(&name),
         "transaction" => verb.group == "transactions",
         _ => false,
     }

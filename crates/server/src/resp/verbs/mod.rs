@@ -16,7 +16,7 @@ pub(super) mod history;
 mod subcommands;
 pub(super) mod table;
 
-pub(super) use elsewhere::family;
+pub(super) use elsewhere::{family, family_of_subcommand};
 pub(super) use facts::{Fast, Keys, Verb};
 pub(super) use find::{find, named};
 
@@ -43,8 +43,10 @@ impl Verb {
                 | "client"
                 | "command"
                 | "config"
+                | "function"
                 | "latency"
                 | "memory"
+                | "module"
                 | "object"
                 | "pubsub"
                 | "script"
@@ -98,13 +100,19 @@ impl Verb {
 
     /// Whether it runs while a transaction is being queued, instead of being queued.
     pub(super) fn ends_or_leaves_transaction(&self) -> bool {
-        matches!(self.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+        matches!(self.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset") || self.is_http()
+    }
+
+    /// Returns true for the first word of a line of HTTP, which ends a connection in any state.
+    fn is_http(&self) -> bool {
+        matches!(self.name, "post" | "host:")
     }
 
     /// Whether a subscriber may run it that gets messages where answers would be.
     pub(super) fn is_for_subscribers(&self) -> bool {
         self.group == "pubsub" && self.name.ends_with("subscribe")
             || matches!(self.name, "ping" | "quit" | "reset")
+            || self.is_http()
     }
 
     /// Whether it may write, or send something to others. PFCOUNT keeps the count that it finds.

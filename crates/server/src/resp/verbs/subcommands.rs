@@ -9,6 +9,7 @@ const OWN: &[&str] = &["noscript", "loading", "stale"];
 const PUBSUB: &[&str] = &["pubsub", "loading", "stale"];
 const KILL: &[&str] = &["noscript", "allow_busy"];
 const LOAD: &[&str] = &["noscript", "stale"];
+const MODULES: &[&str] = &["admin", "noscript"];
 const LOG: &[&str] = &["admin", "loading", "stale"];
 
 /// A subcommand without keys, by its full name.
@@ -25,7 +26,7 @@ const fn row(
 
 /// Every subcommand without keys, by verb and then by name.
 #[rustfmt::skip]
-pub(in crate::resp) static SUBCOMMANDS: [Verb; 67] = [
+pub(in crate::resp) static SUBCOMMANDS: [Verb; 69] = [
     row("acl|cat", -2, Needs::Login, OWN, "server", "Lists categories of commands, or the commands of one."),
     row("acl|dryrun", -4, Needs::Admin, ADMIN, "server", "Tells whether a user may run a command."),
     row("acl|genpass", -2, Needs::Login, OWN, "server", "Makes a password that nobody can guess."),
@@ -66,6 +67,7 @@ pub(in crate::resp) static SUBCOMMANDS: [Verb; 67] = [
     row("config|resetstat", 2, Needs::Admin, ADMIN, "server", "Sets counters back to zero."),
     row("config|rewrite", 2, Needs::Admin, ADMIN, "server", "Is refused: settings are in a file that nobody but people writes."),
     row("config|set", -4, Needs::Admin, ADMIN, "server", "Changes settings."),
+    row("function|list", -2, Needs::Login, WAIT, "scripting", "Returns an empty list: there are no functions."),
     row("latency|doctor", 2, Needs::Monitor, ADMIN, "server", "Says where times are to be found."),
     row("latency|graph", 3, Needs::Monitor, ADMIN, "server", "Has nothing to show: single events are not recorded."),
     row("latency|help", 2, Needs::Monitor, TELL, "server", "Lists the subcommands."),
@@ -77,6 +79,7 @@ pub(in crate::resp) static SUBCOMMANDS: [Verb; 67] = [
     row("memory|help", 2, Needs::Login, TELL, "server", "Lists the subcommands."),
     row("memory|purge", 2, Needs::Login, NONE, "server", "Has no effect."),
     row("memory|stats", 2, Needs::Login, NONE, "server", "Tells what memory is used for."),
+    row("module|list", 2, Needs::Monitor, MODULES, "server", "Returns an empty list: there are no modules."),
     row("object|help", 2, Needs::Login, TELL, "generic", "Lists the subcommands."),
     row("pubsub|channels", -2, Needs::Login, PUBSUB, "pubsub", "Lists channels that have subscribers."),
     row("pubsub|help", 2, Needs::Login, TELL, "pubsub", "Lists the subcommands."),

@@ -185,6 +185,8 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Runs a script that the server knows and that only reads." },
     Verb { name: "script", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "scripting",
         summary: "Loads scripts, forgets them, and ends those that run." },
+    Verb { name: "function", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "scripting",
+        summary: "Lists libraries of functions, of which there are none." },
     Verb { name: "auth", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: LOGIN, group: "connection",
         summary: "Logs in, with a name and a password or with the password of the default user." },
     Verb { name: "client", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "connection",
@@ -267,6 +269,8 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Returns the time of the server." },
     Verb { name: "memory", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "server",
         summary: "Returns what a key takes." },
+    Verb { name: "module", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Monitor, flags: NONE, group: "server",
+        summary: "Lists modules, of which there are none." },
     Verb { name: "memory|usage", arity: -3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "server",
         summary: "Returns what a key takes." },
     // A browser that is tricked into talking to this port sends these first; see `command/connection.rs`.

@@ -255,7 +255,8 @@ impl Replies {
         self.errors += 1;
         self.uncounted.add(text);
         self.put(b"-");
-        for character in text.chars() {
+        // As Redis writes an error that quotes an argument: line breaks at its end go, others become blanks.
+        for character in text.trim_end_matches(['\r', '\n']).chars() {
             match u8::try_from(character) {
                 Ok(b'\r' | b'\n') => self.put(b" "),
                 Ok(byte) => self.put(&[byte]),

@@ -140,6 +140,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                     wrote = true;
                     self.sent += bytes as u64;
                     count(&service.counters.output_bytes, bytes as u64);
+                    count(&service.counters.socket_writes, 1);
                     self.replies.mark_sent(bytes);
                 }
                 Poll::Ready(Err(error)) => return Err(error),
@@ -162,6 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             return Poll::Ready(Ok(Exchange::End));
         }
         count(&service.counters.input_bytes, bytes as u64);
+        count(&service.counters.socket_reads, 1);
         if bytes == offered {
             self.room = (self.room * 2).min(READ_BYTES_MAX);
         } else if bytes < self.room / 4 {

@@ -1,0 +1,274 @@
+"""The differences from Redis that docs/compatibility.md documents, as far as the cases meet them.
+
+Each row quotes the document, so that a row and its sentence cannot part: the program does not start where the quotation is
+not there. A row says which replies it excuses, no more; a row that excuses nothing in a long run is reported.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Callable
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    # Of docs/compatibility.md, without its line breaks.
+    quotation: str
+    excuses: Callable
+    # Whether both servers have the same keys afterwards, so that the rest of the case is compared.
+    goes_on: bool = True
+
+
+def error(reply):
+    """The text of an error; empty for other replies."""
+    return reply[1] if reply[0] in "-!" else b""
+
+
+def is_refused_in_multi(of):
+    return of.where == "reply" and of.redis == ("+", b"QUEUED") and b"not allowed inside a transaction" in error(of.esker)
+
+
+def is_refused_in_script(of):
+    refused = (b"keys", b"scan", b"randomkey", b"flushall", b"flushdb", b"swapdb", b"wait", b"object", b"pubsub", b"config")
+    return of.where == "eval" and of.verb() in refused and b"not allowed from script" in error(of.esker)
+
+
+def is_missed_when_passed_by(of):
+    """Redis tells of a key as missed that a SCAN finds expired."""
+    if of.where != "events" or not of.expires:
+        return False
+    theirs, ours = ([event for event in row[1] if b"keymiss" not in event[1]] for row in (of.redis, of.esker))
+    scanned = any(step.verb() == b"scan" for step in of.case.steps)
+    return scanned and theirs == ours and len(of.redis[1]) > len(of.esker[1])
+
+
+def is_deleted_after_expiry(of):
+    """Redis has an expired key until it looks at it; BITOP deletes it before, and tells so."""
+    if of.where != "events" or not of.expires:
+        return False
+    bitop = any(words[0].lower() == b"bitop" for step in of.case.steps for words in step.calls or [step.words])
+    theirs, ours = (list(row[1]) for row in (of.redis, of.esker))
+    more = [event for event in theirs if b"del" in event[1]]
+    return bitop and len(theirs) > len(ours) and without(theirs, more) == without(ours, more)
+
+
+def without(events, left_out):
+    return [event for event in events if event not in left_out]
+
+
+def is_encoding(of):
+    encodings = [("$", b"int"), ("$", b"embstr"), ("$", b"raw")]
+    counts = [(":", 1), (":", 2_147_483_647)]
+    return of.verb() == b"object" and any(of.redis in those and of.esker in those for those in (encodings, counts))
+
+
+def is_use(of):
+    """In a transaction the key may be there at one moment and not at the other."""
+    is_asked = of.verb() == b"object" and of.words[1].lower() in (b"freq", b"idletime")
+    return is_asked and (of.where == "exec" or of.redis[0] == of.esker[0] == ":")
+
+
+def is_flushed(of):
+    """Those who track keys are told to forget all here, and nobody anything in Redis."""
+    flush = (">", [("$", b"invalidate"), ("_", b"")])
+    ours = [[reply for reply in row if reply != flush] for _, row in of.esker[1]]
+    return [row for _, row in of.redis[1]] == ours
+
+
+def is_kept_by_noloop(of):
+    """More is invalidated here than in Redis, and all that Redis invalidates."""
+    options = [word.lower() for step in of.case.steps for word in step.words if step.words[0].lower() == b"client"]
+    if of.where != "heard" or b"noloop" not in options:
+        return False
+    for (_, theirs), (_, ours) in zip(of.redis[1], of.esker[1]):
+        more = list(ours)
+        for reply in theirs:
+            if reply not in more:
+                return False
+            more.remove(reply)
+        if not all(reply[0] == ">" and reply[1][0] == ("$", b"invalidate") for reply in more):
+            return False
+    return True
+
+
+def is_undeclarable(of, length):
+    """A script names a key that cannot be, and so is not in its KEYS."""
+    is_named = any(len(word) == length for word in of.words[1:])
+    return of.where == "eval" and is_named and b"non declared key" in error(of.esker)
+
+
+def is_heard_in_another_order(of):
+    """Each connection heard the same messages."""
+    if of.where != "heard":
+        return False
+    rows = zip(of.redis[1], of.esker[1])
+    return all(sorted(map(repr, theirs[1])) == sorted(map(repr, ours[1])) for theirs, ours in rows)
+
+
+def is_unsubscribed_in_another_order(of):
+    return of.verb() in (b"unsubscribe", b"punsubscribe", b"sunsubscribe") and len(of.words) == 1 and of.where in ("reply", "heard")
+
+
+def is_in_another_order(of):
+    """The same elements."""
+    theirs, ours = elements(of.redis), elements(of.esker)
+    return theirs is not None and ours is not None and sorted(map(repr, theirs)) == sorted(map(repr, ours))
+
+
+def elements(reply):
+    """The keys of a SCAN that is over or of KEYS."""
+    kind, value = reply
+    if kind != "*" or not isinstance(value, list):
+        return None
+    if len(value) == 2 and value[1][0] == "*":
+        return value[1][1] if value[0] == ("$", b"0") else None
+    return value
+
+
+ROWS = [
+    Row(
+        "the empty key",
+        "**The empty key** is refused.",
+        lambda of: b"key of 0 bytes" in error(of.esker) or is_undeclarable(of, 0),
+        goes_on=False,
+    ),
+    Row(
+        "keys above 65,536 bytes",
+        "Keys have up to 65,536 bytes.",
+        lambda of: b"key of 65537 bytes" in error(of.esker) or is_undeclarable(of, 65_537),
+        goes_on=False,
+    ),
+    Row(
+        "commands refused in a transaction",
+        "These are refused in a transaction: `FLUSHALL`, `FLUSHDB`, `SWAPDB`, `KEYS`, `RANDOMKEY`, `SCAN`, `WAIT`",
+        is_refused_in_multi,
+        goes_on=False,
+    ),
+    Row(
+        "commands refused in a script",
+        "KEYS, SCAN, RANDOMKEY, INFO and others of the server are refused.",
+        is_refused_in_script,
+        goes_on=False,
+    ),
+    Row(
+        "RESTORE of a newer version",
+        "RESTORE takes payloads of any version.",
+        lambda of: of.verb() == b"restore" and b"version or checksum" in error(of.redis) and of.esker == ("+", b"OK"),
+        goes_on=False,
+    ),
+    Row(
+        "a message to oneself",
+        "A connection that publishes to itself (RESP3) gets the answer before the message.",
+        lambda of: of.verb() in (b"publish", b"spublish") and of.case.protocol == 3 and of.redis[0] == ">" and of.esker[0] == ":",
+        goes_on=False,
+    ),
+    Row(
+        "the order of SCAN and KEYS",
+        "**SCAN** walks the keys in the order of their hashes",
+        lambda of: of.verb() in (b"scan", b"keys") and of.where in ("reply", "exec") and is_in_another_order(of),
+    ),
+    Row(
+        "the order of subscriptions",
+        "A command that names no channel ends subscriptions in the order of their names",
+        is_unsubscribed_in_another_order,
+    ),
+    Row(
+        "the order of messages of several patterns",
+        "messages of several patterns of one client come in the order of the patterns",
+        lambda of: of.verb() in (b"publish", b"spublish") and is_heard_in_another_order(of),
+    ),
+    Row(
+        "the order of PUBSUB CHANNELS",
+        "PUBSUB lists names in their order",
+        lambda of: of.verb() == b"pubsub" and of.where in ("reply", "exec") and is_in_another_order(of),
+    ),
+    Row(
+        "memory of a transaction",
+        "a transaction whose values and answers could with `EXECABORT`",
+        lambda of: b"EXECABORT" in error(of.esker) and b"client-memory-each" in error(of.esker),
+        goes_on=False,
+    ),
+    Row(
+        "expired keys that SCAN meets",
+        "Redis tells of a key that SCAN finds expired as missed",
+        is_missed_when_passed_by,
+    ),
+    Row(
+        "expired keys that BITOP deletes",
+        "a `del` of an expired key that BITOP deletes",
+        is_deleted_after_expiry,
+    ),
+    Row(
+        "OBJECT ENCODING",
+        "**OBJECT** tells what Redis would of a value that was written by SET",
+        is_encoding,
+    ),
+    Row(
+        "OBJECT FREQ and IDLETIME",
+        "IDLETIME is a time for which nobody used the key at least",
+        is_use,
+    ),
+    Row(
+        "cursors of SCAN",
+        "with cursors that stay good across restarts",
+        lambda of: of.verb() == b"scan" and of.words[1] != b"0" and of.redis[0] == of.esker[0] == "*",
+    ),
+    Row(
+        "BITFIELD over the limit",
+        "BITFIELD may not write beyond it either; Redis lets the last integer end up to eight bytes behind it",
+        lambda of: of.verb() == b"bitfield" and b"exceeds maximum allowed size" in error(of.esker) and of.redis[0] == "*",
+        goes_on=False,
+    ),
+    Row(
+        "arguments above the limit",
+        "An argument of more than `argument-limit` is an error that names it, and the connection goes on",
+        lambda of: b"(argument-limit)" in error(of.esker) and (of.redis[0] == "broken" or b"Protocol error" in error(of.redis)),
+        goes_on=False,
+    ),
+    Row(
+        "SWAPDB and CLIENT TRACKING",
+        "and so does SWAPDB, of which Redis tells nobody",
+        lambda of: of.where == "heard" and of.verb() == b"swapdb" and is_flushed(of),
+    ),
+    Row(
+        "the order of invalidations",
+        "Keys that one pipeline, transaction or script changes may be invalidated in another order than they changed in",
+        lambda of: of.case.mode == "tracking" and is_heard_in_another_order(of),
+    ),
+    Row(
+        "bytes of a script in its errors",
+        "A byte of a script that is not UTF-8 is shown as U+FFFD in the error of its compilation",
+        lambda of: b"\xef\xbf\xbd" in error(of.esker) and b"compiling script" in error(of.redis),
+    ),
+    Row(
+        "HELP",
+        "**HELP** of CLIENT, MEMORY and SCRIPT lists the subcommands that exist here",
+        lambda of: of.verb() == b"script" and of.words[1].lower() == b"help",
+    ),
+    Row(
+        "NOLOOP",
+        "With NOLOOP a key stays tracked when its client writes it",
+        is_kept_by_noloop,
+    ),
+    Row(
+        "RANDOMKEY",
+        "**RANDOMKEY** looks at no more than about 10,000 keys",
+        lambda of: of.verb() == b"randomkey" and of.redis[0] == of.esker[0] == "$" and None not in (of.redis[1], of.esker[1]),
+    ),
+    Row(
+        "expired keys in DBSIZE",
+        "They leave DBSIZE within a second or two",
+        lambda of: of.verb() == b"dbsize" and of.expires and of.redis[0] == of.esker[0] == ":" and of.redis[1] > of.esker[1],
+    ),
+]
+
+
+def missing_quotations(document):
+    """The rows whose quotation the document has not."""
+    text = re.sub(r"\s+", " ", document)
+    return [row for row in ROWS if row.quotation not in text]
+
+
+def find(difference):
+    """The row that excuses a difference, if one does."""
+    return next((row for row in ROWS if row.excuses(difference)), None)
