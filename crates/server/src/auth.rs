@@ -63,27 +63,17 @@ pub(crate) struct User {
     allowed: Allowed,
     keys: Reach,
     channels: Reach,
-    /// Rights that it has as a whole.
-    rights: Whole,
+    /// It may do everything, and reach keys that a command does not name.
+    is_admin: bool,
     /// The user was changed, or read again, since.
     outdated: AtomicBool,
-}
-
-/// What is asked where no command is.
-#[derive(Clone, Copy, Debug)]
-struct Whole {
-    reads: bool,
-    writes: bool,
-    admin: bool,
 }
 
 impl User {
     fn new(name: String, account: Account, table: &CommandTable) -> User {
         let (allowed, keys, channels) = account.resolve(table);
-        let set = &allowed.set;
-        let admin = table.is_all(set) && keys.is_everything() && account.databases.is_empty();
-        let rights = Whole { reads: table.reads(set), writes: table.writes(set), admin };
-        User { name, account, allowed, keys, channels, rights, outdated: AtomicBool::new(false) }
+        let is_admin = table.is_all(&allowed.set) && keys.is_everything() && account.databases.is_empty();
+        User { name, account, allowed, keys, channels, is_admin, outdated: AtomicBool::new(false) }
     }
 
     /// The name, as `ACL WHOAMI` tells it.
@@ -106,16 +96,6 @@ impl User {
         self.allowed.set.contains(row)
     }
 
-    /// Whether the user has the right to read: no command that reads is kept from it.
-    pub(crate) fn reads(&self) -> bool {
-        self.rights.reads
-    }
-
-    /// Whether the user has the right to write.
-    pub(crate) fn writes(&self) -> bool {
-        self.rights.writes
-    }
-
     /// Whether this key may be read, by a command that the user may run.
     pub(crate) fn may_read(&self, key: &[u8]) -> bool {
         self.keys.may_read(key)
@@ -126,10 +106,9 @@ impl User {
         self.keys.may_write(key)
     }
 
-    /// Whether the user reads the same keys of a database as it would as another.
+    /// Returns true if this user and another one may read the same keys of a database.
     pub(crate) fn reads_as(&self, other: &User, database: u8) -> bool {
-        let reads = |user: &User| user.reads() && user.may_use(database);
-        reads(self) == reads(other) && self.keys.readable() == other.keys.readable()
+        self.may_use(database) == other.may_use(database) && self.keys.readable() == other.keys.readable()
     }
 
     /// Whether the user may hear what is published on channels that begin so.
@@ -144,7 +123,7 @@ impl User {
 
     /// Whether the user may do everything, and reach keys that a command does not name. Channels are apart from that.
     pub(crate) fn is_admin(&self) -> bool {
-        self.rights.admin
+        self.is_admin
     }
 
     /// Whether the user may use this database.
@@ -257,6 +236,11 @@ impl Users {
         }
         self.reloads.send_replace(());
         Ok(given)
+    }
+
+    /// The commands that users may run.
+    pub(crate) fn commands(&self) -> &'static CommandTable {
+        self.table
     }
 
     /// Sees every change from now on.
