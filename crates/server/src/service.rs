@@ -1,8 +1,8 @@
 //! What every connection works on: the store, the settings, the users, the counters.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use esker_engine::{Compression, Cursor, Store};
@@ -168,6 +168,15 @@ impl Service {
             client_bytes / TRACKING_PART,
             of_tracking,
         ));
+        if let Some(of_users) = budget.share(here, 0) {
+            let of_users = Mutex::new(of_users);
+            users.hold_by(Box::new(move |bytes| {
+                of_users
+                    .lock()
+                    .expect("the lock is never poisoned: no code panics while holding it")
+                    .try_hold(bytes)
+            }));
+        }
         let retries_bytes = limits.client_bytes_max / RETRIES_PART;
         let of_retries = budget.share(here, 0);
         let service = Service {

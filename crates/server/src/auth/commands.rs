@@ -285,6 +285,11 @@ impl Default for Allowed {
 }
 
 impl Allowed {
+    /// Memory beside itself, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.rules.iter().map(|rule| size_of::<String>() + rule.capacity()).sum()
+    }
+
     /// The rules, with a blank between each two.
     pub(super) fn text(&self) -> String {
         self.rules.join(" ")

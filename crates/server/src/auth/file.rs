@@ -153,7 +153,7 @@ impl UserEntry {
         if self.hashes().count() > SECRETS_MAX {
             return wrong("a user has up to 4 passwords");
         }
-        self.hashes().try_for_each(|hash| Secret::of_hash(hash).map(drop))
+        self.hashes().try_for_each(|hash| Secret::of_hash(hash).map(drop)).map_err(|wrong| wrong.to_string())
     }
 }
 

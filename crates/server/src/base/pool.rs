@@ -32,6 +32,8 @@ pub(crate) enum Source {
     Connection(u64),
     /// The server itself.
     Server,
+    /// A change that an admin asks for. It comes before the jobs of all other sources, and they give way to it in a full queue.
+    Admin,
 }
 
 impl Source {
@@ -139,11 +141,19 @@ impl Job {
 impl Queue {
     fn push(&mut self, source: Source, job: Job) {
         let jobs = self.waiting.entry(source).or_default();
-        if jobs.is_empty() {
-            self.turns.push_back(source);
-        }
+        let is_first = jobs.is_empty();
         jobs.push_back(job);
+        if is_first {
+            self.await_turn(source);
+        }
         self.queued += 1;
+    }
+
+    fn await_turn(&mut self, source: Source) {
+        match source {
+            Source::Admin => self.turns.push_front(source),
+            _ => self.turns.push_back(source),
+        }
     }
 
     /// Takes the first job of the source whose turn it is.
@@ -154,18 +164,19 @@ impl Queue {
         if jobs.is_empty() {
             self.waiting.remove(&source);
         } else {
-            self.turns.push_back(source);
+            self.await_turn(source);
         }
         self.queued -= 1;
         job
     }
 
     /// Removes the newest job of the source with the most waiting jobs, if that source has more of them than `source` would
-    /// have with one more.
+    /// have with one more. An admin's job takes the place of any other's.
     fn displace(&mut self, source: Source) -> Option<Job> {
         let own = self.waiting.get(&source).map_or(0, VecDeque::len);
-        let (fullest, jobs) = self.waiting.iter_mut().max_by_key(|(_, jobs)| jobs.len())?;
-        if jobs.len() <= own + 1 {
+        let others = self.waiting.iter_mut().filter(|(other, _)| **other != Source::Admin);
+        let (fullest, jobs) = others.max_by_key(|(_, jobs)| jobs.len())?;
+        if source != Source::Admin && jobs.len() <= own + 1 {
             return None;
         }
         let (fullest, job) = (*fullest, jobs.pop_back());

@@ -7,6 +7,7 @@ use esker_engine::{Error, ErrorKind};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::base::pool::Busy;
 use crate::base::settings::text_of;
 use crate::budget::Refused;
 
@@ -80,6 +81,10 @@ pub(super) fn too_large(text: String) -> Status {
 
 pub(super) fn not_logged_in(text: &str) -> Status {
     status(Code::Unauthenticated, "LOGIN", text.to_owned(), HashMap::new())
+}
+
+pub(super) fn busy(busy: &Busy) -> Status {
+    status(Code::Unavailable, "BUSY", busy.to_string(), HashMap::new())
 }
 
 pub(super) fn no_right(text: impl Into<String>) -> Status {
