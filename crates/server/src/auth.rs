@@ -55,7 +55,7 @@ pub use password::LOGIN_BYTES;
 use reach::Reach;
 use room::Room;
 pub(crate) use room::{Hold, NoRoom};
-use throttle::{Throttle, Verdict};
+use throttle::{Suspects, Throttle, Verdict};
 
 /// The user that a lone password belongs to, and that everybody is where nobody has one.
 const DEFAULT_NAME: &str = "default";
@@ -212,6 +212,7 @@ pub(crate) struct Users {
     file: std::sync::Mutex<()>,
     checker: Checker,
     throttle: Arc<Throttle>,
+    suspects: Suspects,
     room: Room,
     notices: Notices,
     /// Tells whoever waits that users have changed.
@@ -239,6 +240,7 @@ impl Users {
             file: std::sync::Mutex::default(),
             checker,
             throttle: Arc::default(),
+            suspects: Suspects::default(),
             room,
             notices: Notices::default(),
             reloads: watch::Sender::new(()),
@@ -375,7 +377,9 @@ impl Users {
         let attempt = self.checker.attempt(name, password, secrets, from.origin());
         let throttle = self.throttle.clone();
         let may_check = move || throttle.look(attempt) == Verdict::Check;
-        let caller = Caller { source: Source::block(from), deadline };
+        let block = Source::block(from);
+        let now = std::time::Instant::now();
+        let caller = Caller { source: self.suspects.source(block, now), deadline };
         let checked = match self.throttle.look(attempt) {
             Verdict::Check => self.checker.check(name, password, secrets, caller, may_check).await,
             Verdict::KnownWrong | Verdict::Blocked => Ok(None),
@@ -386,6 +390,9 @@ impl Users {
             return Ok(user.clone());
         }
         count(&self.failures, 1);
+        if checked.is_some() {
+            self.suspects.failed(block, std::time::Instant::now());
+        }
         let blocks = checked.is_some() && self.throttle.failed(attempt);
         self.note_failure(name, from, checked.is_some(), blocks);
         Err(LoginRefused::Wrong)

@@ -26,6 +26,9 @@ use super::address::Address;
 pub(crate) enum Source {
     /// An IPv4 /24 or an IPv6 /48, by its first address.
     Block(IpAddr),
+    /// Such a block from which a wrong password came a short while ago. Its jobs come after those of all other sources, and
+    /// give way to them in a full queue.
+    SuspectBlock(IpAddr),
     /// A user of this machine, who came by the unix socket.
     LocalUser(u32),
     /// A connection, by its number.
@@ -45,6 +48,23 @@ impl Source {
                 IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 80 << 80).into(),
             }),
             Address::Local { uid, .. } => Source::LocalUser(*uid),
+        }
+    }
+
+    /// The source of jobs of a block that is suspect.
+    pub(crate) fn suspect(self) -> Source {
+        match self {
+            Source::Block(first) => Source::SuspectBlock(first),
+            other => other,
+        }
+    }
+
+    /// Jobs of a lower rank come first.
+    fn rank(self) -> u8 {
+        match self {
+            Source::Admin => 0,
+            Source::SuspectBlock(_) => 2,
+            _ => 1,
         }
     }
 }
@@ -149,11 +169,10 @@ impl Queue {
         self.queued += 1;
     }
 
+    /// Puts a source behind those of its rank.
     fn await_turn(&mut self, source: Source) {
-        match source {
-            Source::Admin => self.turns.push_front(source),
-            _ => self.turns.push_back(source),
-        }
+        let at = self.turns.partition_point(|other| other.rank() <= source.rank());
+        self.turns.insert(at, source);
     }
 
     /// Takes the first job of the source whose turn it is.
@@ -171,12 +190,13 @@ impl Queue {
     }
 
     /// Removes the newest job of the source with the most waiting jobs, if that source has more of them than `source` would
-    /// have with one more. An admin's job takes the place of any other's.
+    /// have with one more. A job of a lower rank takes the place of one of the highest.
     fn displace(&mut self, source: Source) -> Option<Job> {
         let own = self.waiting.get(&source).map_or(0, VecDeque::len);
-        let others = self.waiting.iter_mut().filter(|(other, _)| **other != Source::Admin);
-        let (fullest, jobs) = others.max_by_key(|(_, jobs)| jobs.len())?;
-        if source != Source::Admin && jobs.len() <= own + 1 {
+        let (fullest, jobs) =
+            self.waiting.iter_mut().max_by_key(|(other, jobs)| (other.rank(), jobs.len()))?;
+        let gives_way = fullest.rank() > source.rank();
+        if fullest.rank() < source.rank() || !gives_way && jobs.len() <= own + 1 {
             return None;
         }
         let (fullest, job) = (*fullest, jobs.pop_back());

@@ -9,7 +9,7 @@ use crate::auth::tests::{HERE, file, open, with_password};
 use crate::auth::{LoginRefused, Users, login_deadline};
 use crate::base::address::Address;
 
-fn at(address: [u8; 4]) -> Address {
+fn address(address: [u8; 4]) -> Address {
     Address::Network(SocketAddr::new(address.into(), 1))
 }
 
@@ -48,7 +48,7 @@ async fn begin(users: &Arc<Users>, name: &str, password: &str, from: [u8; 4]) ->
     let (users, name, password) = (users.clone(), name.to_owned(), password.to_owned());
     let login = tokio::spawn(async move {
         let deadline = login_deadline(None);
-        users.log_in(name.as_bytes(), password.as_bytes(), &at(from), deadline).await.map(drop)
+        users.log_in(name.as_bytes(), password.as_bytes(), &address(from), deadline).await.map(drop)
     });
     tokio::task::yield_now().await;
     login
@@ -135,6 +135,30 @@ async fn the_queue_is_bounded_and_a_flood_of_one_block_delays_no_other() {
         }
     }
     assert_eq!(busy, 11, "ten found no place, and one gave its own to the other block");
+}
+
+/// Each block that guesses has its turns; after its first wrong password they come after those of other blocks.
+#[tokio::test]
+async fn a_flood_of_many_blocks_that_guessed_before_delays_no_other() {
+    let (_directory, access) = file(&[("ann", Some("a"), &[Right::Read], &[])]);
+    let users = Arc::new(open(&access).unwrap());
+    let blocks = 20;
+    for at in 0..blocks {
+        let guess = format!("guess {at}");
+        assert!(users.admit(b"ann", guess.as_bytes(), &address([10, 1, at, 1])).await.is_none());
+    }
+    let release = hold(&users).await;
+    let mut flood = Vec::new();
+    for at in 0..QUEUED_MAX {
+        let from = [10, 1, (at % usize::from(blocks)) as u8, 2 + at as u8];
+        flood.push(begin(&users, "ann", &format!("another {at}"), from).await);
+    }
+    assert_eq!(users.checker.pool.counts().queued, QUEUED_MAX as u64);
+    let (before, honest) = (users.checker.evaluated(), begin(&users, "ann", "a", [10, 2, 2, 2]).await);
+    drop(release);
+    assert_eq!(honest.await.unwrap(), Ok(()));
+    assert!(users.checker.evaluated() - before <= 2, "{} were before it", users.checker.evaluated() - before);
+    flood.iter().for_each(Login::abort);
 }
 
 #[tokio::test]

@@ -79,6 +79,27 @@ async fn jobs_of_admins_come_first_and_find_room_in_a_full_queue() {
 }
 
 #[tokio::test]
+async fn suspect_blocks_come_last_and_give_way() {
+    let (pool, release) = held(3).await;
+    let log = Arc::default();
+    let block = |last: u8| Source::Block(Ipv4Addr::new(10, 0, last, 0).into());
+    let suspects = [
+        queue(&pool, block(1).suspect(), "s1", &log).await,
+        queue(&pool, block(2).suspect(), "s2", &log).await,
+        queue(&pool, block(3).suspect(), "s3", &log).await,
+    ];
+    let other = queue(&pool, block(4), "other", &log).await;
+    drop(release);
+    assert_eq!(other.await.expect("it does not panic"), Ok(()));
+    let mut done = 0;
+    for job in suspects {
+        done += usize::from(job.await.expect("it does not panic").is_ok());
+    }
+    assert_eq!(done, 2, "one gave way");
+    assert_eq!(log.lock().expect("no test panics with it")[0], "other");
+}
+
+#[tokio::test]
 async fn a_full_queue_refuses_the_source_with_the_most_jobs() {
     let (pool, release) = held(3).await;
     let log = Arc::default();
