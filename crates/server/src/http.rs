@@ -30,6 +30,7 @@ use crate::base::shutdown::Stop;
 use crate::base::socket::{Listener, Stream};
 use crate::service::{Service, sampling};
 
+mod host;
 mod metrics;
 use crate::service::status::Status;
 
@@ -152,6 +153,9 @@ async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, 
             }
             LoginRefused::Busy(busy) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{busy}\n")),
         },
+        _ if let Err(refused) = check_host(request, service) => {
+            plain(StatusCode::MISDIRECTED_REQUEST, refused)
+        }
         "/" => page::answer(),
         "/status.json" => of_type(JSON, plain(StatusCode::OK, service.status.json(service))),
         _ => {
@@ -161,6 +165,14 @@ async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, 
             of_type(METRICS, plain(StatusCode::OK, metrics::text(service)))
         }
     }
+}
+
+/// Checks the host of a request where nobody needs a password.
+fn check_host(request: &Request<Incoming>, service: &Service) -> Result<(), String> {
+    if service.users.unnamed().is_none() {
+        return Ok(());
+    }
+    host::check(request.headers(), &service.config.http_hosts)
 }
 
 /// The answer to what is nothing here, or not by this method.
