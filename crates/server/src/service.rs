@@ -13,6 +13,7 @@ use crate::auth::Users;
 use crate::base::address::Origin;
 use crate::base::policy::Policy;
 use crate::base::pool::Pool;
+use crate::base::settings::text_of;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
@@ -29,6 +30,7 @@ pub(crate) mod drive;
 pub(crate) mod errors;
 pub(crate) mod events;
 pub(crate) mod expiring;
+pub(crate) mod fullness;
 mod grpc_calls;
 pub(crate) mod pauses;
 pub(crate) mod retries;
@@ -312,7 +314,7 @@ impl Service {
     /// Whether writes are taken too, or why they are not.
     pub(crate) fn check_writes(&self) -> Result<(), String> {
         self.check_reads()?;
-        self.store.check_writable().map_err(|error| error.to_string())
+        self.store.check_writable().map_err(|error| text_of(&error))
     }
 }
 

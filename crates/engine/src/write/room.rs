@@ -24,11 +24,23 @@ const NO_PROGRESS: Duration = Duration::from_millis(10);
 pub(crate) struct Pressure {
     pub(crate) requests: Arc<Requests>,
     no_progress_at: Mutex<Option<Duration>>,
+    refused: Mutex<Option<RefusedWrite>>,
+}
+
+/// The last write that was refused because the store was full or the index had no memory left.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RefusedWrite {
+    /// The error that the write failed with: its cause and a remedy.
+    pub error: Error,
+    /// Room that the write needed, in bytes.
+    pub bytes: u64,
 }
 
 impl Pressure {
     pub(crate) fn new(health: &Health) -> Pressure {
-        Pressure { requests: Requests::following(health), no_progress_at: Mutex::new(None) }
+        let (no_progress_at, refused) = (Mutex::new(None), Mutex::new(None));
+        Pressure { requests: Requests::following(health), no_progress_at, refused }
     }
 }
 
@@ -62,7 +74,7 @@ impl Writer {
     pub(crate) async fn find_room_for(&self, put: &Prepared) -> Result<()> {
         let bytes = put.padded_bytes(self.lane.shape);
         if !self.has_no_room(bytes) {
-            return self.check_memory();
+            return self.check_memory().map_err(|error| self.note_refusal(bytes, error));
         }
         // Boxed, since it is rare, and every put would have room for it.
         Box::pin(self.find_room_at_limit(put, bytes)).await
@@ -85,10 +97,27 @@ impl Writer {
         self.check_room(bytes)
     }
 
-    /// Refuses what users may not fill.
+    /// Refuses a write that needs more room than users may fill, and takes note of it.
     pub(crate) fn check_room(&self, bytes: u64) -> Result<()> {
+        self.look_for_room(bytes).map_err(|error| self.note_refusal(bytes, error))
+    }
+
+    /// Counts a write that is refused for want of room.
+    pub(crate) fn note_refusal(&self, bytes: u64, error: Error) -> Error {
+        self.space.counters.count_refused();
+        *self.pressure.refused.lock() = Some(RefusedWrite { error: error.clone(), bytes });
+        error
+    }
+
+    /// The last write that was refused for want of room.
+    pub(crate) fn refused_write(&self) -> Option<RefusedWrite> {
+        self.pressure.refused.lock().clone()
+    }
+
+    /// The error that a write of so many bytes would be refused with.
+    pub(crate) fn look_for_room(&self, bytes: u64) -> Result<()> {
         self.check_memory()?;
-        if self.has_no_room(bytes) { Err(self.space.full_error()) } else { Ok(()) }
+        if self.has_no_room(bytes) { Err(self.space.full_error(self.used_bytes())) } else { Ok(()) }
     }
 
     /// Refuses keys that there is no memory for.
@@ -109,7 +138,11 @@ impl Writer {
 
     /// Whether so many bytes more are beyond what users may fill.
     pub(crate) fn is_beyond_limit(&self, bytes: u64) -> bool {
-        let summaries = self.catalog.index.len() * TYPICAL_ENTRY_BYTES;
-        self.space.live_bytes() + summaries + bytes > self.space.user_limit_bytes()
+        self.used_bytes() + bytes > self.space.user_limit_bytes()
+    }
+
+    /// Bytes of what users may fill that are used: current records, and their entries in the summaries of segments.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.space.live_bytes() + self.catalog.index.len() * TYPICAL_ENTRY_BYTES
     }
 }
