@@ -147,8 +147,9 @@ impl Counters {
         Counters::add(&self.scrub_passes, 1);
     }
 
-    pub(crate) fn count_refused(&self) {
-        Counters::add(&self.refused_writes, 1);
+    /// Returns how many there are with this one.
+    pub(crate) fn count_refused(&self) -> u64 {
+        self.refused_writes.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(crate) fn count_stall(&self, waited: Duration) {

@@ -35,6 +35,8 @@ pub struct RefusedWrite {
     pub error: Error,
     /// Room that the write needed, in bytes.
     pub bytes: u64,
+    /// Writes that were refused since the store was opened, this one included.
+    pub refused_writes: u64,
 }
 
 impl Pressure {
@@ -102,10 +104,10 @@ impl Writer {
         self.look_for_room(bytes).map_err(|error| self.note_refusal(bytes, error))
     }
 
-    /// Counts a write that is refused for want of room.
+    /// Counts a write that is refused for want of room, and keeps its error for the log.
     pub(crate) fn note_refusal(&self, bytes: u64, error: Error) -> Error {
-        self.space.counters.count_refused();
-        *self.pressure.refused.lock() = Some(RefusedWrite { error: error.clone(), bytes });
+        let refused_writes = self.space.counters.count_refused();
+        *self.pressure.refused.lock() = Some(RefusedWrite { error: error.clone(), bytes, refused_writes });
         error
     }
 

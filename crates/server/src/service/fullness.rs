@@ -67,13 +67,9 @@ pub(crate) async fn run(service: Arc<Service>) {
     let mut fullness = Fullness::default();
     loop {
         sleep(LOOK_EVERY).await;
-        let refused = store.stats().activity.refused_writes;
-        if refused == 0 {
-            continue;
-        }
         let Some(last) = store.refused_write() else { continue };
         let is_full = store.check_writable_for(last.bytes).is_err();
-        match fullness.look(refused, is_full, Instant::now()) {
+        match fullness.look(last.refused_writes, is_full, Instant::now()) {
             None => {}
             Some(Line::Refuses) => tracing::warn!("writes are refused: {}", text_of(&last.error)),
             Some(Line::TakesAgain { refused, after }) => {
