@@ -105,7 +105,9 @@ impl Suspects {
         // With more of them, some are forgotten: being suspect is no more than a later turn.
         if suspects.len() >= ENTRIES_MAX && !suspects.contains_key(&block) {
             let forgotten: Vec<_> = suspects.keys().take(ENTRIES_MAX / 16).copied().collect();
-            forgotten.iter().for_each(|block| drop(suspects.remove(block)));
+            for block in forgotten {
+                suspects.remove(&block);
+            }
         }
         suspects.insert(block, now);
     }
