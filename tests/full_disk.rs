@@ -242,6 +242,26 @@ fn a_store_opens_on_a_full_file_system_without_its_staging_file() {
     }
 }
 
+/// A file system with some room left lowers the limit. The message names it, since a higher limit of the store would change
+/// nothing, and has the bytes that are compared with the limit.
+#[test]
+fn refusal_below_the_limit_of_the_store_names_the_file_system() {
+    let Some(disk) = disk(80 * MIB) else { return };
+    let store = open(&disk.path());
+    store.put(key(0), value(0)).expect("there is room");
+    disk.take_all_but(40 * MIB);
+    let end = fill(&store, 1);
+    let refused = store.put(key(end), value(end)).expect_err("it is full");
+    let Error::FileSystemFull { live_bytes, limit_bytes, .. } = &refused else { panic!("{refused}") };
+    assert!(live_bytes + VALUE_BYTES as u64 + 4096 > *limit_bytes, "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("make room on the file system") && !text.contains("raise"), "{text}");
+    let last = store.store().refused_write().expect("one was refused");
+    assert!(last.bytes >= VALUE_BYTES as u64 && last.error.to_string() == text, "{last:?}");
+    assert!(store.store().stats().activity.refused_writes >= 2);
+    store.close().expect("it closes");
+}
+
 #[test]
 fn what_another_program_takes_and_gives_back_is_noticed() {
     [Duration::ZERO, COALESCE_FOR].into_iter().for_each(notices_another_program);

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use esker_server::read_text;
+
 /// No file with a secret is longer.
 const BYTES_MAX: u64 = 4096;
 
@@ -11,11 +13,8 @@ const BYTES_MAX: u64 = 4096;
 /// A sentence that names the file, and nothing that is in it.
 pub(crate) fn read(path: &Path) -> Result<String, String> {
     let shown = path.display();
-    let bytes = std::fs::metadata(path).map_err(|error| format!("cannot read {shown}: {error}"))?.len();
-    if bytes > BYTES_MAX {
-        return Err(format!("{shown} has {bytes} bytes; a file with a password has {BYTES_MAX} at most"));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let text = read_text(path, BYTES_MAX)
+        .map_err(|error| format!("cannot read the password of {shown}: {error}"))?;
     match text.lines().next().map(str::trim_end).filter(|line| !line.is_empty()) {
         Some(line) => Ok(line.to_owned()),
         None => Err(format!("{shown} holds no password: its first line is empty")),
@@ -34,11 +33,14 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(read(&path).as_deref(), expected.as_ref().map(|secret| *secret));
         }
-        for (text, expected) in [("\nsesame", "first line is empty"), (&"x".repeat(5000), "5000 bytes")] {
+        for (text, expected) in
+            [("\nsesame", "first line is empty"), (&"x".repeat(5000), "more than 4096 bytes")]
+        {
             std::fs::write(&path, text).unwrap();
             let error = read(&path).unwrap_err();
             assert!(error.contains(expected) && !error.contains("sesame"), "{error}");
         }
+        assert!(read(Path::new("/dev/zero")).unwrap_err().contains("more than 4096 bytes"));
         assert!(read(&directory.path().join("none")).unwrap_err().contains("none"));
     }
 }

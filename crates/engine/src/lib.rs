@@ -57,6 +57,7 @@ pub use store::segments::{Segment, SegmentState};
 pub use store::stats::{Stats, TierStats};
 pub use write::batch::Batch;
 pub use write::options::{Condition, WriteOptions};
+pub use write::room::RefusedWrite;
 
 pub use bytes::Bytes;
 pub use esker_device as device;

@@ -8,8 +8,10 @@
 //! - `auth/changes`: what a reading of the file changed, for the log.
 //! - `auth/commands`: sets of commands, and rules about them.
 //! - `auth/file`: the file of users.
-//! - `auth/password`: hashes, slow for guessers and fast for those who were right before.
+//! - `auth/checker`: checks passwords, in a queue, and fast for those that were right before.
+//! - `auth/password`: hashes of passwords, and what they may cost.
 //! - `auth/reach`: sets of keys and channels.
+//! - `auth/room`: the memory of users.
 //! - `auth/throttle`: who guesses.
 //!
 //! When users are changed or read again, what sessions hold of them becomes outdated, and a session asks for its user anew
@@ -18,40 +20,51 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::Result;
 use crate::base::address::Address;
 use crate::base::config::Access;
 use crate::base::counting::count;
 use crate::base::notices::Notices;
+use crate::base::pool::{Busy, Source};
 
 mod account;
 mod change;
 mod changes;
+mod checker;
 mod commands;
 mod file;
 mod password;
 mod reach;
+mod room;
 mod throttle;
 
 use account::Account;
 pub(crate) use change::{NotSaved, NotSet};
+use checker::{Caller, Checker};
 use commands::Allowed;
 pub(crate) use commands::{CommandTable, Needs, Row};
 use file::users_error;
 pub use file::{Right, UserEntry, UserFile};
 pub use password::LOGIN_BYTES;
-use password::{Checker, Secret};
+
 use reach::Reach;
-use throttle::{Throttle, Verdict};
+use room::Room;
+pub(crate) use room::{Hold, NoRoom};
+use throttle::{Suspects, Throttle, Verdict};
 
 /// The user that a lone password belongs to, and that everybody is where nobody has one.
 const DEFAULT_NAME: &str = "default";
 
 /// Bytes of a name that the log shows, which is what a name may have.
 const NAME_SHOWN_BYTES: usize = 64;
+
+/// Memory of a user's place in the map and of the allocations that it is made of, in bytes.
+const PLACE_BYTES: usize = 256;
 
 /// Someone with rights.
 #[derive(Debug)]
@@ -63,32 +76,28 @@ pub(crate) struct User {
     allowed: Allowed,
     keys: Reach,
     channels: Reach,
-    /// Rights that it has as a whole.
-    rights: Whole,
+    /// It may do everything, and reach keys that a command does not name.
+    is_admin: bool,
     /// The user was changed, or read again, since.
     outdated: AtomicBool,
-}
-
-/// What is asked where no command is.
-#[derive(Clone, Copy, Debug)]
-struct Whole {
-    reads: bool,
-    writes: bool,
-    admin: bool,
 }
 
 impl User {
     fn new(name: String, account: Account, table: &CommandTable) -> User {
         let (allowed, keys, channels) = account.resolve(table);
-        let set = &allowed.set;
-        let admin = table.is_all(set) && keys.is_everything() && account.databases.is_empty();
-        let rights = Whole { reads: table.reads(set), writes: table.writes(set), admin };
-        User { name, account, allowed, keys, channels, rights, outdated: AtomicBool::new(false) }
+        let is_admin = table.is_all(&allowed.set) && keys.is_everything() && account.databases.is_empty();
+        User { name, account, allowed, keys, channels, is_admin, outdated: AtomicBool::new(false) }
     }
 
     /// The name, as `ACL WHOAMI` tells it.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Memory of the user, in bytes: its own, and that of its place among the others.
+    fn bytes(&self) -> usize {
+        let reach = self.keys.bytes() + self.channels.bytes() + self.allowed.bytes();
+        size_of::<User>() + PLACE_BYTES + 2 * self.name.len() + reach + self.account.bytes()
     }
 
     /// Whether nobody can log in as this user.
@@ -106,16 +115,6 @@ impl User {
         self.allowed.set.contains(row)
     }
 
-    /// Whether the user has the right to read: no command that reads is kept from it.
-    pub(crate) fn reads(&self) -> bool {
-        self.rights.reads
-    }
-
-    /// Whether the user has the right to write.
-    pub(crate) fn writes(&self) -> bool {
-        self.rights.writes
-    }
-
     /// Whether this key may be read, by a command that the user may run.
     pub(crate) fn may_read(&self, key: &[u8]) -> bool {
         self.keys.may_read(key)
@@ -126,10 +125,9 @@ impl User {
         self.keys.may_write(key)
     }
 
-    /// Whether the user reads the same keys of a database as it would as another.
+    /// Returns true if this user and another one may read the same keys of a database.
     pub(crate) fn reads_as(&self, other: &User, database: u8) -> bool {
-        let reads = |user: &User| user.reads() && user.may_use(database);
-        reads(self) == reads(other) && self.keys.readable() == other.keys.readable()
+        self.may_use(database) == other.may_use(database) && self.keys.readable() == other.keys.readable()
     }
 
     /// Whether the user may hear what is published on channels that begin so.
@@ -144,7 +142,7 @@ impl User {
 
     /// Whether the user may do everything, and reach keys that a command does not name. Channels are apart from that.
     pub(crate) fn is_admin(&self) -> bool {
-        self.rights.admin
+        self.is_admin
     }
 
     /// Whether the user may use this database.
@@ -183,6 +181,23 @@ impl User {
     }
 }
 
+/// The reason for which a login is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoginRefused {
+    /// User or password are wrong, or too many passwords were.
+    Wrong,
+    /// The password was not checked.
+    Busy(Busy),
+}
+
+/// How long a login may wait where `login-timeout` is off, and a change of users.
+const LOGIN_WAIT: Duration = Duration::from_secs(60);
+
+/// The time until which a login may wait that begins now.
+pub(crate) fn login_deadline(login_wait: Option<Duration>) -> Instant {
+    Instant::now() + login_wait.unwrap_or(LOGIN_WAIT)
+}
+
 /// Users by name.
 #[derive(Clone, Debug, Default)]
 struct Roster(BTreeMap<String, Arc<User>>);
@@ -196,7 +211,9 @@ pub(crate) struct Users {
     /// Held by who reads or writes the file.
     file: std::sync::Mutex<()>,
     checker: Checker,
-    throttle: Throttle,
+    throttle: Arc<Throttle>,
+    suspects: Suspects,
+    room: Room,
     notices: Notices,
     /// Tells whoever waits that users have changed.
     reloads: watch::Sender<()>,
@@ -206,16 +223,25 @@ pub(crate) struct Users {
 
 impl Users {
     /// Reads the users that the settings name. Without any, whoever connects may do everything.
-    pub(crate) fn open(access: &Access, table: &'static CommandTable) -> Result<Users> {
-        let checker = Checker::new()?;
+    ///
+    /// `client_bytes`: memory for all clients, of which users may take a part.
+    ///
+    /// # Errors
+    /// `Users` if the file cannot be used, or has more users than there is memory for.
+    pub(crate) fn open(access: &Access, table: &'static CommandTable, client_bytes: usize) -> Result<Users> {
+        let (checker, room) = (Checker::new()?, Room::new(client_bytes));
         let roster = Arc::new(Roster::read(access, table, &checker)?);
+        room.take(roster.bytes(), 0).map_err(|no_room| wrong_users(access, &no_room))?;
+        checker.follow(roster.secrets());
         Ok(Users {
             access: access.clone(),
             table,
             roster: std::sync::RwLock::new(roster),
             file: std::sync::Mutex::default(),
             checker,
-            throttle: Throttle::default(),
+            throttle: Arc::default(),
+            suspects: Suspects::default(),
+            room,
             notices: Notices::default(),
             reloads: watch::Sender::new(()),
             logins: AtomicU64::new(0),
@@ -231,24 +257,32 @@ impl Users {
         let _file = self.file.lock().expect("nobody panics with it");
         let fresh = Roster::read(&self.access, self.table, &self.checker)?;
         let told = fresh.clone();
-        let old = self.replace(|roster| Ok(std::mem::replace(roster, fresh)))?;
+        let old = self.replace(|roster| Ok(std::mem::replace(roster, fresh)));
+        let old = old.map_err(|no_room: NoRoom| wrong_users(&self.access, &no_room))?;
         changes::log(&old, &told);
         Ok(())
     }
 
-    /// Changes the users in one step, or not if that is refused. Whoever holds a user that was changed is told.
-    fn replace<T, E>(
+    /// Takes the memory of users by `hold` from now on.
+    pub(crate) fn hold_by(&self, hold: Hold) {
+        let roster = self.roster.read().expect("the lock is never poisoned: no code panics while holding it");
+        self.room.hold_by(hold, roster.bytes());
+    }
+
+    /// Changes the users in one step, or not if that is refused or there is no memory for it. Sessions are notified of the users
+    /// that were changed.
+    fn replace<T, E: From<NoRoom>>(
         &self,
         change: impl FnOnce(&mut Roster) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
         let mut place = self.roster.write().expect("nobody panics with it");
         let mut fresh = Roster::clone(&place);
         let given = change(&mut fresh)?;
+        self.room.take(fresh.bytes(), place.bytes())?;
         let fresh = Arc::new(fresh);
         let old = std::mem::replace(&mut *place, fresh.clone());
         drop(place);
-        let hashes = fresh.0.values().flat_map(|user| user.account.secrets.iter().filter_map(Secret::hash));
-        self.checker.keep(&hashes.collect());
+        self.checker.follow(fresh.secrets());
         // Must come after the new users are in place, or else a session would be given its old user again.
         for user in old.0.values() {
             if !fresh.0.get(&user.name).is_some_and(|same| Arc::ptr_eq(same, user)) {
@@ -257,6 +291,11 @@ impl Users {
         }
         self.reloads.send_replace(());
         Ok(given)
+    }
+
+    /// The commands that users may run.
+    pub(crate) fn commands(&self) -> &'static CommandTable {
+        self.table
     }
 
     /// Sees every change from now on.
@@ -317,29 +356,55 @@ impl Users {
         names.into_iter().find_map(|name| roster.0.get(name).filter(|user| !user.is_off()).cloned())
     }
 
-    /// The user, if name and password are right. It may take long, and does not block the thread.
-    pub(crate) async fn log_in(&self, name: &[u8], password: &[u8], from: &Address) -> Option<Arc<User>> {
+    /// The user, if name and password are right. Waits in a queue, and does not block the thread.
+    ///
+    /// # Errors
+    /// [`LoginRefused`]: the password is wrong, too many were wrong, or the queue is full or was too long for the deadline.
+    pub(crate) async fn log_in(
+        &self,
+        name: &[u8],
+        password: &[u8],
+        from: &Address,
+        deadline: Instant,
+    ) -> std::result::Result<Arc<User>, LoginRefused> {
         let roster = self.roster();
         let user = std::str::from_utf8(name).ok().and_then(|name| roster.0.get(name));
         let user = user.filter(|user| !user.is_off());
         if let Some(user) = user.filter(|user| user.needs_no_password()) {
-            return Some(user.clone());
+            return Ok(user.clone());
         }
         let secrets = user.map_or(&[][..], |user| &user.account.secrets);
         let attempt = self.checker.attempt(name, password, secrets, from.origin());
-        let may_check = || self.throttle.look(attempt) == Verdict::Check;
+        let throttle = self.throttle.clone();
+        let may_check = move || throttle.look(attempt) == Verdict::Check;
+        let block = Source::block(from);
+        let now = std::time::Instant::now();
+        let caller = Caller { source: self.suspects.source(block, now), deadline };
         let checked = match self.throttle.look(attempt) {
-            Verdict::Check => self.checker.check(name, password, secrets, may_check).await,
-            Verdict::KnownWrong | Verdict::Blocked => None,
+            Verdict::Check => self.checker.check(name, password, secrets, caller, may_check).await,
+            Verdict::KnownWrong | Verdict::Blocked => Ok(None),
         };
-        if checked == Some(true) {
+        let checked = checked.map_err(|busy| self.note_busy(name, from, busy))?;
+        if let (Some(Some(_)), Some(user)) = (checked, user) {
             count(&self.logins, 1);
-            return user.cloned();
+            return Ok(user.clone());
         }
         count(&self.failures, 1);
+        if checked.is_some() {
+            self.suspects.failed(block, std::time::Instant::now());
+        }
         let blocks = checked.is_some() && self.throttle.failed(attempt);
         self.note_failure(name, from, checked.is_some(), blocks);
-        None
+        Err(LoginRefused::Wrong)
+    }
+
+    /// Writes a line about a login that was not checked.
+    fn note_busy(&self, name: &[u8], from: &Address, busy: Busy) -> LoginRefused {
+        if let Some(left_out) = self.notices.turn() {
+            let user = name[..name.len().min(NAME_SHOWN_BYTES)].escape_ascii();
+            tracing::warn!(address = %from.holder(), %user, left_out, "login not checked: {busy}");
+        }
+        LoginRefused::Busy(busy)
     }
 
     /// Writes a line about a login that failed. Whoever sends it chose the name.
@@ -358,7 +423,22 @@ impl Users {
     }
 }
 
+/// Users of the settings that there is no memory for.
+fn wrong_users(access: &Access, no_room: &NoRoom) -> crate::Error {
+    users_error(access.users.as_deref().unwrap_or(std::path::Path::new("")), no_room.to_string())
+}
+
 impl Roster {
+    /// Memory of all users, in bytes.
+    fn bytes(&self) -> usize {
+        self.0.values().map(|user| user.bytes()).sum()
+    }
+
+    /// The secrets of each user.
+    fn secrets(&self) -> impl Iterator<Item = &[password::Secret]> {
+        self.0.values().map(|user| &*user.account.secrets)
+    }
+
     fn read(access: &Access, table: &CommandTable, checker: &Checker) -> Result<Roster> {
         let mut roster = Roster::default();
         if let Some(path) = &access.users {

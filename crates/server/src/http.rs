@@ -23,13 +23,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use crate::auth::User;
+use crate::auth::{LoginRefused, User, login_deadline};
 use crate::base::accept::until_stop;
 use crate::base::address::Address;
 use crate::base::shutdown::Stop;
 use crate::base::socket::{Listener, Stream};
 use crate::service::{Service, sampling};
 
+mod host;
 mod metrics;
 use crate::service::status::Status;
 
@@ -143,11 +144,17 @@ async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, 
             Ok(()) => plain(StatusCode::OK, "ready\n"),
             Err(reason) => not_ready(&reason),
         },
-        _ if !is_known && !log_in(request, address, service).await => {
-            let mut answer = plain(StatusCode::UNAUTHORIZED, "a user and a password are needed\n");
-            let how = HeaderValue::from_static("Basic realm=\"esker\", charset=\"UTF-8\"");
-            answer.headers_mut().insert(WWW_AUTHENTICATE, how);
-            answer
+        _ if !is_known && let Err(refused) = log_in(request, address, service).await => match refused {
+            LoginRefused::Wrong => {
+                let mut answer = plain(StatusCode::UNAUTHORIZED, "a user and a password are needed\n");
+                let how = HeaderValue::from_static("Basic realm=\"esker\", charset=\"UTF-8\"");
+                answer.headers_mut().insert(WWW_AUTHENTICATE, how);
+                answer
+            }
+            LoginRefused::Busy(busy) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{busy}\n")),
+        },
+        _ if let Err(refused) = check_host(request, service) => {
+            plain(StatusCode::MISDIRECTED_REQUEST, refused)
         }
         "/" => page::answer(),
         "/status.json" => of_type(JSON, plain(StatusCode::OK, service.status.json(service))),
@@ -158,6 +165,14 @@ async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, 
             of_type(METRICS, plain(StatusCode::OK, metrics::text(service)))
         }
     }
+}
+
+/// Checks the host of a request where nobody needs a password.
+fn check_host(request: &Request<Incoming>, service: &Service) -> Result<(), String> {
+    if service.users.unnamed().is_none() {
+        return Ok(());
+    }
+    host::check(request.headers(), &service.config.http_hosts)
 }
 
 /// The answer to what is nothing here, or not by this method.
@@ -177,14 +192,23 @@ fn not_ready(reason: &str) -> Answer {
     plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n"))
 }
 
-/// Whether the request brings the name and the password of a user, whatever its rights.
-async fn log_in(request: &Request<Incoming>, address: &Address, service: &Service) -> bool {
+/// Checks that the request brings the name and the password of a user, whatever its rights.
+async fn log_in(
+    request: &Request<Incoming>,
+    address: &Address,
+    service: &Service,
+) -> Result<(), LoginRefused> {
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let Some((scheme, coded)) = given.and_then(|given| given.split_once(' ')) else { return false };
+    let given = given.and_then(|given| given.split_once(' '));
+    let (_, coded) =
+        given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic")).ok_or(LoginRefused::Wrong)?;
     let decoded = Base64::decode_vec(coded.trim()).unwrap_or_default();
-    let Some(colon) = decoded.iter().position(|&byte| byte == b':') else { return false };
+    let Some(colon) = decoded.iter().position(|&byte| byte == b':') else {
+        return Err(LoginRefused::Wrong);
+    };
     let (name, password) = (&decoded[..colon], &decoded[colon + 1..]);
-    scheme.eq_ignore_ascii_case("basic") && service.users.log_in(name, password, address).await.is_some()
+    let deadline = login_deadline(service.config.limits.login_wait);
+    service.users.log_in(name, password, address, deadline).await.map(drop)
 }
 
 /// The same as another type than plain text.

@@ -38,5 +38,6 @@ pub use base::keyspace_events::KeyspaceEvents;
 pub use base::limits::Limits;
 pub use base::policy::{WHEN_FULL_WORDS, when_full_of};
 pub use base::settings::setting_of;
+pub use base::text::{read_bounded, read_text};
 pub use listen::{Addresses, Control, Server, Sockets};
 pub use service::status;

@@ -1,8 +1,8 @@
 //! What every connection works on: the store, the settings, the users, the counters.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use esker_engine::{Compression, Cursor, Store};
@@ -13,6 +13,7 @@ use crate::auth::Users;
 use crate::base::address::Origin;
 use crate::base::policy::Policy;
 use crate::base::pool::Pool;
+use crate::base::settings::text_of;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
@@ -29,6 +30,7 @@ pub(crate) mod drive;
 pub(crate) mod errors;
 pub(crate) mod events;
 pub(crate) mod expiring;
+pub(crate) mod fullness;
 mod grpc_calls;
 pub(crate) mod pauses;
 pub(crate) mod retries;
@@ -168,6 +170,15 @@ impl Service {
             client_bytes / TRACKING_PART,
             of_tracking,
         ));
+        if let Some(of_users) = budget.share(here, 0) {
+            let of_users = Mutex::new(of_users);
+            users.hold_by(Box::new(move |bytes| {
+                of_users
+                    .lock()
+                    .expect("the lock is never poisoned: no code panics while holding it")
+                    .try_hold(bytes)
+            }));
+        }
         let retries_bytes = limits.client_bytes_max / RETRIES_PART;
         let of_retries = budget.share(here, 0);
         let service = Service {
@@ -303,7 +314,7 @@ impl Service {
     /// Whether writes are taken too, or why they are not.
     pub(crate) fn check_writes(&self) -> Result<(), String> {
         self.check_reads()?;
-        self.store.check_writable().map_err(|error| error.to_string())
+        self.store.check_writable().map_err(|error| text_of(&error))
     }
 }
 

@@ -20,6 +20,7 @@ use crate::base::address::Address;
 use crate::base::config::TlsFiles;
 use crate::base::notices::Notices;
 use crate::base::socket::Stream;
+use crate::base::text::read_bounded;
 use crate::{Error, Result};
 
 /// Protocols that a client may choose from.
@@ -144,7 +145,8 @@ impl Current {
         // Must come before the files are read, or else a change in between would go unseen.
         let stamps = stamps(files);
         let chain = certificates(&files.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong(&files.key, error))?;
+        let pem = read(&files.key)?;
+        let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| wrong(&files.key, error))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -174,8 +176,16 @@ impl Current {
     }
 }
 
+/// Length of a file of certificates or of a key; those of all authorities that systems trust have some 200 KB.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    read_bounded(path, FILE_BYTES_MAX).map_err(|error| wrong(path, error))
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let found = CertificateDer::pem_file_iter(path).and_then(|found| found.collect::<Result<Vec<_>, _>>());
+    let pem = read(path)?;
+    let found = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
     match found {
         Ok(found) if found.is_empty() => Err(wrong(path, "it holds no certificate in PEM")),
         found => found.map_err(|error| wrong(path, error)),

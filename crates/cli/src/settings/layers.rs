@@ -10,6 +10,9 @@ use toml::de::{DeTable, DeValue};
 use super::kind::Value;
 use super::table::{Places, SETTINGS, Setting};
 
+/// Length of a configuration file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -84,7 +87,7 @@ impl Settings {
     /// Takes the keys of a TOML file. A key that is not a setting is an error.
     pub(crate) fn read_file(&mut self, path: &Path) -> Result<(), String> {
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path)
+        let text = esker_server::read_text(path, FILE_BYTES_MAX)
             .map_err(|error| format!("cannot read the configuration file {shown}: {error}"))?;
         // The parser's own message quotes the line, which may hold a password.
         let table = DeTable::parse(&text).map_err(|error| {

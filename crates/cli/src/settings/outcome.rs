@@ -84,6 +84,12 @@ impl Settings {
         self.get(name).map(|given| given.text.as_str())
     }
 
+    /// The parts of a list with commas.
+    fn names(&self, name: &str) -> Vec<String> {
+        let parts = self.word(name).into_iter().flat_map(|text| text.split(','));
+        parts.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    }
+
     pub(super) fn compression(&self) -> Compression {
         match self.get("compression").map(|given| &given.value) {
             Some(&Value::Compression(compression)) => compression,
@@ -294,6 +300,7 @@ impl Settings {
             unix: self.unix_socket()?,
             http: self.addresses("http"),
             http_tls: self.addresses("http-tls"),
+            http_hosts: self.names("http-hosts"),
             grpc: self.addresses("grpc"),
             grpc_tls: self.addresses("grpc-tls"),
             access: Access {

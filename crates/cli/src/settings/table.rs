@@ -136,6 +136,8 @@ settings! {
         "Addresses of the live page at /, /status.json, /metrics, /healthz, /readyz and /readyz/write over plain HTTP.";
     NETWORK "http-tls" Kind::Addresses, "" else "no HTTPS",
         "The same over HTTPS.";
+    NETWORK "http-hosts" Kind::Text, "" else "IP addresses and localhost only",
+        "Names with commas between them that HTTP without a password is asked by, beside IP addresses and localhost.";
     NETWORK "grpc" Kind::Addresses, "" else "no gRPC",
         "Addresses that answer gRPC (esker.v1) over plain HTTP/2.";
     NETWORK "grpc-tls" Kind::Addresses, "" else "no gRPC over TLS",

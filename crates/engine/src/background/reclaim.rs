@@ -263,7 +263,7 @@ impl Reclaimer<'_> {
         for lane in self.writer.lanes().filter(|lane| self.waits_in_vain(lane)) {
             let was_full = self.space.full.swap(true, Ordering::AcqRel);
             let was_stuck = was_full && self.space.stuck.swap(true, Ordering::AcqRel);
-            lane.refuse_waiting(self.space.full_error());
+            lane.refuse_waiting(self.space.full_error(self.writer.used_bytes()));
             if !was_stuck {
                 // The preallocation may now lend a slot to deletes; or another one, where there was none to lend.
                 self.space.announce_free_slot();

@@ -53,6 +53,7 @@ counters! {
     overwrites_verified: "Unverified overwrites that were verified.",
     hidden_found: "Keys that had been displaced by another key and were found again.",
     records_coalesced: "Records that were overwritten in memory, and so never written.",
+    refused_writes: "Writes refused because the store was full or the index had no memory left.",
     stalls: "Writes that had to wait for room.",
     stall_us: "How long they waited in all, in microseconds.",
     scrubbed_bytes: "Bytes that the scrub read and compared with their checksums.",
@@ -144,6 +145,11 @@ impl Counters {
 
     pub(crate) fn count_scrub_pass(&self) {
         Counters::add(&self.scrub_passes, 1);
+    }
+
+    /// Returns how many there are with this one.
+    pub(crate) fn count_refused(&self) -> u64 {
+        self.refused_writes.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(crate) fn count_stall(&self, waited: Duration) {

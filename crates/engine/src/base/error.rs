@@ -58,7 +58,7 @@ pub enum Error {
     /// No room.
     #[error("{}", full_text(*live_bytes, *limit_bytes, option.as_str()))]
     Full {
-        /// Bytes of records that are current.
+        /// Bytes of current records, and of their entries in the summaries of segments.
         live_bytes: u64,
         /// What users may fill: capacity less the reserve, and less what a small store has to work in.
         limit_bytes: u64,
@@ -67,13 +67,13 @@ pub enum Error {
     },
     /// No room on the file system.
     #[error(
-        "the file system of {path} is full: {live_bytes} live bytes of at most {limit_bytes}; make room on it, or delete \
-         keys"
+        "the file system of {path} has no room for the store to grow: {live_bytes} bytes are used of at most {limit_bytes}; \
+         make room on the file system, or delete keys"
     )]
     FileSystemFull {
         /// The file that cannot grow.
         path: String,
-        /// Bytes of records that are current.
+        /// Bytes of current records, and of their entries in the summaries of segments.
         live_bytes: u64,
         /// What users may fill of the room that the store has now.
         limit_bytes: u64,
@@ -118,7 +118,9 @@ pub enum Error {
 }
 
 fn full_text(live_bytes: u64, limit_bytes: u64, option: &str) -> String {
-    format!("store is full: {live_bytes} live bytes of at most {limit_bytes}; delete keys, or raise {option}")
+    format!(
+        "store is full: {live_bytes} bytes are used of at most {limit_bytes}; delete keys, or raise {option}"
+    )
 }
 
 fn out_of_memory_text(index_bytes: u64, budget_bytes: u64, option: &str) -> String {

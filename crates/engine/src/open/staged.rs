@@ -49,7 +49,7 @@ pub(super) async fn write(
             Some(open) => open,
             None => {
                 let opened = space.open_segment(tier, Stream::RELOCATED[0], &pool, 0, opened_at).await?;
-                output.insert(opened.ok_or_else(|| space.full_error())?.0)
+                output.insert(opened.ok_or_else(|| space.full_error(space.live_bytes()))?.0)
             }
         };
         for record in batch.iter().filter(|record| record.is_newest || !planted(Bug::StagedNewestAlone)) {

@@ -285,10 +285,15 @@ impl Space {
         }
     }
 
-    /// What a writer is told when there is no room.
-    pub(crate) fn full_error(&self) -> Error {
-        let (live_bytes, limit_bytes) = (self.live_bytes(), self.user_limit_bytes());
-        match self.tiers().find(|tier| tier.is_short()) {
+    /// The error of a write that there is no room for. `used_bytes`: what is compared with the limit.
+    pub(crate) fn full_error(&self, used_bytes: u64) -> Error {
+        let (live_bytes, limit_bytes) = (used_bytes, self.user_limit_bytes());
+        // A file system with little room left lowers the limit before it is full; a higher limit would change nothing.
+        let output = self.output_tier();
+        let is_limited = |tier: &&Tier| {
+            tier.is_short() || tier.name() == output.name() && tier.slots_in_reach() < tier.slots_total()
+        };
+        match self.tiers().find(is_limited) {
             Some(tier) => {
                 let path = tier.device_name().to_owned();
                 Error::FileSystemFull { path, live_bytes, limit_bytes }

@@ -25,6 +25,7 @@ use crate::store::close;
 use crate::store::stats::Stats;
 use crate::write::Writer;
 use crate::write::databases::check_database;
+use crate::write::room::RefusedWrite;
 
 /// Handle to an open store; clones share it.
 ///
@@ -312,10 +313,24 @@ impl Store {
     /// # Errors
     /// What a put would fail with: `Closed` or `Full`.
     pub fn check_writable(&self) -> Result<()> {
+        self.check_writable_for(0)
+    }
+
+    /// As [`check_writable`](Self::check_writable), for a write that needs so many bytes of room.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_writable_for(&self, bytes: u64) -> Result<()> {
         self.space.health.check_writable()?;
         self.space.look_at_room();
-        // For the shortest record.
-        self.writer.check_room(self.writer.lane.shape.padded(RECORD_HEADER_BYTES_MAX + 1))
+        let shortest = self.writer.lane.shape.padded(RECORD_HEADER_BYTES_MAX + 1);
+        self.writer.look_for_room(bytes.max(shortest))
+    }
+
+    /// The last write that was refused because the store was full or the index had no memory left; `None` if none was since the
+    /// store was opened. [`Activity::refused_writes`](crate::Activity::refused_writes) counts them.
+    pub fn refused_write(&self) -> Option<RefusedWrite> {
+        self.writer.refused_write()
     }
 
     /// The time by which keys expire, in milliseconds since the Unix epoch: the wall clock's. A time to live counts from this

@@ -72,6 +72,8 @@ pub struct Stats {
     pub reserve_bytes: u64,
     /// Memory of the indexes of all databases, everything counted.
     pub index_bytes: u64,
+    /// Memory for the index and the read cache: an index that takes all of it has no memory for more keys.
+    pub index_limit_bytes: u64,
     /// Memory of the read cache.
     pub cache_bytes: u64,
     /// Memory of the latency histograms.
@@ -118,6 +120,7 @@ impl Stats {
             user_limit_bytes: space.user_limit_bytes(),
             reserve_bytes: output_bytes.saturating_sub(space.user_limit_bytes()),
             index_bytes: catalog.index.memory_bytes(),
+            index_limit_bytes: catalog.memory_for_index(),
             cache_bytes: catalog.cache.bytes(),
             latency_bytes: space.recorder().memory_bytes(),
             unverified_overwrites: catalog.index.unverified_len() as u64,

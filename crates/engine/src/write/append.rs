@@ -50,7 +50,7 @@ impl Writer {
                         // Deletes make room, so they are lent some; it may take a moment to come.
                         refused += 1;
                         if refused > DELETE_ATTEMPTS {
-                            return Err(self.space.full_error());
+                            return Err(self.note_refusal(0, self.space.full_error(self.used_bytes())));
                         }
                         self.space.reclaim.notify_one();
                         self.space.runtime.sleep(Duration::from_millis(10)).await;
@@ -58,7 +58,8 @@ impl Writer {
                         && !(only_deletes
                             && matches!(error, Error::Full { .. } | Error::FileSystemFull { .. }))
                     {
-                        return Err(error);
+                        let is_full = matches!(error, Error::Full { .. } | Error::FileSystemFull { .. });
+                        return Err(if is_full { self.note_refusal(0, error) } else { error });
                     }
                     self.space.counters.count_stall(self.space.runtime.now() - since);
                 }

@@ -22,7 +22,7 @@ mod prepared;
 mod put;
 mod put_many;
 pub(crate) mod reserve;
-mod room;
+pub(crate) mod room;
 mod update;
 
 use std::sync::Arc;

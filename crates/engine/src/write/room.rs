@@ -28,12 +28,26 @@ pub(crate) struct Pressure {
     no_progress_at: Mutex<Option<Duration>>,
     /// The same of sweeps.
     swept_at: Mutex<Option<Duration>>,
+    refused: Mutex<Option<RefusedWrite>>,
+}
+
+/// The last write that was refused because the store was full or the index had no memory left.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RefusedWrite {
+    /// The error that the write failed with: its cause and a remedy.
+    pub error: Error,
+    /// Room that the write needed, in bytes.
+    pub bytes: u64,
+    /// Writes that were refused since the store was opened, this one included.
+    pub refused_writes: u64,
 }
 
 impl Pressure {
     pub(crate) fn new(health: &Health) -> Pressure {
         let (requests, sweeps) = (Requests::following(health), Requests::following(health));
-        Pressure { requests, sweeps, no_progress_at: Mutex::new(None), swept_at: Mutex::new(None) }
+        let (no_progress_at, swept_at, refused) = (Mutex::new(None), Mutex::new(None), Mutex::new(None));
+        Pressure { requests, sweeps, no_progress_at, swept_at, refused }
     }
 }
 
@@ -95,7 +109,7 @@ impl Writer {
                 // Boxed as below.
                 Box::pin(self.find_memory()).await;
             }
-            return self.check_memory();
+            return self.check_memory().map_err(|error| self.note_refusal(bytes, error));
         }
         // Boxed, since it is rare, and every put would have room for it.
         Box::pin(self.find_room_at_limit(put, bytes)).await
@@ -118,10 +132,27 @@ impl Writer {
         self.check_room(bytes)
     }
 
-    /// Refuses what users may not fill.
+    /// Refuses a write that needs more room than users may fill, and takes note of it.
     pub(crate) fn check_room(&self, bytes: u64) -> Result<()> {
+        self.look_for_room(bytes).map_err(|error| self.note_refusal(bytes, error))
+    }
+
+    /// Counts a write that is refused for want of room, and keeps its error for the log.
+    pub(crate) fn note_refusal(&self, bytes: u64, error: Error) -> Error {
+        let refused_writes = self.space.counters.count_refused();
+        *self.pressure.refused.lock() = Some(RefusedWrite { error: error.clone(), bytes, refused_writes });
+        error
+    }
+
+    /// The last write that was refused for want of room.
+    pub(crate) fn refused_write(&self) -> Option<RefusedWrite> {
+        self.pressure.refused.lock().clone()
+    }
+
+    /// The error that a write of so many bytes would be refused with.
+    pub(crate) fn look_for_room(&self, bytes: u64) -> Result<()> {
         self.check_memory()?;
-        if self.has_no_room(bytes) { Err(self.space.full_error()) } else { Ok(()) }
+        if self.has_no_room(bytes) { Err(self.space.full_error(self.used_bytes())) } else { Ok(()) }
     }
 
     /// Refuses keys that there is no memory for.
@@ -142,7 +173,11 @@ impl Writer {
 
     /// Whether so many bytes more are beyond what users may fill.
     pub(crate) fn is_beyond_limit(&self, bytes: u64) -> bool {
-        let summaries = self.catalog.index.len() * TYPICAL_ENTRY_BYTES;
-        self.space.live_bytes() + summaries + bytes > self.space.user_limit_bytes()
+        self.used_bytes() + bytes > self.space.user_limit_bytes()
+    }
+
+    /// Bytes of what users may fill that are used: current records, and their entries in the summaries of segments.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.space.live_bytes() + self.catalog.index.len() * TYPICAL_ENTRY_BYTES
     }
 }

@@ -6,7 +6,7 @@ use esker_engine::Store;
 
 use super::commands::{Allowed, CommandTable, WrongRule};
 use super::file::{Right, UserEntry};
-use super::password::{SECRETS_MAX, Secret};
+use super::password::{SECRETS_MAX, Secret, WrongHash};
 use super::reach::{Pattern, Reach, WrongPattern};
 use crate::base::config::PASSWORD_BYTES_MAX;
 
@@ -50,6 +50,7 @@ pub(super) enum Wrong {
     BehindAllKeys,
     BehindAllChannels,
     NoSuchPassword,
+    Hash(WrongHash),
     /// What is asked for cannot be had, and what can.
     NotHere(&'static str),
 }
@@ -72,6 +73,10 @@ impl fmt::Display for Wrong {
                  effect. Try 'resetchannels' to start with an empty list of channels"
             }
             Wrong::NoSuchPassword => "The password you are trying to remove from the user does not exist",
+            Wrong::Hash(WrongHash::NotPhc) => {
+                "a hash is Argon2 in PHC form as in the file of users; SHA-256 is not kept, since it is fast to guess"
+            }
+            Wrong::Hash(wrong) => return wrong.fmt(f),
             Wrong::NotHere(what) => what,
         })
     }
@@ -123,7 +128,8 @@ impl Account {
 
     /// What an entry of the file says, which was checked but for the names of commands.
     pub(super) fn of_entry(entry: &UserEntry, table: &CommandTable) -> Result<Account, String> {
-        let secrets = entry.hashes().map(Secret::of_hash).collect::<Result<_, _>>()?;
+        let secrets = entry.hashes().map(Secret::of_hash).collect::<Result<_, _>>();
+        let secrets = secrets.map_err(|wrong| wrong.to_string())?;
         let grant = match &entry.commands {
             None => Grant::Rights { rights: entry.rights.clone(), prefixes: entry.prefixes.clone() },
             Some(rules) => {
@@ -138,6 +144,21 @@ impl Account {
         };
         let databases = entry.databases.clone();
         Ok(Account { is_off: entry.off, needs_no_password: false, secrets, grant, databases })
+    }
+
+    /// Memory beside itself, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let secrets =
+            self.secrets.iter().map(|secret| size_of::<Secret>() + secret.hash().map_or(0, str::len));
+        secrets.sum::<usize>()
+            + self.databases.len()
+            + match &self.grant {
+                Grant::Rights { rights, prefixes } => {
+                    let prefixes = prefixes.iter().map(|prefix| size_of::<String>() + prefix.len());
+                    size_of_val(&**rights) + prefixes.sum::<usize>()
+                }
+                Grant::Rules { allowed, keys, channels } => allowed.bytes() + keys.bytes() + channels.bytes(),
+            }
     }
 
     /// The entry of the file.
@@ -346,11 +367,8 @@ fn check_password(password: &[u8]) -> Result<(), Wrong> {
 
 /// A hash as the file of users has it.
 fn hash(text: &[u8]) -> Result<Secret, Wrong> {
-    let secret = std::str::from_utf8(text).ok().and_then(|text| Secret::of_hash(text).ok());
-    secret.ok_or(Wrong::NotHere(
-        "a hash is Argon2 in PHC form as in the file of users, with up to 7168 KiB to check; SHA-256 is not kept, since \
-         it is fast to guess",
-    ))
+    let text = std::str::from_utf8(text).map_err(|_| Wrong::Hash(WrongHash::NotPhc))?;
+    Secret::of_hash(text).map_err(Wrong::Hash)
 }
 
 /// A rule as errors show it: none of a password or of a hash.

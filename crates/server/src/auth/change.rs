@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use super::account::{Account, Slow, Wrong, shown};
+use super::checker::Caller;
 use super::file::check_name;
-use super::{DEFAULT_NAME, User, UserFile, Users};
+use super::password::salt_beside;
+use super::{DEFAULT_NAME, NoRoom, User, UserFile, Users, login_deadline};
+use crate::base::pool::{Busy, Source};
 
 /// Users that there may be for another one to be added.
 const USERS_MAX: usize = 4096;
@@ -17,8 +20,23 @@ const PASSWORDS_MAX: usize = 16;
 pub(crate) enum NotSet {
     /// This rule is wrong, as it may be shown; and why.
     Rule(String, String),
+    /// There is no memory for it.
+    NoRoom(NoRoom),
     /// Something else.
     Other(String),
+}
+
+/// The reason for which a changed user did not take its place.
+enum NotPlaced {
+    Refused(NotSet),
+    /// Another command changed the user.
+    ChangedMeanwhile,
+}
+
+impl From<NoRoom> for NotPlaced {
+    fn from(no_room: NoRoom) -> NotPlaced {
+        NotPlaced::Refused(NotSet::NoRoom(no_room))
+    }
 }
 
 /// Why users were not saved.
@@ -28,6 +46,15 @@ pub(crate) enum NotSaved {
     NoFile,
     /// It cannot be written, or not all of them can be in it.
     Failed(String),
+}
+
+/// Admins are logged in, and do not wait behind logins.
+fn admin() -> Caller {
+    Caller { source: Source::Admin, deadline: login_deadline(None) }
+}
+
+fn busy(busy: Busy) -> NotSet {
+    NotSet::Other(busy.to_string())
 }
 
 impl Users {
@@ -47,19 +74,20 @@ impl Users {
             let placed = self.replace(|roster| {
                 let now = roster.0.get(name);
                 if now.is_none() && roster.0.len() >= USERS_MAX {
-                    return Err(Some(NotSet::Other(format!("there are {USERS_MAX} users already"))));
+                    let text = format!("there are {USERS_MAX} users already");
+                    return Err(NotPlaced::Refused(NotSet::Other(text)));
                 }
                 // Somebody else may have changed the user meanwhile.
                 if now.map(Arc::as_ptr) != before.as_ref().map(Arc::as_ptr) {
-                    return Err(None);
+                    return Err(NotPlaced::ChangedMeanwhile);
                 }
                 roster.0.insert(name.to_owned(), user);
                 Ok(())
             });
             match placed {
                 Ok(()) => return Ok(()),
-                Err(Some(refused)) => return Err(refused),
-                Err(None) => {}
+                Err(NotPlaced::Refused(refused)) => return Err(refused),
+                Err(NotPlaced::ChangedMeanwhile) => {}
             }
         }
     }
@@ -80,8 +108,9 @@ impl Users {
             match (slow, known) {
                 (Slow::AddPassword(_), Some(_)) => account.needs_no_password = false,
                 (Slow::AddPassword(password), None) => {
-                    let secret = self.checker.hash(password).await;
-                    let secret = secret.map_err(|error| NotSet::Other(error.to_string()))?;
+                    let salt = salt_beside(&account.secrets);
+                    let salt = salt.map_err(|error| NotSet::Other(error.to_string()))?;
+                    let secret = self.checker.hash(password, salt, admin()).await.map_err(busy)?;
                     account.add_secret(secret).map_err(wrong)?;
                 }
                 (Slow::RemovePassword(_), None) => return Err(wrong(Wrong::NoSuchPassword)),
@@ -97,10 +126,9 @@ impl Users {
         Ok(account)
     }
 
-    /// Which secret of an account a password is.
+    /// Returns the place of the secret of an account that a password is.
     async fn find(&self, name: &str, password: &[u8], account: &Account) -> Result<Option<usize>, NotSet> {
-        let known = self.checker.find(name.as_bytes(), password, &account.secrets, || true).await;
-        known.ok_or_else(|| NotSet::Other("the server stops".to_owned()))
+        self.checker.find(name.as_bytes(), password, &account.secrets, admin()).await.map_err(busy)
     }
 
     /// Removes users; how many there were. `default` stays, and then all do.
@@ -113,10 +141,9 @@ impl Users {
         }
         let removed = self.replace(|roster| {
             let names = names.filter_map(|name| std::str::from_utf8(name).ok());
-            let removed = names.filter(|name| roster.0.remove(*name).is_some()).count();
-            if removed > 0 { Ok(removed) } else { Err(0) }
+            Ok::<_, NoRoom>(names.filter(|name| roster.0.remove(*name).is_some()).count())
         });
-        Ok(removed.unwrap_or_else(|none| none))
+        Ok(removed.expect("fewer users take less memory"))
     }
 
     /// Whether there is a file of users, which can be read again and written.

@@ -4,6 +4,7 @@
 
 use std::sync::OnceLock;
 
+use super::User;
 use super::file::Right;
 
 /// What a right must allow for a command to be in it. Where keys are named, it must hold for each of them.
@@ -91,9 +92,8 @@ pub(crate) struct CommandTable {
     /// Whether Redis has a command of this name, which is not here.
     is_elsewhere: fn(&[u8]) -> bool,
     all: CommandSet,
-    /// What whoever has a right as a whole may run.
-    reading: CommandSet,
-    writing: CommandSet,
+    /// Names with their rows, sorted by name.
+    by_name: Vec<(&'static str, usize)>,
     /// Made once: there may be very many users.
     by_rights: [OnceLock<Allowed>; 1 << Right::COUNT],
 }
@@ -114,25 +114,12 @@ impl CommandTable {
         is_elsewhere: fn(&[u8]) -> bool,
     ) -> CommandTable {
         assert!(rows.len() <= CommandSet::ROWS_MAX, "a set has {} rows", CommandSet::ROWS_MAX);
-        let none = CommandSet::default();
-        let mut table = CommandTable {
-            rows,
-            categories,
-            is_elsewhere,
-            all: none,
-            reading: none,
-            writing: none,
-            by_rights: Default::default(),
-        };
-        let in_category = |row: &Row, name| table.bit(name).is_some_and(|bit| row.categories & bit != 0);
-        let whole = |needs, category| {
-            table.rows_that(|row| {
-                row.needs == needs && in_category(row, category) && !in_category(row, "dangerous")
-            })
-        };
-        let (reading, writing) = (whole(Needs::Read, "read"), whole(Needs::Write, "write"));
+        let mut by_name: Vec<_> = rows.iter().enumerate().map(|(index, row)| (row.name, index)).collect();
+        by_name.sort_unstable();
+        let all = CommandSet::default();
+        let mut table =
+            CommandTable { rows, categories, is_elsewhere, all, by_name, by_rights: Default::default() };
         table.all = table.rows_that(|_| true);
-        (table.reading, table.writing) = (reading, writing);
         table
     }
 
@@ -151,12 +138,11 @@ impl CommandTable {
         set.covers(&self.all)
     }
 
-    pub(super) fn reads(&self, set: &CommandSet) -> bool {
-        set.covers(&self.reading)
-    }
-
-    pub(super) fn writes(&self, set: &CommandSet) -> bool {
-        set.covers(&self.writing)
+    /// Returns true if a user may run the command of this name, in small letters. Nobody may run a command that is not in the
+    /// table.
+    pub(crate) fn may_run(&self, user: &User, name: &str) -> bool {
+        let found = self.by_name.binary_search_by_key(&name, |(known, _)| known);
+        found.is_ok_and(|index| user.may_run(self.by_name[index].1))
     }
 
     /// What rights allow. A subcommand needs what its command needs, too.
@@ -299,6 +285,11 @@ impl Default for Allowed {
 }
 
 impl Allowed {
+    /// Memory beside itself, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.rules.iter().map(|rule| size_of::<String>() + rule.capacity()).sum()
+    }
+
     /// The rules, with a blank between each two.
     pub(super) fn text(&self) -> String {
         self.rules.join(" ")

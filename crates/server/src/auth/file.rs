@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::password::{self, SECRETS_MAX, Secret};
 use super::reach::{Pattern, Reach};
 use crate::base::config::Password;
+use crate::base::text::read_text;
 use crate::{Error, Result};
 
 /// What a user may do.
@@ -153,7 +154,7 @@ impl UserEntry {
         if self.hashes().count() > SECRETS_MAX {
             return wrong("a user has up to 4 passwords");
         }
-        self.hashes().try_for_each(|hash| Secret::of_hash(hash).map(drop))
+        self.hashes().try_for_each(|hash| Secret::of_hash(hash).map(drop)).map_err(|wrong| wrong.to_string())
     }
 }
 
@@ -164,6 +165,9 @@ pub struct UserFile {
     #[serde(default)]
     users: BTreeMap<String, UserEntry>,
 }
+
+/// Length of a file of users.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 const HEAD: &str = "# Users of Esker, written by `esker user` and ACL SAVE. Comments are not kept.\n\n";
 
@@ -182,7 +186,7 @@ impl UserFile {
         mut look: impl FnMut(&str, &UserEntry) -> std::result::Result<(), String>,
     ) -> Result<UserFile> {
         let wrong = |what: String| users_error(path, what);
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let text = read_text(path, FILE_BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
         // The parser's whole message quotes the line, which may hold a hash.
         let file: UserFile = toml::from_str(&text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start));

@@ -1,37 +1,34 @@
-//! Passwords: hashed slowly in the file, remembered quickly once they were right.
+//! Passwords as the file of users has them: hashed slowly.
 //!
 //! A hash is Argon2id over 7 MiB in five passes, one of the settings that OWASP counts as equal to 19 MiB in two; the
-//! small memory is for a server that must keep within a budget. Checking one takes a few hundredths of a second, so it is
-//! done on a thread that may block, one at a time: a flood of guesses takes one core and 7 MiB at most, and waits.
-//!
-//! Pools open hundreds of connections at once with the same password. So a password that was right is remembered, as a
-//! keyed hash under a key that only this process has, as long as somebody has the hash.
+//! small memory is for a server that must keep within a budget. One evaluation takes a few hundredths of a second; `checker`
+//! says where and when it is made.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
-
-use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use argon2::password_hash::CustomizedPasswordHasher;
+use argon2::password_hash::phc::{Output, PasswordHash, Salt};
 use argon2::{Algorithm, Argon2, Params, Version};
-use blake2::{Blake2s256, Digest};
 use subtle::ConstantTimeEq;
-use tokio::sync::Semaphore;
 
-use super::throttle::Attempt;
-use crate::base::address::Origin;
-use crate::base::config::Password;
 use crate::{Error, Result};
 
 /// Memory that checking a password takes, beyond the budget of the clients.
 pub const LOGIN_BYTES: usize = (HASH_KIB as usize) << 10;
 
+/// Memory of one evaluation, in KiB: of the hashes made here, and the limit for others.
 const HASH_KIB: u32 = 7 * 1024;
+
+/// Passes of the hashes made here.
 const HASH_PASSES: u32 = 5;
+
+/// Limits of passes and lanes of a hash: twice the time that a hash made here takes.
+const HASH_PASSES_MAX: u32 = 10;
+const HASH_LANES_MAX: u32 = 4;
 
 /// Passwords of a user.
 pub(super) const SECRETS_MAX: usize = 4;
 
-type Keyed = [u8; 32];
+/// Keyed hash of a password, under a key of the process.
+pub(super) type Keyed = [u8; 32];
 
 /// A way in which a user proves who it is.
 #[derive(Clone)]
@@ -58,20 +55,38 @@ impl std::fmt::Debug for Secret {
     }
 }
 
+/// The reason for which a hash is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum WrongHash {
+    #[error("password_hash is no Argon2 hash in PHC form; make one with esker user passwd")]
+    NotPhc,
+    /// Checking it would take too much.
+    #[error(
+        "password_hash has {parameter}={value} ({unit}), of at most {limit}; make one with esker user passwd"
+    )]
+    TooCostly { parameter: char, value: u32, unit: &'static str, limit: u32 },
+}
+
 impl Secret {
-    /// A hash of the file, if it is one that can be checked within the memory there is for it.
-    pub(super) fn of_hash(text: &str) -> Result<Secret, String> {
-        let what = "password_hash is no Argon2 hash in PHC form; make one with esker user passwd";
-        let hash = PasswordHash::new(text).map_err(|_| what.to_owned())?;
-        if !hash.algorithm.as_str().starts_with("argon2") || hash.hash.is_none() {
-            return Err(what.to_owned());
+    /// A hash of the file.
+    ///
+    /// # Errors
+    /// [`WrongHash`] if it is none, or if checking it would take more memory, passes or lanes than allowed.
+    pub(super) fn of_hash(text: &str) -> std::result::Result<Secret, WrongHash> {
+        let hash = PasswordHash::new(text).map_err(|_| WrongHash::NotPhc)?;
+        let is_argon2 = Algorithm::try_from(hash.algorithm.as_str()).is_ok();
+        if !is_argon2 || hash.hash.is_none() || hash.salt.is_none() {
+            return Err(WrongHash::NotPhc);
         }
-        let params = Params::try_from(&hash).map_err(|_| what.to_owned())?;
-        if params.m_cost() > HASH_KIB {
-            let kib = params.m_cost();
-            return Err(format!(
-                "password_hash takes {kib} KiB to check, of at most {HASH_KIB}; make one with esker user passwd"
-            ));
+        let params = Params::try_from(&hash).map_err(|_| WrongHash::NotPhc)?;
+        for (parameter, value, unit, limit) in [
+            ('m', params.m_cost(), "KiB", HASH_KIB),
+            ('t', params.t_cost(), "passes", HASH_PASSES_MAX),
+            ('p', params.p_cost(), "lanes", HASH_LANES_MAX),
+        ] {
+            if value > limit {
+                return Err(WrongHash::TooCostly { parameter, value, unit, limit });
+            }
         }
         Ok(Secret::Hash(text.to_owned()))
     }
@@ -85,160 +100,99 @@ impl Secret {
     }
 }
 
-fn argon2() -> Argon2<'static> {
-    let params = Params::new(HASH_KIB, HASH_PASSES, 1, None).expect("the parameters are in range");
-    Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+fn params() -> Params {
+    Params::new(HASH_KIB, HASH_PASSES, 1, None).expect("the parameters are in range")
 }
 
 /// The hash of a password under a new salt.
 pub(super) fn hash(password: &[u8]) -> Result<String> {
     let salt: [u8; 16] = random()?;
-    Ok(argon2().hash_password_with_salt(password, &salt).expect("the salt is long enough").to_string())
+    Ok(hash_with(password, &salt))
 }
 
-fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {
+pub(super) fn hash_with(password: &[u8], salt: &[u8]) -> String {
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params());
+    argon2
+        .hash_password_customized(password, salt, None, None, params())
+        .expect("the salt is long enough")
+        .to_string()
+}
+
+pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(Error::NoRandomness)?;
     Ok(bytes)
 }
 
-/// Checks passwords.
-pub(super) struct Checker {
-    key: Keyed,
-    /// What was right, by the hash it was checked against.
-    known: Mutex<HashMap<String, Keyed>>,
-    /// Compared with where there is no user, so that it takes as long.
-    nobody: String,
-    turn: Arc<Semaphore>,
+/// Hashes that one evaluation checks, because they differ in nothing but their output.
+#[derive(Clone)]
+pub(super) struct Group {
+    pub(super) hash: PasswordHash,
+    /// Outputs, with the places of their secrets.
+    outputs: Vec<(usize, Output)>,
 }
 
-impl std::fmt::Debug for Checker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Checker(not shown)")
-    }
-}
-
-impl Checker {
-    pub(super) fn new() -> Result<Checker> {
-        let (key, unguessable) = (random()?, random::<32>()?);
-        let nobody = hash(&unguessable)?;
-        Ok(Checker { key, known: Mutex::default(), nobody, turn: Arc::new(Semaphore::new(1)) })
+impl Group {
+    fn takes(&self, other: &PasswordHash) -> bool {
+        let PasswordHash { algorithm, version, params, salt, hash } = &self.hash;
+        (algorithm, version, params, salt) == (&other.algorithm, &other.version, &other.params, &other.salt)
+            && hash.as_ref().map(Output::len) == other.hash.as_ref().map(Output::len)
     }
 
-    /// A password of the settings as a secret.
-    pub(super) fn secret_of(&self, name: &[u8], password: &[u8]) -> Secret {
-        Secret::Keyed(self.keyed(name, password))
+    /// A group that no password is of.
+    pub(super) fn of_nobody(hash: &str) -> Group {
+        Group { hash: PasswordHash::new(hash).expect("it was made here"), outputs: Vec::new() }
     }
 
-    fn keyed(&self, name: &[u8], password: &[u8]) -> Keyed {
-        let digest = Blake2s256::new().chain_update(self.key);
-        digest
-            .chain_update((name.len() as u64).to_le_bytes())
-            .chain_update(name)
-            .chain_update(password)
-            .finalize()
-            .into()
+    /// Returns true if a new hash could be of this group.
+    fn is_as_made_here(&self) -> bool {
+        let PasswordHash { algorithm, version, hash, .. } = &self.hash;
+        let costs = |params: &Params| (params.m_cost(), params.t_cost(), params.p_cost());
+        algorithm.as_str() == Algorithm::Argon2id.as_str()
+            && *version == Some(Version::V0x13.into())
+            && hash.as_ref().map(Output::len) == Some(Params::DEFAULT_OUTPUT_LEN)
+            && Params::try_from(&self.hash).is_ok_and(|made| costs(&made) == costs(&params()))
     }
 
-    /// Forgets what was right but for these hashes.
-    pub(super) fn keep(&self, hashes: &HashSet<&str>) {
-        self.known.lock().expect("nobody panics with it").retain(|hash, _| hashes.contains(&**hash));
-    }
-
-    fn knows(&self, hash: &str, keyed: &Keyed) -> bool {
-        let known = self.known.lock().expect("nobody panics with it");
-        known.get(hash).is_some_and(|right| right.ct_eq(keyed).into())
-    }
-
-    /// What the throttle knows a login by.
-    pub(super) fn attempt(&self, name: &[u8], password: &[u8], secrets: &[Secret], from: Origin) -> Attempt {
-        let mut against: String = secrets.iter().filter_map(Secret::hash).collect();
-        if secrets.is_empty() {
-            against.clone_from(&self.nobody);
+    /// The hashes among these secrets.
+    pub(super) fn of(secrets: &[Secret]) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for (index, text) in
+            secrets.iter().enumerate().filter_map(|(index, secret)| Some((index, secret.hash()?)))
+        {
+            let Ok(hash) = PasswordHash::new(text) else { continue };
+            let Some(output) = hash.hash else { continue };
+            match groups.iter_mut().find(|group| group.takes(&hash)) {
+                Some(group) => group.outputs.push((index, output)),
+                None => groups.push(Group { hash, outputs: vec![(index, output)] }),
+            }
         }
-        let mark = |keyed: Keyed| u64::from_le_bytes(keyed[..8].try_into().expect("it has more"));
-        let against = mark(self.keyed(b"", against.as_bytes())).to_le_bytes();
-        let password =
-            Blake2s256::new().chain_update(self.keyed(name, password)).chain_update(against).finalize();
-        Attempt { from, user: mark(self.keyed(name, b"")), password: mark(password.into()) }
+        groups
     }
 
-    /// Which of a user's secrets a password is, without a look at a hash.
-    fn recognize(&self, secrets: &[Secret], keyed: &Keyed) -> Option<usize> {
-        secrets.iter().position(|secret| match secret {
-            Secret::Keyed(right) => right.ct_eq(keyed).into(),
-            Secret::Hash(hash) => self.knows(hash, keyed),
-        })
-    }
-
-    /// Whether the password is right; `None` if it was not looked at, since `go_on` said no when its turn had come, after
-    /// others may have guessed wrong.
-    pub(super) async fn check(
-        &self,
-        name: &[u8],
-        password: &[u8],
-        secrets: &[Secret],
-        go_on: impl Fn() -> bool,
-    ) -> Option<bool> {
-        if secrets.is_empty() {
-            let nobody = [Secret::Hash(self.nobody.clone())];
-            return self.find(name, password, &nobody, go_on).await.map(|_| false);
-        }
-        self.find(name, password, secrets, go_on).await.map(|found| found.is_some())
-    }
-
-    /// Which of a user's secrets a password is. The outer `None` is as for [`check`](Self::check).
-    pub(super) async fn find(
-        &self,
-        name: &[u8],
-        password: &[u8],
-        secrets: &[Secret],
-        go_on: impl Fn() -> bool,
-    ) -> Option<Option<usize>> {
-        if Password::check_length(password).is_err() {
-            return Some(None);
-        }
-        let keyed = self.keyed(name, password);
-        if let Some(known) = self.recognize(secrets, &keyed) {
-            return Some(Some(known));
-        }
-        if secrets.iter().all(|secret| secret.hash().is_none()) {
-            return Some(None);
-        }
-        let turn = self.turn.clone().acquire_owned().await.expect("it is never closed");
-        // Somebody with the same password may have been right while this one waited.
-        if let Some(known) = self.recognize(secrets, &keyed) {
-            return Some(Some(known));
-        }
-        if !go_on() {
-            return None;
-        }
-        let hashes: Vec<Option<String>> =
-            secrets.iter().map(|secret| secret.hash().map(str::to_owned)).collect();
-        let password = password.to_vec();
-        // The turn ends with the work, even if nobody waits for it any more.
-        let verify = move || {
-            let is_of = |hash: &Option<String>| {
-                hash.as_ref()
-                    .is_some_and(|hash| Argon2::default().verify_password(&password, &**hash).is_ok())
-            };
-            (hashes.iter().position(is_of), turn)
+    /// Evaluates Argon2 once. Returns the place of the secret that the password is.
+    pub(super) fn evaluate(&self, password: &[u8]) -> Option<usize> {
+        let PasswordHash { algorithm, version, salt, .. } = &self.hash;
+        let params = Params::try_from(&self.hash).ok()?;
+        let algorithm = Some(algorithm.as_str());
+        let evaluated =
+            Argon2::default().hash_password_customized(password, salt.as_ref()?, algorithm, *version, params);
+        let output = evaluated.ok()?.hash?;
+        // All are compared, so that the time does not tell which of them was right.
+        let found = |found: Option<usize>, (index, right): &(usize, Output)| {
+            if bool::from(right.as_bytes().ct_eq(output.as_bytes())) { Some(*index) } else { found }
         };
-        let Ok((found, turn)) = tokio::task::spawn_blocking(verify).await else { return None };
-        if let Some(hash) = found.and_then(|index| secrets[index].hash()) {
-            self.known.lock().expect("nobody panics with it").insert(hash.to_owned(), keyed);
-        }
-        drop(turn);
-        Some(found)
+        self.outputs.iter().fold(None, found)
     }
+}
 
-    /// A new hash of a password. It may take long, and does not block the thread.
-    pub(super) async fn hash(&self, password: &[u8]) -> Result<Secret> {
-        let turn = self.turn.clone().acquire_owned().await.expect("it is never closed");
-        let password = password.to_vec();
-        let hashed = tokio::task::spawn_blocking(move || (hash(&password), turn)).await;
-        let (hashed, turn) = hashed.expect("hashing does not panic");
-        drop(turn);
-        hashed.map(Secret::Hash)
-    }
+/// A salt for one more password: that of the others, so that one evaluation checks them all, or a new one.
+///
+/// # Errors
+/// The system gives no random numbers.
+pub(super) fn salt_beside(secrets: &[Secret]) -> Result<Salt> {
+    let shared =
+        Group::of(secrets).into_iter().find(Group::is_as_made_here).and_then(|group| group.hash.salt);
+    let Some(salt) = shared else { return Ok(Salt::new(&random::<16>()?).expect("16 bytes are a salt")) };
+    Ok(salt)
 }

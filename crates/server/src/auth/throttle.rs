@@ -14,6 +14,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::base::address::Origin;
+use crate::base::pool::Source;
 
 /// Entries that are remembered: of users at addresses, and of addresses.
 const ENTRIES_MAX: usize = 8192;
@@ -76,6 +77,39 @@ impl Bucket {
 
     fn is_spent_at(&self, key: &Key, now: Instant) -> bool {
         self.spent_at(key, now) > key.burst() - 1.0
+    }
+}
+
+/// How long a block is suspect after a wrong password.
+const SUSPECT_FOR: Duration = Duration::from_secs(600);
+
+/// Address blocks by the time of their last wrong password that was checked. Logins of these come after those of others.
+#[derive(Debug, Default)]
+pub(super) struct Suspects(Mutex<HashMap<Source, Instant>>);
+
+impl Suspects {
+    /// The source of a block's logins.
+    pub(super) fn source(&self, block: Source, now: Instant) -> Source {
+        let suspects = self.0.lock().expect("the lock is never poisoned: no code panics while holding it");
+        let is_suspect = suspects.get(&block).is_some_and(|at| now.duration_since(*at) < SUSPECT_FOR);
+        if is_suspect { block.suspect() } else { block }
+    }
+
+    /// Takes note of a wrong password.
+    pub(super) fn failed(&self, block: Source, now: Instant) {
+        let mut suspects =
+            self.0.lock().expect("the lock is never poisoned: no code panics while holding it");
+        if suspects.len() >= ENTRIES_MAX && !suspects.contains_key(&block) {
+            suspects.retain(|_, at| now.duration_since(*at) < SUSPECT_FOR);
+        }
+        // With more of them, some are forgotten: being suspect is no more than a later turn.
+        if suspects.len() >= ENTRIES_MAX && !suspects.contains_key(&block) {
+            let forgotten: Vec<_> = suspects.keys().take(ENTRIES_MAX / 16).copied().collect();
+            for block in forgotten {
+                suspects.remove(&block);
+            }
+        }
+        suspects.insert(block, now);
     }
 }
 

@@ -3,15 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::base::address::Address;
+use crate::base::notices::Notices;
 use crate::base::shutdown::Stop;
 use crate::base::socket::{Listener, Stream};
 
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Lines about failed accepts, of all listeners: one each 50 ms would fill the log.
+static FAILURES: Notices = Notices::new();
 
 /// The next connection.
 pub(crate) async fn next(listener: &Listener) -> (Stream, Address) {
@@ -19,10 +24,30 @@ pub(crate) async fn next(listener: &Listener) -> (Stream, Address) {
         match listener.accept().await {
             Ok(connection) => return connection,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                note_failure(&error, &FAILURES);
                 sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Writes a line about a failed accept, unless there were too many of late. Returns true if it did.
+fn note_failure(error: &std::io::Error, failures: &Notices) -> bool {
+    let Some(left_out) = failures.turn() else { return false };
+    tracing::warn!(left_out, "cannot accept a connection: {error}{}", remedy(error));
+    true
+}
+
+/// What to change where there are no file descriptors left.
+fn remedy(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => {
+            "; raise the limit of open files of the process (LimitNOFILE of the service, ulimit -n), or lower connections"
+        }
+        Some(Errno::NFILE) => {
+            "; raise the limit of open files of the machine (fs.file-max), or lower connections"
+        }
+        _ => "",
     }
 }
 
@@ -54,5 +79,20 @@ pub(crate) fn note_panic(ended: Result<(), tokio::task::JoinError>) {
         && error.is_panic()
     {
         tracing::error!(%error, "a connection panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_accepts_name_the_limit_and_do_not_fill_the_log() {
+        let (error, failures) = (std::io::Error::from(Errno::MFILE), Notices::new());
+        assert!(remedy(&error).contains("LimitNOFILE") && remedy(&error).contains("connections"));
+        assert!(remedy(&Errno::NFILE.into()).contains("fs.file-max"));
+        assert_eq!(remedy(&Errno::CONNABORTED.into()), "");
+        let lines = (0..1000).filter(|_| note_failure(&error, &failures)).count();
+        assert!((1..=20).contains(&lines), "{lines} lines of 1,000");
     }
 }

@@ -23,6 +23,8 @@ pub struct Config {
     pub http: Vec<SocketAddr>,
     /// The same over HTTPS.
     pub http_tls: Vec<SocketAddr>,
+    /// Names under which HTTP is asked for without a password, beside IP addresses and `localhost`.
+    pub http_hosts: Vec<String>,
     /// Addresses that answer gRPC over plain HTTP/2.
     pub grpc: Vec<SocketAddr>,
     /// Addresses that answer gRPC over TLS.
@@ -143,6 +145,7 @@ impl Config {
             unix: None,
             http: Vec::new(),
             http_tls: Vec::new(),
+            http_hosts: Vec::new(),
             grpc: Vec::new(),
             grpc_tls: Vec::new(),
             access: Access::default(),

@@ -17,3 +17,4 @@ pub(crate) mod settings;
 pub(crate) mod shutdown;
 pub(crate) mod slice;
 pub(crate) mod socket;
+pub(crate) mod text;

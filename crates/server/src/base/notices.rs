@@ -19,6 +19,10 @@ struct Window {
 }
 
 impl Notices {
+    pub(crate) const fn new() -> Notices {
+        Notices(Mutex::new(Window { began: None, lines: 0, left_out: 0 }))
+    }
+
     /// Whether a line may be written; if so, how many were left out before it.
     pub(crate) fn turn(&self) -> Option<u64> {
         self.turn_at(Instant::now())

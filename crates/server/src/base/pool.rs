@@ -26,12 +26,17 @@ use super::address::Address;
 pub(crate) enum Source {
     /// An IPv4 /24 or an IPv6 /48, by its first address.
     Block(IpAddr),
+    /// Such a block from which a wrong password came a short while ago. Its jobs come after those of all other sources, and
+    /// give way to them in a full queue.
+    SuspectBlock(IpAddr),
     /// A user of this machine, who came by the unix socket.
     LocalUser(u32),
     /// A connection, by its number.
     Connection(u64),
     /// The server itself.
     Server,
+    /// A change that an admin asks for. It comes before the jobs of all other sources, and they give way to it in a full queue.
+    Admin,
 }
 
 impl Source {
@@ -43,6 +48,23 @@ impl Source {
                 IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 80 << 80).into(),
             }),
             Address::Local { uid, .. } => Source::LocalUser(*uid),
+        }
+    }
+
+    /// The source of jobs of a block that is suspect.
+    pub(crate) fn suspect(self) -> Source {
+        match self {
+            Source::Block(first) => Source::SuspectBlock(first),
+            other => other,
+        }
+    }
+
+    /// Jobs of a lower rank come first.
+    fn rank(self) -> u8 {
+        match self {
+            Source::Admin => 0,
+            Source::SuspectBlock(_) => 2,
+            _ => 1,
         }
     }
 }
@@ -139,11 +161,18 @@ impl Job {
 impl Queue {
     fn push(&mut self, source: Source, job: Job) {
         let jobs = self.waiting.entry(source).or_default();
-        if jobs.is_empty() {
-            self.turns.push_back(source);
-        }
+        let is_first = jobs.is_empty();
         jobs.push_back(job);
+        if is_first {
+            self.await_turn(source);
+        }
         self.queued += 1;
+    }
+
+    /// Puts a source behind those of its rank.
+    fn await_turn(&mut self, source: Source) {
+        let at = self.turns.partition_point(|other| other.rank() <= source.rank());
+        self.turns.insert(at, source);
     }
 
     /// Takes the first job of the source whose turn it is.
@@ -154,18 +183,20 @@ impl Queue {
         if jobs.is_empty() {
             self.waiting.remove(&source);
         } else {
-            self.turns.push_back(source);
+            self.await_turn(source);
         }
         self.queued -= 1;
         job
     }
 
     /// Removes the newest job of the source with the most waiting jobs, if that source has more of them than `source` would
-    /// have with one more.
+    /// have with one more. A job of a lower rank takes the place of one of the highest.
     fn displace(&mut self, source: Source) -> Option<Job> {
         let own = self.waiting.get(&source).map_or(0, VecDeque::len);
-        let (fullest, jobs) = self.waiting.iter_mut().max_by_key(|(_, jobs)| jobs.len())?;
-        if jobs.len() <= own + 1 {
+        let (fullest, jobs) =
+            self.waiting.iter_mut().max_by_key(|(other, jobs)| (other.rank(), jobs.len()))?;
+        let gives_way = fullest.rank() > source.rank();
+        if fullest.rank() < source.rank() || !gives_way && jobs.len() <= own + 1 {
             return None;
         }
         let (fullest, job) = (*fullest, jobs.pop_back());

@@ -32,7 +32,7 @@ mod tests {
         let full = Error::Full { live_bytes: 9, limit_bytes: 8, option: OptionName::FastLimit };
         assert_eq!(
             text_of(&full),
-            "store is full: 9 live bytes of at most 8; delete keys, or raise fast-limit"
+            "store is full: 9 bytes are used of at most 8; delete keys, or raise fast-limit"
         );
         assert!(full.to_string().ends_with("raise fast_limit_bytes"), "{full}");
         let memory = text_of(&Error::OutOfMemory { index_bytes: 9, budget_bytes: 8 });

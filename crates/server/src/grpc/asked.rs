@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::call::Call;
 use super::pb;
 use super::pb::operation::Write;
+use super::rights::Rights;
 use crate::service::{Service, wall_clock_ms};
 
 /// Bytes of a key that the slow log keeps.
@@ -30,7 +31,7 @@ impl About {
 }
 
 /// A request of one message.
-pub(super) trait Asked: prost::Message + Default + 'static {
+pub(super) trait Asked: prost::Message + Rights + Default + 'static {
     const METHOD: &str;
 
     fn about(&self) -> About;

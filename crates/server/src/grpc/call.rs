@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use esker_engine::Store;
 use tonic::{Extensions, Status};
 
 use super::body::Held;
 use super::client::Client;
-use super::convert::{BESIDE_VALUE_BYTES, check_key};
-use super::error::{no_right, not_logged_in, too_large};
+use super::convert::BESIDE_VALUE_BYTES;
+use super::error::{not_logged_in, too_large};
 use super::pb;
-use crate::auth::User;
+use crate::auth::{CommandTable, User};
 use crate::base::shutdown::Stop;
 use crate::service::Service;
 
@@ -41,6 +40,8 @@ pub(super) struct Esker {
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) user: Arc<User>,
+    /// Commands of RESP, whose rights are those of calls.
+    pub(super) commands: &'static CommandTable,
     /// The call says who the user is.
     pub(super) is_named: bool,
     pub(super) client: Arc<Client>,
@@ -66,32 +67,6 @@ impl Call {
         let user = if self.is_named { users.still(user) } else { users.still_unnamed(user) };
         self.user = user.ok_or_else(|| not_logged_in("the user is gone or off, or has another password"))?;
         Ok(())
-    }
-
-    pub(super) fn may_read(&self, key: &[u8]) -> bool {
-        self.reads() && self.user.may_read(key)
-    }
-
-    /// Whether it may read any key.
-    pub(super) fn reads(&self) -> bool {
-        self.user.reads() && self.user.may_use(self.database)
-    }
-
-    pub(super) fn check_read(&self, key: &Bytes) -> Result<(), Status> {
-        check_key(key)?;
-        if self.may_read(key) { Ok(()) } else { Err(no_right("no right to read this key")) }
-    }
-
-    pub(super) fn check_write(&self, key: &Bytes) -> Result<(), Status> {
-        check_key(key)?;
-        let may = self.user.writes() && self.user.may_write(key) && self.user.may_use(self.database);
-        if may { Ok(()) } else { Err(no_right("no right to write this key")) }
-    }
-
-    /// What a write needs that answers what there was, or depends on it.
-    pub(super) fn check_both(&self, key: &Bytes) -> Result<(), Status> {
-        self.check_write(key)?;
-        self.check_read(key).map_err(|_| no_right("no right to read this key, which this write also does"))
     }
 }
 

@@ -73,7 +73,6 @@ pub(super) async fn increment(
     request: pb::IncrementRequest,
 ) -> Result<pb::IncrementResponse, Status> {
     let pb::IncrementRequest { key, by, initial, min, max, expiry, keep_expiry, options } = request;
-    call.check_both(&key)?;
     let (by, initial) = (by.unwrap_or(1), initial.unwrap_or(0));
     let (min, max) = (min.unwrap_or(i64::MIN), max.unwrap_or(i64::MAX));
     if min > max {
@@ -103,7 +102,6 @@ pub(super) async fn touch(
     request: pb::TouchRequest,
 ) -> Result<pb::TouchResponse, Status> {
     let pb::TouchRequest { key, becomes, condition, options } = request;
-    call.check_write(&key)?;
     let becomes = match becomes {
         Some(Becomes::Expiry(expiry)) => expires_at_ms(&call.store, Some(expiry))?,
         Some(Becomes::Persistent(true)) => None,

@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::error;
 use super::frames::Waiting;
-use crate::auth::User;
+use crate::auth::{LoginRefused, User, login_deadline};
 use crate::base::address::Address;
 use crate::base::pace::Pace;
 use crate::budget::{Piece, Pieces, Share};
@@ -86,14 +86,19 @@ impl Client {
         {
             return Ok(user);
         }
-        let wrong =
-            || error::not_logged_in("wrong user or password, or too many wrong ones from this address");
         let (name, password) = credentials(given).ok_or_else(|| {
             error::not_logged_in(
                 "authorization is Basic with user and password in base64, or Bearer with a password",
             )
         })?;
-        let user = service.users.log_in(&name, &password, &self.peer).await.ok_or_else(wrong)?;
+        let deadline = login_deadline(service.config.limits.login_wait);
+        let user = service.users.log_in(&name, &password, &self.peer, deadline).await;
+        let user = user.map_err(|refused| match refused {
+            LoginRefused::Wrong => {
+                error::not_logged_in("wrong user or password, or too many wrong ones from this address")
+            }
+            LoginRefused::Busy(busy) => error::busy(&busy),
+        })?;
         *self.known.lock().expect("nobody panics with it") = Some((given.clone(), user.clone()));
         Ok(user)
     }

@@ -248,7 +248,8 @@ async fn dispatch(
             let store = service.database(database).clone();
             let (client, held) = (client.clone(), held.clone());
             let is_named = request.headers().contains_key(AUTHORIZATION);
-            let call = Call { user, is_named, client, held, store, database, is_retry };
+            let commands = service.users.commands();
+            let call = Call { user, commands, is_named, client, held, store, database, is_retry };
             request.extensions_mut().insert(call);
             let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone(), stop))
                 .max_decoding_message_size(message_bytes_max)

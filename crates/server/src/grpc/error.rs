@@ -7,6 +7,7 @@ use esker_engine::{Error, ErrorKind};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::base::pool::Busy;
 use crate::base::settings::text_of;
 use crate::budget::Refused;
 
@@ -82,8 +83,21 @@ pub(super) fn not_logged_in(text: &str) -> Status {
     status(Code::Unauthenticated, "LOGIN", text.to_owned(), HashMap::new())
 }
 
-pub(super) fn no_right(text: &str) -> Status {
-    status(Code::PermissionDenied, "NO_RIGHT", text.to_owned(), HashMap::new())
+pub(super) fn busy(busy: &Busy) -> Status {
+    status(Code::Unavailable, "BUSY", busy.to_string(), HashMap::new())
+}
+
+pub(super) fn no_right(text: impl Into<String>) -> Status {
+    status(Code::PermissionDenied, "NO_RIGHT", text.into(), HashMap::new())
+}
+
+/// A call of `method` is refused because the user may not run `command`, a command of RESP that the call stands for.
+pub(super) fn no_right_to_run(command: &str, method: &str) -> Status {
+    let text = format!(
+        "{method} needs the right to run {command}, which this user does not have; an admin gives it with ACL SETUSER"
+    );
+    let about = HashMap::from([("command".to_owned(), command.to_owned())]);
+    status(Code::PermissionDenied, "NO_RIGHT", text, about)
 }
 
 pub(super) fn out_of_range(text: String, value: i64) -> Status {

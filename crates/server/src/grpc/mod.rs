@@ -10,6 +10,7 @@
 //! - `read`: calls that read. `write`, `change`, `txn`: those that write; the latter look first, in one step. `stream`: those that
 //!   stream.
 //! - `watch`: changes as they become visible.
+//! - `rights`: the commands of RESP that a call stands for, whose rights it needs.
 //! - `asked`: what all requests of one message have in common. `once`: requests that may be made again without being done again.
 //! - `convert`: messages to what the engine takes. `error`: errors to codes with details.
 //! - `loading`: what is answered while the store is being opened.
@@ -34,6 +35,7 @@ mod loading;
 mod once;
 mod read;
 mod reading;
+mod rights;
 mod service;
 mod stream;
 mod txn;

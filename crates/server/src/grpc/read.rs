@@ -30,7 +30,6 @@ pub(super) async fn get(
     request: pb::GetRequest,
 ) -> Result<pb::GetResponse, Status> {
     let pb::GetRequest { key, range } = request;
-    call.check_read(&key)?;
     if let Some(range) = range {
         return get_part(&esker, &call, key, range).await;
     }
@@ -63,7 +62,6 @@ pub(super) async fn head(
     call: Call,
     request: pb::HeadRequest,
 ) -> Result<pb::HeadResponse, Status> {
-    call.check_read(&request.key)?;
     let entry = call.store.get_key(&request.key).await.map_err(|error| of_store(&error))?;
     let pb::GetResponse { entry } = found(&esker, &call, entry.map(convert::key_entry));
     Ok(pb::HeadResponse { entry })
@@ -84,7 +82,6 @@ pub(super) async fn multi_get(
 ) -> Result<pb::MultiGetResponse, Status> {
     let keys = request.keys;
     check_count(keys.len())?;
-    keys.iter().try_for_each(|key| call.check_read(key))?;
     room_for(&call, &keys).await?;
     let entries = join_all(keys.iter().map(|key| call.store.get_entry(key))).await;
     let entries: Result<Vec<_>, _> = entries.into_iter().collect();

@@ -8,8 +8,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::asked::{self, Asked};
 use super::call::{Call, Esker};
-use super::error::no_right;
 use super::once::{identity, once};
+use super::rights::Rights;
 use super::{change, pb, read, stream, txn, watch, write};
 
 impl Esker {
@@ -24,6 +24,7 @@ impl Esker {
     {
         let call = self.call(request.extensions())?;
         let mut asked = request.into_inner();
+        asked.check(&call)?;
         let identity = identity(&call, Q::METHOD, &mut asked, Q::options, &Bytes::new()).await?;
         let (about, began) = (asked.about(), Instant::now());
         let answer = once(&self.service, &call, identity, run(self.clone(), call.clone(), asked)).await;
@@ -122,9 +123,6 @@ impl pb::esker_server::Esker for Esker {
 
     async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Self::ScanStream>, Status> {
         let call = self.call(request.extensions())?;
-        if !call.reads() {
-            return Err(no_right("no right to read"));
-        }
         stream::scan(self.service.clone(), call, request.into_inner()).await.map(Response::new)
     }
 
@@ -153,7 +151,9 @@ impl pb::esker_server::Esker for Esker {
         stream::download(&self.service, &call, request.into_inner()).await.map(Response::new)
     }
 
-    async fn stats(&self, _: Request<pb::StatsRequest>) -> Result<Response<pb::StatsResponse>, Status> {
+    async fn stats(&self, request: Request<pb::StatsRequest>) -> Result<Response<pb::StatsResponse>, Status> {
+        let call = self.call(request.extensions())?;
+        request.into_inner().check(&call)?;
         Ok(Response::new(self.stats()))
     }
 }

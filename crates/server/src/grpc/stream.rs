@@ -10,10 +10,11 @@ use tonic::{Status, Streaming};
 
 use super::call::Call;
 use super::chunks::Chunks;
-use super::convert::{self, check_key, check_prefix, write_options};
+use super::convert::{self, check_prefix, write_options};
 use super::error::{conflict, invalid, of_store, too_large};
 use super::once::{identity, once};
 use super::pb;
+use super::rights::Rights;
 use crate::budget::Piece;
 use crate::service::Service;
 
@@ -70,6 +71,7 @@ pub(super) async fn scan(
     call: Call,
     mut request: pb::ScanRequest,
 ) -> Result<BoxStream<'static, Result<pb::ScanResponse, Status>>, Status> {
+    request.check(&call)?;
     check_prefix(&request.prefix)?;
     let prefix = call.client.take(request.prefix.len()).await?;
     // A copy: the message is not in memory of the call any more once this has begun.
@@ -138,6 +140,7 @@ impl Scan {
 
     async fn page(&mut self, cursor: Cursor) -> Result<Vec<pb::ScanResponse>, Status> {
         self.call.follow_user(&self.service)?;
+        self.request.check(&self.call)?;
         let most = self.left.min(STEP_ENTRIES_MAX) as usize;
         let (entries, looked_at, following) = match self.request.keys_only {
             true => self.keys(cursor, most).await?,
@@ -150,7 +153,7 @@ impl Scan {
             || pb::ScanResponse { next_cursor: bytes_of(Some(cursor)), ..pb::ScanResponse::default() };
         let (mut answers, mut answer, mut bytes) = (Vec::new(), begin(), 0);
         for entry in entries {
-            if !entry.key.starts_with(&self.request.prefix) || !self.call.may_read(&entry.key) {
+            if !entry.key.starts_with(&self.request.prefix) || !self.call.user.may_read(&entry.key) {
                 continue;
             }
             let more = entry.key.len() + entry.value.len() + 64;
@@ -177,7 +180,7 @@ pub(super) async fn upload(
     let Some(pb::upload_request::Part::Head(mut head)) = first else {
         return Err(invalid("the first message of an upload is its head"));
     };
-    call.check_write(&head.key)?;
+    head.check(&call)?;
     let options = write_options(&call.store, head.expiry, head.condition, head.options.clone())?;
     let limit = call.store.max_value_bytes(head.key.len());
     let too_long = |bytes| too_large(format!("the value has {bytes} bytes; this store takes up to {limit}"));
@@ -200,7 +203,7 @@ pub(super) async fn upload(
     }
     // It may have taken long.
     call.follow_user(service)?;
-    call.check_write(&head.key)?;
+    head.check(&call)?;
     call.take(service.compressed_bytes(bytes as usize)).await?;
     let value = chunks.join();
     let identity = identity(&call, "Upload", &mut head, |head| head.options.as_mut(), &value).await?;
@@ -219,8 +222,7 @@ pub(super) async fn download(
     call: &Call,
     request: pb::DownloadRequest,
 ) -> Result<BoxStream<'static, Result<pb::DownloadResponse, Status>>, Status> {
-    check_key(&request.key)?;
-    call.check_read(&request.key)?;
+    request.check(call)?;
     let chunk_bytes = match request.chunk_bytes as usize {
         0 => CHUNK_BYTES,
         bytes @ 1..=CHUNK_BYTES_MAX => bytes,

@@ -126,7 +126,7 @@ impl Plan {
         keys.dedup();
         let compares = compares.into_iter().enumerate().map(|(at, compare)| {
             let wrong = |why: &str| invalid(format!("comparison {at} {why}"));
-            Compare::of(call, &keys, compare, wrong)
+            Compare::of(&keys, compare, wrong)
         });
         let compares = compares.collect::<Result<_, _>>()?;
         let list = |name: &str, operations: Vec<pb::TxnOperation>| {
@@ -208,13 +208,7 @@ fn place(keys: &[Bytes], key: &Bytes) -> usize {
 }
 
 impl Compare {
-    fn of(
-        call: &Call,
-        keys: &[Bytes],
-        compare: pb::Compare,
-        wrong: impl Fn(&str) -> Status,
-    ) -> Result<Compare, Status> {
-        call.check_read(&compare.key)?;
+    fn of(keys: &[Bytes], compare: pb::Compare, wrong: impl Fn(&str) -> Status) -> Result<Compare, Status> {
         let relation = pb::Relation::try_from(compare.relation).map_err(|_| wrong("has no relation"))?;
         let target = match compare.target {
             None | Some(Target::Absent(false) | Target::Present(false)) => {
@@ -254,23 +248,16 @@ impl Step {
         operation: pb::TxnOperation,
         wrong: impl Fn(&str) -> Status,
     ) -> Result<Step, Status> {
-        let check_written = |key: &Bytes, return_previous| match return_previous {
-            true => call.check_both(key),
-            false => call.check_write(key),
-        };
         match operation.operation {
             None => Err(wrong("is neither get nor put nor delete")),
             Some(Operation::Get(txn_operation::Get { key, without_value })) => {
-                call.check_read(&key)?;
                 Ok(Step::Get { key: place(keys, &key), without_value })
             }
             Some(Operation::Put(put)) => {
-                check_written(&put.key, put.return_previous)?;
                 let expires_at_ms = expires_at_ms(&call.store, put.expiry)?;
                 Ok(Step::Put { key: place(keys, &put.key), put, expires_at_ms })
             }
             Some(Operation::Delete(txn_operation::Delete { key, return_previous })) => {
-                check_written(&key, return_previous)?;
                 Ok(Step::Delete { key: place(keys, &key), return_previous })
             }
         }

@@ -16,10 +16,11 @@ use tonic::Status;
 use super::call::{Call, Esker};
 use super::client::WatchPlace;
 use super::convert::check_prefix;
-use super::error::{closed, invalid, missed, no_right, of_store, stopping, too_many_watches};
+use super::error::{closed, invalid, missed, of_store, stopping, too_many_watches};
 use super::pb;
 use super::pb::change::Kind;
 use super::pb::watch_response::{Changes, Message, Progress, Started};
+use super::rights::{Rights, WatchRights};
 use crate::base::shutdown::Stop;
 use crate::budget::Piece;
 use crate::service::Service;
@@ -57,6 +58,7 @@ struct Watch {
     /// Completes when users have changed.
     users: tokio::sync::watch::Receiver<()>,
     watching: Watching,
+    rights: WatchRights,
     with_values: bool,
     progress: Duration,
     /// Changes that were told.
@@ -86,13 +88,10 @@ pub(super) async fn watch(
     call: Call,
     request: pb::WatchRequest,
 ) -> Result<BoxStream<'static, Result<pb::WatchResponse, Status>>, Status> {
-    if !call.reads() {
-        return Err(no_right("no right to read"));
-    }
+    request.check(&call)?;
+    let rights = WatchRights::of(&request);
     let pb::WatchRequest { prefixes, keys, with_values, queue_bytes, progress_ms } = request;
     check_count(prefixes.len() + keys.len())?;
-    keys.iter().try_for_each(|key| call.check_read(key))?;
-    // A prefix may be empty, and covers keys that the caller may not read: those are left out.
     prefixes.iter().try_for_each(check_prefix)?;
     let queue_bytes = match queue_bytes as usize {
         0 => QUEUE_BYTES,
@@ -132,7 +131,8 @@ pub(super) async fn watch(
     }
     let stop = esker.stop.clone();
     let (told, _queue, _place) = (0, queue, place);
-    let watch = Watch { service, call, stop, users, watching, with_values, progress, told, _queue, _place };
+    let watch =
+        Watch { service, call, stop, users, watching, rights, with_values, progress, told, _queue, _place };
     let messages = stream::unfold(Turn::Begins(watch), |turn| async move {
         let mut watch = match turn {
             Turn::Begins(watch) => return Some((message(Message::Started(Started {})), Turn::GoesOn(watch))),
@@ -152,12 +152,18 @@ fn message(message: Message) -> Result<pb::WatchResponse, Status> {
 }
 
 impl Watch {
-    /// Takes the user anew if the users have changed. If it may read other keys now, changes of some were left out, or there
-    /// are none to tell of.
+    /// Takes the user anew if the users have changed. Ends the watch with `MISSED` if the user may read other keys than before,
+    /// because changes of some were left out, and with `NO_RIGHT` if it may not run a command that the watch stands for.
     fn follow_user(&mut self) -> Result<(), Status> {
         let before = self.call.user.clone();
         self.call.follow_user(&self.service)?;
-        if self.call.user.reads_as(&before, self.call.database) { Ok(()) } else { Err(missed()) }
+        if Arc::ptr_eq(&self.call.user, &before) {
+            return Ok(());
+        }
+        if !self.call.user.reads_as(&before, self.call.database) {
+            return Err(missed());
+        }
+        self.rights.check(&self.call)
     }
 
     /// What is said next, or why it ends.
@@ -200,7 +206,7 @@ impl Watch {
                 Ok(None) | Err(Missed) => break,
             };
             self.follow_user()?;
-            if seen.cause.is_some() && !self.call.may_read(&seen.key) {
+            if seen.cause.is_some() && !self.call.user.may_read(&seen.key) {
                 continue;
             }
             if changes.is_empty() {

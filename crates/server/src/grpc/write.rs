@@ -24,10 +24,6 @@ pub(super) async fn put(
 ) -> Result<pb::PutResponse, Status> {
     let pb::PutRequest { key, value, expiry, condition, options, keep_expiry, return_previous } = request;
     let value_bytes_max = value_bytes_max(&esker.service, options.as_ref());
-    match return_previous {
-        true => call.check_both(&key)?,
-        false => call.check_write(&key)?,
-    }
     let mut options = write_options(&call.store, expiry, condition, options)?;
     call.take(esker.service.compressed_bytes(value.len())).await?;
     if !keep_expiry && !return_previous {
@@ -53,10 +49,6 @@ pub(super) async fn delete(
 ) -> Result<pb::DeleteResponse, Status> {
     let pb::DeleteRequest { key, condition, options, return_previous } = request;
     let value_bytes_max = value_bytes_max(&esker.service, options.as_ref());
-    match return_previous {
-        true => call.check_both(&key)?,
-        false => call.check_write(&key)?,
-    }
     let mut options = write_options(&call.store, None, condition, options)?;
     if options.condition == Condition::IfAbsent {
         return Err(invalid("a key that is absent cannot be deleted"));
@@ -97,12 +89,10 @@ pub(super) async fn batch(
     for (at, operation) in request.operations.into_iter().enumerate() {
         match operation.write {
             Some(pb::operation::Write::Put(put)) => {
-                call.check_write(&put.key)?;
                 value_bytes += put.value.len();
                 put_into(&mut batch, put.key, put.value, expires_at_ms(&call.store, put.expiry)?);
             }
             Some(pb::operation::Write::Delete(key)) => {
-                call.check_write(&key)?;
                 batch.delete(key);
             }
             None => return Err(invalid(format!("operation {at} of the batch is neither put nor delete"))),
@@ -123,7 +113,6 @@ pub(super) async fn compare_and_swap(
 ) -> Result<pb::CompareAndSwapResponse, Status> {
     let pb::CompareAndSwapRequest { key, expected, replacement, expiry, keep_expiry, options } = request;
     let value_bytes_max = value_bytes_max(&esker.service, options.as_ref());
-    call.check_both(&key)?;
     let expected = match expected {
         None | Some(Expected::Absent(false)) => {
             return Err(invalid("nothing is expected; it is absent: true, a value or a version"));

@@ -80,6 +80,7 @@ pub(crate) fn text(service: &Service) -> String {
     text.gauge("ready_writes", "Whether /readyz/write says yes: writes are taken too.", writes);
     text.gauge("resident_memory_bytes", "Memory of the process.", resident_bytes().unwrap_or(0));
     reloads(&mut text, service);
+    backups(&mut text, service);
     server(&mut text, service);
     features::features(&mut text, service);
     let stats = service.store.stats();
@@ -129,6 +130,26 @@ fn reloads(text: &mut Text, service: &Service) {
         "Times that the files were read again and could not be used.",
         &all.map(|(of, reload)| ("of", of, reload.failures())),
     );
+}
+
+/// Backups by BGSAVE, where there is a place for them. Before the first of them only that of the directory is known.
+fn backups(text: &mut Text, service: &Service) {
+    let Some(state) = service.backups.known() else { return };
+    text.gauge("backup_running", "Whether a backup is being taken.", u8::from(state.running_since.is_some()));
+    text.gauge(
+        "last_backup_successful",
+        "Whether the last backup by BGSAVE succeeded; 1 before the first.",
+        u8::from(!state.failed),
+    );
+    if let Some(saved_at_ms) = state.saved_at_ms {
+        let help = "When the last backup ended that succeeded, in seconds since the Unix epoch.";
+        text.gauge("last_backup_timestamp_seconds", help, saved_at_ms / 1000);
+    }
+    if let Some(took_s) = state.took_s {
+        let help = "Time that the last backup by BGSAVE took, whether it succeeded or not.";
+        text.gauge("last_backup_duration_seconds", help, took_s);
+    }
+    text.counter("backup_failures_total", "Backups by BGSAVE that failed.", state.failures);
 }
 
 fn server(text: &mut Text, service: &Service) {
@@ -194,6 +215,11 @@ fn store(text: &mut Text, stats: &Stats) {
         ("user_limit_bytes", "Bytes that users may fill.", stats.user_limit_bytes),
         ("reserve_bytes", "Bytes that users may not fill.", stats.reserve_bytes),
         ("index_bytes", "Memory of the index.", stats.index_bytes),
+        (
+            "index_limit_bytes",
+            "Memory for the index and the read cache; writes of new keys are refused when the index takes all of it.",
+            stats.index_limit_bytes,
+        ),
         ("cache_bytes", "Memory of the read cache.", stats.cache_bytes),
         (
             "unverified_overwrites",

@@ -147,7 +147,7 @@ mod tests {
         let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
         let store = Store::open(options).await.unwrap();
         let config = Config::resp((Ipv4Addr::LOCALHOST, 0).into());
-        let users = Arc::new(Users::open(&Access::default(), resp::command_table()).unwrap());
+        let users = Arc::new(Users::open(&Access::default(), resp::command_table(), 1 << 20).unwrap());
         let service = Arc::new(Service::new(store, config, users, None, Vec::new()));
         let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());
         let origin = Origin::of(Ipv4Addr::LOCALHOST.into());

@@ -27,8 +27,8 @@ use crate::base::accept::{next, note_panic};
 use crate::base::counting::count;
 use crate::base::shutdown::Stopper;
 use crate::base::socket::Listener;
-use crate::service::Service;
 use crate::service::status::Sampler;
+use crate::service::{Service, fullness};
 use crate::tls::Application;
 use crate::{Config, Result};
 
@@ -140,6 +140,7 @@ impl Server {
         watching.spawn(Sampler::run(service.clone()));
         watching.spawn(service.clone().tell_changes());
         watching.spawn(service.drive.clone().run());
+        watching.spawn(fullness::run(service.clone()));
 
         let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());
         let mut clients = JoinSet::new();

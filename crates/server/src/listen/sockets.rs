@@ -27,7 +27,7 @@ impl Config {
     /// # Errors
     /// The first of them that cannot be used, and why.
     pub fn check_files(&self) -> Result<()> {
-        Users::open(&self.access, command_table())?;
+        Users::open(&self.access, command_table(), self.limits.client_bytes_max)?;
         self.tls.as_ref().map(Tls::new).transpose()?;
         Ok(())
     }
@@ -97,7 +97,8 @@ impl Sockets {
     /// Reads users and certificates and listens on every address of the configuration, if it is safe to serve there.
     pub fn bind(config: &Config) -> Result<Sockets> {
         config.check()?;
-        let users = Arc::new(Users::open(&config.access, command_table())?);
+        let users = Users::open(&config.access, command_table(), config.limits.client_bytes_max)?;
+        let users = Arc::new(users);
         let tls = config.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
         let doors = [
             (Application::Resp, false, &config.resp),

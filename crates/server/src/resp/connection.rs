@@ -162,12 +162,13 @@ struct Conversation<'a, S> {
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     fn new(stream: S, dialogue: Dialogue, service: &'a Service, stop: Stop) -> Conversation<'a, S> {
-        let Dialogue { session, mut parser, input, replies } = dialogue;
+        let Dialogue { mut session, mut parser, input, replies } = dialogue;
         let limits = &service.config.limits;
         let narrow = limits.before_login();
         let is_narrow = session.user.is_none();
         parser.set_limits(if is_narrow { &narrow } else { limits });
         let watch = Watch::new(limits, is_narrow);
+        session.login_by = watch.login_by();
         let (transport, commands) = (Transport::new(stream, input, replies), Commands::default());
         let interrupts = interrupts(session.client.clone(), stop.clone(), &service.users);
         Conversation {
@@ -287,6 +288,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             self.is_narrow = is_narrow;
             self.parser.set_limits(if is_narrow { &self.narrow } else { &self.service.config.limits });
             self.watch.logged_in(&self.service.config.limits, !is_narrow);
+            self.session.login_by = self.watch.login_by();
         }
         Ok(())
     }

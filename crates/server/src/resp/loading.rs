@@ -120,9 +120,10 @@ async fn answer(command: Command<'_>, session: &mut Session, opening: &Opening<'
         Ok(verb) => verb,
         Err(refused) => return replies.error(&refused.text),
     };
+    let wait = opening.limits.login_wait;
     let logged_in = match verb.name {
-        "hello" => connection::hello(command, session, opening.users, replies).await,
-        "auth" => connection::auth(command, session, opening.users, replies).await,
+        "hello" => connection::hello(command, session, opening.users, wait, replies).await,
+        "auth" => connection::auth(command, session, opening.users, wait, replies).await,
         "quit" => {
             session.leaving = true;
             return replies.simple("OK");
@@ -181,7 +182,7 @@ mod tests {
     async fn told(bytes: &[u8], piece: usize, access: &Access) -> String {
         let (mut client, mut server) = tokio::io::duplex(64 << 10);
         let (_stopper, stop) = crate::base::shutdown::Stopper::new();
-        let users = Users::open(access, crate::resp::command_table()).unwrap();
+        let users = Users::open(access, crate::resp::command_table(), 1 << 20).unwrap();
         let address = Address::Network("127.0.0.1:1".parse().unwrap());
         let peer = Peer { id: 7, address: address.clone(), local: address, user: users.unnamed() };
         let serving = tokio::spawn(async move {

@@ -54,6 +54,11 @@ impl Watch {
         watch
     }
 
+    /// The time until which the client must have logged in.
+    pub(super) fn login_by(&self) -> Option<Instant> {
+        self.login_by
+    }
+
     /// The client logged in, or out again.
     pub(super) fn logged_in(&mut self, limits: &Limits, is: bool) {
         let login_wait = if is { None } else { limits.login_wait };

@@ -18,12 +18,15 @@ pub(crate) struct Backups {
 pub(crate) struct State {
     /// Since when one is being taken.
     pub(crate) running_since: Option<Instant>,
-    /// When the last one that succeeded had ended, in milliseconds since the Unix epoch.
+    /// When the last one that succeeded had ended, in milliseconds since the Unix epoch. After a start, when the newest of the
+    /// directory was taken.
     pub(crate) saved_at_ms: Option<u64>,
     /// Whether the last one failed.
     pub(crate) failed: bool,
     /// How many seconds the last one took.
     pub(crate) took_s: Option<u64>,
+    /// How many failed since the start.
+    pub(crate) failures: u64,
 }
 
 /// Why none is begun.
@@ -37,7 +40,24 @@ pub(crate) enum Refused {
 
 impl Backups {
     pub(crate) fn new(directory: Option<PathBuf>) -> Arc<Backups> {
-        Arc::new(Backups { directory, state: Mutex::default() })
+        let backups = Arc::new(Backups { directory, state: Mutex::default() });
+        let this = backups.clone();
+        if let Some(directory) = this.directory.clone() {
+            // There may be many manifests, and nobody waits for what they say.
+            let read = std::thread::Builder::new().name("esker-backups".to_owned());
+            let _ = read.spawn(move || this.note_newest(newest(&directory)));
+        }
+        backups
+    }
+
+    /// What is known of backups, if they have a place to go.
+    pub(crate) fn known(&self) -> Option<State> {
+        self.directory.as_ref().map(|_| self.state())
+    }
+
+    /// Takes note of the newest backup of the directory, unless a newer one was taken meanwhile.
+    fn note_newest(&self, taken_at_ms: Option<u64>) {
+        self.change(|state| state.saved_at_ms = state.saved_at_ms.max(taken_at_ms));
     }
 
     pub(crate) fn state(&self) -> State {
@@ -67,6 +87,7 @@ impl Backups {
             this.change(|state| {
                 state.running_since = None;
                 state.failed = !succeeded;
+                state.failures += u64::from(!succeeded);
                 state.took_s = Some(began.elapsed().as_secs());
                 if succeeded {
                     state.saved_at_ms = Some(now_ms);
@@ -75,6 +96,13 @@ impl Backups {
         });
         Ok(())
     }
+}
+
+/// When the newest backup of a directory was taken that is whole, in milliseconds since the Unix epoch; `None` if there is none,
+/// or if the directory cannot be read, which the next backup will say.
+fn newest(directory: &Path) -> Option<u64> {
+    let all = esker_backup::list(directory).ok()?;
+    all.iter().filter(|backup| backup.unread.is_empty()).map(|backup| backup.taken_at_ms).max()
 }
 
 /// Takes a backup, and says how it went; false if it failed.

@@ -12,6 +12,7 @@ mod generated;
 mod http2;
 mod limits;
 mod retries;
+mod rights;
 #[path = "../running/mod.rs"]
 mod running;
 mod services;

@@ -64,7 +64,7 @@ async fn calls_are_counted() {
     assert!(stats.ready && stats.keys == 1 && stats.uptime_ms < 60_000 && !stats.tiers.is_empty());
     assert!(!stats.server_version.is_empty() && stats.activity.len() > 3);
     let mut stream = tokio::net::TcpStream::connect(running.http[0]).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
     for line in [

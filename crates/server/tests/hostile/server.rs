@@ -154,7 +154,7 @@ impl Hosted {
     pub(crate) fn metrics(&self) -> Metrics {
         let mut stream = TcpStream::connect(self.http).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let samples = text.lines().filter_map(|line| {

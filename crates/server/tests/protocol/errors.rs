@@ -98,14 +98,16 @@ async fn browsers_are_shown_the_door() {
         client.send(request).await;
         client.expect_end().await;
     }
-    // Whatever the connection is at.
-    let mut client = server.client().await;
-    client.send("MULTI\r\nPOST / HTTP/1.1\r\nSET k v\r\nEXEC\r\n").await;
-    client.expect("+OK\r\n").await;
-    client.expect_end().await;
-    let mut client = server.client().await;
-    client.send("SUBSCRIBE x\r\nHost: a\r\n").await;
-    client.expect("*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n").await;
-    client.expect_end().await;
+    // Neither a transaction nor a subscription lets a page go on.
+    for request in ["POST / HTTP/1.1\r\n", "Host: a\r\n"] {
+        let mut client = server.client().await;
+        client.send(format!("MULTI\r\n{request}SET k v\r\nEXEC\r\n")).await;
+        client.expect("+OK\r\n").await;
+        client.expect_end().await;
+        let mut client = server.client().await;
+        client.send(format!("SUBSCRIBE x\r\n{request}PING\r\n")).await;
+        client.expect("*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n").await;
+        client.expect_end().await;
+    }
     assert_eq!(server.store.len(), 0);
 }

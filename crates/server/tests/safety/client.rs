@@ -25,7 +25,7 @@ pub(crate) async fn get_over<S: AsyncRead + AsyncWrite + Unpin>(
     path: &str,
     headers: &str,
 ) -> (u16, String) {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: esker\r\nConnection: close\r\n{headers}\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("an answer");

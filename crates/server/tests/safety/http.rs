@@ -114,8 +114,17 @@ async fn the_manual_has_every_metric() {
 /// Alert rules and dashboards that name what is not there are silent.
 #[tokio::test]
 async fn what_is_packaged_names_metrics_that_are_there() {
-    let server = Running::start(config()).await;
-    let (_, text) = server.get("/metrics", "").await;
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config { backup_dir: Some(directory.path().to_owned()), ..config() };
+    let server = Running::start(config).await;
+    server.client().await.ask("BGSAVE", "+Background saving started\r\n").await;
+    let text = loop {
+        let (_, text) = server.get("/metrics", "").await;
+        if text.contains("esker_backup_running 0\n") {
+            break text;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let there: BTreeSet<&str> = samples.filter_map(|line| line.split(['{', ' ']).next()).collect();
     let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/");
@@ -224,7 +233,7 @@ async fn the_page_runs_nothing_but_itself() {
     let server = Running::start(config()).await;
     let nonce = async || {
         let mut client = Client(TcpStream::connect(server.http[0]).await.unwrap());
-        client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
         let answer = client.rest().await;
         let (head, page) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.contains("content-type: text/html; charset=utf-8"), "{head}");
@@ -239,6 +248,48 @@ async fn the_page_runs_nothing_but_itself() {
         nonce.to_owned()
     };
     assert_ne!(nonce().await, nonce().await);
+}
+
+/// A page of another site, whose name was made to stand for this machine, names that site.
+#[tokio::test]
+async fn other_hosts_read_nothing_without_a_password() {
+    let ask = async |server: &Running, path: &str, host: &str, headers: &str| {
+        let mut client = Client(TcpStream::connect(server.http[0]).await.unwrap());
+        let host = if host.is_empty() { String::new() } else { format!("Host: {host}\r\n") };
+        client.send(format!("GET {path} HTTP/1.1\r\n{host}Connection: close\r\n{headers}\r\n")).await;
+        client.rest().await
+    };
+    let config = Config { http_hosts: vec!["esker.example".to_owned()], ..config() };
+    let server = Running::start(config.clone()).await;
+    let port = server.http[0].port();
+    for path in ["/", "/status.json", "/metrics"] {
+        for host in
+            ["evil.example".to_owned(), format!("evil.example:{port}"), "127.0.0.1.evil.example".to_owned()]
+        {
+            let answer = ask(&server, path, &host, "").await;
+            assert!(
+                answer.starts_with("HTTP/1.1 421 ") && answer.contains("http-hosts"),
+                "{path} {host}: {answer}"
+            );
+            assert!(!answer.contains("esker_"), "{answer}");
+        }
+        for host in [format!("127.0.0.1:{port}"), "[::1]".to_owned(), "esker.example".to_owned()] {
+            let answer = ask(&server, path, &host, "").await;
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{path} {host}: {answer}");
+        }
+    }
+    for path in ["/healthz", "/readyz", "/readyz/write"] {
+        assert!(
+            ask(&server, path, "evil.example", "").await.starts_with("HTTP/1.1 200 "),
+            "{path} says nothing"
+        );
+    }
+    // Where a password is needed, a page of another site has none.
+    let access = Access { password: Some(Password::new("secret")), ..Access::default() };
+    let server = Running::start(Config { access, ..config }).await;
+    let basic = "Authorization: Basic ZGVmYXVsdDpzZWNyZXQ=\r\n";
+    assert!(ask(&server, "/metrics", "any.example", basic).await.starts_with("HTTP/1.1 200 "));
+    assert!(ask(&server, "/metrics", "any.example", "").await.starts_with("HTTP/1.1 401 "));
 }
 
 #[tokio::test]
@@ -294,7 +345,7 @@ async fn each_request_is_of_who_may_ask_now() {
     let server = Running::start(config()).await;
     let (mut admin, mut scraper) =
         (server.client().await, Client(TcpStream::connect(server.http[0]).await.unwrap()));
-    let request = "HEAD / HTTP/1.1\r\nHost: x\r\n\r\n";
+    let request = "HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let until_end = async |scraper: &mut Client<TcpStream>| {
         scraper.send(request).await;
         let mut head = Vec::new();
@@ -312,6 +363,65 @@ async fn each_request_is_of_who_may_ask_now() {
     assert!(until_end(&mut scraper).await.starts_with("HTTP/1.1 200 "));
     admin.ask("ACL SETUSER default off", "+OK\r\n").await;
     assert!(until_end(&mut scraper).await.starts_with("HTTP/1.1 401 "));
+}
+
+/// The time, the duration and the success of backups, also of those before the start.
+#[tokio::test]
+async fn metrics_tell_of_backups() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = |to: &std::path::Path| Config { backup_dir: Some(to.to_owned()), ..config() };
+    let value = |metrics: &str, name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("esker_{name} ")));
+        line.map(|value| value.parse::<u64>().unwrap())
+    };
+    let server = Running::start(config(directory.path())).await;
+    server.store.put("a", "x").await.unwrap();
+    let (_, before) = server.get("/metrics", "").await;
+    assert_eq!(value(&before, "last_backup_timestamp_seconds"), None, "{before}");
+    assert_eq!(value(&before, "last_backup_successful"), Some(1));
+    assert_eq!(value(&before, "store_index_limit_bytes").map(|bytes| bytes > 1 << 20), Some(true));
+    let mut client = server.client().await;
+    let started = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    client.ask("BGSAVE", "+Background saving started\r\n").await;
+    let done = async || loop {
+        let (_, metrics) = server.get("/metrics", "").await;
+        if value(&metrics, "backup_running") == Some(0) {
+            return metrics;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let metrics = done().await;
+    let saved = value(&metrics, "last_backup_timestamp_seconds").expect("it succeeded");
+    assert!(saved >= started && saved <= started + 600, "{saved}");
+    assert!(value(&metrics, "last_backup_duration_seconds").is_some());
+    assert_eq!(value(&metrics, "last_backup_successful"), Some(1));
+    assert_eq!(value(&metrics, "backup_failures_total"), Some(0));
+    // One that fails is told, and the time of the last that succeeded stays.
+    let moved = directory.path().with_extension("moved");
+    std::fs::rename(directory.path(), &moved).unwrap();
+    std::fs::write(directory.path(), "no directory").unwrap();
+    client.ask("BGSAVE", "+Background saving started\r\n").await;
+    let metrics = done().await;
+    assert_eq!(value(&metrics, "last_backup_successful"), Some(0));
+    assert_eq!(value(&metrics, "backup_failures_total"), Some(1));
+    assert_eq!(value(&metrics, "last_backup_timestamp_seconds"), Some(saved));
+    std::fs::remove_file(directory.path()).unwrap();
+    std::fs::rename(&moved, directory.path()).unwrap();
+    // Another start reads the directory.
+    let again = Running::start(config(directory.path())).await;
+    let found = async {
+        loop {
+            let (_, metrics) = again.get("/metrics", "").await;
+            if let Some(at) = value(&metrics, "last_backup_timestamp_seconds") {
+                return at;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let found = tokio::time::timeout(PATIENCE, found).await.expect("the newest is found");
+    assert!(found <= saved && found + 600 >= saved, "{found} {saved}");
+    let without = Running::start(self::config()).await;
+    assert!(!without.get("/metrics", "").await.1.contains("backup"));
 }
 
 #[tokio::test]
@@ -340,6 +450,19 @@ async fn a_full_store_is_ready_for_reads() {
     for line in ["esker_ready 1\n", "esker_ready_writes 0\n"] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
+    let refused = metrics.lines().find_map(|line| line.strip_prefix("esker_store_refused_writes_total "));
+    assert!(refused.expect("it is counted").parse::<u64>().unwrap() >= 7, "each length was refused once");
+    // The message names the setting and not the option of the library, and the bytes that are compared with the limit.
+    let (_, text) = server.get("/readyz/write", "").await;
+    assert!(text.contains("raise capacity-limit") && !text.contains("capacity_limit"), "{text}");
+    let numbers: Vec<u64> =
+        text.split(' ').filter_map(|word| word.trim_end_matches(';').parse().ok()).collect();
+    let [used, limit] = numbers[..] else { panic!("{text}") };
+    assert!(used + 600 > limit && used < limit + 600, "not even the shortest record fits: {text}");
+    let refused = server.store.refused_write().expect("some were refused");
+    assert_eq!(refused.error.kind(), esker_engine::ErrorKind::Full);
+    assert!(server.store.check_writable_for(refused.bytes).is_err());
     server.client().await.ask("EXISTS 10000:1", ":1\r\n").await;
     server.store.delete("10000:1").await.unwrap();
+    server.store.check_writable_for(refused.bytes).unwrap();
 }

@@ -82,3 +82,26 @@ async fn plain_text_at_a_port_of_tls_leaves_a_line() {
     plain.rest().await;
     lines_with(&["this port speaks TLS, and the client does not", &port]).await;
 }
+
+/// The line has the cause and the remedy in the words of the settings.
+#[tokio::test]
+async fn refused_write_leaves_a_line_with_its_cause() {
+    log();
+    let small =
+        |options: esker_engine::Options| options.segment_bytes(64 << 10).capacity_limit_bytes(3 << 20);
+    let server = Running::start_with(small, Config::resp(here())).await;
+    server.store.set_compression(esker_engine::Compression::Off);
+    for key in 0_u32.. {
+        assert!(key < 1000, "it is never full");
+        if server.store.put(key.to_string(), vec![0_u8; 7000]).await.is_err() {
+            break;
+        }
+    }
+    let refused = server.store.refused_write().expect("the store is full");
+    let esker_engine::Error::Full { live_bytes, limit_bytes, .. } = refused.error else {
+        panic!("{refused:?}")
+    };
+    let text =
+        format!("{live_bytes} bytes are used of at most {limit_bytes}; delete keys, or raise capacity-limit");
+    assert_eq!(lines_with(&["WARN", "writes are refused: store is full", &text]).await.len(), 1);
+}

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Right;
 use crate::auth::tests::{HERE, file, open, row, with_password};
-use crate::auth::{Access, UserFile, password};
+use crate::auth::{Access, NoRoom, UserFile, password};
 
 async fn set(users: &Users, name: &str, rules: &str) -> Result<(), NotSet> {
     let rules: Vec<_> = rules.split(' ').map(str::as_bytes).collect();
@@ -45,7 +45,7 @@ async fn rules_do_what_they_do_in_redis() {
     set(&users, "ann", "reset +@read -keys ~a*").await.unwrap();
     let ann = user(&users, "ann");
     assert!(ann.may_run(row("get")) && !ann.may_run(row("keys")) && !ann.may_run(row("ping")));
-    assert!(ann.reads() && !ann.writes() && !ann.is_admin());
+    assert!(!ann.may_run(row("set")) && !ann.is_admin());
     set(&users, "ann", "+config -config|set").await.unwrap();
     let ann = user(&users, "ann");
     assert!(ann.may_run(row("config")) && ann.may_run(row("config|get")) && !ann.may_run(row("config|set")));
@@ -90,6 +90,10 @@ async fn what_cannot_be_had_is_refused_by_its_name_and_changes_nothing() {
         ("databases=16", "0 to 15"),
         ("databases=", "0 to 15"),
         (sha, "SHA-256 is not kept"),
+        (
+            "#$argon2id$v=19$m=7168,t=4294967295,p=1$c29tZXNhbHRzb21l$MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE",
+            "t=4294967295 (passes), of at most 10",
+        ),
         ("!abc", "Argon2"),
         ("<secret", "does not exist"),
         (">", "an empty password"),
@@ -139,13 +143,13 @@ async fn everything_is_bounded() {
 #[tokio::test]
 async fn passwords_come_and_go_and_who_loses_one_must_go() {
     let users = open(&Access::default()).unwrap();
-    let may = async |password: &str| users.log_in(b"ann", password.as_bytes(), &HERE).await.is_some();
+    let may = async |password: &str| users.admit(b"ann", password.as_bytes(), &HERE).await.is_some();
     set(&users, "ann", ">one").await.unwrap();
     assert!(!may("one").await, "it is off");
     set(&users, "ann", "on >two >one").await.unwrap();
     assert!(may("one").await && may("two").await && !may("three").await);
     assert_eq!(user(&users, "ann").account.secrets.len(), 2);
-    let ann = users.log_in(b"ann", b"one", &HERE).await.unwrap();
+    let ann = users.admit(b"ann", b"one", &HERE).await.unwrap();
     set(&users, "ann", ">three +get").await.unwrap();
     assert!(ann.is_outdated());
     let ann = users.refresh(&ann).expect("no password was lost");
@@ -154,9 +158,9 @@ async fn passwords_come_and_go_and_who_loses_one_must_go() {
     assert!(users.refresh(&ann).is_none() && !may("one").await && may("two").await);
     let hash = user(&users, "ann").account.secrets[0].hash().unwrap().to_owned();
     set(&users, "bob", &format!("on #{hash}")).await.unwrap();
-    assert!(users.log_in(b"bob", b"two", &HERE).await.is_some());
+    assert!(users.admit(b"bob", b"two", &HERE).await.is_some());
     set(&users, "bob", &format!("!{hash}")).await.unwrap();
-    assert!(users.log_in(b"bob", b"two", &HERE).await.is_none());
+    assert!(users.admit(b"bob", b"two", &HERE).await.is_none());
     let ann = user(&users, "ann");
     set(&users, "ann", "off").await.unwrap();
     assert!(users.refresh(&ann).is_some() && !may("two").await, "who is there stays, as in Redis");
@@ -172,10 +176,10 @@ async fn a_password_that_is_taken_away_is_right_by_none_of_its_hashes() {
     let users = open(&Access::default()).unwrap();
     let hash = || password::hash(b"one").unwrap();
     set(&users, "ann", &format!("on #{} >two #{} #{}", hash(), hash(), hash())).await.unwrap();
-    assert!(users.log_in(b"ann", b"one", &HERE).await.is_some());
+    assert!(users.admit(b"ann", b"one", &HERE).await.is_some());
     set(&users, "ann", "<one").await.unwrap();
-    assert!(users.log_in(b"ann", b"one", &HERE).await.is_none());
-    assert!(users.log_in(b"ann", b"two", &HERE).await.is_some());
+    assert!(users.admit(b"ann", b"one", &HERE).await.is_none());
+    assert!(users.admit(b"ann", b"two", &HERE).await.is_some());
     assert!(matches!(set(&users, "ann", "<one").await, Err(NotSet::Rule(..))));
 }
 
@@ -186,12 +190,12 @@ async fn the_default_user_can_be_closed_and_opened_again() {
     set(&users, "default", ">secret").await.unwrap();
     assert!(users.unnamed().is_none() && users.default_has_password());
     assert!(users.refresh(&default).is_some_and(|default| default.is_admin()), "who is there stays");
-    assert!(users.log_in(b"default", b"other", &HERE).await.is_none());
-    assert!(users.log_in(b"default", b"secret", &HERE).await.is_some());
+    assert!(users.admit(b"default", b"other", &HERE).await.is_none());
+    assert!(users.admit(b"default", b"secret", &HERE).await.is_some());
     set(&users, "default", "nopass").await.unwrap();
-    assert!(users.unnamed().is_some() && users.log_in(b"default", b"any", &HERE).await.is_some());
+    assert!(users.unnamed().is_some() && users.admit(b"default", b"any", &HERE).await.is_some());
     set(&users, "default", "off").await.unwrap();
-    assert!(users.unnamed().is_none() && users.log_in(b"default", b"any", &HERE).await.is_none());
+    assert!(users.unnamed().is_none() && users.admit(b"default", b"any", &HERE).await.is_none());
     users.reload().unwrap();
     assert!(users.unnamed().is_none(), "there is no file that could say otherwise");
     assert!(users.remove([&b"ann"[..], b"default"].into_iter()).is_err());
@@ -308,7 +312,7 @@ async fn what_the_next_start_would_refuse_is_not_written() {
     let wrong = Arc::new(User::new("root".to_owned(), account, users.table));
     let placed = users.replace(|roster| {
         roster.0.insert("root".to_owned(), wrong);
-        Ok::<_, ()>(())
+        Ok::<_, NoRoom>(())
     });
     placed.unwrap();
     let before = std::fs::read_to_string(&path).unwrap();
@@ -351,4 +355,57 @@ async fn changes_at_the_same_time_are_all_made() {
         assert!((0..8).all(|prefix| user.may_read(prefix.to_string().as_bytes())), "{}", shown(&user));
         assert_eq!(user.account.secrets.len(), 2);
     }
+}
+
+/// Users are a part of the memory for clients, and all that there is room for can be listed.
+#[tokio::test]
+async fn users_beyond_their_memory_are_refused_with_their_size_and_the_limit() {
+    let users = Users::open(&Access::default(), crate::auth::tests::table(), 1 << 20).unwrap();
+    let pattern = "k".repeat(7000);
+    let rules = format!("~{pattern}* &{pattern}* +@all -get");
+    let mut refused = None;
+    for at in 0..100 {
+        if let Err(why) = set(&users, &format!("u{at}"), &rules).await {
+            refused = Some((at, why));
+            break;
+        }
+    }
+    let (made, why) = refused.expect("users take no more than their part");
+    assert!((2..10).contains(&made), "{made} users of 28 KB in 128 KiB");
+    let NotSet::NoRoom(no_room) = why else { panic!("{why:?}") };
+    let text = no_room.to_string();
+    assert!(text.contains("may take 131072 (an eighth of client-memory)"), "{text}");
+    // What takes less, or nothing more, goes on.
+    set(&users, "u0", "resetkeys resetchannels").await.unwrap();
+    set(&users, "small", "on +get ~a*").await.unwrap();
+    assert_eq!(users.remove([&b"u1"[..], b"nobody"].into_iter()), Ok(1));
+    set(&users, "again", &rules).await.unwrap();
+}
+
+/// The memory comes from that of clients, and goes back there.
+#[tokio::test]
+async fn users_hold_memory_of_clients() {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    let users = Users::open(&Access::default(), crate::auth::tests::table(), 1 << 20).unwrap();
+    let (held, has_room) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+    let (by, if_any) = (held.clone(), has_room.clone());
+    users.hold_by(Box::new(move |bytes| {
+        let may = if_any.load(Ordering::Relaxed);
+        if may {
+            by.store(bytes, Ordering::Relaxed);
+        }
+        may
+    }));
+    let alone = held.load(Ordering::Relaxed);
+    assert!(alone > 0, "there is a default user");
+    set(&users, "ann", "on +get ~a*").await.unwrap();
+    let both = held.load(Ordering::Relaxed);
+    assert!(both > alone);
+    has_room.store(false, Ordering::Relaxed);
+    let refused = set(&users, "bob", "on +get ~a*").await;
+    assert!(matches!(refused, Err(NotSet::NoRoom(NoRoom::UsedUp { .. }))), "{refused:?}");
+    assert_eq!((users.all().len(), held.load(Ordering::Relaxed)), (2, both));
+    has_room.store(true, Ordering::Relaxed);
+    users.remove([&b"ann"[..]].into_iter()).unwrap();
+    assert_eq!(held.load(Ordering::Relaxed), alone);
 }

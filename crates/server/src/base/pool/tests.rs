@@ -61,6 +61,45 @@ async fn sources_take_turns_whatever_the_length_of_their_queues() {
 }
 
 #[tokio::test]
+async fn jobs_of_admins_come_first_and_find_room_in_a_full_queue() {
+    let (pool, release) = held(2).await;
+    let log = Arc::default();
+    let first = queue(&pool, A, "a1", &log).await;
+    let second = queue(&pool, B, "b1", &log).await;
+    let admin = queue(&pool, Source::Admin, "admin", &log).await;
+    assert_eq!(
+        queue(&pool, Source::Connection(3), "c1", &log).await.await.expect("it does not panic"),
+        Err(Busy::Full { pool: "test", limit: 2 })
+    );
+    drop(release);
+    assert_eq!(admin.await.expect("it does not panic"), Ok(()));
+    let done = [first.await, second.await].map(|job| job.expect("it does not panic").is_ok());
+    assert_eq!(done.iter().filter(|done| **done).count(), 1, "one gave way");
+    assert_eq!(log.lock().expect("no test panics with it")[0], "admin");
+}
+
+#[tokio::test]
+async fn suspect_blocks_come_last_and_give_way() {
+    let (pool, release) = held(3).await;
+    let log = Arc::default();
+    let block = |last: u8| Source::Block(Ipv4Addr::new(10, 0, last, 0).into());
+    let suspects = [
+        queue(&pool, block(1).suspect(), "s1", &log).await,
+        queue(&pool, block(2).suspect(), "s2", &log).await,
+        queue(&pool, block(3).suspect(), "s3", &log).await,
+    ];
+    let other = queue(&pool, block(4), "other", &log).await;
+    drop(release);
+    assert_eq!(other.await.expect("it does not panic"), Ok(()));
+    let mut done = 0;
+    for job in suspects {
+        done += usize::from(job.await.expect("it does not panic").is_ok());
+    }
+    assert_eq!(done, 2, "one gave way");
+    assert_eq!(log.lock().expect("no test panics with it")[0], "other");
+}
+
+#[tokio::test]
 async fn a_full_queue_refuses_the_source_with_the_most_jobs() {
     let (pool, release) = held(3).await;
     let log = Arc::default();

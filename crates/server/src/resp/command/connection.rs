@@ -1,9 +1,10 @@
 //! PING, ECHO, AUTH, HELLO, RESET, QUIT.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::server::{ROLE, RUN_MODE};
-use crate::auth::{User, Users};
+use crate::auth::{LoginRefused, User, Users, login_deadline};
 use crate::resp::session::{Session, refused};
 use crate::resp::version::REDIS_VERSION;
 use crate::resp::wire::commands::Command;
@@ -91,6 +92,7 @@ pub(in crate::resp) async fn auth<'c>(
     command: Command<'c>,
     session: &mut Session,
     users: &Users,
+    login_wait: Option<Duration>,
     replies: &mut Replies,
 ) -> Result<(), Refusal<'c>> {
     if command.len() > 3 {
@@ -105,7 +107,7 @@ pub(in crate::resp) async fn auth<'c>(
         2 => (b"default".as_slice(), command.argument(1)),
         _ => (command.argument(1), command.argument(2)),
     };
-    let user = users.log_in(name, password, &session.peer).await.ok_or(Refusal::Login(name))?;
+    let user = check_login(name, password, session, users, login_wait).await?;
     log_in(session, Some(user));
     replies.simple("OK");
     Ok(())
@@ -116,6 +118,7 @@ pub(in crate::resp) async fn hello<'c>(
     command: Command<'c>,
     session: &mut Session,
     users: &Users,
+    login_wait: Option<Duration>,
     replies: &mut Replies,
 ) -> Result<(), Refusal<'c>> {
     let mut protocol = replies.protocol;
@@ -132,10 +135,7 @@ pub(in crate::resp) async fn hello<'c>(
     while let Some(option) = arguments.next() {
         if is(option, "auth") && arguments.len() >= 2 {
             let (user, password) = (arguments.next().unwrap_or(b""), arguments.next().unwrap_or(b""));
-            login = users.log_in(user, password, &session.peer).await;
-            if login.is_none() {
-                return Err(Refusal::Login(user));
-            }
+            login = Some(check_login(user, password, session, users, login_wait).await?);
         } else if is(option, "setname") && arguments.len() >= 1 {
             name = arguments.next();
             check_name("Client names", name.unwrap_or_default()).map_err(Refusal::Error)?;
@@ -188,6 +188,21 @@ pub(in crate::resp) fn refuse_login(
         refused::note_of(Reason::Auth, "toplevel", command.verb(), name, verb, session, service);
     }
     replies.error(refusal.text());
+}
+
+/// Waits no longer than the client may take to log in.
+async fn check_login<'c>(
+    name: &'c [u8],
+    password: &[u8],
+    session: &Session,
+    users: &Users,
+    login_wait: Option<Duration>,
+) -> Result<Arc<User>, Refusal<'c>> {
+    let deadline = session.login_by.unwrap_or_else(|| login_deadline(login_wait));
+    users.log_in(name, password, &session.peer, deadline).await.map_err(|refused| match refused {
+        LoginRefused::Wrong => Refusal::Login(name),
+        LoginRefused::Busy(busy) => Refusal::Error(format!("ERR {busy}")),
+    })
 }
 
 fn log_in(session: &mut Session, user: Option<Arc<User>>) {

@@ -31,6 +31,7 @@ pub(in crate::resp) async fn set(
         Err(NotSet::Rule(rule, what)) => {
             replies.error(&format!("ERR Error in ACL SETUSER modifier '{rule}': {what}"));
         }
+        Err(NotSet::NoRoom(no_room)) => replies.error(&format!("ERR {no_room}")),
         Err(NotSet::Other(what)) => replies.error(&format!("ERR {what}")),
     }
 }

@@ -50,7 +50,7 @@ mod tests {
     /// On one thread a task is polled only when this one waits.
     #[tokio::test]
     async fn nothing_is_missed_that_happens_before_the_task_is_polled() {
-        let users = Users::open(&Access::default(), command_table()).unwrap();
+        let users = Users::open(&Access::default(), command_table(), 1 << 20).unwrap();
         let (stopper, stop) = Stopper::new();
         let client = || {
             let address = Address::Network("127.0.0.1:1".parse().unwrap());

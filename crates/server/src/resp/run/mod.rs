@@ -293,9 +293,10 @@ async fn run_alone(
 ) {
     match alone {
         Alone::Hello | Alone::Auth => {
+            let wait = service.config.limits.login_wait;
             let done = match alone {
-                Alone::Hello => connection::hello(command, session, &service.users, replies).await,
-                _ => connection::auth(command, session, &service.users, replies).await,
+                Alone::Hello => connection::hello(command, session, &service.users, wait, replies).await,
+                _ => connection::auth(command, session, &service.users, wait, replies).await,
             };
             if let Err(refusal) = done {
                 connection::refuse_login(&refusal, command, session, service, replies);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use esker_engine::{Durability, Store, WriteOptions};
+use tokio::time::Instant;
 
 use self::queue::{Transaction, Watched};
 use self::subscriptions::Subscriptions;
@@ -45,6 +46,8 @@ pub(crate) struct Session {
     pub(crate) peer: Address,
     /// Who the client speaks for; `None` before it has said so where it must.
     pub(crate) user: Option<Arc<User>>,
+    /// The time until which a client without a user must have logged in (`login-timeout`).
+    pub(crate) login_by: Option<Instant>,
     /// The database that the client chose; while a script runs, the one that it did.
     database: u8,
     /// What others see of this connection.
@@ -92,6 +95,7 @@ impl Session {
             id: client.id,
             peer,
             user,
+            login_by: None,
             database: 0,
             client,
             leaving: false,

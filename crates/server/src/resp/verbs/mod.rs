@@ -98,21 +98,21 @@ impl Verb {
         if self.arity < 0 { arguments >= -self.arity } else { arguments == self.arity }
     }
 
-    /// Whether it runs while a transaction is being queued, instead of being queued.
-    pub(super) fn ends_or_leaves_transaction(&self) -> bool {
-        matches!(self.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset") || self.is_http()
+    /// Returns true for a line of HTTP, which ends the connection wherever it comes.
+    pub(super) fn is_http(&self) -> bool {
+        self.group.is_empty()
     }
 
-    /// Returns true for the first word of a line of HTTP, which ends a connection in any state.
-    fn is_http(&self) -> bool {
-        matches!(self.name, "post" | "host:")
+    /// Whether it runs while a transaction is being queued, instead of being queued.
+    pub(super) fn ends_or_leaves_transaction(&self) -> bool {
+        self.is_http() || matches!(self.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
     }
 
     /// Whether a subscriber may run it that gets messages where answers would be.
     pub(super) fn is_for_subscribers(&self) -> bool {
-        self.group == "pubsub" && self.name.ends_with("subscribe")
+        self.is_http()
+            || self.group == "pubsub" && self.name.ends_with("subscribe")
             || matches!(self.name, "ping" | "quit" | "reset")
-            || self.is_http()
     }
 
     /// Whether it may write, or send something to others. PFCOUNT keeps the count that it finds.
@@ -132,7 +132,7 @@ pub(crate) fn command_table() -> &'static CommandTable {
     static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
         let row = |verb: &Verb| {
             // Lines of HTTP are no commands.
-            if verb.group.is_empty() {
+            if verb.is_http() {
                 return Row { name: "", needs: verb.needs, categories: 0 };
             }
             let categories = history::CATEGORIES.iter().enumerate();

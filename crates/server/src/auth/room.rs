@@ -1,0 +1,72 @@
+//! Memory of users: it is a part of the memory for clients, so that users cannot make the server take more than `memory`.
+
+use std::sync::OnceLock;
+
+/// Part of the memory for clients that users may take.
+const USERS_PART: usize = 8;
+
+/// Users would take more memory than they may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoRoom {
+    /// Beyond their part of the memory for clients.
+    #[error(
+        "all users together would take {bytes} bytes, and may take {limit} (an eighth of client-memory); remove users or \
+         patterns, or raise client-memory"
+    )]
+    Limit {
+        /// Memory of the users, in bytes.
+        bytes: usize,
+        /// Limit, in bytes.
+        limit: usize,
+    },
+    /// Clients use the memory now.
+    #[error(
+        "all users together would take {bytes} bytes, which clients use now; try again later, or raise client-memory"
+    )]
+    UsedUp {
+        /// Memory of the users, in bytes.
+        bytes: usize,
+    },
+}
+
+/// Takes so many bytes in all from the memory for clients; returns false if they are used up.
+pub(crate) type Hold = Box<dyn Fn(usize) -> bool + Send + Sync>;
+
+/// Memory of all users.
+pub(super) struct Room {
+    limit: usize,
+    /// Set when there is a memory for clients: not while the store is being opened.
+    hold: OnceLock<Hold>,
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Room").field("limit", &self.limit).finish()
+    }
+}
+
+impl Room {
+    /// `client_bytes`: memory for all clients.
+    pub(super) fn new(client_bytes: usize) -> Room {
+        Room { limit: client_bytes / USERS_PART, hold: OnceLock::new() }
+    }
+
+    /// Takes memory for users by `hold` from now on, `bytes` at once.
+    pub(super) fn hold_by(&self, hold: Hold, bytes: usize) {
+        // A new budget has more than the part of users.
+        hold(bytes);
+        let _ = self.hold.set(hold);
+    }
+
+    /// Takes memory for users of `bytes` in all.
+    ///
+    /// # Errors
+    /// [`NoRoom`]; nothing changes then. Users that take less than before are never refused.
+    pub(super) fn take(&self, bytes: usize, before: usize) -> Result<(), NoRoom> {
+        if bytes > before && bytes > self.limit {
+            return Err(NoRoom::Limit { bytes, limit: self.limit });
+        }
+        let has_room = self.hold.get().is_none_or(|hold| hold(bytes));
+        if has_room || bytes <= before { Ok(()) } else { Err(NoRoom::UsedUp { bytes }) }
+    }
+}
