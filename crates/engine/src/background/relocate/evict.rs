@@ -83,7 +83,7 @@ impl Relocator<'_> {
             self.writer.lane.reserve_free(dropped().map(|entry| stored(&entry)).collect());
         self.writer.lane.wait_for_earlier().await?;
         let (mut offsets, mut keys) = (BTreeSet::new(), BTreeMap::new());
-        let is_ours = |entry: &&Entry| {
+        let is_ours = |entry: &Entry| {
             reserved.binary_search(&stored(entry)).is_ok() || planted(Bug::EvictedThoughReserved)
         };
         for entry in dropped().filter(is_ours) {
