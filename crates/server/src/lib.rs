@@ -39,4 +39,5 @@ pub use base::limits::Limits;
 pub use base::policy::{WHEN_FULL_WORDS, when_full_of};
 pub use base::settings::setting_of;
 pub use listen::{Addresses, Control, Server, Sockets};
+pub use resp::family as family_of_command;
 pub use service::status;

@@ -16,7 +16,7 @@ pub(super) mod history;
 mod subcommands;
 pub(super) mod table;
 
-pub(super) use elsewhere::family;
+pub use elsewhere::family;
 pub(super) use facts::{Fast, Keys, Verb};
 pub(super) use find::{find, named};
 
