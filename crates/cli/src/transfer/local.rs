@@ -13,8 +13,9 @@ use esker_log::MAX_KEY_BYTES;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-use super::aof::{Destination, Found};
-use super::record::{EMPTY_KEY, KEY_TOO_LONG, LeftOut, Record, STORE_TOO_LONG, Sink, Source, no_database};
+use super::record::{
+    Destination, EMPTY_KEY, Found, KEY_TOO_LONG, LeftOut, Record, STORE_TOO_LONG, Sink, Source, no_database,
+};
 use crate::made::Made;
 use crate::terminal::Failure;
 

@@ -9,6 +9,7 @@ mod file;
 mod input;
 mod json_lines;
 mod local;
+mod progress;
 mod rdb;
 mod record;
 mod remote;
@@ -17,16 +18,16 @@ mod table;
 mod view;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use self::aof::{Destination, Files, Options};
+use self::aof::{Files, Options};
 use self::file::Format;
 use self::local::LocalSink;
 pub(crate) use self::local::Places;
-use self::record::{LeftOut, Sink, Source};
+use self::progress::Shown;
+use self::record::{Destination, LeftOut, Sink, Source, now_ms};
 use self::remote::{RemoteSink, RemoteSource};
 use crate::client::Login;
 use crate::terminal::{Failure, note, say};
@@ -211,11 +212,6 @@ fn moving<S: Sink + ?Sized>(
     }
 }
 
-/// Milliseconds since the Unix epoch.
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
 /// The result in words or as JSON. `commands`: those that were read of an append-only file.
 fn result(done: &str, moved: u64, commands: u64, left_out: &LeftOut, json: bool) -> String {
     if json {
@@ -230,45 +226,6 @@ fn result(done: &str, moved: u64, commands: u64, left_out: &LeftOut, json: bool)
     let plural = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let read = if commands > 0 { format!(", {} read", plural(commands, "command")) } else { String::new() };
     format!("{done} {}{read}{left_out}\n", plural(moved, "key"))
-}
-
-/// The progress bar, on a terminal, of what takes longer than a second.
-struct Shown {
-    began: Instant,
-    records: u64,
-    bar: Option<ProgressBar>,
-}
-
-/// Records between two looks at the time.
-const LOOK_EVERY: u64 = 256;
-
-impl Shown {
-    fn new() -> Shown {
-        Shown { began: Instant::now(), records: 0, bar: None }
-    }
-
-    fn look(&mut self, (done, total): (u64, Option<u64>), written: u64) {
-        self.records += 1;
-        if !self.records.is_multiple_of(LOOK_EVERY) || self.began.elapsed() < Duration::from_secs(1) {
-            return;
-        }
-        let bar = self.bar.get_or_insert_with(|| {
-            let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
-            let template = match total {
-                Some(_) => "{wide_bar} {percent} %, {msg} keys, {eta} left",
-                None => "{spinner} {msg} keys, {elapsed}",
-            };
-            bar.with_style(ProgressStyle::with_template(template).expect("it is one"))
-        });
-        bar.set_message(written.to_string());
-        bar.set_position(done);
-    }
-
-    fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use esker_engine::Bytes;
 
-use super::aof::{Destination, Found};
 use super::local::DAMAGED;
-use super::record::{EMPTY_KEY, KEY_TOO_LONG, LeftOut, Record, SERVER_TOO_LONG, Sink, Source, no_database};
+use super::record::{
+    Destination, EMPTY_KEY, Found, KEY_TOO_LONG, LeftOut, Record, SERVER_TOO_LONG, Sink, Source, no_database,
+};
 use crate::client::{Answer, Client};
 use crate::terminal::Failure;
 

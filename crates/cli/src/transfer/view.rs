@@ -7,8 +7,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use esker_inspect::{InspectError, Item, StoreView};
 
 use super::local::DAMAGED;
-use super::now_ms;
-use super::record::{LeftOut, Record, Source};
+use super::record::{LeftOut, Record, Source, now_ms};
 use crate::terminal::Failure;
 
 /// Records that were read and wait to be written.

@@ -15,31 +15,17 @@ mod tests;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use esker_engine::Bytes;
-
 use self::commands::{Commands, Step};
 use self::overlay::Overlay;
 use self::replay::{Replay, Stop};
-use super::Shown;
 use super::input::Input;
+use super::progress::Shown;
 use super::rdb::Rdb;
-use super::record::{LeftOut, Sink};
+use super::record::{Destination, LeftOut};
 use crate::terminal::Failure;
 
 /// What to do about commands that cannot be applied.
 const REMEDY: &str = "let a redis-server load the file and rewrite it (BGREWRITEAOF), or export from it with esker export --from";
-
-/// A value, and the time at which it expires in milliseconds since the Unix epoch.
-pub(super) type Found = (Bytes, Option<u64>);
-
-/// A sink whose keys can be read and deleted again.
-pub(super) trait Destination: Sink {
-    /// Reads a key that was put; `None` if it is absent or no string.
-    fn read(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<Option<Found>, Failure>;
-
-    /// Deletes a key, if it is there. It may be deleted later.
-    fn delete(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<(), Failure>;
-}
 
 /// The files of one import.
 pub(super) struct Files {

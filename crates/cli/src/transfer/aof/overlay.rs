@@ -11,9 +11,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use esker_engine::Bytes;
 
-use super::Destination;
 use crate::terminal::Failure;
-use crate::transfer::record::{LeftOut, Record};
+use crate::transfer::record::{Destination, LeftOut, Record};
 
 /// Bytes of keys and values that are kept before they are written.
 const BYTES_MAX: usize = 64 << 20;

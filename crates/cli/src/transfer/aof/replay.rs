@@ -363,7 +363,10 @@ impl<'t> Replay<'t> {
                 b"exat" => expiry = time(true, false)?,
                 b"pxat" => expiry = time(false, false)?,
                 _ => {
-                    return Err(Stop::Refused(format!("its option '{}' is not known", option.escape_ascii())));
+                    return Err(Stop::Refused(format!(
+                        "its option '{}' is not known",
+                        option.escape_ascii()
+                    )));
                 }
             }
         }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use esker_engine::Bytes;
+
 use super::*;
-use crate::transfer::record::Record;
+use crate::transfer::record::{Found, Record, Sink};
 
 /// The time of all tests, in milliseconds since the Unix epoch.
 const NOW_MS: u64 = 1_800_000_000_000;
