@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, make_directory};
@@ -77,7 +78,10 @@ pub(crate) fn each_manifest(directory: &Path, mut see: impl FnMut(Manifest)) -> 
 /// The files of all manifests, by the number in their name, and those that have none there.
 fn manifest_paths(directory: &Path) -> Result<(BTreeMap<u64, PathBuf>, Vec<PathBuf>)> {
     let backups = directory.join("backups");
-    let entries = fs::read_dir(&backups).map_err(|_| is_none(directory))?;
+    let entries = fs::read_dir(&backups).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => is_none(directory),
+        _ => Error::Io { path: backups.clone(), source: error },
+    })?;
     let (mut numbered, mut others) = (BTreeMap::new(), Vec::new());
     for entry in entries {
         let path = entry.map_err(Error::io(&backups))?.path();
@@ -136,9 +140,7 @@ pub fn list(directory: &Path) -> Result<Vec<Summary>> {
 /// As [`list`], and `Device` if somebody else changes the directory.
 pub fn prune(directory: &Path, keep: usize) -> Result<(usize, u64)> {
     // Making a lock is all that would make it look like one.
-    if !directory.join("backups").is_dir() {
-        return Err(is_none(directory));
-    }
+    manifest_paths(directory)?;
     let locked = Directory::lock(directory)?;
     // Only now: a backup that ends before the lock is had is one of those that are kept.
     let ids: Vec<u64> = manifest_paths(directory)?.0.into_keys().collect();

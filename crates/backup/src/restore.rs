@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use esker_device::{PrivateFile, foreign_signature, make_directory};
+use esker_device::{PrivateFile, RESTORE_MARK, UNFINISHED_RESTORE, foreign_signature, make_directory};
 use esker_log::{SUPERBLOCK_COPIES, Superblock};
 use esker_planted::{Bug, planted};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -18,6 +18,9 @@ use crate::verify::read_segment;
 
 /// What holds all copies of a superblock, whatever its write unit, and any signature of a file system.
 const HEAD_BYTES: u64 = 4 << 20;
+/// The page that marks an unfinished restore: [`RESTORE_MARK`] and the identity of the new store, where the first copy of the
+/// superblock goes at the end.
+const MARK_BYTES: usize = 4096;
 /// How much of a device is zeroed between two reports of progress.
 const ZERO_BYTES: u64 = 64 << 20;
 
@@ -60,6 +63,15 @@ struct Place {
 /// but not from when: of the same store, what an earlier run of it left anywhere on the device would be believed.
 /// `progress` is told how many bytes of how many were zeroed or copied.
 ///
+/// 1. All targets are looked at. One is refused if it holds anything but an unfinished restore.
+/// 2. The superblocks are replaced by a mark with the new store's identity, durably, on all tiers.
+/// 3. Segments are copied and made durable, on all tiers.
+/// 4. The superblocks are written. The first copy takes the place of the mark.
+///
+/// A restore that ends between step 2 and step 4 is begun again by the next one: the mark says that the target holds no store. One
+/// that ends within step 4 of two tiers may have made the superblock of one of them. It has the identity in the other's mark,
+/// so it belongs to a store that never was whole.
+///
 /// # Errors
 /// `Invalid` if the target does not fit the backup or holds something, `Damaged` if a file of the backup is not what it was;
 /// then the target is no store. `Unread` if the store was made, and not all could be read when the backup was taken.
@@ -85,13 +97,17 @@ fn restore_where(
     check_fits(&manifest, target)?;
     let mut identity = [0; 16];
     getrandom::fill(&mut identity).map_err(|error| Error::Invalid(format!("no random numbers: {error}")))?;
-    // All are looked at before any of them is touched.
+    // 1.
     let mut places = Vec::new();
     for superblock in &manifest.superblocks {
         let path = target.tier(superblock.fast).expect("it was checked");
         let place = if is_device(path) { open_device } else { open_file };
-        places.push((place(path, superblock, target.overwrite)?, superblock));
+        places.push((place(path, superblock)?, superblock));
     }
+    if !target.overwrite {
+        refuse_used(&places)?;
+    }
+    // 2.
     let zeroed: u64 = places.iter().filter_map(|(place, _)| place.device_bytes).sum();
     let (mut done, all) = (0, zeroed + manifest.bytes());
     let mut advance = |bytes: u64| {
@@ -102,9 +118,10 @@ fn restore_where(
     // store that was here before for a part of it.
     for (place, superblock) in &places {
         if !planted(Bug::OldSuperblockKept) {
-            place.behead(superblock)?;
+            place.behead(superblock, identity)?;
         }
     }
+    // 3.
     for (place, superblock) in &places {
         if !planted(Bug::RestoredOverOldSegments) {
             place.clear(&mut advance)?;
@@ -122,6 +139,7 @@ fn restore_where(
     for (place, _) in &places {
         place.sync()?;
     }
+    // 4.
     for (place, superblock) in &places {
         let made = Superblock {
             store_id: u128::from_le_bytes(identity),
@@ -170,7 +188,7 @@ fn bytes_of(superblock: &Superblock) -> u64 {
     superblock.data_offset + u64::from(superblock.used_slots) * superblock.segment_bytes
 }
 
-fn open_device(path: &Path, superblock: &Superblock, overwrite: bool) -> Result<Place> {
+fn open_device(path: &Path, superblock: &Superblock) -> Result<Place> {
     let mut options = File::options();
     // On a block device: neither mounted nor opened so by anybody else.
     let file = options.read(true).write(true).custom_flags(libc::O_EXCL).open(path);
@@ -179,40 +197,73 @@ fn open_device(path: &Path, superblock: &Superblock, overwrite: bool) -> Result<
     if has < needs {
         return Err(Error::Invalid(format!("{} has {has} bytes; the backup needs {needs}", path.display())));
     }
-    refuse_used(path, &mut file, overwrite)?;
     Ok(Place { path: path.to_owned(), file, device_bytes: Some(has), _lock: None })
 }
 
-fn open_file(path: &Path, _: &Superblock, overwrite: bool) -> Result<Place> {
+fn open_file(path: &Path, _: &Superblock) -> Result<Place> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         make_directory(parent).map_err(Error::io(parent))?;
     }
     let lock = PrivateFile::open(path)?;
-    let mut file = lock.try_clone().map_err(Error::io(path))?;
-    if lock.metadata().map_err(Error::io(path))?.len() > 0 {
-        refuse_used(path, &mut file, overwrite)?;
-    }
+    let file = lock.try_clone().map_err(Error::io(path))?;
     Ok(Place { path: path.to_owned(), file, device_bytes: None, _lock: Some(lock) })
 }
 
-/// Refuses what holds a store, or a file system.
-fn refuse_used(path: &Path, file: &mut File, overwrite: bool) -> Result<()> {
-    let mut start = Vec::new();
-    file.seek(SeekFrom::Start(0)).map_err(Error::io(path))?;
-    file.by_ref().take(HEAD_BYTES).read_to_end(&mut start).map_err(Error::io(path))?;
-    let holds = match Superblock::find(&start) {
-        Err(esker_log::SuperblockError::Absent) => foreign_signature(&start).map(str::to_owned),
-        _ => Some("a store of Esker".to_owned()),
-    };
-    match holds {
-        Some(holds) if !overwrite => {
-            Err(Error::Invalid(format!("{} holds {holds}; it is left as it is", path.display())))
-        }
-        _ => Ok(()),
+/// Refuses targets that hold a store or a file system. Unfinished restores are none.
+fn refuse_used(places: &[(Place, &Superblock)]) -> Result<()> {
+    let held: Vec<Held> = places.iter().map(|(place, _)| place.held()).collect::<Result<_>>()?;
+    let unfinished: Vec<[u8; 16]> = held
+        .iter()
+        .filter_map(|held| match held {
+            Held::Unfinished(identity) => Some(*identity),
+            _ => None,
+        })
+        .collect();
+    for ((place, _), held) in places.iter().zip(&held) {
+        let holds = match held {
+            Held::Nothing | Held::Unfinished(_) => continue,
+            Held::Store(Some(identity)) if unfinished.contains(identity) => continue,
+            Held::Store(_) => "a store of Esker",
+            Held::Other(what) => what,
+        };
+        return Err(Error::Invalid(format!(
+            "{} holds {holds}; it is left as it is: give another target, or --overwrite if nothing in it is needed",
+            place.path.display()
+        )));
     }
+    Ok(())
+}
+
+/// What a target holds.
+enum Held {
+    Nothing,
+    /// A restore that has not ended, of a store of this identity.
+    Unfinished([u8; 16]),
+    /// A store, and its identity where a superblock is whole.
+    Store(Option<[u8; 16]>),
+    Other(&'static str),
 }
 
 impl Place {
+    fn held(&self) -> Result<Held> {
+        let mut start = Vec::new();
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(0)).map_err(Error::io(&self.path))?;
+        file.take(HEAD_BYTES).read_to_end(&mut start).map_err(Error::io(&self.path))?;
+        Ok(match Superblock::find(&start) {
+            Ok(superblock) => Held::Store(Some(superblock.store_id.to_le_bytes())),
+            Err(esker_log::SuperblockError::Absent) => match foreign_signature(&start) {
+                None => Held::Nothing,
+                Some(UNFINISHED_RESTORE) => {
+                    let identity = start.get(RESTORE_MARK.len()..).and_then(|rest| rest.first_chunk());
+                    identity.map_or(Held::Other(UNFINISHED_RESTORE), |identity| Held::Unfinished(*identity))
+                }
+                Some(other) => Held::Other(other),
+            },
+            Err(_) => Held::Store(None),
+        })
+    }
+
     /// Writes over zeros.
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
         if bytes.iter().all(|byte| *byte == 0) {
@@ -221,9 +272,9 @@ impl Place {
         self.file.write_all_at(bytes, at).map_err(Error::io(&self.path))
     }
 
-    /// Takes the superblock away, durably, and all that is where a superblock of any write unit may lie. A file is zeros after
-    /// that.
-    fn behead(&self, superblock: &Superblock) -> Result<()> {
+    /// Replaces the superblock by the mark of an unfinished restore, durably, and zeros all bytes where a superblock of any write
+    /// unit may lie. The rest of a file is zeros after that.
+    fn behead(&self, superblock: &Superblock, identity: [u8; 16]) -> Result<()> {
         match self.device_bytes {
             Some(bytes) => self.zero(0, HEAD_BYTES.max(superblock.data_offset).min(bytes))?,
             None => {
@@ -231,13 +282,18 @@ impl Place {
                 emptied.map_err(Error::io(&self.path))?;
             }
         }
+        let mut mark = vec![0; MARK_BYTES];
+        mark[..RESTORE_MARK.len()].copy_from_slice(RESTORE_MARK);
+        mark[RESTORE_MARK.len()..][..identity.len()].copy_from_slice(&identity);
+        self.write(0, &mark)?;
         self.sync()
     }
 
-    /// Zeros all of a device, durably: the store may grow to its end, and give out numbers again that its segments there have.
+    /// Zeros all of a device but the mark, durably: the store may grow to its end, and give out numbers again that its segments there have.
     fn clear(&self, mut zeroed: impl FnMut(u64)) -> Result<()> {
         let Some(end) = self.device_bytes else { return Ok(()) };
-        let mut at = 0;
+        let mut at = MARK_BYTES as u64;
+        zeroed(at);
         while at < end {
             let bytes = ZERO_BYTES.min(end - at);
             self.zero(at, bytes)?;

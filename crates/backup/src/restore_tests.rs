@@ -158,3 +158,74 @@ fn what_is_refused_is_left_as_it_is() {
     assert!(std::fs::read(&fast).expect("it can be read") == before);
     assert!(Blocking::open(options()).is_ok());
 }
+
+/// A store of these tiers with a backup of it.
+fn backed_up(options: Options, copies: &Path) {
+    let store = Blocking::open(options).expect("it opens");
+    put(&store, 0..100, 1);
+    backup(store.store(), copies, 0, |_| {}).expect("it is backed up");
+    store.close().expect("it closes");
+}
+
+#[test]
+fn interrupted_restore_is_begun_again() {
+    for on_device in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, copies) = (dir.path().join("made"), dir.path().join("copies"));
+        backed_up(directory(&dir.path().join("store")), &copies);
+        let target = Target::directory(&path);
+        if on_device {
+            std::fs::create_dir(&path).expect("a directory");
+            std::fs::write(path.join("data.esker"), vec![0; 66 << 20]).expect("a device of zeros");
+        }
+        let again = || restore_where(&copies, None, &target, |_| on_device, |_, _| {});
+        damage_a_segment(&copies, "capacity");
+        let refused = again().expect_err("it is damaged");
+        assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+        assert_is_no_store(&path.join("data.esker"), "the mark is no superblock");
+        let error = Blocking::open(directory(&path)).expect_err("it is no store").to_string();
+        assert!(error.contains("an unfinished restore of Esker"), "{error}");
+        // The second flip makes it whole again.
+        damage_a_segment(&copies, "capacity");
+        again().expect("it is begun again");
+        let restored = Blocking::open(directory(&path)).expect("it opens");
+        assert_eq!(restored.len(), 100);
+        restored.close().expect("it closes");
+        let refused = again().expect_err("it holds a store by now").to_string();
+        assert!(refused.contains("holds a store of Esker") && refused.contains("--overwrite"), "{refused}");
+    }
+}
+
+/// A kill between the superblocks of two tiers leaves a store of one tier, which nobody can have opened.
+#[test]
+fn restore_of_two_tiers_is_begun_again_after_the_first_superblock() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [fast, capacity, copies] = ["fast", "capacity", "copies"].map(|name| dir.path().join(name));
+    let of = |fast: &Path, capacity: &Path| {
+        let options = Options::fast_and_capacity(fast, capacity).segment_bytes(256 << 10);
+        options.indirection_unit_bytes(16 << 10).fast_limit_bytes(4 << 20).capacity_limit_bytes(64 << 20)
+    };
+    backed_up(of(&dir.path().join("a"), &dir.path().join("b")), &copies);
+    let target = Target { fast: Some(fast.clone()), capacity: Some(capacity.clone()), overwrite: false };
+    let again = || restore(&copies, None, &target, |_, _| {});
+    again().expect("it is restored");
+    let head = std::fs::read(&fast).expect("it can be read");
+    let identity = Superblock::find(&head[..head.len().min(HEAD_BYTES as usize)])
+        .expect("a store")
+        .store_id
+        .to_le_bytes();
+    let mark = |identity: &[u8]| {
+        let mut head = vec![0; 1 << 20];
+        head[..16].copy_from_slice(RESTORE_MARK);
+        head[16..32].copy_from_slice(identity);
+        let file = File::options().write(true).open(&capacity).expect("it opens");
+        file.write_all_at(&head, 0).expect("it can be written");
+    };
+    mark(&[7; 16]);
+    let refused = again().expect_err("the fast tier is of another store").to_string();
+    assert!(refused.contains("fast holds a store of Esker"), "{refused}");
+    assert!(std::fs::read(&fast).expect("it can be read") == head, "it is left as it is");
+    mark(&identity);
+    again().expect("it is begun again");
+    assert_eq!(Blocking::open(of(&fast, &capacity)).expect("it opens").len(), 100);
+}

@@ -2,17 +2,18 @@
 
 use std::fmt::Write;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use esker_backup::{Error, Summary, Target, Unread};
-use esker_inspect::give_to_owner_of_directory;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, Login};
 use crate::inspect::show::{at_ms, bytes, things};
 use crate::inspect::watch::Bar;
+use crate::made::Made;
+use crate::serve::check_directory;
 use crate::terminal::{Failure, say};
 use crate::transfer::{PATIENCE, Places};
 
@@ -103,7 +104,8 @@ struct Chosen {
     id: Option<u64>,
 }
 
-/// Makes a store of a backup. It is another store from then on, with an identity of its own.
+/// Makes a store of a backup. It is another store from then on, with an identity of its own. A restore that was interrupted is
+/// begun again by the same call.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -264,18 +266,14 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
     let mut shown = Progress::new("restoring");
     let chosen = &arguments.chosen;
     let directory = &chosen.directory.directory;
-    // A directory before the file in it, which goes to those who have the directory then.
+    if let Some(dir) = arguments.places.directory() {
+        check_directory(dir)?;
+    }
     let files = [&target.fast, &target.capacity].into_iter().flatten();
-    let places = arguments.places.directory().into_iter().chain(files.map(PathBuf::as_path));
-    let made: Vec<&Path> = places.flat_map(missing).collect();
+    let made = Made::before(arguments.places.directory().into_iter().chain(files.map(PathBuf::as_path)));
     let restored = esker_backup::restore(directory, chosen.id, &target, |done, all| shown.show(done, all));
     shown.clear();
-    let given = made.into_iter().filter(|path| path.exists()).try_for_each(|path| {
-        give_to_owner_of_directory(path).map_err(|error| {
-            let shown = path.display();
-            Failure::Failed(format!("{shown} cannot be given to the owner of its directory: {error}"))
-        })
-    });
+    let given = made.give();
     // What became of the restore is told in any case.
     let told = done(restored, chosen.directory.json, |text| format!("restored {text}\n"));
     match (told, given) {
@@ -284,13 +282,6 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
         }
         (told, given) => told.and(given),
     }
-}
-
-/// A path and the directories that lead to it, those that are not there, from the first on.
-fn missing(path: &Path) -> impl Iterator<Item = &Path> {
-    let missing: Vec<&Path> =
-        path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
-    missing.into_iter().rev()
 }
 
 /// The bar of what counts in bytes.
@@ -321,6 +312,7 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
 
     use clap::FromArgMatches;

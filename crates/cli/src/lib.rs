@@ -4,6 +4,8 @@
 //! call or its surroundings are wrong (options, addresses, paths), 1 if something failed on the way, or a store that was
 //! looked at is not well.
 #![allow(clippy::disallowed_methods, reason = "a command lives in real time; only the engine is replayed")]
+// They panic where stdout or stderr cannot be written: `terminal` has functions that do not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod backup;
 mod calc;
@@ -12,6 +14,8 @@ mod client;
 mod device;
 mod ftl;
 mod inspect;
+mod made;
+mod new_file;
 mod notify;
 mod pages;
 mod secret;
@@ -91,6 +95,8 @@ enum Verb {
 
 /// Runs the command with the arguments of the process.
 pub fn main() -> ExitCode {
+    // A file that may not grow is an error of the disk (EFBIG), which names the file. The signal would end the process.
+    ignore_file_size_signal();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -132,6 +138,13 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => fail(failure),
     }
+}
+
+/// Ignores SIGXFSZ, so that a write beyond the limit of a file's size fails with EFBIG.
+#[allow(unsafe_code, reason = "ignoring a signal is a call that no crate here wraps")]
+fn ignore_file_size_signal() {
+    // SAFETY: SIG_IGN installs no handler, so that no code of this process runs in the context of the signal.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Whether a file is one of settings that can be used together. For fuzzing.

@@ -6,7 +6,7 @@
 //! 3. One line that begins with `ready` goes to stdout; from here on clients are served. SIGHUP reads the settings, the
 //!    users and the certificates again, and changes what can be changed.
 //! 4. After SIGTERM or SIGINT commands in flight finish, the store is flushed and closed, and the exit code is 0. A
-//!    second signal ends the process at once, as a crash would.
+//!    second signal, half a second after the first or later, ends the process at once, as a crash would.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -30,6 +30,9 @@ use crate::terminal::{Failure, Log, say, start_log};
 /// Exit code after a second signal.
 const FORCED: i32 = 130;
 
+/// Signals that come sooner after the first are the same one: GNU timeout signals its child and then the child's group.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
 /// How often the manager of services is told how far the opening of the store is.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -52,7 +55,8 @@ Examples:
   esker serve --config esker.toml --check-config                     what would hold, and where each value came from
 
 SIGTERM and SIGINT end it, SIGHUP reads settings, users and certificates again. Exit code 0 after a clean end; 1 if something
-failed; 2 if the call or its surroundings are wrong and nothing was changed; 130 after a second signal.";
+failed; 2 if the call or its surroundings are wrong and nothing was changed; 130 after a second signal, half a second after the
+first or later.";
 
 /// The flags of `esker serve` as they were given.
 pub(crate) struct Arguments(ArgMatches);
@@ -144,7 +148,7 @@ pub(crate) fn run(Arguments(matches): &Arguments) -> Result<(), Failure> {
     if matches.get_flag("check-config") {
         settings.check_files(&outcome.config).map_err(usage)?;
         let warnings = warnings.iter().map(|warning| format!("\nwarning: {warning}\n"));
-        return say(&(explain(&settings) + &warnings.collect::<String>()));
+        return say(&(explain(&settings, &outcome.config.limits) + &warnings.collect::<String>()));
     }
     let log = start_log(settings.log(), settings.logs_json());
     outcome.config.log = Some(log.clone());
@@ -263,14 +267,20 @@ async fn ended(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
     }
 }
 
-/// Waits for the end; a second signal does not.
+/// Waits for the end. A second signal, [`SAME_SIGNAL`] after the first or later, ends the process.
 async fn finish_or_force(finish: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     // Each of these hears every signal, so that the second is the second for them too.
     let (mut terminate, mut interrupt) =
         (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
     let force = async {
         ended(&mut terminate, &mut interrupt).await;
-        ended(&mut terminate, &mut interrupt).await
+        let first = Instant::now();
+        loop {
+            let name = ended(&mut terminate, &mut interrupt).await;
+            if first.elapsed() >= SAME_SIGNAL {
+                return name;
+            }
+        }
     };
     tokio::select! {
         biased;

@@ -37,6 +37,13 @@ pub(crate) fn said(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
+/// Writes to stderr, for a verb whose stdout holds data, and for progress. If stderr cannot be written, the text is lost: that is no
+/// failure of the verb.
+pub(crate) fn note(text: &str) {
+    let mut stderr = stderr();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
 /// Says why, in one line, and returns the exit code that goes with it.
 pub(crate) fn fail(failure: Failure) -> ExitCode {
     let (code, text) = match failure {

@@ -1,14 +1,14 @@
 //! `esker user`: makes and changes the file of users. Passwords come from the terminal without an echo, or from stdin.
 //! A server reads the file at its start and when it is told to, so each change ends with a word about that.
 
-use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
+use std::io::{BufRead, IsTerminal, stdin};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use esker_server::{Right, UserEntry, UserFile};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-use crate::terminal::{Failure, say};
+use crate::terminal::{Failure, note, say};
 
 /// Makes and changes the file of users that `esker serve --users` reads.
 #[derive(Args)]
@@ -197,15 +197,14 @@ fn ask_password(name: &str) -> Result<String, Failure> {
 
 fn ask_hidden(prompt: &str) -> Result<String, Failure> {
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot ask for a password: {error}"));
-    eprint!("{prompt}");
-    stderr().flush().map_err(failed)?;
+    note(prompt);
     let before = tcgetattr(stdin()).map_err(|error| failed(error.into()))?;
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
     tcsetattr(stdin(), OptionalActions::Flush, &silent).map_err(|error| failed(error.into()))?;
     let line = read_line();
     let restored = tcsetattr(stdin(), OptionalActions::Flush, &before);
-    eprintln!();
+    note("\n");
     restored.map_err(|error| failed(error.into()))?;
     line
 }

@@ -23,6 +23,8 @@ mod inspect;
 mod live;
 #[path = "serve/service.rs"]
 mod service;
+#[path = "serve/surroundings.rs"]
+mod surroundings;
 #[path = "serve/tls.rs"]
 mod tls;
 #[path = "serve/transfer.rs"]

@@ -37,6 +37,34 @@ impl fmt::Display for OperationKind {
     }
 }
 
+/// The limit that leaves no room for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// The device, the file system, a quota, or an in-memory device (ENOSPC, EDQUOT).
+    Space,
+    /// The largest size of a file (EFBIG): the process's (RLIMIT_FSIZE) or the file system's.
+    FileSize,
+}
+
+impl Shortage {
+    /// The limit that an error of the system stands for: that of a file for EFBIG, else that of the device.
+    pub fn of(error: &io::Error) -> Shortage {
+        if error.raw_os_error() == Some(libc::EFBIG) { Shortage::FileSize } else { Shortage::Space }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Shortage::Space => "no space left",
+            Shortage::FileSize => {
+                "the file may not be so large: raise the limit of the process (ulimit -f, LimitFSIZE= in systemd), or use a file \
+                 system with larger files"
+            }
+        })
+    }
+}
+
 /// Why a device could not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -56,9 +84,11 @@ pub enum DeviceError {
         /// What the system said.
         source: Arc<io::Error>,
     },
-    /// No space is left for the operation (ENOSPC, EDQUOT, or the limit of an in-memory device).
-    #[error("{op} of {bytes} bytes at offset {offset} of {path}: no space left")]
+    /// No space is left for the operation, or the file may not grow.
+    #[error("{op} of {bytes} bytes at offset {offset} of {path}: {shortage}")]
     Full {
+        /// Which limit was met.
+        shortage: Shortage,
         /// What was being done.
         op: OperationKind,
         /// Where on the device.
@@ -139,7 +169,9 @@ impl DeviceError {
     ) -> Self {
         let path = path.clone();
         match source.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => DeviceError::Full { op, offset, bytes, path },
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => {
+                DeviceError::Full { shortage: Shortage::of(&source), op, offset, bytes, path }
+            }
             Some(libc::ENODEV | libc::ENXIO) => DeviceError::Vanished { op, offset, bytes, path },
             _ => DeviceError::Io { op, offset, bytes, path, source: Arc::new(source) },
         }
@@ -157,7 +189,8 @@ impl DeviceError {
     pub fn errno(&self) -> Option<i32> {
         match self {
             DeviceError::Io { source, .. } => source.raw_os_error(),
-            DeviceError::Full { .. } => Some(libc::ENOSPC),
+            DeviceError::Full { shortage: Shortage::Space, .. } => Some(libc::ENOSPC),
+            DeviceError::Full { shortage: Shortage::FileSize, .. } => Some(libc::EFBIG),
             DeviceError::Vanished { .. } => Some(libc::ENODEV),
             _ => None,
         }

@@ -248,7 +248,16 @@ fn a_refusal_is_no_failure() {
             },
         ),
         // Of room for more, nothing of what is there.
-        (Resize, DeviceError::Full { op: OperationKind::Resize, offset: 0, bytes: 0, path }),
+        (
+            Resize,
+            DeviceError::Full {
+                shortage: crate::Shortage::Space,
+                op: OperationKind::Resize,
+                offset: 0,
+                bytes: 0,
+                path,
+            },
+        ),
     ];
     for (number, (kind, refusal)) in refusals.into_iter().enumerate() {
         let mut refused = bench.submit(kind);

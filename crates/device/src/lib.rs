@@ -43,7 +43,7 @@ pub use block_on::{block_on, outside_block_on};
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use counters::DeviceCounters;
 pub use device::{Device, PlacementHandle, Source, WriteMode};
-pub use error::{DeviceError, OperationKind};
+pub use error::{DeviceError, OperationKind, Shortage};
 pub use fail_stop::FailStop;
 pub use geometry::{DeviceKind, Geometry};
 pub use memory::{Discarded, Fault, Latency, MemoryDevice, MemoryOptions, Operation};
@@ -56,7 +56,7 @@ pub use read_only::{ReadAt, ReadOnlyFile};
 pub use runtime::{Runtime, Task};
 pub use runtime_threads::Threads;
 pub use segment_buffer::{Appender, SegmentBuffer};
-pub use signature::{SIGNATURE_BYTES, foreign_signature};
+pub use signature::{RESTORE_MARK, SIGNATURE_BYTES, UNFINISHED_RESTORE, foreign_signature};
 #[cfg(target_os = "linux")]
 pub use uring::try_uring;
 pub use wake::wake;

@@ -107,6 +107,7 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
     let Some(kind) = probe::kind_of(&metadata) else {
         return Err(DeviceError::invalid(&path, "neither a regular file nor a block device"));
     };
+    refuse_read_only(&metadata, kind, &path)?;
     // 3.
     let locked =
         lock::retry(&metadata, || lock::try_lock(&file).map(|taken| taken.then_some(())).transpose());
@@ -149,17 +150,61 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
             Err((_, error)) if options.backend == Backend::Uring => {
                 return Err(DeviceError::invalid(
                     &path,
-                    format!("io_uring is required but does not work: {error}"),
+                    format!("io_uring is required but does not work: {error}{}", uring_remedy(&error)),
                 ));
             }
             Err((file, error)) => {
-                warnings
-                    .push(format!("{path}: io_uring does not work here ({error}); using a pool of threads"));
+                warnings.push(format!(
+                    "{path}: io_uring does not work here ({error}){}; using a pool of threads",
+                    uring_remedy(&error)
+                ));
                 file
             }
         };
     }
     Ok((Arc::new(ThreadDevice::new(file, options.threads)?), warnings))
+}
+
+/// Refuses a block device that takes no writes: the first write would fail with EPERM, which does not name the cause.
+fn refuse_read_only(metadata: &fs::Metadata, kind: DeviceKind, path: &Arc<str>) -> Result<(), DeviceError> {
+    if kind != DeviceKind::Block || !probe::is_read_only(metadata) {
+        return Ok(());
+    }
+    Err(DeviceError::invalid(
+        path,
+        "the device is read-only: it is write-protected, or was set so (blockdev --getro); a store needs to write: clear the \
+         protection, such as with blockdev --setrw, or use another device",
+    ))
+}
+
+/// Names what forbids io_uring, if that can be told.
+fn uring_remedy(error: &io::Error) -> String {
+    let setting = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    uring_forbidden_by(error, setting.trim(), &status).map_or_else(String::new, |what| format!("; {what}"))
+}
+
+/// What forbids io_uring, given the sysctl kernel.io_uring_disabled and /proc/self/status.
+fn uring_forbidden_by(error: &io::Error, setting: &str, status: &str) -> Option<&'static str> {
+    let is_filtered = status.lines().any(|line| line.starts_with("Seccomp:") && line.ends_with('2'));
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) if setting == "2" => {
+            Some("the sysctl kernel.io_uring_disabled is 2, which forbids it to all processes: set it to 0")
+        }
+        Some(libc::EPERM | libc::EACCES) if setting == "1" => Some(
+            "the sysctl kernel.io_uring_disabled is 1, which forbids it to processes without CAP_SYS_ADMIN that are not in \
+             kernel.io_uring_group: set it to 0, or add the group",
+        ),
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) if is_filtered => Some(
+            "a seccomp profile filters the system calls of this process: allow io_uring_setup, io_uring_enter and \
+             io_uring_register in the profile of the container or service",
+        ),
+        Some(libc::ENOSYS) => {
+            Some("the kernel has no io_uring: it needs Linux 5.6 or later, built with CONFIG_IO_URING")
+        }
+        Some(libc::ENOMEM) => Some("memory for the ring cannot be locked: raise RLIMIT_MEMLOCK (ulimit -l)"),
+        _ => None,
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -327,6 +372,20 @@ fn file_system(_: &File) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_io_uring_names_the_setting_or_the_profile() {
+        let forbidden = |errno, setting, status| {
+            uring_forbidden_by(&io::Error::from_raw_os_error(errno), setting, status).unwrap_or_default()
+        };
+        assert!(forbidden(libc::EPERM, "2", "").contains("kernel.io_uring_disabled is 2"));
+        assert!(forbidden(libc::EPERM, "1", "Seccomp:\t2").contains("kernel.io_uring_disabled is 1"));
+        assert!(forbidden(libc::EPERM, "0", "Name:\tx\nSeccomp:\t2\n").contains("seccomp profile"));
+        assert!(forbidden(libc::ENOSYS, "", "Seccomp:\t2").contains("seccomp profile"));
+        assert!(forbidden(libc::ENOSYS, "", "Seccomp:\t0").contains("Linux 5.6"));
+        assert_eq!(forbidden(libc::EPERM, "0", "Seccomp:\t0"), "");
+        assert_eq!(forbidden(libc::EIO, "2", ""), "");
+    }
 
     #[test]
     fn what_the_kernel_tells_of_direct_io_decides() {

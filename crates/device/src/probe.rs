@@ -126,6 +126,13 @@ pub(crate) fn block_queue(metadata: &fs::Metadata, kind: DeviceKind) -> BlockQue
     BlockQueue { start_bytes, placement_handles, ..whole }
 }
 
+/// Returns true if a block device takes no writes, as the kernel says in sysfs.
+pub(crate) fn is_read_only(metadata: &fs::Metadata) -> bool {
+    let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+    let read_only = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+    read_only.is_ok_and(|text| text.trim() == "1")
+}
+
 pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }

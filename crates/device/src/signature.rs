@@ -3,8 +3,16 @@
 /// How many bytes from the start of a device [`foreign_signature`] wants to see: the farthest magic (btrfs) ends within.
 pub const SIGNATURE_BYTES: usize = 68 << 10;
 
+/// The first bytes of a device or file whose restore from a backup has not ended: it holds no store yet, and may hold segments of
+/// one.
+pub const RESTORE_MARK: &[u8; 16] = b"ESKER RESTORING\n";
+
+/// What [`foreign_signature`] calls such a device.
+pub const UNFINISHED_RESTORE: &str = "an unfinished restore of Esker: run esker restore again";
+
 /// Where which bytes betray what. The order matters where a format embeds another's boot sector.
-const SIGNATURES: [(usize, &[u8], &str); 17] = [
+const SIGNATURES: [(usize, &[u8], &str); 18] = [
+    (0, RESTORE_MARK, UNFINISHED_RESTORE),
     (0, b"LUKS\xba\xbe", "a LUKS encrypted volume"),
     (0, b"XFSB", "an XFS file system"),
     (0, b"hsqs", "a SquashFS image"),

@@ -39,7 +39,7 @@ pub use life::{Endurance, Life};
 pub use media::{Choice, Latencies, Medium, PROFILES, Profile, Recorder, Timed, Timing};
 pub use report::{Table, json};
 pub use request::{Kind, Request, Stage};
-pub use trace::{Format, Replay, ReplayReport, Requests, Tally, replay};
+pub use trace::{Format, NotUnderstood, Replay, ReplayReport, Requests, Tally, replay};
 pub use workload::{
-    Job, Jobs, Pattern, Reproduced, Row, RunReport, Standing, Stream, precondition, reproduce, run,
+    Blocks, Job, Jobs, Pattern, Reproduced, Row, RunReport, Standing, Stream, precondition, reproduce, run,
 };

@@ -1,10 +1,10 @@
-//! Traces of one workload, as four tools wrote them, and traces that are damaged.
+//! Traces of one workload, as four tools wrote them, the output of other tools, and traces that are damaged.
 //!
 //! fio wrote 16 × 4 KiB at random, 4 × 64 KiB in order, two TRIMs of 128 KiB, and reads and writes of 12 KiB, to a loop device.
 
 use std::path::{Path, PathBuf};
 
-use esker_ftl::{Choice, Endurance, Error, Format, Kind, Replay, Requests, Stage, replay};
+use esker_ftl::{Choice, Endurance, Error, Format, Kind, NotUnderstood, Replay, Requests, Stage, replay};
 
 fn traced(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(name)
@@ -89,49 +89,132 @@ fn a_replay_lasts_until_the_last_request_is_done() {
     assert!(together.writes_per_s.is_finite() && together.write_mib_per_s > alone.write_mib_per_s);
 }
 
+/// Requests with data by stage (issued, completed, queued) and kind: writes, TRIMs, reads.
+fn counted(path: &Path) -> ([[usize; 3]; 3], Requests) {
+    let mut requests = Requests::open(path).expect("it is a trace");
+    let mut counts = [[0; 3]; 3];
+    while let Some(request) = requests.read().expect("it is whole") {
+        assert!(request.bytes > 0, "{request:?}");
+        let stage =
+            [Stage::Issued, Stage::Completed, Stage::Queued].iter().position(|one| *one == request.stage);
+        let kind = [Kind::Write, Kind::Trim, Kind::Read].iter().position(|one| *one == request.kind);
+        counts[stage.expect("a stage")][kind.expect("a kind")] += 1;
+    }
+    (counts, requests)
+}
+
+/// Printed by trace-cmd 3.1.6, perf 6.1, blkparse 1.2 and the tracers of Linux 6.18, and counted with grep.
 #[test]
-fn damage_and_strangers_are_named_with_their_line() {
+fn output_of_every_tool_is_understood_to_the_last_line() {
+    for (name, format, counts) in [
+        ("trace-cmd.txt", Format::Ftrace, [[39, 0, 0], [0, 0, 0], [0, 0, 0]]),
+        ("perf.txt", Format::Ftrace, [[4, 1, 0], [3, 1, 0], [4, 1, 0]]),
+        ("ftrace-bio.txt", Format::Ftrace, [[5, 1, 0], [5, 1, 0], [6, 1, 0]]),
+        ("ftrace-latency.txt", Format::Ftrace, [[3, 0, 0], [3, 0, 0], [3, 0, 0]]),
+        ("blk-tracer.txt", Format::Ftrace, [[4, 1, 0], [4, 1, 0], [5, 1, 0]]),
+        ("blk-classic.txt", Format::Ftrace, [[4, 1, 0], [4, 1, 0], [4, 1, 0]]),
+        ("blkparse-every.txt", Format::Blkparse, [[4, 1, 1], [3, 0, 0], [1, 0, 0]]),
+    ] {
+        let (found, requests) = counted(&traced(name));
+        assert_eq!(requests.not_understood(), &NotUnderstood::default(), "{name}");
+        assert_eq!((requests.format(), found), (format, counts), "{name}");
+    }
+    let report = replay(&asked(traced("trace-cmd.txt"))).expect("it is replayed");
+    assert_eq!((report.trace.writes, report.trace.write_bytes), (39, 39 * 4096));
+}
+
+/// How other versions print the same: with tags, with the time since the event before, after a warning.
+#[test]
+fn variants_of_lines_are_understood() {
     let dir = tempfile::tempdir().expect("a directory");
-    let refused = |name: &str, bytes: &[u8]| {
+    let path = dir.path().join("trace");
+    let lines = "trace-cmd: a warning\nversion = 7\nCPU 1 is empty\ncpus=2\n\
+        dd-1 (1) [000] 1.5: (+12)   block_rq_issue:  8,0 W 4096 () 0 + 8 [dd]\n\
+        <...>-1 [000] d..1. 1.6: block_rq_issue: 8,0 FWFSM 4096 () 8 + 8 [a: b]\n\
+        dd-1 0...1 77: block_rq_issue: 8,0 W 4096 (2a 00 (x ) 16 + 8 [dd]\n\
+        a b c 7 [001] 1.7: block:block_rq_issue: 8,0 ZR 0 () 24 + 8 [dd]\n\
+        PERF_RECORD_LOST 7\nCPU:1 [EVENTS DROPPED]\nCPU:0 [LOST 5 EVENTS]\n\
+        dd-1 [000] 1.8: sched_switch: a ==> b\n";
+    std::fs::write(&path, lines).expect("it is written");
+    let (counts, requests) = counted(&path);
+    assert_eq!((counts[0], requests.lost()), ([3, 0, 0], 13));
+    let first = Some((1, "there is no event in the line".to_owned()));
+    assert_eq!(requests.not_understood(), &NotUnderstood { lines: 1, first });
+}
+
+#[test]
+fn lines_that_are_not_understood_are_counted_and_reported() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let replayed = |name: &str, bytes: &[u8]| {
         let path = dir.path().join(name);
         std::fs::write(&path, bytes).expect("it is written");
-        let error = replay(&asked(path)).expect_err("it is refused");
-        (error.to_string(), error)
+        replay(&asked(path))
     };
-    for name in ["blkparse.txt", "ftrace.txt", "fio-2.iolog", "fio-3.iolog"] {
+    for name in ["blkparse.txt", "ftrace.txt", "fio-2.iolog", "fio-3.iolog", "perf.txt", "blk-tracer.txt"] {
         let whole = std::fs::read(traced(name)).expect("it is there");
-        // Cut anywhere in a line, and the summary of blkparse is no line of the trace.
-        let lines = whole.split_inclusive(|byte| *byte == b'\n');
-        let end: usize = lines.clone().take(20).map(<[u8]>::len).sum();
-        let last = lines.clone().nth(20).expect("it is long enough").len();
+        let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+        let end: usize = lines[..40].iter().map(|line| line.len()).sum();
+        let last = lines[40].len();
         let blank = whole[end..].iter().take_while(|byte| **byte == b' ').count();
+        let read = |bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).expect("it is written");
+            counted(&path)
+        };
+        let (before, _) = read(&whole[..end]);
+        // Cut anywhere in a line: the rest may read as another request.
         for kept in (blank + 1..last).step_by(7) {
-            let (text, error) = refused(name, &whole[..end + kept]);
-            assert!(text.contains("line 21: ") && text.contains("head -n 20"), "{kept} bytes: {text}");
-            assert!(!error.is_usage(), "{text}");
+            let (found, requests) = read(&whole[..end + kept]);
+            let NotUnderstood { lines, first } = requests.not_understood();
+            assert_eq!((*lines, first.as_ref().map(|first| first.0)), (1, Some(41)), "{name}, {kept} bytes");
+            assert_eq!(found, before, "{name}, {kept} bytes");
         }
         let mut damaged = whole.clone();
         damaged[end + blank..end + last - 1].fill(b'x');
-        let (text, _) = refused(name, &damaged);
-        assert!(text.contains("line 21: ") && text.contains("record the trace again"), "{text}");
+        let report = replayed(name, &damaged).expect("it is replayed");
+        assert_eq!(report.not_understood.lines, 1, "{name}: {report}");
+        assert!(report.to_string().contains("NOT UNDERSTOOD"), "{report}");
+        damaged[end + blank..end + last - 1].fill(0xff);
+        let (_, requests) = read(&damaged);
+        let first = Some((41, "it is no text".to_owned()));
+        assert_eq!(requests.not_understood().first, first, "{name}");
     }
+}
+
+#[test]
+fn files_that_are_no_trace_are_refused_with_the_reason() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let refused = |bytes: &[u8]| {
+        let path = dir.path().join("strange");
+        std::fs::write(&path, bytes).expect("it is written");
+        replay(&asked(path)).expect_err("it is refused")
+    };
     for (bytes, said) in [
         (&b""[..], "the file is empty"),
         (b"hello\n", "line 1: this is no trace"),
+        (
+            b"\n# comment\nhello\nworld\n\xff\n",
+            "line 3: this is no trace that can be replayed: it starts with 'hello'",
+        ),
         (b"\x07tae\0\0", "blkparse -i FILE"),
+        (b"PERFILE2", "perf script -i FILE"),
         (b"\x7fELF\xff\xfe\n", "it is no text"),
         (b"fio version 1 iolog\n", "its iolog version is 1"),
         (b"fio version 2 iolog\n/dev/sda add\n", "no request was found"),
+        (b"cpus=2\nwhat\n", "the first line that was not understood is 2"),
         (b"fio version 2 iolog\na write 0 4096\nb write 0 4096\n", "choose one with --device: a b"),
         (b"fio version 2 iolog\na read 0 4096\n", "nothing is written"),
-        (b"fio version 2 iolog\na write 18446744073709551615 4096\n", "line 2: its request ends beyond"),
+        (b"fio version 2 iolog\na write 18446744073709551615 4096\n", "its request ends beyond"),
         (b"fio version 2 iolog\na write 0 4096000000\n", "beyond a namespace of 268435456"),
     ] {
-        let (text, _) = refused("strange", bytes);
+        let text = refused(bytes).to_string();
         assert!(text.contains(said), "{text}");
     }
-    let (_, error) = refused("strange", b"hello\n");
+    let error = refused(b"hello\n");
     assert!(matches!(error, Error::UnknownFormat { line: 1, .. }) && error.is_usage());
+    let long = [b"fio version 2 iolog\na write 0 4096\n", &[b'x'; 100_000][..]].concat();
+    let error = refused(&long);
+    assert!(matches!(error, Error::TraceLine { line: 3, .. }) && !error.is_usage(), "{error}");
 }
 
 #[test]

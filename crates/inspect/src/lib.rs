@@ -38,7 +38,7 @@ pub use owner::give_to_owner_of_directory;
 pub use records::{Item, RecordRow, Records, Standing};
 pub use repair::Repaired;
 pub use segments::{Segments, SlotRow, SlotState};
-pub use store::{StoreView, TierView};
+pub use store::{StoreView, TierView, holds_store};
 pub use svg::{colour, svg};
 pub use watch::Watcher;
 

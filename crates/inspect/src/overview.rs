@@ -1,6 +1,7 @@
 //! What a store is and how full it is, told by superblocks and the ends of its slots alone.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use esker_log::{
     Databases, FORMAT_VERSION, FoundSlot, Keyspace, SUPERBLOCK_COPIES, SegmentClass, Superblock,
@@ -10,6 +11,12 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::slots::{TierSlots, is_plainly_free};
 use crate::store::{StoreView, TierView};
+
+/// Looks at the copies of a superblock, which differ while a server writes them.
+const LOOKS_MAX: u32 = 5;
+
+/// Time between two looks.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// How a store was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -223,17 +230,35 @@ impl TierView {
         )
     }
 
+    /// The newest superblock and the number of its copies. Copies differ while a server writes them, so that a look that finds
+    /// fewer than all is repeated.
+    fn newest_copies(&self) -> Result<(Superblock, usize)> {
+        let mut found = (self.superblock.clone(), 0);
+        for look in 0..LOOKS_MAX {
+            if look > 0 {
+                std::thread::sleep(LOOK_AGAIN_AFTER);
+            }
+            let head = self.head()?;
+            let Ok(newest) = Superblock::find(&head) else { continue };
+            let good = newest.copies(&head).iter().filter(|copy| **copy == Ok(newest.clone())).count();
+            found = (newest, good);
+            if good == SUPERBLOCK_COPIES {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
     fn overview(&self, slots: &TierSlots) -> Result<TierOverview> {
-        let head = self.head()?;
-        let newest = |copy: &_| copy == &Ok(self.superblock.clone());
+        let (superblock, superblock_copies) = self.newest_copies()?;
         let mut overview = TierOverview {
             name: self.name().name(),
             path: self.path(),
             device_bytes: self.bytes(),
             unit_bytes: self.superblock.unit_bytes,
             data_offset: self.superblock.data_offset,
-            generation: self.superblock.generation,
-            superblock_copies: self.superblock.copies(&head).iter().filter(|copy| newest(*copy)).count(),
+            generation: superblock.generation,
+            superblock_copies,
             slots: slots.ends.len() as u64,
             states: States::default(),
             space: Space::default(),

@@ -6,7 +6,8 @@
 //! 3. Where keys were lost that cannot be named, any of them may have an older version that now looks like the newest, or
 //!    may have been deleted. So every key whose version is not newer than what was lost is listed as one that may be stale;
 //!    and so is every key of which the staging file has a newer version, which is not in the new store.
-//! 4. The new store is closed and checked.
+//! 4. The new store is closed, gets its name, and is checked. Until then its files and directories have names that end in
+//!    `.unfinished`; the next repair to the same place removes those that a killed one left.
 //!
 //! In place, the new store is made beside the old one, gets its owner and rights, and then takes its name; the old one keeps
 //! its bytes and is called `.damaged`.
@@ -16,8 +17,10 @@ use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use esker_device::{Backend, Device, OpenOptions};
+use esker_device::{Backend, Device, OpenOptions, PrivateFile};
 use esker_engine::{Blocking, Bytes, Durability, Options, StagingLook};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::check::report::{Finding, Report};
@@ -28,7 +31,9 @@ use crate::key::Key;
 use crate::memory::memory_bytes;
 use crate::newest::Rule;
 use crate::owner::{give_as, may_give_as};
-use crate::store::{StoreView, file_of, holds_store, is_on_file_system, parent_of};
+use crate::store::{
+    FILE_IN_DIRECTORY, STAGING_IN_DIRECTORY, StoreView, file_of, holds_store, is_on_file_system, parent_of,
+};
 use crate::watch::Watcher;
 
 /// Puts that are made at once.
@@ -41,8 +46,10 @@ const STALE_LISTED: usize = 1_000_000;
 #[derive(Clone, Debug, Serialize)]
 pub struct Repaired {
     /// Where the new store is.
+    #[serde(serialize_with = "as_text")]
     pub to: Vec<PathBuf>,
     /// Where the old one is, if it was repaired in place.
+    #[serde(serialize_with = "as_text")]
     pub damaged: Vec<PathBuf>,
     /// Keys in the new store.
     pub kept_keys: u64,
@@ -65,6 +72,11 @@ pub struct Repaired {
     pub well: bool,
 }
 
+/// Paths as text. Bytes that are no UTF-8 are replaced.
+fn as_text<S: serde::Serializer>(paths: &[PathBuf], to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_seq(paths.iter().map(|path| path.display().to_string()))
+}
+
 impl StoreView {
     /// Makes a new store with everything that is healthy in this one: in a directory if this one lies in a directory, else
     /// in as many files as this one has tiers, the fast one first.
@@ -77,13 +89,22 @@ impl StoreView {
         // 1.
         let checked = self.check_all(CheckOptions { index: false }, watcher)?;
         // That took a while. Who has the directory may have put something there, such as a link to somewhere else.
-        let options = self.options_of_copy(to)?;
+        self.options_of_copy(to)?;
+        let unfinished: Vec<PathBuf> = to.iter().map(|path| unfinished(path)).collect();
+        unfinished
+            .iter()
+            .zip(to)
+            .filter(|(path, to)| path != to)
+            .try_for_each(|(path, _)| remove_left(path))?;
+        let options = self.options_of_copy(&unfinished)?;
         // 2. and 3.
         let memory = memory_bytes(self.packing.segment_bytes, checked.report.counts.keys);
         let store = Blocking::open(options.memory_bytes(memory))?;
         let copied = self.copy(&checked, &store, watcher);
         let closed = store.close().map_err(InspectError::from);
-        let copied = copied.and_then(|copied| closed.map(|()| copied)).inspect_err(|_| remove(to));
+        let finished = || unfinished.iter().zip(to).try_for_each(|(path, to)| finish(path, to));
+        let copied = copied.and_then(|copied| closed.and_then(|()| finished()).map(|()| copied));
+        let copied = copied.inspect_err(|_| remove(&unfinished));
         let Copied { kept_keys, kept_bytes, stale_keys, stale_count } = copied?;
         let old = checked.report;
         let is_left_out = |finding: &&Finding| finding.lost || finding.staged;
@@ -320,6 +341,65 @@ fn not_given(new: &Path, path: &Path, error: &std::io::Error) -> InspectError {
         path.display(),
         new.display()
     ))
+}
+
+/// The name of a new store until it is whole. A device has one name only.
+fn unfinished(to: &Path) -> PathBuf {
+    if to.exists() { to.to_owned() } else { named(to, ".unfinished") }
+}
+
+/// Removes what a killed repair left: a file, or a directory with the files of a store and nothing else. One that another process
+/// has open is in use.
+fn remove_left(path: &Path) -> Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let refused = |what: &str| {
+        InspectError::call(format!("{} is there already and {what}; move it away first", path.display()))
+    };
+    let files = match found {
+        found if found.is_file() => vec![path.to_owned(), StagingLook::beside_file(path)],
+        found if found.is_dir() => {
+            let entries = fs::read_dir(path).map_err(|error| not_found(path, &error))?;
+            entries.flatten().map(|entry| entry.path()).collect()
+        }
+        _ => return Err(refused("is neither a file nor a directory")),
+    };
+    let is_of_store = |file: &PathBuf| {
+        file == path
+            || file == &StagingLook::beside_file(path)
+            || file.ends_with(FILE_IN_DIRECTORY)
+            || file.ends_with(STAGING_IN_DIRECTORY)
+    };
+    if !files.iter().all(is_of_store) {
+        return Err(refused("holds other files than those of a store"));
+    }
+    for file in files.iter().filter(|file| fs::symlink_metadata(file).is_ok()) {
+        // Refuses a link, a file of another user, and one that is open.
+        PrivateFile::open(file)?;
+    }
+    remove(&[path.to_owned()]);
+    if is_there(path) { Err(refused("cannot be removed")) } else { Ok(()) }
+}
+
+/// Gives a new store its name, which must still be free.
+fn finish(path: &Path, to: &Path) -> Result<()> {
+    if path == to {
+        return Ok(());
+    }
+    let failed = |error: std::io::Error| {
+        InspectError::Damaged(format!("{} cannot be renamed to {}: {error}", path.display(), to.display()))
+    };
+    if path.is_file() {
+        let staging = StagingLook::beside_file(path);
+        // The store is closed, so nothing is in it.
+        let removed = if staging.exists() { fs::remove_file(staging) } else { Ok(()) };
+        removed.map_err(failed)?;
+    }
+    match renameat_with(CWD, path, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system does not know the flag.
+        Err(Errno::INVAL) if !is_there(to) => fs::rename(path, to).map_err(failed)?,
+        renamed => renamed.map_err(|error| failed(error.into()))?,
+    }
+    File::open(parent_of(to)).and_then(|parent| parent.sync_all()).map_err(failed)
 }
 
 /// Removes what was made of a new store that cannot be filled: nothing was there before, but for devices, which stay.

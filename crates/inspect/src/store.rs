@@ -3,6 +3,8 @@
 //! Nothing here trusts what it reads, and nothing is remembered between two looks: beside a server that writes, two looks
 //! see two states.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -346,17 +348,23 @@ pub(crate) fn file_of(path: &Path) -> Result<PathBuf> {
         return Ok(path.to_owned());
     }
     let file = path.join(FILE_IN_DIRECTORY);
-    match file.is_file() {
-        true => Ok(file),
-        false => {
+    match fs::metadata(&file) {
+        Ok(metadata) if metadata.is_file() => Ok(file),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(InspectError::call(format!("{} cannot be opened: {error}", file.display())))
+        }
+        _ => {
             let what = format!("{} holds no store: there is no {FILE_IN_DIRECTORY} in it", path.display());
             Err(InspectError::Call(what))
         }
     }
 }
 
-/// Whether a file or device holds a tier of a store, of any version, damaged or not.
-pub(crate) fn holds_store(path: &Path) -> Result<bool> {
+/// Returns true if a file or device holds a tier of a store, of any version, damaged or not.
+///
+/// # Errors
+/// If the path cannot be read, or is neither a file nor a block device.
+pub fn holds_store(path: &Path) -> Result<bool> {
     let file = ReadOnlyFile::open(path).map_err(|error| not_opened(path, error))?;
     Ok(!matches!(Superblock::find(&read_head(&file)?), Err(SuperblockError::Absent)))
 }

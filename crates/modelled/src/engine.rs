@@ -35,7 +35,7 @@ impl EngineRun {
     pub fn all() -> Vec<EngineRun> {
         let blocks = |block: u64, pattern, name: &str| EngineRun {
             name: name.to_owned(),
-            job: Job { block, pattern, writers: 8, queue_depth: 128, ..Job::default() },
+            job: Job { block: block.into(), pattern, writers: 8, queue_depth: 128, ..Job::default() },
             value_bytes: block,
             user_bytes: block,
             must_gain: (block, pattern) == (4096, Pattern::Random),
@@ -69,7 +69,7 @@ impl EngineRun {
 /// A job over so many blocks of a namespace.
 pub(crate) fn job_over(job: &Job, keys: u64, namespace_bytes: u64) -> Job {
     // Half a block more, so that no rounding takes the last key away.
-    let span = (keys as f64 + 0.5) * job.block as f64 / namespace_bytes as f64;
+    let span = (keys as f64 + 0.5) * job.block.longest() as f64 / namespace_bytes as f64;
     Job { span: span.min(1.0), ..job.clone() }
 }
 
@@ -168,7 +168,7 @@ fn row(drive: &ScaledDrive, setup: &Setup, run: &EngineRun) -> Result<EngineRow,
     let in_place = |trim_rest: bool| {
         let job = Job { trim_rest, ..job.clone() };
         let report = esker_ftl::run(&drive.profile, &drive.shape, &job, setup.seed)?;
-        Ok::<f64, Error>(report.write_amplification * job.block as f64 / run.user_bytes as f64)
+        Ok::<f64, Error>(report.write_amplification * job.block.longest() as f64 / run.user_bytes as f64)
     };
     let Measured { user_bytes, counters, windows, is_steady, .. } = &measured;
     let (in_place, in_place_trimmed) = (in_place(false)?, in_place(true)?);

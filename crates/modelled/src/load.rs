@@ -62,7 +62,7 @@ impl<'a> Load<'a> {
             runtime,
             job,
             value_bytes,
-            keys: (shape.namespace_bytes as f64 * job.span) as u64 / job.block,
+            keys: (shape.namespace_bytes as f64 * job.span) as u64 / job.block.longest(),
             stream: RefCell::new(Stream::new(job, shape, seed)),
             left: Cell::new(0),
             puts: Cell::new(0),
@@ -156,8 +156,8 @@ impl<'a> Load<'a> {
 
     async fn writer(&self, writer: usize) -> Result<(), Error> {
         while self.left.get() > 0 {
-            let (kind, offset) = self.stream.borrow_mut().next(writer, self.job.block);
-            let number = offset / self.job.block;
+            let (kind, offset, _) = self.stream.borrow_mut().next(writer);
+            let number = offset / self.job.block.longest();
             match kind {
                 Kind::Write => {
                     self.left.set(self.left.get().saturating_sub(1));

@@ -32,6 +32,10 @@ impl<R: Read> Input<R> {
         Input { inner, digest: CRC.digest(), offset: 0 }
     }
 
+    pub(crate) fn into_inner(self) -> R {
+        self.inner
+    }
+
     /// How many bytes were read.
     pub(crate) fn offset(&self) -> u64 {
         self.offset

@@ -55,6 +55,7 @@ pub struct Reader<R> {
     version: u32,
     database: u64,
     functions: u64,
+    is_preamble: bool,
     is_over: bool,
 }
 
@@ -77,6 +78,12 @@ const EOF: u8 = 255;
 /// What is no type of a value has a number from here on.
 const OPCODE_LEAST: u8 = 240;
 
+/// The fields that mark a file that commands follow, in the same file before Redis 7 and in files of their own since.
+const PREAMBLE_FIELDS: [&[u8]; 2] = [b"aof-preamble", b"aof-base"];
+
+/// Bytes of a field's name or value beyond which the field is skipped.
+const FIELD_BYTES_MAX: u64 = 64;
+
 /// Which module says something of a key.
 const METADATA_CLASS_BYTES: u64 = 4;
 
@@ -97,7 +104,7 @@ impl<R: Read> Reader<R> {
         let version = head.strip_prefix(b"REDIS").or_else(|| head.strip_prefix(b"VALKEY"));
         let version = version.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
         let version = version.ok_or(Error::NotRdb)?;
-        Ok(Reader { input, limits, version, database: 0, functions: 0, is_over: false })
+        Ok(Reader { input, limits, version, database: 0, functions: 0, is_preamble: false, is_over: false })
     }
 
     /// The version of the format.
@@ -113,6 +120,17 @@ impl<R: Read> Reader<R> {
     /// Libraries of functions that were passed over.
     pub fn functions(&self) -> u64 {
         self.functions
+    }
+
+    /// Returns true if the file says that it is the preamble of an append-only file, whose commands follow the checksum.
+    /// Known once the first entry was read.
+    pub fn is_preamble(&self) -> bool {
+        self.is_preamble
+    }
+
+    /// The bytes that follow those that were read.
+    pub fn into_inner(self) -> R {
+        self.input.into_inner()
     }
 
     /// The next entry; `None` behind the last, when the checksum has been compared.
@@ -160,7 +178,11 @@ impl<R: Read> Reader<R> {
                 input.skip(METADATA_CLASS_BYTES)?;
                 input.skip_module_value()
             })?,
-            AUX => input.skip_strings(2)?,
+            AUX => {
+                let [name, value] = [input.string(FIELD_BYTES_MAX)?, input.string(FIELD_BYTES_MAX)?];
+                let is = |text: &Text, known: &[u8]| matches!(text, Text::Whole(text) if text == known);
+                self.is_preamble |= PREAMBLE_FIELDS.iter().any(|field| is(&name, field)) && is(&value, b"1");
+            }
             IDLE => drop(input.length()?),
             FREQUENCY => drop(input.byte()?),
             FUNCTION => {

@@ -40,4 +40,5 @@ pub use base::policy::{WHEN_FULL_WORDS, when_full_of};
 pub use base::settings::setting_of;
 pub use base::text::{read_bounded, read_text};
 pub use listen::{Addresses, Control, Server, Sockets};
+pub use resp::family as family_of_command;
 pub use service::status;

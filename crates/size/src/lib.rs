@@ -7,6 +7,48 @@ const FORMS: &str =
 /// Digits behind the point that can be counted with.
 const DIGITS_MOST: usize = 9;
 
+/// The forms that [`parse_capacity`] takes, for messages.
+const CAPACITY_FORMS: &str = "a whole number of bytes, or a number with k, m, g, t, p or KiB to PiB (powers of 1024), or with \
+     kB, MB, GB, TB or PB as drives are sold (powers of 1000), such as 3.84TB or 3.49t";
+
+/// Bytes of a drive, from a number with an optional unit: kB, MB, GB, TB and PB mean powers of 1000, as drives are sold; k, m, g, t,
+/// p and KiB to PiB mean powers of 1024. Units may be in any case. Of parts of a byte nothing is left.
+///
+/// # Errors
+/// A sentence that names the forms that are accepted.
+pub fn parse_capacity(text: &str) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let powers =
+        |base: u128| ["k", "m", "g", "t", "p"].into_iter().zip(1..).map(move |(unit, n)| (unit, base.pow(n)));
+    let digits = lower.len() - lower.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+    let (number, unit) = lower.split_at(digits);
+    let factor = match unit {
+        "" | "b" => Some(1),
+        _ => match (unit.strip_suffix("ib"), unit.strip_suffix('b')) {
+            (Some(letter), _) => powers(1024).find(|(unit, _)| *unit == letter),
+            (None, Some(letter)) => powers(1000).find(|(unit, _)| *unit == letter),
+            (None, None) => powers(1024).find(|(known, _)| *known == unit),
+        }
+        .map(|(_, factor)| factor),
+    };
+    scaled(number, factor)
+        .ok_or_else(|| format!("'{text}' is not the size of a drive: it must be {CAPACITY_FORMS}"))
+}
+
+/// A number with a fraction of at most nine digits, times a factor. `None` if it is none, or beyond 64 bits.
+fn scaled(number: &str, factor: Option<u128>) -> Option<u64> {
+    let factor = factor?;
+    let (whole, part) = number.split_once('.').map_or((number, ""), |(whole, part)| (whole, part));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    let has_point = number.contains('.');
+    if !is_number(whole) || (has_point && (!is_number(part) || part.len() > DIGITS_MOST || factor == 1)) {
+        return None;
+    }
+    let whole = whole.parse::<u64>().ok().map(u128::from)?.checked_mul(factor)?;
+    let part = part.parse::<u128>().unwrap_or(0) * factor / 10u128.pow(part.len() as u32);
+    whole.checked_add(part)?.try_into().ok()
+}
+
 /// Bytes from a number with an optional unit in any case. `k`, `kb` and `kib` all mean 1024. Of parts of a byte nothing is left.
 pub fn parse(text: &str) -> Result<u64, String> {
     let number = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
@@ -36,7 +78,32 @@ pub fn parse(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{parse, parse_capacity};
+
+    #[test]
+    fn capacities_are_decimal_as_drives_are_sold() {
+        for (text, bytes) in [
+            ("3.84TB", 3_840_000_000_000),
+            ("61.44tb", 61_440_000_000_000),
+            ("800GB", 800_000_000_000),
+            ("1kB", 1000),
+            ("65.2PB", 65_200_000_000_000_000),
+            ("3.5t", 7 << 39),
+            ("1TiB", 1 << 40),
+            ("2g", 2 << 30),
+            ("512", 512),
+            ("7b", 7),
+            ("1p", 1 << 50),
+        ] {
+            assert_eq!(parse_capacity(text), Ok(bytes), "{text}");
+        }
+        for text in
+            ["", "TB", "1.5", "1.TB", ".5TB", "1.0000000001TB", "1 TB", "1XB", "99999999PB", "-1TB", "1ib"]
+        {
+            let error = parse_capacity(text).expect_err(text);
+            assert!(error.contains("3.84TB"), "{error}");
+        }
+    }
 
     #[test]
     fn sizes_in_every_form() {

@@ -6,23 +6,23 @@ mod tests;
 
 use std::fmt::Write;
 
-use esker_size::parse as size;
+use esker_size::{parse as size, parse_capacity};
 
 use crate::terminal::{Failure, say};
 use crate::top::text::{bytes, count};
-pub(crate) use model::index_bytes;
 use model::{Drive, Estimate, Plan, estimate};
+pub(crate) use model::{index_bytes, index_bytes_max};
 
 /// Estimates memory, room, write amplification and the life of a drive from what is to be stored.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   esker calc --keys 100m --key-size 16 --value-size 4k
-  esker calc --keys 1g --key-size 24 --value-size 4k --writes-per-day 2g --drive 13.97t --iu 64k --dwpd 0.4 --fast 400g
+  esker calc --keys 1g --key-size 24 --value-size 4k --writes-per-day 2g --drive 15.36TB --iu 64k --dwpd 0.4 --fast 400g
   esker calc --keys 100m --key-size 16 --value-size 4k --json | jq .capacity_bytes
 
-Keys and writes are counted in thousands, k m g t for 10^3 to 10^12; sizes in powers of 1024: a drive sold as 15.36 TB is
-13.97t. Write amplification is that of overwrites all over the keys, which is the worst for a log; where some keys are
+Keys and writes are counted in thousands, k m g t for 10^3 to 10^12; sizes in powers of 1024. For --drive, kB to PB are powers
+of 1000, as drives are sold: 15.36TB is 13.97t. Write amplification is that of overwrites all over the keys, which is the worst for a log; where some keys are
 written more often than others it is lower (docs/decisions/0005-placement.md). Exit code 0; 2 if the call is wrong or what
 is asked for does not fit.")]
 pub(crate) struct Arguments {
@@ -38,8 +38,8 @@ pub(crate) struct Arguments {
     /// Puts in a day, such as 2g.
     #[arg(long, value_name = "NUMBER", value_parser = number)]
     writes_per_day: Option<u64>,
-    /// Size of the drive of the capacity tier [default: as large as is needed].
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Size of the drive of the capacity tier, such as 15.36TB [default: as large as is needed].
+    #[arg(long, value_name = "SIZE", value_parser = parse_capacity)]
     drive: Option<u64>,
     /// Indirection unit of the drive.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64k")]

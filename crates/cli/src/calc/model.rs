@@ -318,9 +318,14 @@ fn granule(all_bytes: u64, segment_bytes: u64) -> u64 {
     roomy.max(least(all_bytes)).max(segment_bytes / SEGMENT_GRANULES_MAX)
 }
 
-/// Memory of the index for so many keys, at most.
+/// Memory of the index for `keys` at rest: 10 bytes a key.
 pub(crate) fn index_bytes(keys: u64) -> u64 {
     keys.saturating_mul(INDEX_KEY_BYTES)
+}
+
+/// Memory of the index for `keys` under overwrites: 12.5 bytes a key.
+pub(crate) fn index_bytes_max(keys: u64) -> u64 {
+    keys.saturating_mul(INDEX_KEY_BYTES) / 4 * 5
 }
 
 /// The least that the setting `memory` should be: what the store takes, and clients beside it.

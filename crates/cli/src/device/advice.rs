@@ -6,6 +6,9 @@ use super::block::{Block, SECTOR_BYTES};
 use super::unit::{Source, Unit};
 use crate::top::text::bytes;
 
+/// What a device holds that is a tier of a store.
+pub(super) const STORE: &str = "a store of Esker";
+
 /// How much it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -38,6 +41,7 @@ fn note(what: String, remedy: Vec<String>) -> Advice {
 pub(super) fn advise(device: &Block, unit_bytes: u64, is_raw: bool) -> Vec<Advice> {
     let parts = [
         if is_raw { in_use(device) } else { None },
+        read_only(device),
         members(device),
         misaligned(device, unit_bytes),
         cut(device, unit_bytes),
@@ -67,6 +71,27 @@ fn in_use(device: &Block) -> Option<Advice> {
         );
         wrong(what, Vec::new())
     })
+}
+
+fn read_only(device: &Block) -> Option<Advice> {
+    (device.read_only == Some(true)).then(|| {
+        let what = "it is read-only: write-protected, or set so. A store needs to write. If nothing protects it on purpose:";
+        wrong(what.to_owned(), vec![format!("blockdev --setrw /dev/{}", device.name)])
+    })
+}
+
+/// Advice about what a device that is to be a store's holds: a file system or other data keeps `esker serve` from formatting it.
+pub(super) fn content(holds: Option<&str>) -> Option<Advice> {
+    match holds? {
+        STORE => Some(note("it holds a store of Esker; esker inspect shows which".to_owned(), Vec::new())),
+        holds => {
+            let what = format!(
+                "it holds {holds}: esker serve refuses it. If nothing on it is needed, --force-format makes a store of it, WHICH \
+                 LOSES WHAT IS ON IT"
+            );
+            Some(wrong(what, Vec::new()))
+        }
+    }
 }
 
 fn members(device: &Block) -> Option<Advice> {

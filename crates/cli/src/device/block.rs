@@ -20,6 +20,8 @@ pub(super) struct Block {
     /// The file behind a loop device.
     pub(super) backing_file: Option<String>,
     pub(super) bytes: u64,
+    /// Whether it takes no writes.
+    pub(super) read_only: Option<bool>,
     /// Which partition it is, and where it begins on the whole device.
     pub(super) partition: Option<Partition>,
     /// Partitions of it.
@@ -92,6 +94,7 @@ impl Block {
             model: text(&whole.join("device/model")),
             backing_file: text(&whole.join("loop/backing_file")),
             bytes: number(directory.join("size")).unwrap_or(0) * SECTOR_BYTES,
+            read_only: number(directory.join("ro")).map(|read_only| read_only == 1),
             partition,
             partitions,
             holders: entries(&directory.join("holders"), |_| true),

@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use esker_nvme::{Drive, Namespace};
 
-use super::advice::{Advice, Level, advise, settings};
+use super::advice::{Advice, Level, STORE, advise, settings};
 use super::block::Block;
 use super::measure::{Measured, measure};
 use super::probe::{Probes, probe};
 use super::scratch::{Disk, content};
 use super::unit::Unit;
-use crate::calc::index_bytes;
+use crate::calc::{index_bytes, index_bytes_max};
 use crate::inspect::watch::Bar;
 use crate::terminal::{Failure, say};
 use crate::top::text::bytes;
@@ -57,15 +57,21 @@ fn measure_time(text: &str) -> Result<Duration, String> {
 #[derive(Serialize)]
 struct Told {
     /// The file or directory on the device that was asked for, if it was not the device itself.
+    #[serde(serialize_with = "as_text")]
     lies_on_it: Option<PathBuf>,
     device: Block,
     /// What an NVMe drive says of itself, or why it does not. `None`: it is no NVMe drive.
     nvme: Option<Identity>,
     probes: Probes,
     measured: Option<Measured>,
+    /// What the device seems to hold; `None`: nothing, it cannot be read, or a path on it was given.
+    holds: Option<&'static str>,
     #[serde(flatten)]
     unit: Unit,
+    /// The index at rest.
     index_bytes: Option<u64>,
+    /// The index under overwrites.
+    index_bytes_max: Option<u64>,
     advice: Vec<Advice>,
     settings: Vec<String>,
 }
@@ -76,6 +82,11 @@ struct Told {
 enum Identity {
     Told(Preferences),
     Not(String),
+}
+
+/// A path as text. Bytes that are no UTF-8 are replaced.
+fn as_text<S: serde::Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.display().to_string()).serialize(to)
 }
 
 /// The writes that a drive likes, in bytes.
@@ -94,7 +105,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let told = look(arguments, path)?;
     let text = match arguments.json {
-        true => serde_json::to_string_pretty(&told).expect("it is plain numbers and text") + "\n",
+        true => {
+            let text = serde_json::to_string_pretty(&told);
+            text.map_err(|error| Failure::Failed(format!("cannot print JSON: {error}")))? + "\n"
+        }
         false => shown(&told),
     };
     say(&text)?;
@@ -130,17 +144,32 @@ fn look(arguments: &Arguments, path: &Path) -> Result<Told, Failure> {
     };
     let namespace = device.disk.starts_with("nvme").then(|| identify(&device));
     let unit = Unit::of(&device, namespace.as_ref().and_then(|told| told.as_ref().ok()), measured.as_ref());
+    // A device that is in use is another's, whatever it holds. One that cannot be read tells nothing.
+    let is_free = device.mounted_at.is_empty() && device.holders.is_empty() && device.partitions.is_empty();
+    let holds = if is_device && is_free && measured.is_none() { held(path) } else { None };
+    let mut advice = advise(&device, unit.bytes, is_device);
+    advice.splice(0..0, super::advice::content(holds));
     Ok(Told {
         lies_on_it: (!is_device).then(|| path.to_owned()),
-        advice: advise(&device, unit.bytes, is_device),
+        advice,
+        holds,
         probes: probe(path, &metadata, device.queue.logical_block_bytes),
         unit,
         nvme: namespace.map(Identity::of),
         measured,
         index_bytes: arguments.keys.map(index_bytes),
+        index_bytes_max: arguments.keys.map(index_bytes_max),
         settings: settings(&device, &unit),
         device,
     })
+}
+
+/// What a device holds: a store, something with a known signature, or other data.
+fn held(path: &Path) -> Option<&'static str> {
+    match esker_inspect::holds_store(path) {
+        Ok(true) => Some(STORE),
+        _ => content(path).ok().flatten(),
+    }
 }
 
 /// Asks the drive; of a partition, the whole of it.
@@ -252,8 +281,12 @@ fn shown(told: &Told) -> String {
     }
     line("direct I/O", told.probes.direct.to_string());
     line("io_uring", told.probes.uring.to_string());
-    if let Some(memory) = told.index_bytes {
-        line("index", format!("{} of memory at most", bytes(memory as f64)));
+    if let (Some(memory), Some(most)) = (told.index_bytes, told.index_bytes_max) {
+        let (memory, most) = (bytes(memory as f64), bytes(most as f64));
+        line("index", format!("{memory} of memory at rest, {most} under overwrites"));
+    }
+    if let Some(holds) = told.holds {
+        line("holds", holds.to_owned());
     }
     for setting in &told.settings {
         line("setting", setting.clone());

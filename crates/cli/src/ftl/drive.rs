@@ -14,11 +14,12 @@ pub(super) struct Drive {
     /// Other over-provisioning, as a share of the namespace: 0.07 is 7 %.
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["raw", "namespace"])]
     over_provisioning: Option<f64>,
-    /// The capacity of the flash.
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    /// The capacity of the flash, such as 17.59TB (10^12 bytes) or 16t (2^40 bytes).
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse_capacity)]
     raw: Option<u64>,
-    /// The capacity of the namespace; what of the flash it leaves is over-provisioning.
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    /// The capacity of the namespace, such as 61.44TB; what of the flash it leaves is over-provisioning. Without --raw, one that
+    /// is larger than the drive's has the drive's share of over-provisioning.
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse_capacity)]
     namespace: Option<u64>,
     /// Another superblock: what is erased together.
     #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]

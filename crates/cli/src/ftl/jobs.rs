@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use esker_ftl::{Job, Jobs, Pattern, RunReport, json};
+use esker_ftl::{Blocks, Job, Jobs, Pattern, RunReport, json};
 
 use super::drive;
 use super::output::{Output, failure};
@@ -14,15 +14,16 @@ use crate::terminal::{Failure, say};
 Examples:
   esker ftl run --block 4k
   esker ftl run --block 16k --pattern zipf:0.99 --reads 0.7
+  esker ftl run --block 4k/60:64k/40
   esker ftl run jobs.toml --json")]
 pub(super) struct Arguments {
     /// A file of jobs, in TOML: a [[job]] each, with the options below for keys. Each runs on a fresh drive.
     #[arg(conflicts_with_all = ["block", "align", "shift", "pattern", "reads", "trims", "writers", "queue_depth", "span", "trim_rest", "handles"])]
     jobs: Option<PathBuf>,
-    /// The length of each request.
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, default_value = "4k")]
-    block: u64,
-    /// What offsets are multiples of [default: the block size].
+    /// The length of each request, or a mix of lengths with percentages such as 4k/60:64k/40 (bssplit of fio).
+    #[arg(long, value_name = "SIZES", value_parser = Blocks::parse, default_value = "4k")]
+    block: Blocks,
+    /// What offsets are multiples of [default: the length of the shortest request].
     #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
     align: Option<u64>,
     /// What is added to each offset, such as the start of a badly placed partition.
@@ -80,7 +81,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn job(arguments: &Arguments) -> Result<Job, Failure> {
     Ok(Job {
         name: String::new(),
-        block: arguments.block,
+        block: arguments.block.clone(),
         align: arguments.align.unwrap_or(0),
         shift: arguments.shift,
         pattern: Pattern::parse(&arguments.pattern).map_err(failure)?,

@@ -128,7 +128,8 @@ mod tests {
             path.into_os_string().into_string().expect("it is text")
         };
         let strange = write("strange", "hello\n");
-        let cut = write("cut", "fio version 2 iolog\n/dev/x write 0 4096\n/dev/x wri");
+        let long = "x".repeat(100_000);
+        let cut = write("cut", &format!("fio version 2 iolog\n/dev/x write 0 4096\n{long}"));
         let jobs = write("jobs.toml", "[[job]]\nblock = \"4q\"\n");
         for words in [
             &["ftl", "run", "--iu", "12k"][..],
@@ -148,7 +149,9 @@ mod tests {
         ] {
             assert!(matches!(called(words), Err(Failure::Usage(_))), "{words:?}");
         }
-        let Err(Failure::Failed(text)) = called(&["ftl", "replay", &cut]) else { panic!("it is cut") };
+        let Err(Failure::Failed(text)) = called(&["ftl", "replay", &cut]) else {
+            panic!("its line is too long")
+        };
         assert!(text.contains("cut, line 3") && text.contains("head -n 2"), "{text}");
     }
 }

@@ -6,7 +6,7 @@ use esker_ftl::{Profile, json};
 use esker_modelled::{Configuration, EngineRun, Error, ScaledDrive, Setup, TierRow, Tiers, engine, tiers};
 
 use super::output::Output;
-use crate::terminal::{Failure, say};
+use crate::terminal::{Failure, note, say};
 
 /// What a fast drive erases together.
 const FAST_SUPERBLOCK_BYTES: u64 = 4 << 20;
@@ -155,7 +155,7 @@ pub(super) fn run_engine(arguments: &EngineArguments) -> Result<(), Failure> {
     for run in &mut runs {
         run.job.queue_depth = arguments.queue_depth;
     }
-    let report = engine(&drive, &setup, &runs, |name| eprintln!("{name} …")).map_err(failure)?;
+    let report = engine(&drive, &setup, &runs, |name| note(&format!("{name} …\n"))).map_err(failure)?;
     say(&if place.output.json { json(&report) } else { report.to_string() })?;
     let missed = "a goal is missed".to_owned();
     if report.meets_goals { Ok(()) } else { Err(Failure::Failed(missed)) }
@@ -182,7 +182,7 @@ pub(super) fn run_tiers(arguments: &TiersArguments) -> Result<(), Failure> {
     };
     let mut rows: Vec<TierRow> = Vec::new();
     for configuration in wanted {
-        eprintln!("{} …", configuration.about());
+        note(&format!("{} …\n", configuration.about()));
         rows.push(tiers(&drives, &setup, configuration).map_err(failure)?);
     }
     if place.output.json {

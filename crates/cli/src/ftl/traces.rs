@@ -13,7 +13,7 @@ use crate::terminal::{Failure, say};
 #[command(after_help = "\
 Examples:
   esker ftl replay program.trace --device-size 2g
-  esker ftl replay program.trace --device-size 2g --in-flight 128
+  esker ftl replay program.trace --device-size 3.84TB --in-flight 128
   esker ftl replay program.trace --device-size 2g --pe-cycles 1500 --drive-writes-a-day 0.3")]
 pub(super) struct Arguments {
     /// The trace. It is read several times, so it has to be a file.
@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// The size of the traced device [default: where the last request ends].
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse_capacity)]
     device_size: Option<u64>,
     /// The share of the device that holds something before the trace starts.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
@@ -34,13 +34,13 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N")]
     in_flight: Option<u32>,
     /// The capacity of the drive whose life is told [default: that of the drive's name].
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse_capacity)]
     capacity: Option<u64>,
     /// Erases that the flash stands.
     #[arg(long, value_name = "N", conflicts_with = "pbw")]
     pe_cycles: Option<f64>,
-    /// Petabytes (10^15 bytes) that the drive is rated for.
-    #[arg(long, value_name = "PB")]
+    /// Petabytes (10^15 bytes) that the drive is rated for, such as 65.2 or 65.2PB.
+    #[arg(long, value_name = "PB", value_parser = petabytes)]
     pbw: Option<f64>,
     /// The write amplification of the workload that --pbw holds for.
     #[arg(long, value_name = "WAF", default_value_t = 1.0, requires = "pbw")]
@@ -53,6 +53,13 @@ pub(super) struct Arguments {
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
+}
+
+/// A number of petabytes, with or without its unit.
+fn petabytes(text: &str) -> Result<f64, String> {
+    let lower = text.to_ascii_lowercase();
+    let number = lower.strip_suffix("pb").or(lower.strip_suffix('p')).unwrap_or(&lower);
+    number.parse().map_err(|_| format!("'{text}' is no number of petabytes, such as 65.2 or 65.2PB"))
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {

@@ -1,7 +1,9 @@
-//! `esker get`, `put`, `del` and `scan`: keys of a store that no server has open. `get` and `scan` only read.
+//! `esker get`, `put`, `del` and `scan`: keys of a store. `get` and `scan` only read, also beside a server; `put` and `del` need a
+//! store that no server has open.
 
 use std::io::{BufWriter, Read, Write, stdin, stdout};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -12,6 +14,7 @@ use serde_json::json;
 use super::outcome::{Outcome, failure};
 use super::place::{Database, KeyForm, Output, Place, database, now_ms};
 use super::watch::Bar;
+use crate::made::Made;
 use crate::terminal::{Failure, said, say, say_bytes};
 
 /// Prints the value of a key. Exits with 1 if the key is not there.
@@ -199,11 +202,21 @@ fn warn_if_open(view: &StoreView) {
     }
 }
 
-/// A database of the store, opened for writing.
-fn open(place: &Place, database: &Database) -> Result<Blocking, Failure> {
+/// A database of the store, opened for writing, and what that makes.
+fn open(place: &Place, database: &Database) -> Result<(Blocking, Made), Failure> {
     let options = place.view()?.engine_options().map_err(failure)?;
+    let paths = place.paths();
+    let made = Made::before_store(paths.iter().map(PathBuf::as_path));
     let opened = Blocking::open(options).and_then(|store| store.database(database.number));
-    opened.map_err(|error| failure(error.into()))
+    // A staging file may be missing, as after a restore. It is given away at once: the verb may be killed.
+    made.give()?;
+    Ok((opened.map_err(|error| failure(error.into()))?, made))
+}
+
+/// Closes the store, and gives away what was made.
+fn close(store: &Blocking, made: &Made) -> Result<(), Failure> {
+    let closed = store.close().map_err(engine);
+    closed.and(made.give())
 }
 
 fn engine(error: esker_engine::Error) -> Failure {
@@ -218,10 +231,10 @@ pub(crate) fn put(arguments: &Put) -> Result<Outcome, Failure> {
         let read = stdin().read_to_end(&mut value);
         read.map_err(|error| Failure::Failed(format!("the value cannot be read from stdin: {error}")))?;
     }
-    let store = open(&arguments.place, &arguments.database)?;
+    let (store, made) = open(&arguments.place, &arguments.database)?;
     let options = WriteOptions { ttl: arguments.ttl, ..WriteOptions::new() };
     let sequence = store.put_with(key, value, options).map_err(engine)?;
-    store.close().map_err(engine)?;
+    close(&store, &made)?;
     if arguments.output.json {
         super::show::json(&json!({ "sequence": sequence }))?;
     }
@@ -231,12 +244,12 @@ pub(crate) fn put(arguments: &Put) -> Result<Outcome, Failure> {
 pub(crate) fn del(arguments: &Del) -> Result<Outcome, Failure> {
     let keys: Vec<Vec<u8>> =
         arguments.keys.iter().map(|key| arguments.form.parse(key)).collect::<Result<_, _>>()?;
-    let store = open(&arguments.place, &arguments.database)?;
+    let (store, made) = open(&arguments.place, &arguments.database)?;
     let mut deleted = 0;
     for key in keys {
         deleted += u64::from(store.delete(key).map_err(engine)?);
     }
-    store.close().map_err(engine)?;
+    close(&store, &made)?;
     match arguments.output.json {
         true => super::show::json(&json!({ "deleted": deleted }))?,
         false => say(&format!("{deleted}\n"))?,

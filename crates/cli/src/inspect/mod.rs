@@ -32,7 +32,7 @@ pub(crate) enum Verb {
     Records(records::OfSegment),
     /// Shows where every version of a key lies, which one counts, and why.
     Trace(records::OfKey),
-    /// Prints the value of a key of a store that no server has open.
+    /// Prints the value of a key. Beside a server, what only the server's memory holds is not seen.
     Get(access::Get),
     /// Puts a key into a store that no server has open.
     Put(access::Put),

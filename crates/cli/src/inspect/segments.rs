@@ -1,7 +1,8 @@
 //! `esker segments`: every segment as a table, a map or a picture.
 
 use std::cmp::Reverse;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -11,6 +12,7 @@ use super::outcome::Outcome;
 use super::place::{Output, Place};
 use super::show::{at_ms, bytes, colours, count, json, table};
 use super::watch::Bar;
+use crate::new_file::NewFile;
 use crate::terminal::{Failure, say};
 
 /// Shows every segment of a store: which state and class it is of, how many records it has, and how much of it is live.
@@ -32,7 +34,7 @@ pub(crate) struct Arguments {
     /// Show a map instead of the table, of the same slots in the same order.
     #[arg(long, conflicts_with = "json")]
     map: bool,
-    /// Write the map as a picture to a file too.
+    /// Write the map as a picture to a file too, which must not be there yet.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// What to sort by.
@@ -78,8 +80,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         segments.slots.reverse();
     }
     if let Some(path) = &arguments.svg {
-        std::fs::write(path, svg(&segments))
-            .map_err(|error| Failure::Failed(format!("{} cannot be written: {error}", path.display())))?;
+        let file = NewFile::create(path)?;
+        let written = file.writer()?.write_all(svg(&segments).as_bytes());
+        written.map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))?;
+        file.keep()?;
     }
     if arguments.map {
         say(&map(&segments, colours()))?;

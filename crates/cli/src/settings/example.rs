@@ -2,8 +2,12 @@
 
 use std::fmt::Write;
 
+use esker_server::Limits;
+
+use super::kind::Value;
 use super::layers::{Origin, Settings};
 use super::table::{Places, SETTINGS};
+use crate::inspect::show::bytes as size;
 
 /// The text of `docs/esker.toml`: every setting with its meaning, none of them in force.
 pub(crate) fn example() -> String {
@@ -38,8 +42,9 @@ pub(crate) fn example() -> String {
     text
 }
 
-/// Every setting: what holds, where it came from, what it means.
-pub(crate) fn explain(settings: &Settings) -> String {
+/// Every setting with the value that holds, its origin and its meaning. Sizes that follow from `memory` are shown as they are with
+/// these limits.
+pub(crate) fn explain(settings: &Settings, limits: &Limits) -> String {
     let mut text = String::new();
     let mut group = "";
     for setting in SETTINGS {
@@ -56,11 +61,34 @@ pub(crate) fn explain(settings: &Settings) -> String {
                     Origin::Environment => setting.variable(),
                     Origin::Flag => format!("--{}", setting.name),
                 };
-                (value.to_owned(), origin)
+                let value = match in_force(setting.name, limits) {
+                    Some(bytes) if given.value != Value::Size(bytes) => {
+                        format!("{} ({value}, and at most a third of client-memory-each)", size(bytes))
+                    }
+                    _ => value.to_owned(),
+                };
+                (value, origin)
             }
-            None => (format!("({})", setting.unset), "default".to_owned()),
+            None => {
+                let value = match in_force(setting.name, limits) {
+                    Some(bytes) => format!("{} ({})", size(bytes), setting.unset),
+                    None => format!("({})", setting.unset),
+                };
+                (value, "default".to_owned())
+            }
         };
         let _ = writeln!(text, "{} = {value}  [{origin}]\n    {}", setting.name, setting.meaning);
     }
     text
+}
+
+/// The value in force of a size that follows from `memory`.
+fn in_force(name: &str, limits: &Limits) -> Option<u64> {
+    let bytes = match name {
+        "client-memory" => limits.client_bytes_max,
+        "client-memory-each" => limits.connection_bytes_max,
+        "argument-limit" => limits.bulk_bytes_max,
+        _ => return None,
+    };
+    Some(bytes as u64)
 }

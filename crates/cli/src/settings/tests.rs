@@ -78,7 +78,7 @@ fn a_flag_goes_before_the_environment_before_the_file_before_the_default() {
     assert_eq!(found("iu"), ("8k".to_owned(), Origin::Environment));
     assert_eq!(found("connections"), ("9".to_owned(), Origin::Flag));
     assert_eq!(found("reserve"), ("20".to_owned(), Origin::Default));
-    let text = explain(&settings);
+    let text = explain(&settings, &settings.outcome().unwrap().config.limits);
     for line in [
         "iu = 8k  [ESKER_IU]",
         "connections = 9  [--connections]",
@@ -130,10 +130,29 @@ fn variables_that_are_not_settings_are_warned_of() {
 #[test]
 fn secrets_are_not_shown() {
     let settings = from_file("password = \"hunter2\"").unwrap();
-    let text = explain(&settings);
+    let text = explain(&settings, &settings.outcome().unwrap().config.limits);
     assert!(text.contains("password = (not shown)") && !text.contains("hunter2"), "{text}");
     let outcome = settings.outcome().unwrap();
     assert!(!format!("{:?}", outcome.config).contains("hunter2"));
+}
+
+/// A third of three quarters of an eighth of `memory`.
+#[test]
+fn sizes_that_follow_from_memory_are_shown_as_they_hold() {
+    let shown = |text: &str| {
+        let settings = from_file(text).unwrap();
+        explain(&settings, &settings.outcome().unwrap().config.limits)
+    };
+    let text = shown("memory = \"256m\"");
+    for line in [
+        "client-memory = 32.0 MiB (",
+        "client-memory-each = 24.0 MiB (",
+        "argument-limit = 8.0 MiB (16m, and at most a third of client-memory-each)  [default]",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    assert!(shown("memory = \"1g\"").contains("argument-limit = 16m  [default]"));
+    assert!(shown("client-memory = \"64m\"").contains("client-memory = 64m  ["));
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! Files of records: which format they have, and that a file is there only when all of it is.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, ErrorKind, Write, stdout};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter, Write, stdout};
+use std::path::Path;
 
 use clap::ValueEnum;
 
@@ -11,6 +9,7 @@ use super::input::{Input, is_standard};
 use super::record::{LeftOut, Record, Sink, Source};
 use super::table::Encoding;
 use super::{json_lines, stream, table};
+use crate::new_file::NewFile;
 use crate::terminal::Failure;
 
 /// Formats of files.
@@ -64,41 +63,18 @@ struct Output {
     written: u64,
 }
 
-/// A file that is not there under its name yet.
-pub(super) struct Written {
-    /// Where it is, and where it is going to be; `None` for stdout.
-    paths: Option<(PathBuf, PathBuf)>,
-}
-
-/// A sink that writes a file, and what gives the file its name when all of it is written.
+/// A sink that writes a file, and the file, which gets its name when all of it is written; none for stdout.
 pub(super) fn create(
     path: &Path,
     given: Option<Format>,
     encoding: Encoding,
-) -> Result<(Box<dyn Sink>, Written), Failure> {
+) -> Result<(Box<dyn Sink>, Option<NewFile>), Failure> {
     let format = format_of(path, given)?;
     let name = path.display().to_string();
-    let (writer, paths): (Box<dyn Write>, _) = if is_standard(path) {
-        (Box::new(stdout()), None)
-    } else {
-        if path.exists() {
-            return Err(Failure::Usage(format!("{name} is there already; give another name, or remove it")));
-        }
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(format!(".{}.partial", std::process::id()));
-        let partial = PathBuf::from(partial);
-        // For nobody else to read: it has all keys and values. And never through a link that somebody else made.
-        let make = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
-        let made = match make() {
-            // An export by a process of that number was killed.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                std::fs::remove_file(&partial).and_then(|()| make())
-            }
-            made => made,
-        };
-        let file =
-            made.map_err(|error| Failure::Usage(format!("cannot write {}: {error}", partial.display())))?;
-        (Box::new(file), Some((partial, path.to_owned())))
+    let new_file = if is_standard(path) { None } else { Some(NewFile::create(path)?) };
+    let writer: Box<dyn Write> = match &new_file {
+        Some(file) => Box::new(file.writer()?),
+        None => Box::new(stdout()),
     };
     let mut text = Vec::new();
     let encode: Encode = match format {
@@ -114,7 +90,7 @@ pub(super) fn create(
     };
     let mut output = Output { writer: BufWriter::new(writer), name, encode, text, written: 0 };
     output.flush_text()?;
-    Ok((Box::new(output), Written { paths }))
+    Ok((Box::new(output), new_file))
 }
 
 impl Output {
@@ -142,29 +118,5 @@ impl Sink for Output {
 
     fn written(&self) -> u64 {
         self.written
-    }
-}
-
-impl Written {
-    /// Gives the file its name, durably.
-    pub(super) fn keep(mut self) -> Result<(), Failure> {
-        let Some((partial, path)) = self.paths.take() else { return Ok(()) };
-        let done = File::open(&partial).and_then(|file| file.sync_all());
-        let directory =
-            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        done.and_then(|()| std::fs::rename(&partial, &path))
-            .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))?;
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| {
-            let path = path.display();
-            Failure::Failed(format!("{path} is written, but may not outlive a power cut: {error}"))
-        })
-    }
-}
-
-impl Drop for Written {
-    fn drop(&mut self) {
-        if let Some((partial, _)) = &self.paths {
-            let _ = std::fs::remove_file(partial);
-        }
     }
 }

@@ -68,6 +68,12 @@ impl Input {
         Ok(Some(line))
     }
 
+    /// The next byte, which is not passed; `None` at the end.
+    pub(super) fn peek(&mut self) -> Result<Option<u8>, Failure> {
+        let first = self.reader.fill_buf().map(|bytes| bytes.first().copied());
+        first.map_err(|error| self.cannot(&error))
+    }
+
     /// So many bytes; the caller bounds them. Memory is taken as they come.
     pub(super) fn bytes(&mut self, count: u64) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
@@ -77,8 +83,8 @@ impl Input {
         if (read as u64) < count { Err(self.ends_early()) } else { Ok(bytes) }
     }
 
-    /// So that a reader of its own can go on with it.
-    pub(super) fn into_reader(self) -> impl Read {
+    /// The bytes that follow those that were read, for another reader.
+    pub(super) fn into_reader(self) -> BufReader<Box<dyn Read>> {
         self.reader
     }
 

@@ -10,8 +10,13 @@ use esker_engine::{
 };
 use esker_inspect::StoreView;
 use esker_log::MAX_KEY_BYTES;
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
-use super::record::{EMPTY_KEY, KEY_TOO_LONG, LeftOut, Record, STORE_TOO_LONG, Sink, Source, no_database};
+use super::record::{
+    Destination, EMPTY_KEY, Found, KEY_TOO_LONG, LeftOut, Record, STORE_TOO_LONG, Sink, Source, no_database,
+};
+use crate::made::Made;
 use crate::terminal::Failure;
 
 /// What a source calls records that cannot be read.
@@ -92,9 +97,18 @@ impl Places {
 
     /// What the keys of the store that is there need; `None` if there is none.
     fn memory_needed(&self) -> Option<u64> {
-        let paths: Vec<PathBuf> =
-            [&self.dir, &self.fast, &self.capacity].into_iter().flatten().cloned().collect();
-        Some(StoreView::open(&paths).ok()?.engine_memory_bytes())
+        Some(StoreView::open(&self.given()).ok()?.engine_memory_bytes())
+    }
+
+    /// The paths that were given: the directory, or those of the tiers.
+    fn given(&self) -> Vec<PathBuf> {
+        [&self.dir, &self.fast, &self.capacity].into_iter().flatten().cloned().collect()
+    }
+
+    /// Returns true if the store lies on a file system that takes no writes.
+    fn are_read_only(&self) -> bool {
+        let is_read_only = |path: &PathBuf| access(path, Access::WRITE_OK) == Err(Errno::ROFS);
+        self.given().iter().any(is_read_only)
     }
 }
 
@@ -111,6 +125,8 @@ fn failed(error: &Error) -> Failure {
 }
 
 pub(super) struct LocalSink {
+    /// What opening the store made.
+    made: Made,
     /// The database of the puts.
     store: Blocking,
     puts: Vec<(Bytes, Bytes, Option<u64>)>,
@@ -120,7 +136,21 @@ pub(super) struct LocalSink {
 
 impl LocalSink {
     pub(super) fn open(places: &Places, memory_bytes: Option<u64>) -> Result<LocalSink, Failure> {
-        Ok(LocalSink { store: places.open(true, memory_bytes)?, puts: Vec::new(), bytes: 0, written: 0 })
+        let paths = places.given();
+        let made = Made::before_store(paths.iter().map(PathBuf::as_path));
+        let opened = places.open(true, memory_bytes);
+        // At once: the verb may be killed.
+        made.give()?;
+        Ok(LocalSink { made, store: opened?, puts: Vec::new(), bytes: 0, written: 0 })
+    }
+
+    /// Chooses the database of what follows.
+    fn enter(&mut self, database: u8) -> Result<(), Failure> {
+        if database != self.store.database_number() {
+            self.write()?;
+            self.store = self.store.database(database).map_err(|error| failed(&error))?;
+        }
+        Ok(())
     }
 
     /// Durable at the end, when the store is closed.
@@ -146,10 +176,7 @@ impl Sink for LocalSink {
             left_out.miss(if key.is_empty() { EMPTY_KEY } else { KEY_TOO_LONG });
             return Ok(());
         }
-        if database != self.store.database_number() {
-            self.write()?;
-            self.store = self.store.database(database).map_err(|error| failed(&error))?;
-        }
+        self.enter(database)?;
         if value.len() as u64 > self.store.max_value_bytes(key.len()) {
             left_out.miss(STORE_TOO_LONG);
             return Ok(());
@@ -164,11 +191,40 @@ impl Sink for LocalSink {
 
     fn finish(&mut self, _: &mut LeftOut) -> Result<(), Failure> {
         self.write()?;
-        self.store.close().map_err(|error| failed(&error))
+        self.store.close().map_err(|error| failed(&error))?;
+        self.made.give()
     }
 
     fn written(&self) -> u64 {
         self.written
+    }
+}
+
+impl Destination for LocalSink {
+    fn read(&mut self, database: u8, key: &Bytes, _: &mut LeftOut) -> Result<Option<Found>, Failure> {
+        self.enter(database)?;
+        self.write()?;
+        let found = self.store.get_entry(key).map_err(|error| failed(&error))?;
+        Ok(found.map(|entry| (entry.value, entry.expires_at_ms)))
+    }
+
+    fn delete(&mut self, database: u8, key: &Bytes, _: &mut LeftOut) -> Result<(), Failure> {
+        if key.is_empty() || key.len() > MAX_KEY_BYTES {
+            return Ok(());
+        }
+        self.enter(database)?;
+        self.write()?;
+        let unsynced = WriteOptions::new().durability(Durability::None);
+        self.store.delete_with(key.clone(), unsynced).map(drop).map_err(|error| failed(&error))
+    }
+}
+
+/// Opens the records of a store: with the engine, which recovers what its process left, or of a closed store on a file system that
+/// takes no writes as they lie in the log.
+pub(super) fn source(places: &Places) -> Result<Box<dyn Source>, Failure> {
+    match places.are_read_only() {
+        true => Ok(Box::new(super::view::ViewSource::open(&places.given())?)),
+        false => Ok(Box::new(LocalSource::open(places)?)),
     }
 }
 
@@ -182,7 +238,7 @@ pub(super) struct LocalSource {
 }
 
 impl LocalSource {
-    pub(super) fn open(places: &Places) -> Result<LocalSource, Failure> {
+    fn open(places: &Places) -> Result<LocalSource, Failure> {
         let store = places.open(false, None)?;
         let total = store.stats().keys;
         Ok(LocalSource { store, next: Some(Cursor::START), records: VecDeque::new(), passed: 0, total })

@@ -1,31 +1,36 @@
 //! `esker import` and `esker export`: keys from and to files, a server, or a store that nobody has open.
 //!
-//! A transfer is a source of records and a sink: files (`json_lines`, `table`, `stream`, `rdb`), a server (`remote`), and a
-//! store (`local`). Expired records are left out.
+//! A transfer is a source of records and a sink: files (`json_lines`, `table`, `stream`), a server (`remote`), and a store
+//! (`local`). Expired records are left out. Files of Redis (`rdb`, `aof`) hold commands too, which need a target whose keys can
+//! be read again.
 
+mod aof;
 mod file;
 mod input;
 mod json_lines;
 mod local;
+mod progress;
 mod rdb;
 mod record;
 mod remote;
 mod stream;
 mod table;
+mod view;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use self::aof::{Files, Options};
 use self::file::Format;
+use self::local::LocalSink;
 pub(crate) use self::local::Places;
-use self::local::{LocalSink, LocalSource};
-use self::record::{LeftOut, Sink, Source};
+use self::progress::Shown;
+use self::record::{Destination, LeftOut, Sink, Source, now_ms};
 use self::remote::{RemoteSink, RemoteSource};
 use crate::client::Login;
-use crate::terminal::{Failure, say};
+use crate::terminal::{Failure, note, say};
 
 /// How long a server may take to accept, or to do anything at all, if the call says nothing of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,23 +41,28 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 #[command(after_help = "\
 Examples:
   esker import --rdb dump.rdb --to 6379            strings of a Redis, with their times to live
+  esker import --rdb appendonlydir --to 6379       the same of its append-only file
   esker import keys.jsonl --dir ./esker-data       into a store that no server has open
   esker import - --format csv --to 10.0.0.7:6379 < keys.csv
   esker import keys.jsonl --to db1:6380 --tls --ca ca.pem --user loader --password-file secret
 
 Exit code 0 if all was imported, whatever was left out because it is no string, has expired or was not asked for; 1 if
-something failed on the way, or the target cannot hold it (too long, an empty key, a database that is not there): what was
-imported stays; 2 if the call is wrong.")]
+something failed on the way, the file ends within a command, or the target cannot hold it (too long, an empty key, a database
+that is not there): what was imported stays; 2 if the call is wrong.")]
 pub(crate) struct Import {
     /// What to read; - for stdin.
     #[arg(value_name = "FILE", required_unless_present = "rdb", conflicts_with = "rdb")]
     file: Option<PathBuf>,
-    /// An RDB file of Redis or Valkey: its strings. Other types are counted.
+    /// An RDB file or append-only file of Redis or Valkey, or the directory or manifest of one: its strings. Other types are
+    /// counted.
     #[arg(long, value_name = "FILE")]
     rdb: Option<PathBuf>,
-    /// Only this database of the RDB file; all if it is not given. Keys keep the number of theirs.
+    /// Only this database of the RDB or append-only file; all if it is not given. Keys keep the number of theirs.
     #[arg(long, value_name = "N", requires = "rdb")]
     database: Option<u64>,
+    /// Accept that the last command of an append-only file is cut, as a crash of redis-server may leave it.
+    #[arg(long, requires = "rdb")]
+    allow_truncated: bool,
     /// How the file is written; by its name's ending if it is not given.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
@@ -108,17 +118,36 @@ pub(crate) struct Export {
     json: bool,
 }
 
+/// What an import reads.
+enum From {
+    Records(Box<dyn Source>),
+    Redis(Files),
+}
+
 pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
-    let mut source: Box<dyn Source> = match (&arguments.rdb, &arguments.file) {
-        (Some(path), _) => Box::new(rdb::open(path, arguments.database)?),
-        (None, file) => file::open(file.as_deref().expect("the parser wants one"), arguments.format)?,
+    let from = match (&arguments.rdb, &arguments.file) {
+        (Some(path), _) => {
+            let options = Options { database: arguments.database, allow_cut: arguments.allow_truncated };
+            From::Redis(Files::open(path, options)?)
+        }
+        (None, file) => {
+            let file = file.as_deref().expect("the parser wants one");
+            From::Records(file::open(file, arguments.format)?)
+        }
     };
-    let sink: Box<dyn Sink> = match &arguments.to {
+    let mut target: Box<dyn Destination> = match &arguments.to {
         Some(address) => Box::new(RemoteSink::new(arguments.login.server(address, PATIENCE)?.connect()?)),
         None => Box::new(LocalSink::open(&arguments.places, arguments.memory)?),
     };
-    let (moved, left_out) = transfer(&mut *source, sink)?;
-    say(&result("imported", moved, &left_out, arguments.json))?;
+    let mut commands = 0;
+    let (moved, left_out) = match from {
+        From::Records(mut source) => transfer(&mut *source, &mut *target)?,
+        From::Redis(files) => moving(&mut *target, |target, left_out, shown| {
+            commands = files.import(target, now_ms(), left_out, shown)?;
+            Ok(())
+        })?,
+    };
+    say(&result("imported", moved, commands, &left_out, arguments.json))?;
     match left_out.missed {
         0 => Ok(()),
         missed => {
@@ -128,40 +157,50 @@ pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
 }
 
 pub(crate) fn export(arguments: &Export) -> Result<(), Failure> {
-    let (sink, written) = file::create(&arguments.file, arguments.format, arguments.encoding)?;
+    let (mut sink, new_file) = file::create(&arguments.file, arguments.format, arguments.encoding)?;
     let mut source: Box<dyn Source> = match &arguments.from {
         Some(address) => Box::new(RemoteSource::new(arguments.login.server(address, PATIENCE)?.connect()?)?),
-        None => Box::new(LocalSource::open(&arguments.places)?),
+        None => local::source(&arguments.places)?,
     };
-    let (moved, left_out) = transfer(&mut *source, sink)?;
-    written.keep()?;
+    let (moved, left_out) = transfer(&mut *source, &mut *sink)?;
+    if let Some(file) = new_file {
+        file.keep()?;
+    }
     // Stdout may be what was exported.
-    eprint!("{}", result("exported", moved, &left_out, arguments.json));
+    note(&result("exported", moved, 0, &left_out, arguments.json));
     if let Some(damaged) = left_out.of.get(local::DAMAGED) {
         return Err(Failure::Failed(format!("{damaged} records are damaged and were left out")));
     }
     Ok(())
 }
 
-/// Moves everything; how many records were written, and what was left out.
-fn transfer(source: &mut dyn Source, mut sink: Box<dyn Sink>) -> Result<(u64, LeftOut), Failure> {
+/// Moves all records of a source. Returns the number of records that were written, and what was left out.
+fn transfer(source: &mut dyn Source, sink: &mut dyn Sink) -> Result<(u64, LeftOut), Failure> {
+    let now_ms = now_ms();
+    moving(sink, |sink, left_out, shown| {
+        loop {
+            let record = match source.next(left_out) {
+                Ok(Some(record)) => record,
+                // What came before an end that is too early is written all the same.
+                ended => return sink.finish(left_out).and(ended.map(drop)),
+            };
+            if record.expires_at_ms.is_some_and(|at| at <= now_ms) {
+                left_out.add("expired");
+                continue;
+            }
+            sink.put(record, left_out)?;
+            shown.look(source.progress(), sink.written());
+        }
+    })
+}
+
+/// Runs a transfer with a progress bar. A failure says how many records were written before it.
+fn moving<S: Sink + ?Sized>(
+    sink: &mut S,
+    transfer: impl FnOnce(&mut S, &mut LeftOut, &mut Shown) -> Result<(), Failure>,
+) -> Result<(u64, LeftOut), Failure> {
     let (mut left_out, mut shown) = (LeftOut::default(), Shown::new());
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let moved = loop {
-        let record = match source.next(&mut left_out) {
-            Ok(Some(record)) => record,
-            // What came before an end that is too early is written all the same.
-            ended => break sink.finish(&mut left_out).and(ended.map(drop)),
-        };
-        if record.expires_at_ms.is_some_and(|at| at <= now_ms) {
-            left_out.add("expired");
-            continue;
-        }
-        if let Err(failure) = sink.put(record, &mut left_out) {
-            break Err(failure);
-        }
-        shown.look(source.progress(), sink.written());
-    };
+    let moved = transfer(sink, &mut left_out, &mut shown);
     shown.end();
     let written = sink.written();
     match moved {
@@ -173,54 +212,20 @@ fn transfer(source: &mut dyn Source, mut sink: Box<dyn Sink>) -> Result<(u64, Le
     }
 }
 
-fn result(done: &str, moved: u64, left_out: &LeftOut, json: bool) -> String {
+/// The result in words or as JSON. `commands`: those that were read of an append-only file.
+fn result(done: &str, moved: u64, commands: u64, left_out: &LeftOut, json: bool) -> String {
     if json {
-        let text = serde_json::json!({ done: moved, "left_out": left_out.of });
-        return format!("{text}\n");
+        let mut value = serde_json::json!({ done: moved, "left_out": left_out.of });
+        if commands > 0 {
+            value["commands"] = commands.into();
+        }
+        return format!("{value}\n");
     }
     let parts: Vec<_> = left_out.of.iter().map(|(what, count)| format!("{what} ({count})")).collect();
     let left_out = if parts.is_empty() { String::new() } else { format!("; left out: {}", parts.join(", ")) };
-    let keys = if moved == 1 { "key" } else { "keys" };
-    format!("{done} {moved} {keys}{left_out}\n")
-}
-
-/// The progress bar, on a terminal, of what takes longer than a second.
-struct Shown {
-    began: Instant,
-    records: u64,
-    bar: Option<ProgressBar>,
-}
-
-/// Records between two looks at the time.
-const LOOK_EVERY: u64 = 256;
-
-impl Shown {
-    fn new() -> Shown {
-        Shown { began: Instant::now(), records: 0, bar: None }
-    }
-
-    fn look(&mut self, (done, total): (u64, Option<u64>), written: u64) {
-        self.records += 1;
-        if !self.records.is_multiple_of(LOOK_EVERY) || self.began.elapsed() < Duration::from_secs(1) {
-            return;
-        }
-        let bar = self.bar.get_or_insert_with(|| {
-            let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
-            let template = match total {
-                Some(_) => "{wide_bar} {percent} %, {msg} keys, {eta} left",
-                None => "{spinner} {msg} keys, {elapsed}",
-            };
-            bar.with_style(ProgressStyle::with_template(template).expect("it is one"))
-        });
-        bar.set_message(written.to_string());
-        bar.set_position(done);
-    }
-
-    fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
+    let plural = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let read = if commands > 0 { format!(", {} read", plural(commands, "command")) } else { String::new() };
+    format!("{done} {}{read}{left_out}\n", plural(moved, "key"))
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
 //! The strings of an RDB file.
 
-use std::io::Read;
-use std::path::Path;
+use std::io::{BufReader, Read};
 
 use esker_engine::Store;
 use esker_rdb::{Entry, Error, Limits, Reader, Value};
 
 use super::input::Input;
-use super::record::{KEY_TOO_LONG, LeftOut, Record, Source, VALUE_TOO_LONG, no_database};
+use super::record::{KEY_TOO_LONG, LeftOut, Record, VALUE_TOO_LONG, no_database};
 use crate::terminal::Failure;
 
 /// Longer keys are left out: Esker takes none of them. Redis has no longer values.
 const LIMITS: Limits = Limits { key_bytes_max: 65_536, value_bytes_max: 512 << 20 };
 
-pub(super) struct Rdb<R> {
-    reader: Reader<R>,
+/// An RDB file that is read.
+pub(super) struct Rdb {
+    reader: Reader<BufReader<Box<dyn Read>>>,
     name: String,
     total: Option<u64>,
     /// The only one that is wanted.
@@ -22,22 +22,43 @@ pub(super) struct Rdb<R> {
     functions: u64,
 }
 
-pub(super) fn open(path: &Path, database: Option<u64>) -> Result<Rdb<impl Read + use<>>, Failure> {
-    let input = Input::open(path)?;
-    let (name, total) = (input.name.clone(), input.total);
-    let reader = Reader::new(input.into_reader(), LIMITS).map_err(|error| match error {
-        Error::NotRdb => Failure::Usage(format!("{name}: {error}")),
-        other => failed(&name, &other),
-    })?;
-    Ok(Rdb { reader, name, total, database, functions: 0 })
-}
-
 fn failed(name: &str, error: &Error) -> Failure {
     Failure::Failed(format!("{name}: {error}"))
 }
 
-impl<R: Read> Source for Rdb<R> {
-    fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure> {
+impl Rdb {
+    /// Reads the head of a file.
+    ///
+    /// # Errors
+    /// If the file is no RDB file or cannot be read.
+    pub(super) fn new(input: Input, database: Option<u64>) -> Result<Rdb, Failure> {
+        let (name, total) = (input.name.clone(), input.total);
+        let reader = Reader::new(input.into_reader(), LIMITS).map_err(|error| match error {
+            Error::NotRdb => Failure::Usage(format!("{name}: {error}, and is no append-only file either")),
+            other => failed(&name, &other),
+        })?;
+        Ok(Rdb { reader, name, total, database, functions: 0 })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns true if commands follow the snapshot. Known at its end.
+    pub(super) fn is_preamble(&self) -> bool {
+        self.reader.is_preamble()
+    }
+
+    /// The bytes behind the snapshot.
+    pub(super) fn into_rest(self) -> BufReader<Box<dyn Read>> {
+        self.reader.into_inner()
+    }
+
+    /// The next string; `None` behind the last entry, when the checksum has been compared.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and where.
+    pub(super) fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure> {
         while let Some(entry) = self.reader.read().map_err(|error| failed(&self.name, &error))? {
             let Entry { database, key, value, expires_at_ms } = entry;
             if self.database.is_some_and(|wanted| wanted != database) {
@@ -61,7 +82,8 @@ impl<R: Read> Source for Rdb<R> {
         Ok(None)
     }
 
-    fn progress(&self) -> (u64, Option<u64>) {
+    /// Bytes that were read, and bytes of the file where they are known.
+    pub(super) fn progress(&self) -> (u64, Option<u64>) {
         (self.reader.offset(), self.total)
     }
 }

@@ -1,6 +1,7 @@
 //! What moves: records, where they come from, and where they go.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use esker_engine::Bytes;
 
@@ -75,4 +76,21 @@ pub(super) trait Sink {
 
     /// How many were written.
     fn written(&self) -> u64;
+}
+
+/// A value, and the time at which it expires in milliseconds since the Unix epoch.
+pub(super) type Found = (Bytes, Option<u64>);
+
+/// A sink whose keys can be read and deleted again.
+pub(super) trait Destination: Sink {
+    /// Reads a key that was put; `None` if it is absent or no string.
+    fn read(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<Option<Found>, Failure>;
+
+    /// Deletes a key, if it is there. It may be deleted later.
+    fn delete(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<(), Failure>;
+}
+
+/// Milliseconds since the Unix epoch.
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

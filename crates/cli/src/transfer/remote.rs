@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use esker_engine::Bytes;
 
 use super::local::DAMAGED;
-use super::record::{EMPTY_KEY, KEY_TOO_LONG, LeftOut, Record, SERVER_TOO_LONG, Sink, Source, no_database};
+use super::record::{
+    Destination, EMPTY_KEY, Found, KEY_TOO_LONG, LeftOut, Record, SERVER_TOO_LONG, Sink, Source, no_database,
+};
 use crate::client::{Answer, Client};
 use crate::terminal::Failure;
 
@@ -24,11 +26,17 @@ const READ_BYTES: usize = 1 << 20;
 /// How Esker answers where a record that a transaction reads is damaged.
 const DAMAGED_ANSWER: &str = "EXECABORT Transaction discarded because of: ERR damaged data";
 
+/// A command that was sent and is not answered.
+enum Sent {
+    Select,
+    Put(Bytes),
+    Delete(Bytes),
+}
+
 /// Writes with SET, many at a time.
 pub(super) struct RemoteSink {
     client: Client,
-    /// Keys of commands that were sent and are not answered; of a SELECT none.
-    sent: VecDeque<Option<Bytes>>,
+    sent: VecDeque<Sent>,
     sent_bytes: usize,
     /// The one that was selected last, and what is known of those that were asked for.
     database: u8,
@@ -50,19 +58,31 @@ impl RemoteSink {
 
     fn settle(&mut self, left_out: &mut LeftOut) -> Result<(), Failure> {
         self.sent_bytes = 0;
-        while let Some(key) = self.sent.pop_front() {
-            match self.client.receive()? {
-                Answer::Error(error) => {
-                    let Some(key) = key else { return Err(self.failed("a database of the file", &error)) };
+        while let Some(sent) = self.sent.pop_front() {
+            let answer = self.client.receive()?;
+            match (answer, sent) {
+                (Answer::Error(error), Sent::Select) => {
+                    return Err(self.failed("a database of the file", &error));
+                }
+                (Answer::Error(error), Sent::Put(key) | Sent::Delete(key)) => {
                     let Some(why) = never_taken(&key, &error) else {
                         return Err(self.failed(&format!("key \"{}\"", key.escape_ascii()), &error));
                     };
                     left_out.miss(why);
                 }
-                _ => self.written += u64::from(key.is_some()),
+                (_, Sent::Put(_)) => self.written += 1,
+                (_, Sent::Select | Sent::Delete(_)) => {}
             }
         }
         Ok(())
+    }
+
+    /// Waits for answers where many commands or bytes are on the way.
+    fn settle_if_many(&mut self, left_out: &mut LeftOut) -> Result<(), Failure> {
+        match self.sent.len() >= COMMANDS_MAX || self.sent_bytes >= COMMANDS_BYTES {
+            true => self.settle(left_out),
+            false => Ok(()),
+        }
     }
 
     fn failed(&self, what: &str, error: &str) -> Failure {
@@ -82,7 +102,7 @@ impl RemoteSink {
         }
         self.client.send(&[b"SELECT", database.to_string().as_bytes()])?;
         if is_there.is_some() {
-            self.sent.push_back(None);
+            self.sent.push_back(Sent::Select);
             self.database = database;
             return Ok(true);
         }
@@ -121,11 +141,8 @@ impl Sink for RemoteSink {
             None => self.client.send(&[b"SET", &record.key, &record.value])?,
         }
         self.sent_bytes += record.key.len() + record.value.len();
-        self.sent.push_back(Some(record.key));
-        if self.sent.len() >= COMMANDS_MAX || self.sent_bytes >= COMMANDS_BYTES {
-            self.settle(left_out)?;
-        }
-        Ok(())
+        self.sent.push_back(Sent::Put(record.key));
+        self.settle_if_many(left_out)
     }
 
     fn finish(&mut self, left_out: &mut LeftOut) -> Result<(), Failure> {
@@ -134,6 +151,35 @@ impl Sink for RemoteSink {
 
     fn written(&self) -> u64 {
         self.written
+    }
+}
+
+impl Destination for RemoteSink {
+    fn read(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<Option<Found>, Failure> {
+        if !self.select(database, left_out)? {
+            return Ok(None);
+        }
+        self.settle(left_out)?;
+        self.client.send(&[b"GET", key])?;
+        self.client.send(&[b"PEXPIRETIME", key])?;
+        match (self.client.receive()?, self.client.receive()?) {
+            (Answer::Text(value), Answer::Integer(at)) => Ok(Some((value.into(), u64::try_from(at).ok()))),
+            (Answer::Nothing, _) => Ok(None),
+            (Answer::Error(error), _) | (_, Answer::Error(error)) => {
+                Err(self.failed(&format!("key \"{}\"", key.escape_ascii()), &error))
+            }
+            _ => Err(self.client.unexpected("GET").into()),
+        }
+    }
+
+    fn delete(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<(), Failure> {
+        if !self.select(database, left_out)? {
+            return Ok(());
+        }
+        self.client.send(&[b"DEL", key])?;
+        self.sent_bytes += key.len();
+        self.sent.push_back(Sent::Delete(key.clone()));
+        self.settle_if_many(left_out)
     }
 }
 

@@ -39,14 +39,14 @@ fn read(format: Format, text: &[u8]) -> Result<Vec<Record>, String> {
 fn written(format: Format, encoding: Encoding) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
-    let (mut sink, written) = file::create(&path, Some(format), encoding).map_err(|_| "refused").unwrap();
+    let (mut sink, new_file) = file::create(&path, Some(format), encoding).map_err(|_| "refused").unwrap();
     let mut left_out = LeftOut::default();
     for record in records() {
         sink.put(record, &mut left_out).map_err(|_| "failed").unwrap();
     }
     sink.finish(&mut left_out).map_err(|_| "failed").unwrap();
     assert!(!path.exists(), "it has its name when all of it is there");
-    written.keep().map_err(|_| "failed").unwrap();
+    new_file.unwrap().keep().map_err(|_| "failed").unwrap();
     std::fs::read(&path).unwrap()
 }
 

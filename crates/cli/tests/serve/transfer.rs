@@ -221,3 +221,54 @@ fn a_damaged_record_does_not_end_an_export() {
     assert_eq!(lines(&at.join("from.jsonl")).len(), 2);
     assert_eq!(lines(&at.join("from.jsonl")), lines(&at.join("local.jsonl")));
 }
+
+/// A file of a server of 4.0 to 6.2: an RDB preamble, then commands.
+fn append_only_file(tail: &[u8]) -> Vec<u8> {
+    let head = b"REDIS0009\xfa\x0caof-preamble\xc0\x01\xfe\x00\x00\x01a\x03old\x00\x04gone\x01x\xff";
+    [head.as_slice(), &[0; 8], tail].concat()
+}
+
+#[test]
+fn append_only_file_is_imported_with_its_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let server = Serving::start(at, &["--dir", "store"]);
+    let address = server.word("resp").to_owned();
+    let command = |words: &[&str]| {
+        let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        format!("*{}\r\n{}", words.len(), words.collect::<String>())
+    };
+    let tail = [
+        command(&["SELECT", "0"]),
+        command(&["SET", "a", "new"]),
+        command(&["SET", "b", "only-in-tail"]),
+        command(&["DEL", "gone"]),
+        command(&["HSET", "h", "f", "v"]),
+    ]
+    .concat();
+    write(at.join("appendonly.aof"), append_only_file(tail.as_bytes())).unwrap();
+    for to in [["--to", &address], ["--dir", "other"]] {
+        let call =
+            |file: &str, more: &[&str]| call(at, &[&["import", "--rdb", file][..], &to, more].concat());
+        let (code, said, why) = call("appendonly.aof", &[]);
+        assert_eq!((code, &*why), (Some(0), ""));
+        assert_eq!(said, "imported 2 keys, 4 commands read; left out: command of hashes (1)\n");
+        let (code, said, _) = call("appendonly.aof", &["--json"]);
+        assert_eq!(code, Some(0));
+        assert_eq!(said, "{\"commands\":4,\"imported\":2,\"left_out\":{\"command of hashes\":1}}\n");
+        // A command that is cut, and bytes that are no command.
+        write(at.join("cut.aof"), append_only_file(&tail.as_bytes()[..tail.len() - 3])).unwrap();
+        let (code, said, why) = call("cut.aof", &[]);
+        assert!(code == Some(1) && said.is_empty() && why.contains("--allow-truncated"), "{why}");
+        let (code, said, _) = call("cut.aof", &["--allow-truncated"]);
+        assert_eq!(code, Some(0));
+        assert!(said.contains("byte of a command that was cut ("), "{said}");
+        write(at.join("bad.aof"), append_only_file(b"garbage\r\n")).unwrap();
+        let (code, _, why) = call("bad.aof", &[]);
+        assert!(code == Some(1) && why.contains("byte 51: the bytes are no command"), "{why}");
+    }
+    assert_eq!(server.ask("MGET a b gone"), "*3\r\n$3\r\nold\r\n$12\r\nonly-in-tail\r\n$1\r\nx\r\n+OK\r\n");
+    server.stop(Signal::TERM);
+    // The snapshot in bad.aof was imported last.
+    assert_eq!(call(at, &["get", "other", "b"]).1, "only-in-tail\n");
+}

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
+use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer, Shortage};
 use esker_log::{EntryList, OpenSegment, SegmentName, Tier as TierName};
 use parking_lot::Mutex;
 
@@ -176,6 +176,7 @@ impl MemoryPool {
                 }
                 Err(error) if is_full(&error) => {
                     return Err(Error::Io(DeviceError::Full {
+                        shortage: Shortage::of(&error),
                         op: OperationKind::Allocate,
                         offset: 0,
                         bytes: self.bytes as u64,

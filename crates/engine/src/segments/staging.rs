@@ -140,7 +140,7 @@ pub(crate) fn clear(
 
 /// Whether it is only room that was missing.
 pub(crate) fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }
 
 #[cfg(test)]

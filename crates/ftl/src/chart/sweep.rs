@@ -38,7 +38,7 @@ pub fn sweep(over: ChartKind, seed: u64) -> Result<Sweep, Error> {
     let amplification = |iu_bytes: u32, over_provisioning: f64, block: u64| {
         let shape = Shape::over_provisioned(iu_bytes, NAMESPACE_BYTES, over_provisioning);
         let shape = Shape { superblock_bytes: SUPERBLOCK_BYTES, ..shape };
-        let job = Job { block, ..Job::default() };
+        let job = Job { block: block.into(), ..Job::default() };
         Ok::<_, Error>(run(&PROFILES[0], &shape, &job, seed)?.write_amplification)
     };
     let mut lines = Vec::new();

@@ -4,6 +4,10 @@ use std::ops::Sub;
 
 use serde::Serialize;
 
+/// IUs that a drive assembles from parts for each IU that it programs besides, to keep unfinished ones over a power cut. The
+/// white paper on coarse IUs measured a WAF of 1.02 for sequential writes of 4 KiB.
+const ASSEMBLED_FOR_EACH_KEPT: u64 = 50;
+
 /// Counts since the drive was built; the difference of two is what happened between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Counters {
@@ -19,6 +23,8 @@ pub struct Counters {
     pub read_bytes: u64,
     /// IUs that were programmed as the host wrote them.
     pub whole_ius: u64,
+    /// Of these, IUs that were assembled from writes of parts.
+    pub assembled_ius: u64,
     /// IUs that were programmed because the host wrote a part of them.
     pub modified_ius: u64,
     /// IUs that were read for that.
@@ -51,6 +57,7 @@ impl Counters {
             partial_writes: 0,
             read_bytes: 0,
             whole_ius: 0,
+            assembled_ius: 0,
             modified_ius: 0,
             modify_reads: 0,
             moved_ius: 0,
@@ -66,7 +73,12 @@ impl Counters {
 
     /// Bytes programmed to NAND.
     pub fn nand_bytes(&self) -> u64 {
-        (self.host_ius() + self.moved_ius) * u64::from(self.iu_bytes)
+        (self.host_ius() + self.moved_ius) * u64::from(self.iu_bytes) + self.kept_bytes()
+    }
+
+    /// Bytes programmed to keep parts of IUs over a power cut until the IUs are whole.
+    fn kept_bytes(&self) -> u64 {
+        self.assembled_ius * u64::from(self.iu_bytes) / ASSEMBLED_FOR_EACH_KEPT
     }
 
     /// NAND bytes for each byte of the host (WAF); not a number if the host wrote nothing.
@@ -76,10 +88,10 @@ impl Counters {
 
     /// Bytes of IUs that the host's writes touched, for each byte of the host: what partial IUs alone cost.
     pub fn iu_amplification(&self) -> f64 {
-        (self.host_ius() * u64::from(self.iu_bytes)) as f64 / self.host_bytes as f64
+        (self.host_ius() * u64::from(self.iu_bytes) + self.kept_bytes()) as f64 / self.host_bytes as f64
     }
 
-    /// Bytes programmed for each byte of touched IUs: what collection costs.
+    /// IUs programmed for each IU that the host's writes touched: what collection costs.
     pub fn collection_amplification(&self) -> f64 {
         (self.host_ius() + self.moved_ius) as f64 / self.host_ius() as f64
     }
@@ -96,6 +108,7 @@ impl Sub for Counters {
             partial_writes: self.partial_writes - before.partial_writes,
             read_bytes: self.read_bytes - before.read_bytes,
             whole_ius: self.whole_ius - before.whole_ius,
+            assembled_ius: self.assembled_ius - before.assembled_ius,
             modified_ius: self.modified_ius - before.modified_ius,
             modify_reads: self.modify_reads - before.modify_reads,
             moved_ius: self.moved_ius - before.moved_ius,

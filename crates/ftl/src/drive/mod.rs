@@ -236,6 +236,7 @@ impl<F: Flash> Drive<F> {
             Outcome::Held => {}
             Outcome::Complete => {
                 self.counters.whole_ius += 1;
+                self.counters.assembled_ius += 1;
                 self.program_for_host(iu, handle, Cause::Host);
             }
             Outcome::Evicted(iu, handle) => self.modify(iu, handle),

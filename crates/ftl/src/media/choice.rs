@@ -14,7 +14,8 @@ pub struct Choice {
     pub over_provisioning: Option<f64>,
     /// The same, told by the capacity of the flash and of the namespace.
     pub raw_bytes: Option<u64>,
-    /// The namespace; without a raw capacity the flash stays that of the profile.
+    /// The namespace. Without a raw capacity the flash stays that of the profile, or grows with a namespace that is larger than
+    /// the profile's.
     pub namespace_bytes: Option<u64>,
     /// Another superblock.
     pub superblock_bytes: Option<u64>,
@@ -47,8 +48,9 @@ impl Choice {
         if self.raw_bytes.is_none() && self.namespace_bytes.is_none() {
             return Ok(profile);
         }
-        let raw = self.raw_bytes.unwrap_or(profile.raw_bytes());
         let namespace = self.namespace_bytes.unwrap_or(profile.namespace_bytes);
+        let larger = Profile { namespace_bytes: namespace.max(profile.namespace_bytes), ..profile };
+        let raw = self.raw_bytes.unwrap_or(larger.raw_bytes());
         let (iu, below) = (u64::from(profile.iu_bytes), namespace / u64::from(profile.iu_bytes));
         if !namespace.is_multiple_of(iu) {
             let (what, iu_bytes) = ("a namespace", profile.iu_bytes);

@@ -1,38 +1,73 @@
 //! The text of `blkparse` in its default format:
-//! `8,0    3       11     0.009507758   697  D   W 223490 + 8 [kjournald]`.
+//! `8,0    3       11     0.009507758   697  D   W 223490 + 8 [kjournald]`. The tracer `blk` with the option blk_classic prints the
+//! same without the sequence number, which is the third column.
 
 use super::line::{Parsed, kind_of, nanoseconds, number, sectors};
 use crate::request::Stage;
 
-/// What a line says.
+/// Actions of `blkparse(1)` that are no request of their own: bounces, merges, remaps, requeues, splits, plugs, messages.
+const OTHER_ACTIONS: [&str; 17] =
+    ["A", "B", "F", "G", "I", "M", "P", "R", "S", "T", "U", "UT", "W", "X", "Z", "m", "Ca"];
+
+/// Returns the request of a line, or what else the line is.
 pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
     let mut words = line.split_ascii_whitespace();
     let Some(device) = words.next() else { return Ok(Parsed::Nothing) };
     if is_summary(line) {
         return Ok(Parsed::End);
     }
+    if is_said_of_files(line) {
+        return Ok(Parsed::Nothing);
+    }
     if !is_device(device) {
         return Err(format!("it starts with '{device}', which is no device such as 8,0"));
     }
     let _cpu: u32 = number("CPU", words.next())?;
-    let _sequence: u64 = number("sequence number", words.next())?;
-    let time = words.next().ok_or("the line ends before its time")?;
+    let mut time = words.next().ok_or("the line ends before its time")?;
+    if !time.contains('.') {
+        let _sequence: u64 = number("sequence number", Some(time))?;
+        time = words.next().ok_or("the line ends before its time")?;
+    }
     let at_ns = nanoseconds(time).ok_or_else(|| format!("its time is '{time}'"))?;
-    let _process: i64 = number("process", words.next())?;
+    let process = words.next().ok_or("the line ends before its process")?;
+    let _process: i64 = number("process", Some(process))?;
+    let behind = process.as_ptr() as usize + process.len() - line.as_ptr() as usize;
+    action(device, at_ns, &line[behind..])
+}
+
+/// Returns the request that an action and its fields stand for: `D  WS 2048 + 8 [fio]`.
+pub(super) fn action<'l>(device: &'l str, at_ns: u64, fields: &'l str) -> Result<Parsed<'l>, String> {
+    let mut words = fields.split_ascii_whitespace();
     let action = words.next().ok_or("the line ends before its action")?;
     let stage = match action {
         "Q" => Stage::Queued,
         "D" => Stage::Issued,
         "C" => Stage::Completed,
-        _ => return Ok(Parsed::Nothing),
+        other if OTHER_ACTIONS.contains(&other) => return Ok(Parsed::Nothing),
+        other => return Err(format!("'{other}' is no action of blkparse")),
     };
-    let letters = words.next().ok_or("the line ends before the kind of its request")?;
-    let Some(kind) = kind_of(letters) else { return Ok(Parsed::Nothing) };
-    let request = sectors(kind, stage, at_ns, words)?;
-    if !line.trim_end().ends_with(']') {
+    if !fields.trim_end().ends_with(']') {
         return Err("the line ends before its process in [brackets]".to_owned());
     }
-    Ok(Parsed::Request(device, request))
+    let letters = words.next().ok_or("the line ends before the kind of its request")?;
+    let Some(kind) = kind_of(letters) else { return Ok(Parsed::Nothing) };
+    let mut ahead = words.clone();
+    let is_without_sectors = match (ahead.next(), ahead.next()) {
+        // A flush has none, and its end the sector alone.
+        (Some(first), None) => first.starts_with('['),
+        (Some(first), Some(second)) => {
+            // The command of a pass-through request.
+            first.starts_with('(')
+                || second.starts_with('(')
+                || (second.starts_with('[') && stage == Stage::Completed)
+        }
+        _ => false,
+    };
+    if is_without_sectors {
+        return Ok(Parsed::Nothing);
+    }
+    let request = sectors(kind, stage, at_ns, words)?;
+    Ok(if request.bytes == 0 { Parsed::Nothing } else { Parsed::Request(device, request) })
 }
 
 /// Whether a word is a device, such as `8,0`.
@@ -44,4 +79,9 @@ pub(super) fn is_device(word: &str) -> bool {
 /// Whether the summary starts here that `blkparse` prints behind the events.
 fn is_summary(line: &str) -> bool {
     ["CPU", "Total (", "Throughput (", "Events ("].iter().any(|start| line.starts_with(start))
+}
+
+/// Returns true for what `blkparse` says of its files, which stands in the text if both outputs went there.
+fn is_said_of_files(line: &str) -> bool {
+    line.starts_with("Input file ") || line.starts_with("discarded traces ")
 }

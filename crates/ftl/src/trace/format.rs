@@ -15,7 +15,7 @@ use crate::Error;
 pub enum Format {
     /// The text of `blkparse`.
     Blkparse,
-    /// The text of ftrace.
+    /// The text of ftrace, trace-cmd or perf.
     Ftrace,
     /// An iolog of fio, version 2.
     Fio2,
@@ -36,34 +36,50 @@ const BINARIES: [(&[u8], &str); 5] = [
 ];
 
 impl Format {
-    /// The format of a file, by its first line with content.
+    /// The format of a file, by the first of its lines that one of the formats has.
     pub fn of(path: &Path) -> Result<Format, Error> {
         let mut lines = Lines::open(path)?;
+        let mut first = None;
         while let Some(end) = lines.read(path)? {
             let unknown = |what: String| {
                 Err(Error::UnknownFormat { path: path.to_owned(), line: lines.number(), what })
             };
             let bytes = lines.bytes();
-            if let Some((_, what)) = BINARIES.iter().find(|(start, _)| bytes.starts_with(start)) {
+            if first.is_none()
+                && let Some((_, what)) = BINARIES.iter().find(|(start, _)| bytes.starts_with(start))
+            {
                 return unknown((*what).to_owned());
             }
             let text = match std::str::from_utf8(bytes) {
                 Ok(text) if end != End::TooLong => text.trim_start(),
+                Err(_) if first.is_some() && end != End::TooLong => continue,
                 _ => return unknown("it is no text".to_owned()),
             };
-            if text.is_empty() {
-                continue;
+            match Format::of_line(text) {
+                Some(Ok(format)) => return Ok(format),
+                Some(Err(version)) if first.is_none() => {
+                    return unknown(format!("its iolog version is {version}"));
+                }
+                _ if text.is_empty() || text.starts_with('#') => {}
+                _ => {
+                    first.get_or_insert_with(|| {
+                        (
+                            lines.number(),
+                            format!("it starts with '{}'", text.chars().take(40).collect::<String>()),
+                        )
+                    });
+                }
             }
-            return match Format::of_line(text) {
-                Some(Ok(format)) => Ok(format),
-                Some(Err(version)) => unknown(format!("its iolog version is {version}")),
-                None if text.starts_with('#') => continue,
-                None => unknown(format!("it starts with '{}'", text.chars().take(40).collect::<String>())),
-            };
         }
-        Err(Error::Trace {
-            path: path.to_owned(),
-            what: "the file is empty: record the trace again".to_owned(),
+        Err(match first {
+            Some((line, what)) => {
+                let what = format!("{what}, and no line of it is a line of a trace");
+                Error::UnknownFormat { path: path.to_owned(), line, what }
+            }
+            None => Error::Trace {
+                path: path.to_owned(),
+                what: "the file is empty: record the trace again".to_owned(),
+            },
         })
     }
 
@@ -79,7 +95,7 @@ impl Format {
             return Some(Ok(Format::Ftrace));
         }
         let device = line.split_ascii_whitespace().next()?;
-        blkparse::is_device(device).then_some(Ok(Format::Blkparse))
+        (blkparse::is_device(device) && blkparse::parse(line).is_ok()).then_some(Ok(Format::Blkparse))
     }
 
     /// What a line says.

@@ -16,15 +16,17 @@ pub(super) enum Parsed<'l> {
     End,
 }
 
-/// What a request does, by the letters that block traces have for it; `None` for a flush and other requests without data.
+/// Returns what a request does, by its letters (`rwbs`): an F for a flush before it, its operation, and flags. `None` for a flush
+/// and other requests without data of the host, such as write zeroes (N) and those of zones (Z).
 pub(super) fn kind_of(letters: &str) -> Option<Kind> {
-    let discards = letters.contains('D');
-    let writes = letters.contains('W');
-    let reads = letters.contains('R');
-    match (discards, writes, reads) {
-        (true, _, _) => Some(Kind::Trim),
-        (_, true, _) => Some(Kind::Write),
-        (_, _, true) => Some(Kind::Read),
+    let operation = match letters.strip_prefix('F') {
+        Some(rest) if !rest.is_empty() => rest,
+        _ => letters,
+    };
+    match operation.as_bytes().first() {
+        Some(b'D') => Some(Kind::Trim),
+        Some(b'W') => Some(Kind::Write),
+        Some(b'R') => Some(Kind::Read),
         _ => None,
     }
 }

@@ -15,5 +15,5 @@ mod tally;
 
 pub use format::Format;
 pub use replay::{Replay, ReplayReport, replay};
-pub use requests::Requests;
+pub use requests::{NotUnderstood, Requests};
 pub use tally::Tally;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::format::Format;
-use super::requests::Requests;
+use super::requests::{NotUnderstood, Requests};
 use super::tally::Tally;
 use crate::media::{Clients, Timed};
 use crate::request::{Kind, Request, Stage};
@@ -67,6 +67,8 @@ pub struct ReplayReport {
     pub trace: Tally,
     /// Events that the tracer says it lost.
     pub lost_events: u64,
+    /// Lines that were not understood, which were passed over.
+    pub not_understood: NotUnderstood,
     /// How often the trace was played while the counters were watched, and before.
     pub passes: [u64; 2],
     /// Whether the trace was played often enough for a steady state.
@@ -94,6 +96,7 @@ struct Scan {
     name: String,
     stage: Stage,
     lost: u64,
+    not_understood: NotUnderstood,
     tally: Tally,
 }
 
@@ -141,6 +144,7 @@ pub fn replay(replay: &Replay) -> Result<ReplayReport, Error> {
         superblock_bytes: shape.superblock_bytes,
         trace: scan.tally,
         lost_events: scan.lost,
+        not_understood: scan.not_understood,
         passes,
         is_steady,
         write_amplification,
@@ -168,7 +172,12 @@ fn scan(replay: &Replay, iu_bytes: u32) -> Result<Scan, Error> {
     let device = match (&replay.device, devices) {
         (_, []) => {
             let what = "no request was found in it: record block_rq_issue, or blkparse's D lines".to_owned();
-            return Err(failed(what));
+            return Err(failed(match &requests.not_understood().first {
+                Some((line, why)) => {
+                    format!("{what}; the first line that was not understood is {line}: {why}")
+                }
+                None => what,
+            }));
         }
         (None, [_]) => 0,
         (None, _) => {
@@ -190,7 +199,8 @@ fn scan(replay: &Replay, iu_bytes: u32) -> Result<Scan, Error> {
         return Err(failed("nothing is written in it, so it wears no drive".to_owned()));
     }
     let (format, name, lost) = (requests.format(), devices[device].clone(), requests.lost());
-    Ok(Scan { format, device, name, stage, lost, tally })
+    let not_understood = requests.not_understood().clone();
+    Ok(Scan { format, device, name, stage, lost, not_understood, tally })
 }
 
 fn shape(replay: &Replay, profile: &Profile, scan: &Scan) -> Result<Shape, Error> {

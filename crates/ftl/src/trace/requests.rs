@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::format::Format;
 use super::line::Parsed;
 use super::lines::{End, Lines};
@@ -11,6 +13,15 @@ use crate::request::Request;
 /// Requests end below this: no device is larger, and sums of offsets and lengths stay numbers.
 const END_MOST: u64 = 1 << 60;
 
+/// Lines of a trace that were not understood.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NotUnderstood {
+    /// How many.
+    pub lines: u64,
+    /// The number of the first of them and what is wrong with it.
+    pub first: Option<(u64, String)>,
+}
+
 /// Reads a trace.
 #[derive(Debug)]
 pub struct Requests {
@@ -19,6 +30,7 @@ pub struct Requests {
     lines: Lines,
     devices: Vec<String>,
     lost: u64,
+    not_understood: NotUnderstood,
     is_over: bool,
 }
 
@@ -27,7 +39,8 @@ impl Requests {
     pub fn open(path: &Path) -> Result<Requests, Error> {
         let format = Format::of(path)?;
         let lines = Lines::open(path)?;
-        Ok(Requests { path: path.to_owned(), format, lines, devices: Vec::new(), lost: 0, is_over: false })
+        let (path, devices, not_understood) = (path.to_owned(), Vec::new(), NotUnderstood::default());
+        Ok(Requests { path, format, lines, devices, lost: 0, not_understood, is_over: false })
     }
 
     /// Its format.
@@ -45,6 +58,11 @@ impl Requests {
         self.lost
     }
 
+    /// The lines that were not understood, so far. They were passed over.
+    pub fn not_understood(&self) -> &NotUnderstood {
+        &self.not_understood
+    }
+
     /// The next request; `None` at the end.
     pub fn read(&mut self) -> Result<Option<Request>, Error> {
         while !self.is_over {
@@ -52,8 +70,17 @@ impl Requests {
                 self.is_over = true;
                 break;
             };
-            if let Some(request) = self.line(end).map_err(|what| self.damaged(end, what))? {
-                return Ok(Some(request));
+            if end == End::TooLong {
+                return Err(self.too_long());
+            }
+            match self.line(end) {
+                Ok(Some(request)) => return Ok(Some(request)),
+                Ok(None) => {}
+                Err(what) => {
+                    self.not_understood.lines += 1;
+                    let number = self.lines.number();
+                    self.not_understood.first.get_or_insert((number, what));
+                }
             }
         }
         Ok(None)
@@ -61,9 +88,6 @@ impl Requests {
 
     fn line(&mut self, end: End) -> Result<Option<Request>, String> {
         let line = std::str::from_utf8(self.lines.bytes()).map_err(|_| "it is no text".to_owned())?;
-        if end == End::TooLong {
-            return Err("it is longer than any line of a trace".to_owned());
-        }
         let parsed = self.format.parse(line)?;
         // A line without an end may be the beginning of another.
         if end == End::Cut && !line.trim().is_empty() {
@@ -90,16 +114,12 @@ impl Requests {
         Ok(None)
     }
 
-    fn damaged(&self, end: End, what: String) -> Error {
+    fn too_long(&self) -> Error {
         let (line, name) = (self.lines.number(), self.path.display());
+        let what = "it is longer than any line of a trace".to_owned();
         let kept = line.saturating_sub(1);
-        let remedy = match end {
-            End::Cut => format!("the trace was cut; keep what is whole: head -n {kept} {name} > whole.txt"),
-            _ => format!(
-                "this line is not {}; record the trace again, or keep what is before it: head -n {kept} {name} > whole.txt",
-                self.format.name()
-            ),
-        };
+        let remedy =
+            format!("record the trace again, or keep what is before it: head -n {kept} {name} > whole.txt");
         Error::TraceLine { path: self.path.clone(), line, what, remedy }
     }
 }

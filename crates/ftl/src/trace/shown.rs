@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use super::NotUnderstood;
 use super::replay::ReplayReport;
 use crate::Latencies;
 use crate::report::{Table, amplification, figure, size};
@@ -15,6 +16,9 @@ impl Display for ReplayReport {
         row("trace", format!("{}, device {}", self.format.name(), self.device));
         if self.lost_events > 0 {
             row("events that the tracer LOST", self.lost_events.to_string());
+        }
+        if let NotUnderstood { lines, first: Some((number, why)) } = &self.not_understood {
+            row("lines NOT UNDERSTOOD", format!("{lines}; the first is line {number}: {why}"));
         }
         row("writes", format!("{}, {} each", trace.writes, size(trace.write_bytes / trace.writes)));
         row("host bytes", size(trace.write_bytes));

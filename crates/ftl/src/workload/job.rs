@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::blocks::Blocks;
 use crate::{Error, SECTOR_BYTES, Shape};
 
 /// Writers, and requests in flight of each, at most.
@@ -46,10 +47,9 @@ impl Pattern {
 pub struct Job {
     /// What it is called in tables; empty for a name made of the rest.
     pub name: String,
-    /// The length of each request.
-    #[serde(deserialize_with = "size")]
-    pub block: u64,
-    /// What offsets are multiples of; 0 for the block size.
+    /// The length of each request, or the mix of lengths.
+    pub block: Blocks,
+    /// What offsets are multiples of; 0 for the length of the shortest request.
     #[serde(deserialize_with = "size")]
     pub align: u64,
     /// What is added to each offset, such as the start of a badly placed partition.
@@ -78,7 +78,7 @@ impl Default for Job {
     fn default() -> Job {
         Job {
             name: String::new(),
-            block: 4096,
+            block: Blocks::from(4096),
             align: 0,
             shift: 0,
             pattern: Pattern::Random,
@@ -121,13 +121,13 @@ impl Job {
         if !self.name.is_empty() {
             return self.name.clone();
         }
-        let block = crate::report::size(self.block);
+        let block = &self.block;
         let mut title = match self.pattern {
             Pattern::Sequential => format!("{block} sequential"),
             Pattern::Random => format!("{block} random"),
             Pattern::Zipf(exponent) => format!("{block} Zipf {exponent}"),
         };
-        if self.align() != self.block {
+        if self.align() != self.block.shortest() {
             title += &format!(" on {}", crate::report::size(self.align()));
         }
         if self.shift > 0 {
@@ -143,7 +143,7 @@ impl Job {
     }
 
     pub(super) fn align(&self) -> u64 {
-        if self.align == 0 { self.block } else { self.align }
+        if self.align == 0 { self.block.shortest() } else { self.align }
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -158,11 +158,10 @@ impl Job {
     /// Whether the job can be run on such a drive.
     pub fn check(&self, shape: &Shape) -> Result<(), Error> {
         let value = |what, given: String, allowed| Err(Error::Value { what, given, allowed });
-        for (what, bytes) in [
-            ("the block size", self.block),
-            ("the alignment", self.align()),
-            ("the shift of offsets", self.shift),
-        ] {
+        let lengths = self.block.lengths().map(|bytes| ("the block size", bytes));
+        for (what, bytes) in
+            lengths.chain([("the alignment", self.align()), ("the shift of offsets", self.shift)])
+        {
             if !bytes.is_multiple_of(SECTOR_BYTES) || (bytes == 0 && what != "the shift of offsets") {
                 return value(what, format!("{bytes} bytes"), "a whole number of sectors of 512 bytes");
             }
@@ -187,7 +186,7 @@ impl Job {
         }
         let span = (shape.namespace_bytes as f64 * self.span) as u64;
         let stream = span.saturating_sub(self.shift) / u64::from(self.writers);
-        if self.shift >= span || stream < self.block.saturating_add(self.align()) {
+        if self.shift >= span || stream < self.block.longest().saturating_add(self.align()) {
             let given = format!("{} for each of {} writers", crate::report::size(stream), self.writers);
             return value("the room in the span", given, "an alignment more than a block: make it wider");
         }
@@ -227,11 +226,18 @@ mod tests {
     fn a_file_of_jobs_is_read_and_its_faults_are_named() {
         let text = "[[job]]\nblock = \"64k\"\npattern = \"zipf:1.2\"\nreads = 0.7\n[[job]]\nblock = 8192\nalign = \"4k\"";
         let jobs = read(text).expect("it is good").jobs;
-        assert_eq!((jobs[0].block, jobs[0].pattern, jobs[0].reads), (65_536, Pattern::Zipf(1.2), 0.7));
+        assert_eq!(
+            (&jobs[0].block, jobs[0].pattern, jobs[0].reads),
+            (&65_536.into(), Pattern::Zipf(1.2), 0.7)
+        );
         assert_eq!(jobs[0].title(), "64 KiB Zipf 1.2, 70 % reads");
         assert_eq!(jobs[1].title(), "8 KiB random on 4 KiB");
+        let mixed = read("[[job]]\nblock = \"4k/25:64k/75\"").expect("it is good").jobs;
+        assert_eq!(mixed[0].title(), "4 KiB/25 % + 64 KiB/75 % random");
+        assert_eq!((mixed[0].align(), mixed[0].block.longest()), (4096, 65_536));
         for (text, said) in [
             ("", "no [[job]]"),
+            ("[[job]]\nblock = \"4k/25:64k/70\"", "add up to 95"),
             ("[[job]]\nblock = \"4q\"", "'4q' is not a size"),
             ("[[job]]\npattern = \"up\"", "zipf:1.2"),
             ("[[job]]\nblok = 1", "unknown field `blok`"),
@@ -247,15 +253,15 @@ mod tests {
         let good = Job { writers: 4, ..Job::default() };
         good.check(&shape).expect("it is good");
         for (job, said) in [
-            (Job { block: 100, ..good.clone() }, "sectors of 512"),
-            (Job { block: 0, ..good.clone() }, "sectors of 512"),
+            (Job { block: 100.into(), ..good.clone() }, "sectors of 512"),
+            (Job { block: 0.into(), ..good.clone() }, "sectors of 512"),
             (Job { writers: 0, ..good.clone() }, "1 or more"),
             (Job { queue_depth: 1 << 20, ..good.clone() }, "at most 65536"),
             (Job { reads: 0.6, trims: 0.6, ..good.clone() }, "at most 1 together"),
             (Job { reads: f64::NAN, ..good.clone() }, "from 0 to 1"),
             (Job { span: 0.0, ..good.clone() }, "more than 0"),
-            (Job { block: 512 << 20, ..good.clone() }, "make it wider"),
-            (Job { block: u64::MAX / 512 * 512, ..good.clone() }, "make it wider"),
+            (Job { block: (512 << 20).into(), ..good.clone() }, "make it wider"),
+            (Job { block: (u64::MAX / 512 * 512).into(), ..good.clone() }, "make it wider"),
             (Job { shift: 1 << 30, ..good.clone() }, "make it wider"),
             (Job { handles: 0, ..good.clone() }, "from 1 to 128"),
         ] {

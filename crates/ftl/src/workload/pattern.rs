@@ -4,6 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 
+use super::blocks::Blocks;
 use super::job::{Job, Pattern};
 use crate::Shape;
 use crate::request::Kind;
@@ -33,6 +34,7 @@ pub struct Stream {
     /// How many places there are.
     count: u64,
     align: u64,
+    blocks: Blocks,
     shift: u64,
     reads: f64,
     trims: f64,
@@ -42,7 +44,7 @@ impl Stream {
     /// The requests of a job that was [checked](Job::check) for a drive of this shape.
     pub fn new(job: &Job, shape: &Shape, seed: u64) -> Stream {
         let align = job.align();
-        let room = |bytes: u64| (bytes - job.block) / align + 1;
+        let room = |bytes: u64| (bytes - job.block.longest()) / align + 1;
         let span = job.span_bytes(shape);
         let count = room(span);
         let places = match job.pattern {
@@ -59,12 +61,14 @@ impl Stream {
             }
         };
         let random = SmallRng::seed_from_u64(seed);
-        Stream { random, places, count, align, shift: job.shift, reads: job.reads, trims: job.trims }
+        let blocks = job.block.clone();
+        Stream { random, places, count, align, blocks, shift: job.shift, reads: job.reads, trims: job.trims }
     }
 
-    /// What a writer does next, and where.
-    pub fn next(&mut self, writer: usize, block: u64) -> (Kind, u64) {
+    /// The next request of a writer: its kind, its offset and its length.
+    pub fn next(&mut self, writer: usize) -> (Kind, u64, u64) {
         let kind = self.kind();
+        let block = self.blocks.draw(&mut self.random);
         let at = match &mut self.places {
             Places::Random => self.random.random_range(0..self.count) * self.align,
             Places::Zipf { ranks, stride } => {
@@ -74,13 +78,13 @@ impl Stream {
             Places::Sequential { starts, done, each } => {
                 let at = starts[writer] + done[writer];
                 done[writer] += block;
-                if done[writer] + block > *each {
+                if done[writer] + self.blocks.longest() > *each {
                     done[writer] = 0;
                 }
                 at
             }
         };
-        (kind, self.shift + at)
+        (kind, self.shift + at, block)
     }
 
     fn kind(&mut self) -> Kind {

@@ -181,18 +181,18 @@ impl Bench<'_> {
     fn request_untimed(&mut self) -> Result<(), Error> {
         let writer = self.next;
         self.next = (self.next + 1) % self.job.writers as usize;
-        match self.stream.next(writer, self.job.block) {
-            (Kind::Write, offset) => self.drive.write(offset, self.job.block, self.handle(writer)),
-            (Kind::Trim, offset) => self.drive.trim(offset, self.job.block),
-            (Kind::Read, _) => Ok(()),
+        match self.stream.next(writer) {
+            (Kind::Write, offset, bytes) => self.drive.write(offset, bytes, self.handle(writer)),
+            (Kind::Trim, offset, bytes) => self.drive.trim(offset, bytes),
+            (Kind::Read, ..) => Ok(()),
         }
     }
 
     /// The next request of the client that is free first.
     fn request(&mut self, clients: &mut Clients) -> Result<(), Error> {
         let writer = clients.next() % self.job.writers as usize;
-        let (kind, offset) = self.stream.next(writer, self.job.block);
+        let (kind, offset, bytes) = self.stream.next(writer);
         let handle = self.handle(writer);
-        clients.request(&mut self.drive, kind, offset, self.job.block, handle)
+        clients.request(&mut self.drive, kind, offset, bytes, handle)
     }
 }

@@ -226,3 +226,56 @@ fn a_file_that_is_repaired_in_place_leaves_its_staging_file_to_the_old_one() {
     assert_eq!(store.get("river").expect("it is read").as_deref(), Some(&b"meander"[..]));
     store.close().expect("it closes");
 }
+
+/// Looks at the names beside a new store while it is made.
+struct Names<'a> {
+    directory: &'a Path,
+    seen: std::sync::Mutex<Vec<Vec<String>>>,
+}
+
+impl Watcher for Names<'_> {
+    fn begin(&self, _: &'static str, _: u64) {
+        let entries = std::fs::read_dir(self.directory).expect("a directory").flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        self.seen.lock().expect("no other thread panics").push(names);
+    }
+
+    fn advance(&self, _: u64) {}
+}
+
+#[test]
+fn new_store_that_a_killed_repair_left_is_replaced() {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let at = directory.path();
+    let path = at.join("store");
+    let options = |path: &Path| {
+        let options = Options::directory(path).segment_bytes(128 << 10).capacity_limit_bytes(16 << 20);
+        options.memory_bytes(64 << 20)
+    };
+    let store = Blocking::open(options(&path)).expect("a new store opens");
+    store.put("river", "meander").expect("there is room");
+    store.close().expect("it closes");
+    let view = StoreView::open(std::slice::from_ref(&path)).expect("it is a store");
+    let (new, left) = (at.join("new"), at.join("new.unfinished"));
+    let of_killed = Blocking::open(options(&left)).expect("a new store opens");
+    of_killed.put("half", "of it").expect("there is room");
+    let error = view.repair_to(std::slice::from_ref(&new), &()).expect_err("it is in use").to_string();
+    assert!(error.contains("in use"), "{error}");
+    of_killed.close().expect("it closes");
+    std::fs::write(left.join("letter"), "dear").expect("a file");
+    let error = view.repair_to(std::slice::from_ref(&new), &()).expect_err("a file of others").to_string();
+    assert!(error.contains("holds other files"), "{error}");
+    std::fs::remove_file(left.join("letter")).expect("it is there");
+    let names = Names { directory: at, seen: std::sync::Mutex::default() };
+    assert!(view.repair_to(std::slice::from_ref(&new), &names).expect("it is repaired").well);
+    let seen = names.seen.into_inner().expect("no other thread panics");
+    assert!(seen.iter().any(|names| names == &["new.unfinished", "store"]), "{seen:?}");
+    assert!(new.join("data.esker").exists() && !left.exists());
+    let repaired = Blocking::open(options(&new).create(false)).expect("it opens");
+    assert_eq!(
+        (repaired.len(), repaired.get("river").expect("it is read").as_deref()),
+        (1, Some(&b"meander"[..]))
+    );
+}

@@ -26,4 +26,5 @@ pub(crate) use command::hyperloglog::fuzzed as fuzzed_hyperloglog;
 pub(crate) use connection::{Dialogue, Peer, resume, serve};
 pub(crate) use loading::{Opening, serve_loading};
 pub(crate) use verbs::command_table;
+pub use verbs::family;
 pub(crate) use wire::fuzzed;

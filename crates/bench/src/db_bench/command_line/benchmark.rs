@@ -236,20 +236,24 @@ fn missing(name: &str) -> Option<&'static str> {
         "fillseqdeterministic" | "filluniquerandomdeterministic" | "fillanddeleteuniquerandom" => {
             Some("control over the shape of an LSM tree, which this store is not")
         }
-        "readtocache" | "readtorowcache" => {
-            Some("a block cache or row cache that a scan fills, which this store does not have; readseq reads all values")
-        }
+        "readtocache" | "readtorowcache" => Some(
+            "a block cache or row cache that a scan fills, which this store does not have; readseq reads all values",
+        ),
         "verifychecksum" | "verifyfilechecksums" => {
             Some("table files with checksums, which this store does not have; `esker check` verifies a store")
         }
-        "randomtransaction" => Some("transactions that stay open between calls, which this store does not have"),
+        "randomtransaction" => {
+            Some("transactions that stay open between calls, which this store does not have")
+        }
         "appendrandom" | "xorupdaterandom" | "randomreplacekeys" => {
             Some("an operation that esker-bench does not generate; updaterandom reads and writes random keys")
         }
         "crc32c" | "xxhash" | "xxhash64" | "xxh3" | "compress" | "uncompress" | "acquireload" => {
             Some("RocksDB itself: it times a function of RocksDB, not a store")
         }
-        "backup" | "restore" => Some("RocksDB's backup engine; `esker backup` and `esker restore` do this here"),
+        "backup" | "restore" => {
+            Some("RocksDB's backup engine; `esker backup` and `esker restore` do this here")
+        }
         "replay" => Some("a trace in RocksDB's format, which this store does not read"),
         "heapprofile" | "openandcompact" | "approximatememtablestats" => {
             Some("RocksDB itself: it inspects a part that this store does not have")

@@ -35,8 +35,9 @@ static ELSEWHERE: [(&str, &[&str]); 9] = [
     ("replication", &["failover", "psync", "replconf", "replicaof", "slaveof", "sync"]),
 ];
 
-/// The name of a command of Redis, in any case, and what it is a command of.
-pub(in crate::resp) fn family(name: &[u8]) -> Option<(&'static str, &'static str)> {
+/// Returns a command's name in lower case and the data type or feature of Redis that it belongs to, such as `lists`. `None` for
+/// commands that Esker serves and for unknown names. `name` may be in any case.
+pub fn family(name: &[u8]) -> Option<(&'static str, &'static str)> {
     let named = |known: &&&str| known.as_bytes().eq_ignore_ascii_case(name);
     ELSEWHERE.iter().find_map(|(family, names)| Some((*names.iter().find(named)?, *family)))
 }

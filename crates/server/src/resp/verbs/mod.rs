@@ -16,7 +16,8 @@ pub(super) mod history;
 mod subcommands;
 pub(super) mod table;
 
-pub(super) use elsewhere::{family, family_of_subcommand};
+pub use elsewhere::family;
+pub(super) use elsewhere::family_of_subcommand;
 pub(super) use facts::{Fast, Keys, Verb};
 pub(super) use find::{find, named};
 

@@ -1,0 +1,218 @@
+//! A file that gets its name when all of it is written, and never takes the place of another.
+//!
+//! 1. The file is made without a name (O_TMPFILE). A process that is killed leaves nothing behind.
+//! 2. [`NewFile::keep`] makes the bytes durable and then gives the file its name (linkat), unless the name was taken meanwhile.
+//!
+//! Where the file system has no files without names, the file is called `NAME.partial` in between, and locked. The next call for the
+//! same name removes one that a killed process left.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, RenameFlags, flock, linkat, renameat_with};
+use rustix::io::Errno;
+
+use crate::terminal::Failure;
+
+/// A file that is being written.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    file: File,
+    path: PathBuf,
+    /// The name until then, where the file needs one.
+    partial: Option<PathBuf>,
+}
+
+impl NewFile {
+    /// Makes a file that only this user may read.
+    ///
+    /// # Errors
+    /// `Usage` if the name is taken or the directory takes no file.
+    pub(crate) fn create(path: &Path) -> Result<NewFile, Failure> {
+        // A link that leads nowhere is there, too.
+        if path.symlink_metadata().is_ok() {
+            return Err(taken(path, Failure::Usage));
+        }
+        let mut options = OpenOptions::new();
+        options.write(true).read(true).mode(0o600);
+        let unnamed = options.clone().custom_flags(libc::O_TMPFILE).open(directory_of(path));
+        let made = match unnamed {
+            Ok(file) => return Ok(NewFile { file, path: path.to_owned(), partial: None }),
+            // An older kernel takes the flag for a directory that is opened for writing.
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) =>
+            {
+                NewFile::named(path, &mut options)
+            }
+            Err(error) => Err(error),
+        };
+        made.map_err(|error| Failure::Usage(format!("cannot write {}: {error}", path.display())))
+    }
+
+    /// The same with the name `NAME.partial`.
+    fn named(path: &Path, options: &mut OpenOptions) -> io::Result<NewFile> {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let make = || options.clone().create_new(true).open(&partial);
+        let file = match make() {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                // A link is never followed, here or by create_new.
+                let left = OpenOptions::new()
+                    .write(true)
+                    .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+                    .open(&partial)?;
+                lock(&left, &partial)?;
+                std::fs::remove_file(&partial)?;
+                make()?
+            }
+            made => made?,
+        };
+        lock(&file, &partial)?;
+        Ok(NewFile { file, path: path.to_owned(), partial: Some(partial) })
+    }
+
+    /// A handle to write to.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub(crate) fn writer(&self) -> Result<File, Failure> {
+        self.file.try_clone().map_err(|error| self.failed(&error))
+    }
+
+    /// Makes the bytes durable and gives the file its name.
+    ///
+    /// # Errors
+    /// If that fails, or another file has the name by now: then nothing is left behind.
+    pub(crate) fn keep(self) -> Result<(), Failure> {
+        self.file.sync_all().map_err(|error| self.failed(&error))?;
+        let named = match &self.partial {
+            Some(partial) => match renameat_with(CWD, partial, CWD, &self.path, RenameFlags::NOREPLACE) {
+                // The file system does not know the flag. The name was free a moment ago.
+                Err(Errno::INVAL) => std::fs::rename(partial, &self.path),
+                named => named.map_err(io::Error::from),
+            },
+            None => {
+                let open = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                linkat(CWD, open, CWD, &self.path, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from)
+            }
+        };
+        named.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => taken(&self.path, Failure::Failed),
+            _ => self.failed(&error),
+        })?;
+        let directory = directory_of(&self.path);
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| {
+            let path = self.path.display();
+            Failure::Failed(format!("{path} is written, but may not outlive a power cut: {error}"))
+        })
+    }
+
+    fn failed(&self, error: &io::Error) -> Failure {
+        Failure::Failed(format!("cannot write {}: {error}", self.path.display()))
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(partial) = &self.partial {
+            // Gone already where the file was kept.
+            let _ = std::fs::remove_file(partial);
+        }
+    }
+}
+
+fn taken(path: &Path, failure: fn(String) -> Failure) -> Failure {
+    failure(format!("{} is there already; give another name, or remove it", path.display()))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn lock(file: &File, path: &Path) -> io::Result<()> {
+    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        Errno::WOULDBLOCK => io::Error::other(format!("another process writes {}", path.display())),
+        error => error.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(directory).expect("a directory").flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// As `create`, on a file system without unnamed files.
+    fn create_named(path: &Path) -> io::Result<NewFile> {
+        let mut options = OpenOptions::new();
+        NewFile::named(path, options.write(true).read(true).mode(0o600))
+    }
+
+    /// Both ways to make a file, and the names that are there meanwhile.
+    fn ways() -> [(fn(&Path) -> NewFile, &'static [&'static str]); 2] {
+        [
+            (|path| NewFile::create(path).expect("it is made"), &[]),
+            (|path| create_named(path).expect("it is made"), &["file.partial"]),
+        ]
+    }
+
+    #[test]
+    fn file_has_its_name_when_it_is_kept_and_only_then() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("file");
+        for (make, before) in ways() {
+            let file = make(&path);
+            assert_eq!(names(directory.path()), before);
+            file.writer().expect("a handle").write_all(b"text").expect("it is written");
+            file.keep().expect("it is kept");
+            assert_eq!(names(directory.path()), ["file"]);
+            assert_eq!(std::fs::read(&path).ok().as_deref(), Some(&b"text"[..]));
+            assert_eq!(path.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
+            assert!(
+                matches!(NewFile::create(&path), Err(Failure::Usage(what)) if what.contains("there already"))
+            );
+            std::fs::remove_file(&path).expect("it is there");
+            drop(make(&path));
+            assert_eq!(names(directory.path()), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn file_that_takes_the_name_meanwhile_stays() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("file");
+        for (make, _) in ways() {
+            let file = make(&path);
+            std::fs::write(&path, "other").expect("it is written");
+            assert!(matches!(file.keep(), Err(Failure::Failed(what)) if what.contains("there already")));
+            assert_eq!(names(directory.path()), ["file"]);
+            assert_eq!(std::fs::read(&path).ok().as_deref(), Some(&b"other"[..]));
+            std::fs::remove_file(&path).expect("it is there");
+        }
+    }
+
+    #[test]
+    fn partial_file_of_a_killed_process_is_replaced_and_one_in_use_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("file");
+        std::fs::write(directory.path().join("file.partial"), "left").expect("it is written");
+        let first = create_named(&path).expect("nobody writes it");
+        let error = create_named(&path).expect_err("the first one writes it").to_string();
+        assert!(error.contains("another process writes"), "{error}");
+        drop(first);
+        create_named(&path).expect("nobody writes it").keep().expect("it is kept");
+    }
+}
