@@ -97,4 +97,14 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(UnverifiedForgotten, "model", "random::six_bits"),
     row(ScanSkipsAtGrowth, "model", "concurrent::readers_never_miss"),
     row(SideFilterCleared, "model", "random::one_stored_hash"),
+
+    row(DamagedSegmentForgotten, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
+    row(DamagedSegmentKeepsAll, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
+    row(OldTombstonesKept, "store", "damaged_tombstones::damaged_segment_keeps_one_tombstone_a_key"),
+    row(DamagedKeyNotCompared, "esker_engine", "catalog::lookup::tests::damaged_record_is_deleted_by_its_own_key_alone"),
+    row(StalledReaderWaitedFor, "store", "stalled_readers::stopped_checkpoint_is_cancelled_when_its_room_is_wanted"),
+    row(CancelledCheckpointRead, "store", "stalled_readers::stopped_checkpoint_is_cancelled_when_its_room_is_wanted"),
+    row(RestWithoutEnd, "esker_engine", "background::pause::tests::rest_ends_although_nobody_ends_it"),
+    row(BuriedStaysCurrent, "esker_engine", "background::relocate::tests::evict::evicted_record_with_a_tombstone_is_dropped_although_its_segment_stays"),
+    row(MissingStagingOpened, "store", "staging_left::missing_staging_file_of_a_killed_process_is_refused"),
 ];

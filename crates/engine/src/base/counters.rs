@@ -55,6 +55,7 @@ counters! {
     records_coalesced: "Records that were overwritten in memory, and so never written.",
     stalls: "Writes that had to wait for room.",
     stall_us: "How long they waited in all, in microseconds.",
+    checkpoints_cancelled: "Backups that were cancelled because they did not read segments whose room was wanted.",
     scrubbed_bytes: "Bytes that the scrub read and compared with their checksums.",
     scrub_passes: "Times that the scrub came to its end.",
     scrub_damages: "Damages that the scrub met, in each pass anew: records, summaries, copies of superblocks.",
@@ -140,6 +141,10 @@ impl Counters {
     pub(crate) fn count_scrubbed(&self, bytes: u64, damages: u64) {
         Counters::add(&self.scrubbed_bytes, bytes);
         Counters::add(&self.scrub_damages, damages);
+    }
+
+    pub(crate) fn count_checkpoint_cancelled(&self) {
+        Counters::add(&self.checkpoints_cancelled, 1);
     }
 
     pub(crate) fn count_scrub_pass(&self) {
