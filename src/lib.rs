@@ -110,6 +110,7 @@
 //! | [`Locked`](ErrorKind::Locked) | the store is open already | close it there, or try again later |
 //! | [`Closed`](ErrorKind::Closed) | it was closed, or stopped after a failed write; reads go on in the second case | open it again: what is durable is there |
 //! | [`Io`](ErrorKind::Io) | the device failed | a failed read can be tried again; after a failed write the store is read-only, and that write may or may not have happened |
+//! | [`Cancelled`](ErrorKind::Cancelled) | a checkpoint was cancelled, because it kept room that writers needed or somebody asked for it; the store goes on | read faster, or take it when there is more room |
 //!
 //! [`Error::is_retryable`] is true where the same call may succeed later by itself: a read that failed, and `Locked`.
 //!

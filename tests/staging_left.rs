@@ -237,3 +237,84 @@ fn openings_that_are_killed_one_after_the_other_get_on() {
         fs::copy(staging(round), staging(round + 1)).expect("it is copied");
     }
 }
+
+/// What was acknowledged at `Process` is in the staging file alone until it is flushed: without the file a store that was killed
+/// since the machine was started does not open as if nothing was lost.
+#[test]
+fn missing_staging_file_of_a_killed_process_is_refused() {
+    let dir = temp();
+    let path = dir.path().join("staging");
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    make(on(&device).staging(&path));
+    let killed = put_and_kill(on(&device), &device, &path);
+    let left = fs::read(&path).expect("it is read");
+    for is_empty in [false, true] {
+        match is_empty {
+            false => fs::remove_file(&path).expect("it is removed"),
+            true => fs::write(&path, b"").expect("it is cut off"),
+        }
+        let error = refusal(on(&after_a_kill(&killed)).staging(&path));
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{text}");
+        assert_eq!(path.exists(), is_empty, "what is refused makes nothing");
+        for word in [&path.display().to_string()[..], "missing", "Process", "accept_loss"] {
+            assert!(text.contains(word), "{text}");
+        }
+    }
+    // Without any name of one, too.
+    let error = refusal(on(&after_a_kill(&killed)).durability(Durability::Sync));
+    assert!(error.to_string().contains("missing"), "{error}");
+    let accepted = on(&after_a_kill(&killed)).staging(&path).accept_loss(true);
+    assert_eq!(get(accepted), Some(b"v".to_vec()));
+    // After another start of the machine nothing is expected of it.
+    fs::remove_file(&path).ok();
+    assert_eq!(get(on(&after_a_kill(&killed)).staging(&path).boot_number(77)), Some(b"v".to_vec()));
+    // And where it is put back, nothing was lost.
+    fs::write(&path, left).expect("it is put back");
+    assert_eq!(get(on(&killed).staging(&path)), Some(b"acknowledged".to_vec()));
+}
+
+/// Needs root, to mount a small file system; else `SKIPPED: ` and why is printed.
+#[test]
+fn staging_file_on_a_file_system_that_is_too_small_is_refused() {
+    let dir = temp();
+    let at = dir.path().join("small");
+    fs::create_dir(&at).expect("a directory");
+    let mount = |bytes: u64| {
+        let size = format!("size={bytes}");
+        let mut command = std::process::Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&at);
+        command.output().is_ok_and(|output| output.status.success())
+    };
+    let unmount = || std::process::Command::new("umount").arg("--lazy").arg(&at).output().expect("it runs");
+    if !mount(256 << 10) {
+        println!("SKIPPED: no file system can be mounted");
+        return;
+    }
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    let options = |device: &Arc<MemoryDevice>| {
+        let options = Options::devices(None, Some(device.clone())).segment_bytes(512 << 10);
+        options.memory_bytes(64 << 20).durability(Durability::Process).staging(at.join("staging"))
+    };
+    let error = refusal(options(&device));
+    let text = error.to_string();
+    unmount();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+    for word in ["small/staging", "1056768 are needed", "--staging", "--shm-size"] {
+        assert!(text.contains(word), "{text}");
+    }
+    // With room for two segments deletes go on, although others take all the rest.
+    assert!(mount(2 << 20));
+    let store = Blocking::open(options(&device)).expect("there is room for two segments");
+    let filler = fs::File::create(at.join("of another program")).expect("a file");
+    let mut filler = std::io::BufWriter::new(filler);
+    while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
+    drop(filler.into_parts());
+    for number in 0..3000 {
+        let key = format!("key {}", number % 50);
+        store.put(&key, vec![1; 1000]).expect("there is room");
+        assert!(store.delete(&key).expect("a delete is never refused"));
+    }
+    store.close().expect("it closes");
+    unmount();
+}

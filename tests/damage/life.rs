@@ -152,7 +152,7 @@ pub(crate) fn live(world: &mut World, seed: u64, ending: Ending) -> Known {
         }
         drop((client, store));
         if ending == Ending::KilledWithoutStaging && !closes {
-            let _ = std::fs::remove_file(world.staging_path().expect("it has one"));
+            world.start_machine();
         }
         if last {
             let histories = Arc::try_unwrap(histories).expect("the client is gone").into_inner();

@@ -193,4 +193,14 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(WatermarksMerged, "esker_engine", "catalog::clock::tests::time_that_no_watermark_can_say_is_not_confirmed"),
     row(ReportedCoversOthers, "store", "clock_in_doubt::key_told_to_have_expired_takes_no_other_with_it_though_nothing_can_be_written"),
     row(NumbersNotReserved, "esker_engine", "background::watermarks::tests::epoch_is_raised_before_numbers_of_the_next_one_are_given_out"),
+
+    row(DamagedSegmentForgotten, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
+    row(DamagedSegmentKeepsAll, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
+    row(OldTombstonesKept, "store", "damaged_tombstones::damaged_segment_keeps_one_tombstone_a_key"),
+    row(DamagedKeyNotCompared, "esker_engine", "catalog::lookup::tests::damaged_record_is_deleted_by_its_own_key_alone"),
+    row(StalledReaderWaitedFor, "store", "stalled_readers::stopped_checkpoint_is_cancelled_when_its_room_is_wanted"),
+    row(CancelledCheckpointRead, "store", "stalled_readers::stopped_checkpoint_is_cancelled_when_its_room_is_wanted"),
+    row(RestWithoutEnd, "esker_engine", "background::pause::tests::rest_ends_although_nobody_ends_it"),
+    row(BuriedStaysCurrent, "esker_engine", "background::relocate::tests::evict::evicted_record_with_a_tombstone_is_dropped_although_its_segment_stays"),
+    row(MissingStagingOpened, "store", "staging_left::missing_staging_file_of_a_killed_process_is_refused"),
 ];

@@ -22,6 +22,9 @@ use crate::summary::Summary;
 /// What is not written where it is zeros.
 const HOLE_BYTES: usize = 64 << 10;
 
+/// How often a backup with a limit looks whether it is waited for.
+const LIMIT_LOOK_EVERY: Duration = Duration::from_millis(10);
+
 /// How many parts of a sealed segment are compared with what an earlier backup has: the first, the last, and some between.
 const SAMPLES: u32 = 3;
 const SAMPLE_BYTES: u32 = 4096;
@@ -87,7 +90,7 @@ pub fn backup(
                     copied_bytes += bytes;
                     copied.bytes += bytes;
                     progress(copied);
-                    keep_to(bytes_per_s, copied_bytes, began);
+                    keep_to(bytes_per_s, copied_bytes, began, &checkpoint);
                 })?;
                 copied_segments += 1;
                 let file = match same {
@@ -117,6 +120,7 @@ pub fn backup(
         superblocks: checkpoint.superblocks().to_vec(),
         segments,
     };
+    checkpoint.check()?;
     directory.add(&manifest)?;
     let summary = Error::unless_whole(manifest.summary())?;
     Ok(Report { summary, copied_bytes, copied_segments, stood_still, took: began.elapsed() })
@@ -195,10 +199,18 @@ fn copy(
     Ok(Copy { staged, check: check.finish(), unread })
 }
 
-/// Waits until so many bytes are no more than were allowed since the beginning.
-fn keep_to(bytes_per_s: u64, bytes: u64, began: Instant) {
-    if bytes_per_s > 0 {
-        let due = Duration::from_secs_f64(bytes as f64 / bytes_per_s as f64);
-        std::thread::sleep(due.saturating_sub(began.elapsed()));
+/// Waits until so many bytes are no more than were allowed since the beginning. It does not wait while the store wants the room
+/// of a segment that is still to be read: that would hold writers up.
+fn keep_to(bytes_per_s: u64, bytes: u64, began: Instant, checkpoint: &Checkpoint) {
+    if bytes_per_s == 0 {
+        return;
+    }
+    let due = Duration::from_secs_f64(bytes as f64 / bytes_per_s as f64);
+    while !checkpoint.is_waited_for() && checkpoint.check().is_ok() {
+        let left = due.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(LIMIT_LOOK_EVERY));
     }
 }

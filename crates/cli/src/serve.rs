@@ -218,6 +218,8 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     let finish = async {
         server.run(stop).await;
         // 4.
+        // A backup whose target does not answer holds nothing up.
+        store.cancel_checkpoint("the server stops");
         let closed = async {
             store.flush().await?;
             store.close().await

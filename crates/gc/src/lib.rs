@@ -15,5 +15,5 @@ pub use evict::{COLD_SHARE, COPY_SHARE, CopyBudget, Ghosts, LOOKS, Look, Referen
 pub use pace::{Pacer, Throttle};
 pub use place::Placement;
 pub use plan::{Span, Spans, copied_bytes, plan_reads};
-pub use relocate::{Failed, Host, Move, Need, Outputs, Relocated, Victim, copy_needed};
+pub use relocate::{Failed, Host, Move, Moves, Need, Outputs, Relocated, Victim, copy_needed};
 pub use score::{Candidate, cost_benefit, oldest};

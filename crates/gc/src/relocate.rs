@@ -198,10 +198,19 @@ pub struct Failed<E> {
     pub victim: usize,
     /// What went wrong.
     pub error: E,
+    /// What was copied before. The index must not be swung to it: the frames of it may be open still.
+    pub moves: Moves,
+}
+
+impl<E> Failed<E> {
+    /// A failure before anything was copied, or of which the copies do not matter.
+    pub fn at(victim: usize, error: E) -> Failed<E> {
+        Failed { victim, error, moves: Moves::default() }
+    }
 }
 
 /// Copies the needed records of victims to the outputs, which are opened and sealed as need be. Everything that is told to
-/// have been copied is written when this returns `Ok`; after a failure the moves must not be used. Nothing is flushed.
+/// have been copied is written when this returns `Ok`. Nothing is flushed.
 ///
 /// Several victims at a time, because each time some frames are closed that are not full.
 pub async fn copy_needed<H: Host>(
@@ -216,9 +225,11 @@ pub async fn copy_needed<H: Host>(
     let copied = copier.copy_all(secret, victims).await;
     // Waited for whatever happened, or else the output could be sealed while one of its frames is not written; and if that
     // failed, nothing may be written behind it.
-    copier.written().await.map_err(|error| Failed { victim: 0, error })?;
-    copied?;
-    Ok(copier.relocated)
+    copier.written().await.map_err(|error| Failed::at(0, error))?;
+    match copied {
+        Ok(()) => Ok(copier.relocated),
+        Err(failed) => Err(Failed { moves: copier.relocated.moves, ..failed }),
+    }
 }
 
 /// A frame on its way to the device.
@@ -245,14 +256,14 @@ impl<H: Host> Copier<'_, H> {
     ) -> Result<(), Failed<H::Error>> {
         for (number, (victim, entries)) in victims.iter().enumerate() {
             let all = self.copy_victim(secret, number, victim, entries).await;
-            if !all.map_err(|error| Failed { victim: number, error })? {
+            if !all.map_err(|error| Failed::at(number, error))? {
                 self.relocated.out_of_room_at = Some(number);
                 break;
             }
         }
         let open: Vec<Stream> = self.outputs.keys().copied().collect();
         for stream in open {
-            self.close(stream).await.map_err(|error| Failed { victim: 0, error })?;
+            self.close(stream).await.map_err(|error| Failed::at(0, error))?;
         }
         Ok(())
     }

@@ -379,6 +379,32 @@ bugs! {
     ReportedCoversOthers,
     /// The epoch is not raised before the numbers of the next one are given out.
     NumbersNotReserved,
+
+    // Damaged segments.
+    /// A tombstone of a key of a damaged segment is dropped as if the segment were gone.
+    DamagedSegmentForgotten,
+    /// A damaged segment keeps every younger tombstone, of whichever key.
+    DamagedSegmentKeepsAll,
+    /// Every tombstone of a key of a damaged segment is kept, not only the newest.
+    OldTombstonesKept,
+    /// A delete takes a damaged record for its own without asking whose it is.
+    DamagedKeyNotCompared,
+
+    // Readers that stop.
+    /// A checkpoint that reads nothing is waited for, however short slots run.
+    StalledReaderWaitedFor,
+    /// A cancelled checkpoint reads on, from slots that others have by now.
+    CancelledCheckpointRead,
+    /// The reclaimer rests for as long as the one who asked for it does not end it.
+    RestWithoutEnd,
+
+    // Evictions that end early.
+    /// A record that left a tombstone stays current when its segment is not freed after all.
+    BuriedStaysCurrent,
+
+    // The staging file.
+    /// A store opens as if nothing was acknowledged when the staging file of a killed process is missing.
+    MissingStagingOpened,
 }
 
 /// Whether this process has the bug.

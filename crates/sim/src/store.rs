@@ -28,6 +28,8 @@ pub struct World {
     /// The capacity device, if there is one.
     pub capacity: Option<MemoryDevice>,
     staging: Option<tempfile::TempDir>,
+    /// How often the machine was started.
+    boots: u64,
     submissions: Arc<Submissions>,
     faults: Arc<Faults>,
 }
@@ -107,6 +109,7 @@ impl World {
             fast,
             capacity,
             staging,
+            boots: 1,
             submissions: Arc::default(),
             faults: Arc::default(),
         };
@@ -234,7 +237,7 @@ impl World {
             options = options.shaping_threshold_bytes(bytes);
         }
         if let Some(path) = self.staging_path() {
-            options = options.staging(path);
+            options = options.staging(path).boot_number(self.boots);
         }
         match config.discard_after {
             Some(rest) => options.discard_after(rest),
@@ -253,11 +256,16 @@ impl World {
             *device = esker_world::power_cut(&self.runtime, device);
         }
         self.runtime.crash();
+        self.start_machine();
+        self.watch();
+    }
+
+    /// The machine is started again: memory is lost, and the staging file with it.
+    pub fn start_machine(&mut self) {
+        self.boots += 1;
         if let Some(path) = self.staging_path() {
-            // Memory is lost, so the file is what another start of the machine would find void.
             let _ = std::fs::remove_file(path);
         }
-        self.watch();
     }
 
     /// The process is killed: its tasks are gone, devices keep their caches. Of writes that were submitted any blocks are written.

@@ -104,3 +104,47 @@ fn what_root_restores_belongs_to_the_owner_of_the_directory() {
     assert_eq!(call(at, &["restore", "copies", "--capacity", "home/empty"]).0, Some(0));
     assert_eq!(owner("empty"), before);
 }
+
+/// The target is a pipe that nobody reads, as a network file system that hangs: neither writers nor deletes nor expiry wait for the
+/// backup, it can be cancelled, and the server stops although a write of it never returns.
+#[test]
+fn backup_whose_target_hangs_holds_nothing_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for made in ["copies", "copies/backups", "copies/segments"] {
+        std::fs::create_dir(at.join(made)).unwrap();
+    }
+    let pipe =
+        std::process::Command::new("mkfifo").arg(at.join("copies/segments/copying.tmp")).status().unwrap();
+    assert!(pipe.success());
+    let arguments = ["--capacity-limit", "100m", "--durability", "none", "--compression", "off"];
+    let server =
+        Serving::start(at, &[&["--dir", "store", "--backup-dir", "copies"], &arguments[..]].concat());
+    let value = "x".repeat(8000);
+    let put_all = |rounds: usize| {
+        for first in (0..rounds * 7000).step_by(500) {
+            let sets = (first..first + 500).map(|n| format!("SET key:{} {value}\r\n", n % 7000));
+            let said = server.ask(&sets.collect::<String>());
+            assert_eq!(said.matches("+OK").count(), 501, "{}", &said[..said.len().min(500)]);
+        }
+    };
+    put_all(1);
+    assert!(server.ask("BGSAVE CANCEL").starts_with("-ERR Background saving is currently not in progress"));
+    assert!(server.ask("BGSAVE").starts_with("+Background saving started"));
+    assert!(server.ask("SET brief x PX 200").starts_with("+OK"));
+    // Several times what there is room for beside what the backup keeps.
+    put_all(3);
+    assert!(server.ask("DEL key:1").starts_with(":1"));
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !server.ask("DBSIZE").starts_with(":6999") {
+        assert!(Instant::now() < patience, "what has expired is swept: {}", server.ask("DBSIZE"));
+        sleep(Duration::from_millis(50));
+    }
+    let info = server.ask("INFO");
+    for line in ["checkpoints_cancelled:1", "kept_segments:0", "rdb_bgsave_in_progress:1"] {
+        assert!(info.contains(line), "{line} is not in {info}");
+    }
+    assert!(server.ask("BGSAVE CANCEL").starts_with("+Background saving cancelled"));
+    assert!(server.ask("BGSAVE").starts_with("-ERR the backup that was cancelled still waits"));
+    server.stop(Signal::TERM);
+}

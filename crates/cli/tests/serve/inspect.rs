@@ -208,7 +208,17 @@ fn a_check_says_what_only_the_staging_file_of_a_killed_store_holds() {
     );
     std::fs::remove_file(&file).unwrap();
     let (code, said, _) = run(path, &["check", "store"]);
-    assert!(code == 0 && said.contains("the staging file of this store is not there"), "{said}");
+    assert!(
+        code == 1 && said.contains("the staging file of the process that was killed is missing"),
+        "{said}"
+    );
+    // A server refuses to start for it, and leaves everything as it is.
+    let (code, _, said) =
+        run(path, &["serve", "--dir", "store", "--resp", "127.0.0.1:0", "--memory", "128m"]);
+    assert!(
+        code != 0 && said.contains("staging.esker is missing") && said.contains("--accept-loss"),
+        "{said}"
+    );
     std::fs::write(&file, whole).unwrap();
     let server = Serving::start(path, &["--dir", "store", "--durability", "process"]);
     assert_eq!(server.ask("GET river\r\nDBSIZE"), "$13\r\nwide-and-slow\r\n:52\r\n+OK\r\n");

@@ -28,7 +28,11 @@ impl Reclaimer<'_> {
         let Some(Compaction { segments_through, sequence_through }) = self.compaction else {
             return Ok(false);
         };
-        if let Some(choice) = self.choose_among(LEAST_YIELD, segments_through)
+        // Segments that a backup has still to read are left: it may take hours.
+        self.leaves_kept = true;
+        let choice = self.choose_among(LEAST_YIELD, segments_through);
+        self.leaves_kept = false;
+        if let Some(choice) = choice
             && self.carry_out(choice, false).await?
         {
             return Ok(true);

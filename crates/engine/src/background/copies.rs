@@ -64,13 +64,15 @@ pub(crate) struct CopyWriter<'a> {
 
 impl CopyWriter<'_> {
     /// Whether a segment other than the victim may hold an older version of the tombstone's key: one that was opened before
-    /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
+    /// the tombstone was written, or a damaged one that lists the key. Segments that were opened later got only records that
+    /// were current, so none that it deletes.
     fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
         let cleared = self.catalog.is_cleared(entry);
         if planted(Bug::TombstoneDroppedEarly) && self.space.newest_segment() > victim.segment {
             return false;
         }
-        !cleared && self.oldest.other_than(victim.segment) <= entry.sequence
+        !cleared
+            && (self.oldest.other_than(victim.segment) <= entry.sequence || self.space.damaged.need(entry))
     }
 
     /// Whether what superseded a record of the memtable that is written out waits in a later one: nothing of that is durable yet.

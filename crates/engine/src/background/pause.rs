@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_planted::{Bug, planted};
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -14,6 +15,8 @@ use crate::segments::space::Space;
 
 /// How often a rest looks whether the store is closed.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A rest ends by itself after this long, so that a caller that is not polled any more does not stop the reclaimer.
+const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// Segments that the relocator fills, with where the durable part of each ends.
 pub(crate) type OutputEnds = Vec<(u64, u32)>;
@@ -40,7 +43,14 @@ pub(super) struct Pause {
 /// The reclaimer rests until this is dropped.
 pub(crate) struct Rest {
     pub(crate) outputs: OutputEnds,
-    _over: oneshot::Sender<()>,
+    over: oneshot::Sender<()>,
+}
+
+impl Rest {
+    /// Returns true if the reclaimer works again: it rested for as long as it may, or the store is closed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.is_closed()
+    }
 }
 
 impl Pauses {
@@ -69,7 +79,7 @@ impl Pauses {
         }
         wake();
         let outputs = outputs.await.map_err(|_| closed())?;
-        Ok(Rest { outputs, _over: over })
+        Ok(Rest { outputs, over })
     }
 
     /// The rest that was asked for, if one was.
@@ -86,14 +96,22 @@ impl Pauses {
 }
 
 impl Pause {
-    /// Rests until whoever asked for it is done, has given up, or the store is closed: nobody may be left to poll the other side.
+    /// Rests until whoever asked for it is done, has given up, or the store is closed, and no longer than [`LONGEST_REST`]: nobody
+    /// may be left to poll the other side.
     pub(super) async fn rest(self, outputs: OutputEnds, space: &Space) {
         let Pause { outputs: tell, mut over } = self;
         if tell.send(outputs).is_err() {
             return;
         }
+        let until = space.runtime.now() + LONGEST_REST;
         // It ends when the other side is dropped.
         while !space.health.is_closed() {
+            if space.runtime.now() >= until && !planted(Bug::RestWithoutEnd) {
+                tracing::warn!(
+                    "a checkpoint did not begin within {LONGEST_REST:?}; relocation goes on without it"
+                );
+                return;
+            }
             match select(over, space.runtime.sleep(LOOK_EVERY)).await {
                 Either::Left(_) => return,
                 Either::Right((_, goes_on)) => over = goes_on,
@@ -105,5 +123,34 @@ impl Pause {
 impl Follower for Pauses {
     fn failed(&self, _: &Error) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use esker_device::Runtime;
+    use futures_util::future::join;
+
+    use super::*;
+    use crate::testing::Plan;
+
+    #[test]
+    fn rest_ends_although_nobody_ends_it() {
+        let bench = Plan::new(1).build();
+        let (pauses, began) = (Pauses::default(), bench.world.now());
+        let asking = async {
+            let rest = pauses.ask(|| {}).await.expect("it is granted");
+            assert!(!rest.is_over());
+            bench.sleep(Duration::from_secs(3600)).await;
+            assert!(rest.is_over(), "whoever asked must learn that relocation went on");
+        };
+        let resting = async {
+            while pauses.asked.lock().pause.is_none() {
+                bench.sleep(Duration::from_millis(1)).await;
+            }
+            pauses.take().expect("it was asked for").rest(OutputEnds::new(), &bench.space).await;
+            assert!(bench.world.now() - began < 2 * LONGEST_REST);
+        };
+        bench.run(join(asking, resting));
     }
 }

@@ -5,6 +5,7 @@
 //! second bound, the less the reclaimer rests.
 
 mod choose;
+mod damaged;
 mod evict;
 mod grouped;
 mod sweep;
@@ -21,11 +22,12 @@ use esker_planted::{Bug, planted};
 use crate::background::expire::Expirer;
 use crate::background::pause::Pauses;
 use crate::background::reclaimer::{Choice, Progress, Reclaimer, Sweep, Unverified};
-use crate::background::relocate::{AT_LAST, Outcome, Relocator};
+use crate::background::relocate::{AT_LAST, Outcome, Relocator, may_free};
 use crate::base::error::{Error, Result};
 use crate::base::requests::Requests;
 use crate::base::waiting::woken_or_after;
 use crate::segments::contents::Expiry;
+use crate::segments::kept::LOOK_EVERY;
 use crate::segments::slot::SlotState;
 use crate::write::Writer;
 use crate::write::lane::Lane;
@@ -56,6 +58,8 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
         sweep: Sweep::default(),
         copies: CopyBudget::default(),
         nothing_to_evict: None,
+        leaves_kept: false,
+        waits_for_reader: false,
         compaction: None,
         compacted_last: false,
     };
@@ -79,7 +83,9 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
         match reclaimer.step().await {
             Ok(true) => {}
             Ok(false) => {
-                writer.pressure.requests.done();
+                if !reclaimer.waits_for_reader {
+                    writer.pressure.requests.done();
+                }
                 writer.pressure.sweeps.done();
                 reclaimer.rest(woken).await;
             }
@@ -103,7 +109,9 @@ impl Reclaimer<'_> {
     /// Waits for something to do.
     async fn rest(&mut self, woken: impl Future<Output = ()>) {
         let sweep = self.sweep_due();
-        let due = sweep.into_iter().chain(self.unverified_due()).chain(self.catalog.clock_due()).min();
+        let kept = self.space.kept.wanted().map(|_| LOOK_EVERY);
+        let due =
+            sweep.into_iter().chain(kept).chain(self.unverified_due()).chain(self.catalog.clock_due()).min();
         woken_or_after(&*self.space.runtime, woken, due).await;
     }
 
@@ -117,11 +125,10 @@ impl Reclaimer<'_> {
     /// Does one thing that needs to be done; false if there is nothing.
     async fn keep_up(&mut self) -> Result<bool> {
         let seals = self.seals();
+        self.waits_for_reader = false;
         // A clock that has stepped is looked at, even if nothing expires.
         self.catalog.confirmed_ms();
-        let somebody_waits = self.compaction.is_some()
-            || self.writer.pressure.requests.is_wanted()
-            || self.writer.lanes().any(|lane| self.is_short(lane));
+        let somebody_waits = self.compaction.is_some() || self.runs_short();
         if self.relocator.free_emptied(somebody_waits || self.space.urgency() >= AT_LAST).await? {
             return Ok(true);
         }
@@ -139,6 +146,9 @@ impl Reclaimer<'_> {
             }
             self.writer.pressure.sweeps.done();
         }
+        if self.look_at_damaged().await? {
+            return Ok(true);
+        }
         self.write_off_tombstones();
         let pressure = &self.writer.pressure.requests;
         if pressure.is_wanted() {
@@ -146,7 +156,7 @@ impl Reclaimer<'_> {
                 return Ok(true);
             }
             // Where there are no slots, collecting has to come first.
-            if !self.space.full.load(Ordering::Acquire) {
+            if !self.space.full.load(Ordering::Acquire) && !self.waits_for_reader {
                 pressure.done();
             }
         }
@@ -181,6 +191,22 @@ impl Reclaimer<'_> {
         }
         // Nobody is to wait for what has time.
         Ok(!self.writer.pressure.requests.is_wanted() && self.verify_when_idle().await?)
+    }
+
+    /// Returns true if writers wait for room, or soon will.
+    pub(crate) fn runs_short(&self) -> bool {
+        self.writer.pressure.requests.is_wanted()
+            || self.space.urgency() >= AT_LAST
+            || self.writer.lanes().any(|lane| self.is_short(lane))
+    }
+
+    /// Returns true if no checkpoint has still to read any of these segments; see [`may_free`].
+    pub(crate) fn may_free(&mut self, tier: TierName, slots: &[u32]) -> bool {
+        let runs_short = self.runs_short();
+        let mut segments = slots.iter().map(|&slot| self.space.tier(tier).slot(slot).segment());
+        let may_free = segments.all(|segment| may_free(self.space, segment, runs_short));
+        self.waits_for_reader |= !may_free;
+        may_free
     }
 
     /// Relocates what was chosen; false if there was no room for that.
@@ -253,7 +279,9 @@ impl Reclaimer<'_> {
     /// Whether nothing can be freed either. A segment that is being sealed may be one to collect, or to evict from; and what was
     /// emptied will be free.
     fn waits_in_vain(&self, lane: &Lane) -> bool {
-        let is_short = self.is_short(lane) && !self.relocator.has_emptied();
+        // A checkpoint that has still to read a segment reads on, or is cancelled soon.
+        let will_be_free = self.relocator.has_emptied() || self.waits_for_reader;
+        let is_short = self.is_short(lane) && !will_be_free;
         let is_sealing = || self.writer.lanes().any(|lane| lane.is_sealing());
         is_short && (!is_sealing() || planted(Bug::FullWhileSealing))
     }
@@ -282,7 +310,7 @@ impl Reclaimer<'_> {
     /// Takes expired records of a sealed segment out of the index; how many bytes it had to read for that, about.
     pub(crate) async fn expire(&mut self, tier: TierName, slot: u32) -> Result<u64> {
         let (expirer, mut bytes) = (self.expirer, 0);
-        let entries = self.space.read_entries(self.space.tier(tier), slot).await;
+        let entries = self.space.read_entries_or_scan(self.space.tier(tier), slot).await;
         self.with_entries(tier, slot, entries, async |entries| {
             bytes = entries.len() as u64 * TYPICAL_ENTRY_BYTES;
             expirer.expire_segment(tier, slot, entries).await

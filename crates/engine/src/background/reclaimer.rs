@@ -37,6 +37,11 @@ pub(super) struct Reclaimer<'a> {
     pub(super) copies: CopyBudget,
     /// With this setting, and with sealed segments of which the numbers have this sum, nothing could be evicted then.
     pub(super) nothing_to_evict: Option<((WhenFull, u64), Duration)>,
+    /// Segments that a checkpoint has still to read are no candidates.
+    pub(super) leaves_kept: bool,
+    /// In this step a segment was wanted that a checkpoint has still to read. The step was bounded all the same; see
+    /// `segments/kept.rs`.
+    pub(super) waits_for_reader: bool,
     /// What was asked for and is not done yet.
     pub(super) compaction: Option<Compaction>,
     /// The last step was for that.

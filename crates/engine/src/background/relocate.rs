@@ -5,6 +5,7 @@
 //! of its records is current and no unverified overwrite of it is left.
 
 mod coalesced;
+mod damaged;
 mod emptied;
 mod evict;
 mod newest;
@@ -24,6 +25,7 @@ use self::emptied::Emptied;
 pub(crate) use self::emptied::{AT_LAST, SHORT, Victims};
 pub(crate) use self::evict::Eviction;
 pub(crate) use self::newest::Newest;
+pub(crate) use self::victims::may_free;
 
 use crate::background::copies::{CopyWriter, yield_device};
 use crate::background::expire::Expirer;
@@ -31,6 +33,7 @@ use crate::base::error::Error;
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
 use crate::segments::contents::NEVER_MS;
+use crate::segments::damaged::Tombstone;
 use crate::segments::limit::frame_bytes;
 use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
@@ -173,9 +176,14 @@ impl<'a> Relocator<'a> {
             return Ok(emptied);
         }
         let held = self.hold_evicted(tier_name, victims).await;
-        held.map_err(|error| Failed { victim: 0, error })?;
+        held.map_err(|error| Failed::at(0, error))?;
+        let victim = victims.first().map(|(victim, _)| *victim);
         // Somebody may wait for these keys, so there are no pauses.
-        self.empty(tier_name, victims, 1.0).await
+        let emptied = self.empty(tier_name, victims, 1.0).await;
+        if let Some(victim) = victim.filter(|_| victims.is_empty() || emptied.is_err()) {
+            self.drop_buried(tier_name, &victim).await.map_err(|error| Failed::at(0, error))?;
+        }
+        emptied
     }
 
     /// Copies until nothing of the victims is needed. Those in which something is damaged are taken off the list.
@@ -189,12 +197,19 @@ impl<'a> Relocator<'a> {
         while !victims.is_empty() {
             for (number, (victim, entries)) in victims.iter_mut().enumerate() {
                 let needed = self.catalog.verify_segment(tier_name, victim.slot, entries).await;
-                *entries = needed.map_err(|error| Failed { victim: number, error })?;
+                *entries = needed.map_err(|error| Failed::at(number, error))?;
             }
-            let relocated = self.copy(tier_name, victims, first, urgency).await?;
+            let relocated = match self.copy(tier_name, victims, first, urgency).await {
+                Ok(relocated) => relocated,
+                Err(failed) => {
+                    self.note_buried(victims, &failed.moves);
+                    return Err(failed);
+                }
+            };
             self.note_expiries(&relocated);
+            self.note_buried(victims, &relocated.moves);
             if !relocated.moves.is_empty() {
-                self.flush_outputs().await.map_err(|error| Failed { victim: 0, error })?;
+                self.flush_outputs().await.map_err(|error| Failed::at(0, error))?;
                 self.swing(tier_name, victims, &relocated);
                 self.space.counters.count_moved(relocated.moves.len() as u64);
             }
@@ -202,12 +217,7 @@ impl<'a> Relocator<'a> {
                 .iter()
                 .map(|(victim, _)| victim.slot)
                 .collect();
-            for (number, entry, damage) in &relocated.damaged {
-                let victim = &victims[*number].0;
-                let (segment, offset) = (victim.segment, entry.offset);
-                tracing::error!(segment, offset, %damage, "a record cannot be relocated; its segment is kept");
-                self.space.tier(tier_name).slots().set_state(victim.slot, SlotState::Damaged);
-            }
+            self.keep_damaged(tier_name, victims, &relocated.damaged).await;
             victims.retain(|(victim, _)| {
                 self.space.tier(tier_name).slot(victim.slot).state() == SlotState::Victim
             });
@@ -320,7 +330,10 @@ impl<'a> Relocator<'a> {
                     self.catalog.index.replace(&entry.key_hash, old, new)
                         || planted(Bug::LiveBytesMovedBeforeSwing)
                 }
-                _ => relocated.out_of_room_at.is_none_or(|at| m.victim < at),
+                _ => {
+                    let is_evicted = self.eviction.as_ref().is_some_and(|f| f.drops(victim, entry));
+                    is_evicted || relocated.out_of_room_at.is_none_or(|at| m.victim < at)
+                }
             };
             let new_bytes = i64::from(m.bytes);
             match m.kind {
@@ -333,6 +346,12 @@ impl<'a> Relocator<'a> {
                 kind if !is_live || kind != m.kind => {}
                 Kind::Put => self.space.tier(tier).add_live(victim.slot, -old_bytes),
                 Kind::Tombstone => self.space.tier(tier).add_tombstones(victim.slot, -old_bytes),
+            }
+            if is_live && m.kind == Kind::Tombstone {
+                let (tier, slot, bytes) = (output.name(), m.slot, m.bytes);
+                let (sequence, segment) = (entry.sequence, output.slot(slot).segment());
+                let tombstone = Tombstone { sequence, tier, slot, segment, bytes };
+                self.space.note_tombstone(&entry.key_hash, tombstone);
             }
         }
     }

@@ -130,3 +130,77 @@ fn a_key_that_a_writer_has_reserved_is_not_evicted() {
     let found = filled.bench.run(filled.bench.get(&key)).expect("it is read");
     assert!(found.is_some(), "{key} was dropped");
 }
+
+/// A store with two versions of the same keys, which are long, in segments of their own: what is evicted of the second leaves
+/// tombstones that fill most of a segment.
+fn two_versions(seed: u64) -> (Filled, u32, Vec<Entry>) {
+    let mut filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(seed) }, 0);
+    let long = |number: usize| format!("{number:0>800}");
+    let fill = |filled: &mut Filled, keys: &mut dyn Iterator<Item = usize>, sealed: usize| {
+        while filled.sealed().len() < sealed {
+            filled.put(&long(keys.next().expect("there are more")), vec![sealed as u8; 10]);
+        }
+    };
+    fill(&mut filled, &mut (0..), 1);
+    fill(&mut filled, &mut (0..), 2);
+    fill(&mut filled, &mut (1000..), 3);
+    let slot = filled.sealed()[1];
+    let tier = filled.bench.space.first_tier();
+    let entries = filled.bench.run(filled.bench.space.read_entries(tier, slot)).expect("it is read");
+    (filled, slot, entries.expect("it is whole").iter().collect())
+}
+
+/// How many tombstones there are on the device. Of no record that is current there is one of its own number: the next opening
+/// would drop the record.
+fn tombstones(filled: &Filled) -> usize {
+    let Bench { catalog, .. } = &filled.bench;
+    let current = |key: &String| filled.bench.run(filled.bench.get(key)).ok().flatten();
+    let keys = filled.keys.keys();
+    let numbers: BTreeMap<_, u64> =
+        keys.filter_map(|key| Some((catalog.hash_in(0, key.as_bytes()), current(key)?.1))).collect();
+    let durable = filled.bench.durable().into_iter();
+    let tombstones: Vec<Entry> = durable.filter(|entry| entry.kind == Kind::Tombstone).collect();
+    for tombstone in &tombstones {
+        let is_buried = numbers.get(&tombstone.key_hash) == Some(&tombstone.sequence);
+        assert!(!is_buried, "the next opening would drop a current record");
+    }
+    tombstones.len()
+}
+
+#[test]
+fn evicted_record_with_a_tombstone_is_dropped_although_its_segment_stays() {
+    for is_damaged in [false, true] {
+        let (mut filled, slot, entries) = two_versions(41);
+        filled.forget_memory(slot);
+        let last = *entries.iter().rfind(|entry| entry.kind == Kind::Put).expect("it has puts");
+        if !is_damaged {
+            // Half of another segment fills half of the only output.
+            let other = filled.sealed()[2];
+            while filled.bench.space.first_tier().slot(other).live_bytes() > 30_000 {
+                let key = filled.key_in(other);
+                filled.put(&key, vec![9; 10]);
+            }
+        }
+        let Bench { space, writer, devices, .. } = &filled.bench;
+        let tier = space.first_tier();
+        let mut relocator = filled.relocator();
+        if is_damaged {
+            devices[0].corrupt(tier.device_offset(slot, last.offset) + 400, 0x10);
+        } else {
+            let other = filled.sealed()[2];
+            let done = filled.bench.run(relocator.relocate(tier.name(), &[other], 1.0, true));
+            assert_eq!(done.ok(), Some(Outcome::Freed(1)));
+            while tier.allocation(|slots| slots.take(0)).is_some() {}
+        }
+        let offsets = entries.iter().map(|entry| entry.offset).collect();
+        let done = filled.bench.run(relocator.evict(tier.name(), slot, 1.0, offsets));
+        assert!(!matches!(done, Ok(Outcome::Freed(1))), "{done:?}");
+        filled.bench.run(async {
+            relocator.finish().await.expect("it is sealed");
+            writer.flush().await.expect("it is flushed");
+        });
+        let left = tombstones(&filled);
+        assert!(left > 0 && left < entries.len(), "{left} of {}", entries.len());
+        assert_eq!(space.counters.activity().records_evicted, left as u64);
+    }
+}

@@ -84,6 +84,9 @@ impl Reclaimer<'_> {
             self.relocator.finish().await?;
             return Ok(true);
         }
+        if !self.may_free(tier, &[slot]) {
+            return Ok(false);
+        }
         // Where there is room, a cache copies what is there, as any store does.
         if self.must_evict() && tier == self.space.output_tier().name() {
             return self.evict_from_slot(slot).await;

@@ -56,6 +56,7 @@ counters! {
     refused_writes: "Writes refused because the store was full or the index had no memory left.",
     stalls: "Writes that had to wait for room.",
     stall_us: "How long they waited in all, in microseconds.",
+    checkpoints_cancelled: "Backups that were cancelled because they did not read segments whose room was wanted.",
     scrubbed_bytes: "Bytes that the scrub read and compared with their checksums.",
     scrub_passes: "Times that the scrub came to its end.",
     scrub_damages: "Damages that the scrub met, in each pass anew: records, summaries, copies of superblocks.",
@@ -141,6 +142,10 @@ impl Counters {
     pub(crate) fn count_scrubbed(&self, bytes: u64, damages: u64) {
         Counters::add(&self.scrubbed_bytes, bytes);
         Counters::add(&self.scrub_damages, damages);
+    }
+
+    pub(crate) fn count_checkpoint_cancelled(&self) {
+        Counters::add(&self.checkpoints_cancelled, 1);
     }
 
     pub(crate) fn count_scrub_pass(&self) {

@@ -27,6 +27,8 @@ pub enum ErrorKind {
     Closed,
     /// The device failed.
     Io,
+    /// What was under way was cancelled: a checkpoint, of which no more can be read. The store goes on.
+    Cancelled,
 }
 
 /// An error of the store.
@@ -115,6 +117,12 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Io(DeviceError),
+    /// A checkpoint was cancelled.
+    #[error("the checkpoint was cancelled: {reason}")]
+    Cancelled {
+        /// Why, and what to do.
+        reason: String,
+    },
 }
 
 fn full_text(live_bytes: u64, limit_bytes: u64, option: &str) -> String {
@@ -181,6 +189,7 @@ impl Error {
             Error::Locked { .. } => ErrorKind::Locked,
             Error::Closed { .. } => ErrorKind::Closed,
             Error::Io(_) => ErrorKind::Io,
+            Error::Cancelled { .. } => ErrorKind::Cancelled,
         }
     }
 
@@ -200,7 +209,8 @@ impl Error {
             | Error::FileSystemFull { .. }
             | Error::OutOfMemory { .. }
             | Error::Corrupt { .. }
-            | Error::Closed { .. } => false,
+            | Error::Closed { .. }
+            | Error::Cancelled { .. } => false,
         }
     }
 }

@@ -2,11 +2,13 @@
 //! others. The protocol is in `place`.
 
 use esker_index::{KeyHash, Pointer};
+use esker_planted::{Bug, planted};
 
 use crate::base::error::Result;
 use crate::catalog::Catalog;
 use crate::catalog::appended::Replaced;
 use crate::catalog::cache::Cached;
+use crate::catalog::clock::Life;
 
 /// The current record of a key, and what led to it.
 pub(crate) struct Found {
@@ -69,6 +71,25 @@ impl Catalog {
         }
     }
 
+    /// The current record of a key if it cannot be read, but the summary of its segment says that it is the key's; and whether
+    /// it has not expired. The key is reserved.
+    pub(crate) async fn find_unreadable(&self, hash: &KeyHash) -> Option<(Replaced, bool)> {
+        loop {
+            let pointer = self.index.get_exact(hash).or_else(|| self.index.get(hash))?;
+            let Some(place) = self.place(hash, pointer) else { continue };
+            let entry = self.entry_at(&place).await;
+            if !self.is_still(hash, &place) {
+                continue;
+            }
+            let entry =
+                entry.filter(|entry| entry.key_hash == *hash || planted(Bug::DamagedKeyNotCompared))?;
+            let padded_bytes =
+                self.space.tier(place.location.tier).shape().padded(entry.bytes as usize) as u32;
+            let is_alive = self.life(entry.sequence, entry.expires_at_ms) == Life::Alive;
+            return Some((Replaced { pointer, padded_bytes }, is_alive));
+        }
+    }
+
     /// Whether a record that cannot be read is another key's, as the summary of its segment says.
     async fn is_anothers(&self, hash: &KeyHash, pointer: Pointer) -> bool {
         let entry = self.entry_at(&self.unchecked_place(pointer)).await;
@@ -90,3 +111,7 @@ impl Catalog {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "lookup_tests.rs"]
+mod tests;

@@ -45,6 +45,9 @@ const UNVERIFIED_OVERWRITE_BYTES: u64 = 21;
 /// The memory of the index divided by this is how far its tables may exceed it for gaps of keys that were removed.
 const GAPS_DIVISOR: u64 = 8;
 
+/// The memory of index and read cache, divided by this, bounds the memory for the keys of damaged segments.
+const DAMAGED_MEMORY_DIVISOR: u64 = 8;
+
 /// What an opening decided or found.
 pub(crate) struct CatalogParts {
     pub(crate) space: Arc<Space>,
@@ -169,6 +172,7 @@ impl Catalog {
         if !Keyspace::all().any(|keyspace| is_left(&keyspace)) {
             self.index.clear();
             self.space.tiers().for_each(|tier| tier.forget_live());
+            self.space.forget_listed_tombstones();
         }
         for keyspace in keyspaces {
             // Of what is left. What is estimated wrongly about a segment is so until it is collected.
@@ -218,7 +222,12 @@ impl Catalog {
 
     /// Memory for the index and the read cache.
     pub(crate) fn memory_for_index(&self) -> u64 {
-        self.memory_bytes.saturating_sub(self.recency.bytes())
+        self.memory_bytes.saturating_sub(self.recency.bytes() + self.space.damaged.memory_bytes())
+    }
+
+    /// Memory that the lists of keys of damaged segments may take.
+    pub(crate) fn memory_for_damaged(&self) -> u64 {
+        self.memory_bytes / DAMAGED_MEMORY_DIVISOR
     }
 
     /// Whether the index takes more memory than there is for it; then, how much it takes, and of what.

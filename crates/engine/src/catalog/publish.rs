@@ -11,6 +11,7 @@ use crate::catalog::Catalog;
 use crate::catalog::appended::{Appended, Ephemeral};
 use crate::catalog::observers::{Cause, Change};
 use crate::catalog::place::Place;
+use crate::segments::damaged::Tombstone;
 
 impl Catalog {
     /// Makes the records of a group visible, at one instant, and notifies watches and observers of them and of the keys that
@@ -69,7 +70,10 @@ impl Catalog {
 
     fn publish_tombstone(&self, record: &Appended) {
         let tier = self.space.tier(record.location.tier);
-        tier.add_tombstones(record.location.slot, i64::from(record.padded_bytes));
+        let Location { tier: name, slot, .. } = record.location;
+        tier.add_tombstones(slot, i64::from(record.padded_bytes));
+        let (sequence, segment, bytes) = (record.sequence, tier.slot(slot).segment(), record.padded_bytes);
+        self.space.note_tombstone(&record.hash, Tombstone { sequence, tier: name, slot, segment, bytes });
         let Some(replaced) = record.replaces else { return };
         if self.space.full.load(Ordering::Acquire) {
             // There may be something to collect now.

@@ -43,7 +43,7 @@ use crate::segments::accounting::Origin;
 use crate::segments::buffers::{Backing, MemoryPool};
 use crate::segments::limit::spare_outputs;
 use crate::segments::space::{KEEP_FOR_RELOCATION, Space, SpaceParts};
-use crate::segments::staging::{self, Staged, StagingFile, boot_id};
+use crate::segments::staging::{self, BootId, Staged, StagingFile, boot_id};
 use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::{Accounts, Tier};
 use crate::segments::writer::{SegmentWriter, Summary};
@@ -158,7 +158,8 @@ impl Medium {
             .map(|((plan, s), slots)| make_tier(options, plan, s, slots, &recorder, runtime))
             .collect();
         let (first, lane_shape) = (&superblocks[0], tiers[0].shape());
-        let staging = staging_file::open(options, first, lane_shape, boot_id())?;
+        let boot = options.boot.map(BootId::from).or_else(boot_id);
+        let staging = staging_file::open(options, first, lane_shape, boot)?;
         Ok(Medium { tiers, superblocks, packing, memory, staging, staged: Vec::new() })
     }
 

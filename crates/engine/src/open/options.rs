@@ -65,6 +65,7 @@ pub struct Options {
     pub(crate) discard_after: Duration,
     pub(crate) accept_loss: bool,
     pub(crate) staging: Option<PathBuf>,
+    pub(crate) boot: Option<u64>,
     pub(crate) runtime: Option<Arc<dyn Runtime>>,
     pub(crate) progress: Progress,
     pub(crate) background_bytes_per_s: Option<u64>,
@@ -97,6 +98,7 @@ impl fmt::Debug for Options {
             discard_after,
             accept_loss,
             staging,
+            boot,
             runtime,
             progress: _,
             background_bytes_per_s,
@@ -125,6 +127,7 @@ impl fmt::Debug for Options {
             .field("discard_after", discard_after)
             .field("accept_loss", accept_loss)
             .field("staging", staging)
+            .field("boot", boot)
             .field("runtime", &runtime.as_ref().map(|_| "the caller's"))
             .field("background_bytes_per_s", background_bytes_per_s)
             .field("scrub_bytes_per_s", scrub_bytes_per_s)
@@ -157,6 +160,7 @@ impl Options {
             discard_after: Duration::from_secs(2),
             accept_loss: false,
             staging: None,
+            boot: None,
             runtime: None,
             progress: Progress::default(),
             background_bytes_per_s: None,
@@ -340,8 +344,17 @@ impl Options {
 
     /// File that backs the write buffer for [`Durability::Process`]. Default: in the store's directory, or under
     /// `/dev/shm` for raw devices. It is locked against other stores, and neither a symbolic link nor another user's file.
+    /// If the process was killed since the machine was started, and the file is missing, opening needs
+    /// [`accept_loss`](Self::accept_loss). Its file system has to have room for two segments.
     pub fn staging(mut self, path: impl AsRef<Path>) -> Options {
         self.staging = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Number of this start of the machine, in place of the one that the kernel tells. For tests that cut the power.
+    #[doc(hidden)]
+    pub fn boot_number(mut self, number: u64) -> Options {
+        self.boot = Some(number);
         self
     }
 

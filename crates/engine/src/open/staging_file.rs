@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use esker_device::{DeviceError, PrivateFile, Runtime};
 use esker_log::{SegmentShape, Superblock};
+use esker_planted::{Bug, planted};
 use futures_util::future::try_join_all;
 
 use crate::base::error::{Error, Result};
@@ -31,7 +32,11 @@ pub(crate) fn open(
     lane: SegmentShape,
     boot: Option<BootId>,
 ) -> Result<Option<Arc<StagingFile>>> {
-    let Some(path) = path_of(options, superblock.store_id) else { return Ok(None) };
+    let missing = |path: Option<&Path>| refuse_if_expected(options, superblock, lane, boot, path);
+    let Some(path) = path_of(options, superblock.store_id) else {
+        missing(None)?;
+        return Ok(None);
+    };
     let Some(boot) = boot else {
         tracing::warn!(
             path = %path.display(),
@@ -40,8 +45,14 @@ pub(crate) fn open(
         );
         return Ok(None);
     };
-    if options.staging.is_none() && is_missing(&path) {
+    refuse_if_too_small(&path, lane)?;
+    let was_missing = is_missing(&path);
+    if options.staging.is_none() && was_missing {
         refuse_if_left_elsewhere(&path, superblock, lane, boot)?;
+    }
+    if was_missing {
+        // Before one is made: what is refused leaves everything as it is.
+        missing(Some(&path))?;
     }
     match PrivateFile::open(&path) {
         Ok(file) => {
@@ -51,11 +62,8 @@ pub(crate) fn open(
                 refuse_if_left_elsewhere(&path, superblock, lane, boot)?;
             }
             let file = StagingFile::new(file, path.clone(), boot);
-            if file.is_empty() && reading.expected_bytes.is_some_and(|bytes| bytes > 0) {
-                tracing::error!(
-                    path = %path.display(),
-                    "the staging file is missing; acknowledged writes of the process that was killed may be lost"
-                );
+            if file.is_empty() && !was_missing {
+                missing(Some(&path))?;
             }
             Ok(Some(Arc::new(file)))
         }
@@ -89,6 +97,48 @@ pub(crate) async fn read(
     });
     let left = Left::of(try_join_all(read).await?, damage);
     left.accept(&file.path.display().to_string(), accept_loss)
+}
+
+/// Refuses a store whose last process was killed since the machine was started, if the staging file of that process is missing
+/// and the loss is not accepted. After another start of the machine nothing is expected of it.
+fn refuse_if_expected(
+    options: &Options,
+    superblock: &Superblock,
+    lane: SegmentShape,
+    boot: Option<BootId>,
+    path: Option<&Path>,
+) -> Result<()> {
+    let expected_bytes = boot.and_then(|boot| reading(superblock, lane, boot).expected_bytes);
+    let Some(bytes) = expected_bytes.filter(|&bytes| bytes > 0 && !planted(Bug::MissingStagingOpened)) else {
+        return Ok(());
+    };
+    let name = path.map_or("the staging file".into(), |path| format!("the staging file {}", path.display()));
+    let what = format!(
+        "{name} is missing, of {bytes} bytes: the last process was killed since the machine was started, and what it \
+         acknowledged at durability Process, or at Periodic or None and had not flushed yet, was there; put the file back"
+    );
+    if options.accept_loss {
+        tracing::error!("{what}; the loss is accepted");
+        return Ok(());
+    }
+    let what =
+        format!("{what}, or open with accept_loss (esker serve --accept-loss) to go on without those writes");
+    Err(Error::Corrupt { key: None, segment: 0, offset: 0, what })
+}
+
+/// Refuses a staging file whose file system is too small for the memory of two segments, however empty it is.
+pub(crate) fn refuse_if_too_small(path: &Path, lane: SegmentShape) -> Result<()> {
+    let needed_bytes = staging::least_bytes(lane);
+    let file_system = esker_device::file_system(path);
+    match file_system.filter(|there| there.total_bytes < needed_bytes) {
+        None => Ok(()),
+        Some(there) => Err(Error::invalid(format!(
+            "staging file {}: its file system has {} bytes, and {needed_bytes} are needed; make it larger (docker run \
+             --shm-size), or name a file on another one with Options::staging (esker serve --staging)",
+            path.display(),
+            there.total_bytes
+        ))),
+    }
 }
 
 /// How the file of a store is read. What the last process left is expected if it was killed in this start of the machine.

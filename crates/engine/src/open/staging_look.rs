@@ -25,8 +25,10 @@ pub struct StagingLook {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StagingContent {
-    /// There is no file.
+    /// There is no file, and none is expected.
     Missing,
+    /// There is no file, although the process was killed since the machine was started: opening needs the loss to be accepted.
+    Lost,
     /// It was written before the machine was started anew: nobody can tell whether it is whole, and nobody believes it.
     OfAnotherStart,
     /// What the last process left in it.
@@ -52,16 +54,21 @@ impl StagingLook {
     pub fn of(place: &Path, first: &Superblock, shape: SegmentShape) -> Result<StagingLook> {
         let path =
             if place.is_dir() { in_directory(place, first.store_id) } else { beside(place, first.store_id) };
+        let is_of_this_start = boot_id().is_some_and(|boot| boot.number() == first.staging_boot);
+        let missing = || match is_of_this_start && first.staging_bytes > 0 {
+            true => StagingContent::Lost,
+            false => StagingContent::Missing,
+        };
         let failed = |error| Error::invalid(format!("staging file {}: {error}", path.display()));
         let file = match File::open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Ok(StagingLook { path, content: StagingContent::Missing });
+                return Ok(StagingLook { path, content: missing() });
             }
             opened => opened.map_err(failed)?,
         };
         // One that nothing was ever written to is one that is missing.
         if file.metadata().map_err(failed)?.size() == 0 {
-            return Ok(StagingLook { path, content: StagingContent::Missing });
+            return Ok(StagingLook { path, content: missing() });
         }
         let content = match boot_id().filter(|boot| boot.number() == first.staging_boot) {
             None => StagingContent::OfAnotherStart,

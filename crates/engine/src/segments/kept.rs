@@ -1,69 +1,170 @@
-//! Segments that are kept though nothing leads to them any more: somebody has still to read them as they are.
+//! Segments that are not freed before a checkpoint has read them, and the end of a checkpoint that reads too slowly.
+//!
+//! The reclaimer waits for no reader. It takes other segments first, names a kept one that it wants, and goes on with its other
+//! work. The checkpoint reads the wanted segment next. Where slots run short and the reader stops, or is too slow, the
+//! checkpoint is cancelled: its segments are released, and its next read fails.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
-use crate::segments::space::Space;
+use crate::base::error::{Error, Result};
 
-/// How often whoever waits for a segment looks whether it is still kept.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often the reclaimer looks whether a segment that it wants was released.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Where slots run short, a checkpoint is cancelled if it has read nothing of its store for this long.
+const STALLED_AFTER: Duration = Duration::from_secs(2);
+/// Where slots run short, a checkpoint is cancelled if the wanted segment was not released for this long.
+const TOO_SLOW_AFTER: Duration = Duration::from_secs(20);
 
 /// The segments that are kept, by number.
 #[derive(Default)]
 pub(crate) struct KeptSegments {
-    /// Held by whoever has segments kept.
+    /// Held by the checkpoint that has segments kept.
     pub(crate) only_one: Arc<tokio::sync::Mutex<()>>,
+    /// Whether any segment is kept: asked without the lock.
+    is_any: AtomicBool,
     state: Mutex<Kept>,
 }
 
 #[derive(Default)]
 struct Kept {
+    /// A checkpoint is being read, or was read and is not dropped yet.
+    is_open: bool,
     segments: BTreeSet<u64>,
-    /// One that is to be freed as soon as it may.
-    waited_for: Option<u64>,
+    /// The segment that the reclaimer wants, and since when.
+    wanted: Option<(u64, Duration)>,
+    /// When the checkpoint last got bytes, or released a segment.
+    progress_at: Duration,
+    /// Why the checkpoint was cancelled.
+    cancelled: Option<String>,
+}
+
+impl Kept {
+    fn release_all(&mut self) {
+        self.segments.clear();
+        self.wanted = None;
+    }
+
+    fn cancel(&mut self, reason: String) {
+        self.release_all();
+        self.cancelled = Some(reason);
+    }
+
+    /// Why the checkpoint is to be cancelled where slots run short, if it is.
+    fn overdue(&self, now: Duration) -> Option<String> {
+        let (segment, since) = self.wanted?;
+        let (waited, idle) = (now.saturating_sub(since), now.saturating_sub(self.progress_at));
+        let is_stalled = waited.min(idle) >= STALLED_AFTER;
+        let reason = match is_stalled {
+            true => format!("it read nothing for {} s", idle.as_secs()),
+            false => format!("it did not read segment {segment} within {} s", waited.as_secs()),
+        };
+        let reason = format!(
+            "{reason}, and the store needs the room of the segments that it kept; back up to a faster target, or \
+             delete keys or raise the limit first"
+        );
+        (is_stalled || waited >= TOO_SLOW_AFTER).then_some(reason)
+    }
 }
 
 impl KeptSegments {
-    /// Keeps segments.
-    pub(crate) fn keep(&self, segments: impl IntoIterator<Item = u64>) {
-        self.state.lock().segments.extend(segments);
+    /// Keeps segments for a checkpoint that begins now.
+    pub(crate) fn keep(&self, segments: impl IntoIterator<Item = u64>, now: Duration) {
+        let mut state = self.state.lock();
+        let segments = segments.into_iter().collect();
+        *state = Kept { is_open: true, segments, progress_at: now, ..Kept::default() };
+        self.is_any.store(!state.segments.is_empty(), Ordering::Release);
+    }
+
+    /// The checkpoint has read something.
+    pub(crate) fn note_progress(&self, now: Duration) {
+        self.state.lock().progress_at = now;
     }
 
     /// A segment may be freed.
-    pub(crate) fn let_go(&self, segment: u64) {
-        self.state.lock().segments.remove(&segment);
-    }
-
-    /// All may be freed.
-    pub(crate) fn let_all_go(&self) {
-        self.state.lock().segments.clear();
-    }
-
-    /// The segment that somebody waits for, if it is still kept.
-    pub(crate) fn waited_for(&self) -> Option<u64> {
-        let state = self.state.lock();
-        state.waited_for.filter(|segment| state.segments.contains(segment))
-    }
-
-    fn wait_for(&self, segment: u64) -> bool {
+    pub(crate) fn release(&self, segment: u64, now: Duration) {
         let mut state = self.state.lock();
-        state.waited_for = Some(segment);
-        state.segments.contains(&segment)
-    }
-}
-
-impl Space {
-    /// Waits until a segment may be freed; false if the store ends before.
-    pub(crate) async fn is_let_go(&self, segment: u64) -> bool {
-        while self.kept.wait_for(segment) {
-            if self.health.check_writable().is_err() {
-                return false;
-            }
-            self.runtime.sleep(LOOK_EVERY).await;
+        state.segments.remove(&segment);
+        state.progress_at = now;
+        if state.wanted.is_some_and(|(wanted, _)| wanted == segment) {
+            state.wanted = None;
         }
+        self.is_any.store(!state.segments.is_empty(), Ordering::Release);
+    }
+
+    /// All may be freed: the checkpoint is dropped.
+    pub(crate) fn release_all(&self) {
+        let mut state = self.state.lock();
+        state.release_all();
+        state.is_open = false;
+        self.is_any.store(false, Ordering::Release);
+    }
+
+    /// Cancels the checkpoint. Returns false if there is none.
+    pub(crate) fn cancel(&self, reason: impl Into<String>) -> bool {
+        let mut state = self.state.lock();
+        if state.is_open {
+            state.cancel(reason.into());
+            self.is_any.store(false, Ordering::Release);
+        }
+        state.is_open
+    }
+
+    /// Returns `Cancelled` if the checkpoint was cancelled.
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.state.lock().cancelled {
+            Some(reason) => Err(Error::Cancelled { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns true if a segment is kept.
+    pub(crate) fn has(&self, segment: u64) -> bool {
+        self.is_any.load(Ordering::Acquire) && self.state.lock().segments.contains(&segment)
+    }
+
+    /// Number of segments that are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().segments.len()
+    }
+
+    /// The segment that the reclaimer wants, and since when.
+    pub(crate) fn wanted(&self) -> Option<(u64, Duration)> {
+        if !self.is_any.load(Ordering::Acquire) {
+            return None;
+        }
+        self.state.lock().wanted
+    }
+
+    /// Returns true if a segment may be freed. If it is kept, the checkpoint reads it next; and if slots run short and the
+    /// checkpoint is overdue, it is cancelled, which `cancelled` is told.
+    pub(crate) fn want(
+        &self,
+        segment: u64,
+        now: Duration,
+        runs_short: bool,
+        cancelled: impl FnOnce(&str),
+    ) -> bool {
+        if !self.has(segment) {
+            return true;
+        }
+        let mut state = self.state.lock();
+        if !state.segments.contains(&segment) {
+            return true;
+        }
+        // One at a time, so that the time since the first was wanted counts.
+        state.wanted.get_or_insert((segment, now));
+        let overdue = state.overdue(now).filter(|_| runs_short && !planted(Bug::StalledReaderWaitedFor));
+        let Some(reason) = overdue else { return false };
+        state.cancel(reason.clone());
+        self.is_any.store(false, Ordering::Release);
+        drop(state);
+        cancelled(&reason);
         true
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod allocation;
 pub(crate) mod buffers;
 pub(crate) mod contents;
 pub(crate) mod counts;
+pub(crate) mod damaged;
 pub(crate) mod discards;
 pub(crate) mod groups;
 pub(crate) mod handles;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use esker_device::{DeviceError, OperationKind, Runtime};
 use esker_log::{
     Entry, EntryList, FOOTER_BYTES, Footer, Location, SEGMENT_STEP, SEQUENCE_EPOCH_SHIFT, Secret, Superblock,
-    Tier as TierName,
+    Tier as TierName, scan_segment_up_to,
 };
 use esker_planted::{Bug, planted};
 use tokio::sync::Notify;
@@ -19,6 +19,7 @@ use crate::base::health::{Follower, Health};
 use crate::base::latency::{Recorder, Timed};
 use crate::base::option_name::OptionName;
 use crate::segments::buffers::BufferedSegments;
+use crate::segments::damaged::DamagedSegments;
 use crate::segments::kept::KeptSegments;
 use crate::segments::slot::Slot;
 use crate::segments::superblocks::Superblocks;
@@ -114,6 +115,8 @@ pub(crate) struct Space {
     pub(crate) stuck: AtomicBool,
     /// What a checkpoint has still to read.
     pub(crate) kept: KeptSegments,
+    /// Segments that are kept because something in them is damaged.
+    pub(crate) damaged: DamagedSegments,
     /// Wakes the reclaimer.
     pub(crate) reclaim: Notify,
     /// Wakes the scrub, when its rate was changed.
@@ -160,6 +163,7 @@ impl Space {
             full: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             kept: KeptSegments::default(),
+            damaged: DamagedSegments::default(),
             reclaim: Notify::new(),
             scrub: Notify::new(),
             watermarks: Notify::new(),
@@ -348,6 +352,24 @@ impl Space {
         let Some(footer) = footer.filter(|f| f.segment == segment) else { return Ok(None) };
         let (buffer, from) = tier.read_background(slot, footer.start, u64::from(footer.entry_bytes)).await?;
         Ok(footer.entries(&buffer[from..], &self.secret))
+    }
+
+    /// The entries of a sealed segment: of its summary, or, if that is damaged, of its frames. `None` if some of its records
+    /// cannot be named. The scan takes memory for all frames of the segment.
+    ///
+    /// # Errors
+    /// `Io` if the device does not give them.
+    pub(crate) async fn read_entries_or_scan(&self, tier: &Tier, slot: u32) -> Result<Option<EntryList>> {
+        let read = self.read_entries(tier, slot).await?;
+        let (segment, tail) = (tier.slot(slot).segment(), tier.slot(slot).used_bytes());
+        if read.is_some() || tail == 0 {
+            return Ok(read);
+        }
+        let (buffer, from) = tier.read_background(slot, 0, tail.into()).await?;
+        let frames = &buffer[from..from + tail as usize];
+        let scan = scan_segment_up_to(frames, &self.secret, tier.shape(), segment, true, Some(tail));
+        let is_whole = scan.lost.is_empty() && !scan.torn && scan.tail == tail;
+        Ok(is_whole.then(|| scan.entries.into_iter().collect()))
     }
 
     /// The slot that could not be read, if the error is about one.

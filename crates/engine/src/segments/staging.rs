@@ -106,6 +106,14 @@ pub(crate) fn void_all(file: &StagingFile, secret: &Secret, shape: SegmentShape,
     (0..pieces).try_for_each(|index| void(file, index as usize, secret, shape, epoch))
 }
 
+/// Pieces of memory that a lane needs at least to go on: one is filled while another is sealed.
+const LEAST_PIECES: usize = 2;
+
+/// How long a staging file has to be able to get.
+pub(crate) fn least_bytes(shape: SegmentShape) -> u64 {
+    start_of(LEAST_PIECES as u64, shape)
+}
+
 /// Where the next piece begins.
 pub(crate) fn end_of(index: usize, shape: SegmentShape) -> u64 {
     start_of(index as u64 + 1, shape)
@@ -126,7 +134,9 @@ pub(crate) fn clear(
     let bytes = start_of(pieces, shape);
     file.set_len(bytes).map_err(io)?;
     for index in 0..pieces {
-        match file.file.allocate(start_of(index, shape), STAGING_HEADER_BYTES) {
+        // The first ones have all of their blocks, so that no delete fails for want of them when others fill the file system.
+        let bytes = if index < LEAST_PIECES as u64 { start_of(1, shape) } else { STAGING_HEADER_BYTES };
+        match file.file.allocate(start_of(index, shape), bytes) {
             Err(error) if is_full(&error) => {
                 tracing::warn!(path = %file.path.display(), "no room for all of the staging file");
                 return Ok(start_of(index, shape));

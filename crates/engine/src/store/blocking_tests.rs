@@ -34,10 +34,11 @@ const SOURCES: [(&str, &str); 8] = [
 ];
 
 /// Calls of the store alone, and why.
-const OF_STORE_ONLY: [&str; 5] = [
+const OF_STORE_ONLY: [&str; 6] = [
     // It leads here.
     "blocking",
     // For backups, which read segments while others write, and for those who look at a store from outside.
+    "cancel_checkpoint",
     "checkpoint",
     "record_place",
     // They are `iter` and `keys` here.

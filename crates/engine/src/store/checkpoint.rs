@@ -4,7 +4,7 @@
 //! 2. What was acknowledged is flushed. The segments that there are now, each up to where it is filled, are the checkpoint: a
 //!    store that recovers from them is the store of this moment.
 //! 3. Writers and relocation go on. Records are only ever appended, so a segment changes below its end no more; and it is
-//!    not freed before it was read, or the checkpoint is dropped.
+//!    not freed before it was read, or the checkpoint is dropped or cancelled. See `segments/kept.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,16 +61,21 @@ pub struct Checkpoint {
 
 impl Store {
     /// What the store holds now, to be read segment by segment while it is written to. Writers wait for about as long as a
-    /// flush takes. Segments are kept until they were read or the checkpoint is dropped: where writers run out of room, they wait
-    /// for it, so whoever has it reads on without a pause, in the order of [`next`](Checkpoint::next).
+    /// flush takes. Segments are kept until they were read or the checkpoint is dropped, so they are to be read without a pause,
+    /// in the order of [`next`](Checkpoint::next). Where writers run out of room and nothing was read for two seconds, or the
+    /// segment that is wanted was not read within twenty, the checkpoint is cancelled, and the segments are released.
     ///
     /// # Errors
-    /// `Invalid` if there is another checkpoint of this store, `Closed` after a close or a failed write.
+    /// `Invalid` if there is another checkpoint of this store, `Closed` after a close or a failed write, `Cancelled` if relocation
+    /// could not rest for as long as it took.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         let (space, writer) = (&self.space, &self.writer);
         space.health.check_writable()?;
         let only = space.kept.only_one.clone().try_lock_owned().map_err(|_| {
-            Error::invalid("another checkpoint of this store is being read; it has to be dropped first")
+            Error::invalid(
+                "another checkpoint of this store is being read, or was cancelled and waits for its target; it has to be \
+                 dropped first",
+            )
         })?;
         // So that little is left for the flush that everybody waits for.
         writer.flush().await?;
@@ -85,7 +90,8 @@ impl Store {
         let ends: BTreeMap<u64, u32> = filled.chain(outputs).collect();
         let segments = space.tiers().flat_map(|tier| segments_of(tier, &ends));
         let left: BTreeMap<u64, CheckpointSegment> = segments.map(|s| (s.number, s)).collect();
-        space.kept.keep(left.keys().copied().filter(|_| !planted(Bug::CheckpointSegmentsFreed)));
+        let kept = left.keys().copied().filter(|_| !planted(Bug::CheckpointSegmentsFreed));
+        space.kept.keep(kept, space.runtime.now());
         let mut checkpoint = Checkpoint {
             space: space.clone(),
             superblocks: Vec::new(),
@@ -96,9 +102,23 @@ impl Store {
             _only: only,
         };
         checkpoint.superblocks = space.superblocks.all().await;
+        if rest.is_over() {
+            return Err(Error::Cancelled {
+                reason: "relocation went on before it was complete, since a flush took too long; try again"
+                    .into(),
+            });
+        }
         // 3.
         drop((reservation, rest));
         Ok(checkpoint)
+    }
+
+    /// Cancels the checkpoint that is being read, if there is one: its segments are released, and its next read fails with
+    /// [`Error::Cancelled`] and this reason. Returns false if there is none.
+    pub fn cancel_checkpoint(&self, reason: impl Into<String>) -> bool {
+        let is_cancelled = self.space.kept.cancel(reason);
+        self.space.reclaim.notify_one();
+        is_cancelled
     }
 
     /// Relocation rests and every key is reserved. Somebody who has a key reserved may wait for room that only relocation makes,
@@ -165,14 +185,29 @@ impl Checkpoint {
 
     /// The segment to read next: the one that is waited for, if there is one, else the oldest. `None` when all were read.
     pub fn next(&self) -> Option<CheckpointSegment> {
-        let wanted = self.space.kept.waited_for().and_then(|number| self.left.get(&number));
+        let wanted = self.space.kept.wanted().and_then(|(number, _)| self.left.get(&number));
         wanted.or_else(|| self.left.values().next()).copied()
+    }
+
+    /// Returns true if the store wants the room of a segment that is still to be read: then a limit of the rate of reading should
+    /// not count, or writers may have to wait for it.
+    pub fn is_waited_for(&self) -> bool {
+        self.space.kept.wanted().is_some()
+    }
+
+    /// Returns an error if the checkpoint was cancelled.
+    ///
+    /// # Errors
+    /// `Cancelled`, with the reason.
+    pub fn check(&self) -> Result<()> {
+        self.space.kept.check()
     }
 
     /// Some bytes of a segment, as they are in the checkpoint.
     ///
     /// # Errors
-    /// `Invalid` if the segment was let go or the bytes are not in it, `Io` if they cannot be read, `Closed` after a close.
+    /// `Invalid` if the segment was let go or the bytes are not in it, `Io` if they cannot be read, `Closed` after a close,
+    /// `Cancelled` if the checkpoint was cancelled.
     pub async fn read(&self, segment: &CheckpointSegment, offset: u32, bytes: u32) -> Result<Vec<u8>> {
         let end = offset.checked_add(bytes).filter(|&end| end <= segment.bytes);
         if end.is_none() || self.left.get(&segment.number) != Some(segment) {
@@ -186,9 +221,16 @@ impl Checkpoint {
         let waits = segment.is_sealed && !planted(Bug::SealingSegmentCopied);
         while waits && tier.slot(segment.slot).state() == SlotState::Open {
             self.space.health.check_writable()?;
+            self.check()?;
             self.space.runtime.sleep(LOOK_EVERY).await;
         }
-        let (buffer, at) = tier.read_background(segment.slot, offset, bytes.into()).await?;
+        let read = tier.read_background(segment.slot, offset, bytes.into()).await;
+        // Must come after the read, or else its slot could have been freed and used again meanwhile.
+        if !planted(Bug::CancelledCheckpointRead) {
+            self.check()?;
+        }
+        self.space.kept.note_progress(self.space.runtime.now());
+        let (buffer, at) = read?;
         Ok(buffer[at..at + bytes as usize].to_vec())
     }
 
@@ -208,13 +250,13 @@ impl Checkpoint {
     pub fn let_go(&mut self, segment: &CheckpointSegment) {
         let gone = self.left.remove(&segment.number);
         self.left_bytes -= gone.map_or(0, |segment| u64::from(segment.bytes));
-        self.space.kept.let_go(segment.number);
+        self.space.kept.release(segment.number, self.space.runtime.now());
     }
 }
 
 impl Drop for Checkpoint {
     fn drop(&mut self) {
-        self.space.kept.let_all_go();
+        self.space.kept.release_all();
     }
 }
 

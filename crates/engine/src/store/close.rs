@@ -16,6 +16,7 @@ pub(super) fn begin(writer: &Writer) {
 /// Flushes, ends background work and lets the devices go.
 pub(super) async fn close(writer: &Arc<Writer>) -> Result<()> {
     let space = &writer.space;
+    space.kept.cancel("the store is closed");
     let flushed = if space.health.is_closed() { Ok(()) } else { writer.flush().await };
     begin(writer);
     writer.tasks.ended().await;

@@ -82,6 +82,12 @@ pub struct Stats {
     pub unverified_overwrites: u64,
     /// How much of its pass the scrub has behind it, in thousandths.
     pub scrub_permille: u64,
+    /// Segments that a backup or checkpoint has still to read.
+    pub kept_segments: u64,
+    /// For how many milliseconds collection has wanted one of them; 0 if it wants none.
+    pub kept_wait_ms: u64,
+    /// Segments that are kept because something in them is damaged.
+    pub damaged_segments: u64,
     /// The tiers.
     pub tiers: Vec<TierStats>,
     /// What was done since the store was opened.
@@ -125,6 +131,12 @@ impl Stats {
             latency_bytes: space.recorder().memory_bytes(),
             unverified_overwrites: catalog.index.unverified_len() as u64,
             scrub_permille: space.scrubbed.permille(),
+            kept_segments: space.kept.len() as u64,
+            kept_wait_ms: space
+                .kept
+                .wanted()
+                .map_or(0, |(_, since)| space.runtime.now().saturating_sub(since).as_millis().max(1) as u64),
+            damaged_segments: space.damaged.len() as u64,
             tiers: space.tiers().map(TierStats::of).collect(),
             activity: space.counters.activity(),
         }

@@ -205,7 +205,16 @@ impl Writer {
     ) -> Result<Option<(Replaced, bool)>> {
         // A slot is given up only when no other key can be hidden behind it.
         self.catalog.verify_to_remove(hash).await?;
-        let found = self.catalog.look_up(key, hash).await?;
+        let found = match self.catalog.look_up(key, hash).await {
+            // What is damaged need not be read to be deleted.
+            Err(error) if error.is_of_reading() => {
+                let found = self.catalog.find_unreadable(hash).await.ok_or(error)?;
+                // Its segment may be one to collect now.
+                self.space.reclaim.notify_one();
+                return Ok(Some(found));
+            }
+            found => found?,
+        };
         let is_alive =
             |f: &Found| self.catalog.life(f.record.sequence, f.record.expires_at_ms) == Life::Alive;
         Ok(found.map(|f| (f.replaced(), is_alive(&f))))

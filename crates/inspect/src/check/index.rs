@@ -114,7 +114,9 @@ fn open(view: &StoreView, keys: u64) -> esker_engine::Result<Blocking> {
         Some(overlay(source, room))
     };
     let memory = memory_bytes(view.packing.segment_bytes, keys);
-    let options = Options::devices(device(Tier::Fast), device(Tier::Capacity)).memory_bytes(memory);
+    // The staging file is looked at beside this, so none is expected, as after another start of the machine.
+    let options =
+        Options::devices(device(Tier::Fast), device(Tier::Capacity)).memory_bytes(memory).boot_number(1);
     Blocking::open(options.create(false).discard(false).background_bytes_per_s(BACKGROUND_BYTES_PER_S))
 }
 

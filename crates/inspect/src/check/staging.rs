@@ -57,6 +57,13 @@ pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
     let at = |severity, what: String| Finding { path: path.clone(), ..Finding::at(first, 0, severity, what) };
     let (segments, damage) = match looked.content {
         StagingContent::Left { segments, damage } => (segments, damage),
+        StagingContent::Lost => {
+            let so = "what was acknowledged at durability process and is not on the devices is gone: opening refuses this, unless \
+                      the loss is accepted";
+            let what = "the staging file of the process that was killed is missing".to_owned();
+            findings.add(at(Severity::Damage, what).so(so).unnamed());
+            return staged;
+        }
         StagingContent::Missing => {
             let so = "what was acknowledged at durability process and is not on the devices is gone";
             findings.add(at(Severity::Note, "the staging file of this store is not there".to_owned()).so(so));

@@ -40,6 +40,7 @@ pub(super) fn of_store(error: &Error) -> Status {
         ErrorKind::Locked => (Code::Unavailable, "LOCKED"),
         ErrorKind::Closed => (Code::Unavailable, "CLOSED"),
         ErrorKind::Io => (Code::Internal, "IO"),
+        ErrorKind::Cancelled => (Code::Cancelled, "CANCELLED"),
         _ => (Code::Unknown, "UNKNOWN"),
     };
     let mut about = HashMap::new();

@@ -231,6 +231,17 @@ fn store(text: &mut Text, stats: &Stats) {
             "How much of its pass the scrub has behind it, in thousandths.",
             stats.scrub_permille,
         ),
+        ("kept_segments", "Segments that a backup has still to read.", stats.kept_segments),
+        (
+            "kept_wait_ms",
+            "For how many milliseconds collection has wanted a segment that a backup has still to read; 0: it wants none.",
+            stats.kept_wait_ms,
+        ),
+        (
+            "damaged_segments",
+            "Segments that are kept because something in them is damaged.",
+            stats.damaged_segments,
+        ),
     ] {
         text.gauge(&format!("store_{name}"), help, value);
     }

@@ -1,4 +1,7 @@
 //! Backups that clients ask for, one at a time.
+//!
+//! A backup runs on a thread of its own, which nothing waits for: a write to its target may never return, and the server must
+//! stop all the same. What such a backup left is removed by the next prune.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +21,8 @@ pub(crate) struct Backups {
 pub(crate) struct State {
     /// Since when one is being taken.
     pub(crate) running_since: Option<Instant>,
+    /// That one was cancelled, and has not ended yet.
+    pub(crate) cancelled: bool,
     /// When the last one that succeeded had ended, in milliseconds since the Unix epoch. After a start, when the newest of the
     /// directory was taken.
     pub(crate) saved_at_ms: Option<u64>,
@@ -36,6 +41,10 @@ pub(crate) enum Refused {
     NoDirectory,
     /// One is being taken.
     Running,
+    /// One was cancelled and has not ended yet.
+    Cancelled,
+    /// The system gives no thread.
+    NoThread,
 }
 
 impl Backups {
@@ -78,14 +87,21 @@ impl Backups {
             state.running_since.get_or_insert(began);
         });
         if !is_first {
-            return Err(Refused::Running);
+            return Err(if self.state().cancelled { Refused::Cancelled } else { Refused::Running });
         }
         let (this, store) = (self.clone(), store.clone());
-        tokio::task::spawn_blocking(move || {
-            let succeeded = take(&store, &directory);
+        let work = move || {
+            // Before there is a checkpoint, there is none to cancel.
+            let look = || {
+                if this.state().cancelled {
+                    store.cancel_checkpoint("BGSAVE CANCEL was called");
+                }
+            };
+            let succeeded = take(&store, &directory, look);
             let now_ms = store.now_ms();
             this.change(|state| {
                 state.running_since = None;
+                state.cancelled = false;
                 state.failed = !succeeded;
                 state.failures += u64::from(!succeeded);
                 state.took_s = Some(began.elapsed().as_secs());
@@ -93,8 +109,29 @@ impl Backups {
                     state.saved_at_ms = Some(now_ms);
                 }
             });
+        };
+        match std::thread::Builder::new().name("backup".into()).spawn(work) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                tracing::error!(%error, "no thread for a backup");
+                self.change(|state| state.running_since = None);
+                Err(Refused::NoThread)
+            }
+        }
+    }
+
+    /// Cancels the backup that is being taken: the segments that it keeps are released at once, and it ends as failed when the
+    /// write that it waits for has returned. Returns false if none is being taken.
+    pub(crate) fn cancel(&self, store: &Store) -> bool {
+        let mut is_running = false;
+        self.change(|state| {
+            is_running = state.running_since.is_some();
+            (state.cancelled, state.failed) = (is_running, state.failed || is_running);
         });
-        Ok(())
+        is_running && {
+            store.cancel_checkpoint("BGSAVE CANCEL was called");
+            true
+        }
     }
 }
 
@@ -106,8 +143,8 @@ fn newest(directory: &Path) -> Option<u64> {
 }
 
 /// Takes a backup, and says how it went; false if it failed.
-fn take(store: &Store, directory: &Path) -> bool {
-    match backup(store, directory, 0, |_| {}) {
+fn take(store: &Store, directory: &Path, mut look: impl FnMut()) -> bool {
+    match backup(store, directory, 0, |_| look()) {
         Ok(report) => {
             let (backup, keys, copied_bytes) = (report.summary.id, report.summary.keys, report.copied_bytes);
             tracing::info!(backup, keys, copied_bytes, took = ?report.took, "a backup was taken");

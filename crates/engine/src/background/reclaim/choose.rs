@@ -10,8 +10,9 @@ use super::grouped::{Asked, in_one_group};
 
 use crate::background::reclaimer::{Choice, Reclaimer, Stuck};
 use crate::background::relocate::KEEP_FOR_COLLECTING;
+use crate::segments::kept::KeptSegments;
 use crate::segments::limit::LEAST_YIELD;
-use crate::segments::slot::SlotState;
+use crate::segments::slot::{Slot, SlotState};
 use crate::segments::tier::Tier;
 
 /// Destaging begins when less than this share of the fast tier is free.
@@ -41,8 +42,10 @@ impl Choice {
 
 impl Reclaimer<'_> {
     /// The sealed segments of a tier, as the rules see them.
-    fn candidates<'t>(&self, tier: &'t Tier) -> impl Iterator<Item = Candidate> + use<'t> {
-        tier.slots().sealed().map(|(slot, s)| {
+    fn candidates<'t>(&'t self, tier: &'t Tier) -> impl Iterator<Item = Candidate> + use<'t> {
+        let kept: Option<&'t KeptSegments> = self.leaves_kept.then_some(&self.space.kept);
+        let is_left = move |slot: &Slot| kept.is_some_and(|kept| kept.has(slot.segment()));
+        tier.slots().sealed().filter(move |(_, slot)| !is_left(slot)).map(|(slot, s)| {
             Candidate {
                 slot,
                 segment: s.segment(),
@@ -55,8 +58,21 @@ impl Reclaimer<'_> {
         })
     }
 
-    /// What to do: whichever is more urgent, and otherwise the other.
+    /// What to do, with segments that no checkpoint has still to read: it is told which of those was chosen first, and others are
+    /// chosen meanwhile.
     pub(super) fn choose(&mut self) -> Option<Choice> {
+        let choice = self.choose_any()?;
+        if self.may_free(choice.tier, &choice.slots) {
+            return Some(choice);
+        }
+        self.leaves_kept = true;
+        let other = self.choose_any();
+        self.leaves_kept = false;
+        other
+    }
+
+    /// Whichever is more urgent, and otherwise the other.
+    fn choose_any(&mut self) -> Option<Choice> {
         let (destage, collect) = (self.choose_to_destage(), self.choose_to_collect());
         match (destage, collect) {
             (Some(destage), Some(collect)) if destage.urgency < collect.urgency => Some(collect),

@@ -13,7 +13,7 @@ use esker_planted::{Bug, planted};
 use super::CALM;
 
 use crate::background::reclaimer::Reclaimer;
-use crate::background::relocate::Outcome;
+use crate::background::relocate::{Outcome, may_free};
 use crate::base::error::Result;
 use crate::base::when_full::WhenFull;
 use crate::catalog::INDEX_BYTES_A_KEY;
@@ -71,7 +71,15 @@ impl Reclaimer<'_> {
         }
         let gained = || (self.space.counters.activity().records_evicted, tier.free_slots());
         let (evicted, free_slots) = gained();
-        let mut left_alone = BTreeSet::new();
+        // Segments that a checkpoint has still to read come last. But nothing is dropped for long because of a reader that stops.
+        let is_kept = |slot: &Slot| self.space.kept.has(slot.segment());
+        let kept = tier.slots().sealed().filter(|(_, slot)| is_kept(slot)).map(|(at, _)| at);
+        let kept: BTreeSet<u32> = kept.collect();
+        if self.want_kept(&kept) {
+            // It was read, or the checkpoint was cancelled.
+            return Ok(true);
+        }
+        let mut left_alone = kept;
         for _ in 0..=tier.slots().sealed().count() {
             let Some((slot, entries)) = self.coldest(&left_alone).await? else {
                 if left_alone.is_empty() {
@@ -93,6 +101,17 @@ impl Reclaimer<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// Wants the oldest of the segments that a checkpoint has still to read. Returns true if it may be freed by now. Where
+    /// something is to be dropped, slots run short.
+    fn want_kept(&mut self, kept: &BTreeSet<u32>) -> bool {
+        let tier = self.space.output_tier();
+        let age = |slot: &&u32| (tier.slot(**slot).kept_at(), tier.slot(**slot).segment());
+        let Some(&oldest) = kept.iter().min_by_key(age) else { return false };
+        let may_free = may_free(self.space, tier.slot(oldest).segment(), true);
+        self.waits_for_reader |= !may_free;
+        may_free
     }
 
     /// Whether any record of a segment is dead, or its key is one that nobody is about to write. To copy all of it would gain
@@ -165,7 +184,7 @@ impl Reclaimer<'_> {
     /// The summary of a sealed segment; nothing if it cannot be read and was put aside.
     async fn read_for_eviction(&mut self, slot: u32) -> Result<Option<EntryList>> {
         let (tier, began) = (self.space.output_tier(), self.space.runtime.now());
-        let read = self.space.read_entries(tier, slot).await;
+        let read = self.space.read_entries_or_scan(tier, slot).await;
         let mut seen = None;
         self.with_entries(tier.name(), slot, read, async |entries| {
             seen = Some(entries.clone());

@@ -95,7 +95,7 @@ impl Reclaimer<'_> {
     async fn verify_most(&mut self, urgency: f64) -> Result<bool> {
         let Some(Displaced { tier, slot, offsets }) = self.next_displaced() else { return Ok(false) };
         let (began, mut bytes) = (self.space.runtime.now(), 0);
-        let mut entries = self.space.read_entries(self.space.tier(tier), slot).await;
+        let mut entries = self.space.read_entries_or_scan(self.space.tier(tier), slot).await;
         if let Ok(Some(entries)) = &mut entries {
             bytes = entries.len() as u64 * TYPICAL_ENTRY_BYTES;
             entries.retain(|entry| offsets.binary_search(&entry.offset).is_ok());

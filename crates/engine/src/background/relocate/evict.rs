@@ -12,12 +12,15 @@
 //! 6. The records are taken out of the index. Must come after 5, or else a crash could bring back a key that somebody has
 //!    found gone.
 //! 7. The slot is marked free at its start, and used again.
+//!
+//! If the eviction ends before 5, because there is no room for more copies or something cannot be read, the records that left
+//! a tombstone in 3 are dropped all the same, once the tombstones are proven to be durable: the next opening would drop them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use esker_gc::Victim;
-use esker_log::{Entry, EntryList, Kind, Tier as TierName};
+use esker_gc::{Moves, Victim};
+use esker_log::{Entry, Kind, Tier as TierName};
 use esker_planted::{Bug, planted};
 
 use super::{Outcome, Relocator, Victims};
@@ -35,6 +38,8 @@ pub(crate) struct Eviction {
     held: Option<Reservation>,
     /// The keys, by the same, while anybody observes: a summary has only their hashes.
     keys: BTreeMap<u32, Bytes>,
+    /// Records of which a tombstone was written, see 3.
+    buried: Vec<Entry>,
 }
 
 impl Eviction {
@@ -62,11 +67,8 @@ impl Relocator<'_> {
         offsets: BTreeSet<u32>,
     ) -> std::result::Result<Outcome, (u32, Error)> {
         let segment = self.space.tier(tier).slot(slot).segment();
-        // A backup may read it for long. That is waited for before any key is reserved.
-        if !self.space.is_let_go(segment).await {
-            return Ok(Outcome::OutOfRoom);
-        }
-        self.eviction = Some(Eviction { segment, offsets, held: None, keys: BTreeMap::new() });
+        let (keys, buried) = (BTreeMap::new(), Vec::new());
+        self.eviction = Some(Eviction { segment, offsets, held: None, keys, buried });
         let done = self.relocate(tier, &[slot], urgency, true).await;
         self.eviction = None;
         done
@@ -107,11 +109,37 @@ impl Relocator<'_> {
         Ok(())
     }
 
+    /// Notes the records that are to be dropped and of which tombstones were copied.
+    pub(super) fn note_buried(&mut self, victims: &Victims, moves: &Moves) {
+        let Some(eviction) = self.eviction.as_mut().filter(|eviction| eviction.is_held()) else { return };
+        for m in moves.iter().filter(|m| m.kind == Kind::Tombstone) {
+            if eviction.drops(&victims[m.victim].0, &m.entry) {
+                eviction.buried.push(m.entry);
+            }
+        }
+    }
+
+    /// Drops the records of which tombstones were copied, of a victim that is not freed.
+    pub(super) async fn drop_buried(&mut self, tier: TierName, victim: &Victim) -> Result<()> {
+        let buried = self.eviction.as_mut().map(|eviction| std::mem::take(&mut eviction.buried));
+        let buried = buried.filter(|buried| !buried.is_empty() && !planted(Bug::BuriedStaysCurrent));
+        let Some(buried) = buried else { return Ok(()) };
+        // Must come first, or else a crash could bring back a key that somebody has found gone.
+        self.prove_outputs().await?;
+        self.drop_evicted(tier, victim, buried);
+        Ok(())
+    }
+
     /// 6.
-    pub(super) fn drop_evicted(&self, tier: TierName, victim: &Victim, entries: &EntryList) {
+    pub(super) fn drop_evicted(
+        &self,
+        tier: TierName,
+        victim: &Victim,
+        entries: impl IntoIterator<Item = Entry>,
+    ) {
         let Some(eviction) = &self.eviction else { return };
         let mut unnamed = BTreeSet::new();
-        for entry in entries.iter().filter(|entry| eviction.drops(victim, entry)) {
+        for entry in entries.into_iter().filter(|entry| eviction.drops(victim, entry)) {
             let location = self.space.location(tier, victim.slot, &entry);
             let key = eviction.keys.get(&entry.offset).map(|key| &key[..]);
             if self.catalog.take_out(&entry, location, key, Cause::Evicted) {

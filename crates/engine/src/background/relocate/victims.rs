@@ -15,9 +15,19 @@ use crate::base::completion::Waiter;
 use crate::base::error::{Error, Result};
 use crate::segments::limit::{LEAST_YIELD, frame_bytes};
 use crate::segments::slot::SlotState;
+use crate::segments::space::Space;
 
 /// A tombstone is taken to be so long where the length of its key is not at hand.
 const TOMBSTONE_BYTES: u32 = 96;
+
+/// Returns true if no checkpoint has still to read a segment. If one has, it reads that segment next, and is cancelled if it is
+/// overdue and slots run short.
+pub(crate) fn may_free(space: &Space, segment: u64, runs_short: bool) -> bool {
+    space.kept.want(segment, space.runtime.now(), runs_short, |reason| {
+        space.counters.count_checkpoint_cancelled();
+        tracing::error!("a backup was cancelled: {reason}");
+    })
+}
 
 impl Relocator<'_> {
     /// Makes a sealed segment a victim, if it is worth it, and reads its summary.
@@ -32,7 +42,7 @@ impl Relocator<'_> {
         if !tier.slots().advance(slot, SlotState::Sealed, SlotState::Victim) {
             return Ok(None);
         }
-        let Some(entries) = self.space.read_entries(tier, slot).await? else {
+        let Some(entries) = self.space.read_entries_or_scan(tier, slot).await? else {
             tracing::error!(segment = state.segment(), "a summary is damaged; its segment is kept as it is");
             tier.slots().set_state(slot, SlotState::Damaged);
             return Ok(None);
@@ -62,7 +72,7 @@ impl Relocator<'_> {
         for (number, (victim, entries)) in victims.iter().enumerate() {
             if copied.contains(&victim.slot) {
                 let verified = self.catalog.verify_segment(tier_name, victim.slot, entries).await;
-                verified.map_err(|error| Failed { victim: number, error })?;
+                verified.map_err(|error| Failed::at(number, error))?;
             }
         }
         let is_emptied = |(victim, entries): &(Victim, EntryList)| {
@@ -114,7 +124,8 @@ impl Relocator<'_> {
         // What superseded their records may wait in memory. It is not written out for that, where there is time.
         let superseded_by = self.writer.lane.coalescing_memtable();
         let emptied = Emptied { tier: tier_name, victims, worked, superseded_by };
-        if self.eviction.is_none() && emptied.superseded_by.is_some() {
+        let is_kept = emptied.victims.iter().any(|(victim, _)| self.space.kept.has(victim.segment));
+        if self.eviction.is_none() && (emptied.superseded_by.is_some() || is_kept) {
             self.emptied.push(emptied);
             return Ok(());
         }
@@ -125,19 +136,27 @@ impl Relocator<'_> {
         self.free_now(emptied).await
     }
 
-    /// Frees victims that were emptied before, of which everything that superseded their records is durable by now; if there are
-    /// none, and others are `wanted`, it is written out for that. False if there are none.
+    /// Frees victims that were emptied before, of which everything that superseded their records is durable by now and that no
+    /// checkpoint keeps; if there are none, and others are `wanted`, it is written out for that. False if there are none.
     pub(crate) async fn free_emptied(&mut self, wanted: bool) -> Result<bool> {
-        let is_ready = |emptied: &mut Emptied| emptied.superseded_by.as_ref().is_none_or(Waiter::is_open);
+        let space = self.space;
+        let is_released = |emptied: &mut Emptied| {
+            let mut victims = emptied.victims.iter();
+            victims.all(|(victim, _)| may_free(space, victim.segment, wanted))
+        };
+        let is_ready = |emptied: &mut Emptied| {
+            emptied.superseded_by.as_ref().is_none_or(Waiter::is_open) && is_released(emptied)
+        };
         let mut ready: Vec<Emptied> = self.emptied.extract_if(.., is_ready).collect();
-        if ready.is_empty() && wanted && !self.emptied.is_empty() {
+        let is_held_by_memtable = |emptied: &Emptied| emptied.superseded_by.is_some();
+        if ready.is_empty() && wanted && self.emptied.iter().any(is_held_by_memtable) {
             // What is being written out gives slots back, and may be all that they wait for.
             if let Some(leaving) = self.writer.lane.leaving_memtable() {
                 leaving.wait().await?;
                 return Ok(true);
             }
             self.writer.flush().await?;
-            ready.append(&mut self.emptied);
+            ready.extend(self.emptied.extract_if(.., is_released));
         }
         if ready.is_empty() {
             return Ok(false);
@@ -160,11 +179,8 @@ impl Relocator<'_> {
         let Emptied { tier: tier_name, victims, worked, .. } = emptied;
         let tier = self.space.tier(tier_name);
         let [first, last] = tier.ends_to_mark();
-        for (at, (victim, entries)) in victims.iter().enumerate() {
-            if !self.space.is_let_go(victim.segment).await {
-                self.give_up(tier_name, &victims[at..]);
-                return Ok(());
-            }
+        for (victim, entries) in &victims {
+            debug_assert!(!self.space.kept.has(victim.segment), "a checkpoint has still to read it");
             let state = tier.slot(victim.slot);
             self.note_life(victim, state.lived(self.space.sequence.load(Ordering::Relaxed)));
             if planted(Bug::EvictedBeforeMarked) {

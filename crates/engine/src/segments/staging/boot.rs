@@ -11,6 +11,12 @@ impl BootId {
     }
 }
 
+impl From<u64> for BootId {
+    fn from(number: u64) -> BootId {
+        BootId(number)
+    }
+}
+
 /// Number of this start of the machine, if the kernel tells. One that is unknown is the same as no other, not even as one
 /// that was unknown: the pages of a file may or may not have outlived what was between.
 pub(crate) fn boot_id() -> Option<BootId> {

@@ -420,6 +420,10 @@ fn esker(service: &Service, text: &mut String) {
         ("scrub_passes", done.scrub_passes),
         ("scrub_permille", stats.scrub_permille),
         ("scrub_damages", done.scrub_damages),
+        ("damaged_segments", stats.damaged_segments),
+        ("kept_segments", stats.kept_segments),
+        ("kept_wait_ms", stats.kept_wait_ms),
+        ("checkpoints_cancelled", done.checkpoints_cancelled),
     ] {
         line(text, name, value);
     }

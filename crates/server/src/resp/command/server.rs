@@ -47,11 +47,20 @@ pub(super) fn lastsave(_: Command<'_>, _: &mut Session, service: &Service, repli
     replies.integer(saved_s.unwrap_or(started_s) as i64);
 }
 
-/// `BGSAVE [SCHEDULE]`: both the same, since there is nothing that would have to end before.
+/// `BGSAVE [SCHEDULE | CANCEL]`. SCHEDULE changes nothing, since there is nothing that would have to end before.
 pub(super) fn bgsave(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let mut words = command.arguments(1);
-    if words.next().is_some_and(|word| !is(word, "schedule")) || words.next().is_some() {
+    let word = words.next();
+    let is_cancel = word.is_some_and(|word| is(word, "cancel"));
+    if word.is_some_and(|word| !is_cancel && !is(word, "schedule")) || words.next().is_some() {
         return replies.error(words::SYNTAX);
+    }
+    if is_cancel {
+        audit::note(session, "BGSAVE CANCEL");
+        return match service.backups.cancel(&service.store) {
+            true => replies.simple("Background saving cancelled"),
+            false => replies.error("ERR Background saving is currently not in progress or scheduled"),
+        };
     }
     match service.backups.begin(&service.store) {
         Ok(()) => {
@@ -59,6 +68,10 @@ pub(super) fn bgsave(command: Command<'_>, session: &mut Session, service: &Serv
             replies.simple("Background saving started");
         }
         Err(Refused::Running) => replies.error("ERR Background save already in progress"),
+        Err(Refused::Cancelled) => replies.error(
+            "ERR the backup that was cancelled still waits for a write to its target; try again when that has ended",
+        ),
+        Err(Refused::NoThread) => replies.error("ERR the system gives no thread for a backup; raise its limit of threads"),
         Err(Refused::NoDirectory) => replies.error(
             "ERR this server has no directory for backups; name one in the setting backup-dir and start it again",
         ),

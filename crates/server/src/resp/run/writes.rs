@@ -1,5 +1,6 @@
 //! Groups that write.
 
+use esker_engine::ErrorKind;
 use smallvec::SmallVec;
 
 use super::*;
@@ -134,7 +135,7 @@ pub(super) async fn updates(
     let options = WriteOptions { durability: acknowledged.or(options.durability), ..options };
     if let Err(error) = update(&group, &keys, options, session, service, replies).await {
         if let [one] = *group {
-            refuse(&[one], &keys, error, session, service, replies).await;
+            refuse(&[one], &keys, (error, options), session, service, replies).await;
         } else {
             for one in group {
                 let (command, verb, _) = one;
@@ -142,7 +143,7 @@ pub(super) async fn updates(
                 let keys: Vec<_> =
                     places.map(|(database, index)| (database, command.shared(index))).collect();
                 if let Err(error) = update(&[one], &keys, options, session, service, replies).await {
-                    refuse(&[one], &keys, error, session, service, replies).await;
+                    refuse(&[one], &keys, (error, options), session, service, replies).await;
                     let errors = replies.take_errors();
                     service.counters.calls.failed(verb.index(), errors);
                 }
@@ -210,12 +211,19 @@ fn only_reads(verb: &Verb) -> bool {
 async fn refuse(
     one: &[OnView<'_>; 1],
     keys: &[Place],
-    error: Error,
+    (error, options): (Error, WriteOptions),
     session: &Session,
     service: &Service,
     replies: &mut Replies,
 ) {
     let [(_, verb, _)] = one;
+    let is_delete = matches!(verb.fast, Fast::Delete);
+    if is_delete && error.kind() == ErrorKind::Corrupt {
+        return match delete_each(keys.iter().cloned(), options, service).await {
+            Ok(deleted) => replies.integer(deleted as i64),
+            Err(error) => replies.store_error(&error),
+        };
+    }
     let looked = match only_reads(verb) {
         true => reads::look(one, keys, session, service, replies).await.map(drop),
         false => Err(error),
@@ -223,6 +231,24 @@ async fn refuse(
     if let Err(error) = looked {
         replies.store_error(&error);
     }
+}
+
+/// Deletes keys of which some are damaged, each by itself, since an update would have to read them. Returns how many were there.
+async fn delete_each(
+    keys: impl Iterator<Item = Place>,
+    options: WriteOptions,
+    service: &Service,
+) -> Result<usize, Error> {
+    let (mut deleted, class) = (0, KeyspaceEvents::GENERIC);
+    for (database, key) in keys {
+        if service.database(database).delete_with(key.clone(), options).await? {
+            deleted += 1;
+            if service.events.wanted().has(class) {
+                service.events.publish([Event { database, class, name: "del", key }]);
+            }
+        }
+    }
+    Ok(deleted)
 }
 
 /// A DEL of very many keys, some at a time: their values would not all fit in memory.
@@ -255,6 +281,13 @@ pub(super) async fn long_delete(
             Ok((gone, events)) => {
                 deleted += gone;
                 service.events.publish(events);
+            }
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let places = some.iter().map(|key| (database, key.clone()));
+                match delete_each(places, options, service).await {
+                    Ok(gone) => deleted += gone,
+                    Err(error) => return replies.store_error(&error),
+                }
             }
             Err(error) => return replies.store_error(&error),
         }

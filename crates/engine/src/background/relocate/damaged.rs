@@ -1,0 +1,47 @@
+//! Keeping victims that have damaged records.
+
+use std::collections::BTreeMap;
+
+use esker_log::{Damage, Entry, Tier as TierName};
+
+use super::{Relocator, Victims};
+
+use crate::segments::slot::SlotState;
+
+impl Relocator<'_> {
+    /// Keeps those of the victims that have damaged records, which are given with the position of their victim. What else is
+    /// needed of them was copied.
+    pub(super) async fn keep_damaged(
+        &self,
+        tier: TierName,
+        victims: &Victims,
+        damaged: &[(usize, Entry, Damage)],
+    ) {
+        let mut by_victim: BTreeMap<usize, Vec<Entry>> = BTreeMap::new();
+        for (number, entry, damage) in damaged {
+            let (segment, offset) = (victims[*number].0.segment, entry.offset);
+            tracing::error!(segment, offset, %damage, "a record cannot be relocated; its segment is kept");
+            by_victim.entry(*number).or_default().push(*entry);
+        }
+        for (number, damaged) in by_victim {
+            let slot = victims[number].0.slot;
+            self.space.tier(tier).slots().set_state(slot, SlotState::Damaged);
+            self.list_damaged(tier, slot, damaged).await;
+        }
+    }
+
+    /// Lists the keys of a damaged segment, so that it keeps only their tombstones.
+    pub(crate) async fn list_damaged(&self, tier: TierName, slot: u32, damaged: Vec<Entry>) {
+        let entries = self.space.read_entries_or_scan(self.space.tier(tier), slot).await.unwrap_or(None);
+        let limit_bytes = self.catalog.memory_for_damaged();
+        if !self.space.list_damaged((tier, slot), entries.as_ref(), damaged, limit_bytes) {
+            let segment = self.space.tier(tier).slot(slot).segment();
+            tracing::error!(
+                segment,
+                limit_bytes,
+                "the keys of a damaged segment are unknown, or too many for their share of memory: it keeps all \
+                 tombstones that were written after it; run esker repair, or raise memory"
+            );
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Damaged segments, the keys in them, and the tombstones that those keys still need.
+//!
+//! A damaged segment stays where it is, so that reading a damaged record stays an error. At the next opening every record of it
+//! counts again, including those that relocation copied out of it. So a tombstone is needed while a damaged segment holds an
+//! older version of its key, and for no other key: counted as a segment that was opened before every tombstone, one damaged
+//! record would keep all tombstones of the store.
+//!
+//! 1. The keys of a damaged segment are listed here before its slot counts as opened after every tombstone; otherwise a
+//!    tombstone could be dropped in between.
+//! 2. Of the tombstones of a listed key only the newest is needed, because it hides what the others hide. So a damaged segment
+//!    keeps at most one tombstone for each of its keys, however often they are put and deleted.
+//! 3. That newest tombstone counts as live bytes of its slot until a newer one replaces it; the others are written off.
+//!
+//! The list is not stored. After an opening the segment counts as sealed and keeps all tombstones that are younger, until
+//! relocation meets the damage again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use esker_index::KeyHash;
+use esker_log::{Entry, EntryList, Kind, Tier as TierName};
+use esker_planted::{Bug, planted};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use crate::base::fixed_hash::FixedState;
+use crate::segments::slot::SlotState;
+use crate::segments::space::Space;
+
+/// Memory that a listed key takes at most: its digest, and its newest tombstone with the space that a map leaves free.
+const BYTES_A_KEY: u64 = 8 + 2 * size_of::<(u64, Tombstone)>() as u64;
+
+/// The place of a tombstone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tombstone {
+    pub(crate) sequence: u64,
+    pub(crate) tier: TierName,
+    pub(crate) slot: u32,
+    /// The segment that was in the slot.
+    pub(crate) segment: u64,
+    /// Its length with padding.
+    pub(crate) bytes: u32,
+}
+
+/// A damaged segment.
+#[derive(Debug)]
+pub(crate) struct DamagedSegment {
+    pub(crate) tier: TierName,
+    pub(crate) slot: u32,
+    /// Its damaged records that were current, if relocation found them; empty if the segment could not be read.
+    pub(crate) damaged: Vec<Entry>,
+    /// Digests of the keys of its puts, in ascending order; `None` if they are unknown or too many.
+    keys: Option<Vec<u64>>,
+    /// [`Slot::opened_at`](crate::segments::slot::Slot::opened_at) before its keys were listed.
+    opened_at: u64,
+    /// Live bytes when it was listed.
+    live_bytes: i64,
+}
+
+/// The damaged segments of an open store, by number.
+#[derive(Default)]
+pub(crate) struct DamagedSegments {
+    count: AtomicUsize,
+    memory_bytes: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    segments: BTreeMap<u64, DamagedSegment>,
+    /// The newest tombstone of each listed key that has one.
+    newest: HashMap<u64, Tombstone, FixedState>,
+}
+
+impl State {
+    fn lists(&self, digest: u64) -> bool {
+        let mut keys = self.segments.values().filter_map(|segment| segment.keys.as_ref());
+        keys.any(|keys| keys.binary_search(&digest).is_ok())
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let keys = self.segments.values().filter_map(|segment| segment.keys.as_ref());
+        keys.map(|keys| keys.len() as u64 * BYTES_A_KEY).sum()
+    }
+}
+
+/// Both halves of a digest in one word. Two keys that share it keep each other's tombstones, which harms nothing.
+fn digest(hash: &KeyHash) -> u64 {
+    hash.slot ^ hash.check.rotate_left(32)
+}
+
+impl DamagedSegments {
+    /// Number of damaged segments.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Memory reserved for the lists, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if a damaged segment may hold an older version of the key of `entry` that only `entry` hides.
+    pub(crate) fn need(&self, entry: &Entry) -> bool {
+        if self.len() == 0 || planted(Bug::DamagedSegmentForgotten) {
+            return false;
+        }
+        let (state, digest) = (self.state.lock(), digest(&entry.key_hash));
+        let is_newest = || state.newest.get(&digest).is_none_or(|newest| newest.sequence <= entry.sequence);
+        state.lists(digest) && (is_newest() || planted(Bug::OldTombstonesKept))
+    }
+
+    /// Number, tier, slot of every damaged segment.
+    pub(crate) fn places(&self) -> Vec<(u64, TierName, u32)> {
+        if self.len() == 0 {
+            return Vec::new();
+        }
+        self.state.lock().segments.iter().map(|(number, s)| (*number, s.tier, s.slot)).collect()
+    }
+
+    /// The damaged records of a segment that were current when it was listed, and the live bytes that it had then.
+    pub(crate) fn damaged_records(&self, segment: u64) -> Option<(Vec<Entry>, i64)> {
+        self.state.lock().segments.get(&segment).map(|s| (s.damaged.clone(), s.live_bytes))
+    }
+
+    /// Notes a tombstone. Returns `None` if no damaged segment needs it, and otherwise the tombstone of the key that was the
+    /// newest before, if there was one.
+    fn note(&self, hash: &KeyHash, tombstone: Tombstone) -> Option<Option<Tombstone>> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let digest = digest(hash);
+        let before = state.newest.get(&digest).copied();
+        let is_newest = before.is_none_or(|before| before.sequence <= tombstone.sequence);
+        if !is_newest || !state.lists(digest) {
+            return None;
+        }
+        state.newest.insert(digest, tombstone);
+        Some(before)
+    }
+}
+
+impl Space {
+    /// Lists a damaged segment, with the entries of its summary if they are known, as long as all lists together take no more
+    /// than `limit_bytes` of memory. Its slot is in the state `Damaged`. Returns false if its keys could not be listed: then it
+    /// keeps every younger tombstone.
+    pub(crate) fn list_damaged(
+        &self,
+        (tier, slot): (TierName, u32),
+        entries: Option<&EntryList>,
+        damaged: Vec<Entry>,
+        limit_bytes: u64,
+    ) -> bool {
+        let at = self.tier(tier).slot(slot);
+        let mut state = self.damaged.state.lock();
+        if let Some(listed) = state.segments.get(&at.segment()) {
+            return listed.keys.is_some();
+        }
+        let keys = entries.map(|entries| {
+            let puts = entries.iter().filter(|entry| entry.kind == Kind::Put);
+            let mut keys: Vec<u64> = puts.map(|entry| digest(&entry.key_hash)).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            keys.shrink_to_fit();
+            keys
+        });
+        let fits = |keys: &Vec<u64>| state.memory_bytes() + keys.len() as u64 * BYTES_A_KEY <= limit_bytes;
+        let keys = keys.filter(fits);
+        let (opened_at, live_bytes, is_listed) = (at.opened_at(), at.live_bytes(), keys.is_some());
+        let segment = DamagedSegment { tier, slot, damaged, keys, opened_at, live_bytes };
+        state.segments.insert(at.segment(), segment);
+        self.damaged.memory_bytes.store(state.memory_bytes(), Ordering::Relaxed);
+        self.damaged.count.store(state.segments.len(), Ordering::Release);
+        drop(state);
+        if is_listed && !planted(Bug::DamagedSegmentKeepsAll) {
+            // Must come after the keys are listed, or else a tombstone that one of them needs could be dropped in between.
+            at.open_at(u64::MAX);
+        }
+        is_listed
+    }
+
+    /// Makes a damaged segment a sealed one, which may be relocated. The tombstones that it alone needed count as tombstones
+    /// again.
+    pub(crate) fn unlist_damaged(&self, segment: u64) {
+        let mut state = self.damaged.state.lock();
+        let Some(DamagedSegment { tier, slot, keys, opened_at, .. }) = state.segments.remove(&segment) else {
+            return;
+        };
+        let slots = self.tier(tier).slots();
+        if keys.is_some() {
+            // Must come before the keys are forgotten.
+            slots.all()[slot as usize].open_at(opened_at);
+        }
+        let mut unneeded = Vec::new();
+        for key in keys.unwrap_or_default() {
+            if !state.lists(key) {
+                unneeded.extend(state.newest.remove(&key));
+            }
+        }
+        self.damaged.memory_bytes.store(state.memory_bytes(), Ordering::Relaxed);
+        self.damaged.count.store(state.segments.len(), Ordering::Release);
+        drop(state);
+        for tombstone in unneeded {
+            self.count_as_tombstone(&tombstone, true);
+        }
+        slots.advance(slot, SlotState::Damaged, SlotState::Sealed);
+    }
+
+    /// A tombstone was written or copied, and counts as one in its slot: if a damaged segment needs it, it counts as live from
+    /// now on, and the one that it replaces does not.
+    pub(crate) fn note_tombstone(&self, hash: &KeyHash, tombstone: Tombstone) {
+        let Some(before) = self.damaged.note(hash, tombstone) else { return };
+        self.count_as_tombstone(&tombstone, false);
+        match before.filter(|before| self.is_there(before)) {
+            // It was copied, and its old place ceased to count as a tombstone.
+            Some(before) if before.sequence == tombstone.sequence => self.count_as_tombstone(&before, true),
+            Some(before) => {
+                let tier = self.tier(before.tier);
+                tier.add_live(before.slot, -i64::from(before.bytes));
+                self.note_dead(tier, before.bytes.into());
+            }
+            None => {}
+        }
+    }
+
+    /// Nothing counts as live any more, tombstones neither.
+    pub(crate) fn forget_listed_tombstones(&self) {
+        self.damaged.state.lock().newest.clear();
+    }
+
+    fn is_there(&self, tombstone: &Tombstone) -> bool {
+        self.tier(tombstone.tier).slot(tombstone.slot).segment() == tombstone.segment
+    }
+
+    /// Moves a tombstone from the live bytes of its slot to the tombstones, or (`counts` false) back.
+    fn count_as_tombstone(&self, tombstone: &Tombstone, counts: bool) {
+        if self.is_there(tombstone) {
+            let bytes = if counts { i64::from(tombstone.bytes) } else { -i64::from(tombstone.bytes) };
+            let tier = self.tier(tombstone.tier);
+            tier.add_live(tombstone.slot, -bytes);
+            tier.add_tombstones(tombstone.slot, bytes);
+        }
+    }
+}
