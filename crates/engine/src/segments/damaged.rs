@@ -74,8 +74,8 @@ struct State {
 
 impl State {
     fn lists(&self, digest: u64) -> bool {
-        let keys = self.segments.values().filter_map(|segment| segment.keys.as_ref());
-        keys.into_iter().any(|keys| keys.binary_search(&digest).is_ok())
+        let mut keys = self.segments.values().filter_map(|segment| segment.keys.as_ref());
+        keys.any(|keys| keys.binary_search(&digest).is_ok())
     }
 
     fn memory_bytes(&self) -> u64 {
