@@ -4,7 +4,6 @@
 
 use std::sync::OnceLock;
 
-use super::User;
 use super::file::Right;
 
 /// What a right must allow for a command to be in it. Where keys are named, it must hold for each of them.
@@ -138,11 +137,10 @@ impl CommandTable {
         set.covers(&self.all)
     }
 
-    /// Returns true if a user may run the command of this name, in small letters. Nobody may run a command that is not in the
-    /// table.
-    pub(crate) fn may_run(&self, user: &User, name: &str) -> bool {
+    /// The row of the command of this name, in small letters.
+    pub(crate) fn row_of(&self, name: &str) -> Option<usize> {
         let found = self.by_name.binary_search_by_key(&name, |(known, _)| known);
-        found.is_ok_and(|index| user.may_run(self.by_name[index].1))
+        found.ok().map(|index| self.by_name[index].1)
     }
 
     /// What rights allow. A subcommand needs what its command needs, too.
