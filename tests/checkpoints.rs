@@ -92,28 +92,6 @@ fn a_checkpoint_is_the_store_of_its_moment() {
         let mut stamps = BTreeMap::new();
         // Some segments are collected by then.
         world.runtime.run(put_some(&store, &mut random, &mut stamps, (2000, 500..3500)));
-        let data_offset = {
-            let device = world.capacity.as_ref().expect("it has one");
-            Superblock::find(&device.durable_snapshot()).expect("it is formatted").data_offset
-        };
-        // A summary that takes long, so that a full segment without one is a part of the checkpoint.
-        let Config { segment_bytes, unit_bytes, .. } = config;
-        let is_sealing = Arc::new(AtomicBool::new(false));
-        let begun = is_sealing.clone();
-        world.capacity.as_ref().expect("it has one").set_faults(Box::new(move |operation| {
-            let in_segment = operation.offset.wrapping_sub(data_offset) % segment_bytes;
-            // Of many small records it is longer than the marker of a slot that was freed.
-            let is_summary = operation.offset >= data_offset
-                && in_segment + operation.bytes == segment_bytes
-                && operation.bytes > unit_bytes;
-            if operation.kind != OperationKind::Write || !is_summary || begun.swap(true, Ordering::Relaxed) {
-                return Fault::None;
-            }
-            Fault::Late(Duration::from_millis(500))
-        }));
-        while !is_sealing.load(Ordering::Relaxed) {
-            world.runtime.run(put_some(&store, &mut random, &mut stamps, (1, 60..100)));
-        }
         let then = stamps.clone();
         // Some keys are new until the writers stand still.
         let new_keys = async {
@@ -151,4 +129,39 @@ fn a_checkpoint_is_the_store_of_its_moment() {
         world.end();
     });
     assert!(most_open.get() > 1, "no checkpoint has an open segment of copies");
+}
+
+/// The summary of a full segment takes long, and the segment belongs to the checkpoint meanwhile.
+#[test]
+fn segment_that_is_being_sealed_is_read_with_its_summary() {
+    let config = Config { durability: Durability::None, ..Config::new(Tiers::Capacity) };
+    let Config { segment_bytes, .. } = config;
+    let world = World::new(1, config);
+    let store = world.open();
+    let device = world.capacity.as_ref().expect("it has one");
+    let data_offset = Superblock::find(&device.durable_snapshot()).expect("it is formatted").data_offset;
+    let is_sealing = Arc::new(AtomicBool::new(false));
+    let begun = is_sealing.clone();
+    device.set_faults(Box::new(move |operation| {
+        let in_segment = operation.offset.wrapping_sub(data_offset) % segment_bytes;
+        let is_last = operation.offset >= data_offset && in_segment + operation.bytes == segment_bytes;
+        if operation.kind != OperationKind::Write || !is_last {
+            return Fault::None;
+        }
+        begun.store(true, Ordering::Relaxed);
+        Fault::Late(Duration::from_millis(500))
+    }));
+    // New keys, so that nothing is collected.
+    for number in 0.. {
+        if is_sealing.load(Ordering::Relaxed) {
+            break;
+        }
+        world.runtime.run(store.put(key(number), value(&key(number), 1, 2000))).expect("there is room");
+        world.runtime.run(world.runtime.sleep(Duration::from_micros(100)));
+    }
+    let mut checkpoint = world.runtime.run(store.checkpoint()).expect("it is taken");
+    let segments = world.runtime.run(read(&world, &mut checkpoint));
+    assert!(segments.iter().any(|(segment, _)| segment.is_sealed));
+    drop((checkpoint, store));
+    world.end();
 }

@@ -113,11 +113,11 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(EvictionNotReported, "store", "cache_mode::an_eviction_is_told_to_who_comes_while_it_goes_on"),
     row(TombstoneOfSameNumberLoses, "esker_engine", "open::recover::tests::tombstone_of_same_number_hides_its_record"),
 
-    row(SealingSegmentCopied, "store", "checkpoints::a_checkpoint_is_the_store_of_its_moment"),
+    row(SealingSegmentCopied, "store", "checkpoints::segment_that_is_being_sealed_is_read_with_its_summary"),
     row(OutputsNotInCheckpoint, "store", "checkpoints::a_checkpoint_is_the_store_of_its_moment"),
     row(CheckpointNotFlushed, "store", "checkpoints::a_checkpoint_is_the_store_of_its_moment"),
     row(CheckpointSegmentsFreed, "store", "checkpoints::a_checkpoint_is_the_store_of_its_moment"),
-    row(LostEndTooShort, "store", "checkpoints::a_checkpoint_is_the_store_of_its_moment"),
+    row(LostEndTooShort, "store", "checkpoints::segment_that_is_being_sealed_is_read_with_its_summary"),
     row(RestoredStagingBelieved, "backup", "a_staging_file_of_later_is_not_believed"),
     row(OldSuperblockKept, "esker_backup", "restore::tests::half_a_restore_of_two_tiers_is_none_of_either"),
     row(RestoredOverOldSegments, "esker_backup", "restore::tests::nothing_of_what_was_on_a_device_comes_back"),
