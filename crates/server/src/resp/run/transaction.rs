@@ -13,15 +13,15 @@ use bytes::Bytes;
 use esker_engine::{Batch, Entry, Store, WriteOptions};
 
 use self::sizes::{Places, Wanted};
-use super::bounds::{answer_within, bound};
+use super::bounds::{answer_within, bound, loads_script};
 use crate::base::slice::{Slice, aside};
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::selected;
 use crate::resp::command::durability;
 use crate::resp::command::runs::{Run, run_of};
-use crate::resp::command::{object, tracking};
+use crate::resp::command::{object, script, tracking};
 use crate::resp::script::eval::call_of;
-use crate::resp::script::run::{Again, Turn, run as run_scripts};
+use crate::resp::script::run::{Again, CLOSED, Turn, run as run_scripts};
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::View;
@@ -185,6 +185,7 @@ async fn run(
         match again {
             Again::Longer => is_long = true,
             Again::Elsewhere(database) => elsewhere.push(database),
+            Again::Never => return Err(CLOSED.to_owned()),
         }
     }
 }
@@ -390,7 +391,7 @@ async fn answer_others(
         of_keys.move_to(replies, end.mark - from);
         from = end.mark;
         let run = run_of(verb);
-        if !matches!(run, Run::Answer(_) | Run::Sampled(_) | Run::Usage(_)) {
+        if !matches!(run, Run::Answer(_) | Run::Sampled(_) | Run::Usage(_) | Run::Load(_)) {
             continue;
         }
         let (command, began) = (copied.command(), Instant::now());
@@ -423,6 +424,11 @@ async fn answer_now(
 ) {
     match run {
         Run::Answer(answer) | Run::Sampled(answer) => {
+            let bound = bound(verb, command, session, service);
+            answer_within(bound, answer, command, session, service, replies);
+        }
+        Run::Load(_) if loads_script(command) => script::load(command, session, service, replies).await,
+        Run::Load(answer) => {
             let bound = bound(verb, command, session, service);
             answer_within(bound, answer, command, session, service, replies);
         }

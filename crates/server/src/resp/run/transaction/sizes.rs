@@ -101,7 +101,7 @@ pub(super) async fn of(
     for ((verb, words), &database) in commands.iter().zip(databases) {
         slice.pause().await;
         let command = words.command();
-        if let Run::Answer(_) | Run::Sampled(_) | Run::Usage(_) = run_of(verb) {
+        if let Run::Answer(_) | Run::Sampled(_) | Run::Usage(_) | Run::Load(_) = run_of(verb) {
             let bound = bound(verb, command, session, service);
             other_answers = other_answers.saturating_add(bound.answer);
             beside = bound.beside.max(beside);

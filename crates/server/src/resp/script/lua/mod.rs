@@ -1,5 +1,6 @@
 //! The interpreter of scripts: what they find in it, and how values go in and out. It knows nothing of commands.
 
+mod compile;
 pub(in crate::resp) mod errors;
 pub(in crate::resp) mod from_reply;
 mod libs;
