@@ -20,7 +20,9 @@ pub(in crate::resp) async fn load(
 ) {
     let owner = session.user.as_ref().map_or("", |user| user.name());
     match known::compiled(command.argument(2), service).await {
-        Ok(script) if service.scripts.cache().keep(Arc::clone(&script), Some(owner)) => replies.bulk(&script.sha),
+        Ok(script) if service.scripts.cache().keep(Arc::clone(&script), Some(owner)) => {
+            replies.bulk(&script.sha)
+        }
         Ok(script) => {
             let bytes = script.body.len();
             replies.error(&format!(

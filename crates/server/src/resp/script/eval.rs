@@ -27,7 +27,7 @@ use crate::service::channels::Outbox;
 /// What a first attempt may write, and may answer, beside what it was given and what its keys hold.
 const SHORT_BYTES: usize = 64 << 10;
 
-/// Arguments that a first attempt hands to a script: a table of more takes too long to make on a thread that serves clients.
+/// Arguments of a command above which there is no first attempt: making their tables takes too long for a serving thread.
 const SHORT_ARGUMENTS: usize = 4096;
 
 /// Bytes of arguments that scripts of a row have together.
@@ -206,7 +206,7 @@ async fn eval_one(
         match update(calls, &row.keys, options, turn, session, service, replies).await {
             Ok(Ok(_)) => return,
             Ok(Err(Again::Longer)) => is_long = true,
-            Ok(Err(Again::Never)) => return replies.error(CLOSED),
+            Ok(Err(Again::Never | Again::Compared(_))) => return replies.error(CLOSED),
             // 3.
             Ok(Err(Again::Elsewhere(database))) => row.add_keys(verb, call.command, database, service),
             Err(error) => return replies.store_error(&error),

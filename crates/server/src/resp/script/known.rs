@@ -60,8 +60,8 @@ pub(super) fn by_body(body: &[u8], service: &Service) -> Result<(Arc<Script>, bo
     Ok((Arc::new(script), false))
 }
 
-/// The script of a text that can be compiled. What takes longer than a first attempt is compiled beside the threads that serve
-/// clients, in the turn of a script that runs for long.
+/// Returns the script of a text after a trial compilation. A text that takes longer than a first attempt is compiled beside the
+/// serving threads, in the turn of a script that runs for long.
 pub(in crate::resp) async fn compiled(body: &[u8], service: &Service) -> Result<Arc<Script>, Unknown> {
     let (script, known) = by_body(body, service)?;
     if known {
@@ -92,9 +92,8 @@ fn compile_until(
     let mut interpreter = interpreter(service)?;
     let memory = COMPILED_BYTES * script.body.len() + IDLE_BYTES;
     reins.begin(until, memory, false);
-    let outcome = sandbox::take_reins(&mut interpreter, reins, false)
-        .map_err(|error| refused(&error))
-        .and_then(|()| {
+    let outcome =
+        sandbox::take_reins(&mut interpreter, reins, false).map_err(|error| refused(&error)).and_then(|()| {
             let _ = interpreter.lua.set_memory_limit(interpreter.lua.used_memory() + memory);
             compile(&mut interpreter, script)
         });
@@ -140,7 +139,8 @@ pub(super) fn compile(interpreter: &mut Interpreter, script: &Script) -> Result<
     }
     // The line that says what it does is none of Lua, but counts as a line.
     let end = if script.has_flags { memchr::memchr(b'\n', &script.body).unwrap_or(0) } else { 0 };
-    let function = sandbox::compile(interpreter, script.body.slice(end..)).map_err(|error| refused(&error))?;
+    let function =
+        sandbox::compile(interpreter, script.body.slice(end..)).map_err(|error| refused(&error))?;
     interpreter.keep_compiled(script.sha, function.clone());
     Ok(function)
 }

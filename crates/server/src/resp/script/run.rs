@@ -46,13 +46,14 @@ pub(in crate::resp) enum Again {
     Longer,
     /// It chose this database, of which its keys are to be read too.
     Elsewhere(u8),
+    /// An LCS behind a script of the transaction needs this many bytes, more than the attempt held.
+    Compared(usize),
     /// Never: the server stops, and nothing of it stays.
     Never,
 }
 
 /// The answer to a script that the stop of the server ended.
-pub(in crate::resp) const CLOSED: &str =
-    "ERR Script ended: the server stops; nothing that the script wrote was kept, so send it again after the restart";
+pub(in crate::resp) const CLOSED: &str = "ERR Script ended: the server stops; nothing that the script wrote was kept, so send it again after the restart";
 
 /// How long a first attempt may take.
 pub(super) const SHORT: Duration = Duration::from_millis(1);

@@ -99,7 +99,17 @@ impl Interpreter {
         [environment, redis]: [Table; 2],
         [load, run, clean]: [Function; 3],
     ) -> Interpreter {
-        Interpreter { lua, held, environment, load, redis, run, clean, is_short: None, compiled: HashMap::new() }
+        Interpreter {
+            lua,
+            held,
+            environment,
+            load,
+            redis,
+            run,
+            clean,
+            is_short: None,
+            compiled: HashMap::new(),
+        }
     }
 
     pub(crate) fn compiled(&self, sha: &Sha) -> Option<Function> {

@@ -59,12 +59,18 @@ pub(in crate::resp) fn text(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
     Raised::Text(bytes).into()
 }
 
-/// An argument that a function does not take. As in Lua, the value before the colon of a method is not counted.
+/// An argument that a function does not take. As in Lua, the function has the name by which the script calls it, and the value
+/// before the colon of a method is not counted.
 pub(in crate::resp) fn bad_argument(lua: &Lua, index: usize, function: &str, why: &str) -> Error {
-    let is_method = lua.inspect_stack(0, |frame| frame.names().name_what == Some("method"));
+    let called = lua.inspect_stack(0, |frame| {
+        let names = frame.names();
+        (names.name.map(|name| name.into_owned()), names.name_what == Some("method"))
+    });
+    let (name, is_method) = called.unwrap_or_default();
+    let function = name.as_deref().unwrap_or(function);
     let index = match (is_method, index) {
-        (Some(true), 1) => return text(lua, format!("calling '{function}' on bad self ({why})")),
-        (Some(true), index) => index.saturating_sub(1),
+        (true, 1) => return text(lua, format!("calling '{function}' on bad self ({why})")),
+        (true, index) => index.saturating_sub(1),
         _ => index,
     };
     text(lua, format!("bad argument #{index} to '{function}' ({why})"))

@@ -6,6 +6,8 @@ pub(in crate::resp) mod from_reply;
 mod libs;
 mod number;
 pub(in crate::resp) mod sandbox;
+#[cfg(test)]
+mod tests;
 pub(in crate::resp) mod to_reply;
 
 pub(in crate::resp) use libs::redis::digest;

@@ -28,14 +28,20 @@ end
 
 -- Lua's own sort compares up to n * n times, and nothing interrupts it while it runs no instruction of Lua. So a comparison is
 -- always a function of Lua.
-function made.sort(t, less)
+function made.sort(...)
+    local t, less = ...
     local counted = less
     if less == nil then
         counted = function(a, b) return a < b end
     elseif not ours.is_of_lua(less) then
         counted = function(a, b) return less(a, b) end
     end
-    local ok, raised = pcall(sort, t, counted)
+    local ok, raised
+    if type(t) == "table" then
+        ok, raised = pcall(sort, t, counted)
+    else
+        ok, raised = pcall(sort, ...)
+    end
     if ok then return end
     ours.sort_failed(raised)
     error(raised, 0)
@@ -53,6 +59,7 @@ end
 
 function made.rawset(t, k, v)
     if shields[t] then ours.refuse_raw_write() end
+    if type(t) ~= "table" then ours.refuse_rawset(t) end
     return rawset(t, k, v)
 end
 

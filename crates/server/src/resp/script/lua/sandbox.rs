@@ -25,16 +25,16 @@ const PRELUDE: &str = "=prelude";
 const PAUSE_PERCENT: i32 = 125;
 const SHORT_PAUSE_PERCENT: i32 = 300;
 
-/// Instructions between two looks of the hook at the reins. A look takes about as long as 30 instructions.
+/// Instructions between two looks of the hook at the reins.
 const INSTRUCTIONS: u32 = 1000;
 
-/// The same for a first attempt, which holds a thread that serves clients. Its 1 MiB of memory bounds what each of them takes.
+/// Instructions between two looks in a first attempt, which holds a serving thread. Its 1 MiB of memory bounds the time of each.
 const SHORT_INSTRUCTIONS: u32 = 100;
 
-/// The same for a run whose instructions turned out to take long: one may copy or compare strings of megabytes.
+/// Instructions between two looks after a slow interval: one instruction may copy or compare strings of megabytes.
 const SLOW_INSTRUCTIONS: u32 = 10;
 
-/// Time between two looks above which the instructions of a run take long. Usual are some microseconds.
+/// Time between two looks above which the interval counts as slow. A usual interval takes microseconds.
 const SLOW: Duration = Duration::from_millis(1);
 
 /// Functions of Lua that scripts have, as in Redis, and those of them that are ours.
@@ -103,12 +103,25 @@ impl Prelude {
         ours.raw_set("shown", function(lua, held, shown)?)?;
         ours.raw_set("failed", function(lua, held, failed)?)?;
         ours.raw_set("sort_failed", function(lua, held, libs::tables::sort_failed)?)?;
-        ours.raw_set("is_of_lua", function(lua, held, |_, _, value| {
-            Ok(value.as_function().is_none_or(|function| function.info().what == "Lua"))
-        })?)?;
-        ours.raw_set("refuse_resume", function(lua, held, |lua, _, _| {
-            refuse(bad_argument(lua, 1, "resume", "coroutine expected"))
-        })?)?;
+        ours.raw_set(
+            "is_of_lua",
+            function(lua, held, |_, _, value| {
+                Ok(value.as_function().is_none_or(|function| function.info().what == "Lua"))
+            })?,
+        )?;
+        ours.raw_set(
+            "refuse_rawset",
+            function(lua, held, |lua, _, value| {
+                let why = expected("table", &value);
+                refuse(errors::text(lua, format!("bad argument #1 to 'rawset' ({why})")))
+            })?,
+        )?;
+        ours.raw_set(
+            "refuse_resume",
+            function(lua, held, |lua, _, _| {
+                refuse(errors::text(lua, "bad argument #1 to 'resume' (coroutine expected)"))
+            })?,
+        )?;
         ours.raw_set("refuse_write", function(lua, held, |lua, _, _| refuse(errors::text(lua, READ_ONLY)))?)?;
         ours.raw_set(
             "refuse_raw_write",
@@ -119,8 +132,7 @@ impl Prelude {
         let sort = all.raw_get::<Table>("table")?.raw_get("sort")?;
         let [pcall, xpcall, next, rawset, setmetatable, kind, error] =
             ["pcall", "xpcall", "next", "rawset", "setmetatable", "type", "error"].map(get);
-        let theirs =
-            [pcall?, xpcall?, resume, next?, rawset?, setmetatable?, sort, kind?, error?];
+        let theirs = [pcall?, xpcall?, resume, next?, rawset?, setmetatable?, sort, kind?, error?];
         let tables = [ours, globals.clone()].into_iter().map(Value::Table);
         let arguments: MultiValue = tables.chain(theirs.into_iter().map(Value::Function)).collect();
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
@@ -142,7 +154,13 @@ fn globals(lua: &Lua, held: &Held, prelude: &Prelude) -> mlua::Result<(Table, Ta
     for name in ["pcall", "xpcall", "rawset"] {
         globals.raw_set(name, prelude.made.raw_get::<Function>(name)?)?;
     }
-    globals.raw_set("collectgarbage", lua.create_function(collect_garbage)?)?;
+    let of_collection = held.clone();
+    let collect = move |lua: &Lua, arguments| {
+        // A collection takes milliseconds where a script has megabytes.
+        of_collection.get().check().map_err(Raised::Stop)?;
+        collect_garbage(lua, arguments)
+    };
+    globals.raw_set("collectgarbage", lua.create_function(collect)?)?;
     let [string, math, table, coroutine] =
         ["string", "math", "table", "coroutine"].map(|name| all.raw_get(name));
     let (string, math, table, coroutine): (Table, Table, Table, Table) = (string?, math?, table?, coroutine?);
@@ -255,8 +273,8 @@ pub(in crate::resp) fn take_reins(
     Ok(())
 }
 
-/// Looks at the reins each so many instructions: more often where these take long. A script that is over could catch the error
-/// and go on, so from then on each of its instructions is an error.
+/// Sets a hook that looks at the reins every `instructions`, and every [`SLOW_INSTRUCTIONS`] after a slow interval. A script that
+/// is over could catch the error and continue, so from then on each of its instructions raises it.
 fn hook(lua: &Lua, held: &Held, instructions: u32) -> mlua::Result<()> {
     let held = held.clone();
     lua.set_global_hook(HookTriggers::new().every_nth_instruction(instructions), move |lua, _| {

@@ -12,8 +12,8 @@ use crate::service::scripts::reins::Reins;
 pub(super) mod bit;
 pub(super) mod cjson;
 pub(super) mod cmsgpack;
-mod pattern;
 pub(super) mod numbers;
+mod pattern;
 pub(super) mod random;
 pub(super) mod redis;
 pub(super) mod strings;
@@ -43,43 +43,49 @@ fn no_memory() -> mlua::Error {
     Raised::Text(NO_MEMORY.to_vec()).into()
 }
 
-/// Steps that a value or an item of a format counts as, beside its bytes.
+/// Steps charged for a value or an item of a format, beside its bytes.
 const ITEM_STEPS: usize = 16;
 
-/// Asks the reins whether a function may do work of so many steps.
+/// Charges the script for `steps`. Fails if the script is over.
 fn charge(reins: &Reins, steps: usize) -> mlua::Result<()> {
     Ok(reins.work(steps).map_err(Raised::Stop)?)
 }
 
-/// Puts a function before one of Lua's own, in the same table. It asks the reins before the call, for the bytes of all strings
-/// among the arguments, and after it, for those of the results. Errors name the function and the place in the script as Lua does.
+/// Replaces a function of Lua by one that charges the script: before the call for the bytes of all strings among the arguments,
+/// and after it for those among the results. Errors name the function and the place in the script as Lua does.
 fn charge_calls(lua: &Lua, held: &Held, table: &Table, name: &'static str) -> mlua::Result<()> {
     let (held, of_lua) = (held.clone(), table.raw_get::<Function>(name)?);
     let charged = lua.create_function(move |lua, arguments: MultiValue| {
         let reins = held.get();
         charge(&reins, string_bytes(&arguments))?;
-        let results = of_lua.call::<MultiValue>(arguments).map_err(|error| match raised(&error) {
-            Raised::Text(why) if why != NO_MEMORY => renamed(lua, &String::from_utf8_lossy(&why), name),
-            _ => error,
-        })?;
+        let results = of_lua.call::<MultiValue>(arguments).map_err(|error| renamed(lua, error, name))?;
         charge(&reins, string_bytes(&results))?;
         Ok(results)
     })?;
     table.raw_set(name, charged)
 }
 
-/// What Lua raised in a function that it has no name of.
-fn renamed(lua: &Lua, why: &str, name: &str) -> mlua::Error {
+/// Adds the name of the function and the place in the script to an error that Lua raised in a function called from here.
+fn renamed(lua: &Lua, error: mlua::Error, name: &str) -> mlua::Error {
+    let why = match raised(&error) {
+        Raised::Text(why) if why != NO_MEMORY => why,
+        _ => return error,
+    };
+    let why = String::from_utf8_lossy(&why);
     let argument = why.strip_prefix("bad argument #").and_then(|rest| rest.split_once(" to '?' ("));
     let argument = argument.and_then(|(index, rest)| Some((index.parse().ok()?, rest.strip_suffix(')')?)));
     match argument {
         Some((index, why)) => bad_argument(lua, index, name, why),
-        None => text(lua, why),
+        None => text(lua, why.as_bytes()),
     }
 }
 
 fn string_bytes(values: &MultiValue) -> usize {
-    values.iter().filter_map(Value::as_string).map(|text| text.as_bytes().len()).fold(0, usize::saturating_add)
+    values
+        .iter()
+        .filter_map(Value::as_string)
+        .map(|text| text.as_bytes().len())
+        .fold(0, usize::saturating_add)
 }
 
 /// Bytes that a function makes beside the interpreter's memory: not more than a script may have.

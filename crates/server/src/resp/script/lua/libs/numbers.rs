@@ -2,7 +2,7 @@
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
-use super::{charge, charge_calls};
+use super::{charge, renamed, string_bytes};
 use crate::resp::script::lua::errors::bad_argument;
 use crate::service::scripts::interpreter::Held;
 
@@ -10,10 +10,12 @@ const NAME: &str = "tonumber";
 
 /// Adds the function to the table of all that scripts find, which has Lua's own.
 pub(in crate::resp::script::lua) fn install(lua: &Lua, held: &Held, globals: &Table) -> mlua::Result<()> {
-    charge_calls(lua, held, globals, NAME)?;
-    let (held, of_base) = (held.clone(), globals.raw_get::<Function>(NAME)?);
+    let (held, of_lua) = (held.clone(), globals.raw_get::<Function>(NAME)?);
     let to_number = move |lua: &Lua, arguments: MultiValue| match arguments.front() {
-        _ if arguments.get(1).is_some_and(|base| !base.is_nil()) => of_base.call::<Value>(arguments),
+        _ if arguments.get(1).is_some_and(|base| !base.is_nil()) => {
+            charge(&held.get(), string_bytes(&arguments))?;
+            of_lua.call::<Value>(arguments).map_err(|error| renamed(lua, error, NAME))
+        }
         None => Err(bad_argument(lua, 1, NAME, "value expected")),
         Some(Value::String(digits)) => {
             charge(&held.get(), digits.as_bytes().len())?;

@@ -123,7 +123,8 @@ impl<'f> Format<'f> {
 fn pack(lua: &Lua, reins: &Arc<Reins>, values: Variadic<Value>) -> mlua::Result<Value> {
     let of = string(lua, values.first().unwrap_or(&Value::Nil), 1, "pack")?;
     let of = of.as_bytes();
-    let (mut format, mut output, mut argument) = (Format::new(lua, reins, "pack", &of), Output::new(reins), 1);
+    let (mut format, mut output, mut argument) =
+        (Format::new(lua, reins, "pack", &of), Output::new(reins), 1);
     while let Some(Item { option, size, padding }) = format.next(output.bytes.len())? {
         output.put(&[0; INTEGER_BYTES_MAX][..padding])?;
         if option == b'x' {
@@ -184,7 +185,11 @@ fn put_ordered<const BYTES: usize>(
     output.put(&little)
 }
 
-fn unpack(lua: &Lua, reins: &Arc<Reins>, (of, data, from): (Value, Value, Value)) -> mlua::Result<MultiValue> {
+fn unpack(
+    lua: &Lua,
+    reins: &Arc<Reins>,
+    (of, data, from): (Value, Value, Value),
+) -> mlua::Result<MultiValue> {
     let (of, data) = (string(lua, &of, 1, "unpack")?, string(lua, &data, 2, "unpack")?);
     let (of, data) = (of.as_bytes(), data.as_bytes());
     let from = number_or(lua, &from, 1.0, 3, "unpack")? as i64;

@@ -3,7 +3,7 @@
 use mlua::{Lua, Table, Value};
 
 use super::charge_calls;
-use crate::resp::script::lua::errors::{PRELUDE_PLACE, Raised, bad_argument, text};
+use crate::resp::script::lua::errors::{PRELUDE_PLACE, Raised, text};
 use crate::service::scripts::interpreter::Held;
 use crate::service::scripts::reins::Reins;
 
@@ -20,7 +20,7 @@ pub(in crate::resp::script::lua) fn sort_failed(lua: &Lua, _: &Reins, raised: Va
         return Err(Raised::Text(why[from..].to_vec()).into());
     }
     if let Some(why) = why.strip_prefix(b"bad argument #1 to '?' (").and_then(|why| why.strip_suffix(b")")) {
-        return Err(bad_argument(lua, 1, "sort", &String::from_utf8_lossy(why)));
+        return Err(text(lua, [b"bad argument #1 to 'sort' (", why, b")"].concat()));
     }
     match why == b"invalid order function for sorting" {
         true => Err(text(lua, why)),

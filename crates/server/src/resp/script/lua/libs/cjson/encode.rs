@@ -45,10 +45,11 @@ impl Encoder<'_> {
 
     fn number(&mut self, number: f64) -> mlua::Result<()> {
         if !number.is_finite() {
-            if !self.choices.encodes_invalid.load(Ordering::Relaxed) {
-                return Err(self.refused("number", "must not be NaN or Inf"));
-            }
             let text = match number {
+                _ if self.choices.encodes_invalid.load(Ordering::Relaxed) == 0 => {
+                    return Err(self.refused("number", "must not be NaN or Inf"));
+                }
+                _ if self.choices.encodes_invalid.load(Ordering::Relaxed) == 2 => "null",
                 _ if number.is_nan() => "nan",
                 _ if number < 0.0 => "-inf",
                 _ => "inf",
