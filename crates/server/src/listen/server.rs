@@ -2,7 +2,8 @@
 //!
 //! The stop: 1. `/readyz` says no, and for `drain_delay` everything else goes on. 2. Nothing more is accepted for RESP and
 //! gRPC.
-//! 3. Connections answer the commands that they read, and end. 4. HTTP ends last, so that it can be asked until then.
+//! 3. Scripts that run for long are ended. Connections answer the commands that they read, and end. 4. HTTP ends last, so that
+//! it can be asked until then.
 
 use std::future::Future;
 use std::pin::pin;
@@ -185,6 +186,7 @@ impl Server {
         drop(incoming);
         // 3.
         stopper.stop();
+        service.scripts.close();
         finish(clients, limits.closing_wait).await;
         // 4.
         watching.shutdown().await;

@@ -36,6 +36,12 @@ pub(in crate::resp) fn needed_bytes(a: usize, b: usize) -> usize {
     (rows + pairs / 8 + PLACES_BYTES + matches * MATCH_BYTES) as usize
 }
 
+/// Returns [`needed_bytes`] of the values that the two keys of an LCS have on a view.
+pub(in crate::resp) fn bytes_on(command: Command<'_>, view: &View) -> usize {
+    let [a, b] = [1, 2].map(|at| view.value_bytes(view.database, command.argument(at)).unwrap_or(0));
+    needed_bytes(a, b)
+}
+
 #[derive(Default)]
 struct Options {
     indexes: bool,

@@ -37,7 +37,7 @@ pub(super) mod pubsub;
 mod ranges;
 mod rights;
 pub(super) mod runs;
-mod script;
+pub(super) mod script;
 mod server;
 pub(super) mod set;
 mod strings;

@@ -17,6 +17,8 @@ pub(in crate::resp) enum Run {
     Answer(Answer),
     /// At once, after the keys were sampled. In a transaction, where nothing is waited for, the last sample counts.
     Sampled(Answer),
+    /// At once, but for SCRIPT LOAD, which waits until the script is compiled.
+    Load(Answer),
     /// At once, after a look whether its key is there. In a transaction it sees the key as it is when the others are written.
     Usage(OnUsage),
     /// On a view of its keys that it only reads.
@@ -129,7 +131,7 @@ static RUNS: [(&str, Run); COUNT] = [
     ("eval_ro", Run::Script),
     ("evalsha", Run::Script),
     ("evalsha_ro", Run::Script),
-    ("script", Run::Answer(script::script)),
+    ("script", Run::Load(script::script)),
     ("function", Run::Answer(server::function)),
     ("auth", Run::Alone(Alone::Auth)),
     ("client", Run::Answer(client::client)),

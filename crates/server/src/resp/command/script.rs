@@ -11,6 +11,28 @@ use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 use crate::service::scripts::NotKilled;
 
+/// `SCRIPT LOAD text`.
+pub(in crate::resp) async fn load(
+    command: Command<'_>,
+    session: &Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let owner = session.user.as_ref().map_or("", |user| user.name());
+    match known::compiled(command.argument(2), service).await {
+        Ok(script) if service.scripts.cache().keep(Arc::clone(&script), Some(owner)) => {
+            replies.bulk(&script.sha)
+        }
+        Ok(script) => {
+            let bytes = script.body.len();
+            replies.error(&format!(
+                "ERR a script of {bytes} bytes has no room beside others (a 64th of client-memory): raise client-memory"
+            ));
+        }
+        Err(Unknown(why)) => replies.error_bytes(&why),
+    }
+}
+
 pub(super) fn script(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
         word if is(word, "exists") && command.len() > 2 => {
@@ -20,11 +42,6 @@ pub(super) fn script(command: Command<'_>, session: &mut Session, service: &Serv
                 replies.integer(known.into());
             }
         }
-        word if is(word, "load") && command.len() == 3 => match known::compiled(command.argument(2), service) {
-            Ok(script) if service.scripts.cache().keep(Arc::clone(&script), true) => replies.bulk(&script.sha),
-            Ok(_) => replies.error("ERR there is no room for more scripts (client-memory): flush those that nobody needs"),
-            Err(Unknown(why)) => replies.error_bytes(&why),
-        },
         word if is(word, "flush") => {
             let mode = command.arguments(2).next();
             let is_mode = mode.is_none_or(|mode| is(mode, "async") || is(mode, "sync"));

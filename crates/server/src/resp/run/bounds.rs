@@ -61,8 +61,8 @@ pub(super) fn bound(verb: &Verb, command: Command<'_>, session: &Session, servic
     Bound { answer, beside }
 }
 
-/// Whether a script is to be compiled.
-fn loads_script(command: Command<'_>) -> bool {
+/// Returns true for SCRIPT LOAD, which compiles.
+pub(super) fn loads_script(command: Command<'_>) -> bool {
     command.len() == 3 && is(command.argument(1), "load")
 }
 

@@ -17,10 +17,11 @@ use bytes::Bytes;
 use esker_engine::{Entry, Error, Peek, Store, WriteOptions};
 use futures_util::future::join_all;
 
-use self::bounds::{answer_within, bound};
+use self::bounds::{answer_within, bound, loads_script};
 use super::command::admit::admit;
 use super::command::databases::places;
 use super::command::runs::{Alone, Run, run_of};
+use super::command::script as script_command;
 use super::command::set::SetOptions;
 use super::command::{Answer, OnKeys, connection, databases, iterate, object, pubsub, users};
 use super::script;
@@ -240,6 +241,18 @@ async fn group(
         }
         Run::Sampled(answer) => {
             sampling::refresh(service, |bytes| session.try_hold_also(bytes)).await;
+            if !answer_alone(verb, answer, command, session, service, replies).await {
+                return;
+            }
+        }
+        Run::Load(_) if loads_script(command) => {
+            let bound = bound(verb, command, session, service);
+            match session.hold_at_least_also(bound.beside + replies.growth(bound.answer)).await {
+                Ok(()) => script_command::load(command, session, service, replies).await,
+                Err(refused) => replies.error(&format!("ERR cannot answer: {refused}")),
+            }
+        }
+        Run::Load(answer) => {
             if !answer_alone(verb, answer, command, session, service, replies).await {
                 return;
             }

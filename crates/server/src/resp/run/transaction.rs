@@ -13,15 +13,15 @@ use bytes::Bytes;
 use esker_engine::{Batch, Entry, Store, WriteOptions};
 
 use self::sizes::{Places, Wanted};
-use super::bounds::{answer_within, bound};
+use super::bounds::{answer_within, bound, loads_script};
 use crate::base::slice::{Slice, aside};
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::selected;
 use crate::resp::command::durability;
 use crate::resp::command::runs::{Run, run_of};
-use crate::resp::command::{object, pubsub, tracking};
+use crate::resp::command::{lcs, object, pubsub, script, tracking};
 use crate::resp::script::eval::call_of;
-use crate::resp::script::run::{Again, Turn, run as run_scripts};
+use crate::resp::script::run::{Again, CLOSED, Turn, run as run_scripts};
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::View;
@@ -174,17 +174,26 @@ async fn run(
     let options = options_of(commands, session, service);
     let has_scripts = commands.iter().any(|(verb, _)| matches!(run_of(verb), Run::Script));
     let databases = databases_of(commands, session, service);
-    let (mut elsewhere, mut is_long) = (Vec::new(), false);
+    let (mut elsewhere, mut is_long, mut compared) = (Vec::new(), false, 0);
     loop {
         let running = if is_long { Some(service.scripts.long_turn().await) } else { None };
-        let attempt =
-            Attempt { commands, databases: &databases, elsewhere: &elsewhere, watched, options, running };
+        let attempt = Attempt {
+            commands,
+            databases: &databases,
+            elsewhere: &elsewhere,
+            watched,
+            options,
+            running,
+            compared,
+        };
         let again = attempt_once(attempt, session, service, replies).await?;
         let Some(again) = again else { return Ok(()) };
         assert!(has_scripts, "only scripts are run again");
         match again {
             Again::Longer => is_long = true,
             Again::Elsewhere(database) => elsewhere.push(database),
+            Again::Compared(bytes) => compared = bytes,
+            Again::Never => return Err(CLOSED.to_owned()),
         }
     }
 }
@@ -201,6 +210,8 @@ struct Attempt<'a> {
     options: WriteOptions,
     /// The place among those that run for long.
     running: Option<Running<'a>>,
+    /// Bytes that an LCS needed in the attempt before, if the attempt held fewer; otherwise 0.
+    compared: usize,
 }
 
 /// Runs a transaction. Nothing of it has happened where it is to be run again.
@@ -210,11 +221,11 @@ async fn attempt_once(
     service: &Service,
     replies: &mut Replies,
 ) -> Result<Option<Again>, String> {
-    let Attempt { commands, databases, elsewhere, watched, options, running } = attempt;
+    let Attempt { commands, databases, elsewhere, watched, options, running, compared } = attempt;
     let named = sizes::places_bytes(commands, watched, 1 + elsewhere.len());
     session.hold_also(named).await.map_err(|refused| refused.to_string())?;
     let places = sizes::Places { commands, databases, elsewhere, watched };
-    let wanted = sizes::of(places, running.is_some(), session, service).await;
+    let wanted = sizes::of(places, running.is_some(), compared, session, service).await;
     let limit = service.config.limits.backlog_bytes_hard;
     if wanted.other_answers > limit {
         return Err(format!("its answers may take more than {limit} bytes (reply-queue-limit)"));
@@ -319,12 +330,18 @@ fn answer_keys(
     let mut replies = Replies::new();
     replies.protocol = protocol;
     replies.limit(most);
-    let mut ends = Vec::with_capacity(commands.len());
+    let (mut ends, mut has_run_scripts) = (Vec::with_capacity(commands.len()), false);
     for ((verb, copied), &database) in commands.iter().zip(databases) {
         let command = copied.command();
         view.database = database;
         if let Run::Read(on_keys) | Run::Update(on_keys) = run_of(verb) {
             tally.ended(verb.index(), 1);
+            if has_run_scripts && verb.name == "lcs" {
+                let needed = lcs::bytes_on(command, &view);
+                if needed > wanted.compared {
+                    return (Batch::new(), Outcome::Again(Again::Compared(needed)));
+                }
+            }
             match admit_again(verb, command, session, database) {
                 Ok(()) => {
                     remember(verb, command, session);
@@ -337,6 +354,7 @@ fn answer_keys(
             }
         } else if let Run::Script = run_of(verb) {
             tally.ended(verb.index(), 1);
+            has_run_scripts = true;
             match admit_again(verb, command, session, database)
                 .map(|()| call_of(verb, command, None, service))
             {
@@ -390,7 +408,7 @@ async fn answer_others(
         of_keys.move_to(replies, end.mark - from);
         from = end.mark;
         let run = run_of(verb);
-        if !matches!(run, Run::Answer(_) | Run::Sampled(_) | Run::Usage(_)) {
+        if !matches!(run, Run::Answer(_) | Run::Sampled(_) | Run::Usage(_) | Run::Load(_)) {
             continue;
         }
         let (command, began) = (copied.command(), Instant::now());
@@ -427,6 +445,11 @@ async fn answer_now(
             replies.error(&format!("ERR {name} isn't allowed for a DENY BLOCKING client"));
         }
         Run::Answer(answer) | Run::Sampled(answer) => {
+            let bound = bound(verb, command, session, service);
+            answer_within(bound, answer, command, session, service, replies);
+        }
+        Run::Load(_) if loads_script(command) => script::load(command, session, service, replies).await,
+        Run::Load(answer) => {
             let bound = bound(verb, command, session, service);
             answer_within(bound, answer, command, session, service, replies);
         }

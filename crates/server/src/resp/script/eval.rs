@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use esker_engine::{Batch, Entry, Error, WriteOptions};
 
 use super::known::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
-use super::run::{Again, Call, Turn, long_bytes, run};
+use super::run::{Again, CLOSED, Call, Turn, long_bytes, run};
 use crate::base::slice::aside;
 use crate::resp::session::Session;
 use crate::resp::session::view::{Place, View};
@@ -26,6 +26,9 @@ use crate::service::channels::Outbox;
 
 /// What a first attempt may write, and may answer, beside what it was given and what its keys hold.
 const SHORT_BYTES: usize = 64 << 10;
+
+/// Arguments of a command above which there is no first attempt: making their tables takes too long for a serving thread.
+const SHORT_ARGUMENTS: usize = 4096;
 
 /// Bytes of arguments that scripts of a row have together.
 const ROW_BYTES_MAX: usize = 1 << 20;
@@ -112,7 +115,8 @@ impl<'c> Row<'c> {
 
 /// Whether a script may be in a row with others: it is known, and was not too long for a first attempt.
 fn is_for_row(call: &Call<'_>) -> bool {
-    !call.is_new && !call.script.is_long.load(Ordering::Relaxed)
+    let is_short = call.command.len() <= SHORT_ARGUMENTS && !call.script.is_long.load(Ordering::Relaxed);
+    !call.is_new && is_short
 }
 
 /// Runs the scripts of the first commands, at least of one; how many. All have the same verb. See the module.
@@ -184,7 +188,8 @@ async fn eval_one(
     let mut row = Row::new();
     row.bytes = call.command.bytes();
     row.add_keys(verb, call.command, session.database(), service);
-    let mut is_long = call.script.is_long.load(Ordering::Relaxed);
+    let has_many = call.command.len() > SHORT_ARGUMENTS;
+    let mut is_long = has_many || call.script.is_long.load(Ordering::Relaxed);
     loop {
         let held =
             if is_long { row.values.saturating_add(long_held_bytes(service)) } else { row.held_bytes() };
@@ -201,6 +206,7 @@ async fn eval_one(
         match update(calls, &row.keys, options, turn, session, service, replies).await {
             Ok(Ok(_)) => return,
             Ok(Err(Again::Longer)) => is_long = true,
+            Ok(Err(Again::Never | Again::Compared(_))) => return replies.error(CLOSED),
             // 3.
             Ok(Err(Again::Elsewhere(database))) => row.add_keys(verb, call.command, database, service),
             Err(error) => return replies.store_error(&error),

@@ -8,13 +8,15 @@ use bytes::Bytes;
 
 use super::lua::errors::{self, Raised};
 use super::lua::{digest, sandbox};
+use super::run::{SHORT, SHORT_BODY_BYTES, stop_text};
+use crate::base::slice::aside;
 use crate::service::Service;
 use crate::service::scripts::IDLE_BYTES;
 use crate::service::scripts::cache::{Script, Sha};
 use crate::service::scripts::interpreter::Interpreter;
 use crate::service::scripts::reins::Reins;
 
-/// Bytes of a script. It is compiled in one go, at some 20 MB a second.
+/// Bytes of a script.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// What compiling takes for each byte of a script.
@@ -58,24 +60,45 @@ pub(super) fn by_body(body: &[u8], service: &Service) -> Result<(Arc<Script>, bo
     Ok((Arc::new(script), false))
 }
 
-/// The script of a text that can be compiled.
-pub(in crate::resp) fn compiled(body: &[u8], service: &Service) -> Result<Arc<Script>, Unknown> {
+/// Returns the script of a text after a trial compilation. A text that takes longer than a first attempt is compiled beside the
+/// serving threads, in the turn of a script that runs for long.
+pub(in crate::resp) async fn compiled(body: &[u8], service: &Service) -> Result<Arc<Script>, Unknown> {
     let (script, known) = by_body(body, service)?;
     if known {
         return Ok(script);
     }
+    if body.len() <= SHORT_BODY_BYTES {
+        let reins = Arc::default();
+        let outcome = compile_until(Instant::now() + SHORT, &script, &reins, service);
+        if reins.stopped().is_none() {
+            return outcome.map(|()| script);
+        }
+    }
+    let running = service.scripts.long_turn().await;
+    let time = service.config.limits.script_time;
+    let outcome = aside(false, || compile_until(Instant::now() + time, &script, running.reins(), service));
+    match running.reins().stopped() {
+        Some(stop) => Err(Unknown(stop_text(stop, time).into_bytes())),
+        None => outcome.map(|()| script),
+    }
+}
+
+fn compile_until(
+    until: Instant,
+    script: &Script,
+    reins: &Arc<Reins>,
+    service: &Service,
+) -> Result<(), Unknown> {
     let mut interpreter = interpreter(service)?;
-    let reins = Arc::new(Reins::default());
-    let memory = COMPILED_BYTES * body.len() + IDLE_BYTES;
-    reins.begin(Instant::now() + service.config.limits.script_time, memory, false);
-    let outcome = sandbox::take_reins(&mut interpreter, &reins, false)
-        .map_err(|error| refused(&error))
-        .and_then(|()| {
+    let memory = COMPILED_BYTES * script.body.len() + IDLE_BYTES;
+    reins.begin(until, memory, false);
+    let outcome =
+        sandbox::take_reins(&mut interpreter, reins, false).map_err(|error| refused(&error)).and_then(|()| {
             let _ = interpreter.lua.set_memory_limit(interpreter.lua.used_memory() + memory);
-            compile(&mut interpreter, &script)
+            compile(&mut interpreter, script)
         });
     give_back(interpreter, service);
-    outcome.map(|_| script)
+    outcome.map(drop)
 }
 
 /// An interpreter that runs nothing.
@@ -116,7 +139,8 @@ pub(super) fn compile(interpreter: &mut Interpreter, script: &Script) -> Result<
     }
     // The line that says what it does is none of Lua, but counts as a line.
     let end = if script.has_flags { memchr::memchr(b'\n', &script.body).unwrap_or(0) } else { 0 };
-    let function = sandbox::compile(interpreter, &script.body[end..]).map_err(|error| refused(&error))?;
+    let function =
+        sandbox::compile(interpreter, script.body.slice(end..)).map_err(|error| refused(&error))?;
     interpreter.keep_compiled(script.sha, function.clone());
     Ok(function)
 }

@@ -46,10 +46,20 @@ pub(in crate::resp) enum Again {
     Longer,
     /// It chose this database, of which its keys are to be read too.
     Elsewhere(u8),
+    /// An LCS behind a script of the transaction needs this many bytes, more than the attempt held.
+    Compared(usize),
+    /// Never: the server stops, and nothing of it stays.
+    Never,
 }
 
+/// The answer to a script that the stop of the server ended.
+pub(in crate::resp) const CLOSED: &str = "ERR Script ended: the server stops; nothing that the script wrote was kept, so send it again after the restart";
+
 /// How long a first attempt may take.
-const SHORT: Duration = Duration::from_millis(1);
+pub(super) const SHORT: Duration = Duration::from_millis(1);
+
+/// Bytes of a script that a first attempt compiles: about as many as compile in [`SHORT`].
+pub(super) const SHORT_BODY_BYTES: usize = 16 << 10;
 
 /// Memory of its interpreter.
 const SHORT_MEMORY: usize = 1 << 20;
@@ -275,6 +285,9 @@ impl<'c> Row<'_, 'c, '_> {
         }
         let is_cut_short = self.answer.unlimit();
         let mut caller = self.caller.borrow_mut();
+        if reins.stopped() == Some(Stop::Shutdown) {
+            return Err(Again::Never);
+        }
         if let (Some(Stop::Elsewhere), Some(database)) = (reins.stopped(), caller.elsewhere) {
             return Err(Again::Elsewhere(database));
         }
@@ -306,6 +319,10 @@ impl<'c> Row<'_, 'c, '_> {
         let is_last = |(script, _): &mut (Arc<Script>, Function)| Arc::ptr_eq(script, &call.script);
         let last = self.last.take_if(is_last);
         let is_ready = last.is_some() || self.interpreter.compiled(&call.script.sha).is_some();
+        if !is_ready && self.turn.is_short && call.script.body.len() > SHORT_BODY_BYTES {
+            self.turn.reins.stop(Stop::Time);
+            return Ok(());
+        }
         let is_limited = !is_ready || command.bytes() > UNLIMITED_BYTES;
         let _ = lua.set_memory_limit(if is_limited { self.limit } else { 0 });
         let compiled = match last {
@@ -318,12 +335,15 @@ impl<'c> Row<'_, 'c, '_> {
                 if why.ends_with(errors::NO_MEMORY) {
                     let _ = self.turn.reins.lacks_memory();
                 }
+                let stopped = self.turn.reins.stopped();
+                let time = self.caller.borrow().service.config.limits.script_time;
+                let why = stopped.map_or(why, |stop| stop_text(stop, time).into_bytes());
                 self.answer.error_bytes(&why);
                 return Ok(());
             }
         };
         if call.is_new {
-            self.caller.borrow().service.scripts.cache().keep(call.script.clone(), false);
+            self.caller.borrow().service.scripts.cache().keep(call.script.clone(), None);
         }
         if call.script.has_flags && !call.script.is_read_only && call.is_read_only {
             self.answer.error("ERR Can not execute a script with write flag using *_ro command.");
@@ -393,11 +413,12 @@ fn failed(
     text
 }
 
-fn stop_text(stop: Stop, time: Duration) -> String {
+pub(super) fn stop_text(stop: Stop, time: Duration) -> String {
     match stop {
         Stop::Time => format!("ERR Script ended: it ran for more than {time:?} (script-time-limit)"),
         Stop::Memory => "ERR Script ended: it took too much memory (script-memory)".to_owned(),
         Stop::Killed => "ERR Script killed by user with SCRIPT KILL...".to_owned(),
         Stop::Elsewhere => "ERR Script ended: it is run again".to_owned(),
+        Stop::Shutdown => CLOSED.to_owned(),
     }
 }

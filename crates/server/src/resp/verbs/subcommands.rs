@@ -91,7 +91,7 @@ pub(in crate::resp) static SUBCOMMANDS: [Verb; 69] = [
     row("script|flush", -2, Needs::Admin, WAIT, "scripting", "Forgets all scripts."),
     row("script|help", 2, Needs::Login, TELL, "scripting", "Lists the subcommands."),
     row("script|kill", 2, Needs::Admin, KILL, "scripting", "Ends scripts that have not written."),
-    row("script|load", 3, Needs::Login, LOAD, "scripting", "Takes a script, to be run by its hash."),
+    row("script|load", 3, Needs::Read, LOAD, "scripting", "Takes a script, to be run by its hash."),
     row("slowlog|get", -2, Needs::Monitor, LOG, "server", "Tells which commands took long."),
     row("slowlog|help", 2, Needs::Monitor, TELL, "server", "Lists the subcommands."),
     row("slowlog|len", 2, Needs::Monitor, LOG, "server", "Returns how many entries the log has."),

@@ -1,4 +1,5 @@
-//! Scripts by their digests. Those that EVAL ran leave in the order in which they were last used; those that were loaded stay.
+//! Scripts by their digests. The script that was used longest ago makes room for a new one: of those that EVAL brought, and if
+//! there are none, of the user whose loaded scripts take most.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,8 +25,30 @@ pub(crate) struct Script {
 
 struct Place {
     script: Arc<Script>,
-    /// When it was used; none if it stays.
-    used: Option<u64>,
+    /// When it was used last, by the clock of the cache.
+    used: u64,
+    /// The user that loaded it; none if EVAL brought it.
+    owner: Option<Arc<str>>,
+}
+
+/// Scripts of one owner, by when they were used last.
+#[derive(Default)]
+struct Owned {
+    scripts: BTreeMap<u64, Sha>,
+    bytes: usize,
+}
+
+impl Owned {
+    fn insert(&mut self, used: u64, sha: Sha, bytes: usize) {
+        self.scripts.insert(used, sha);
+        self.bytes += bytes;
+    }
+
+    fn remove(&mut self, used: u64, bytes: usize) {
+        if self.scripts.remove(&used).is_some() {
+            self.bytes -= bytes;
+        }
+    }
 }
 
 /// Scripts at most.
@@ -37,8 +60,8 @@ const PLACE_BYTES: usize = 384;
 /// See the module.
 pub(crate) struct Cache {
     places: HashMap<Sha, Place>,
-    /// Those that may leave, by when they were used.
-    leaving: BTreeMap<u64, Sha>,
+    /// Scripts that EVAL brought, and those of each user. No user without a script is among them.
+    owned: HashMap<Option<Arc<str>>, Owned>,
     clock: u64,
     bytes: usize,
     bytes_max: usize,
@@ -46,7 +69,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(super) fn new(bytes_max: usize) -> Cache {
-        Cache { places: HashMap::new(), leaving: BTreeMap::new(), clock: 0, bytes: 0, bytes_max }
+        Cache { places: HashMap::new(), owned: HashMap::new(), clock: 0, bytes: 0, bytes_max }
     }
 
     /// How many scripts there are, and what they take.
@@ -57,12 +80,12 @@ impl Cache {
     /// The script of a digest, which counts as a use.
     pub(crate) fn get(&mut self, sha: &Sha) -> Option<Arc<Script>> {
         let place = self.places.get_mut(sha)?;
-        if let Some(used) = place.used {
-            self.leaving.remove(&used);
-            self.clock += 1;
-            self.leaving.insert(self.clock, *sha);
-            place.used = Some(self.clock);
+        self.clock += 1;
+        if let Some(owned) = self.owned.get_mut(&place.owner) {
+            owned.scripts.remove(&place.used);
+            owned.scripts.insert(self.clock, *sha);
         }
+        place.used = self.clock;
         Some(place.script.clone())
     }
 
@@ -70,35 +93,48 @@ impl Cache {
         self.places.contains_key(sha)
     }
 
-    /// Keeps a script. False if there is no room, which is never made by scripts that stay.
-    pub(crate) fn keep(&mut self, script: Arc<Script>, stays: bool) -> bool {
+    /// Keeps a script, for the user that loaded it if `owner` is given; the first user that loads a script owns it. Makes room by
+    /// the script that was used longest ago: of those of EVAL, then of the user whose scripts take most. So no user can fill the
+    /// cache for others. Returns false if the script is larger than the cache.
+    pub(crate) fn keep(&mut self, script: Arc<Script>, owner: Option<&str>) -> bool {
         let (sha, bytes) = (script.sha, script.body.len() + PLACE_BYTES);
-        self.remove(&sha);
+        if bytes > self.bytes_max {
+            return false;
+        }
+        let before = self.remove(&sha).and_then(|place| place.owner);
+        let owner = before.or_else(|| owner.map(Arc::from));
         while self.bytes + bytes > self.bytes_max || self.places.len() >= COUNT_MAX {
-            let Some((_, oldest)) = self.leaving.pop_first() else { return false };
+            let Some(oldest) = self.next_to_leave() else { return false };
             self.remove(&oldest);
         }
         self.clock += 1;
-        let used = (!stays).then_some(self.clock);
-        if let Some(used) = used {
-            self.leaving.insert(used, sha);
-        }
+        self.owned.entry(owner.clone()).or_default().insert(self.clock, sha, bytes);
         self.bytes += bytes;
-        self.places.insert(sha, Place { script, used });
+        self.places.insert(sha, Place { script, used: self.clock, owner });
         true
     }
 
-    fn remove(&mut self, sha: &Sha) {
-        if let Some(Place { script, used }) = self.places.remove(sha) {
-            self.bytes -= script.body.len() + PLACE_BYTES;
-            if let Some(used) = used {
-                self.leaving.remove(&used);
+    fn next_to_leave(&self) -> Option<Sha> {
+        let of_eval = self.owned.get(&None);
+        let largest = || self.owned.values().max_by_key(|owned| owned.bytes);
+        of_eval.or_else(largest)?.scripts.first_key_value().map(|(_, sha)| *sha)
+    }
+
+    fn remove(&mut self, sha: &Sha) -> Option<Place> {
+        let place = self.places.remove(sha)?;
+        let bytes = place.script.body.len() + PLACE_BYTES;
+        self.bytes -= bytes;
+        if let Some(owned) = self.owned.get_mut(&place.owner) {
+            owned.remove(place.used, bytes);
+            if owned.scripts.is_empty() {
+                self.owned.remove(&place.owner);
             }
         }
+        Some(place)
     }
 
     pub(crate) fn clear(&mut self) {
-        (self.places, self.leaving, self.bytes) = (HashMap::new(), BTreeMap::new(), 0);
+        (self.places, self.owned, self.bytes) = (HashMap::new(), HashMap::new(), 0);
     }
 }
 
@@ -116,20 +152,43 @@ mod tests {
         })
     }
 
+    fn kept(cache: &Cache, numbers: std::ops::Range<u8>) -> Vec<u8> {
+        numbers.filter(|number| cache.has(&[*number; 40])).collect()
+    }
+
     #[test]
-    fn what_was_used_last_stays_longest_and_what_was_loaded_for_good() {
+    fn scripts_of_eval_leave_first_in_order_of_use() {
         let mut cache = Cache::new(3 * (1000 + PLACE_BYTES));
         for number in 0..3 {
-            assert!(cache.keep(script(number, 1000), number == 1));
+            assert!(cache.keep(script(number, 1000), (number == 1).then_some("ann")));
         }
         assert!(cache.get(&[0; 40]).is_some());
-        assert!(cache.keep(script(3, 1000), false));
-        let there = |cache: &Cache| [0, 1, 2, 3].map(|number| cache.has(&[number; 40]));
-        assert_eq!(there(&cache), [true, true, false, true]);
-        assert!(!cache.keep(script(4, 3000), false), "one that stays makes no room");
-        assert_eq!(there(&cache), [false, true, false, false]);
-        assert_eq!(cache.size(), (1, 1000 + PLACE_BYTES));
+        assert!(cache.keep(script(3, 1000), None));
+        assert_eq!(kept(&cache, 0..4), [0, 1, 3]);
+        assert!(cache.keep(script(4, 1000), Some("bob")) && cache.keep(script(5, 1000), Some("bob")));
+        assert_eq!(kept(&cache, 0..6), [1, 4, 5]);
+        assert!(!cache.keep(script(6, 5000), None), "it is larger than the cache");
         cache.clear();
         assert_eq!(cache.size(), (0, 0));
+    }
+
+    #[test]
+    fn a_user_who_loads_many_scripts_pushes_out_only_their_own() {
+        let mut cache = Cache::new(4 * (1000 + PLACE_BYTES));
+        assert!(cache.keep(script(0, 1000), Some("ann")));
+        for number in 1..20 {
+            assert!(cache.keep(script(number, 1000), Some("eve")));
+        }
+        assert_eq!(kept(&cache, 0..20), [0, 17, 18, 19]);
+        // A script that another user loads again keeps its owner.
+        assert!(cache.keep(script(0, 1000), Some("eve")));
+        for number in 20..30 {
+            assert!(cache.keep(script(number, 1000), Some("eve")));
+        }
+        assert!(cache.has(&[0; 40]));
+        // Another user makes room at the cost of the largest owner.
+        assert!(cache.keep(script(30, 1000), Some("bob")));
+        assert_eq!(kept(&cache, 0..31), [0, 28, 29, 30]);
+        assert_eq!(cache.size(), (4, 4 * (1000 + PLACE_BYTES)));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use mlua::{Function, Lua, Table};
 
@@ -19,7 +20,11 @@ pub(crate) struct Held(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     reins: Mutex<Arc<Reins>>,
+    /// When the hook last looked at the clock.
+    looked: Mutex<Option<Instant>>,
     is_over: AtomicBool,
+    /// Whether the hook looks more often than at the begin of a run.
+    is_slow: AtomicBool,
     catches_next: AtomicBool,
     has_tables: AtomicBool,
 }
@@ -36,6 +41,16 @@ impl Held {
     /// Notes whether a script was ended, and is stopped at each of its instructions.
     pub(crate) fn note_over(&self, is_over: bool) {
         self.0.is_over.store(is_over, Ordering::Relaxed);
+    }
+
+    /// Notes a look at the clock. Returns the one before it in this run.
+    pub(crate) fn looked_at(&self, now: Option<Instant>) -> Option<Instant> {
+        std::mem::replace(&mut *self.0.looked.lock().unwrap_or_else(PoisonError::into_inner), now)
+    }
+
+    /// Notes whether the hook looks more often than at the begin of a run. Returns the old value.
+    pub(crate) fn note_slow(&self, is_slow: bool) -> bool {
+        self.0.is_slow.swap(is_slow, Ordering::Relaxed)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -64,6 +79,8 @@ pub(crate) struct Interpreter {
     pub(crate) held: Held,
     /// What scripts see as their globals.
     pub(crate) environment: Table,
+    /// Lua's own `load`, which takes a text from a function.
+    pub(crate) load: Function,
     /// The table `redis`, which scripts cannot change.
     pub(crate) redis: Table,
     /// Calls a script, after its KEYS and ARGV are set.
@@ -80,9 +97,19 @@ impl Interpreter {
         lua: Lua,
         held: Held,
         [environment, redis]: [Table; 2],
-        [run, clean]: [Function; 2],
+        [load, run, clean]: [Function; 3],
     ) -> Interpreter {
-        Interpreter { lua, held, environment, redis, run, clean, is_short: None, compiled: HashMap::new() }
+        Interpreter {
+            lua,
+            held,
+            environment,
+            load,
+            redis,
+            run,
+            clean,
+            is_short: None,
+            compiled: HashMap::new(),
+        }
     }
 
     pub(crate) fn compiled(&self, sha: &Sha) -> Option<Function> {

@@ -1,6 +1,6 @@
 //! Scripts: those that are known, the interpreters that run them, and those that run for long right now.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -27,6 +27,8 @@ pub(crate) struct Scripts {
     pub(crate) random: AtomicU64,
     /// How many of those there may be.
     turns: OnceLock<Semaphore>,
+    /// Whether the server stops, so that no script runs for long any more.
+    closes: AtomicBool,
 }
 
 /// Why nothing was killed.
@@ -55,6 +57,7 @@ impl Scripts {
             long: Mutex::default(),
             random: AtomicU64::new(0x330E),
             turns: OnceLock::new(),
+            closes: AtomicBool::new(false),
         }
     }
 
@@ -83,7 +86,12 @@ impl Scripts {
         });
         let turn = turns.acquire().await.expect("the semaphore is never closed");
         let reins = Arc::new(Reins::default());
-        self.running().push(reins.clone());
+        let mut running = self.running();
+        running.push(reins.clone());
+        if self.closes.load(Ordering::SeqCst) {
+            reins.close();
+        }
+        drop(running);
         Running { scripts: self, reins, _turn: turn }
     }
 
@@ -97,6 +105,13 @@ impl Scripts {
             (_, 0) => Err(NotKilled::Wrote),
             _ => Ok(()),
         }
+    }
+
+    /// Ends all scripts that run for long, and those that begin to later. Nothing that they wrote is kept.
+    pub(crate) fn close(&self) {
+        let running = self.running();
+        self.closes.store(true, Ordering::SeqCst);
+        running.iter().for_each(|reins| reins.close());
     }
 
     fn running(&self) -> MutexGuard<'_, Vec<Arc<Reins>>> {

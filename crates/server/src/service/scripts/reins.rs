@@ -1,4 +1,4 @@
-//! What ends a script that runs: its time, its client's memory, or somebody who kills it.
+//! What ends a script that runs: its time, its client's memory, SCRIPT KILL, or the stop of the server.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,6 +16,8 @@ pub(crate) enum Stop {
     Killed = 3,
     /// It chose a database that its keys were not read from.
     Elsewhere = 4,
+    /// The server stops.
+    Shutdown = 5,
 }
 
 /// Steps between two looks at the clock.
@@ -30,6 +32,8 @@ pub(crate) struct Reins {
     begun: AtomicU64,
     wrote: AtomicBool,
     kill: AtomicBool,
+    /// Whether the server stops, which ends a script that wrote too: nothing of it is kept.
+    closes: AtomicBool,
     /// Whether memory that is not had ends the script, instead of being an error that it may catch.
     ends_without_memory: AtomicBool,
     /// What was done since the last look at the clock, of work that a script makes outside of its instructions.
@@ -63,9 +67,14 @@ impl Reins {
 
     /// Whether the script may go on. Once it may not, it never may again.
     pub(crate) fn check(&self) -> Result<(), Stop> {
+        self.check_at(Instant::now())
+    }
+
+    /// The same for a caller that knows the time.
+    pub(crate) fn check_at(&self, now: Instant) -> Result<(), Stop> {
         self.check_asked()?;
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        if until.is_some_and(|until| Instant::now() >= until) {
+        if until.is_some_and(|until| now >= until) {
             return Err(self.stop(Stop::Time));
         }
         Ok(())
@@ -88,6 +97,9 @@ impl Reins {
         if let Some(stop) = self.stopped() {
             return Err(stop);
         }
+        if self.closes.load(Ordering::SeqCst) {
+            return Err(self.stop(Stop::Shutdown));
+        }
         match self.kill.load(Ordering::SeqCst) && !self.wrote.load(Ordering::SeqCst) {
             true => Err(self.stop(Stop::Killed)),
             false => Ok(()),
@@ -107,6 +119,7 @@ impl Reins {
             2 => Some(Stop::Memory),
             3 => Some(Stop::Killed),
             4 => Some(Stop::Elsewhere),
+            5 => Some(Stop::Shutdown),
             _ => None,
         }
     }
@@ -130,6 +143,11 @@ impl Reins {
             true => Err(self.stop(Stop::Killed)),
             false => Ok(()),
         }
+    }
+
+    /// Ends the script at its next look at the reins, whether it wrote or not.
+    pub(crate) fn close(&self) {
+        self.closes.store(true, Ordering::SeqCst);
     }
 
     /// Asks the script to end; whether it will.

@@ -37,6 +37,26 @@ pub(super) struct Wanted {
     pub(super) of_scripts: usize,
     /// Bytes that are gone through and are neither made nor answered.
     pub(super) looked_through: usize,
+    /// Bytes that one LCS may make. Values that scripts before it write are not counted: two values as long as a script may
+    /// write would take more memory than most servers have.
+    pub(super) compared: usize,
+}
+
+/// Upper bounds of the bytes of a value when a command runs.
+#[derive(Clone, Copy)]
+struct Size {
+    most: usize,
+    /// The bound if scripts before the command write nothing.
+    without_scripts: usize,
+}
+
+impl Size {
+    fn max(self, other: Size) -> Size {
+        Size {
+            most: self.most.max(other.most),
+            without_scripts: self.without_scripts.max(other.without_scripts),
+        }
+    }
 }
 
 /// Memory that finding that out takes for each key that is named: its place, twice since maps double.
@@ -61,17 +81,18 @@ pub(super) struct Places<'a> {
 struct Known {
     keys: Vec<Place>,
     /// Where a key is among them, and how long its value can be by now.
-    places: HashMap<Place, (usize, usize)>,
+    places: HashMap<Place, (usize, Size)>,
     bytes: usize,
 }
 
 impl Known {
-    fn meet(&mut self, key: &Place, service: &Service) -> (usize, usize) {
+    fn meet(&mut self, key: &Place, service: &Service) -> (usize, Size) {
         if let Some(&known) = self.places.get(key) {
             return known;
         }
-        let place = (self.keys.len(), service.database(key.0).read_bytes_hint(&key.1));
-        self.bytes = self.bytes.saturating_add(place.1);
+        let stored = service.database(key.0).read_bytes_hint(&key.1);
+        let place = (self.keys.len(), Size { most: stored, without_scripts: stored });
+        self.bytes = self.bytes.saturating_add(stored);
         self.keys.push(key.clone());
         self.places.insert(key.clone(), place);
         place
@@ -87,9 +108,11 @@ pub(super) fn places_bytes(commands: &[Queued], watched: &[Watched], databases: 
 pub(super) async fn of(
     Places { commands, databases, elsewhere, watched }: Places<'_>,
     is_long: bool,
+    compared: usize,
     session: &Session,
     service: &Service,
 ) -> Wanted {
+    let mut compared = compared;
     let mut known = Known::default();
     let watched = watched.iter();
     let watched =
@@ -101,7 +124,7 @@ pub(super) async fn of(
     for ((verb, words), &database) in commands.iter().zip(databases) {
         slice.pause().await;
         let command = words.command();
-        if let Run::Answer(_) | Run::Sampled(_) | Run::Usage(_) = run_of(verb) {
+        if let Run::Answer(_) | Run::Sampled(_) | Run::Usage(_) | Run::Load(_) = run_of(verb) {
             let bound = bound(verb, command, session, service);
             other_answers = other_answers.saturating_add(bound.answer);
             beside = bound.beside.max(beside);
@@ -112,7 +135,9 @@ pub(super) async fn of(
             Err(denied) => ANSWER_BYTES + denied.len(),
         };
         answers = answers.saturating_add(answer);
-        let (mut sum, mut largest, mut places) = (0_usize, 0, Vec::new());
+        let none = Size { most: 0, without_scripts: 0 };
+        let (mut sum, mut sum_without_scripts, mut largest, mut places) =
+            (0_usize, 0_usize, none, Vec::new());
         let is_script = matches!(run_of(verb), Run::Script);
         let chosen = elsewhere.iter().filter(|_| is_script);
         let of_scripts_elsewhere =
@@ -122,7 +147,8 @@ pub(super) async fn of(
         {
             let key = (database, command.shared(index));
             let (place, size) = known.meet(&key, service);
-            sum = sum.saturating_add(size);
+            sum = sum.saturating_add(size.most);
+            sum_without_scripts = sum_without_scripts.saturating_add(size.without_scripts);
             largest = largest.max(size);
             places.push((key, place, size));
         }
@@ -134,18 +160,28 @@ pub(super) async fn of(
             of_scripts = of_scripts.max(made);
             scripts += 1;
             for (key, place, _) in places {
-                known.places.insert(key, (place, made.max(largest)));
+                let size = Size { most: made.max(largest.most), ..largest };
+                known.places.insert(key, (place, size));
             }
             continue;
         }
-        let after = after_bytes(verb, command, largest, service.config.limits.bulk_bytes_max);
-        let repeated = || repeated_bytes(places.iter().map(|(key, _, size)| (key, *size)));
-        let moves = moved_bytes(verb, command, sum, after, repeated);
+        let after = |largest| after_bytes(verb, command, largest, service.config.limits.bulk_bytes_max);
+        let size = Size { most: after(largest.most), without_scripts: after(largest.without_scripts) };
+        let after = size.most;
+        let repeated = || repeated_bytes(places.iter().map(|(key, _, size)| (key, size.most)));
+        let moves = match verb.name {
+            "lcs" => {
+                let moves = moved_bytes(verb, command, sum_without_scripts, size.without_scripts, repeated);
+                compared = compared.max(moves);
+                compared
+            }
+            _ => moved_bytes(verb, command, sum, after, repeated),
+        };
         moved = moved.saturating_add(moves);
         copied = copied.saturating_add(copied_bytes(verb, after));
         looked_through = looked_through.saturating_add(looked_through_bytes(verb, sum));
         for (key, place, _) in places {
-            known.places.insert(key, (place, after));
+            known.places.insert(key, (place, size));
         }
     }
     let Known { keys, bytes, .. } = known;
@@ -166,5 +202,6 @@ pub(super) async fn of(
         other_answers,
         of_scripts,
         looked_through,
+        compared,
     }
 }

@@ -40,19 +40,39 @@ impl From<Raised> for Error {
 /// What Lua says where it has no memory.
 pub(in crate::resp) const NO_MEMORY: &[u8] = b"not enough memory";
 
-/// A text behind the place in the script that called the function at hand, as Lua's own functions raise it.
+/// How errors begin that Lua raises in `prelude.lua`.
+pub(in crate::resp) const PRELUDE_PLACE: &[u8] = b"prelude:";
+
+/// A text behind the place in the script that called the function at hand, as Lua's own functions raise it. A function of
+/// `prelude.lua` between the two is not shown.
 pub(in crate::resp) fn text(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
-    let line = lua.inspect_stack(1, |frame| {
-        let name = frame.source().short_src.map(|name| name.into_owned()).unwrap_or_default();
-        frame.current_line().map(|line| format!("{name}:{line}: "))
-    });
-    let mut bytes = line.flatten().unwrap_or_default().into_bytes();
+    let place = |level| {
+        lua.inspect_stack(level, |frame| {
+            let name = frame.source().short_src.map(|name| name.into_owned()).unwrap_or_default();
+            frame.current_line().map(|line| format!("{name}:{line}: "))
+        })
+    };
+    let places = (1..).map_while(place).map(Option::unwrap_or_default);
+    let mut of_scripts = places.skip_while(|place| place.as_bytes().starts_with(PRELUDE_PLACE));
+    let mut bytes = of_scripts.next().unwrap_or_default().into_bytes();
     bytes.extend_from_slice(text.as_ref());
     Raised::Text(bytes).into()
 }
 
-/// An argument that a function does not take.
+/// An argument that a function does not take. As in Lua, the function has the name by which the script calls it, and the value
+/// before the colon of a method is not counted.
 pub(in crate::resp) fn bad_argument(lua: &Lua, index: usize, function: &str, why: &str) -> Error {
+    let called = lua.inspect_stack(0, |frame| {
+        let names = frame.names();
+        (names.name.map(|name| name.into_owned()), names.name_what == Some("method"))
+    });
+    let (name, is_method) = called.unwrap_or_default();
+    let function = name.as_deref().unwrap_or(function);
+    let index = match (is_method, index) {
+        (true, 1) => return text(lua, format!("calling '{function}' on bad self ({why})")),
+        (true, index) => index.saturating_sub(1),
+        _ => index,
+    };
     text(lua, format!("bad argument #{index} to '{function}' ({why})"))
 }
 

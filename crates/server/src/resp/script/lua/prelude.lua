@@ -1,5 +1,5 @@
 -- What scripts find that is written in Lua, and how they are called. The functions of the argument are ours.
-local ours, globals, pcall, xpcall, resume, next, rawset, setmetatable = ...
+local ours, globals, pcall, xpcall, resume, next, rawset, setmetatable, sort, type, error = ...
 
 local function ended(ok, ...)
     if ok then return true, ... end
@@ -21,8 +21,30 @@ function made.xpcall(f, handler)
     return seen(xpcall(f, function(e) return handler(ours.shown(e)) end))
 end
 
-function made.resume(...)
-    return seen(resume(...))
+function made.resume(co, ...)
+    if type(co) ~= "thread" then ours.refuse_resume() end
+    return seen(resume(co, ...))
+end
+
+-- Lua's own sort compares up to n * n times, and nothing interrupts it while it runs no instruction of Lua. So a comparison is
+-- always a function of Lua.
+function made.sort(...)
+    local t, less = ...
+    local counted = less
+    if less == nil then
+        counted = function(a, b) return a < b end
+    elseif not ours.is_of_lua(less) then
+        counted = function(a, b) return less(a, b) end
+    end
+    local ok, raised
+    if type(t) == "table" then
+        ok, raised = pcall(sort, t, counted)
+    else
+        ok, raised = pcall(sort, ...)
+    end
+    if ok then return end
+    ours.sort_failed(raised)
+    error(raised, 0)
 end
 
 -- A table that shows another one, and takes nothing. All of them by themselves, and in a row.
@@ -37,6 +59,7 @@ end
 
 function made.rawset(t, k, v)
     if shields[t] then ours.refuse_raw_write() end
+    if type(t) ~= "table" then ours.refuse_rawset(t) end
     return rawset(t, k, v)
 end
 

@@ -1,11 +1,13 @@
 //! Making an interpreter: what scripts may use, behind tables that they cannot change.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use mlua::chunk::ChunkMode;
+use bytes::Bytes;
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value, VmState};
 
+use super::compile::Compiler;
 use super::errors::{self, NO_MEMORY, Raised, bad_argument, expected};
 use super::libs;
 use super::to_reply::error_of;
@@ -23,8 +25,17 @@ const PRELUDE: &str = "=prelude";
 const PAUSE_PERCENT: i32 = 125;
 const SHORT_PAUSE_PERCENT: i32 = 300;
 
-/// After so many instructions it is asked whether the script may go on.
+/// Instructions between two looks of the hook at the reins.
 const INSTRUCTIONS: u32 = 1000;
+
+/// Instructions between two looks in a first attempt, which holds a serving thread. Its 1 MiB of memory bounds the time of each.
+const SHORT_INSTRUCTIONS: u32 = 100;
+
+/// Instructions between two looks after a slow interval: one instruction may copy or compare strings of megabytes.
+const SLOW_INSTRUCTIONS: u32 = 10;
+
+/// Time between two looks above which the interval counts as slow. A usual interval takes microseconds.
+const SLOW: Duration = Duration::from_millis(1);
 
 /// Functions of Lua that scripts have, as in Redis, and those of them that are ours.
 const FUNCTIONS: [&str; 17] = [
@@ -59,17 +70,18 @@ pub(in crate::resp) struct Failure {
 pub(in crate::resp) fn interpreter() -> mlua::Result<Interpreter> {
     let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())?;
     let held = Held::default();
-    hook(&lua, &held, INSTRUCTIONS)?;
     let prelude = Prelude::load(&lua, &held)?;
     let (globals, redis) = globals(&lua, &held, &prelude)?;
     let environment: Table = prelude.shield.call(globals.clone())?;
     globals.raw_set("_G", environment.clone())?;
+    let of_lua: Function = lua.globals().raw_get("load")?;
+    let compiler = Compiler { load: of_lua.clone(), environment: environment.clone() };
     for (name, strings) in [("loadstring", true), ("load", false)] {
-        let (held, environment) = (held.clone(), environment.clone());
-        let load = move |lua: &Lua, arguments| load(lua, &held, &environment, strings, arguments);
+        let (held, compiler) = (held.clone(), compiler.clone());
+        let load = move |lua: &Lua, arguments| load(lua, &held, &compiler, strings, arguments);
         globals.raw_set(name, lua.create_function(load)?)?;
     }
-    Ok(Interpreter::new(lua, held, [environment, redis], [prelude.run, prelude.clean]))
+    Ok(Interpreter::new(lua, held, [environment, redis], [of_lua, prelude.run, prelude.clean]))
 }
 
 /// What `prelude.lua` makes.
@@ -90,6 +102,26 @@ impl Prelude {
         ours.raw_set("caught", function(lua, held, caught)?)?;
         ours.raw_set("shown", function(lua, held, shown)?)?;
         ours.raw_set("failed", function(lua, held, failed)?)?;
+        ours.raw_set("sort_failed", function(lua, held, libs::tables::sort_failed)?)?;
+        ours.raw_set(
+            "is_of_lua",
+            function(lua, held, |_, _, value| {
+                Ok(value.as_function().is_none_or(|function| function.info().what == "Lua"))
+            })?,
+        )?;
+        ours.raw_set(
+            "refuse_rawset",
+            function(lua, held, |lua, _, value| {
+                let why = expected("table", &value);
+                refuse(errors::text(lua, format!("bad argument #1 to 'rawset' ({why})")))
+            })?,
+        )?;
+        ours.raw_set(
+            "refuse_resume",
+            function(lua, held, |lua, _, _| {
+                refuse(errors::text(lua, "bad argument #1 to 'resume' (coroutine expected)"))
+            })?,
+        )?;
         ours.raw_set("refuse_write", function(lua, held, |lua, _, _| refuse(errors::text(lua, READ_ONLY)))?)?;
         ours.raw_set(
             "refuse_raw_write",
@@ -97,8 +129,10 @@ impl Prelude {
         )?;
         let get = |name: &str| all.raw_get::<Function>(name);
         let resume = all.raw_get::<Table>("coroutine")?.raw_get("resume")?;
-        let theirs =
-            [get("pcall")?, get("xpcall")?, resume, get("next")?, get("rawset")?, get("setmetatable")?];
+        let sort = all.raw_get::<Table>("table")?.raw_get("sort")?;
+        let [pcall, xpcall, next, rawset, setmetatable, kind, error] =
+            ["pcall", "xpcall", "next", "rawset", "setmetatable", "type", "error"].map(get);
+        let theirs = [pcall?, xpcall?, resume, next?, rawset?, setmetatable?, sort, kind?, error?];
         let tables = [ours, globals.clone()].into_iter().map(Value::Table);
         let arguments: MultiValue = tables.chain(theirs.into_iter().map(Value::Function)).collect();
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
@@ -120,12 +154,21 @@ fn globals(lua: &Lua, held: &Held, prelude: &Prelude) -> mlua::Result<(Table, Ta
     for name in ["pcall", "xpcall", "rawset"] {
         globals.raw_set(name, prelude.made.raw_get::<Function>(name)?)?;
     }
-    globals.raw_set("collectgarbage", lua.create_function(collect_garbage)?)?;
+    let of_collection = held.clone();
+    let collect = move |lua: &Lua, arguments| {
+        // A collection takes milliseconds where a script has megabytes.
+        of_collection.get().check().map_err(Raised::Stop)?;
+        collect_garbage(lua, arguments)
+    };
+    globals.raw_set("collectgarbage", lua.create_function(collect)?)?;
     let [string, math, table, coroutine] =
         ["string", "math", "table", "coroutine"].map(|name| all.raw_get(name));
     let (string, math, table, coroutine): (Table, Table, Table, Table) = (string?, math?, table?, coroutine?);
     coroutine.raw_set("resume", prelude.made.raw_get::<Function>("resume")?)?;
     libs::strings::install(lua, held, &string)?;
+    libs::tables::install(lua, held, &table)?;
+    table.raw_set("sort", prelude.made.raw_get::<Function>("sort")?)?;
+    libs::numbers::install(lua, held, &globals)?;
     libs::random::install(lua, held, &math)?;
     let of_strings = lua.create_table()?;
     of_strings.raw_set("__index", &string)?;
@@ -213,39 +256,50 @@ pub(in crate::resp) fn take_reins(
     reins: &Arc<Reins>,
     is_short: bool,
 ) -> mlua::Result<()> {
-    interpreter.held.set(reins.clone());
-    if interpreter.is_short.replace(is_short) != Some(is_short) {
+    let Interpreter { lua, held, .. } = &*interpreter;
+    held.set(reins.clone());
+    held.looked_at(Some(Instant::now()));
+    let is_other = interpreter.is_short != Some(is_short);
+    if is_other {
         let percent = if is_short { SHORT_PAUSE_PERCENT } else { PAUSE_PERCENT };
-        interpreter.lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(percent)));
+        lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(percent)));
     }
-    if interpreter.held.is_over() {
-        interpreter.held.note_over(false);
-        hook(&interpreter.lua, &interpreter.held, INSTRUCTIONS)?;
+    let was_slow = held.note_slow(false);
+    if is_other || was_slow || held.is_over() {
+        held.note_over(false);
+        hook(lua, held, if is_short { SHORT_INSTRUCTIONS } else { INSTRUCTIONS })?;
     }
+    interpreter.is_short = Some(is_short);
     Ok(())
 }
 
-/// A script that is over could catch the error and go on: from then on each of its instructions is one.
+/// Sets a hook that looks at the reins every `instructions`, and every [`SLOW_INSTRUCTIONS`] after a slow interval. A script that
+/// is over could catch the error and continue, so from then on each of its instructions raises it.
 fn hook(lua: &Lua, held: &Held, instructions: u32) -> mlua::Result<()> {
     let held = held.clone();
     lua.set_global_hook(HookTriggers::new().every_nth_instruction(instructions), move |lua, _| {
-        match held.get().check() {
-            Ok(()) => Ok(VmState::Continue),
-            Err(stop) => {
-                if instructions > 1 {
-                    held.note_over(true);
-                    hook(lua, &held, 1)?;
-                }
-                Err(Raised::Stop(stop).into())
+        let now = Instant::now();
+        let before = held.looked_at(Some(now));
+        if let Err(stop) = held.get().check_at(now) {
+            if instructions > 1 {
+                held.note_over(true);
+                hook(lua, &held, 1)?;
             }
+            return Err(Raised::Stop(stop).into());
         }
+        if instructions > SLOW_INSTRUCTIONS && before.is_some_and(|before| now - before > SLOW) {
+            held.note_slow(true);
+            hook(lua, &held, SLOW_INSTRUCTIONS)?;
+        }
+        Ok(VmState::Continue)
     })
 }
 
-/// Compiles a script.
-pub(in crate::resp) fn compile(interpreter: &Interpreter, body: &[u8]) -> mlua::Result<Function> {
-    let chunk = interpreter.lua.load(body).set_name(CHUNK).set_mode(ChunkMode::Text);
-    chunk.set_environment(interpreter.environment.clone()).into_function()
+/// Compiles a script within the time of the reins that the interpreter has.
+pub(in crate::resp) fn compile(interpreter: &Interpreter, body: Bytes) -> mlua::Result<Function> {
+    let Interpreter { lua, held, load, environment, .. } = interpreter;
+    let compiler = Compiler { load: load.clone(), environment: environment.clone() };
+    compiler.compile(lua, &held.get(), body, lua.create_string(CHUNK)?)
 }
 
 /// What scripts catch by `pcall`: of a table with `err`, that.
@@ -319,25 +373,26 @@ fn collect_garbage(lua: &Lua, (what, _): (Option<LuaString>, Value)) -> mlua::Re
 fn load(
     lua: &Lua,
     held: &Held,
-    environment: &Table,
+    compiler: &Compiler,
     strings: bool,
     (from, name): (Value, Option<LuaString>),
 ) -> mlua::Result<(Value, Option<LuaString>)> {
     let mut text = Vec::new();
-    let mut default = "=(load)".to_owned();
+    let reins = held.get();
     match (&from, strings) {
         (Value::String(whole), true) => {
+            reins.work(whole.as_bytes().len()).map_err(Raised::Stop)?;
             text = whole.as_bytes().to_vec();
-            default = String::from_utf8_lossy(&text).into_owned();
         }
         (Value::Function(pieces), false) => {
             while let Some(piece) = pieces.call::<Option<LuaString>>(())? {
                 if piece.as_bytes().is_empty() {
                     break;
                 }
-                if text.len() + piece.as_bytes().len() > held.get().string_bytes_max() {
+                if text.len() + piece.as_bytes().len() > reins.string_bytes_max() {
                     return Err(Raised::Text(NO_MEMORY.to_vec()).into());
                 }
+                reins.work(piece.as_bytes().len()).map_err(Raised::Stop)?;
                 text.extend_from_slice(&piece.as_bytes());
             }
         }
@@ -345,10 +400,11 @@ fn load(
         (_, true) => return Err(bad_argument(lua, 1, "loadstring", &expected("string", &from))),
         (_, false) => return Err(bad_argument(lua, 1, "load", &expected("function", &from))),
     }
-    let name = name.map_or(default, |name| name.to_string_lossy());
-    let name = name.split('\0').next().unwrap_or_default();
-    let chunk = lua.load(text).set_name(name).set_mode(ChunkMode::Text).set_environment(environment.clone());
-    match chunk.into_function() {
+    let name = match (name, from) {
+        (Some(name), _) | (None, Value::String(name)) => name,
+        _ => lua.create_string("=(load)")?,
+    };
+    match compiler.compile(lua, &reins, text.into(), name) {
         Ok(function) => Ok((Value::Function(function), None)),
         Err(error) => match errors::raised(&error) {
             Raised::Text(text) | Raised::Reply(text) => Ok((Value::Nil, Some(lua.create_string(text)?))),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mlua::{Lua, MultiValue, Table, Value, Variadic};
 
-use super::{Output, VALUES_MAX, add, number, number_in, number_or, string};
+use super::{ITEM_STEPS, Output, VALUES_MAX, add, charge, number, number_in, number_or, string};
 use crate::resp::script::lua::errors::{Raised, bad_argument, text};
 use crate::service::scripts::interpreter::Held;
 use crate::service::scripts::reins::Reins;
@@ -48,11 +48,12 @@ fn pack(lua: &Lua, reins: &Arc<Reins>, values: Variadic<Value>) -> mlua::Result<
 
 struct Packer<'p> {
     reins: &'p Reins,
-    output: Output,
+    output: Output<'p>,
 }
 
 impl Packer<'_> {
     fn value(&mut self, value: &Value, depth: u32) -> mlua::Result<()> {
+        charge(self.reins, ITEM_STEPS)?;
         match value {
             Value::String(text) => {
                 let text = text.as_bytes();
@@ -118,6 +119,7 @@ impl Packer<'_> {
                 _ => is_array = false,
             }
             count += 1;
+            charge(self.reins, ITEM_STEPS)?;
         }
         if is_array && most == count as f64 {
             match count {
@@ -198,6 +200,7 @@ impl Unpacker<'_> {
     }
 
     fn value(&mut self, depth: u32) -> Unpacked {
+        charge(self.reins, ITEM_STEPS)?;
         let Some([code]) = self.take::<1>() else { return Ok(Err(Bad::Short)) };
         let number = |number: Option<f64>| Ok(number.map(Value::Number).ok_or(Bad::Short));
         match code {
@@ -247,6 +250,7 @@ impl Unpacker<'_> {
             return Ok(Err(Bad::Short));
         };
         self.rest = rest;
+        charge(self.reins, bytes.len())?;
         Ok(Ok(Value::String(self.lua.create_string(bytes)?)))
     }
 

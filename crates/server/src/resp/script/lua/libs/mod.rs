@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use mlua::{FromLuaMulti, IntoLuaMulti, Lua, LuaString, Table, Value};
+use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value};
 
-use super::errors::{NO_MEMORY, Raised, bad_argument, expected};
+use super::errors::{NO_MEMORY, Raised, bad_argument, expected, raised, text};
 use super::number::{number_in, spelled};
 use crate::service::scripts::interpreter::Held;
 use crate::service::scripts::reins::Reins;
@@ -12,11 +12,13 @@ use crate::service::scripts::reins::Reins;
 pub(super) mod bit;
 pub(super) mod cjson;
 pub(super) mod cmsgpack;
+pub(super) mod numbers;
 mod pattern;
 pub(super) mod random;
 pub(super) mod redis;
 pub(super) mod strings;
 pub(super) mod structs;
+pub(super) mod tables;
 
 /// Adds a function that may ask the reins.
 fn add<A, R>(
@@ -41,21 +43,68 @@ fn no_memory() -> mlua::Error {
     Raised::Text(NO_MEMORY.to_vec()).into()
 }
 
-/// Bytes that a function makes beside the interpreter's memory: not more than a script may have.
-struct Output {
-    bytes: Vec<u8>,
-    most: usize,
+/// Steps charged for a value or an item of a format, beside its bytes.
+const ITEM_STEPS: usize = 16;
+
+/// Charges the script for `steps`. Fails if the script is over.
+fn charge(reins: &Reins, steps: usize) -> mlua::Result<()> {
+    Ok(reins.work(steps).map_err(Raised::Stop)?)
 }
 
-impl Output {
-    fn new(reins: &Reins) -> Output {
-        Output { bytes: Vec::new(), most: reins.string_bytes_max() }
+/// Replaces a function of Lua by one that charges the script: before the call for the bytes of all strings among the arguments,
+/// and after it for those among the results. Errors name the function and the place in the script as Lua does.
+fn charge_calls(lua: &Lua, held: &Held, table: &Table, name: &'static str) -> mlua::Result<()> {
+    let (held, of_lua) = (held.clone(), table.raw_get::<Function>(name)?);
+    let charged = lua.create_function(move |lua, arguments: MultiValue| {
+        let reins = held.get();
+        charge(&reins, string_bytes(&arguments))?;
+        let results = of_lua.call::<MultiValue>(arguments).map_err(|error| renamed(lua, error, name))?;
+        charge(&reins, string_bytes(&results))?;
+        Ok(results)
+    })?;
+    table.raw_set(name, charged)
+}
+
+/// Adds the name of the function and the place in the script to an error that Lua raised in a function called from here.
+fn renamed(lua: &Lua, error: mlua::Error, name: &str) -> mlua::Error {
+    let why = match raised(&error) {
+        Raised::Text(why) if why != NO_MEMORY => why,
+        _ => return error,
+    };
+    let why = String::from_utf8_lossy(&why);
+    let argument = why.strip_prefix("bad argument #").and_then(|rest| rest.split_once(" to '?' ("));
+    let argument = argument.and_then(|(index, rest)| Some((index.parse().ok()?, rest.strip_suffix(')')?)));
+    match argument {
+        Some((index, why)) => bad_argument(lua, index, name, why),
+        None => text(lua, why.as_bytes()),
+    }
+}
+
+fn string_bytes(values: &MultiValue) -> usize {
+    values
+        .iter()
+        .filter_map(Value::as_string)
+        .map(|text| text.as_bytes().len())
+        .fold(0, usize::saturating_add)
+}
+
+/// Bytes that a function makes beside the interpreter's memory: not more than a script may have.
+struct Output<'r> {
+    bytes: Vec<u8>,
+    most: usize,
+    reins: &'r Reins,
+}
+
+impl<'r> Output<'r> {
+    fn new(reins: &'r Reins) -> Output<'r> {
+        Output { bytes: Vec::new(), most: reins.string_bytes_max(), reins }
     }
 
     fn put(&mut self, bytes: &[u8]) -> mlua::Result<()> {
         if self.bytes.len() + bytes.len() > self.most {
             return Err(no_memory());
         }
+        charge(self.reins, bytes.len())?;
         self.bytes.extend_from_slice(bytes);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Functions of the table `string` that could run for long or make much: `find`, `match`, `gmatch`, `gsub`, `rep`.
+//! Functions of the table `string` that could run for long or make much.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,8 +7,8 @@ use memchr::memmem;
 use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 
 use super::pattern::{Extent, Matcher};
-use super::{Output, add, number, number_or, string};
-use crate::resp::script::lua::errors::{Raised, bad_argument};
+use super::{Output, add, charge, charge_calls, number, number_or, string};
+use crate::resp::script::lua::errors::bad_argument;
 use crate::service::scripts::interpreter::Held;
 use crate::service::scripts::reins::Reins;
 
@@ -17,6 +17,10 @@ pub(in crate::resp::script::lua) fn install(lua: &Lua, held: &Held, strings: &Ta
     add(lua, held, strings, "match", |lua, reins, values| find(lua, reins, values, false))?;
     add(lua, held, strings, "gsub", gsub)?;
     add(lua, held, strings, "rep", rep)?;
+    // Scripts could call them on strings of megabytes very often.
+    for name in ["dump", "format", "lower", "reverse", "upper"] {
+        charge_calls(lua, held, strings, name)?;
+    }
     let held = held.clone();
     let each = lua.create_function(move |lua, values: (Value, Value)| gmatch(lua, &held, values))?;
     strings.raw_set("gfind", &each)?;
@@ -42,9 +46,10 @@ fn find(
     let from = number_or(lua, &from, 1.0, 3, name)? as i64;
     let from = if from < 0 { from + source.len() as i64 + 1 } else { from };
     let from = ((from - 1).max(0) as usize).min(source.len());
-    reins.work(pattern.len()).map_err(Raised::Stop)?;
+    charge(reins, pattern.len())?;
     let is_plain = !matches!(plain, Value::Nil | Value::Boolean(false));
     if finds && (is_plain || !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))) {
+        charge(reins, source.len() - from)?;
         let found = memmem::find(&source[from..], pattern).map(|at| from + at);
         return Ok(match found {
             Some(at) => {
@@ -139,7 +144,7 @@ fn replace(
     source: &[u8],
     found: std::ops::Range<usize>,
     with: &Value,
-    output: &mut Output,
+    output: &mut Output<'_>,
 ) -> mlua::Result<()> {
     let (start, end) = (found.start, found.end);
     let value = match with {

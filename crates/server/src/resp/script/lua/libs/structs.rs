@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mlua::{Lua, MultiValue, Table, Value, Variadic};
 
-use super::{Output, VALUES_MAX, add, number, number_in, number_or, string};
+use super::{ITEM_STEPS, Output, VALUES_MAX, add, charge, number, number_in, number_or, string};
 use crate::resp::script::lua::errors::{bad_argument, text};
 use crate::service::scripts::interpreter::Held;
 use crate::service::scripts::reins::Reins;
@@ -26,6 +26,7 @@ pub(in crate::resp::script::lua) fn table(lua: &Lua, held: &Held) -> mlua::Resul
 /// A format as it is read.
 struct Format<'f> {
     lua: &'f Lua,
+    reins: &'f Reins,
     name: &'static str,
     rest: &'f [u8],
     is_big: bool,
@@ -40,14 +41,15 @@ struct Item {
 }
 
 impl<'f> Format<'f> {
-    fn new(lua: &'f Lua, name: &'static str, rest: &'f [u8]) -> Format<'f> {
+    fn new(lua: &'f Lua, reins: &'f Reins, name: &'static str, rest: &'f [u8]) -> Format<'f> {
         // It ends where a string of C does.
         let end = memchr::memchr(0, rest).unwrap_or(rest.len());
-        Format { lua, name, rest: &rest[..end], is_big: false, alignment: 1 }
+        Format { lua, reins, name, rest: &rest[..end], is_big: false, alignment: 1 }
     }
 
     fn number(&mut self, default: usize) -> mlua::Result<usize> {
         let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        charge(self.reins, digits)?;
         if digits == 0 {
             return Ok(default);
         }
@@ -61,6 +63,7 @@ impl<'f> Format<'f> {
     fn next(&mut self, at: usize) -> mlua::Result<Option<Item>> {
         while let Some((&option, rest)) = self.rest.split_first() {
             self.rest = rest;
+            charge(self.reins, ITEM_STEPS)?;
             let size = match option {
                 b'b' | b'B' | b'x' => 1,
                 b'h' | b'H' => 2,
@@ -120,7 +123,8 @@ impl<'f> Format<'f> {
 fn pack(lua: &Lua, reins: &Arc<Reins>, values: Variadic<Value>) -> mlua::Result<Value> {
     let of = string(lua, values.first().unwrap_or(&Value::Nil), 1, "pack")?;
     let of = of.as_bytes();
-    let (mut format, mut output, mut argument) = (Format::new(lua, "pack", &of), Output::new(reins), 1);
+    let (mut format, mut output, mut argument) =
+        (Format::new(lua, reins, "pack", &of), Output::new(reins), 1);
     while let Some(Item { option, size, padding }) = format.next(output.bytes.len())? {
         output.put(&[0; INTEGER_BYTES_MAX][..padding])?;
         if option == b'x' {
@@ -171,7 +175,7 @@ fn pack(lua: &Lua, reins: &Arc<Reins>, values: Variadic<Value>) -> mlua::Result<
 }
 
 fn put_ordered<const BYTES: usize>(
-    output: &mut Output,
+    output: &mut Output<'_>,
     mut little: [u8; BYTES],
     is_big: bool,
 ) -> mlua::Result<()> {
@@ -181,7 +185,11 @@ fn put_ordered<const BYTES: usize>(
     output.put(&little)
 }
 
-fn unpack(lua: &Lua, _: &Arc<Reins>, (of, data, from): (Value, Value, Value)) -> mlua::Result<MultiValue> {
+fn unpack(
+    lua: &Lua,
+    reins: &Arc<Reins>,
+    (of, data, from): (Value, Value, Value),
+) -> mlua::Result<MultiValue> {
     let (of, data) = (string(lua, &of, 1, "unpack")?, string(lua, &data, 2, "unpack")?);
     let (of, data) = (of.as_bytes(), data.as_bytes());
     let from = number_or(lua, &from, 1.0, 3, "unpack")? as i64;
@@ -189,7 +197,7 @@ fn unpack(lua: &Lua, _: &Arc<Reins>, (of, data, from): (Value, Value, Value)) ->
         return Err(bad_argument(lua, 3, "unpack", "offset must be 1 or greater"));
     }
     let mut at = from as usize - 1;
-    let mut format = Format::new(lua, "unpack", &of);
+    let mut format = Format::new(lua, reins, "unpack", &of);
     let mut values: Vec<Value> = Vec::new();
     let short = || bad_argument(lua, 2, "unpack", "data string too short");
     while let Some(Item { option, size, padding }) = format.next(at)? {
@@ -218,6 +226,7 @@ fn unpack(lua: &Lua, _: &Arc<Reins>, (of, data, from): (Value, Value, Value)) ->
                 }
                 let end = at.checked_add(taken);
                 let bytes = end.and_then(|end| data.get(at..end)).ok_or_else(short)?;
+                charge(reins, bytes.len())?;
                 values.push(Value::String(lua.create_string(bytes)?));
             }
             b's' => {
@@ -225,6 +234,7 @@ fn unpack(lua: &Lua, _: &Arc<Reins>, (of, data, from): (Value, Value, Value)) ->
                 let Some(end) = memchr::memchr(0, rest) else {
                     return Err(text(lua, "unfinished string in data"));
                 };
+                charge(reins, end)?;
                 values.push(Value::String(lua.create_string(&rest[..end])?));
                 taken = end + 1;
             }
@@ -250,10 +260,10 @@ fn first<const BYTES: usize>(of: &[u8; INTEGER_BYTES_MAX]) -> [u8; BYTES] {
     std::array::from_fn(|at| of[at])
 }
 
-fn size(lua: &Lua, _: &Arc<Reins>, of: Value) -> mlua::Result<f64> {
+fn size(lua: &Lua, reins: &Arc<Reins>, of: Value) -> mlua::Result<f64> {
     let of = string(lua, &of, 1, "size")?;
     let of = of.as_bytes();
-    let (mut format, mut at) = (Format::new(lua, "size", &of), 0_usize);
+    let (mut format, mut at) = (Format::new(lua, reins, "size", &of), 0_usize);
     while let Some(Item { option, size, padding }) = format.next(at)? {
         match (option, size) {
             (b's', _) => return Err(bad_argument(lua, 1, "size", "option 's' has no fixed size")),

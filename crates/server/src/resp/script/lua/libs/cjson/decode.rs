@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use mlua::{LightUserData, Lua, Value};
 
+use super::super::{ITEM_STEPS, charge};
 use super::{Choices, DEPTH_MAX, error};
 use crate::resp::script::lua::errors::Raised;
 use crate::service::scripts::reins::Reins;
@@ -74,7 +75,15 @@ impl Decoder<'_> {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
 
+    /// The next token, for which the reins are asked: for the blanks before it, and for the bytes of it.
     fn next(&mut self) -> mlua::Result<Token> {
+        let from = self.at;
+        let token = self.read();
+        charge(self.reins, self.at - from + ITEM_STEPS)?;
+        Ok(token)
+    }
+
+    fn read(&mut self) -> Token {
         while matches!(self.peek(0), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
         }
@@ -86,12 +95,11 @@ impl Decoder<'_> {
             b']' => Kind::ArrayEnd,
             b',' => Kind::Comma,
             b':' => Kind::Colon,
-            0 if at >= self.text.len() => return Ok(Token { kind: Kind::End, at }),
-            0 => return Ok(Token { kind: Kind::End, at }),
-            _ => return Ok(self.long()),
+            0 => return Token { kind: Kind::End, at },
+            _ => return self.long(),
         };
         self.at += 1;
-        Ok(Token { kind: single, at })
+        Token { kind: single, at }
     }
 
     /// A token that is longer than a character.

@@ -6,7 +6,7 @@ use mlua::{Lua, Table, Value};
 
 use super::{Choices, DEPTH_MAX, error};
 use crate::resp::script::lua::errors::Raised;
-use crate::resp::script::lua::libs::Output;
+use crate::resp::script::lua::libs::{ITEM_STEPS, Output, charge};
 use crate::resp::script::lua::number::{number_in, spelled};
 use crate::service::scripts::reins::Reins;
 
@@ -20,7 +20,7 @@ struct Encoder<'e> {
     lua: &'e Lua,
     reins: &'e Reins,
     choices: &'e Choices,
-    output: Output,
+    output: Output<'e>,
 }
 
 impl Encoder<'_> {
@@ -29,6 +29,7 @@ impl Encoder<'_> {
     }
 
     fn value(&mut self, value: &Value, depth: u32) -> mlua::Result<()> {
+        charge(self.reins, ITEM_STEPS)?;
         match value {
             Value::String(text) => self.string(&text.as_bytes()),
             Value::Integer(number) => self.number(*number as f64),
@@ -44,10 +45,11 @@ impl Encoder<'_> {
 
     fn number(&mut self, number: f64) -> mlua::Result<()> {
         if !number.is_finite() {
-            if !self.choices.encodes_invalid.load(Ordering::Relaxed) {
-                return Err(self.refused("number", "must not be NaN or Inf"));
-            }
             let text = match number {
+                _ if self.choices.encodes_invalid.load(Ordering::Relaxed) == 0 => {
+                    return Err(self.refused("number", "must not be NaN or Inf"));
+                }
+                _ if self.choices.encodes_invalid.load(Ordering::Relaxed) == 2 => "null",
                 _ if number.is_nan() => "nan",
                 _ if number < 0.0 => "-inf",
                 _ => "inf",
@@ -59,6 +61,7 @@ impl Encoder<'_> {
     }
 
     fn string(&mut self, text: &[u8]) -> mlua::Result<()> {
+        charge(self.reins, text.len())?;
         self.output.put(b"\"")?;
         let mut plain = 0;
         for (at, &byte) in text.iter().enumerate() {
@@ -102,6 +105,7 @@ impl Encoder<'_> {
                 _ => return Ok(None),
             }
             count += 1;
+            charge(self.reins, ITEM_STEPS)?;
         }
         let ratio = u64::from(self.choices.sparse_ratio.load(Ordering::Relaxed));
         let safe = u64::from(self.choices.sparse_safe.load(Ordering::Relaxed));

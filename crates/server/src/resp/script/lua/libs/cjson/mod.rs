@@ -21,8 +21,11 @@ struct Choices {
     sparse_ratio: AtomicU32,
     sparse_safe: AtomicU32,
     converts_sparse: AtomicBool,
-    encodes_invalid: AtomicBool,
+    /// Index of the choice in [`INVALID`].
+    encodes_invalid: AtomicU32,
     decodes_invalid: AtomicBool,
+    /// Without effect: an encoder keeps no buffer.
+    keeps_buffer: AtomicBool,
 }
 
 impl Default for Choices {
@@ -34,8 +37,9 @@ impl Default for Choices {
             sparse_ratio: 2.into(),
             sparse_safe: 10.into(),
             converts_sparse: false.into(),
-            encodes_invalid: false.into(),
+            encodes_invalid: 0.into(),
             decodes_invalid: true.into(),
+            keeps_buffer: true.into(),
         }
     }
 }
@@ -69,11 +73,12 @@ impl Choices {
             (&self.digits, fresh.digits),
             (&self.sparse_ratio, fresh.sparse_ratio),
             (&self.sparse_safe, fresh.sparse_safe),
+            (&self.encodes_invalid, fresh.encodes_invalid),
         ];
         let switches = [
             (&self.converts_sparse, fresh.converts_sparse),
-            (&self.encodes_invalid, fresh.encodes_invalid),
             (&self.decodes_invalid, fresh.decodes_invalid),
+            (&self.keeps_buffer, fresh.keeps_buffer),
         ];
         numbers.into_iter().for_each(|(of, to)| of.store(to.into_inner(), Ordering::Relaxed));
         switches.into_iter().for_each(|(of, to)| of.store(to.into_inner(), Ordering::Relaxed));
@@ -88,25 +93,31 @@ type Function = fn(&Lua, &Arc<Reins>, &Choices, &[Value]) -> mlua::Result<Vec<Va
 pub(in crate::resp::script::lua) fn table(lua: &Lua, held: &Held) -> mlua::Result<Table> {
     let cjson = lua.create_table()?;
     let of_run = Arc::new(OfRun::default());
-    let functions: [(&str, Function); 8] = [
+    let functions: [(&str, Function); 9] = [
         ("encode", encode),
         ("decode", decode),
         ("encode_max_depth", |lua, _, choices, values| {
+            at_most(lua, 1, values, "encode_max_depth")?;
             choose(lua, &choices.encode_depth, values, 1..=i32::MAX as u32, "encode_max_depth")
         }),
         ("decode_max_depth", |lua, _, choices, values| {
+            at_most(lua, 1, values, "decode_max_depth")?;
             choose(lua, &choices.decode_depth, values, 1..=i32::MAX as u32, "decode_max_depth")
         }),
         ("encode_number_precision", |lua, _, choices, values| {
+            at_most(lua, 1, values, "encode_number_precision")?;
             choose(lua, &choices.digits, values, 1..=14, "encode_number_precision")
         }),
-        ("encode_invalid_numbers", |_, _, choices, values| {
-            Ok(switch(&choices.encodes_invalid, values.first()))
-        }),
-        ("decode_invalid_numbers", |_, _, choices, values| {
-            Ok(switch(&choices.decodes_invalid, values.first()))
+        ("encode_invalid_numbers", encode_invalid),
+        ("decode_invalid_numbers", |lua, _, choices, values| {
+            at_most(lua, 1, values, "decode_invalid_numbers")?;
+            switch(lua, &choices.decodes_invalid, values.first(), "decode_invalid_numbers")
         }),
         ("encode_sparse_array", sparse),
+        ("encode_keep_buffer", |lua, _, choices, values| {
+            at_most(lua, 1, values, "encode_keep_buffer")?;
+            switch(lua, &choices.keeps_buffer, values.first(), "encode_keep_buffer")
+        }),
     ];
     for (name, function) in functions {
         let (held, of_run) = (held.clone(), of_run.clone());
@@ -116,8 +127,6 @@ pub(in crate::resp::script::lua) fn table(lua: &Lua, held: &Held) -> mlua::Resul
         };
         cjson.raw_set(name, lua.create_function(function)?)?;
     }
-    // What it makes it does not keep anyhow.
-    cjson.raw_set("encode_keep_buffer", lua.create_function(|_, _: Variadic<Value>| Ok(true))?)?;
     cjson.raw_set("null", Value::LightUserData(LightUserData(std::ptr::null_mut())))?;
     cjson.raw_set("_NAME", "cjson")?;
     cjson.raw_set("_VERSION", "2.1.0")?;
@@ -161,16 +170,60 @@ fn choose(
     Ok(vec![Value::Number(of.load(Ordering::Relaxed).into())])
 }
 
-fn switch(of: &AtomicBool, value: Option<&Value>) -> Vec<Value> {
-    if let Some(Value::Boolean(on)) = value {
-        of.store(*on, Ordering::Relaxed);
+/// Refuses more arguments than a setter takes.
+fn at_most(lua: &Lua, most: usize, values: &[Value], name: &str) -> mlua::Result<()> {
+    match values.len() > most {
+        true => Err(bad_argument(lua, most + 1, name, "found too many arguments")),
+        false => Ok(()),
     }
-    vec![Value::Boolean(of.load(Ordering::Relaxed))]
+}
+
+/// Words that setters take. Off and on may be given as booleans and are answered as such.
+const INVALID: [&str; 3] = ["off", "on", "null"];
+
+/// Returns the index of an argument among the words, or none if the argument is not given.
+fn word(lua: &Lua, words: &[&str], value: Option<&Value>, name: &str) -> mlua::Result<Option<usize>> {
+    match value {
+        None | Some(Value::Nil) => Ok(None),
+        Some(Value::Boolean(on)) => Ok(Some(usize::from(*on))),
+        Some(value) => {
+            let word = string(lua, value, 1, name)?;
+            let place = words.iter().position(|known| word == *known);
+            let why = || format!("invalid option '{}'", word.to_string_lossy());
+            place.map(Some).ok_or_else(|| bad_argument(lua, 1, name, &why()))
+        }
+    }
+}
+
+fn switch(lua: &Lua, of: &AtomicBool, value: Option<&Value>, name: &str) -> mlua::Result<Vec<Value>> {
+    if let Some(place) = word(lua, &INVALID[..2], value, name)? {
+        of.store(place == 1, Ordering::Relaxed);
+    }
+    Ok(vec![Value::Boolean(of.load(Ordering::Relaxed))])
+}
+
+/// `encode_invalid_numbers([word])`.
+fn encode_invalid(
+    lua: &Lua,
+    _: &Arc<Reins>,
+    choices: &Choices,
+    values: &[Value],
+) -> mlua::Result<Vec<Value>> {
+    const NAME: &str = "encode_invalid_numbers";
+    at_most(lua, 1, values, NAME)?;
+    if let Some(place) = word(lua, &INVALID, values.first(), NAME)? {
+        choices.encodes_invalid.store(place as u32, Ordering::Relaxed);
+    }
+    Ok(vec![match choices.encodes_invalid.load(Ordering::Relaxed) {
+        2 => Value::String(lua.create_string(INVALID[2])?),
+        place => Value::Boolean(place == 1),
+    }])
 }
 
 /// `encode_sparse_array([convert[, ratio[, safe]]])`.
 fn sparse(lua: &Lua, _: &Arc<Reins>, choices: &Choices, values: &[Value]) -> mlua::Result<Vec<Value>> {
-    let mut chosen = switch(&choices.converts_sparse, values.first());
+    at_most(lua, 3, values, "encode_sparse_array")?;
+    let mut chosen = switch(lua, &choices.converts_sparse, values.first(), "encode_sparse_array")?;
     let numbers = [&choices.sparse_ratio, &choices.sparse_safe];
     for (index, of) in numbers.into_iter().enumerate() {
         let rest = values.get(index + 1..).unwrap_or_default();
