@@ -343,8 +343,9 @@ class Runner:
             commands = [[verb, key] for key in keys[0] for verb in (b"GET", b"PEXPIRETIME")]
             for admin in self.admins:
                 admin.send(*commands)
-            for words in commands:
-                redis, esker = (admin.reply() for admin in self.admins)
+            # All replies are read before the first difference may end the comparison.
+            rows = [[admin.reply() for _ in commands] for admin in self.admins]
+            for words, redis, esker in zip(commands, *rows):
                 if not same(words, redis, esker):
                     yield Difference(case, last, "keys", words, redis, esker, self.expires)
         redis, esker = self.events()

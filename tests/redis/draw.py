@@ -10,6 +10,9 @@ KEYS = [b"a", b"b", b"n", b"m", b"h", b"c"]
 NUMBERS = b"""0 1 -1 2 3 5 7 8 10 -5 64 100 007 +1 -0 1.5 1e3 3.0e3 0x10 inf -inf nan 1e400 5e-324 9223372036854775807
  -9223372036854775808 9223372036854775808 18446744073709551615 18446744073709551616 2147483648 -2147483649 x""".split()
 NUMBERS += [b"", b" 1", b"1 ", b"a\0b", b"\xff", b"1\n"]
+# Times that would pass during a case.
+SHORT = {b"%d" % number for number in range(1, 1000)} | {b"007"}
+EXPIRING = set(b"set setex psetex getex expire pexpire restore".split())
 WORDS = b"""NX XX GT LT GET EX PX EXAT PXAT KEEPTTL PERSIST REPLACE ABSTTL IDLETIME FREQ DB COUNT MATCH TYPE LEN IDX
  MINMATCHLEN WITHMATCHLEN BIT BYTE SET INCRBY OVERFLOW WRAP SAT FAIL AND OR XOR NOT ASYNC SYNC HELP * string 16""".split()
 # Times in seconds: long enough not to pass during a case, or past.
@@ -123,7 +126,9 @@ class Draw:
         words = rule(self, verb) if rule else self.by_positions(*positions)
         command = [word for part in verb.split(b"|") for word in [part]] + words
         if verb not in NO_ODD and self.chance(0.1):
-            command[1:] = self.odd(command[1:])
+            odd = self.odd(command[1:])
+            if verb not in EXPIRING or not SHORT & set(odd) - set(command):
+                command[1:] = odd
         if self.chance(0.05):
             command[0] = self.one(command[0].upper(), command[0].title())
         return command

@@ -115,6 +115,12 @@ def is_in_another_order(of):
     return theirs is not None and ours is not None and sorted(map(repr, theirs)) == sorted(map(repr, ours))
 
 
+def has_cursor(of):
+    """A SCAN goes on from a cursor, or is to be gone on with."""
+    replies = [reply[1][0][1] for reply in (of.redis, of.esker) if reply[1]]
+    return of.words[1] != b"0" or any(cursor != b"0" for cursor in replies)
+
+
 def elements(reply):
     """The keys of a SCAN that is over or of KEYS."""
     kind, value = reply
@@ -211,7 +217,7 @@ ROWS = [
     Row(
         "cursors of SCAN",
         "with cursors that stay good across restarts",
-        lambda of: of.verb() == b"scan" and of.words[1] != b"0" and of.redis[0] == of.esker[0] == "*",
+        lambda of: of.verb() == b"scan" and of.redis[0] == of.esker[0] == "*" and has_cursor(of),
     ),
     Row(
         "BITFIELD over the limit",
@@ -229,6 +235,7 @@ ROWS = [
         "SWAPDB and CLIENT TRACKING",
         "and so does SWAPDB, of which Redis tells nobody",
         lambda of: of.where == "heard" and of.verb() == b"swapdb" and is_flushed(of),
+        goes_on=False,
     ),
     Row(
         "the order of invalidations",
@@ -244,6 +251,19 @@ ROWS = [
         "HELP",
         "**HELP** of CLIENT, MEMORY and SCRIPT lists the subcommands that exist here",
         lambda of: of.verb() == b"script" and of.words[1].lower() == b"help",
+    ),
+    Row(
+        "LCS of long values",
+        "**LCS** compares as many bytes as Redis does with a `proto-max-bulk-len` of 512 MiB",
+        lambda of: of.verb() == b"lcs" and b"transient memory for LCS exceeds" in error(of.redis) and not error(of.esker),
+    ),
+    Row(
+        "bits behind the limit",
+        "Bits are read up to 512 MiB, whatever the limit is",
+        lambda of: of.verb() in (b"getbit", b"bitfield", b"bitfield_ro")
+        and b"bit offset is not an integer or out of range" in error(of.redis)
+        and of.esker[0] in ":*",
+        goes_on=False,
     ),
     Row(
         "NOLOOP",
