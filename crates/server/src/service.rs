@@ -12,6 +12,7 @@ use crate::Config;
 use crate::auth::Users;
 use crate::base::address::Origin;
 use crate::base::policy::Policy;
+use crate::base::pool::Pool;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
@@ -94,6 +95,8 @@ pub(crate) struct Service {
     pub(crate) acl_log: AclLog,
     pub(crate) expiring: Expiring,
     pub(crate) scripts: Scripts,
+    /// Runs jobs that cannot yield: compiling scripts, parsing long settings.
+    pub(crate) pool: Pool,
     /// What requests that may be made again were answered.
     pub(crate) retries: Arc<Retries>,
     /// Who watches keys.
@@ -124,6 +127,10 @@ const TRACKING_PART: usize = 8;
 
 /// Which part of the memory for clients scripts and idle interpreters may take.
 const SCRIPTS_PART: usize = 16;
+
+/// Jobs of the pool that run at a time, and that wait.
+const JOBS_RUNNING_MAX: usize = 2;
+const JOBS_WAITING_MAX: usize = 128;
 
 /// Which part of it answers may take that are kept for retries.
 const RETRIES_PART: usize = 8;
@@ -190,6 +197,7 @@ impl Service {
             acl_log: AclLog::new(acl_log_bytes),
             expiring: Expiring::default(),
             scripts: Scripts::new(script_bytes),
+            pool: Pool::new("background", JOBS_RUNNING_MAX, JOBS_WAITING_MAX),
             retries: Retries::new(retries_bytes, of_retries),
             watchers: Arc::default(),
             pauses: Pauses::default(),

@@ -10,6 +10,7 @@ pub(crate) mod limits;
 pub(crate) mod notices;
 pub(crate) mod pace;
 pub(crate) mod policy;
+pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod rate;
 pub(crate) mod settings;
