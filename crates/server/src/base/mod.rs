@@ -15,5 +15,5 @@ pub(crate) mod process;
 pub(crate) mod rate;
 pub(crate) mod settings;
 pub(crate) mod shutdown;
-pub(crate) mod slice;
 pub(crate) mod socket;
+pub(crate) mod turn;
