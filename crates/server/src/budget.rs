@@ -259,6 +259,12 @@ pub(crate) struct Piece {
     from: From,
 }
 
+impl Piece {
+    pub(crate) fn bytes(&self) -> usize {
+        self.units * UNIT_BYTES
+    }
+}
+
 impl Drop for Piece {
     fn drop(&mut self) {
         if self.from == From::Floor {

@@ -9,6 +9,7 @@
 //! connection ends after a minute. One too many ends an older one (`places`), so that a probe is always answered.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use crate::base::accept::until_stop;
 use crate::base::address::Address;
 use crate::base::shutdown::Stop;
 use crate::base::socket::{Listener, Stream};
+use crate::base::turn::{self, beside};
 use crate::service::{Service, sampling};
 
 mod host;
@@ -88,6 +90,7 @@ pub(crate) async fn serve<S>(
         let is_known = user.as_ref().is_some_and(|user| service.users.still(user).is_some());
         let answer = answer(&request, &address, is_known, service).await;
         busy.set(false);
+        turn::pause().await;
         Ok::<_, Infallible>(answer)
     };
     let connection = http1().serve_connection(TokioIo::new(stream), service_fn(answer));
@@ -157,12 +160,16 @@ async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, 
             plain(StatusCode::MISDIRECTED_REQUEST, refused)
         }
         "/" => page::answer(),
-        "/status.json" => of_type(JSON, plain(StatusCode::OK, service.status.json(service))),
+        "/status.json" => {
+            let text = beside(true, pin!(async { service.status.json(service) })).await;
+            of_type(JSON, plain(StatusCode::OK, text))
+        }
         _ => {
             let mut share = service.budget.share(address.origin(), 0);
             let hold = |bytes| share.as_mut().is_some_and(|share| share.try_hold(bytes));
             sampling::refresh(service, hold).await;
-            of_type(METRICS, plain(StatusCode::OK, metrics::text(service)))
+            let text = beside(true, pin!(async { metrics::text(service) })).await;
+            of_type(METRICS, plain(StatusCode::OK, text))
         }
     }
 }

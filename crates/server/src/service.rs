@@ -232,6 +232,19 @@ impl Service {
         if self.store.compression() == Compression::Off { 0 } else { bytes }
     }
 
+    /// An upper bound of the microseconds that it takes to compress values of so many bytes, by what a release build does.
+    pub(crate) fn compression_us(&self, bytes: usize) -> usize {
+        let bytes_a_us = match self.store.compression() {
+            Compression::Off => return 0,
+            Compression::Lz4 => 300,
+            Compression::Zstd(..=3) => 100,
+            Compression::Zstd(4..=9) => 20,
+            Compression::Zstd(10..=15) => 4,
+            Compression::Zstd(_) => 1,
+        };
+        bytes / bytes_a_us
+    }
+
     /// A database that clients may choose.
     pub(crate) fn database(&self, number: u8) -> &Store {
         &self.databases[usize::from(number)]

@@ -15,6 +15,6 @@ pub(crate) mod process;
 pub(crate) mod rate;
 pub(crate) mod settings;
 pub(crate) mod shutdown;
-pub(crate) mod slice;
 pub(crate) mod socket;
 pub(crate) mod text;
+pub(crate) mod turn;

@@ -31,10 +31,6 @@ pub(crate) enum Source {
     SuspectBlock(IpAddr),
     /// A user of this machine, who came by the unix socket.
     LocalUser(u32),
-    /// A connection, by its number.
-    Connection(u64),
-    /// The server itself.
-    Server,
     /// A change that an admin asks for. It comes before the jobs of all other sources, and they give way to it in a full queue.
     Admin,
 }

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use super::error;
 use super::reading::Reading;
 use crate::base::counting::count;
 use crate::base::pace::Pace;
+use crate::base::turn::aside;
 use crate::budget::Piece;
 use crate::service::Service;
 
@@ -32,26 +34,40 @@ const HEAD_BYTES: usize = 5;
 
 /// Memory of a call. What was handed on to be sent keeps what it had then.
 #[derive(Clone, Default)]
-pub(super) struct Held(Arc<Mutex<Pieces>>);
+pub(super) struct Held {
+    pieces: Arc<Mutex<Pieces>>,
+    /// Bytes that were taken since the beginning, or since they were renewed.
+    bytes: Arc<AtomicUsize>,
+}
 
 type Pieces = Arc<Mutex<Vec<Piece>>>;
 
 impl Held {
     pub(super) fn push(&self, piece: Piece) {
+        self.bytes.fetch_add(piece.bytes(), Ordering::Relaxed);
         let pieces = self.now();
         pieces.lock().expect("nobody panics with it").push(piece);
     }
 
+    /// Bytes of memory that the call has taken: an upper bound of what it works on.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     fn now(&self) -> Pieces {
-        self.0.lock().expect("nobody panics with it").clone()
+        self.pieces.lock().expect("nobody panics with it").clone()
     }
 
     /// Begins anew: what the call has by now is given back when all that was handed on is sent.
     pub(super) fn renew(&self) {
-        let before = std::mem::take(&mut *self.0.lock().expect("nobody panics with it"));
+        self.bytes.store(0, Ordering::Relaxed);
+        let before = std::mem::take(&mut *self.pieces.lock().expect("nobody panics with it"));
         drop(before);
     }
 }
+
+/// Memory from which a call is long: it runs beside the serving threads.
+pub(super) const LONG_BYTES: usize = 512 << 10;
 
 type Taking = Pin<Box<dyn Future<Output = Result<Piece, Status>> + Send>>;
 
@@ -263,7 +279,9 @@ impl Body for Leaving {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Outgoing>, Status>>> {
         let this = &mut *self;
-        let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(context)) else {
+        // The answer is encoded here. How many are at a time is bounded by the memory that they hold.
+        let is_short = this.held.bytes() < LONG_BYTES;
+        let Some(frame) = ready!(aside(is_short, || Pin::new(&mut this.body).poll_frame(context))) else {
             return Poll::Ready(None);
         };
         let frame = frame?;

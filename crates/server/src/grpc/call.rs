@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use esker_engine::Store;
+use esker_engine::{Compression, Store};
 use tonic::{Extensions, Status};
 
-use super::body::Held;
+use super::body::{Held, LONG_BYTES};
 use super::client::Client;
+use super::connection::CALL_BYTES;
 use super::convert::BESIDE_VALUE_BYTES;
 use super::error::{not_logged_in, too_large};
 use super::pb;
@@ -53,12 +54,32 @@ pub(super) struct Call {
     pub(super) is_retry: bool,
 }
 
+/// Returns true if a call that has taken so much memory takes longer than a turn.
+pub(super) fn is_long(held: &Held, compression: Compression) -> bool {
+    let most = match compression {
+        Compression::Zstd(4..=9) => LONG_BYTES / 8,
+        // Compressing what fits beside a call's metadata takes milliseconds.
+        Compression::Zstd(10..) => CALL_BYTES + (4 << 10),
+        Compression::Off | Compression::Lz4 | Compression::Zstd(_) => LONG_BYTES,
+    };
+    held.bytes() > most
+}
+
 impl Call {
     /// Takes memory that the call keeps until its answer is out.
     pub(super) async fn take(&self, bytes: usize) -> Result<(), Status> {
         let piece = self.client.take(bytes).await?;
         self.held.push(piece);
+        if self.is_long() {
+            // What follows is polled beside the serving threads.
+            tokio::task::yield_now().await;
+        }
         Ok(())
+    }
+
+    /// Returns true if what the call works on takes longer than a turn.
+    pub(super) fn is_long(&self) -> bool {
+        is_long(&self.held, self.store.compression())
     }
 
     /// Takes the user anew if the users were read again, as a call that lasts must.

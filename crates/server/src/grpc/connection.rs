@@ -14,16 +14,17 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, interval};
 use tonic::Status;
 use tower_service::Service as _;
 
 use super::body::{Arriving, Held, Leaving};
-use super::call::{Call, Esker};
+use super::call::{Call, Esker, is_long};
 use super::client::{CALLS_BYTES, Client};
 use super::convert::BESIDE_VALUE_BYTES;
 use super::counted::Counted;
@@ -35,6 +36,7 @@ use super::{DESCRIPTORS, pb, read, txn, watch, write};
 use crate::auth::User;
 use crate::base::address::Address;
 use crate::base::shutdown::Stop;
+use crate::base::turn::{Measured, beside_while};
 use crate::budget::Share;
 use crate::service::{Dropped, Service};
 
@@ -53,7 +55,7 @@ const UNNAMED_CALLS_MAX: usize = 8;
 
 /// Metadata of one call, and memory that each takes.
 const METADATA_BYTES_MAX: u32 = 8 << 10;
-const CALL_BYTES: usize = 20 << 10;
+pub(super) const CALL_BYTES: usize = 20 << 10;
 
 /// Metadata of clients that retry by themselves: how often they did.
 const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
@@ -69,6 +71,19 @@ pub(super) const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
 /// What a connection holds from its first to its last byte.
 pub(crate) const FLOOR_BYTES: usize = WINDOW_BYTES as usize + (64 << 10) + CALLS_BYTES;
+
+/// Runs the calls of connections as tasks whose turns are measured.
+#[derive(Clone)]
+struct Calls(Arc<Service>);
+
+impl<F> Executor<F> for Calls
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, call: F) {
+        tokio::spawn(Measured::new(Box::pin(call), self.0.counters.turns.clone()));
+    }
+}
 
 /// Serves one connection.
 pub(crate) async fn serve<S>(
@@ -90,7 +105,7 @@ pub(crate) async fn serve<S>(
             call(request, client.clone(), service.clone(), stop.clone())
         })
     };
-    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+    let connection = hyper::server::conn::http2::Builder::new(Calls(service.clone()))
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
@@ -246,7 +261,7 @@ async fn dispatch(
             let is_retry = request.headers().contains_key(PREVIOUS_ATTEMPTS);
             // The one place that chooses which store a call works on.
             let store = service.database(database).clone();
-            let (client, held) = (client.clone(), held.clone());
+            let (client, held, long) = (client.clone(), held.clone(), held.clone());
             let is_named = request.headers().contains_key(AUTHORIZATION);
             let commands = service.users.commands();
             let call = Call { user, commands, is_named, client, held, store, database, is_retry };
@@ -254,7 +269,8 @@ async fn dispatch(
             let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone(), stop))
                 .max_decoding_message_size(message_bytes_max)
                 .max_encoding_message_size(usize::MAX);
-            server.call(request).await
+            let is_long = || is_long(&long, service.store.compression());
+            beside_while(is_long, server.call(request)).await
         }
         ("/grpc.health.v1.Health", _) => {
             counters.called("health");

@@ -4,6 +4,9 @@
 //! hundred bytes in a queue, and keeps the buffer that it was read into, with whatever else came in that. So a window of
 //! frames of one byte takes hundreds of windows. Both are counted here; a connection with too much of either ends.
 //!
+//! Frames that bring no data (PING, SETTINGS, WINDOW_UPDATE, the heads of calls) are slowed down to what a client needs that takes
+//! its answers ([`Pace`]), and a connection that has work without end lets others have their turn.
+//!
 //! A call that gets no answer, since there are too many at a time or since it is taken back, costs as much as others. A client
 //! that goes on making them is ended.
 
@@ -13,6 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use self::pace::Pace;
+use crate::base::turn::poll_pause;
+
+mod pace;
 
 /// A frame of data with fewer bytes than this is small: it takes more in the queue than it brings.
 const SMALL_BYTES: usize = 256;
@@ -127,11 +135,20 @@ pub(super) struct Frames<S> {
     known: usize,
     /// The stream and the length of a frame of data whose padding is not known yet.
     padded: Option<(u32, usize)>,
+    asked: Pace,
 }
 
 impl<S> Frames<S> {
     pub(super) fn new(stream: S, waiting: Arc<Waiting>) -> Frames<S> {
-        Frames { stream, waiting, pass: PREFACE_BYTES, head: [0; HEAD_BYTES], known: 0, padded: None }
+        Frames {
+            stream,
+            waiting,
+            pass: PREFACE_BYTES,
+            head: [0; HEAD_BYTES],
+            known: 0,
+            padded: None,
+            asked: Pace::default(),
+        }
     }
 
     fn look_at(&mut self, mut bytes: &[u8]) -> io::Result<()> {
@@ -162,6 +179,9 @@ impl<S> Frames<S> {
                 continue;
             }
             self.pass = length;
+            if kind != DATA {
+                self.asked.came();
+            }
             self.waiting.came(kind, stream, length)?;
         }
         Ok(())
@@ -174,6 +194,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // What reads from this does so as long as there is something.
+        ready!(poll_pause(context));
+        ready!(self.asked.poll_ready(context));
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         Poll::Ready(self.look_at(&buffer.filled()[before..]))
@@ -186,7 +209,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Frames<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?;
+        self.asked.sent(written);
+        Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(
@@ -194,7 +219,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Frames<S> {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(context, bytes))?;
+        self.asked.sent(written);
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -153,6 +153,11 @@ fn backups(text: &mut Text, service: &Service) {
 }
 
 fn server(text: &mut Text, service: &Service) {
+    text.histogram(
+        "turn_seconds",
+        "Processor time between two polls of a task that serves a connection, without work beside the serving threads.",
+        &service.counters.turns,
+    );
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (counters, budget, users) = (&service.counters, &service.budget, &service.users);
     text.gauge(

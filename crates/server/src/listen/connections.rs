@@ -14,6 +14,7 @@ use crate::base::address::Address;
 use crate::base::counting::count;
 use crate::base::shutdown::Stop;
 use crate::base::socket::{Listener, Stream};
+use crate::base::turn::Measured;
 use crate::http::Busy;
 use crate::resp::Peer;
 use crate::service::Service;
@@ -78,8 +79,8 @@ fn spawn(
     conversation: impl Future<Output = io::Result<()>> + Send + 'static,
 ) {
     count(&service.counters.connections_accepted, 1);
-    let service = service.clone();
-    clients.spawn(async move {
+    let (service, turns) = (service.clone(), service.counters.turns.clone());
+    let connection = async move {
         let counted = Counted::new(service);
         let ended = conversation.await;
         drop(place);
@@ -87,7 +88,8 @@ fn spawn(
         if let Err(error) = ended {
             tracing::debug!(%error, peer = %address, "connection ended");
         }
-    });
+    };
+    clients.spawn(Measured::new(Box::pin(connection), turns));
 }
 
 /// A connection as the metrics count it, which it is no more when this is dropped: a panic ends it as well.
@@ -119,12 +121,13 @@ async fn open_counted(
 
 pub(super) async fn serve_http(listener: Arc<Listener>, door: Door, stop: Stop, service: Arc<Service>) {
     let connection = |stream: Stream, address: Address, busy: Busy| {
-        let service = service.clone();
-        async move {
+        let (service, turns) = (service.clone(), service.counters.turns.clone());
+        let connection = async move {
             if let Ok((stream, user)) = open_counted(stream, &address, door, &service).await {
                 http::serve(stream, address, user, &service, &busy).await;
             }
-        }
+        };
+        Measured::new(Box::pin(connection), turns)
     };
     http::listen(listener, stop, connection).await;
 }

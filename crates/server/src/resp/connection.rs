@@ -13,6 +13,7 @@
 //! are run and answered.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -23,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::command::pubsub::{self, deliver};
-use super::run::{self, Batch};
+use super::run::{self, Batch, work};
 use super::session::{Answers, Session};
 use super::watch::Watch;
 use super::wire::commands::Commands;
@@ -32,7 +33,7 @@ use super::wire::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use crate::Limits;
 use crate::base::counting::count;
 use crate::base::shutdown::Stop;
-use crate::base::slice::{Slice, behind_the_others};
+use crate::base::turn::{self, behind_the_others, beside};
 use crate::budget::Share;
 use crate::service::channels::{Mailbox, Overflown};
 use crate::service::{Dropped, Service};
@@ -214,7 +215,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if !self.commands.is_empty() {
                 count(&self.service.counters.commands, self.commands.len() as u64);
                 let data = self.transport.take(consumed);
-                self.run(data).await?;
+                let (arguments, bytes) = self.commands.longest();
+                let is_long = work::is_long(arguments + work::of_bytes(bytes));
+                beside(is_long, pin!(self.run(data))).await?;
             } else {
                 drop(self.transport.take(consumed));
             }
@@ -247,6 +250,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             }
             if self.transport.replies.unsent_bytes() > 0 {
                 behind_the_others().await;
+            } else {
+                turn::pause().await;
             }
             // A client that sends without end is never waited for.
             if self.interrupts.is_finished() {
@@ -314,7 +319,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let began = Instant::now();
         self.service.counters.rate.add(self.service.age_at(began), self.commands.len() as u64);
         let mut now = began;
-        let mut slice = Slice::begin(began);
         while !batch.is_done() && !self.session.leaving {
             follow_users(&mut self.session, self.service)?;
             let (replies, before) = (&mut self.transport.replies, batch.position());
@@ -328,7 +332,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             // A command that did not run waits for memory that the answers before it have.
             let most = if batch.position() == before { 0 } else { limits.backlog_bytes_max };
             if unsent <= most {
-                now = slice.pause_at(now).await;
+                now = turn::pause_at(now).await;
                 continue;
             }
             let mut reloads = self.service.users.reloads();
@@ -362,7 +366,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         if !self.session.try_hold(peak + others) && !self.wait_for_memory(peak + others).await? {
             return Ok(false);
         }
-        self.transport.make_room(room);
+        let copied = if peak > now { self.transport.input.len() } else { 0 };
+        let is_long = work::is_long(work::of_bytes(copied));
+        beside(is_long, pin!(async { self.transport.make_room(room) })).await;
         if peak > now {
             let held = self.held();
             let _ = self.session.hold(held).await;
@@ -370,7 +376,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         if self.transport.held_bytes() > IDLE_BYTES_MAX || others > IDLE_BYTES_MAX {
             // Only if nothing is there yet is it worth giving memory back.
             let first = {
-                let exchange = std::pin::pin!(self.transport.exchange(true, self.service));
+                let exchange = pin!(self.transport.exchange(true, self.service));
                 poll!(exchange)
             };
             match first {
@@ -439,6 +445,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if let Some(letter) = self.service.channels.take(&mailbox) {
                 deliver(&letter, &self.session, &mut self.transport.replies);
             }
+            turn::pause().await;
         }
         Ok(true)
     }
@@ -452,7 +459,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     async fn wait_for_memory(&mut self, bytes: usize) -> Result<bool, Ended> {
         loop {
             let interrupt = {
-                let mut hold = std::pin::pin!(self.session.hold(bytes));
+                let mut hold = pin!(self.session.hold(bytes));
                 loop {
                     tokio::select! {
                         biased;

@@ -1,5 +1,6 @@
 //! What the server counts beside what the store does.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_engine::{Activity, Store};
@@ -36,6 +37,8 @@ pub(crate) struct Counters {
     /// The same of those that were dropped.
     evicted_before: AtomicU64,
     pub(crate) batch_times: Histogram,
+    /// Processor time between two polls of a task that serves a connection, or a call of one.
+    pub(crate) turns: Arc<Histogram>,
     pub(crate) grpc: GrpcCalls,
     dropped: [AtomicU64; Dropped::ALL.len()],
 }

@@ -14,6 +14,7 @@ mod honest;
 mod http2;
 mod latency;
 mod server;
+mod turns;
 
 use std::time::{Duration, Instant};
 

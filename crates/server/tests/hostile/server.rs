@@ -18,6 +18,12 @@ pub(crate) const CONNECTIONS: usize = 1200;
 /// Bytes of the value under the key `large`.
 pub(crate) const LARGE_BYTES: usize = 1 << 20;
 
+/// A server whose clients have room for the largest commands.
+const ROOMY: &str = "roomy";
+
+/// Arguments of one command of a roomy server. More of them take a test longer and a turn no longer.
+pub(crate) const ARGUMENTS_MAX: usize = 200_000;
+
 const ASKED: &str = "ESKER_HOSTILE_SERVER";
 
 pub(crate) struct Hosted {
@@ -28,7 +34,7 @@ pub(crate) struct Hosted {
     pub(crate) resp: SocketAddr,
     pub(crate) tls: SocketAddr,
     pub(crate) grpc: SocketAddr,
-    http: SocketAddr,
+    pub(crate) http: SocketAddr,
 }
 
 /// What `/metrics` said.
@@ -47,9 +53,7 @@ impl Metrics {
 
 /// In the child: serves until stdin ends.
 pub(crate) fn serve_if_asked() {
-    if std::env::var_os(ASKED).is_none() {
-        return;
-    }
+    let Ok(kind) = std::env::var(ASKED) else { return };
     raise_file_limit();
     // A task that panics takes nothing else with it, and nobody would notice.
     let usual = std::panic::take_hook();
@@ -59,10 +63,10 @@ pub(crate) fn serve_if_asked() {
     }));
     esker_device::give_back_freed_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(serve());
+    runtime.block_on(serve(&kind));
 }
 
-async fn serve() {
+async fn serve(kind: &str) {
     let directory = tempfile::tempdir().unwrap();
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let tls = TlsFiles {
@@ -93,6 +97,13 @@ async fn serve() {
         ..Config::resp(here)
     };
     let limits = &mut config.limits;
+    if kind == ROOMY {
+        limits.client_bytes_max = 1 << 30;
+        limits.connection_bytes_max = 768 << 20;
+        limits.arguments_max = ARGUMENTS_MAX;
+        limits.pipeline_max = 4096;
+        return run(config, store).await;
+    }
     limits.client_bytes_max = CLIENT_BYTES as usize;
     limits.connection_bytes_max = CLIENT_BYTES as usize / 4 * 3;
     limits.connections_max = CONNECTIONS;
@@ -103,6 +114,10 @@ async fn serve() {
     limits.login_wait = Some(Duration::from_secs(2));
     limits.memory_wait = Duration::from_secs(1);
     limits.closing_wait = Duration::from_secs(1);
+    run(config, store).await;
+}
+
+async fn run(config: Config, store: Store) {
     let server = Server::bind(config, store.clone()).unwrap();
     let Addresses { resp, http, grpc, .. } = server.addresses();
     println!("\nserving {} {} {} {}", resp[0], resp[1], http[0], grpc[0]);
@@ -118,8 +133,17 @@ async fn serve() {
 
 impl Hosted {
     pub(crate) fn start() -> Hosted {
+        Hosted::start_as("tight")
+    }
+
+    /// A server with the usual memory for clients, for commands with the largest arguments.
+    pub(crate) fn start_roomy() -> Hosted {
+        Hosted::start_as(ROOMY)
+    }
+
+    fn start_as(kind: &str) -> Hosted {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["as_server", "--exact", "--nocapture"]).env(ASKED, "1");
+        command.args(["as_server", "--exact", "--nocapture"]).env(ASKED, kind);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = process.stdin.take();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();

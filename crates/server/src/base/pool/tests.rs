@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::*;
 
-const A: Source = Source::Connection(1);
-const B: Source = Source::Connection(2);
+const A: Source = Source::LocalUser(1);
+const B: Source = Source::LocalUser(2);
 
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(600)
@@ -23,7 +23,7 @@ async fn held(queued_max: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
             begun.send(()).expect("the test waits");
             let _ = held.recv();
         };
-        let _ = holder.run(Source::Server, far(), job).await;
+        let _ = holder.run(Source::LocalUser(99), far(), job).await;
     });
     has_begun.recv().await.expect("the job begins");
     (pool, release)
@@ -68,7 +68,7 @@ async fn jobs_of_admins_come_first_and_find_room_in_a_full_queue() {
     let second = queue(&pool, B, "b1", &log).await;
     let admin = queue(&pool, Source::Admin, "admin", &log).await;
     assert_eq!(
-        queue(&pool, Source::Connection(3), "c1", &log).await.await.expect("it does not panic"),
+        queue(&pool, Source::LocalUser(3), "c1", &log).await.await.expect("it does not panic"),
         Err(Busy::Full { pool: "test", limit: 2 })
     );
     drop(release);

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::Text;
+use crate::base::pool::JobCounts;
 use crate::service::Service;
 use crate::service::channels::Kind;
 use crate::service::tracking::Totals;
@@ -31,6 +32,15 @@ pub(super) fn features(text: &mut Text, service: &Service) {
     let of = |(label, kind)| ("kind", label, service.channels.names_bytes(kind).1 as u64);
     let kinds = [("channel", Kind::Channel), ("pattern", Kind::Pattern), ("shard", Kind::Shard)].map(of);
     text.labelled("subscribed_names", "gauge", "Names that anybody subscribes to, by kind.", &kinds);
+    let pools = [("background", service.pool.counts())];
+    let jobs = |of: fn(&JobCounts) -> u64| pools.each_ref().map(|(pool, counts)| ("pool", *pool, of(counts)));
+    let help = "Jobs that wait for a thread of a pool.";
+    text.labelled("jobs_queued", "gauge", help, &jobs(|counts| counts.queued));
+    let help = "Jobs that run on a thread of a pool.";
+    text.labelled("jobs_running", "gauge", help, &jobs(|counts| counts.running));
+    text.labelled("jobs_done_total", "counter", "Jobs that ended.", &jobs(|counts| counts.done));
+    let help = "Jobs that never began: too many waited, the deadline passed or the client was gone.";
+    text.labelled("jobs_refused_total", "counter", help, &jobs(|counts| counts.refused));
     let Totals { keys, items, prefixes } = service.tracking.totals();
     let (scripts, script_bytes) = service.scripts.cache().size();
     for (name, help, value) in [

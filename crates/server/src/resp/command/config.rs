@@ -165,6 +165,9 @@ const CHANGEABLE: [&str; 13] = [
     LOG,
 ];
 
+/// Bytes of a filter of the log: parsing takes time that grows faster than the length.
+const LOG_BYTES_MAX: usize = 4096;
+
 /// A setting with its new value.
 enum Change {
     Number(&'static str, i64),
@@ -203,6 +206,12 @@ impl Change {
                 return Ok(Some(Change::Policy(word)));
             }
             LOG => {
+                if value.len() > LOG_BYTES_MAX {
+                    let bytes = value.len();
+                    return Err(format!(
+                        "a filter of {bytes} bytes is longer than {LOG_BYTES_MAX}, the most that a filter of the log may have"
+                    ));
+                }
                 let filter = std::str::from_utf8(value).map_err(|_| "argument is no text".to_owned())?;
                 let log = service.config.log.as_ref().ok_or("nothing is logged")?;
                 log.check(filter)?;

@@ -1,12 +1,12 @@
 //! SCAN, KEYS, RANDOMKEY, FLUSHALL, FLUSHDB, WAIT, WAITAOF: what is about all keys.
 
 use std::hash::{BuildHasher, RandomState};
-use std::time::Instant;
+use std::pin::pin;
 
 use bytes::Bytes;
 use esker_engine::{Cursor, KeyPage};
 
-use crate::base::slice::Slice;
+use crate::base::turn::{self, beside};
 use crate::resp::session::Session;
 use crate::resp::session::audit;
 use crate::resp::wire::commands::Command;
@@ -25,6 +25,9 @@ const COUNT_MAX: usize = 1000;
 
 /// KEYS is refused where there are more, since its reply is made in memory.
 const KEYS_MAX: u64 = 1_000_000;
+
+/// Keys that the store looks up at a time: some 200 us of work.
+const PART_MAX: usize = 100;
 
 /// Bytes of keys that one step of an iteration returns, unless a single one is longer; and what a key takes beside them.
 const STEP_BYTES: usize = 1 << 20;
@@ -77,9 +80,9 @@ pub(in crate::resp) async fn scan(
 
 /// Those of the keys that match.
 async fn matching(pattern: &Pattern, mut keys: Vec<Bytes>) -> Vec<Bytes> {
-    let (mut slice, mut found) = (Slice::begin(Instant::now()), 0);
+    let mut found = 0;
     for at in 0..keys.len() {
-        if pattern.matches_long(&keys[at], &mut slice).await {
+        if pattern.matches_long(&keys[at]).await {
             keys.swap(found, at);
             found += 1;
         }
@@ -114,9 +117,23 @@ async fn page(
     let store = session.store(service);
     let wanted = service.step_of_keys(store, at, most, STEP_BYTES) + most * ENTRY_BYTES + beside;
     session.hold_also(wanted).await.map_err(|refused| format!("ERR cannot answer: {refused}"))?;
-    let page = store.scan_keys(at, most, STEP_BYTES).await.map_err(|error| Replies::text_of(&error))?;
-    // An answer has no place for damage beside keys; nobody is to take what is left for all that there is.
-    page.damaged.first().map_or(Ok(()), |error| Err(Replies::text_of(error)))?;
+    let mut page = KeyPage { keys: Vec::new(), damaged: Vec::new(), next: None };
+    let (mut bytes, mut looked) = (0, 0);
+    let mut next = Some(at);
+    while let Some(at) = next.filter(|_| looked < most && bytes < STEP_BYTES) {
+        turn::pause().await;
+        let count = PART_MAX.min(most - looked);
+        let part = store.scan_keys(at, count, STEP_BYTES - bytes).await;
+        let part = part.map_err(|error| Replies::text_of(&error))?;
+        // An answer has no place for damage beside keys; nobody is to take what is left for all that there is.
+        part.damaged.first().map_or(Ok(()), |error| Err(Replies::text_of(error)))?;
+        bytes += part.keys.iter().map(|entry| entry.key.len()).sum::<usize>();
+        // A part can be of no keys that are alive.
+        looked += part.keys.len().max(count);
+        page.keys.extend(part.keys);
+        next = part.next;
+    }
+    page.next = next;
     Ok(page)
 }
 
@@ -154,13 +171,8 @@ pub(in crate::resp) async fn keys(
     if let Err(refused) = session.hold_also(found.answered_bytes()).await {
         return replies.error(&format!("ERR cannot answer: {refused}"));
     }
-    // A key that moved while it was looked for may have been met twice.
-    let Found { bytes, mut spans } = found;
-    let key = |&(start, length): &(usize, u32)| &bytes[start..start + length as usize];
-    spans.sort_unstable_by_key(key);
-    spans.dedup_by(|a, b| key(a) == key(b));
-    replies.array(spans.len());
-    spans.iter().for_each(|span| replies.bulk(key(span)));
+    let is_long = found.spans.len() > PART_MAX;
+    beside(is_long, pin!(async { found.answer(replies) })).await;
 }
 
 /// Keys that were found, one behind the other.
@@ -174,6 +186,16 @@ impl Found {
     fn push(&mut self, key: &[u8]) {
         self.spans.push((self.bytes.len(), key.len() as u32));
         self.bytes.extend_from_slice(key);
+    }
+
+    fn answer(self, replies: &mut Replies) {
+        // A key that moved while it was looked for may have been met twice.
+        let Found { bytes, mut spans } = self;
+        let key = |&(start, length): &(usize, u32)| &bytes[start..start + length as usize];
+        spans.sort_unstable_by_key(key);
+        spans.dedup_by(|a, b| key(a) == key(b));
+        replies.array(spans.len());
+        spans.iter().for_each(|span| replies.bulk(key(span)));
     }
 
     /// Memory that they and their answer take in the end. Buffers grow by doubling.

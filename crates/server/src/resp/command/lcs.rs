@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use crate::base::slice::aside;
+use crate::base::turn::aside;
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;

@@ -11,6 +11,7 @@
 //! of the commands. What could be refused is refused here, command by command: whoever runs a command may rely on the
 //! number of its arguments and on the user's rights.
 
+use std::pin::pin;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -30,6 +31,7 @@ use super::session::{Answers, Session, slow};
 use super::verbs::{self, Fast, Verb};
 use super::wire::commands::{Command, Commands};
 use super::wire::reply::Replies;
+use crate::base::turn::{self, beside};
 use crate::service::{Service, sampling};
 
 mod bounds;
@@ -37,10 +39,14 @@ mod monitor;
 mod pause;
 mod reads;
 mod transaction;
+pub(super) mod work;
 mod writes;
 
 /// Keys that a group of reads asks for at most, and that a group of updates has.
 const READ_WIDTH_MAX: usize = 256;
+
+/// Bytes of answers about the server that are made in a microsecond.
+const ANSWER_BYTES_A_US: usize = 100;
 
 /// Scripts of a group.
 const SCRIPTS_MAX: usize = 64;
@@ -261,7 +267,9 @@ async fn group(
         Run::Script => {
             let same = batch.admitted(session).take_while(|(_, other)| std::ptr::eq(*other, verb));
             let commands: Vec<_> = same.take(SCRIPTS_MAX).map(|(command, _)| command).collect();
-            let ran = script::eval::eval(verb, commands.into_iter(), session, service, replies).await;
+            let us = commands.iter().map(|command| work::of_command(verb, *command)).sum();
+            let eval = script::eval::eval(verb, commands.into_iter(), session, service, replies);
+            let ran = beside(work::is_long(us), pin!(eval)).await;
             session.tally.ended(verb.index(), ran as u64);
             batch.next += ran;
             return;
@@ -291,7 +299,11 @@ async fn answer_alone(
         return false;
     }
     match session.hold_at_least_also(bytes).await {
-        Ok(()) => answer_within(bound, answer, command, session, service, replies),
+        Ok(()) => {
+            let us = work::of_command(verb, command) + bound.answer / ANSWER_BYTES_A_US;
+            let answered = async { answer_within(bound, answer, command, session, service, replies) };
+            beside(work::is_long(us), pin!(answered)).await;
+        }
         Err(refused) => replies.error(&format!("ERR cannot answer: {refused}")),
     }
     true

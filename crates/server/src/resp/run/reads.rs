@@ -82,7 +82,8 @@ pub(super) async fn mgets(
     let values = match session.hold_also(2 * expected).await {
         Ok(()) => {
             session.remember(keys.iter().copied());
-            session.store(service).get_many(&keys).await
+            let is_long = work::is_long(keys.len() + work::of_bytes(expected));
+            beside(is_long, pin!(session.store(service).get_many(&keys))).await
         }
         Err(refused) => {
             let what = format!("cannot answer: {refused}");
@@ -175,6 +176,9 @@ fn adapt(session: &mut Session, bytes: usize, service: &Service) {
     };
 }
 
+/// Keys that EXISTS and TOUCH look at together.
+const COUNT_WIDTH_MAX: usize = 128;
+
 /// What is read of a record to see whose it is, apart from the key: a block or two.
 const BEGINNING_BYTES: usize = 8 << 10;
 
@@ -198,7 +202,7 @@ pub(super) async fn counts(
     let (mut total, mut rest) = (Ok(0), &keys[..]);
     while !rest.is_empty() {
         let of_key = |key: &&[u8]| beginning_bytes(key, store);
-        let (count, bytes) = together(rest, session.read_width, of_key, service);
+        let (count, bytes) = together(rest, session.read_width.min(COUNT_WIDTH_MAX), of_key, service);
         let (keys, others) = rest.split_at(count);
         rest = others;
         if !hold_values(bytes, session, replies).await {
@@ -211,6 +215,7 @@ pub(super) async fn counts(
         absent.for_each(|(key, _)| service.events.missed(session.database(), key));
         total =
             found.into_iter().fold(total, |total: Result<i64, Error>, found| Ok(total? + i64::from(found?)));
+        turn::pause().await;
     }
     match total {
         Ok(total) => replies.integer(total),
@@ -236,7 +241,7 @@ pub(super) async fn reads(
     replies: &mut Replies,
 ) {
     let (store, database) = (session.store(service), session.database());
-    let (mut group, mut keys, mut expected) = (Vec::new(), Vec::new(), 0);
+    let (mut group, mut keys, mut expected, mut us) = (Vec::new(), Vec::new(), 0, 0);
     for (command, verb) in batch.admitted(session) {
         let Run::Read(on_keys) = run_of(verb) else { break };
         let of_key = |index| match verb.fast {
@@ -252,6 +257,7 @@ pub(super) async fn reads(
             break;
         }
         expected += hint;
+        us += work::of_command(verb, command) + work::of_bytes(hint);
         keys.extend(verb.keys.of(command).map(|index| (database, command.shared(index))));
         group.push((command, verb, on_keys));
     }
@@ -261,10 +267,13 @@ pub(super) async fn reads(
         return;
     }
     let done = group.len();
-    let looked = match first.fast {
-        Fast::Facts => look_at_keys(&group, &keys, session, service, replies).await,
-        _ => look(&group, &keys, session, service, replies).await,
+    let looked = async {
+        match first.fast {
+            Fast::Facts => look_at_keys(&group, &keys, session, service, replies).await,
+            _ => look(&group, &keys, session, service, replies).await,
+        }
     };
+    let looked = beside(work::is_long(us), pin!(looked)).await;
     match looked {
         Ok(bytes) => {
             group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));

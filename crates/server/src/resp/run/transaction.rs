@@ -6,6 +6,7 @@
 //! Commands that work on no key run after that, if anything was written, and their answers are put between the others'. What
 //! they tell does not depend on the view, and there may be very many that take long: nobody is to wait for all of them.
 
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -13,8 +14,10 @@ use bytes::Bytes;
 use esker_engine::{Batch, Entry, Store, WriteOptions};
 
 use self::sizes::{Places, Wanted};
+use super::ANSWER_BYTES_A_US;
 use super::bounds::{answer_within, bound, loads_script};
-use crate::base::slice::{Slice, aside};
+use super::work;
+use crate::base::turn::{self, aside, beside};
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::selected;
 use crate::resp::command::durability;
@@ -95,6 +98,7 @@ pub(super) async fn watch(
         return replies.error("ERR too many watched keys");
     }
     for key in command.arguments(1) {
+        turn::pause().await;
         let store = session.store(service);
         if let Err(refused) = session.hold_also(store.read_bytes_hint(key)).await {
             return replies.error(&format!("ERR cannot watch: {refused}"));
@@ -257,7 +261,11 @@ async fn attempt_once(
         // Nothing of it is the store's.
         change(&[]).1
     } else {
-        let outcome = service.store.update_across(&wanted.keys, options, change).await;
+        let us =
+            commands.iter().map(|(verb, copied)| work::of_command(verb, copied.command())).sum::<usize>();
+        let us = us + wanted.keys.len() + work::of_bytes(bytes) + service.compression_us(bytes);
+        let update = service.store.update_across(&wanted.keys, options, change);
+        let outcome = beside(work::is_long(us), pin!(update)).await;
         service.counters.transactions.fetch_add(u64::from(outcome.is_ok()), Ordering::Relaxed);
         if outcome.is_err() {
             session.outbox = None;
@@ -402,7 +410,7 @@ async fn answer_others(
 ) {
     let Answered { replies: mut of_keys, ends } = answered;
     let grown = ends.last().map_or([0; _], |end| end.grown);
-    let (mut slice, mut from) = (Slice::begin(Instant::now()), 0);
+    let mut from = 0;
     replies.array(commands.len());
     for ((verb, copied), end) in commands.iter().zip(ends) {
         of_keys.move_to(replies, end.mark - from);
@@ -425,7 +433,7 @@ async fn answer_others(
         let mut tally = Tally::default();
         tally.ended(verb.index(), 1);
         tally.settle(now - began, &service.counters.calls);
-        slice.pause_at(now).await;
+        turn::pause_at(now).await;
     }
     session.uncommitted_keys = 0;
 }
@@ -446,7 +454,9 @@ async fn answer_now(
         }
         Run::Answer(answer) | Run::Sampled(answer) => {
             let bound = bound(verb, command, session, service);
-            answer_within(bound, answer, command, session, service, replies);
+            let us = work::of_command(verb, command) + bound.answer / ANSWER_BYTES_A_US;
+            let answered = async { answer_within(bound, answer, command, session, service, replies) };
+            beside(work::is_long(us), pin!(answered)).await;
         }
         Run::Load(_) if loads_script(command) => script::load(command, session, service, replies).await,
         Run::Load(answer) => {

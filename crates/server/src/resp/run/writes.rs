@@ -49,7 +49,7 @@ pub(super) async fn sets(
         durability = options.durability;
         puts.push((command.shared(1), command.shared(2), options.expires_at_ms));
     }
-    let width = puts.len();
+    let (width, us) = (puts.len(), bytes_us(puts.iter().map(|(_, value, _)| value.len()).sum(), service));
     let options = session.write_options();
     let options = WriteOptions { durability: durability.or(options.durability), ..options };
     let store = session.store(service);
@@ -61,15 +61,23 @@ pub(super) async fn sets(
         Err(error) => replies.store_error(&error),
     };
     if width > 1 {
-        let written = store.put_many_with(puts.into_vec(), options).await;
+        let written = pin!(store.put_many_with(puts.into_vec(), options));
+        let written = beside(work::is_long(width + us), written).await;
         assert_eq!(written.len(), width, "the store answers every put once");
         written.into_iter().enumerate().for_each(|(at, written)| answer(at, written));
     } else if let Some((key, value, expires_at_ms)) = puts.pop() {
         // The usual one needs no lists.
-        answer(0, store.put_with(key, value, WriteOptions { expires_at_ms, ..options }).await);
+        let written = pin!(store.put_with(key, value, WriteOptions { expires_at_ms, ..options }));
+        answer(0, beside(work::is_long(us), written).await);
     }
     session.tally.ended(verb.index(), width as u64);
     batch.next += width;
+}
+
+/// The microseconds that values of so many bytes take when they are put.
+fn bytes_us(bytes: usize, service: &Service) -> usize {
+    // Those of most commands take none, and the compression is not asked for.
+    if bytes < 256 { 0 } else { work::of_bytes(bytes) + service.compression_us(bytes) }
 }
 
 /// What a plain SET did.
@@ -101,7 +109,7 @@ pub(super) async fn updates(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let (mut group, mut keys, mut bytes, mut expected) = (Vec::new(), Vec::new(), 0, 0);
+    let (mut group, mut keys, mut bytes, mut expected, mut us) = (Vec::new(), Vec::new(), 0, 0, 0);
     let (database, databases) = (session.database(), service.databases().len());
     let mut acknowledged = None;
     for (command, verb) in batch.admitted(session) {
@@ -120,6 +128,7 @@ pub(super) async fn updates(
         }
         bytes += command.bytes();
         expected += hint;
+        us += work::of_command(verb, command);
         acknowledged = own;
         keys.extend(places.map(|(database, index)| (database, command.shared(index))));
         group.push((command, verb, on_keys));
@@ -133,7 +142,9 @@ pub(super) async fn updates(
     group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
     let options = session.write_options();
     let options = WriteOptions { durability: acknowledged.or(options.durability), ..options };
-    if let Err(error) = update(&group, &keys, options, session, service, replies).await {
+    let is_long = work::is_long(us + bytes_us(bytes + expected, service));
+    let updated = beside(is_long, pin!(update(&group, &keys, options, session, service, replies))).await;
+    if let Err(error) = updated {
         if let [one] = *group {
             refuse(&[one], &keys, (error, options), session, service, replies).await;
         } else {
@@ -142,8 +153,11 @@ pub(super) async fn updates(
                 let places = places(verb, command, database, databases);
                 let keys: Vec<_> =
                     places.map(|(database, index)| (database, command.shared(index))).collect();
-                if let Err(error) = update(&[one], &keys, options, session, service, replies).await {
-                    refuse(&[one], &keys, (error, options), session, service, replies).await;
+                let one = [one];
+                let updated = update(&one, &keys, options, session, service, replies);
+                let updated = beside(is_long, pin!(updated)).await;
+                if let Err(error) = updated {
+                    refuse(&one, &keys, (error, options), session, service, replies).await;
                     let errors = replies.take_errors();
                     service.counters.calls.failed(verb.index(), errors);
                 }
@@ -251,6 +265,9 @@ async fn delete_each(
     Ok(deleted)
 }
 
+/// Keys that a DEL of very many deletes together.
+const DELETE_WIDTH_MAX: usize = 128;
+
 /// A DEL of very many keys, some at a time: their values would not all fit in memory.
 pub(super) async fn long_delete(
     command: Command<'_>,
@@ -263,7 +280,13 @@ pub(super) async fn long_delete(
     let named: Vec<Bytes> = (1..command.len()).map(|index| command.shared(index)).collect();
     let (mut deleted, mut rest) = (0, &named[..]);
     while !rest.is_empty() {
-        let (count, bytes) = together(rest, session.read_width, |key| store.read_bytes_hint(key), service);
+        turn::pause().await;
+        let (count, bytes) = together(
+            rest,
+            session.read_width.min(DELETE_WIDTH_MAX),
+            |key| store.read_bytes_hint(key),
+            service,
+        );
         let (some, others) = rest.split_at(count);
         rest = others;
         if !hold_values(bytes, session, replies).await {

@@ -13,7 +13,7 @@ use esker_engine::{Batch, Entry, Error, WriteOptions};
 
 use super::known::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
 use super::run::{Again, CLOSED, Call, Turn, long_bytes, run};
-use crate::base::slice::aside;
+use crate::base::turn::aside;
 use crate::resp::session::Session;
 use crate::resp::session::view::{Place, View};
 use crate::resp::verbs::Verb;

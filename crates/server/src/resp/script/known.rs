@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::lua::errors::{self, Raised};
 use super::lua::{digest, sandbox};
 use super::run::{SHORT, SHORT_BODY_BYTES, stop_text};
-use crate::base::slice::aside;
+use crate::base::turn::aside;
 use crate::service::Service;
 use crate::service::scripts::IDLE_BYTES;
 use crate::service::scripts::cache::{Script, Sha};

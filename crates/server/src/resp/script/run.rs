@@ -11,7 +11,7 @@ use super::call::{Caller, Keys};
 use super::known::{self, Unknown};
 use super::lua::sandbox::{self, Failure};
 use super::lua::{errors, to_reply};
-use crate::base::slice::Slice;
+use crate::base::turn;
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
@@ -176,7 +176,7 @@ pub(in crate::resp) fn run(
         tally: Tally::default(),
     };
     row.answer.protocol = replies.protocol;
-    let ran = row.run(calls, began, replies);
+    let ran = row.run(calls, replies);
     let Row { interpreter, mut tally, turn, .. } = row;
     let Caller { session, view, .. } = caller.into_inner();
     session.enter(of_client);
@@ -221,7 +221,7 @@ struct Row<'r, 'c, 't> {
 }
 
 impl<'c> Row<'_, 'c, '_> {
-    fn run(&mut self, calls: &[Call<'c>], began: Instant, replies: &mut Replies) -> Result<usize, Again> {
+    fn run(&mut self, calls: &[Call<'c>], replies: &mut Replies) -> Result<usize, Again> {
         let (lua, held, caller) = (self.lua.clone(), self.interpreter.held.clone(), self.caller);
         let mut ran = Ok(0);
         let outcome = lua.scope(|scope| {
@@ -230,7 +230,7 @@ impl<'c> Row<'_, 'c, '_> {
                 caller.borrow_mut().call(lua, &arguments, !held.catch_next(false))
             })?;
             self.interpreter.redis.raw_set("call", answer)?;
-            ran = self.run_each(calls, Slice::begin(began), replies);
+            ran = self.run_each(calls, replies);
             Ok(())
         });
         if let Err(error) = outcome {
@@ -241,11 +241,11 @@ impl<'c> Row<'_, 'c, '_> {
     }
 
     /// How many ran. Not all do if the first ones take long: others wait for this thread.
-    fn run_each(&mut self, calls: &[Call<'c>], slice: Slice, replies: &mut Replies) -> Result<usize, Again> {
+    fn run_each(&mut self, calls: &[Call<'c>], replies: &mut Replies) -> Result<usize, Again> {
         for (ran, call) in calls.iter().enumerate() {
             let outbox = self.caller.borrow().session.outbox.as_ref().map(Outbox::mark);
             if ran > 0 {
-                if slice.is_over_at(Instant::now()) || sandbox::clean(&self.interpreter).is_err() {
+                if turn::is_over_at(Instant::now()) || sandbox::clean(&self.interpreter).is_err() {
                     return Ok(ran);
                 }
                 self.caller.borrow_mut().view.save();

@@ -15,6 +15,14 @@ const SUBSCRIPTION_BYTES: usize = 320;
 /// What a pattern takes in the lists of patterns that publishers have: the last one, and one that a publisher still has.
 const LISTED_BYTES: usize = 96;
 
+/// Patterns of one client. A publisher, and a writer whose keys have events, matches each pattern of all clients: about a
+/// microsecond each.
+const PATTERNS_MAX: usize = 1000;
+
+const TOO_MANY_PATTERNS: &str =
+    "ERR the client has 1000 patterns, the most that a client may have: subscribe to channels by name";
+const TOO_MANY_PATTERNS_OF_ALL: &str = "ERR all clients together have 2000 different patterns, the most that there may be: subscribe to channels by name";
+
 impl Matches for Parts {
     fn matches(&self, channel: &[u8]) -> bool {
         Parts::matches(self, channel)
@@ -41,7 +49,7 @@ impl Subscriptions {
     /// Subscribes to a name, unless it was before.
     ///
     /// # Errors
-    /// If it is a pattern that is too long, or has a part that is.
+    /// If it is a pattern that is too long or has a part that is, or if there are too many patterns.
     pub(in crate::resp) fn add(&mut self, kind: Kind, name: &[u8]) -> Result<(), &'static str> {
         if self.names[kind as usize].contains(name) {
             return Ok(());
@@ -49,9 +57,15 @@ impl Subscriptions {
         let bytes = Bytes::copy_from_slice(name);
         let id = self.client.id;
         if kind == Kind::Pattern {
+            if self.names[Kind::Pattern as usize].len() == PATTERNS_MAX {
+                return Err(TOO_MANY_PATTERNS);
+            }
             let pattern = Parts::new(name)?;
-            self.bytes += pattern.held_bytes() + LISTED_BYTES;
-            self.channels.subscribe_pattern(&bytes, || Arc::new(pattern), id, &self.client.mailbox);
+            let held = pattern.held_bytes() + LISTED_BYTES;
+            if !self.channels.subscribe_pattern(&bytes, || Arc::new(pattern), id, &self.client.mailbox) {
+                return Err(TOO_MANY_PATTERNS_OF_ALL);
+            }
+            self.bytes += held;
         } else {
             self.channels.subscribe(kind, &bytes, id, &self.client.mailbox);
         }

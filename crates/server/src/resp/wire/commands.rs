@@ -15,6 +15,8 @@ pub(crate) struct Commands {
     arguments: Vec<Span>,
     /// For each command, the index after its last argument.
     ends: Vec<u32>,
+    /// The most arguments that one command has, and the most bytes.
+    longest: (usize, usize),
 }
 
 impl Commands {
@@ -31,6 +33,11 @@ impl Commands {
         self.arguments.len()
     }
 
+    /// The most arguments that one of the commands has, and the most bytes that one has on the wire.
+    pub(crate) fn longest(&self) -> (usize, usize) {
+        self.longest
+    }
+
     /// Memory that the positions take.
     pub(crate) fn held_bytes(&self) -> usize {
         self.arguments.capacity() * size_of::<Span>() + self.ends.capacity() * size_of::<u32>()
@@ -39,6 +46,7 @@ impl Commands {
     pub(crate) fn clear(&mut self) {
         self.arguments.clear();
         self.ends.clear();
+        self.longest = (0, 0);
     }
 
     /// The command at `index`, over the bytes that the batch was parsed from.
@@ -48,6 +56,8 @@ impl Commands {
     }
 
     pub(super) fn push(&mut self, base: usize, arguments: &[Span]) {
+        let bytes = arguments.last().map_or(0, |last| last.end as usize);
+        self.longest = (self.longest.0.max(arguments.len()), self.longest.1.max(bytes));
         let base = base as u32;
         let moved = arguments.iter().map(|s| Span { start: s.start + base, end: s.end + base });
         self.arguments.extend(moved);

@@ -4,7 +4,7 @@
 //! steps back only to the last `*`, so it takes at most pattern times text steps. That is much for a long key, so whoever
 //! matches keys lets others run in between.
 
-use crate::base::slice::Slice;
+use crate::base::turn;
 
 mod parts;
 
@@ -111,11 +111,11 @@ impl Pattern {
     }
 
     /// Whether it matches a text however long; others run now and then.
-    pub(in crate::resp) async fn matches_long(&self, text: &[u8], slice: &mut Slice) -> bool {
+    pub(in crate::resp) async fn matches_long(&self, text: &[u8]) -> bool {
         let mut progress = Progress::default();
         loop {
             let matches = self.step(&mut progress, text);
-            slice.pause().await;
+            turn::pause().await;
             if let Some(matches) = matches {
                 return matches;
             }

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::reply::Replies;
 use crate::base::counting::count;
+use crate::base::turn::poll_pause;
 use crate::service::Service;
 
 /// Room for one read, at first and after small reads.
@@ -142,6 +143,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                     count(&service.counters.output_bytes, bytes as u64);
                     count(&service.counters.socket_writes, 1);
                     self.replies.mark_sent(bytes);
+                    // Encryption takes time; the task is woken.
+                    if poll_pause(context).is_pending() {
+                        return Ok(wrote);
+                    }
                 }
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Pending => return Ok(wrote),

@@ -4,9 +4,8 @@
 //! value and a thousand GETs of it answer a thousand values.
 
 use std::collections::HashMap;
-use std::time::Instant;
 
-use crate::base::slice::Slice;
+use crate::base::turn;
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::places as command_places;
 use crate::resp::command::lengths::{
@@ -120,9 +119,8 @@ pub(super) async fn of(
     let (mut moved, mut answers, mut other_answers, mut beside) = (0_usize, 0_usize, 0_usize, 0);
     let (mut copied, mut looked_through) = (0_usize, 0_usize);
     let (mut of_scripts, mut scripts) = (0_usize, 0_usize);
-    let mut slice = Slice::begin(Instant::now());
     for ((verb, words), &database) in commands.iter().zip(databases) {
-        slice.pause().await;
+        turn::pause().await;
         let command = words.command();
         if let Run::Answer(_) | Run::Sampled(_) | Run::Usage(_) | Run::Load(_) = run_of(verb) {
             let bound = bound(verb, command, session, service);

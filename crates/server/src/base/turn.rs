@@ -1,0 +1,244 @@
+//! Turns: no task keeps the thread that polls it, or else every other client of that thread waits.
+//!
+//! A turn is one poll of a task. [`Measured`] notes when each turn of a connection begins and observes the processor time that
+//! it took (`esker_turn_seconds`). Two means keep turns short:
+//!
+//! 1. A loop over keys, pages, frames, requests or bytes calls [`pause`] in each round, which yields once the turn has lasted
+//!    [`TURN`]. The turn is the thread's, so a function that is called in a loop cannot begin a new one by mistake.
+//! 2. Work that cannot yield leaves the serving threads. If it owns its data, it is a job of the [`pool`](super::pool). If it
+//!    borrows, [`beside`] polls its future after the serving thread has handed its other tasks to another thread.
+//!
+//! Outside of a measured task (in tests, and in a runtime of one thread) `pause` always yields, and `beside` only polls.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
+
+use super::counting::Histogram;
+
+/// Time after which a turn ends at the next [`pause`].
+pub(crate) const TURN: Duration = Duration::from_micros(500);
+
+/// Turns of less wall-clock time than this are observed by it, because it bounds their processor time: asking the kernel for
+/// the latter costs a tenth of a short command.
+const SHORT: Duration = Duration::from_micros(128);
+
+/// Age up to which a thread's reading of its processor clock is used for the beginning of a turn.
+const READING_AGE_MAX: Duration = Duration::from_micros(100);
+
+/// Polls of [`beside`] that run at a time, in this process.
+static BESIDE: Semaphore = Semaphore::const_new(2);
+
+thread_local! {
+    static THREAD: Thread = const { Thread {
+        began: Cell::new(None),
+        reading: Cell::new(None),
+        beside: Cell::new(Duration::ZERO),
+        is_beside: Cell::new(false),
+    } };
+}
+
+/// State of the turn that a thread is polling.
+struct Thread {
+    /// The beginning of the turn; `None` outside of measured tasks.
+    began: Cell<Option<Instant>>,
+    /// The last reading of the thread's processor clock, and its time.
+    reading: Cell<Option<(Instant, Duration)>>,
+    /// Processor time that this turn spent beside the serving threads.
+    beside: Cell<Duration>,
+    /// The thread is beside the serving threads now.
+    is_beside: Cell<bool>,
+}
+
+/// Processor time of the calling thread.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// A task whose turns are measured.
+pub(crate) struct Measured<F> {
+    future: F,
+    turns: Arc<Histogram>,
+}
+
+impl<F> Measured<F> {
+    /// Observes the processor time of each poll of a future.
+    pub(crate) fn new(future: F, turns: Arc<Histogram>) -> Measured<F> {
+        Measured { future, turns }
+    }
+}
+
+impl<F: Future + Unpin> Future for Measured<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let began = begin_turn();
+        let polled = Pin::new(&mut self.future).poll(context);
+        self.turns.observe(end_turn(began));
+        polled
+    }
+}
+
+fn begin_turn() -> Instant {
+    let now = Instant::now();
+    THREAD.with(|thread| {
+        thread.began.set(Some(now));
+        thread.beside.set(Duration::ZERO);
+        let is_recent = |(at, _)| now.saturating_duration_since(at) < READING_AGE_MAX;
+        if !thread.reading.get().is_some_and(is_recent) {
+            thread.reading.set(Some((now, processor_time())));
+        }
+    });
+    now
+}
+
+/// Ends the thread's turn. Returns the processor time that it took without the time beside the serving threads; at most
+/// [`READING_AGE_MAX`] too much.
+fn end_turn(began: Instant) -> Duration {
+    let now = Instant::now();
+    let took = now.saturating_duration_since(began);
+    THREAD.with(|thread| {
+        thread.began.set(None);
+        if took < SHORT {
+            return took;
+        }
+        let processor = processor_time();
+        let before = thread.reading.replace(Some((now, processor))).map_or(processor, |(_, before)| before);
+        took.min(processor.saturating_sub(before)).saturating_sub(thread.beside.get())
+    })
+}
+
+/// Returns true if the turn of this thread has lasted [`TURN`] by `now`.
+pub(crate) fn is_over_at(now: Instant) -> bool {
+    let began = THREAD.with(|thread| thread.began.get());
+    began.is_none_or(|began| now.saturating_duration_since(began) >= TURN)
+}
+
+/// Yields to other tasks if the turn is over. To be called in each round of a loop.
+pub(crate) async fn pause() {
+    pause_at(Instant::now()).await;
+}
+
+/// As [`pause`], for a caller that knows the time. Returns the time by now.
+pub(crate) async fn pause_at(now: Instant) -> Instant {
+    if !is_over_at(now) {
+        return now;
+    }
+    tokio::task::yield_now().await;
+    Instant::now()
+}
+
+/// As [`pause`], for a function that is polled: pending, and woken at once, if the turn is over.
+pub(crate) fn poll_pause(context: &mut Context<'_>) -> Poll<()> {
+    if THREAD.with(|thread| thread.began.get()).is_none() || !is_over_at(Instant::now()) {
+        return Poll::Ready(());
+    }
+    context.waker().wake_by_ref();
+    Poll::Pending
+}
+
+/// Goes on when all tasks that are ready on this thread have had their turn.
+///
+/// Who answers then does so when the others do. A client process with many connections finds all their answers when it
+/// wakes up; if each came as soon as it was made, it would be woken for each of them. To wake a process is most of what
+/// it costs to answer one.
+pub(crate) async fn behind_the_others() {
+    let mut was_ready = false;
+    poll_fn(|context| {
+        if was_ready {
+            return Poll::Ready(());
+        }
+        was_ready = true;
+        // Who is woken while it runs goes to the end of its thread's queue. `yield_now` would look for new events before,
+        // which costs a client that is alone on its thread as much as its command.
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Runs a closure beside the serving threads if it is not short and there is another serving thread. The caller bounds how many
+/// run at a time.
+pub(crate) fn aside<T>(is_short: bool, run: impl FnOnce() -> T) -> T {
+    if is_short || is_beside() {
+        return run();
+    }
+    let has_others =
+        Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    let _beside = Beside::begin(has_others);
+    if has_others { block_in_place(run) } else { run() }
+}
+
+fn is_beside() -> bool {
+    THREAD.with(|thread| thread.is_beside.get())
+}
+
+/// The time of a thread beside the serving threads, which ends when this is dropped.
+struct Beside {
+    /// Processor time at the beginning; `None` if the thread serves all the while.
+    began: Option<Duration>,
+}
+
+impl Beside {
+    fn begin(has_others: bool) -> Beside {
+        THREAD.with(|thread| thread.is_beside.set(true));
+        Beside { began: has_others.then(processor_time) }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let spent = self.began.map_or(Duration::ZERO, |began| processor_time().saturating_sub(began));
+        THREAD.with(|thread| {
+            thread.is_beside.set(false);
+            thread.beside.set(thread.beside.get() + spent);
+        });
+    }
+}
+
+/// Polls a future beside the serving threads if `is_long`; see [`beside_while`].
+pub(crate) async fn beside<F: Future + Unpin>(is_long: bool, future: F) -> F::Output {
+    if is_long { beside_while(|| true, future).await } else { future.await }
+}
+
+/// Polls a future beside the serving threads when `is_long` says so before a poll, at most [`BESIDE`] of them at a time. They take
+/// turns in the order in which they ask. A future that waits for something occupies no place, so it may hold what others wait for.
+pub(crate) async fn beside_while<F: Future + Unpin>(is_long: impl Fn() -> bool, mut future: F) -> F::Output {
+    loop {
+        // Within another one the place is taken already, and to wait for a second one could wait forever.
+        let is_aside = is_long() && !is_beside();
+        let place = if is_aside {
+            Some(BESIDE.acquire().await.expect("the semaphore is never closed"))
+        } else {
+            None
+        };
+        let polled =
+            poll_fn(|context| Poll::Ready(aside(place.is_none(), || Pin::new(&mut future).poll(context))))
+                .await;
+        drop(place);
+        match polled {
+            Poll::Ready(output) => return output,
+            // The waker that the future has is this task's.
+            Poll::Pending => wait_for_wake().await,
+        }
+    }
+}
+
+/// Completes when the task is polled again.
+async fn wait_for_wake() {
+    let mut was_polled = false;
+    poll_fn(|_| if std::mem::replace(&mut was_polled, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+#[cfg(test)]
+#[path = "turn/tests.rs"]
+mod tests;

@@ -1,0 +1,118 @@
+//! The pace of frames that bring no data.
+//!
+//! Each costs the server up to a few microseconds, and PING and SETTINGS an answer, for 17 bytes of a client that need not have
+//! logged in. A client may send [`FRAMES_A_SECOND`] of them, and one more for each [`BYTES_A_FRAME`] that were sent to it, since
+//! it makes room for answers by WINDOW_UPDATE. A client that sends more is read from later, and its own frames wait in the kernel.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep};
+
+const FRAMES_A_SECOND: u64 = 5_000;
+
+/// Frames that may come at once.
+const FRAMES_MAX: u64 = FRAMES_A_SECOND;
+
+/// Frames that may come while nothing is read: more than one read brings.
+const PAUSE: Duration = Duration::from_millis(10);
+
+const BYTES_A_FRAME: u64 = 512;
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Frames that may still come; less than none if a read brought too many.
+    left: i64,
+    /// Bytes that were sent and are not counted as frames yet.
+    sent: u64,
+    refilled: Instant,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { left: FRAMES_MAX as i64, sent: 0, refilled: Instant::now(), pause: None }
+    }
+}
+
+impl Pace {
+    /// A frame came that brings no data.
+    pub(super) fn came(&mut self) {
+        self.left -= 1;
+    }
+
+    /// Bytes were sent to the client.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+    }
+
+    /// Adds the frames that the client may send by now.
+    fn refill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.refilled).as_micros() as u64;
+        let frames = passed * FRAMES_A_SECOND / 1_000_000;
+        if frames > 0 {
+            self.refilled = now;
+        }
+        let answered = std::mem::take(&mut self.sent);
+        self.sent = answered % BYTES_A_FRAME;
+        let left = self.left.saturating_add_unsigned(frames + answered / BYTES_A_FRAME);
+        self.left = left.min(FRAMES_MAX as i64);
+    }
+
+    /// Ready if more frames may be read; else pending until then.
+    pub(super) fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Some(pause) = &mut self.pause {
+                ready!(pause.as_mut().poll(context));
+                self.pause = None;
+            }
+            if self.left > 0 {
+                return Poll::Ready(());
+            }
+            self.refill(Instant::now());
+            if self.left <= 0 {
+                self.pause = Some(Box::pin(sleep(PAUSE)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_beyond_the_pace_wait_and_answers_that_are_sent_allow_more() {
+        let mut pace = Pace::default();
+        let began = pace.refilled;
+        for _ in 0..FRAMES_MAX {
+            poll_fn(|context| pace.poll_ready(context)).await;
+            pace.came();
+        }
+        pace.refill(began);
+        assert_eq!(pace.left, 0);
+        pace.sent(BYTES_A_FRAME as usize - 1);
+        pace.refill(began);
+        assert_eq!(pace.left, 0);
+        pace.sent(2 * BYTES_A_FRAME as usize + 1);
+        pace.refill(began);
+        assert_eq!(pace.left, 3);
+        pace.refill(began + Duration::from_millis(1));
+        assert_eq!(pace.left, 3 + FRAMES_A_SECOND as i64 / 1000);
+        pace.refill(began + Duration::from_secs(100));
+        assert_eq!(pace.left, FRAMES_MAX as i64, "no more than so many are saved up");
+    }
+
+    #[tokio::test]
+    async fn a_client_beyond_its_pace_is_read_from_later() {
+        let mut pace = Pace { left: -3, ..Pace::default() };
+        pace.refilled = Instant::now() + Duration::from_secs(600);
+        let first = poll_fn(|context| Poll::Ready(pace.poll_ready(context))).await;
+        assert!(first.is_pending());
+        pace.refilled = Instant::now() - Duration::from_secs(1);
+        poll_fn(|context| pace.poll_ready(context)).await;
+    }
+}

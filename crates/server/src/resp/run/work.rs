@@ -1,0 +1,49 @@
+//! Estimates of the processor time that commands take, so that long ones run beside the serving threads.
+//!
+//! An estimate counts microseconds of a release build, from the arguments and from what the index says of the values. It is
+//! an upper bound for most commands: one that is too high costs the hand-over of a thread (some 50 us), one that is too low
+//! makes others wait.
+
+use crate::resp::verbs::Verb;
+use crate::resp::wire::commands::Command;
+
+/// Microseconds from which commands run beside the serving threads.
+const LONG_US: usize = 250;
+
+/// Bytes that are read, checked, decompressed or copied in a microsecond.
+const BYTES_A_US: usize = 1024;
+
+/// A HyperLogLog of 16,384 registers that is joined with others.
+const SKETCH_US: usize = 70;
+
+/// INCRBYFLOAT of a number with thousands of digits, which a short argument such as 1e4931 can make of any value.
+const LONG_FLOAT_US: usize = 100;
+
+/// Digits of a number that takes no notable time.
+const FLOAT_DIGITS: usize = 40;
+
+/// Returns true if work of so many microseconds is to run beside the serving threads.
+pub(in crate::resp) fn is_long(us: usize) -> bool {
+    us > LONG_US
+}
+
+/// The microseconds that bytes of values or arguments take.
+pub(in crate::resp) fn of_bytes(bytes: usize) -> usize {
+    bytes / BYTES_A_US
+}
+
+/// The microseconds of a command without the values of its keys.
+pub(super) fn of_command(verb: &Verb, command: Command<'_>) -> usize {
+    let arguments = match verb.name {
+        "pfcount" | "pfmerge" => command.len() * SKETCH_US,
+        "incrbyfloat" if is_long_float(command.argument(2)) => LONG_FLOAT_US,
+        // Two values of 2,000 bytes are four million pairs.
+        "lcs" => LONG_US + 1,
+        _ => command.len(),
+    };
+    arguments + of_bytes(command.bytes())
+}
+
+fn is_long_float(argument: &[u8]) -> bool {
+    argument.len() > FLOAT_DIGITS || argument.iter().any(|byte| matches!(byte, b'e' | b'E'))
+}
