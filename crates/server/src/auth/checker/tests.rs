@@ -35,7 +35,7 @@ async fn hold(users: &Arc<Users>) -> mpsc::Sender<()> {
             begun.send(()).expect("the test waits");
             let _ = held.recv();
         };
-        let _ = users.checker.pool.run(Source::Server, login_deadline(None), job).await;
+        let _ = users.checker.pool.run(Source::LocalUser(99), login_deadline(None), job).await;
     });
     has_begun.recv().await.expect("the job begins");
     release
