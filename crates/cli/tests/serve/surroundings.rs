@@ -51,6 +51,14 @@ fn read_only_device_is_refused_and_named() {
     };
     let (_, said, _) = run(directory.path(), &["device", device.name()]);
     assert!(!said.contains("holds") && !said.contains("read-only"), "{said}");
+    /// The flag outlives the loop device: the next one of the same number would have it.
+    struct ReadOnly<'d>(&'d Loop);
+    impl Drop for ReadOnly<'_> {
+        fn drop(&mut self) {
+            let _ = Command::new("blockdev").args(["--setrw", self.0.name()]).status();
+        }
+    }
+    let _read_only = ReadOnly(&device);
     assert!(Command::new("blockdev").args(["--setro", device.name()]).status().unwrap().success());
     let text =
         refused(directory.path(), &["serve", "--resp", ":0", "--capacity", device.name(), "--force-format"]);

@@ -128,6 +128,6 @@ fn is_no_event(line: &str) -> bool {
 /// `perf script`. At least one where no number stands.
 fn lost(line: &str) -> Option<u64> {
     let is_lost = ["[LOST ", "EVENTS DROPPED]", "PERF_RECORD_LOST "].iter().any(|mark| line.contains(mark));
-    let numbers = line.split(['[', ']', ' ', '\t']).filter_map(|word| word.parse().ok());
-    is_lost.then(|| numbers.last().unwrap_or(1))
+    let mut numbers = line.split(['[', ']', ' ', '\t']).filter_map(|word| word.parse().ok());
+    is_lost.then(|| numbers.next_back().unwrap_or(1))
 }

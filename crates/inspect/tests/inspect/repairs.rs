@@ -43,7 +43,9 @@ fn a_repair_that_fails_leaves_nothing_in_the_way_of_the_next_one() {
     let directory = tempfile::tempdir().expect("a directory for the test");
     let to = directory.path().join("to");
     let data_offset = made.view().tiers[0].superblock.data_offset;
-    let failing = Failing { bytes: made.tiers[0].clone(), data_offset, once: to.clone() };
+    // The name of the new store until it is whole.
+    let once = directory.path().join("to.unfinished");
+    let failing = Failing { bytes: made.tiers[0].clone(), data_offset, once };
     let view = StoreView::over(vec![Arc::new(failing)]).expect("it is a store");
     let error = view.repair_to(std::slice::from_ref(&to), &()).expect_err("the device fails on the way");
     assert!(error.to_string().contains("no longer does"), "{error}");

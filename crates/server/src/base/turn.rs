@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::block_in_place;
 
 use super::counting::Histogram;
@@ -43,6 +43,7 @@ thread_local! {
         reading: Cell::new(None),
         beside: Cell::new(Duration::ZERO),
         is_beside: Cell::new(false),
+        place: Cell::new(None),
     } };
 }
 
@@ -56,6 +57,8 @@ struct Thread {
     beside: Cell<Duration>,
     /// The thread is beside the serving threads now.
     is_beside: Cell<bool>,
+    /// The place of [`BESIDE`] that the poll occupies.
+    place: Cell<Option<SemaphorePermit<'static>>>,
 }
 
 /// Processor time of the calling thread.
@@ -169,13 +172,20 @@ pub(crate) async fn behind_the_others() {
 /// Runs a closure beside the serving threads if it is not short and there is another serving thread. The caller bounds how many
 /// run at a time.
 pub(crate) fn aside<T>(is_short: bool, run: impl FnOnce() -> T) -> T {
-    if is_short || is_beside() {
-        return run();
-    }
+    if is_short || is_beside() { run() } else { aside_in(None, run) }
+}
+
+fn aside_in<T>(place: Option<SemaphorePermit<'static>>, run: impl FnOnce() -> T) -> T {
     let has_others =
         Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-    let _beside = Beside::begin(has_others);
+    let _beside = Beside::begin(has_others, place);
     if has_others { block_in_place(run) } else { run() }
+}
+
+/// Gives up the place of the poll that runs beside the serving threads. To be called before work that is bounded in another way
+/// and may take seconds: it must not keep other long commands waiting.
+pub(crate) fn leave_place() {
+    THREAD.with(|thread| thread.place.set(None));
 }
 
 fn is_beside() -> bool {
@@ -189,8 +199,11 @@ struct Beside {
 }
 
 impl Beside {
-    fn begin(has_others: bool) -> Beside {
-        THREAD.with(|thread| thread.is_beside.set(true));
+    fn begin(has_others: bool, place: Option<SemaphorePermit<'static>>) -> Beside {
+        THREAD.with(|thread| {
+            thread.is_beside.set(true);
+            thread.place.set(place);
+        });
         Beside { began: has_others.then(processor_time) }
     }
 }
@@ -200,6 +213,7 @@ impl Drop for Beside {
         let spent = self.began.map_or(Duration::ZERO, |began| processor_time().saturating_sub(began));
         THREAD.with(|thread| {
             thread.is_beside.set(false);
+            thread.place.set(None);
             thread.beside.set(thread.beside.get() + spent);
         });
     }
@@ -216,14 +230,16 @@ pub(crate) async fn beside_while<F: Future + Unpin>(is_long: impl Fn() -> bool, 
     loop {
         // Within another one the place is taken already, and to wait for a second one could wait forever.
         let is_aside = is_long() && !is_beside();
-        let place = if is_aside {
+        let mut place = if is_aside {
             Some(BESIDE.acquire().await.expect("the semaphore is never closed"))
         } else {
             None
         };
-        let polled =
-            poll_fn(|context| Poll::Ready(aside(place.is_none(), || Pin::new(&mut future).poll(context))))
-                .await;
+        let polled = poll_fn(|context| {
+            let mut poll = || Pin::new(&mut future).poll(context);
+            Poll::Ready(if place.is_some() && !is_beside() { aside_in(place.take(), poll) } else { poll() })
+        })
+        .await;
         drop(place);
         match polled {
             Poll::Ready(output) => return output,

@@ -215,8 +215,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if !self.commands.is_empty() {
                 count(&self.service.counters.commands, self.commands.len() as u64);
                 let data = self.transport.take(consumed);
-                let (arguments, bytes) = self.commands.longest();
-                let is_long = work::is_long(arguments + work::of_bytes(bytes));
+                let is_long = work::has_long_arguments(&self.commands);
                 beside(is_long, pin!(self.run(data))).await?;
             } else {
                 drop(self.transport.take(consumed));
@@ -366,9 +365,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         if !self.session.try_hold(peak + others) && !self.wait_for_memory(peak + others).await? {
             return Ok(false);
         }
-        let copied = if peak > now { self.transport.input.len() } else { 0 };
-        let is_long = work::is_long(work::of_bytes(copied));
-        beside(is_long, pin!(async { self.transport.make_room(room) })).await;
+        beside(self.transport.grows_long(room), pin!(async { self.transport.make_room(room) })).await;
         if peak > now {
             let held = self.held();
             let _ = self.session.hold(held).await;

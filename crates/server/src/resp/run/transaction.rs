@@ -246,7 +246,10 @@ async fn attempt_once(
     session.outbox = Some(Outbox::default());
     let mut change = |entries: &[Option<Entry>]| {
         let mut turn = match &running {
-            Some(running) => Turn::long(service, running.reins()),
+            Some(running) => {
+                turn::leave_place();
+                Turn::long(service, running.reins())
+            }
             None => Turn::short(wanted.of_scripts),
         };
         let is_caching = session.is_caching_given();

@@ -5,7 +5,7 @@
 //! makes others wait.
 
 use crate::resp::verbs::Verb;
-use crate::resp::wire::commands::Command;
+use crate::resp::wire::commands::{Command, Commands};
 
 /// Microseconds from which commands run beside the serving threads.
 const LONG_US: usize = 250;
@@ -23,13 +23,19 @@ const LONG_FLOAT_US: usize = 100;
 const FLOAT_DIGITS: usize = 40;
 
 /// Returns true if work of so many microseconds is to run beside the serving threads.
-pub(in crate::resp) fn is_long(us: usize) -> bool {
+pub(super) fn is_long(us: usize) -> bool {
     us > LONG_US
 }
 
 /// The microseconds that bytes of values or arguments take.
-pub(in crate::resp) fn of_bytes(bytes: usize) -> usize {
+pub(super) fn of_bytes(bytes: usize) -> usize {
     bytes / BYTES_A_US
+}
+
+/// Returns true if the arguments of one of the commands alone take long.
+pub(in crate::resp) fn has_long_arguments(commands: &Commands) -> bool {
+    let (arguments, bytes) = commands.longest();
+    is_long(arguments + of_bytes(bytes))
 }
 
 /// The microseconds of a command without the values of its keys.

@@ -13,7 +13,7 @@ use esker_engine::{Batch, Entry, Error, WriteOptions};
 
 use super::known::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
 use super::run::{Again, CLOSED, Call, Turn, long_bytes, run};
-use crate::base::turn::aside;
+use crate::base::turn::{aside, leave_place};
 use crate::resp::session::Session;
 use crate::resp::session::view::{Place, View};
 use crate::resp::verbs::Verb;
@@ -233,6 +233,9 @@ async fn update(
         let mut view = View::new(service, bulk_bytes_max, session.database(), entries);
         // Its time begins when it runs, not when it waits for its keys.
         let mut turn = turn();
+        if !turn.is_short {
+            leave_place();
+        }
         match aside(turn.is_short, || run(calls, &mut turn, &mut view, session, service, replies)) {
             Ok(ran) => (view.into_batch(), Ok(ran)),
             Err(again) => (Batch::new(), Err(again)),

@@ -84,6 +84,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         (now, if fits { now } else { now + self.input.len() + room })
     }
 
+    /// Returns true if [`make_room`](Self::make_room) copies more than a turn takes.
+    pub(in crate::resp) fn grows_long(&self, room: usize) -> bool {
+        self.input.len() > READ_BYTES_MAX && self.input.capacity() - self.input.len() < room
+    }
+
     pub(in crate::resp) fn make_room(&mut self, room: usize) {
         if self.input.capacity() - self.input.len() >= room {
             return;
