@@ -100,7 +100,7 @@ fn missing_permission_is_not_told_as_a_missing_store() {
     assert_eq!(run(path, &["backup", "take", "copies", "--dir", "store"]).0, 0);
     fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     for closed in ["store", "copies"] {
-        fs::set_permissions(path.join(closed), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(path.join(closed), Permissions::from_mode(0o000)).unwrap();
     }
     let is_root = rustix::process::geteuid().is_root();
     for arguments in
