@@ -209,6 +209,14 @@ fn a_file_that_was_cut_off_anywhere_is_refused_with_both_sizes() {
     }
 }
 
+/// Copies a store's files, the staging file too if there is one, as a kill would leave them.
+fn copy_store(dir: &Path, from: &str, to: &str) {
+    std::fs::create_dir(dir.join(to)).expect("it is made");
+    for name in ["data.esker", "staging.esker"].iter().filter(|name| dir.join(from).join(name).exists()) {
+        std::fs::copy(dir.join(from).join(name), dir.join(to).join(name)).expect("it is copied");
+    }
+}
+
 /// What was given up with the end of a file stays away, that of the slot too within which it was cut off.
 #[test]
 fn what_was_cut_off_within_a_slot_does_not_come_back() {
@@ -228,8 +236,7 @@ fn what_was_cut_off_within_a_slot_does_not_come_back() {
             store.close().expect("it closes");
         }
         // Else as a kill leaves it.
-        std::fs::create_dir(dir.path().join("left")).expect("it is made");
-        std::fs::copy(file("store"), file("left")).expect("it is copied");
+        copy_store(dir.path(), "store", "left");
         let store = Blocking::open(options("left")).expect("it opens");
         let back: Vec<&u64> = lost.iter().filter(|number| !is_lost(&store, number)).collect();
         assert!(back.is_empty(), "{} keys are back", back.len());
@@ -244,8 +251,7 @@ fn a_limit_can_be_lowered_after_a_kill() {
     let file = |name| dir.path().join(name).join("data.esker");
     let store = Blocking::open(options("store").capacity_limit_bytes(64 * MIB)).expect("it opens");
     fill(&store, 0..600);
-    std::fs::create_dir(dir.path().join("left")).expect("it is made");
-    std::fs::copy(file("store"), file("left")).expect("it is copied");
+    copy_store(dir.path(), "store", "left");
     let bytes = std::fs::read(file("left")).expect("it is read");
     let superblock = Superblock::find(&bytes).expect("it has one");
     let slots = bytes[superblock.data_offset as usize..].chunks_exact(MIB as usize);

@@ -56,7 +56,7 @@ pub use read_only::{ReadAt, ReadOnlyFile};
 pub use runtime::{Runtime, Task};
 pub use runtime_threads::Threads;
 pub use segment_buffer::{Appender, SegmentBuffer};
-pub use signature::{RESTORE_MARK, SIGNATURE_BYTES, UNFINISHED_RESTORE, foreign_signature};
+pub use signature::{FORMAT_MARK, RESTORE_MARK, SIGNATURE_BYTES, UNFINISHED_RESTORE, foreign_signature};
 #[cfg(target_os = "linux")]
 pub use uring::try_uring;
 pub use wake::wake;

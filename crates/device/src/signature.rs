@@ -7,12 +7,17 @@ pub const SIGNATURE_BYTES: usize = 68 << 10;
 /// one.
 pub const RESTORE_MARK: &[u8; 16] = b"ESKER RESTORING\n";
 
+/// The first bytes of a device or file on which a store is being made. The first pair of superblocks is written while they are
+/// there, and the second pair replaces them: with this mark, damaged superblocks are those of a store that was never opened.
+pub const FORMAT_MARK: &[u8; 16] = b"ESKER FORMATTING";
+
 /// What [`foreign_signature`] calls such a device.
 pub const UNFINISHED_RESTORE: &str = "an unfinished restore of Esker: run esker restore again";
 
 /// Where which bytes betray what. The order matters where a format embeds another's boot sector.
-const SIGNATURES: [(usize, &[u8], &str); 18] = [
+const SIGNATURES: [(usize, &[u8], &str); 19] = [
     (0, RESTORE_MARK, UNFINISHED_RESTORE),
+    (0, FORMAT_MARK, "a store of Esker whose making did not end"),
     (0, b"LUKS\xba\xbe", "a LUKS encrypted volume"),
     (0, b"XFSB", "an XFS file system"),
     (0, b"hsqs", "a SquashFS image"),

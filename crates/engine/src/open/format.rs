@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use esker_device::{
-    Buffer, Device, DeviceKind, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
+    Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
 };
 use esker_log::{
     Cleared, Databases, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError, Tier,
@@ -68,6 +68,8 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
         // There may be one where nothing can be read.
         (Err(SuperblockError::Absent), Some(error)) => Err(error),
         (Err(SuperblockError::Absent), None) => Ok(None),
+        // A crash tore the first pair while the store was made: it was never opened.
+        (Err(SuperblockError::Damaged), None) if head.starts_with(FORMAT_MARK) => Ok(None),
         (Err(error @ SuperblockError::Version { .. }), _) => {
             Err(Error::invalid(format!("{}: {error}", device.path())))
         }
@@ -257,9 +259,10 @@ async fn format(
             device.extend(bytes_for(superblock.used_slots, superblock)).await?;
         }
         // Whatever was there must not be taken for a superblock of this store or of another.
-        let zeros = Buffer::zeroed(superblock.data_offset as usize);
+        let mut empty = Buffer::zeroed(superblock.data_offset as usize);
+        empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
         tier.accounting.superblock(superblock.data_offset);
-        device.write(0, Source::Owned(zeros), WriteMode::Durable).await?;
+        device.write(0, Source::Owned(empty), WriteMode::Durable).await?;
         clear_slots(device, &tier.accounting, superblock, 0..superblock.used_slots).await?;
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
@@ -297,6 +300,9 @@ pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
     }
     let (head, result) = tier.device.read(0, tier.device.buffer(bytes as usize)).await;
     result.map_err(Error::from)?;
+    if head.starts_with(FORMAT_MARK) {
+        return Ok(());
+    }
     refuse_signature(&tier.device.path(), &head)
 }
 
