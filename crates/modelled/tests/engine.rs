@@ -48,9 +48,14 @@ fn handles_and_groups_spare_the_drive_its_copies() {
     let with = row(&drive(8), &setup());
     let untold = row(&drive(8), &Setup { tells_reclaim_unit: false, ..setup() });
     let without = row(&drive(0), &setup());
-    let [with_waf, untold_waf, without_waf] =
-        [&with, &untold, &without].map(|row| row.device_write_amplification);
-    assert!(with_waf < untold_waf && untold_waf < without_waf, "{with_waf}, {untold_waf}, {without_waf}");
+    // Over the whole run: where the reclaim unit is unknown, single windows vary between 1.0 and 1.2.
+    let mean = |row: &EngineRow| row.warm_up.iter().sum::<f64>() / row.warm_up.len() as f64;
+    let [with_mean, untold_mean, without_mean] = [&with, &untold, &without].map(mean);
+    assert!(
+        with_mean < untold_mean && untold_mean < without_mean,
+        "{with_mean}, {untold_mean}, {without_mean}"
+    );
+    let [with_waf, without_waf] = [&with, &without].map(|row| row.device_write_amplification);
     assert!(with_waf < 1.1 && without_waf > 1.3, "{with_waf}, {without_waf}");
     // All of it is about the same puts, which were read back.
     assert!(with.verified_keys > 50, "{with:?}");
