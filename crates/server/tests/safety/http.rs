@@ -421,7 +421,8 @@ async fn metrics_tell_of_backups() {
     let found = tokio::time::timeout(PATIENCE, found).await.expect("the newest is found");
     assert!(found <= saved && found + 600 >= saved, "{found} {saved}");
     let without = Running::start(self::config()).await;
-    assert!(!without.get("/metrics", "").await.1.contains("backup"));
+    let metrics = without.get("/metrics", "").await.1;
+    assert!(!metrics.contains("esker_last_backup") && !metrics.contains("esker_backup"), "{metrics}");
 }
 
 #[tokio::test]
