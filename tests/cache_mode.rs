@@ -387,7 +387,8 @@ fn looks_beside_a_checkpoint(seed: u64) {
         }
     };
     let looks = async {
-        world.runtime.sleep(Duration::from_secs(10)).await;
+        // The reclaimer waits for two seconds before it cancels the checkpoint.
+        world.runtime.sleep(Duration::from_secs(1)).await;
         let mut there = 0;
         for number in 0..count {
             let look = |entries: &[Option<Entry>]| (Batch::new(), entries[0].is_some());
@@ -396,6 +397,7 @@ fn looks_beside_a_checkpoint(seed: u64) {
             );
         }
         assert!(there > count / 10, "{there} of {count} keys are there");
+        assert_eq!(store.stats().activity.checkpoints_cancelled, 0, "the eviction waited");
     };
     let limit = Box::pin(world.runtime.sleep(Duration::from_secs(60)));
     let (filler, looks) = (Box::pin(filler), Box::pin(looks));

@@ -306,8 +306,8 @@ fn a_raw_device_that_is_read_only_or_too_small_is_refused() {
         assert!(status.is_ok_and(|s| s.success()), "blockdev {flag}");
     };
     set("--setro");
-    // The kernel opens it, and refuses the first write.
-    refused(small(), ErrorKind::Io, &[&path, "write of", "not permitted"]);
+    // The kernel opens it, and would refuse the first write.
+    refused(small(), ErrorKind::Invalid, &[&path, "read-only", "blockdev --setrw"]);
     set("--setrw");
     Blocking::open(small()).and_then(|store| store.close()).expect("it can be written again");
 }
@@ -366,7 +366,8 @@ fn a_fresh_store_takes_little_room() {
     store.put("k", "v").expect("the put succeeds");
     wait(Duration::from_millis(200));
     let bytes = disk_bytes(&path);
-    assert!(bytes <= 40 << 20, "a fresh store takes {} MiB on disk", bytes >> 20);
+    // Two pieces of staging memory have their blocks from the start, so that a delete never fails for want of them.
+    assert!(bytes <= 56 << 20, "a fresh store takes {} MiB on disk", bytes >> 20);
     store.close().expect("the store closes");
 }
 

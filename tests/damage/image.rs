@@ -36,6 +36,8 @@ pub(crate) struct Image {
     pub(crate) ending: Ending,
     sync_only: bool,
     stored: Vec<Stored>,
+    /// Number of the start of the machine at the end.
+    boots: u64,
     /// How far the wall clock is ahead when it is opened: short times to live have run out by then.
     ahead_ms: i64,
     pub(crate) histories: Histories,
@@ -57,7 +59,7 @@ impl Image {
         let config = config(&mut Random::new(seed), tiers, staging);
         let mut world = World::new(seed, config.clone());
         let Known { histories, sync_only } = live(&mut world, seed, ending);
-        let ended_ms = world.runtime.wall_clock_ms();
+        let (ended_ms, boots) = (world.runtime.wall_clock_ms(), world.boots);
         let mut stored = Vec::new();
         for (part, device) in [(Part::Fast, &world.fast), (Part::Capacity, &world.capacity)] {
             stored.extend(device.as_ref().map(|device| {
@@ -78,13 +80,14 @@ impl Image {
             ending,
             sync_only,
             stored,
+            boots,
             ahead_ms,
             histories,
             expected: BTreeMap::new(),
             exemptions: Vec::new(),
             anatomy: Anatomy::default(),
         };
-        image.expected = image.found_after(&[]).expect("a store that is not damaged opens");
+        image.expected = image.found_in(image.world(&[])).expect("a store that is not damaged opens");
         image.check_expected();
         image.examine();
         image
@@ -155,7 +158,7 @@ impl Image {
                 let zeros = vec![0; (end - frame.offset) as usize];
                 let change = Change { writes: vec![(range.start, zeros)], cut: None };
                 // Refused is as good as not lost.
-                let found = self.found_after(&[(segment.part, &change)]).ok()?;
+                let found = self.found_in(self.world(&[(segment.part, &change)])).ok()?;
                 let lost = segment.frames.iter().filter(|f| f.offset >= frame.offset);
                 let lost: BTreeSet<&Key> = lost.flat_map(|f| &f.records).map(|r| &r.key).collect();
                 let may_be = lost.into_iter().map(|key| (key.clone(), BTreeSet::from([found[key]])));
@@ -176,9 +179,15 @@ impl Image {
         if nowhere_else.is_empty() {
             return Vec::new();
         }
+        // At the same start of the machine a missing file is a loss that is reported.
         let gone = Change { writes: Vec::new(), cut: Some(0) };
-        let without = self.found_after(&[(Part::Staging, &gone)]);
-        let without = without.expect("a staging file that is not there counts for nothing");
+        let refused = self
+            .found_in(self.world(&[(Part::Staging, &gone)]))
+            .expect_err("acknowledged writes are missing");
+        assert_eq!(refused.kind(), esker::ErrorKind::Corrupt, "{refused}");
+        let mut restarted = self.world(&[]);
+        restarted.start_machine();
+        let without = self.found_in(restarted).expect("a store opens without the memory of an earlier start");
         let mut may_be: BTreeMap<&Key, BTreeSet<Stamp>> = BTreeMap::new();
         for (_, _, found) in &nowhere_else {
             let stamp = found.stamp.filter(|_| found.expires_at_ms.is_none_or(|at| at > now_ms));
@@ -207,9 +216,8 @@ impl Image {
         may_be
     }
 
-    /// Every key as it is found once these changes were made, or the error of the opening.
-    fn found_after(&self, changes: &[(Part, &Change)]) -> esker::Result<BTreeMap<Key, Stamp>> {
-        let world = self.world(changes);
+    /// Every key as it is found in a world, or the error of the opening.
+    fn found_in(&self, world: World) -> esker::Result<BTreeMap<Key, Stamp>> {
         let found = world.runtime.run(async {
             let store = Store::open(world.options()).await?;
             let mut found = BTreeMap::new();
@@ -269,6 +277,7 @@ impl Image {
     /// A world of its own with copies of its parts, changed.
     pub(crate) fn world(&self, changes: &[(Part, &Change)]) -> World {
         let mut world = World::new(self.number, self.config.clone());
+        world.boots = self.boots;
         world.runtime.set_steps_max(STEPS_MAX);
         world.runtime.jump_wall_clock(self.ahead_ms);
         for Stored { part, bytes, device } in &self.stored {

@@ -28,8 +28,8 @@ pub struct World {
     /// The capacity device, if there is one.
     pub capacity: Option<MemoryDevice>,
     staging: Option<tempfile::TempDir>,
-    /// How often the machine was started.
-    boots: u64,
+    /// Number of the present start of the machine.
+    pub boots: u64,
     submissions: Arc<Submissions>,
     faults: Arc<Faults>,
 }

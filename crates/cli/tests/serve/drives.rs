@@ -141,7 +141,7 @@ fn the_server_shows_what_a_byte_costs_the_flash() {
     assert!(info.contains("drive_write_amplification:1.500\r\n"), "{info}");
     assert!(info.contains("flash_bytes_per_user_byte:"), "{info}");
     let mut client = TcpStream::connect(server.word("http")).unwrap();
-    client.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    client.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut metrics = String::new();
     client.read_to_string(&mut metrics).unwrap();
     let flash = format!("esker_drive_flash_bytes_total {}\n", (7u64 << 40) + 1_536_000_000);

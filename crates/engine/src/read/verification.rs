@@ -126,7 +126,10 @@ impl<'a> SegmentVerification<'a> {
                 // At most: of the summary, too, a scrub reads no more than its rate.
                 this.verdict.bytes = (entries.len() * esker_log::MAX_ENTRY_BYTES) as u64;
                 let current = entries.into_iter().filter(move |entry| catalog.is_current(tier, slot, entry));
-                this.spans = Box::new(plan_reads(current));
+                let mut spans = plan_reads(current).peekable();
+                // The first read is planned here, so that a segment without current records needs no call of `read_next`.
+                spans.peek();
+                this.spans = Box::new(spans);
             }
             Ok(None) if this.is_there() => this.verdict.damaged.push(this.summary_is_damaged()),
             Ok(None) => {}

@@ -468,6 +468,19 @@ impl Blocking {
         self.store.check_writable()
     }
 
+    /// See [`Store::check_writable_for`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_writable_for(&self, bytes: u64) -> Result<()> {
+        self.store.check_writable_for(bytes)
+    }
+
+    /// See [`Store::refused_write`].
+    pub fn refused_write(&self) -> Option<crate::RefusedWrite> {
+        self.store.refused_write()
+    }
+
     /// See [`Store::now_ms`].
     pub fn now_ms(&self) -> u64 {
         self.store.now_ms()

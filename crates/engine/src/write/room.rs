@@ -104,15 +104,20 @@ impl Writer {
     /// Sees to it that there is room for a put, or refuses it.
     pub(crate) async fn find_room_for(&self, put: &Prepared) -> Result<()> {
         let bytes = put.padded_bytes(self.lane.shape);
-        if !self.has_no_room(bytes) {
-            if self.check_memory().is_err() {
-                // Boxed as below.
-                Box::pin(self.find_memory()).await;
-            }
-            return self.check_memory().map_err(|error| self.note_refusal(bytes, error));
+        if !self.has_no_room(bytes) && self.check_memory().is_ok() {
+            return Ok(());
         }
         // Boxed, since it is rare, and every put would have room for it.
-        Box::pin(self.find_room_at_limit(put, bytes)).await
+        Box::pin(self.find_what_lacks(put, bytes)).await
+    }
+
+    /// Waits for index memory or for room, whichever a put lacks.
+    async fn find_what_lacks(&self, put: &Prepared, bytes: u64) -> Result<()> {
+        if self.has_no_room(bytes) {
+            return self.find_room_at_limit(put, bytes).await;
+        }
+        self.find_memory().await;
+        self.check_memory().map_err(|error| self.note_refusal(bytes, error))
     }
 
     /// What a put displaces is read: one that takes no more than that needs no room, and the index tells a length only within a

@@ -6,8 +6,7 @@ use esker_engine::{Compression, Store};
 use tonic::{Extensions, Status};
 
 use super::body::{Held, LONG_BYTES};
-use super::client::Client;
-use super::connection::CALL_BYTES;
+use super::client::{CALL_BYTES, Client};
 use super::convert::BESIDE_VALUE_BYTES;
 use super::error::{not_logged_in, too_large};
 use super::pb;

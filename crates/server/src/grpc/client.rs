@@ -22,6 +22,9 @@ use crate::service::Service;
 /// What the calls of a connection have of its floor: enough for a small one at a time, which so never waits for memory.
 pub(super) const CALLS_BYTES: usize = 32 << 10;
 
+/// Memory of one call, in bytes.
+pub(super) const CALL_BYTES: usize = 20 << 10;
+
 /// Watches of one connection: of the calls that it may make at a time, some are left for others.
 const WATCHES_MAX: usize = 32;
 

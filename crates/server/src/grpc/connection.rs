@@ -25,7 +25,7 @@ use tower_service::Service as _;
 
 use super::body::{Arriving, Held, Leaving};
 use super::call::{Call, Esker, is_long};
-use super::client::{CALLS_BYTES, Client};
+use super::client::{CALL_BYTES, CALLS_BYTES, Client};
 use super::convert::BESIDE_VALUE_BYTES;
 use super::counted::Counted;
 use super::error;
@@ -53,9 +53,8 @@ const CALLS_MAX: u32 = 64;
 /// Calls at a time of a client that has not said who it is; all of them ask for the health.
 const UNNAMED_CALLS_MAX: usize = 8;
 
-/// Metadata of one call, and memory that each takes.
+/// Metadata of one call, in bytes.
 const METADATA_BYTES_MAX: u32 = 8 << 10;
-pub(super) const CALL_BYTES: usize = 20 << 10;
 
 /// Metadata of clients that retry by themselves: how often they did.
 const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";

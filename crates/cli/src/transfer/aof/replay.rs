@@ -241,7 +241,9 @@ impl<'t> Replay<'t> {
     /// Counts a command of another type, whose key is no string.
     fn of_others(&mut self, name: &str, database: u8, words: &[Bytes], left_out: &mut LeftOut) -> Done {
         let newer = NEWER.iter().find(|(known, _)| *known == name);
-        let known = esker_server::family_of_command(&words[0]).or(newer.copied());
+        let known = esker_server::family_of_command(&words[0])
+            .or((name == "function").then_some(("function", "functions")))
+            .or(newer.copied());
         let Some((_, family)) = known.filter(|(name, _)| !matches!(*name, "fcall" | "module")) else {
             return refused(match name.contains('.') {
                 true => "it is a command of a module",

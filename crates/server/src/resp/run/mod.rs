@@ -45,9 +45,6 @@ mod writes;
 /// Keys that a group of reads asks for at most, and that a group of updates has.
 const READ_WIDTH_MAX: usize = 256;
 
-/// Bytes of answers about the server that are made in a microsecond.
-const ANSWER_BYTES_A_US: usize = 100;
-
 /// Scripts of a group.
 const SCRIPTS_MAX: usize = 64;
 
@@ -300,7 +297,7 @@ async fn answer_alone(
     }
     match session.hold_at_least_also(bytes).await {
         Ok(()) => {
-            let us = work::of_command(verb, command) + bound.answer / ANSWER_BYTES_A_US;
+            let us = work::of_command(verb, command) + bound.answer / work::ANSWER_BYTES_A_US;
             let answered = async { answer_within(bound, answer, command, session, service, replies) };
             beside(work::is_long(us), pin!(answered)).await;
         }

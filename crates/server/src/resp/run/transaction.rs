@@ -14,7 +14,6 @@ use bytes::Bytes;
 use esker_engine::{Batch, Entry, Store, WriteOptions};
 
 use self::sizes::{Places, Wanted};
-use super::ANSWER_BYTES_A_US;
 use super::bounds::{answer_within, bound, loads_script};
 use super::work;
 use crate::base::turn::{self, aside, beside};
@@ -457,7 +456,7 @@ async fn answer_now(
         }
         Run::Answer(answer) | Run::Sampled(answer) => {
             let bound = bound(verb, command, session, service);
-            let us = work::of_command(verb, command) + bound.answer / ANSWER_BYTES_A_US;
+            let us = work::of_command(verb, command) + bound.answer / work::ANSWER_BYTES_A_US;
             let answered = async { answer_within(bound, answer, command, session, service, replies) };
             beside(work::is_long(us), pin!(answered)).await;
         }

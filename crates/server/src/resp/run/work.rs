@@ -10,6 +10,9 @@ use crate::resp::wire::commands::{Command, Commands};
 /// Microseconds from which commands run beside the serving threads.
 const LONG_US: usize = 250;
 
+/// Bytes of answers about the server that are made in a microsecond.
+pub(super) const ANSWER_BYTES_A_US: usize = 100;
+
 /// Bytes that are read, checked, decompressed or copied in a microsecond.
 const BYTES_A_US: usize = 1024;
 

@@ -2,19 +2,27 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::lua::errors::{self, Raised};
 use super::lua::{digest, sandbox};
-use super::run::{SHORT, SHORT_BODY_BYTES, stop_text};
 use crate::base::turn::aside;
 use crate::service::Service;
 use crate::service::scripts::IDLE_BYTES;
 use crate::service::scripts::cache::{Script, Sha};
 use crate::service::scripts::interpreter::Interpreter;
-use crate::service::scripts::reins::Reins;
+use crate::service::scripts::reins::{Reins, Stop};
+
+/// The answer to a script that the stop of the server ended.
+pub(in crate::resp) const CLOSED: &str = "ERR Script ended: the server stops; nothing that the script wrote was kept, so send it again after the restart";
+
+/// How long a first attempt may take.
+pub(super) const SHORT: Duration = Duration::from_millis(1);
+
+/// Bytes of a script that a first attempt compiles: about as many as compile in [`SHORT`].
+pub(super) const SHORT_BODY_BYTES: usize = 16 << 10;
 
 /// Bytes of a script.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -183,4 +191,15 @@ fn flags_of(body: &[u8]) -> Result<Option<bool>, Unknown> {
         }
     }
     Ok(Some(is_read_only))
+}
+
+/// Returns the error for a script that was stopped. `time`: the limit of its time.
+pub(super) fn stop_text(stop: Stop, time: Duration) -> String {
+    match stop {
+        Stop::Time => format!("ERR Script ended: it ran for more than {time:?} (script-time-limit)"),
+        Stop::Memory => "ERR Script ended: it took too much memory (script-memory)".to_owned(),
+        Stop::Killed => "ERR Script killed by user with SCRIPT KILL...".to_owned(),
+        Stop::Elsewhere => "ERR Script ended: it is run again".to_owned(),
+        Stop::Shutdown => CLOSED.to_owned(),
+    }
 }

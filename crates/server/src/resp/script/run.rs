@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use mlua::{Either, Function, Lua, LuaString, MultiValue, Value};
 
 use super::call::{Caller, Keys};
-use super::known::{self, Unknown};
+pub(in crate::resp) use super::known::CLOSED;
+use super::known::{self, SHORT, SHORT_BODY_BYTES, Unknown, stop_text};
 use super::lua::sandbox::{self, Failure};
 use super::lua::{errors, to_reply};
 use crate::base::turn;
@@ -51,15 +52,6 @@ pub(in crate::resp) enum Again {
     /// Never: the server stops, and nothing of it stays.
     Never,
 }
-
-/// The answer to a script that the stop of the server ended.
-pub(in crate::resp) const CLOSED: &str = "ERR Script ended: the server stops; nothing that the script wrote was kept, so send it again after the restart";
-
-/// How long a first attempt may take.
-pub(super) const SHORT: Duration = Duration::from_millis(1);
-
-/// Bytes of a script that a first attempt compiles: about as many as compile in [`SHORT`].
-pub(super) const SHORT_BODY_BYTES: usize = 16 << 10;
 
 /// Memory of its interpreter.
 const SHORT_MEMORY: usize = 1 << 20;
@@ -411,14 +403,4 @@ fn failed(
         text.extend_from_slice(format!(" script: {sha}, on {name}:{line}.").as_bytes());
     }
     text
-}
-
-pub(super) fn stop_text(stop: Stop, time: Duration) -> String {
-    match stop {
-        Stop::Time => format!("ERR Script ended: it ran for more than {time:?} (script-time-limit)"),
-        Stop::Memory => "ERR Script ended: it took too much memory (script-memory)".to_owned(),
-        Stop::Killed => "ERR Script killed by user with SCRIPT KILL...".to_owned(),
-        Stop::Elsewhere => "ERR Script ended: it is run again".to_owned(),
-        Stop::Shutdown => CLOSED.to_owned(),
-    }
 }
