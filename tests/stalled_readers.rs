@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use esker::{Checkpoint, Durability, ErrorKind, Store, WhenFull, WriteOptions};
 use esker_device::Runtime;
-use futures_util::future::join;
+use futures_util::future::{Either, join, select};
 
 use crate::support::{Config, Tiers, World};
 
@@ -65,7 +65,7 @@ fn stopped_checkpoint_is_cancelled_when_its_room_is_wanted() {
         (Tiers::Both, WhenFull::Refuse),
     ] {
         let (world, store) = filled(tiers, when_full);
-        world.runtime.run(async {
+        let work = async {
             let checkpoint = store.checkpoint().await.expect("it is taken");
             let first = checkpoint.next().expect("there are segments");
             checkpoint.read(&first, 0, 4096).await.expect("it is read");
@@ -90,7 +90,11 @@ fn stopped_checkpoint_is_cancelled_when_its_room_is_wanted() {
             let again = store.checkpoint().await.expect("another one can be taken");
             read_on(&world, again, Duration::ZERO).await.expect("it is read");
             store.close().await.expect("it closes");
-        });
+        };
+        let limit = world.runtime.sleep(Duration::from_secs(300));
+        let first = world.runtime.run(select(Box::pin(work), Box::pin(limit)));
+        assert!(matches!(first, Either::Left(_)), "a writer waits for the checkpoint");
+        drop(first);
         drop(store);
         world.end();
     }

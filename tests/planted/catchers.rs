@@ -196,7 +196,6 @@ pub(crate) const CATCHERS: &[Catcher] = &[
 
     row(DamagedSegmentForgotten, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
     row(DamagedSegmentKeepsAll, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
-    row(OldTombstonesKept, "store", "damaged_tombstones::damaged_segment_keeps_one_tombstone_a_key"),
     row(DamagedKeyNotCompared, "esker_engine", "catalog::lookup::tests::damaged_record_is_deleted_by_its_own_key_alone"),
     row(StalledReaderWaitedFor, "store", "stalled_readers::stopped_checkpoint_is_cancelled_when_its_room_is_wanted"),
     row(CancelledCheckpointRead, "store", "stalled_readers::stopped_checkpoint_is_cancelled_when_its_room_is_wanted"),

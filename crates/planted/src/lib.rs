@@ -385,8 +385,6 @@ bugs! {
     DamagedSegmentForgotten,
     /// A damaged segment keeps every younger tombstone, of whichever key.
     DamagedSegmentKeepsAll,
-    /// Every tombstone of a key of a damaged segment is kept, not only the newest.
-    OldTombstonesKept,
     /// A delete takes a damaged record for its own without asking whose it is.
     DamagedKeyNotCompared,
 

@@ -108,7 +108,7 @@ impl DamagedSegments {
         }
         let (state, digest) = (self.state.lock(), digest(&entry.key_hash));
         let is_newest = || state.newest.get(&digest).is_none_or(|newest| newest.sequence <= entry.sequence);
-        state.lists(digest) && (is_newest() || planted(Bug::OldTombstonesKept))
+        state.lists(digest) && is_newest()
     }
 
     /// Number, tier, slot of every damaged segment.

@@ -167,7 +167,7 @@ impl Writer {
                     let found = self.find_for_delete(&record.key, &record.hash).await?;
                     record.replaces = found.map(|(replaced, _)| replaced);
                     record.expired = found.is_some_and(|(_, is_alive)| !is_alive);
-                    reserved.ephemeral.extend(record.ephemeral());
+                    reserved.note_ephemeral(record.ephemeral());
                     if found.is_none() {
                         continue;
                     }

@@ -118,7 +118,8 @@ pub(crate) struct Reservation {
     pub(crate) after: Option<Unpublished>,
     /// Keys that the batch which is written under it creates and deletes. Their watches are notified when the batch is
     /// published, while the keys are still reserved.
-    pub(crate) ephemeral: Vec<Ephemeral>,
+    #[expect(clippy::box_collection, reason = "it is rare, and every future of a put has room for it")]
+    ephemeral: Option<Box<Vec<Ephemeral>>>,
 }
 
 impl Reservation {
@@ -136,7 +137,14 @@ impl Reservation {
 
     /// The keys that the batch creates and deletes which is written under a reservation, if there is one.
     pub(crate) fn ephemeral_of(reservation: Option<&Reservation>) -> &[Ephemeral] {
-        reservation.map_or(&[], |reservation| &reservation.ephemeral)
+        reservation.and_then(|reservation| reservation.ephemeral.as_deref()).map_or(&[], |keys| keys)
+    }
+
+    /// Adds the key of a record that the batch creates and deletes, if it is one.
+    pub(crate) fn note_ephemeral(&mut self, key: Option<Ephemeral>) {
+        if let Some(key) = key {
+            self.ephemeral.get_or_insert_default().push(key);
+        }
     }
 
     /// Whether it is that of a plain put, which others may have too.
@@ -225,7 +233,7 @@ impl Reservations {
         let shared = matches!(what, What::Shared(_));
         let (number, granted) = self.queue.lock().add(what);
         let queue = self.queue.clone();
-        let (ephemeral, ends_early) = (Vec::new(), false);
+        let (ephemeral, ends_early) = (None, false);
         let reservation =
             Reservation { queue, number, shared, drawn: None, ends_early, after: None, ephemeral };
         (reservation, granted)

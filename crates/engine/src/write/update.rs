@@ -19,7 +19,6 @@ use futures_util::future::try_join_all;
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
-use crate::catalog::appended::Ephemeral;
 use crate::catalog::cache::Entry;
 use crate::catalog::clock::{Life, ReportedRecord};
 use crate::catalog::lookup::Found;
@@ -154,7 +153,7 @@ impl Writer {
         } else {
             publish(&mut unpublished).await?;
         }
-        let (records, places) = self.replacing(records, keys, &found, &mut reservation.ephemeral).await?;
+        let (records, places) = self.replacing(records, keys, &found, &mut reservation).await?;
         let kinds: SmallVec<[Kind; 4]> = records.iter().map(|record| record.kind).collect();
         let last = self.commit(records, durability, Some(reservation)).await?;
         let versions = (0..=last).rev();
@@ -227,13 +226,13 @@ impl Writer {
     }
 
     /// Notes with each record the record that it replaces, which was found under one of the keys. Leaves out tombstones of absent
-    /// keys, and adds those to `ephemeral` whose keys the batch put before. Returns the records, and the place of each one's key.
+    /// keys, and notes those with the reservation whose keys the batch put before. Returns the records, and the place of each one's key.
     async fn replacing(
         &self,
         records: Vec<Prepared>,
         keys: &[Named<'_>],
         found: &[Option<Found>],
-        ephemeral: &mut Vec<Ephemeral>,
+        reservation: &mut Reservation,
     ) -> Result<(Vec<Prepared>, Places)> {
         let digest = |hash: &KeyHash| (hash.slot, hash.check);
         let mut places: Vec<usize> = (0..keys.len()).collect();
@@ -246,7 +245,7 @@ impl Writer {
                 return Err(Error::invalid(format!("key \"{key}\" is written, but was not named to update")));
             };
             let is_needed = self.attach(&mut record, found[at].as_ref()).await?;
-            ephemeral.extend(record.ephemeral());
+            reservation.note_ephemeral(record.ephemeral());
             if is_needed {
                 replacing.push(record);
                 of_keys.push(at);
