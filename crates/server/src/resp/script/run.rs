@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mlua::{Either, Function, Lua, LuaString, MultiValue, Value};
 
