@@ -134,7 +134,7 @@ fn a_checkpoint_is_the_store_of_its_moment() {
 /// The summary of a full segment takes long, and the segment belongs to the checkpoint meanwhile.
 #[test]
 fn segment_that_is_being_sealed_is_read_with_its_summary() {
-    let config = Config { durability: Durability::None, ..Config::new(Tiers::Capacity) };
+    let config = Config { durability: Durability::Sync, ..Config::new(Tiers::Capacity) };
     let Config { segment_bytes, .. } = config;
     let world = World::new(1, config);
     let store = world.open();
