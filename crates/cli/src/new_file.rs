@@ -162,7 +162,10 @@ mod tests {
     }
 
     /// Both ways to make a file, and the names that are there meanwhile.
-    fn ways() -> [(fn(&Path) -> NewFile, &'static [&'static str]); 2] {
+    /// A way to make a file, and the names that are left when it is killed.
+    type Way = (fn(&Path) -> NewFile, &'static [&'static str]);
+
+    fn ways() -> [Way; 2] {
         [
             (|path| NewFile::create(path).expect("it is made"), &[]),
             (|path| create_named(path).expect("it is made"), &["file.partial"]),
