@@ -161,10 +161,10 @@ mod tests {
         NewFile::named(path, options.write(true).read(true).mode(0o600))
     }
 
-    /// Both ways to make a file, and the names that are there meanwhile.
     /// A way to make a file, and the names that are left when it is killed.
     type Way = (fn(&Path) -> NewFile, &'static [&'static str]);
 
+    /// With unnamed files and without.
     fn ways() -> [Way; 2] {
         [
             (|path| NewFile::create(path).expect("it is made"), &[]),
