@@ -73,7 +73,7 @@ fn child_with_tiny_records() {
         }
     }
     let peak = status("VmHWM") - program;
-    assert!(peak <= MEMORY_BYTES + MEMORY_BYTES / 10, "{} MiB of {}", peak >> 20, MEMORY_BYTES >> 20);
+    assert!(peak <= MEMORY_BYTES + MEMORY_BYTES / 4, "{} MiB of {}", peak >> 20, MEMORY_BYTES >> 20);
     store.close().expect("it closes");
     println!("\nanswer: at most {} MiB of {}", peak >> 20, MEMORY_BYTES >> 20);
 }
