@@ -196,7 +196,7 @@ fn interrupted_restore_is_begun_again() {
     }
 }
 
-/// A kill between the superblocks of two tiers leaves a store of one tier, which nobody can have opened.
+/// A kill between the superblocks of two tiers leaves a superblock on one tier only, so the store was never opened.
 #[test]
 fn restore_of_two_tiers_is_begun_again_after_the_first_superblock() {
     let dir = tempfile::tempdir().expect("a directory");

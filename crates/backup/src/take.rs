@@ -199,7 +199,7 @@ fn copy(
     Ok(Copy { staged, check: check.finish(), unread })
 }
 
-/// Waits until so many bytes are no more than were allowed since the beginning. It does not wait while the store wants the room
+/// Waits until `bytes` are within the rate since `began`. It does not wait while the store wants the room
 /// of a segment that is still to be read: that would hold writers up.
 fn keep_to(bytes_per_s: u64, bytes: u64, began: Instant, checkpoint: &Checkpoint) {
     if bytes_per_s == 0 {

@@ -40,7 +40,7 @@ impl Made {
         Made::before(all.iter().map(PathBuf::as_path))
     }
 
-    /// Gives those that were made to the owners of the directories that they lie in, if this is root.
+    /// Gives the new files and directories to the owners of their directories if the process runs as root.
     ///
     /// # Errors
     /// If the file system refuses.
@@ -55,7 +55,7 @@ impl Made {
     }
 }
 
-/// A path and the directories that lead to it, those that are missing, from the first on.
+/// Returns the missing directories of a path and the path itself, outermost first.
 fn missing(path: &Path) -> impl Iterator<Item = &Path> {
     let missing: Vec<&Path> =
         path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();

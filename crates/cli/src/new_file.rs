@@ -32,7 +32,7 @@ impl NewFile {
     /// # Errors
     /// `Usage` if the name is taken or the directory takes no file.
     pub(crate) fn create(path: &Path) -> Result<NewFile, Failure> {
-        // A link that leads nowhere is there, too.
+        // A dangling link counts as a file.
         if path.symlink_metadata().is_ok() {
             return Err(taken(path, Failure::Usage));
         }

@@ -177,7 +177,7 @@ fn refuse_read_only(metadata: &fs::Metadata, kind: DeviceKind, path: &Arc<str>) 
     ))
 }
 
-/// Names what forbids io_uring, if that can be told.
+/// Names the sysctl or the seccomp profile that forbids io_uring, if it can be determined.
 fn uring_remedy(error: &io::Error) -> String {
     let setting = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

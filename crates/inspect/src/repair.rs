@@ -7,7 +7,7 @@
 //!    may have been deleted. So every key whose version is not newer than what was lost is listed as one that may be stale;
 //!    and so is every key of which the staging file has a newer version, which is not in the new store.
 //! 4. The new store is closed, gets its name, and is checked. Until then its files and directories have names that end in
-//!    `.unfinished`; the next repair to the same place removes those that a killed one left.
+//!    `.unfinished`; the next repair to the same place removes what a killed repair left.
 //!
 //! In place, the new store is made beside the old one, gets its owner and rights, and then takes its name; the old one keeps
 //! its bytes and is called `.damaged`.

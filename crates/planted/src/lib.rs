@@ -375,7 +375,7 @@ bugs! {
     SweepNotAwaited,
     /// Time that no watermark can say counts as confirmed.
     WatermarksMerged,
-    /// What a caller is told has expired while nothing can be written takes other keys with it.
+    /// A key that is reported expired while nothing can be written makes other keys expire.
     ReportedCoversOthers,
     /// The epoch is not raised before the numbers of the next one are given out.
     NumbersNotReserved,

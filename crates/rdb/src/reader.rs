@@ -128,7 +128,7 @@ impl<R: Read> Reader<R> {
         self.is_preamble
     }
 
-    /// The bytes that follow those that were read.
+    /// Returns the reader of the bytes that were not consumed.
     pub fn into_inner(self) -> R {
         self.input.into_inner()
     }

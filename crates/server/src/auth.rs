@@ -8,7 +8,7 @@
 //! - `auth/changes`: what a reading of the file changed, for the log.
 //! - `auth/commands`: sets of commands, and rules about them.
 //! - `auth/file`: the file of users.
-//! - `auth/checker`: checks passwords, in a queue, and fast for those that were right before.
+//! - `auth/checker`: checks passwords in a queue; a password that was right before skips the queue.
 //! - `auth/password`: hashes of passwords, and what they may cost.
 //! - `auth/reach`: sets of keys and channels.
 //! - `auth/room`: the memory of users.

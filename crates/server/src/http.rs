@@ -174,7 +174,7 @@ async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, 
     }
 }
 
-/// Checks the host of a request where nobody needs a password.
+/// Checks the `Host` of a request if the server has no password.
 fn check_host(request: &Request<Incoming>, service: &Service) -> Result<(), String> {
     if service.users.unnamed().is_none() {
         return Ok(());

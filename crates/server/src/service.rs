@@ -232,7 +232,7 @@ impl Service {
         if self.store.compression() == Compression::Off { 0 } else { bytes }
     }
 
-    /// An upper bound of the microseconds that it takes to compress values of so many bytes, by what a release build does.
+    /// Upper bound of the microseconds that compressing values of `bytes` takes in a release build.
     pub(crate) fn compression_us(&self, bytes: usize) -> usize {
         let bytes_a_us = match self.store.compression() {
             Compression::Off => return 0,

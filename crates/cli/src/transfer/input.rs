@@ -83,7 +83,7 @@ impl Input {
         if (read as u64) < count { Err(self.ends_early()) } else { Ok(bytes) }
     }
 
-    /// The bytes that follow those that were read, for another reader.
+    /// Returns a reader of the bytes that were not consumed yet.
     pub(super) fn into_reader(self) -> BufReader<Box<dyn Read>> {
         self.reader
     }

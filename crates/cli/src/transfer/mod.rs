@@ -212,7 +212,7 @@ fn moving<S: Sink + ?Sized>(
     }
 }
 
-/// The result in words or as JSON. `commands`: those that were read of an append-only file.
+/// The result in words or as JSON. `commands`: number of commands read from an append-only file.
 fn result(done: &str, moved: u64, commands: u64, left_out: &LeftOut, json: bool) -> String {
     if json {
         let mut value = serde_json::json!({ done: moved, "left_out": left_out.of });

@@ -86,7 +86,7 @@ pub(super) trait Destination: Sink {
     /// Reads a key that was put; `None` if it is absent or no string.
     fn read(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<Option<Found>, Failure>;
 
-    /// Deletes a key, if it is there. It may be deleted later.
+    /// Deletes a key if it exists. The implementation may delay the delete.
     fn delete(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<(), Failure>;
 }
 

@@ -105,7 +105,7 @@ fn what_root_restores_belongs_to_the_owner_of_the_directory() {
     assert_eq!(owner("empty"), before);
 }
 
-/// The target is a pipe that nobody reads, as a network file system that hangs: neither writers nor deletes nor expiry wait for the
+/// The target is a pipe without a reader; it behaves as a network file system that hangs: neither writers nor deletes nor expiry wait for the
 /// backup, it can be cancelled, and the server stops although a write of it never returns.
 #[test]
 fn backup_whose_target_hangs_holds_nothing_up() {

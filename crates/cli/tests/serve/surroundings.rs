@@ -92,7 +92,7 @@ fn device_says_what_it_holds() {
     );
 }
 
-/// As a user who may not enter the directory.
+/// Runs as a user without permission to enter the directory.
 #[test]
 fn missing_permission_is_not_told_as_a_missing_store() {
     let directory = closed_store();

@@ -235,7 +235,7 @@ impl Closed {
         live as f64 >= (u64::from(segment.tail()) + segment.room_bytes()) as f64 * WRITTEN_WHOLE_SHARE
     }
 
-    /// Its records that may be needed: not those that a later one of the memtable superseded.
+    /// Returns the records that may be needed: a record that a later one of the memtable supersedes is left out.
     fn victim(&self, newest: &Newest, catalog: &Catalog) -> (Victim, EntryList) {
         let segment = &self.segment.0;
         let (name, tier) = (segment.name(), segment.shape().tier);

@@ -96,8 +96,8 @@ impl Pauses {
 }
 
 impl Pause {
-    /// Rests until whoever asked for it is done, has given up, or the store is closed, and no longer than [`LONGEST_REST`]: nobody
-    /// may be left to poll the other side.
+    /// Rests until the requester is done, has given up, or the store is closed, and at most for [`LONGEST_REST`], because a
+    /// requester that is never polled again cannot end the rest.
     pub(super) async fn rest(self, outputs: OutputEnds, space: &Space) {
         let Pause { outputs: tell, mut over } = self;
         if tell.send(outputs).is_err() {

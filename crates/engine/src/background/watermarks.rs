@@ -1,6 +1,6 @@
-//! Writes into the superblocks what is to be there before the store closes: the epoch of the next sequence numbers, and what
-//! has expired for good, within a second after somebody was told of it. In a task of its own:
-//! the reclaimer may take as long as a relocation does.
+//! Writes the epoch of the next sequence numbers and the expiry watermarks into the superblocks while the store is open. A
+//! watermark is written within a second after an expiry was reported by it. This is a task of its own because a step of the
+//! reclaimer may take as long as a relocation.
 
 use std::sync::Arc;
 

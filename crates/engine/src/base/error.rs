@@ -27,7 +27,7 @@ pub enum ErrorKind {
     Closed,
     /// The device failed.
     Io,
-    /// What was under way was cancelled: a checkpoint, of which no more can be read. The store goes on.
+    /// The checkpoint was cancelled and cannot be read any further. The store keeps running.
     Cancelled,
 }
 

@@ -43,7 +43,7 @@ fn damaged_record_is_deleted_by_its_own_key_alone() {
     bench.run(bench.put(&damaged, &[2; 700], Durability::Sync)).expect("it is put");
     fill(&bench, "first", apart);
     let (record, summary) = place(&bench, &damaged);
-    // It takes the place of the damaged one in the index, which can be told apart no more.
+    // It displaces the damaged record in the index, because the key of the damaged record cannot be compared.
     bench.run(bench.put(other, &[3; 700], Durability::Sync)).expect("it is put");
     fill(&bench, "second", apart);
     let _ = place(&bench, other);

@@ -23,7 +23,7 @@ const MOST_COALESCING_PIECES: u64 = 16;
 /// And in no more pieces than the slots divided by this.
 const COALESCING_SLOTS_DIVISOR: u64 = 16;
 /// The entry lists of a segment in which records coalesce take the segment divided by this: 15 bytes for each record, which
-/// has 40 bytes and more, for all of the time, and the same for those that are copied when it is written out. Most segments
+/// has 40 bytes and more, for all of the time, and as much again for the records that are copied when it is written out. Most segments
 /// have fewer records. Of other segments few have a list at a time, which the fixed part covers.
 const ENTRY_LISTS_DIVISOR: u64 = 8;
 

@@ -1,7 +1,7 @@
 //! Damaged segments, the keys in them, and the tombstones that those keys still need.
 //!
 //! A damaged segment stays where it is, so that reading a damaged record stays an error. At the next opening every record of it
-//! counts again, including those that relocation copied out of it. So a tombstone is needed while a damaged segment holds an
+//! counts again, also a record that relocation copied out of it. So a tombstone is needed while a damaged segment holds an
 //! older version of its key, and for no other key: counted as a segment that was opened before every tombstone, one damaged
 //! record would keep all tombstones of the store.
 //!

@@ -1,6 +1,6 @@
 //! Segments that are not freed before a checkpoint has read them, and the end of a checkpoint that reads too slowly.
 //!
-//! The reclaimer waits for no reader. It takes other segments first, names a kept one that it wants, and goes on with its other
+//! The reclaimer waits for no reader. It takes other segments first, reports a kept segment that it wants to the checkpoint, and continues with its other
 //! work. The checkpoint reads the wanted segment next. Where slots run short and the reader stops, or is too slow, the
 //! checkpoint is cancelled: its segments are released, and its next read fails.
 
@@ -142,7 +142,7 @@ impl KeptSegments {
     }
 
     /// Returns true if a segment may be freed. If it is kept, the checkpoint reads it next; and if slots run short and the
-    /// checkpoint is overdue, it is cancelled, which `cancelled` is told.
+    /// checkpoint is overdue, it is cancelled and `cancelled` is called with the reason.
     pub(crate) fn want(
         &self,
         segment: u64,

@@ -206,7 +206,7 @@ impl Checkpoint {
     /// Some bytes of a segment, as they are in the checkpoint.
     ///
     /// # Errors
-    /// `Invalid` if the segment was let go or the bytes are not in it, `Io` if they cannot be read, `Closed` after a close,
+    /// `Invalid` if the segment was released or the bytes are not in it, `Io` if they cannot be read, `Closed` after a close,
     /// `Cancelled` if the checkpoint was cancelled.
     pub async fn read(&self, segment: &CheckpointSegment, offset: u32, bytes: u32) -> Result<Vec<u8>> {
         let end = offset.checked_add(bytes).filter(|&end| end <= segment.bytes);

@@ -316,7 +316,7 @@ impl Store {
         self.check_writable_for(0)
     }
 
-    /// As [`check_writable`](Self::check_writable), for a write that needs so many bytes of room.
+    /// As [`check_writable`](Self::check_writable), for a write that needs `bytes` of room.
     ///
     /// # Errors
     /// As there.

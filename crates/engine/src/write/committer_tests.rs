@@ -416,7 +416,7 @@ fn a_frame_states_no_more_than_what_is_durable() {
     assert!(stated > 0, "no frame states anything");
 }
 
-/// However many frames are written that nobody waits for.
+/// Frames without waiting writers do not delay a flush that is due.
 #[test]
 fn a_flush_that_is_due_is_not_put_off_by_later_frames() {
     let bench = bench(1);

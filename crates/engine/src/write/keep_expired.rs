@@ -36,7 +36,7 @@ impl Writer {
     ///
     /// # Errors
     /// If what the key has now cannot be read, or no tombstone can be written and there is no memory to note the record in.
-    /// Then nobody may be told.
+    /// The caller must not report the expiry then.
     pub(crate) async fn keep_expired(
         &self,
         key: &[u8],

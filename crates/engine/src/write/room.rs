@@ -52,8 +52,8 @@ impl Pressure {
 }
 
 impl Writer {
-    /// Has expired keys taken out of the index, if that lacks memory. A put that waits here goes on when nothing is left to
-    /// take out.
+    /// Waits until the reclaimer has swept expired keys out of the index, if the index lacks memory. Returns when no expired
+    /// key is left.
     async fn find_memory(&self) {
         let lacks_memory = || self.catalog.lacks_memory().is_some();
         if !lacks_memory() || self.space.health.check_writable().is_err() || planted(Bug::SweepNotAwaited) {
@@ -154,7 +154,7 @@ impl Writer {
         self.pressure.refused.lock().clone()
     }
 
-    /// The error that a write of so many bytes would be refused with.
+    /// Returns the error that a write of `bytes` would be refused with.
     pub(crate) fn look_for_room(&self, bytes: u64) -> Result<()> {
         self.check_memory()?;
         if self.has_no_room(bytes) { Err(self.space.full_error(self.used_bytes())) } else { Ok(()) }

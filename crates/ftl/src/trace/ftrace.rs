@@ -58,7 +58,7 @@ pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
         _ => rest.split_once(") ").ok_or("the line ends before its sector")?.1,
     };
     let request = sectors(kind, *stage, at_ns, rest.split_ascii_whitespace())?;
-    // The end of a flush is told as a write of nothing.
+    // The end of a flush appears as a write of zero bytes.
     Ok(if request.bytes == 0 { Parsed::Nothing } else { Parsed::Request(device, request) })
 }
 

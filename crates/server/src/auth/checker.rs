@@ -89,11 +89,11 @@ impl Drop for OneOf<'_> {
 pub(super) struct Checker {
     key: Keyed,
     known: Arc<Known>,
-    /// Logins that wait, by name and password: of those that are the same only one is in the queue.
+    /// Logins that wait, by name and password. Equal logins share one place in the queue.
     alike: Mutex<HashMap<Keyed, Alike>>,
     /// Evaluated where there is no user, and to make up the number of evaluations.
     nobody: Group,
-    /// Evaluations of a login that is refused, whoever the user is.
+    /// Evaluations of a refused login; the same number for every user name.
     evaluations_each: AtomicUsize,
     /// Evaluations since the start.
     evaluated: Arc<AtomicU64>,

@@ -29,7 +29,7 @@ pub(crate) enum NoRoom {
     },
 }
 
-/// Takes so many bytes in all from the memory for clients; returns false if they are used up.
+/// Sets the bytes that users hold of the memory for clients. Returns false if the memory is used up.
 pub(crate) type Hold = Box<dyn Fn(usize) -> bool + Send + Sync>;
 
 /// Memory of all users.

@@ -204,7 +204,7 @@ impl Queue {
         job
     }
 
-    /// Removes the jobs whose deadline has passed or whose caller is gone.
+    /// Removes the jobs whose deadline has passed or whose caller was dropped.
     fn expire(&mut self, now: Instant) -> Vec<Job> {
         let mut late = Vec::new();
         for jobs in self.waiting.values_mut() {
@@ -240,7 +240,7 @@ impl Pool {
     /// never begins.
     ///
     /// # Errors
-    /// [`Busy`]: the queue is full, the deadline passed (a job that runs already goes on, its result is dropped), the job
+    /// [`Busy`]: the queue is full, the deadline passed (a running job ends on its own and its result is dropped), the job
     /// panicked, or the pool was dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,

@@ -149,7 +149,7 @@ pub(crate) fn poll_pause(context: &mut Context<'_>) -> Poll<()> {
     Poll::Pending
 }
 
-/// Goes on when all tasks that are ready on this thread have had their turn.
+/// Returns when all tasks that are ready on this thread have had their turn.
 ///
 /// Who answers then does so when the others do. A client process with many connections finds all their answers when it
 /// wakes up; if each came as soon as it was made, it would be woken for each of them. To wake a process is most of what
@@ -161,7 +161,7 @@ pub(crate) async fn behind_the_others() {
             return Poll::Ready(());
         }
         was_ready = true;
-        // Who is woken while it runs goes to the end of its thread's queue. `yield_now` would look for new events before,
+        // A task that is woken while it runs joins the end of its thread's queue. `yield_now` would look for new events before,
         // which costs a client that is alone on its thread as much as its command.
         context.waker().wake_by_ref();
         Poll::Pending

@@ -53,7 +53,7 @@ pub(super) struct Call {
     pub(super) is_retry: bool,
 }
 
-/// Returns true if a call that has taken so much memory takes longer than a turn.
+/// Returns true if a call that holds this memory takes longer than a turn.
 pub(super) fn is_long(held: &Held, compression: Compression) -> bool {
     let most = match compression {
         Compression::Zstd(4..=9) => LONG_BYTES / 8,

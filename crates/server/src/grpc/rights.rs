@@ -37,7 +37,7 @@ enum Access {
 impl Call {
     /// Fails unless the user may run all of these commands.
     fn check_commands(&self, method: &str, commands: &[&'static str]) -> Result<(), Status> {
-        // Nobody may run a command that is not in the table.
+        // A command that is not in the table is refused to every user.
         let may_run = |command: &str| self.commands.row_of(command).is_some_and(|row| self.user.may_run(row));
         let refused = commands.iter().find(|command| !may_run(command));
         if let Some(command) = refused {
@@ -219,7 +219,7 @@ impl Rights for pb::TxnRequest {
     }
 }
 
-/// The keys that are returned are those that the caller may read.
+/// A scan returns only keys that the caller may read.
 impl Rights for pb::ScanRequest {
     fn check(&self, call: &Call) -> Result<(), Status> {
         let reads = if self.keys_only { "strlen" } else { "get" };
@@ -228,7 +228,7 @@ impl Rights for pb::ScanRequest {
     }
 }
 
-/// The rights of a watch that goes on after its request is gone.
+/// The rights of a watch, which outlives its request.
 #[derive(Clone, Copy)]
 pub(super) struct WatchRights {
     names_keys: bool,

@@ -52,7 +52,7 @@ impl Backups {
         let backups = Arc::new(Backups { directory, state: Mutex::default() });
         let this = backups.clone();
         if let Some(directory) = this.directory.clone() {
-            // There may be many manifests, and nobody waits for what they say.
+            // There may be many manifests, so they are read on a thread of their own.
             let read = std::thread::Builder::new().name("esker-backups".to_owned());
             let _ = read.spawn(move || this.note_newest(newest(&directory)));
         }

@@ -96,7 +96,7 @@ mod tests {
         for second in 100..109 {
             assert_eq!(fullness.look(104, false, at(second)), None, "{second}");
         }
-        // It is full still, although nobody writes.
+        // Without writes the store is still full.
         assert_eq!(fullness.look(104, true, at(109)), None);
         for second in 110..119 {
             assert_eq!(fullness.look(104, false, at(second)), None, "{second}");

@@ -58,8 +58,8 @@ impl Reclaimer<'_> {
         })
     }
 
-    /// What to do, with segments that no checkpoint has still to read: it is told which of those was chosen first, and others are
-    /// chosen meanwhile.
+    /// Chooses the next step among segments that no checkpoint has still to read. The first kept segment that would have been
+    /// chosen is reported to the checkpoint, which reads it next.
     pub(super) fn choose(&mut self) -> Option<Choice> {
         let choice = self.choose_any()?;
         if self.may_free(choice.tier, &choice.slots) {

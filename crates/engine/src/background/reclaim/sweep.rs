@@ -39,8 +39,8 @@ impl Reclaimer<'_> {
         Ok(true)
     }
 
-    /// Takes expired records of one segment, or of those that are open, out of the index, at no bounded rate; false if there
-    /// are none. `presses`: puts are refused otherwise, so a clock that has stepped is believed sooner.
+    /// Takes expired records of one sealed segment, or of the open segments, out of the index, at no bounded rate. Returns
+    /// false if there are none. `presses`: puts are refused otherwise, so a clock that has stepped is believed sooner.
     pub(crate) async fn expire_one(&mut self, presses: bool) -> Result<bool> {
         if presses {
             self.catalog.confirmed_under_pressure_ms();

@@ -124,7 +124,7 @@ impl Relocator<'_> {
         let buried = self.eviction.as_mut().map(|eviction| std::mem::take(&mut eviction.buried));
         let buried = buried.filter(|buried| !buried.is_empty() && !planted(Bug::BuriedStaysCurrent));
         let Some(buried) = buried else { return Ok(()) };
-        // Must come first, or else a crash could bring back a key that somebody has found gone.
+        // Must come first, or else a crash could bring back a key that a client has seen absent.
         self.prove_outputs().await?;
         self.drop_evicted(tier, victim, buried);
         Ok(())

@@ -27,7 +27,7 @@ pub(crate) struct ReportedRecord {
 #[derive(Default)]
 pub(crate) struct Reported {
     records: Mutex<Records>,
-    /// Some are there: so that a read need not take the lock.
+    /// True if `records` is not empty. A read checks it without the lock.
     any: AtomicBool,
 }
 

@@ -375,7 +375,7 @@ async fn users_beyond_their_memory_are_refused_with_their_size_and_the_limit() {
     let NotSet::NoRoom(no_room) = why else { panic!("{why:?}") };
     let text = no_room.to_string();
     assert!(text.contains("may take 131072 (an eighth of client-memory)"), "{text}");
-    // What takes less, or nothing more, goes on.
+    // A change that takes less memory, or no more, is accepted.
     set(&users, "u0", "resetkeys resetchannels").await.unwrap();
     set(&users, "small", "on +get ~a*").await.unwrap();
     assert_eq!(users.remove([&b"u1"[..], b"nobody"].into_iter()), Ok(1));

@@ -78,7 +78,7 @@ async fn refused_logins_take_as_many_evaluations_for_every_user() {
     }
 }
 
-/// A server with nothing but a password of the settings has no hashes, and no user is told from another by time.
+/// A server with only `requirepass` has no hashes, so the time of a login does not depend on the user.
 #[tokio::test]
 async fn a_server_without_hashes_makes_no_evaluation() {
     let users = open(&with_password("right")).unwrap();

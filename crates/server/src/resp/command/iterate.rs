@@ -125,7 +125,7 @@ async fn page(
         let count = PART_MAX.min(most - looked);
         let part = store.scan_keys(at, count, STEP_BYTES - bytes).await;
         let part = part.map_err(|error| Replies::text_of(&error))?;
-        // An answer has no place for damage beside keys; nobody is to take what is left for all that there is.
+        // An answer has no place for damage beside keys; and a partial list must not look complete.
         part.damaged.first().map_or(Ok(()), |error| Err(Replies::text_of(error)))?;
         bytes += part.keys.iter().map(|entry| entry.key.len()).sum::<usize>();
         // A part can be of no keys that are alive.

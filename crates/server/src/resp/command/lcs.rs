@@ -76,7 +76,7 @@ impl Options {
 
 /// `LCS key key [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]`.
 pub(super) fn lcs(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    // Before the options, as in Redis: a key that is missed is told in any case.
+    // Before the options, as in Redis: a missed key is reported even if the options are wrong.
     let value = |at| view.look_up(command.argument(at)).map_or(Bytes::new(), |held| held.value.clone());
     let [a, b] = [1, 2].map(value);
     let options = match Options::parse(command) {

@@ -25,7 +25,7 @@ const LONG_FLOAT_US: usize = 100;
 /// Digits of a number that takes no notable time.
 const FLOAT_DIGITS: usize = 40;
 
-/// Returns true if work of so many microseconds is to run beside the serving threads.
+/// Returns true if work of `us` microseconds is to run beside the serving threads.
 pub(super) fn is_long(us: usize) -> bool {
     us > LONG_US
 }

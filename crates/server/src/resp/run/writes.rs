@@ -74,7 +74,7 @@ pub(super) async fn sets(
     batch.next += width;
 }
 
-/// The microseconds that values of so many bytes take when they are put.
+/// Microseconds that a put of values of `bytes` takes.
 fn bytes_us(bytes: usize, service: &Service) -> usize {
     // Those of most commands take none, and the compression is not asked for.
     if bytes < 256 { 0 } else { work::of_bytes(bytes) + service.compression_us(bytes) }

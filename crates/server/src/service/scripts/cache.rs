@@ -1,5 +1,5 @@
-//! Scripts by their digests. The script that was used longest ago makes room for a new one: of those that EVAL brought, and if
-//! there are none, of the user whose loaded scripts take most.
+//! Scripts by their digests. A new script evicts the least recently used script of EVAL; if there is none, that of
+//! the user whose loaded scripts take most memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -107,7 +107,7 @@ impl Scripts {
         }
     }
 
-    /// Ends all scripts that run for long, and those that begin to later. Nothing that they wrote is kept.
+    /// Ends all long scripts, also one that starts later. Their writes are dropped.
     pub(crate) fn close(&self) {
         let running = self.running();
         self.closes.store(true, Ordering::SeqCst);

@@ -77,7 +77,7 @@ fn library_calls_charge_the_time_of_the_script() {
     let json = [b"[".to_vec(), mebibyte("1,"), b"1]".to_vec()].concat();
     let all = [mebibyte("x"), mebibyte("1"), mebibyte("<"), mebibyte("--\n"), json];
     let arguments: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
-    // The hook does not look at so few instructions.
+    // The script ends before the first call of the hook.
     assert_eq!(run("return #ARGV[1]", &arguments, Instant::now()).unwrap(), "1048576");
     for call in CALLS {
         let ended = run(call, &arguments, Instant::now());
