@@ -9,7 +9,6 @@
 //! connection ends after a minute. One too many ends an older one (`places`), so that a probe is always answered.
 
 use std::convert::Infallible;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use crate::base::accept::until_stop;
 use crate::base::address::Address;
 use crate::base::shutdown::Stop;
 use crate::base::socket::{Listener, Stream};
-use crate::base::turn::{self, beside};
+use crate::base::turn;
 use crate::service::{Service, sampling};
 
 mod host;
@@ -160,16 +159,12 @@ async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, 
             plain(StatusCode::MISDIRECTED_REQUEST, refused)
         }
         "/" => page::answer(),
-        "/status.json" => {
-            let text = beside(true, pin!(async { service.status.json(service) })).await;
-            of_type(JSON, plain(StatusCode::OK, text))
-        }
+        "/status.json" => of_type(JSON, plain(StatusCode::OK, service.status.json(service))),
         _ => {
             let mut share = service.budget.share(address.origin(), 0);
             let hold = |bytes| share.as_mut().is_some_and(|share| share.try_hold(bytes));
             sampling::refresh(service, hold).await;
-            let text = beside(true, pin!(async { metrics::text(service) })).await;
-            of_type(METRICS, plain(StatusCode::OK, text))
+            of_type(METRICS, plain(StatusCode::OK, metrics::text(service)))
         }
     }
 }
