@@ -36,7 +36,7 @@ const HEAD_BYTES: usize = 5;
 #[derive(Clone, Default)]
 pub(super) struct Held {
     pieces: Arc<Mutex<Pieces>>,
-    /// Bytes that were taken since the beginning, or since they were renewed.
+    /// See [`Held::bytes`].
     bytes: Arc<AtomicUsize>,
 }
 
@@ -49,7 +49,13 @@ impl Held {
         pieces.lock().expect("nobody panics with it").push(piece);
     }
 
-    /// Bytes of memory that the call has taken: an upper bound of what it works on.
+    /// States the bytes that the call works on where they are known: the memory that it has taken may be several times as
+    /// much, because a value's length is estimated before it is read.
+    pub(super) fn works_on(&self, bytes: usize) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Upper bound of the bytes that the call works on: the memory that it has taken since it last stated them.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

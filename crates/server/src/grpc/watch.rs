@@ -217,6 +217,7 @@ impl Watch {
             }
             let value = self.value_of(&seen).await?;
             bytes += CHANGE_BYTES + seen.key.len() + value.as_ref().map_or(0, Bytes::len);
+            self.call.held.works_on(bytes);
             let Seen { cause, key, version, expires_at_ms } = seen;
             changes.push(pb::Change { kind: kind_of(cause).into(), key, version, expires_at_ms, value });
         }
