@@ -73,7 +73,7 @@ fn child_with_tiny_records() {
         }
     }
     let peak = status("VmHWM") - program;
-    assert!(peak <= MEMORY_BYTES + MEMORY_BYTES / 4, "{} MiB of {}", peak >> 20, MEMORY_BYTES >> 20);
+    assert!(peak <= MEMORY_BYTES + MEMORY_BYTES / 10, "{} MiB of {}", peak >> 20, MEMORY_BYTES >> 20);
     store.close().expect("it closes");
     println!("\nanswer: at most {} MiB of {}", peak >> 20, MEMORY_BYTES >> 20);
 }
@@ -121,7 +121,7 @@ fn who_waits_for_a_read_or_a_write_is_small() {
     let store = Blocking::open(options).expect("the store opens");
     let (get, put) = (store.store().get("key"), store.store().put("key", "value"));
     let bytes = [size_of_val(&get), size_of_val(&put)];
-    assert!(bytes[0] <= 1024 && bytes[1] <= 1600, "a get and a put take {bytes:?} bytes");
+    assert!(bytes[0] <= 1024 && bytes[1] <= 1536, "a get and a put take {bytes:?} bytes");
     drop((get, put));
     store.close().expect("it closes");
 }

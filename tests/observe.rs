@@ -187,7 +187,7 @@ fn what_expires_is_told_once() {
     let later = WriteOptions { expires_at_ms: Some(at_ms + 100), ..WriteOptions::new() };
     world.runtime.run(async {
         for (number, key) in keys.iter().enumerate() {
-            let options = if number < 297 { expiring } else { later };
+            let options = if number < 296 { expiring } else { later };
             store.put_with(key, vec![1u8; 900], options).await.unwrap();
         }
         store.put_with("lasts", "1", lasting).await.unwrap();
@@ -196,7 +196,7 @@ fn what_expires_is_told_once() {
         let left = at_ms + 200 - store.now_ms();
         world.runtime.sleep(Duration::from_millis(left)).await;
     });
-    let (deleted, updated, batched) = (&keys[299], &keys[298], &keys[297]);
+    let (deleted, updated, batched, put_first) = (&keys[299], &keys[298], &keys[297], &keys[296]);
     let mut all = told.take();
     world.runtime.run(async {
         let mut batch = Batch::new();
@@ -209,35 +209,43 @@ fn what_expires_is_told_once() {
         assert!(!store.delete(deleted).await.unwrap());
         assert!(store.update(&[updated], WriteOptions::new(), delete).await.unwrap());
         store.write(batch).await.unwrap();
+        let mut batch = Batch::new();
+        batch.put(put_first, "1").delete(put_first);
+        store.write(batch).await.unwrap();
     });
     let expired = |key: &String| format!("Expired {key}");
     let taken_out = told.take();
-    for key in [deleted, updated, batched] {
+    for key in [deleted, updated, batched, put_first] {
         assert!(taken_out.contains(&expired(key)), "{key} is told by whoever took it out: {taken_out:?}");
     }
     all.extend(taken_out);
     world.runtime.run(world.runtime.sleep(Duration::from_secs(5)));
     all.extend(told.take());
     all.iter_mut().for_each(|told| *told = told.split(" until").next().unwrap().to_owned());
+    // The tombstone of the batch took the expired record out, and the key was put and deleted.
+    let both = [expired(put_first), format!("Deleted {put_first}")];
+    assert!(all.windows(2).any(|pair| pair == both), "the batch on {put_first} is two changes");
     all.sort();
-    let mut expected: Vec<String> = keys.iter().map(expired).collect();
+    let mut expected: Vec<String> = keys.iter().map(expired).chain([both[1].clone()]).collect();
     expected.sort();
     assert_eq!(all, expected);
 }
 
-/// The newest change that was told of each key: present or not, and its version.
+/// The cause and the version of the newest change of each key that the observer was notified of.
 #[derive(Default)]
-struct Newest(Mutex<HashMap<Vec<u8>, (bool, u64)>>);
+struct Newest(Mutex<HashMap<Vec<u8>, (Cause, u64)>>);
 
 impl Observer for Newest {
     fn changed(&self, change: &Change<'_>) {
         let mut newest = self.0.lock();
-        let before = newest.insert(change.key.to_vec(), (change.cause == Cause::Put, change.version));
-        if let Some((was_there, version)) = before {
+        let before = newest.insert(change.key.to_vec(), (change.cause, change.version));
+        if let Some((cause, version)) = before {
             assert!(version <= change.version, "{} goes back", change.key.escape_ascii());
-            // A batch may put an absent key and delete it: that is one change, and newer than the one before.
-            let came_and_went = change.cause == Cause::Deleted && version < change.version;
-            let is_sound = was_there || change.cause == Cause::Put || came_and_went;
+            // A batch may put an absent key and delete it: that is one change, and newer than the one before. Where the key had
+            // expired, that change may have the version of the tombstone that took it out.
+            let is_newer = version < change.version || cause == Cause::Expired;
+            let came_and_went = change.cause == Cause::Deleted && is_newer;
+            let is_sound = cause == Cause::Put || change.cause == Cause::Put || came_and_went;
             assert!(is_sound, "{} is gone twice", change.key.escape_ascii());
         }
     }
@@ -290,9 +298,9 @@ fn what_is_told_leads_to_what_is_there() {
     });
     std::thread::sleep(Duration::from_millis(2_500));
     drop(observation);
-    for (key, (is_there, version)) in &*newest.0.lock() {
+    for (key, (cause, version)) in &*newest.0.lock() {
         let found = store.blocking().get_entry(key).unwrap().map(|entry| entry.version);
-        assert_eq!(found, is_there.then_some(*version), "{}", key.escape_ascii());
+        assert_eq!(found, (*cause == Cause::Put).then_some(*version), "{}", key.escape_ascii());
     }
     assert!(newest.0.lock().len() > 40, "there was something to see");
 }

@@ -13,6 +13,8 @@ pub(crate) struct Replaced {
     pub(crate) pointer: Pointer,
     /// Length of the record, padding included.
     pub(crate) padded_bytes: u32,
+    /// It had expired when the write looked it up.
+    pub(crate) expired: bool,
 }
 
 /// A record that was appended and is to be published.
@@ -26,8 +28,6 @@ pub(crate) struct Appended {
     pub(crate) padded_bytes: u32,
     pub(crate) replaces: Option<Replaced>,
     pub(crate) expires_at_ms: Option<u64>,
-    /// Of a tombstone: what it removes had expired.
-    pub(crate) expired: bool,
     /// Whose write it is, for observers.
     pub(crate) origin: u64,
 }
@@ -54,7 +54,8 @@ impl Appended {
     pub(crate) fn change<'a>(&self, key: &'a [u8]) -> Change<'a> {
         let cause = match self.kind {
             Kind::Put => Cause::Put,
-            Kind::Tombstone if self.expired && !planted(Bug::ExpiryReportedAsDelete) => Cause::Expired,
+            Kind::Tombstone if planted(Bug::ExpiryReportedAsDelete) => Cause::Deleted,
+            Kind::Tombstone if self.replaces.is_some_and(|replaced| replaced.expired) => Cause::Expired,
             Kind::Tombstone => Cause::Deleted,
         };
         let Appended { sequence: version, expires_at_ms, origin, .. } = *self;

@@ -16,13 +16,6 @@ pub(crate) struct Found {
     pub(crate) pointer: Pointer,
 }
 
-impl Found {
-    /// What a write of the key, which is reserved, replaces.
-    pub(crate) fn replaced(&self) -> Replaced {
-        Replaced { pointer: self.pointer, padded_bytes: self.record.padded_bytes }
-    }
-}
-
 /// What a pointer led to.
 pub(crate) enum Fetched {
     Record(Cached),
@@ -31,6 +24,13 @@ pub(crate) enum Fetched {
 }
 
 impl Catalog {
+    /// What a write of the key, which is reserved, replaces.
+    pub(crate) fn replaced(&self, found: &Found) -> Replaced {
+        let Cached { sequence, expires_at_ms, padded_bytes, .. } = found.record;
+        let expired = self.life(sequence, expires_at_ms) != Life::Alive;
+        Replaced { pointer: found.pointer, padded_bytes, expired }
+    }
+
     /// The current record of a key, expired or not. What is rare is boxed, so that not every read has room for it.
     pub(crate) async fn look_up(&self, key: &[u8], hash: &KeyHash) -> Result<Option<Found>> {
         loop {
@@ -71,9 +71,9 @@ impl Catalog {
         }
     }
 
-    /// The current record of a key if it cannot be read, but the summary of its segment says that it is the key's; and whether
-    /// it has not expired. The key is reserved.
-    pub(crate) async fn find_unreadable(&self, hash: &KeyHash) -> Option<(Replaced, bool)> {
+    /// The current record of a key if it cannot be read, but the summary of its segment says that it is the key's. The key is
+    /// reserved.
+    pub(crate) async fn find_unreadable(&self, hash: &KeyHash) -> Option<Replaced> {
         loop {
             let pointer = self.index.get_exact(hash).or_else(|| self.index.get(hash))?;
             let Some(place) = self.place(hash, pointer) else { continue };
@@ -85,8 +85,8 @@ impl Catalog {
                 entry.filter(|entry| entry.key_hash == *hash || planted(Bug::DamagedKeyNotCompared))?;
             let padded_bytes =
                 self.space.tier(place.location.tier).shape().padded(entry.bytes as usize) as u32;
-            let is_alive = self.life(entry.sequence, entry.expires_at_ms) == Life::Alive;
-            return Some((Replaced { pointer, padded_bytes }, is_alive));
+            let expired = self.life(entry.sequence, entry.expires_at_ms) != Life::Alive;
+            return Some(Replaced { pointer, padded_bytes, expired });
         }
     }
 

@@ -40,8 +40,8 @@ pub struct Change<'a> {
     pub key: &'a [u8],
     /// Why it changed.
     pub cause: Cause,
-    /// The version that a put gave the key, or that of the delete. Of what expired or was evicted, its own. It never falls from
-    /// one change of a key to the next.
+    /// The version that a put gave the key, or that of the delete. Of what expired or was evicted, its own, or that of the
+    /// tombstone which took it out. It never falls from one change of a key to the next.
     pub version: u64,
     /// When the value that was put expires, or the one that was taken out did, in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,

@@ -164,11 +164,9 @@ impl Writer {
             let mut kept = Vec::with_capacity(records.len());
             for mut record in records {
                 if record.kind == Kind::Tombstone {
-                    let found = self.find_for_delete(&record.key, &record.hash).await?;
-                    record.replaces = found.map(|(replaced, _)| replaced);
-                    record.expired = found.is_some_and(|(_, is_alive)| !is_alive);
+                    record.replaces = self.find_for_delete(&record.key, &record.hash).await?;
                     reserved.note_ephemeral(record.ephemeral());
-                    if found.is_none() {
+                    if record.replaces.is_none() {
                         continue;
                     }
                 }

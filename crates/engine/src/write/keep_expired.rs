@@ -7,6 +7,7 @@ use esker_planted::{Bug, planted};
 
 use crate::base::durability::Durability;
 use crate::base::error::Result;
+use crate::catalog::appended::Replaced;
 use crate::catalog::clock::{Life, ReportedRecord};
 use crate::write::Writer;
 use crate::write::reserve::Reservation;
@@ -91,7 +92,7 @@ impl Writer {
         self.catalog.verify_to_remove(hash).await?;
         let found = self.catalog.look_up(&tombstone.key, hash).await?;
         let Some(found) = found.filter(|found| found.record.sequence == sequence) else { return Ok(()) };
-        (tombstone.replaces, tombstone.expired) = (Some(found.replaced()), true);
+        tombstone.replaces = Some(Replaced { expired: true, ..self.catalog.replaced(&found) });
         // Durable within a second, as watermarks are.
         self.append(&self.lane, std::slice::from_mut(&mut tombstone), Durability::None, Some(reservation))
             .await?;

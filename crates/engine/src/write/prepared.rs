@@ -26,8 +26,6 @@ pub(crate) struct Prepared {
     pub(crate) sequence: Option<u64>,
     /// For a tombstone: what it removes. For a conditional put: what it was compared with.
     pub(crate) replaces: Option<Replaced>,
-    /// Of a tombstone: what it removes had expired.
-    pub(crate) expired: bool,
     /// Of a tombstone: the same batch put the key before.
     pub(crate) follows_put: bool,
     /// Whose write it is, for observers.
@@ -71,7 +69,7 @@ impl Prepared {
     /// Returns the key of a tombstone if its batch creates it and deletes it: the batch put it before, and the tombstone replaces
     /// nothing, or only what has expired. To be asked when it is known what the tombstone replaces.
     pub(crate) fn ephemeral(&self) -> Option<Ephemeral> {
-        let is_created = self.follows_put && (self.replaces.is_none() || self.expired);
+        let is_created = self.follows_put && self.replaces.is_none_or(|replaced| replaced.expired);
         is_created.then(|| Ephemeral { key: self.key.clone(), hash: self.hash, origin: self.origin })
     }
 

@@ -15,7 +15,6 @@ use crate::base::option_name::OptionName;
 use crate::catalog::appended::Replaced;
 use crate::catalog::cache::Cached;
 use crate::catalog::clock::Life;
-use crate::catalog::lookup::Found;
 use crate::write::Writer;
 use crate::write::lane::Lane;
 use crate::write::options::{Condition, WriteOptions};
@@ -88,7 +87,6 @@ impl Writer {
             expires_at_ms,
             sequence: None,
             replaces: None,
-            expired: false,
             follows_put: false,
             origin: 0,
         })
@@ -176,7 +174,7 @@ impl Writer {
             }
             return Err(condition.conflict(&put.key, current));
         }
-        Ok(found.map(|f| f.replaced()))
+        Ok(found.as_ref().map(|found| self.catalog.replaced(found)))
     }
 
     pub(crate) async fn delete(&self, database: u8, key: Bytes, options: WriteOptions) -> Result<bool> {
@@ -188,21 +186,17 @@ impl Writer {
         if options.condition != Condition::Always {
             Box::pin(self.check_condition(&prepared, options.condition, &mut reservation)).await?;
         }
-        let Some((replaced, alive)) = self.find_for_delete(&prepared.key, &prepared.hash).await? else {
+        let Some(replaced) = self.find_for_delete(&prepared.key, &prepared.hash).await? else {
             return Ok(false);
         };
-        (prepared.replaces, prepared.expired) = (Some(replaced), !alive);
+        prepared.replaces = Some(replaced);
         self.space.counters.count_delete();
         self.append(&self.lane, std::slice::from_mut(&mut prepared), durability, reservation).await?;
-        Ok(alive)
+        Ok(!replaced.expired)
     }
 
-    /// The record that a delete removes, and whether anybody could see it. The key is reserved.
-    pub(super) async fn find_for_delete(
-        &self,
-        key: &[u8],
-        hash: &KeyHash,
-    ) -> Result<Option<(Replaced, bool)>> {
+    /// The record that a delete removes. The key is reserved.
+    pub(super) async fn find_for_delete(&self, key: &[u8], hash: &KeyHash) -> Result<Option<Replaced>> {
         // A slot is given up only when no other key can be hidden behind it.
         self.catalog.verify_to_remove(hash).await?;
         let found = match self.catalog.look_up(key, hash).await {
@@ -215,9 +209,7 @@ impl Writer {
             }
             found => found?,
         };
-        let is_alive =
-            |f: &Found| self.catalog.life(f.record.sequence, f.record.expires_at_ms) == Life::Alive;
-        Ok(found.map(|f| (f.replaced(), is_alive(&f))))
+        Ok(found.as_ref().map(|found| self.catalog.replaced(found)))
     }
 
     /// The lane of large values, if it takes this one: what is large as it is stored.

@@ -281,7 +281,8 @@ impl Writer {
 
     /// Notes what a record replaces; false for a tombstone that is not needed.
     async fn attach(&self, record: &mut Prepared, found: Option<&Found>) -> Result<bool> {
-        record.replaces = found.map(Found::replaced);
+        let replaced = |found: &Found| self.catalog.replaced(found);
+        record.replaces = found.map(replaced);
         if record.kind == Kind::Put {
             return Ok(true);
         }
@@ -289,10 +290,8 @@ impl Writer {
         self.catalog.verify_to_remove(&record.hash).await?;
         if found.is_some_and(|found| !self.catalog.index.is_current(&record.hash, found.pointer)) {
             let again = self.catalog.look_up(&record.key, &record.hash).await?;
-            record.replaces = again.as_ref().map(Found::replaced);
+            record.replaces = again.as_ref().map(replaced);
         }
-        let life = |found: &Found| self.catalog.life(found.record.sequence, found.record.expires_at_ms);
-        record.expired = found.is_some_and(|found| life(found) != Life::Alive);
         Ok(record.replaces.is_some())
     }
 }

@@ -63,7 +63,6 @@ impl Appender<'_> {
             padded_bytes: entry.bytes,
             replaces: prepared.replaces,
             expires_at_ms: prepared.expires_at_ms,
-            expired: prepared.expired,
             origin: prepared.origin,
         }
     }
