@@ -188,12 +188,18 @@ fn invariants_are_asserted_where_the_table_says() {
 fn every_file_of_tests_is_in_a_program() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let read = |path: &Path| std::fs::read_to_string(path).expect("it can be read");
-    let (store, manifest) = (read(&tests.join("store.rs")), read(&tests.join("../Cargo.toml")));
-    for entry in std::fs::read_dir(&tests).expect("it is there").flatten() {
-        let name = entry.file_name().into_string().expect("a name in UTF-8");
-        let Some(name) = name.strip_suffix(".rs") else { continue };
-        let is_named =
-            store.contains(&format!("mod {name};")) || manifest.contains(&format!("name = \"{name}\""));
-        assert!(is_named, "tests/{name}.rs is in no program: name it in tests/store.rs");
+    let (store, manifest) = (read(&tests.join("store/main.rs")), read(&tests.join("../Cargo.toml")));
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("the folder can be read").flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().expect("a name in UTF-8"));
+        names.filter_map(|name| name.strip_suffix(".rs").map(str::to_owned)).collect()
+    };
+    for name in names(&tests) {
+        let is_named = manifest.contains(&format!("name = \"{name}\""));
+        assert!(is_named, "tests/{name}.rs is in no program: name it in Cargo.toml");
+    }
+    for name in names(&tests.join("store")).iter().filter(|name| *name != "main") {
+        let is_named = store.contains(&format!("mod {name};"));
+        assert!(is_named, "tests/store/{name}.rs is in no program: name it in tests/store/main.rs");
     }
 }

@@ -36,7 +36,7 @@ mod metrics;
 use crate::service::status::Status;
 
 mod page;
-mod places;
+mod refused_openings;
 
 pub(crate) use places::Busy;
 use places::Places;

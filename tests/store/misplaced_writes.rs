@@ -171,7 +171,7 @@ fn one_write_goes_astray(seed: u64, astray: Astray) -> bool {
 #[test]
 fn a_lost_write_is_never_a_wrong_answer() {
     let damaged = AtomicU64::new(0);
-    cases("astray::a_lost_write_is_never_a_wrong_answer", 60, |seed| {
+    cases("misplaced_writes::a_lost_write_is_never_a_wrong_answer", 60, |seed| {
         damaged.fetch_add(u64::from(one_write_goes_astray(seed, Astray::Nowhere)), Ordering::Relaxed);
     });
     assert!(damaged.into_inner() > 0, "writes were missed");
@@ -180,7 +180,7 @@ fn a_lost_write_is_never_a_wrong_answer() {
 #[test]
 fn a_misdirected_write_is_never_a_wrong_answer() {
     let damaged = AtomicU64::new(0);
-    cases("astray::a_misdirected_write_is_never_a_wrong_answer", 60, |seed| {
+    cases("misplaced_writes::a_misdirected_write_is_never_a_wrong_answer", 60, |seed| {
         damaged.fetch_add(u64::from(one_write_goes_astray(seed, Astray::AnotherUnit)), Ordering::Relaxed);
     });
     assert!(damaged.into_inner() > 0, "writes were missed");
@@ -189,7 +189,7 @@ fn a_misdirected_write_is_never_a_wrong_answer() {
 #[test]
 fn a_write_to_another_slot_is_never_a_wrong_answer() {
     let damaged = AtomicU64::new(0);
-    cases("astray::a_write_to_another_slot_is_never_a_wrong_answer", 120, |seed| {
+    cases("misplaced_writes::a_write_to_another_slot_is_never_a_wrong_answer", 120, |seed| {
         damaged.fetch_add(u64::from(one_write_goes_astray(seed, Astray::AnotherSlot)), Ordering::Relaxed);
     });
     assert!(damaged.into_inner() > 0, "writes were missed");

@@ -106,7 +106,7 @@ fn one_rotten_record(seed: u64) {
 
 #[test]
 fn a_rotten_record_is_nobody_elses_trouble() {
-    cases("neighbours::a_rotten_record_is_nobody_elses_trouble", 12, one_rotten_record);
+    cases("damage_isolation::a_rotten_record_is_nobody_elses_trouble", 12, one_rotten_record);
 }
 
 /// Reads of a device fail as long as this is set.
@@ -213,7 +213,7 @@ fn unreadable_for_a_while(seed: u64) {
 
 #[test]
 fn a_device_that_cannot_be_read_for_a_while_changes_nothing() {
-    let test = "neighbours::a_device_that_cannot_be_read_for_a_while_changes_nothing";
+    let test = "damage_isolation::a_device_that_cannot_be_read_for_a_while_changes_nothing";
     cases(test, 12, unreadable_for_a_while);
 }
 

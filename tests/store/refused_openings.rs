@@ -229,7 +229,7 @@ fn child_that_opens() {
 }
 
 fn open_in_another_process(dir: &Path) -> String {
-    answer_of(child("places::child_that_opens", dir))
+    answer_of(child("refused_openings::child_that_opens", dir))
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn with_a_staging_file() {
 /// test of its own beside it where that can be had.
 #[test]
 fn histories_that_failed_once_are_well() {
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/histories");
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/store/histories");
     let mut files: Vec<_> = std::fs::read_dir(directory)
         .expect("they are there")
         .map(|entry| entry.expect("it is read").path())

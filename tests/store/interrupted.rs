@@ -21,7 +21,7 @@ fn key(number: u64) -> Bytes {
 /// Writers that wait for room when the store is closed are told so.
 #[test]
 fn a_close_ends_the_wait_for_room() {
-    cases("endings::a_close_ends_the_wait_for_room", 40, |seed| {
+    cases("interrupted::a_close_ends_the_wait_for_room", 40, |seed| {
         let mut config = Config::new(Tiers::Capacity);
         (config.durability, config.capacity_segments) = (Durability::None, 100);
         let mut random = Random::new(seed);
@@ -43,7 +43,7 @@ fn a_close_ends_the_wait_for_room() {
 #[test]
 fn a_close_does_not_wait_for_a_checkpoint_that_nobody_polls() {
     let left = Cell::new(0);
-    cases("endings::a_close_does_not_wait_for_a_checkpoint_that_nobody_polls", 60, |seed| {
+    cases("interrupted::a_close_does_not_wait_for_a_checkpoint_that_nobody_polls", 60, |seed| {
         let mut random = Random::new(seed);
         let world = World::new(seed, Config { durability: Durability::None, ..Config::new(Tiers::Capacity) });
         let store = world.open();
@@ -97,7 +97,7 @@ fn a_checkpoint_is_taken_beside_writers_whose_drive_takes_long() {
 #[test]
 fn a_clear_that_is_dropped_happens_or_not() {
     let cut_short = Cell::new(0);
-    cases("endings::a_clear_that_is_dropped_happens_or_not", 60, |seed| {
+    cases("interrupted::a_clear_that_is_dropped_happens_or_not", 60, |seed| {
         let mut random = Random::new(seed);
         let world = World::new(seed, Config::new(Tiers::Capacity));
         let store = world.open();
@@ -133,7 +133,7 @@ fn a_clear_that_is_dropped_happens_or_not() {
 /// A close after relocation could not read something seals what there is of the copies, and nothing is lost.
 #[test]
 fn a_close_after_failed_reads_ends_well() {
-    cases("endings::a_close_after_failed_reads_ends_well", 30, |seed| {
+    cases("interrupted::a_close_after_failed_reads_ends_well", 30, |seed| {
         let mut config = Config::new(Tiers::Capacity);
         config.capacity_segments = 40;
         let mut random = Random::new(seed);
@@ -296,7 +296,7 @@ fn kill_after_deletes(seed: u64) -> usize {
 /// Several handles close a store at the same time: none of them takes the others' end for a fault.
 #[test]
 fn two_closes_at_a_time_both_end_well() {
-    cases("endings::two_closes_at_a_time_both_end_well", 40, |seed| {
+    cases("interrupted::two_closes_at_a_time_both_end_well", 40, |seed| {
         let world = World::new(seed, Config::new(if seed % 2 == 0 { Tiers::Both } else { Tiers::Capacity }));
         let store = world.open();
         world.runtime.run(store.put("key", "value")).expect("it is put");
