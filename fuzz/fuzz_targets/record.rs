@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| esker_fuzzed::target("record")(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| esker_fuzz_entry::target("record")(bytes));

@@ -13,38 +13,38 @@ use crate::source::Source;
 /// Which package may use which of ours, the lowest first.
 #[rustfmt::skip]
 const ARROWS: &[(&str, &[&str])] = &[
-    ("esker-planted", &[]),
-    ("esker-device", &["esker-planted"]),
-    ("esker-index", &["esker-planted"]),
-    ("esker-log", &["esker-device", "esker-index", "esker-planted"]),
+    ("esker-seeded-bugs", &[]),
+    ("esker-device", &["esker-seeded-bugs"]),
+    ("esker-index", &["esker-seeded-bugs"]),
+    ("esker-log", &["esker-device", "esker-index", "esker-seeded-bugs"]),
     ("esker-gc", &["esker-device", "esker-log"]),
-    ("esker-world", &["esker-device"]),
-    ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc", "esker-planted"]),
-    ("esker-sim", &["esker-device", "esker-engine", "esker-world"]),
+    ("esker-simulated", &["esker-device"]),
+    ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc", "esker-seeded-bugs"]),
+    ("esker-simulator", &["esker-device", "esker-engine", "esker-simulated"]),
     ("esker-inspect", &["esker-device", "esker-log", "esker-engine"]),
     ("esker", &["esker-engine"]),
-    ("esker-backup", &["esker-device", "esker-log", "esker-engine", "esker-planted"]),
+    ("esker-backup", &["esker-device", "esker-log", "esker-engine", "esker-seeded-bugs"]),
     ("esker-rdb", &[]),
     ("esker-nvme", &[]),
     ("esker-server", &["esker-engine", "esker-backup", "esker-nvme", "esker-rdb"]),
     ("esker-size", &[]),
-    ("esker-ftl", &["esker-size"]),
-    ("esker-modelled", &["esker-device", "esker-log", "esker-engine", "esker-ftl", "esker-world"]),
+    ("esker-ssd-model", &["esker-size"]),
+    ("esker-ssd-bench", &["esker-device", "esker-log", "esker-engine", "esker-ssd-model", "esker-simulated"]),
     ("esker-bench", &["esker-device", "esker-log", "esker-gc", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
     ("esker-cli", &[
         "esker-device", "esker-log", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
-        "esker-ftl", "esker-nvme", "esker-modelled",
+        "esker-ssd-model", "esker-nvme", "esker-ssd-bench",
     ]),
-    ("esker-fuzzed", &["esker-cli", "esker-engine", "esker-log", "esker-nvme", "esker-rdb", "esker-server"]),
+    ("esker-fuzz-entry", &["esker-cli", "esker-engine", "esker-log", "esker-nvme", "esker-rdb", "esker-server"]),
 ];
 
 /// Which may use more in their tests.
 #[rustfmt::skip]
 const TEST_ARROWS: &[(&str, &[&str])] = &[
-    ("esker-engine", &["esker-world"]),
-    ("esker-inspect", &["esker-world"]),
-    ("esker", &["esker-device", "esker-log", "esker-planted", "esker-sim", "esker-world"]),
+    ("esker-engine", &["esker-simulated"]),
+    ("esker-inspect", &["esker-simulated"]),
+    ("esker", &["esker-device", "esker-log", "esker-seeded-bugs", "esker-simulator", "esker-simulated"]),
     ("esker-server", &["esker-device"]),
 ];
 
@@ -261,7 +261,8 @@ fn planted<'p>(packages: impl Iterator<Item = &'p Value>) -> Vec<String> {
     let mut found = Vec::new();
     for package in packages {
         let name = text(package, "name");
-        for dependency in list(&package["dependencies"]).filter(|of| text(of, "name") == "esker-planted") {
+        for dependency in list(&package["dependencies"]).filter(|of| text(of, "name") == "esker-seeded-bugs")
+        {
             let is_for_tests = text(dependency, "kind") == "dev";
             if !is_for_tests && list(&dependency["features"]).next().is_some() {
                 found.push(format!("{name} asks for planted bugs; only development dependencies may"));
@@ -269,7 +270,7 @@ fn planted<'p>(packages: impl Iterator<Item = &'p Value>) -> Vec<String> {
         }
         let features = package["features"].as_object().into_iter().flatten();
         for (feature, _) in
-            features.filter(|(_, of)| list(of).any(|of| text_of(of).contains("esker-planted")))
+            features.filter(|(_, of)| list(of).any(|of| text_of(of).contains("esker-seeded-bugs")))
         {
             found.push(format!("the feature {feature} of {name} asks for planted bugs"));
         }
@@ -376,10 +377,10 @@ fn every_rule_is_seen_to_refuse() {
 
     let asks = |kind: Value, features: &[&str]| {
         serde_json::json!({ "name": "a", "features": { "all": ["b/c"] },
-            "dependencies": [{ "name": "esker-planted", "kind": kind, "features": features }] })
+            "dependencies": [{ "name": "esker-seeded-bugs", "kind": kind, "features": features }] })
     };
     let mut through_a_feature = asks(Value::Null, &[]);
-    through_a_feature["features"]["bugs"] = serde_json::json!(["esker-planted/planted"]);
+    through_a_feature["features"]["bugs"] = serde_json::json!(["esker-seeded-bugs/planted"]);
     let packages = [asks("dev".into(), &["planted"]), asks(Value::Null, &["planted"]), through_a_feature];
     assert_eq!(planted(packages.iter()).len(), 2);
 

@@ -1,7 +1,7 @@
 //! Which test notices which bug.
 
-use esker_planted::Bug;
-use esker_planted::Bug::*;
+use esker_seeded_bugs::Bug;
+use esker_seeded_bugs::Bug::*;
 
 /// A bug, and the test that has to fail with it.
 pub(crate) struct Catcher {

@@ -1,4 +1,4 @@
-//! The test of the tests: every bug of `esker_planted` is switched on, one at a time, and the test that is named here for it has
+//! The test of the tests: every bug of `esker_seeded_bugs` is switched on, one at a time, and the test that is named here for it has
 //! to fail. See `docs/decisions/0019-planted-bugs.md`.
 //!
 //! `cargo test` runs this as part of the suite, and `tests/planted/run` by itself. Words behind it choose bugs by parts of their
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use esker_planted::Bug;
+use esker_seeded_bugs::Bug;
 
 use crate::catchers::{CATCHERS, Catcher};
 use crate::programs::{Ended, Programs};

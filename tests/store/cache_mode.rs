@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{Batch, Cause, Change, Durability, Entry, ErrorKind, Observer, Store, WhenFull, WriteOptions};
 use esker_device::{Device, Runtime};
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::{Either, join, select};
 use parking_lot::Mutex;
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use esker::{Checkpoint, CheckpointSegment, Durability, Store};
 use esker_device::{Buffer, Device, Fault, OperationKind, Runtime, Source, WriteMode};
 use esker_log::{FOOTER_BYTES, Footer, SUPERBLOCK_COPIES, Superblock};
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::join;
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{Batch, Durability, ErrorKind, Options, Store, WriteOptions};
 use esker_device::Runtime;
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::{join, join_all};
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};

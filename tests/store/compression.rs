@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use esker::{Batch, Compression, Cursor, Durability, ErrorKind, Peek, Store};
 use esker_log::{Compressed, Record, RecordView, SlotStart, Superblock, slot_start};
-use esker_sim::any_value;
-use esker_world::Random;
+use esker_simulated::Random;
+use esker_simulator::any_value;
 
 use crate::support::{Config, Tiers, World, cases, value};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{Stats, Store};
 use esker_device::{Device, DeviceCounters, Runtime};
-use esker_world::Random;
+use esker_simulated::Random;
 
 use crate::support::{Config, Tiers, World, cases, value};
 

@@ -36,7 +36,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use esker_world::Random;
+use esker_simulated::Random;
 use parking_lot::Mutex;
 
 use crate::damage::anatomy::{Part, What};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use esker::{Cursor, Durability, ErrorKind, Peek, Store, WriteOptions};
 use esker_device::{Fault, MemoryDevice, Operation, OperationKind};
-use esker_world::Random;
+use esker_simulated::Random;
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 

@@ -20,7 +20,7 @@ fn old(number: u64) -> String {
 }
 
 fn value(number: u64) -> Vec<u8> {
-    let mut random = esker_world::Random::new(number + 1);
+    let mut random = esker_simulated::Random::new(number + 1);
     (0..500).flat_map(|_| random.bits().to_le_bytes()).collect()
 }
 

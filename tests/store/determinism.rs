@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use esker::{Durability, Store};
 use esker_device::{MemoryDevice, Runtime, Task};
-use esker_world::{Random, SimRuntime};
+use esker_simulated::{Random, SimRuntime};
 use futures_util::future::{join_all, select};
 
 use crate::support::{Config, Tiers, World, cases, value};

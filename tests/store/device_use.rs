@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{Durability, Store, WriteOptions};
 use esker_device::{Device, Fault, Operation, OperationKind, Runtime};
-use esker_world::Random;
+use esker_simulated::Random;
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 

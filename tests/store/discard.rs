@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{ErrorKind, Store};
 use esker_device::{Device, Discarded, Fault, MemoryDevice, Operation, OperationKind, Runtime};
-use esker_world::Random;
+use esker_simulated::Random;
 use parking_lot::Mutex;
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};

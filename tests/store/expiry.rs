@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{Batch, Condition, Durability, ErrorKind, Peek, Store, WriteOptions};
 use esker_device::{Fault, Latency, MemoryOptions, Operation, OperationKind, Runtime};
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::{Either, join, join_all, select};
 
 use crate::support::{Config, Tiers, World, cases};
@@ -39,7 +39,7 @@ fn slow_world(seed: u64, write: Duration) -> World {
     let mut options = MemoryOptions::new((2 << 20) + 24 * (64 << 10));
     let runtime = Arc::new(world.runtime.clone());
     options.latency = Some(Latency { write: write..write, ..Latency::flash(runtime) });
-    world.capacity = Some(esker_world::device(&world.runtime, options));
+    world.capacity = Some(esker_simulated::device(&world.runtime, options));
     world
 }
 

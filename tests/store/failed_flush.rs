@@ -35,7 +35,7 @@ fn slow_device(world: &World, like: &MemoryDevice) -> MemoryDevice {
         write: each(10),
         flush: each(50),
     });
-    esker_world::device(&world.runtime, options)
+    esker_simulated::device(&world.runtime, options)
 }
 
 fn at(durability: Durability) -> WriteOptions {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use esker::{Durability, ErrorKind, Store, WhenFull, WriteOptions};
 use esker_device::Runtime;
 use esker_device::{Fault, Latency, MemoryOptions, OperationKind};
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::{join_all, select};
 
 use crate::support::{Config, Tiers, VALUE_BYTES_MIN, World, cases, stamp_of, value};
@@ -272,7 +272,7 @@ fn back_pressure(seed: u64) {
     (latency.write, latency.flush) = (ms(2)..ms(8), ms(10)..ms(40));
     let options =
         MemoryOptions { latency: Some(latency), ..MemoryOptions::new((2 << 20) + (64 * (64 << 10))) };
-    world.capacity = Some(esker_world::device(&world.runtime, options));
+    world.capacity = Some(esker_simulated::device(&world.runtime, options));
     let store = world.open();
     let mut there = BTreeMap::new();
     for round in 0..60u64 {

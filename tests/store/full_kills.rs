@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{Durability, ErrorKind, Store, WriteOptions};
 use esker_device::Runtime;
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::{Either, select};
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};

@@ -23,7 +23,7 @@ fn slow_store(seed: u64) -> (World, Store) {
     options.path = like.path();
     let runtime = Arc::new(world.runtime.clone());
     options.latency = Some(Latency { runtime, read: each(1), write: each(10), flush: each(10) });
-    world.capacity = Some(esker_world::device(&world.runtime, options));
+    world.capacity = Some(esker_simulated::device(&world.runtime, options));
     let store = world.open();
     world.runtime.run(store.put("other", "0")).expect("it is put");
     (world, store)

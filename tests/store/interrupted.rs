@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{Batch, Durability, Options, Store, WriteOptions};
 use esker_device::{Fault, MemoryDevice, Operation, OperationKind, Runtime};
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::{Either, join, join_all, select};
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};

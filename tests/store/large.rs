@@ -5,7 +5,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use esker::{Blocking, Condition, ErrorKind, Options, Store, WriteOptions};
 use esker_device::Runtime;
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::join;
 
 use crate::support::{Config, Tiers, World, answer_of, cases, child, status, value};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use esker::{Durability, ErrorKind, Store};
 use esker_device::Runtime;
 use esker_log::{MIN_GRANULE_BYTES, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
-use esker_world::Random;
+use esker_simulated::Random;
 
 use crate::support::{Config, Tiers, World, cases, value};
 

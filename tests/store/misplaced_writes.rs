@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker::{ErrorKind, Store};
 use esker_device::{Device as _, Fault, Operation, OperationKind};
 use esker_log::{SlotStart, Superblock, slot_start};
-use esker_world::Random;
+use esker_simulated::Random;
 
 use crate::faults::{TIERS, devices, key};
 use crate::support::{Config, World, cases, stamp_of, value};

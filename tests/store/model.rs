@@ -1,15 +1,15 @@
 //! Random histories of a store against a model: many clients at once, clean closes, power cuts and kills at any moment,
 //! during recovery too, faults of devices, in all three configurations and at all durabilities.
 //!
-//! `cargo run --release -p esker-sim -- --soak` runs them for hours.
+//! `cargo run --release -p esker-simulator -- --soak` runs them for hours.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use esker::WriteOptions;
 use esker_device::Runtime;
-use esker_sim::{Media, Plan, Reached, Shape, run, shrink};
-use esker_world::Random;
+use esker_simulated::Random;
+use esker_simulator::{Media, Plan, Reached, Shape, run, shrink};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
@@ -61,7 +61,7 @@ fn with_a_staging_file() {
     assert!(reached.states.contains_key("records of the staging file were taken"));
 }
 
-/// What `esker-sim --soak` once found and cut down, as it wrote it. It depends on the order of events, so each fault has a
+/// What `esker-simulator --soak` once found and cut down, as it wrote it. It depends on the order of events, so each fault has a
 /// test of its own beside it where that can be had.
 #[test]
 fn histories_that_failed_once_are_well() {
@@ -76,7 +76,7 @@ fn histories_that_failed_once_are_well() {
         let text = std::fs::read_to_string(&file).expect("it is read");
         let plan: Plan = serde_json::from_str(&text).expect("it is a plan");
         if let Err(failure) = run(&plan) {
-            panic!("{}; replay: esker-sim --replay {}", failure.message, file.display());
+            panic!("{}; replay: esker-simulator --replay {}", failure.message, file.display());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use esker::{Batch, Blocking, Cause, Change, Durability, Entry, Observer, Options, WriteOptions};
 use esker_device::Runtime;
-use esker_world::Random;
+use esker_simulated::Random;
 use parking_lot::Mutex;
 
 use crate::support::{Config, Tiers, World};

@@ -126,7 +126,7 @@ fn an_opening_that_loses_power_keeps_a_beginning_of_what_was_staged() {
     for step in 0..100 {
         let mut world = World::new(step, staging());
         let store = world.open();
-        let mut random = esker_world::Random::new(step);
+        let mut random = esker_simulated::Random::new(step);
         let mut holds = [0; KEYS];
         let mut ever = vec![holds];
         let mut batches = Vec::new();

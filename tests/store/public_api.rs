@@ -13,7 +13,7 @@ use esker::{
     Batch, Blocking, Bytes, Condition, Durability, Entry, Error, ErrorKind, KeyEntry, Options, WriteOptions,
 };
 use esker_device::Runtime;
-use esker_world::SimRuntime;
+use esker_simulated::SimRuntime;
 use futures_util::StreamExt;
 
 use crate::support::opening::{small, temp};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use esker::{Durability, Error, ErrorKind, Store, Verification, WriteOptions};
 use esker_device::{Fault, MemoryDevice, Operation, OperationKind, Runtime};
 use esker_log::Superblock;
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::join;
 
 use crate::support::{Config, Tiers, World, cases, value};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use esker::{Blocking, ErrorKind, Options};
 use esker_device::{Device, MemoryDevice};
 use esker_log::Superblock;
-use esker_world::Random;
+use esker_simulated::Random;
 
 use crate::support::opening::{make, opens_with_its_key, refused, small, temp, two_tiers};
 

@@ -198,7 +198,8 @@ fn compacted_under_load(seed: u64) {
     let bytes = (2 << 20) + config.capacity_segments * config.segment_bytes;
     let mut world = World::new(seed, config);
     let latency = Some(Latency::flash(Arc::new(world.runtime.clone())));
-    let device = esker_world::device(&world.runtime, MemoryOptions { latency, ..MemoryOptions::new(bytes) });
+    let device =
+        esker_simulated::device(&world.runtime, MemoryOptions { latency, ..MemoryOptions::new(bytes) });
     world.capacity = Some(device);
     let store = world.open();
     let put = |key: u32, durability| {

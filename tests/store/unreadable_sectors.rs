@@ -23,7 +23,7 @@ fn key(number: u64) -> String {
 
 /// It fills a page with its frame: where there is no padding, nothing is collected while an image is made.
 fn value(number: u64) -> Vec<u8> {
-    let mut random = esker_world::Random::new(number);
+    let mut random = esker_simulated::Random::new(number);
     (0..490).flat_map(|_| random.bits().to_le_bytes()).collect()
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use esker_engine::{Checkpoint, CheckpointSegment};
 use esker_log::Tier;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Segment, file_name};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, RESTORE_MARK, UNFINISHED_RESTORE, foreign_signature, make_directory};
 use esker_log::{SUPERBLOCK_COPIES, Superblock};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::directory::{PIECE_BYTES, find};

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::pending::Completion;

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 /// Takes the lock. `Ok(false)`: somebody else has it.
 #[cfg(target_os = "linux")]

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::file::DeviceFile;

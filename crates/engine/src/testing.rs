@@ -11,7 +11,7 @@ use esker_index::{IndexOptions, Indexes};
 use esker_log::{
     Cleared, Databases, Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, scan_segment,
 };
-use esker_world::SimRuntime;
+use esker_simulated::SimRuntime;
 
 use crate::base::compression::Compression;
 use crate::base::durability::Durability;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::hash::STORED_HASHES;
 use crate::shard::{Shard, Writer};

@@ -9,7 +9,7 @@
 use esker_index::{KeyHash, Keyspace};
 use std::hash::Hasher;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use siphasher::sip128::SipHasher13;
 use twox_hash::{XxHash3_64, xxhash3_64};
 

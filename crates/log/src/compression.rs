@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use lz4_flex::block::{self, CompressTable};
 
 use crate::header::Damage;

@@ -8,7 +8,7 @@
 //! cost time. `heads` tells whether what is damaged in it are values alone: then all keys are known. `durable_through`
 //! tells a torn tail from rot: whatever lies below it had reached the medium when this frame was written.
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::checksum::Secret;
 use crate::layout::{Field, is_dense};

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use esker_index::Keyspace;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::checksum::{Identity, SMALL_VALUE_BYTES, Secret};
 use crate::compression::{Compressed, decompress, decompress_part};

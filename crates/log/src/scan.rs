@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::checksum::{Identity, Secret};
 use crate::frame::FrameHeader;

@@ -11,7 +11,7 @@ use esker_device::Appender;
 use esker_index::KeyHash;
 use std::ops::Range;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::checksum::Secret;
 use crate::entries::EntryList;

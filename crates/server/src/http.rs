@@ -36,7 +36,7 @@ mod metrics;
 use crate::service::status::Status;
 
 mod page;
-mod refused_openings;
+mod places;
 
 pub(crate) use places::Busy;
 use places::Places;

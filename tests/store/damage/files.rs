@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use esker::{Blocking, ErrorKind, Options};
-use esker_world::Random;
+use esker_simulated::Random;
 
 use crate::damage::anatomy::Part;
 use crate::damage::image::Image;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esker::Store;
 use esker_device::{Buffer, Device, DeviceKind, MemoryDevice, MemoryOptions, Runtime, Source, WriteMode};
-use esker_world::Random;
+use esker_simulated::Random;
 
 use crate::damage::anatomy::{Anatomy, Format, Part, Piece, Segment, What};
 use crate::damage::life::{Ending, Known, LIVES, live};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use esker::{Durability, Store, WriteOptions};
 use esker_device::Runtime;
-use esker_world::{Random, SimRuntime};
+use esker_simulated::{Random, SimRuntime};
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use esker_world::Random;
+use esker_simulated::Random;
 
 use crate::damage::anatomy::{Part, Piece, What};
 

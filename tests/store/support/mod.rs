@@ -11,7 +11,7 @@ pub(crate) mod writer;
 use std::path::Path;
 use std::process::Command;
 
-pub(crate) use esker_sim::{Config, Tiers, VALUE_BYTES_MIN, World, stamp_of, value};
+pub(crate) use esker_simulator::{Config, Tiers, VALUE_BYTES_MIN, World, stamp_of, value};
 
 /// Runs `case` for a number of seeds, or for the one that `ESKER_SEED` names. The line that replays a failure is printed.
 pub(crate) fn cases(test: &str, count: u64, case: impl Fn(u64)) {

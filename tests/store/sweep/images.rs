@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use esker_device::{MemoryDevice, Operation, OperationKind, Runtime};
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 

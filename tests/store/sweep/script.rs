@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esker::{Durability, Store, WriteOptions};
 use esker_device::Runtime;
-use esker_world::Random;
+use esker_simulated::Random;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
@@ -177,7 +177,7 @@ impl Life {
                 assert_eq!(later.as_deref(), Some(&b"value"[..]));
             }
             drop(store);
-            world.runtime.crash_except(esker_world::DEVICE_TASK);
+            world.runtime.crash_except(esker_simulated::DEVICE_TASK);
             world.runtime.run_until_idle();
         }
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use std::time::Duration;
 
-use esker_ftl::{Drive, Handle, Shape};
 use esker_nvme::Namespace;
+use esker_ssd_model::{Drive, Handle, Shape};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

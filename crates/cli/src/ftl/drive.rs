@@ -1,7 +1,7 @@
 //! Options that choose a drive.
 
 use clap::{Args, ValueEnum};
-use esker_ftl::{Choice, Collector};
+use esker_ssd_model::{Choice, Collector};
 
 #[derive(Args)]
 pub(super) struct Drive {

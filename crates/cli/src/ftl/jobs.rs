@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use esker_ftl::{Blocks, Job, Jobs, Pattern, RunReport, json};
+use esker_ssd_model::{Blocks, Job, Jobs, Pattern, RunReport, json};
 
 use super::drive;
 use super::output::{Output, failure};
@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for job in &jobs {
         job.check(&shape).map_err(failure)?;
     }
-    let reports = jobs.iter().map(|job| esker_ftl::run(&profile, &shape, job, arguments.output.seed));
+    let reports = jobs.iter().map(|job| esker_ssd_model::run(&profile, &shape, job, arguments.output.seed));
     let reports: Vec<RunReport> = reports.collect::<Result<_, _>>().map_err(failure)?;
     if arguments.output.json {
         return say(&json(&reports));

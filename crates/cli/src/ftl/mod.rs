@@ -1,4 +1,4 @@
-//! `esker ftl`: a modelled drive with a coarse indirection unit. What is computed is in the crate `esker-ftl`.
+//! `esker ftl`: a modelled drive with a coarse indirection unit. What is computed is in the crate `esker-ssd-model`.
 //!
 //! Exit codes are those of the command: 2 if the call is wrong (a drive that cannot be, a file that is no trace), 1 if something
 //! failed on the way (a trace that is cut or damaged), if `reproduce` is not within 10 % of what was published, or if `engine`
@@ -13,7 +13,7 @@ mod traces;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use esker_ftl::{ChartKind, draw, json, reproduce, sweep};
+use esker_ssd_model::{ChartKind, draw, json, reproduce, sweep};
 
 use self::output::{Output, failure};
 

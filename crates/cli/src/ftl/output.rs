@@ -1,7 +1,7 @@
 //! What all verbs of `esker ftl` share: how results are printed, and what failures are.
 
 use clap::Args;
-use esker_ftl::Error;
+use esker_ssd_model::Error;
 
 use crate::terminal::Failure;
 

@@ -2,8 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use esker_engine::Durability;
-use esker_ftl::{Profile, json};
-use esker_modelled::{Configuration, EngineRun, Error, ScaledDrive, Setup, TierRow, Tiers, engine, tiers};
+use esker_ssd_bench::{Configuration, EngineRun, Error, ScaledDrive, Setup, TierRow, Tiers, engine, tiers};
+use esker_ssd_model::{Profile, json};
 
 use super::output::Output;
 use crate::terminal::{Failure, note, say};

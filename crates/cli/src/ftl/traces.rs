@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use esker_ftl::{Endurance, Replay, json, replay};
+use esker_ssd_model::{Endurance, Replay, json, replay};
 
 use super::drive;
 use super::output::failure;

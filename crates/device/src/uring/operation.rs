@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::Waker;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use io_uring::{opcode, squeue, types};
 
 use super::ring::SLAB_INDEX;

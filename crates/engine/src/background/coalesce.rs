@@ -16,7 +16,7 @@ use std::time::Duration;
 use esker_device::WriteMode;
 use esker_gc::Victim;
 use esker_log::{ClosedFrame, Entry, EntryList, Kind, Stream};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::background::expire::Expirer;
 use crate::background::relocate::{Newest, Relocator, Victims};

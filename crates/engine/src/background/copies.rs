@@ -8,7 +8,7 @@ use std::time::Duration;
 use esker_device::{Appender, Buffer, DeviceError, SegmentBuffer, WriteMode};
 use esker_gc::{Host, Need, Throttle, Victim};
 use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentName, SegmentShape, Stream};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::background::relocate::{Eviction, KEEP_FOR_COLLECTING, Newest};

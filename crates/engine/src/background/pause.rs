@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use esker_gc::CopyBudget;
 use esker_log::{EntryList, TYPICAL_ENTRY_BYTES, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::background::expire::Expirer;
 use crate::background::pause::Pauses;

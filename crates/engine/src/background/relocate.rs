@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use esker_gc::{Failed, Outputs, Relocated, Throttle, copy_needed};
 use esker_log::{Entry, Kind, Stream, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
 use self::emptied::Emptied;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_log::Tier as TierName;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::waiting::woken_or_after;

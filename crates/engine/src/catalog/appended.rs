@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use esker_index::{KeyHash, Pointer};
 use esker_log::{Kind, Location, Packing};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::catalog::observers::{Cause, Change};
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use bytes::{Buf, Bytes};
 use esker_index::{KeyHash, Keyspace};
 use esker_log::RecordView;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use quick_cache::sync::Cache;
 
 use crate::base::fixed_hash::FixedState;

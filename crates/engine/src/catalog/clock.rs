@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_log::{ExpiryWatermark, Superblock};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::{Mutex, RwLock};
 
 use self::confirmed::ConfirmedTime;

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use esker_log::{Compressed, EXPANSION_MAX, Entry, growth_of, memory_bytes};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 const CLASSES: usize = 16;
 

@@ -2,7 +2,7 @@
 //! others. The protocol is in `place`.
 
 use esker_index::{KeyHash, Pointer};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::Result;
 use crate::catalog::Catalog;

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use esker_gc::Placement;
 use esker_index::{Indexes, KeyHash, Keyspace, Pointer};
 use esker_log::{Cleared, Databases, Entry, Kind, Location, Packing, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::catalog::batch_ticks::BatchTicks;

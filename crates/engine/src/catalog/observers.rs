@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::word::Word;

@@ -12,7 +12,7 @@
 
 use esker_index::{KeyHash, Pointer};
 use esker_log::Location;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::catalog::Catalog;
 

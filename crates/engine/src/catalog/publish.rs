@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use bytes::Bytes;
 use esker_index::{Occupant, Pointer};
 use esker_log::{Claim, Entry, Kind, Location, RecordView, class_bytes};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::catalog::Catalog;
 use crate::catalog::appended::{Appended, Ephemeral};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use esker_index::{KeyHash, Keyspace, Pointer, Suspects, UnverifiedOverwrite};
 use esker_log::{Entry, EntryList, Kind, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::join_all;
 
 use crate::base::error::Result;

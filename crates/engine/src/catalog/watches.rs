@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_index::{KeyHash, Keyspace};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 

@@ -10,7 +10,7 @@
 
 use esker_device::DeviceKind;
 use esker_log::{Packing, Superblock, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;

@@ -8,7 +8,7 @@ use esker_device::{
 use esker_log::{
     Cleared, Databases, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError, Tier,
 };
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;

@@ -16,7 +16,7 @@ use esker_device::{DeviceKind, Runtime, Threads};
 use esker_gc::Placement;
 use esker_index::{IndexOptions, Indexes, UnverifiedLimit};
 use esker_log::{Cleared, Databases, Packing, Stream, SummaryHead, Superblock};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{BoxFuture, try_join, try_join_all};
 
 use crate::background::pause::Pauses;

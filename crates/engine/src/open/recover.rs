@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use esker_index::{Indexes, KeyHash};
 use esker_log::Tier as TierName;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{try_join, try_join_all};
 
 use self::context::{Content, Segment, no_longer_verifies};

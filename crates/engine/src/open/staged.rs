@@ -2,7 +2,7 @@
 
 use esker_device::WriteMode;
 use esker_log::{Entry, Kind, Location, OpenSegment, Stream};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;

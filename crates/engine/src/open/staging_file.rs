@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use esker_device::{DeviceError, PrivateFile, Runtime};
 use esker_log::{SegmentShape, Superblock};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
 
 use crate::base::error::{Error, Result};

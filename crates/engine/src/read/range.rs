@@ -9,7 +9,7 @@ use bytes::Bytes;
 use esker_device::Buffer;
 use esker_index::KeyHash;
 use esker_log::{Damage, Decompressor, Kind, RecordHead};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::join;
 
 use crate::base::error::Result;

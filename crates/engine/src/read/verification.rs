@@ -6,7 +6,7 @@
 
 use esker_gc::{Span, plan_reads};
 use esker_log::{Claim, Damage, Entry, RecordView, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_log::{FRAME_HEADER_BYTES, SegmentShape};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 macro_rules! causes {
     ($($name:ident: $meaning:literal,)*) => {

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 /// A slot that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

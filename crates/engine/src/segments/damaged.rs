@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use esker_index::KeyHash;
 use esker_log::{Entry, EntryList, Kind, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 

@@ -9,7 +9,7 @@ use esker_log::{
     Entry, EntryList, FOOTER_BYTES, Footer, Location, SEGMENT_STEP, SEQUENCE_EPOCH_SHIFT, Secret, Superblock,
     Tier as TierName, scan_segment_up_to,
 };
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use tokio::sync::Notify;
 
 use crate::base::completion::Announcement;

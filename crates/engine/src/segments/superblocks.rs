@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use esker_device::{Buffer, Device, DeviceKind, Source, WriteMode};
 use esker_log::{SUPERBLOCK_COPIES, Superblock, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, WriteMode};
 use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::{Mutex, RwLock};
 
 use crate::base::error::{Error, Result};

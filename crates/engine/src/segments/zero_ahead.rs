@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use esker_device::{Buffer, Device, DeviceError, Pending, Source, WriteMode};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::Content;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_log::{FOOTER_BYTES, Footer, Superblock, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{Either, select};
 use tokio::sync::OwnedMutexGuard;
 

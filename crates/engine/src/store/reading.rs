@@ -4,7 +4,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::join_all;
 
 use crate::base::error::Result;

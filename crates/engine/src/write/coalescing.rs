@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use esker_log::OpenSegment;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::completion::{Completion, Waiter};
 use crate::base::durability::Durability;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use esker_device::WriteMode;
 use esker_log::OpenSegment;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::tasks::Tasks;

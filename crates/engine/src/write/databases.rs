@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use esker_log::{Databases, Keyspace};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 /// Frames of a window.
 const WINDOW_FRAMES: u32 = 16;

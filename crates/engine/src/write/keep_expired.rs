@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use esker_index::KeyHash;
 use esker_log::Kind;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::durability::Durability;
 use crate::base::error::Result;

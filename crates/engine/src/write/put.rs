@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use esker_index::KeyHash;
 use esker_log::{Keyspace, Kind, MAX_KEY_BYTES};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::durability::Durability;
 use crate::base::error::{Error, Result};

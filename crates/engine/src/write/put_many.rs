@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use esker_log::Kind;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::completion::Waiter;
 use crate::base::durability::Durability;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_index::Pointer;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 

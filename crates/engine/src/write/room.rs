@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_log::TYPICAL_ENTRY_BYTES;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};

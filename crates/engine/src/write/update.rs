@@ -14,7 +14,7 @@ use bytes::Bytes;
 use esker_device::outside_block_on;
 use esker_index::KeyHash;
 use esker_log::Kind;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
 use smallvec::SmallVec;
 

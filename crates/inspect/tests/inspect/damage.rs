@@ -16,7 +16,7 @@ use esker_inspect::{CheckOptions, Key, Name, Report, Standing, StoreView};
 use esker_log::{
     Databases, FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, SUPERBLOCK_COPIES, Superblock,
 };
-use esker_world::Random;
+use esker_simulated::Random;
 
 use crate::made::{Made, make, view};
 

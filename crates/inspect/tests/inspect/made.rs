@@ -6,7 +6,7 @@ use std::sync::Arc;
 use esker_device::{Device, MemoryDevice, MemoryOptions, ReadAt};
 use esker_engine::{Batch, Compression, Durability, Options, Store, WriteOptions};
 use esker_inspect::StoreView;
-use esker_world::{Random, SimRuntime};
+use esker_simulated::{Random, SimRuntime};
 
 pub(crate) const SEGMENT_BYTES: u64 = 128 << 10;
 /// The year 2200.

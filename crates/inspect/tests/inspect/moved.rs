@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use esker_device::{Buffer, Device, ReadAt};
 use esker_engine::{Durability, Options, Store};
 use esker_inspect::{StoreView, Watcher};
-use esker_world::SimRuntime;
+use esker_simulated::SimRuntime;
 
 use crate::made::{SEGMENT_BYTES, device};
 

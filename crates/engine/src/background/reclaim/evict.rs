@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use esker_gc::{Look, ends_probation};
 use esker_log::{Entry, EntryList, Kind, TYPICAL_ENTRY_BYTES, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::CALM;
 

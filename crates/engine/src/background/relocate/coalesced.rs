@@ -1,7 +1,7 @@
 //! Copying what is left of segments that coalesced: a relocation whose victims are in memory only.
 
 use esker_gc::{Relocated, copy_needed};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::newest::Newest;
 use super::{Relocator, Victims};

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use esker_gc::{Moves, Victim};
 use esker_log::{Entry, Kind, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::{Outcome, Relocator, Victims};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use esker_log::{EntryList, KeyHash, OpenSegment};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::fixed_hash::FixedState;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use esker_gc::Host;
 use esker_log::{OpenSegment, SegmentName, Stream};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::Relocator;
 

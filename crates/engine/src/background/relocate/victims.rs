@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
 use esker_log::{Entry, EntryList, Location, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::emptied::Emptied;
 use super::{Eviction, Relocator, Victims};

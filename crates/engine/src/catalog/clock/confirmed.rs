@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 /// So far the wall clock may be from where monotonic time says it should be, and is still believed at once.
 const STEP_MS: u64 = 1000;

@@ -2,7 +2,7 @@
 
 use esker_index::{Indexes, KeyHash, Keyspace, Pointer};
 use esker_log::{Entry, Kind, Location, Packing, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::context::{RecoveryContext, Segment};
 

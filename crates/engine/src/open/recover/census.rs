@@ -1,7 +1,7 @@
 //! Whether a store that was closed still holds what it held then.
 
 use esker_log::Census;
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::context::{Content, RecoveryContext, Segment};
 

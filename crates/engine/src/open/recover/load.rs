@@ -11,7 +11,7 @@ use std::time::Duration;
 use esker_device::{Buffer, Runtime};
 use esker_index::{Indexes, KeyHash, Pointer};
 use esker_log::{Cleared, Entry, Packing, Secret};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 

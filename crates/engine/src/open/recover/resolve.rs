@@ -16,7 +16,7 @@ use std::sync::Arc;
 use esker_device::Buffer;
 use esker_index::Indexes;
 use esker_log::{Entry, Packing, Secret, Tier as TierName};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 

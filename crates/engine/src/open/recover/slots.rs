@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use esker_log::{FOOTER_BYTES, Footer, SlotEnds, SlotStart, Superblock, find_in_slots, slot_start};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::context::{Found, RecoveryContext, Segment, Unmarked};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use esker_log::{
     Follower, FrameHeader, SegmentScan, Stream, Tier as TierName, Unsealed, scan_segment_up_to, scan_unsealed,
 };
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::context::{Content, Found, RecoveryContext, Segment, Unmarked};
 use super::reading::Whole;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use esker_log::{Secret, SegmentShape, Superblock};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::boot::BootId;
 use super::header::{HEADER_BYTES, Head, MAGIC, io, start_of};

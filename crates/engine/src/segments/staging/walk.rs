@@ -4,7 +4,7 @@ use esker_log::{
     Claim, Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, SEQUENCE_EPOCH_SHIFT, Secret, SegmentShape,
     skip_gap,
 };
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 /// The bytes of a segment as they were in memory when the process died.
 pub(super) struct Walk<'a> {

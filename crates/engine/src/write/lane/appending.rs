@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream};
-use esker_planted::{Bug, planted};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::coalescing::Destination;
 use super::{Lane, LaneState};

@@ -1,0 +1,75 @@
+//! Values that say where they belong.
+
+use esker_simulated::Random;
+
+/// What a value is filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// Nothing makes it shorter.
+    Noise,
+    /// Every other word is noise: it becomes about half as long.
+    Half,
+    /// One word again and again: hardly anything is left of it.
+    Word,
+}
+
+/// A fingerprint of a value, which does not compress: of the key that it belongs to and which write of it made it.
+pub fn value(key: &[u8], stamp: u64, bytes: usize) -> Vec<u8> {
+    filled(key, stamp, bytes, Fill::Noise)
+}
+
+/// As [`value`], of any kind: which one follows from the write.
+pub fn any_value(key: &[u8], stamp: u64, bytes: usize) -> Vec<u8> {
+    filled(key, stamp, bytes, fill_of(stamp))
+}
+
+/// Of which kind [`any_value`] makes a value.
+pub(crate) fn fill_of(stamp: u64) -> Fill {
+    [Fill::Noise, Fill::Half, Fill::Word][(stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize % 3]
+}
+
+fn filled(key: &[u8], stamp: u64, bytes: usize, fill: Fill) -> Vec<u8> {
+    let bytes = bytes.max(VALUE_BYTES_MIN);
+    let length = bytes as u64 | (fill as u64) << FILL_SHIFT;
+    let mut value = Vec::with_capacity(bytes);
+    value.extend_from_slice(&stamp.to_le_bytes());
+    value.extend_from_slice(&length.to_le_bytes());
+    value.extend_from_slice(&checksum(key, stamp, length).to_le_bytes());
+    let mut words = Random::new(stamp ^ checksum(key, 1, 2));
+    let repeated = words.bits();
+    while value.len() < bytes {
+        let is_noise = match fill {
+            Fill::Noise => true,
+            Fill::Half => value.len() % 128 < 64,
+            Fill::Word => false,
+        };
+        let word = if is_noise { words.bits() } else { repeated }.to_le_bytes();
+        value.extend_from_slice(&word[..word.len().min(bytes - value.len())]);
+    }
+    value
+}
+
+/// Where in a value's second word it says what it is filled with.
+const FILL_SHIFT: u32 = 56;
+
+/// Bytes of the shortest value that says where it belongs.
+pub const VALUE_BYTES_MIN: usize = 24;
+
+/// The stamp of a value that was read under a key; panics if it was never written under it.
+pub fn stamp_of(key: &[u8], found: &[u8]) -> u64 {
+    let named = || String::from_utf8_lossy(&key[..key.len().min(24)]).into_owned();
+    assert!(found.len() >= VALUE_BYTES_MIN, "{}: a value of {} bytes", named(), found.len());
+    let stamp = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
+    let fill = [Fill::Noise, Fill::Half, Fill::Word].into_iter().find(|fill| *fill as u8 == found[15]);
+    let wrote = |fill| filled(key, stamp, found.len(), fill) == found;
+    assert!(fill.is_some_and(wrote), "{}: a value that nobody wrote", named());
+    stamp
+}
+
+fn checksum(key: &[u8], stamp: u64, bytes: u64) -> u64 {
+    let mut sum = stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ bytes.rotate_left(32);
+    for byte in key {
+        sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(17);
+    }
+    sum
+}
