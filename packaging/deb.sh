@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes a Debian package of an esker that was built: packaging/deb.sh target/release/esker [DIRECTORY]. Needs dpkg-deb.
-# It holds the command, its manual pages and completions, the unit for systemd, and settings in /etc/esker. COMPRESSION may
-# be xz (the default), gzip or none.
+# Makes a Debian package of a built esker: packaging/deb.sh target/release/esker [DIRECTORY]. Needs dpkg-deb.
+# It holds the command, esker-ssd if that lies beside the command, manual pages and completions, the unit for systemd, and settings in
+# /etc/esker. COMPRESSION may be xz (the default), gzip or none.
 set -eu
 
 binary=$1
@@ -18,6 +18,8 @@ mkdir -p "$tree/DEBIAN" "$share/man/man1" "$share/bash-completion/completions" "
     "$share/fish/vendor_completions.d" "$share/doc/esker"
 
 install -D -m 0755 "$binary" "$tree/usr/bin/esker"
+ssd=$(dirname "$binary")/esker-ssd
+if [ -x "$ssd" ]; then install -m 0755 "$ssd" "$tree/usr/bin/esker-ssd"; fi
 install -D -m 0644 "$here/esker.service" "$tree/lib/systemd/system/esker.service"
 "$binary" man "$share/man/man1"
 gzip -9n "$share"/man/man1/*.1

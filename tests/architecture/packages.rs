@@ -27,15 +27,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-rdb", &[]),
     ("esker-nvme", &[]),
     ("esker-server", &["esker-engine", "esker-backup", "esker-nvme", "esker-rdb"]),
-    ("esker-size", &[]),
-    ("esker-ssd-model", &["esker-size"]),
+    ("esker-command", &[]),
+    ("esker-ssd-model", &["esker-command"]),
     ("esker-ssd-bench", &["esker-device", "esker-log", "esker-engine", "esker-ssd-model", "esker-simulated"]),
-    ("esker-bench", &["esker-device", "esker-log", "esker-gc", "esker-engine", "esker-size"]),
-    ("esker-compare", &["esker-bench", "esker-size"]),
+    ("esker-bench", &["esker-device", "esker-log", "esker-gc", "esker-engine", "esker-command"]),
+    ("esker-compare", &["esker-bench", "esker-command"]),
     ("esker-cli", &[
-        "esker-device", "esker-log", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
-        "esker-ssd-model", "esker-nvme", "esker-ssd-bench",
+        "esker-device", "esker-log", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-command",
+        "esker-nvme",
     ]),
+    ("esker-ssd", &["esker-command", "esker-engine", "esker-ssd-model", "esker-ssd-bench"]),
     ("esker-fuzz-entry", &["esker-cli", "esker-engine", "esker-log", "esker-nvme", "esker-rdb", "esker-server"]),
 ];
 

@@ -34,8 +34,8 @@ const ROWS: &[Row] = &[
     row("index", &[]),
     row("log", &[]),
     row("gc", &[]),
-    row("world", &[]),
-    row("sim", &[]),
+    row("simulated", &[]),
+    row("simulator", &[]),
     row("engine", &[
         &["base"], &["segments"], &["catalog"], &["write"], &["read"], &["background"], &["open"], &["store"],
     ]),
@@ -45,15 +45,16 @@ const ROWS: &[Row] = &[
     ]),
     row("rdb", &[]),
     row("inspect", &[]),
-    row("size", &[]),
-    row("planted", &[]),
-    row("ftl", &[]),
+    row("command", &[]),
+    row("seeded-bugs", &[]),
+    row("ssd-model", &[]),
     row("nvme", &[]),
-    row("modelled", &[]),
+    row("ssd-bench", &[]),
+    row("ssd", &[]),
     row("bench", &[]),
     row("compare", &[]),
     row("cli", &[]),
-    row("fuzzed", &[]),
+    row("fuzz-entry", &[]),
 ];
 
 /// What breaks a row, a line each.

@@ -34,7 +34,7 @@ NOT_GENERATED = {
     b"dump": "payloads differ by version: a RESTORE of both is compared in crates/server/tests/protocol/redis.rs",
     b"hello": "each connection of RESP3 begins with it; options are in crates/server/tests/protocol/corpus.txt",
     b"info": "facts of the machine; crates/server/tests/protocol/info.rs compares the fields",
-    b"lastsave": "a moment", b"time": "a moment", b"lolwut": "a picture", b"role": "in corpus.txt",
+    b"lastsave": "a moment", b"time": "a moment", b"role": "in corpus.txt",
     b"latency": "facts of the machine", b"slowlog": "facts of the machine", b"memory": "facts of the machine",
     b"monitor": "changes the connection: crates/server/tests/safety/monitor.rs",
     b"quit": "ends the connection", b"reset": "crates/server/tests/protocol/session.rs", b"shutdown": "ends the server",

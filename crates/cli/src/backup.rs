@@ -78,7 +78,7 @@ struct Take {
     #[command(flatten)]
     places: Places,
     /// Bytes a second that are read at most, such as 50m.
-    #[arg(long, value_name = "BYTES", value_parser = esker_size::parse, conflicts_with = "from")]
+    #[arg(long, value_name = "BYTES", value_parser = esker_command::parse, conflicts_with = "from")]
     limit: Option<u64>,
     /// Print the result as JSON.
     #[arg(long)]

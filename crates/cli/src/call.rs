@@ -7,7 +7,7 @@ use crate::settings::{Places, Setting, flag_for};
 /// What has a `--help` of its own.
 const VERBS: &[&str] = &[
     "serve", "user", "inspect", "segments", "records", "trace", "get", "put", "del", "scan", "check",
-    "repair", "import", "export", "backup", "restore", "top", "calc", "ftl", "device",
+    "repair", "import", "export", "backup", "restore", "top", "calc", "device",
 ];
 
 /// The parser's message without its usage and hints, which are what `--help` is for. `call` is what followed the command's name.

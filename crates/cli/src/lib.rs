@@ -12,7 +12,6 @@ mod calc;
 mod call;
 mod client;
 mod device;
-mod ftl;
 mod inspect;
 mod made;
 mod new_file;
@@ -72,8 +71,6 @@ enum Verb {
     Restore(backup::Restore),
     #[command(flatten)]
     Look(inspect::Verb),
-    /// Models an SSD with a coarse indirection unit: what workloads and traces cost its flash.
-    Ftl(ftl::Arguments),
     /// Asks drives what they do with what they are given.
     Device(device::Arguments),
     /// Shows what a server does, live.
@@ -117,7 +114,6 @@ pub fn main() -> ExitCode {
         Verb::Backup(arguments) => backup::run(&arguments),
         Verb::Restore(arguments) => backup::restore(&arguments),
         Verb::Look(verb) => return inspect::run(verb),
-        Verb::Ftl(arguments) => ftl::run(arguments),
         Verb::Device(arguments) => device::run(&arguments),
         Verb::Top(arguments) => top::run(arguments),
         Verb::Calc(arguments) => calc::run(&arguments),

@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::interval;
 
-use crate::notify::Notify;
+use crate::notify;
 use crate::settings::{Outcome, Places, SETTINGS, Settings, example, explain, names};
 use crate::terminal::{Failure, Log, say, start_log};
 
@@ -172,9 +172,7 @@ fn usage(text: String) -> Failure {
 
 async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     let Outcome { options, config, places, directory, spellings, .. } = outcome;
-    let notify = Arc::new(Notify::from_environment());
-    let alive = notify.clone();
-    tokio::spawn(async move { alive.stay_alive().await });
+    tokio::spawn(notify::stay_alive());
     // 1.
     for path in &places {
         check_parent(path)?;
@@ -200,7 +198,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
             drop(sockets);
             std::process::exit(0);
         }
-        opened = open(options, &mut sockets, &config, &notify) => {
+        opened = open(options, &mut sockets, &config) => {
             opened?.map_err(|error| open_failure(&error, &places, &spellings))?
         }
     };
@@ -208,12 +206,12 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     // 3.
     let server = Server::on(sockets, config, store.clone());
     announce(&server, &places, &store);
-    notify.ready(SERVING);
-    let reloading = tokio::spawn(reload(server.control(), store.clone(), hangup, notify.clone(), reloading));
+    notify::ready(SERVING);
+    let reloading = tokio::spawn(reload(server.control(), store.clone(), hangup, reloading));
     let stop = async {
         let name = ended(&mut terminate, &mut interrupt).await;
         tracing::info!("{name}: finishing commands in flight");
-        notify.stopping();
+        notify::stopping();
     };
     let finish = async {
         server.run(stop).await;
@@ -237,7 +235,6 @@ async fn open(
     options: Options,
     sockets: &mut Sockets,
     config: &Config,
-    notify: &Notify,
 ) -> Result<Result<Store, Error>, Failure> {
     let progress = Progress::default();
     let options = options.progress(progress.clone());
@@ -250,7 +247,7 @@ async fn open(
         let mut turn = interval(TELL_EVERY);
         loop {
             turn.tick().await;
-            notify.status(&tell());
+            notify::status(&tell());
         }
     };
     tokio::select! {
@@ -336,15 +333,9 @@ impl Reloading {
     }
 }
 
-async fn reload(
-    control: Control,
-    store: Store,
-    mut hangup: Signal,
-    notify: Arc<Notify>,
-    mut reloading: Reloading,
-) {
+async fn reload(control: Control, store: Store, mut hangup: Signal, mut reloading: Reloading) {
     while hangup.recv().await.is_some() {
-        notify.reloading();
+        notify::reloading();
         let changed = reloading.settings(&control, &store);
         control.note_settings(changed.is_ok());
         // Whatever is wrong with the settings, a user who was removed is not to get in.
@@ -352,11 +343,11 @@ async fn reload(
         match changed.and_then(|changed| files.map(|()| changed)) {
             Ok(changed) => {
                 tracing::info!(changed, "SIGHUP: read settings, users and certificates again");
-                notify.ready(SERVING);
+                notify::ready(SERVING);
             }
             Err(error) => {
                 tracing::error!(%error, "SIGHUP: the reload failed; what was in force before stays");
-                notify.ready(&format!(
+                notify::ready(&format!(
                     "serving, but the last reload failed, and what was before stays: {error}"
                 ));
             }

@@ -1,58 +1,17 @@
 //! What a verb says: its result on stdout, its log on stderr, and why it did not do its work.
 
-use std::io::{self, IsTerminal, Write, stderr, stdout};
+use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use esker_server::LogFilter;
 use tracing_subscriber::{EnvFilter, reload};
 
-/// Why a verb did not do its work.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The call or its surroundings are wrong; nothing was changed.
-    Usage(String),
-    /// Something failed.
-    Failed(String),
-}
+pub(crate) use esker_command::{Failure, note, said, say, say_bytes};
 
-/// Writes a verb's result to stdout. Who reads it may have seen enough and have closed it, which is no failure.
-pub(crate) fn say(text: &str) -> Result<(), Failure> {
-    say_bytes(text.as_bytes())
-}
-
-/// As [`say`], of what need not be text.
-pub(crate) fn say_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    let mut stdout = stdout();
-    said(stdout.write_all(bytes).and_then(|()| stdout.flush()))
-}
-
-/// What became of something that was written to stdout.
-pub(crate) fn said(written: io::Result<()>) -> Result<(), Failure> {
-    match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::Failed(format!("cannot write to stdout: {error}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Writes to stderr, for a verb whose stdout holds data, and for progress. If stderr cannot be written, the text is lost: that is no
-/// failure of the verb.
-pub(crate) fn note(text: &str) {
-    let mut stderr = stderr();
-    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
-}
-
-/// Says why, in one line, and returns the exit code that goes with it.
+/// Writes the reason of a failure to stderr as one line. Returns the exit code.
 pub(crate) fn fail(failure: Failure) -> ExitCode {
-    let (code, text) = match failure {
-        Failure::Usage(text) => (2, text),
-        Failure::Failed(text) => (1, text),
-    };
-    // Nobody may be there to read it either.
-    let _ = writeln!(stderr(), "esker: {}", text.replace('\n', " "));
-    ExitCode::from(code)
+    esker_command::fail("esker", failure)
 }
 
 /// A filter such as `info` or `warn,esker_server=debug`; `None` if the text is none.

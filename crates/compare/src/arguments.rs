@@ -23,10 +23,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=99))]
     pub(crate) repetitions: Option<u64>,
     /// Keys and values of the data set of 4 KiB values; the others are in proportion [default: 8g].
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse)]
     pub(crate) data_bytes: Option<u64>,
     /// Memory of each engine, page cache included.
-    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = esker_command::parse)]
     pub(crate) memory: u64,
     /// How long gets, 70/30, synced puts and each step of write pressure last [default: 30].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]

@@ -8,12 +8,6 @@ pub(crate) struct Arguments {
     /// Skews of Zipf by which keys are asked for.
     #[arg(long, value_name = "T", value_delimiter = ',', default_value = "0.9,1.1")]
     pub(super) theta: Vec<f64>,
-    /// Compare rules in a simulation of records alone, and measure no store.
-    #[arg(long)]
-    pub(super) simulate: bool,
-    /// In the simulation, after so many requests every key is as popular as the next one was [default: never].
-    #[arg(long, value_name = "REQUESTS")]
-    pub(super) drift: Option<u64>,
     /// Records that the store's bytes hold, headers not counted.
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     pub(super) records: u64,
@@ -27,13 +21,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(16..))]
     pub(super) value_bytes: u64,
     /// Length of a segment.
-    #[arg(long, value_name = "SIZE", default_value = "2m", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "2m", value_parser = esker_command::parse)]
     pub(super) segment: u64,
     /// Requests in flight.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub(super) depth: u64,
     /// The store's memory budget.
-    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = esker_command::parse)]
     pub(super) memory: u64,
     /// Draws the requests.
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -1,19 +1,8 @@
-//! A cache as a rule sees it, and the exact LRU.
-
-/// A cache of records that are all alike.
-pub(super) trait Cache {
-    /// A key is asked for, and put if it is not there; whether it was.
-    fn ask(&mut self, key: u32) -> bool;
-
-    /// Records that were copied so far because they are kept.
-    fn copies(&self) -> u64 {
-        0
-    }
-}
+//! An exact LRU of keys, to compare the store with.
 
 const NOBODY: u32 = u32::MAX;
 
-/// A list of keys in which any can be found and taken out, and the exact LRU that it is.
+/// A doubly linked list of keys, newest to oldest, with constant-time look-up and removal.
 pub(super) struct Lru {
     /// Of each key the one that was asked for later, and the one that was asked for earlier.
     later: Vec<u32>,
@@ -38,21 +27,19 @@ impl Lru {
         }
     }
 
-    pub(super) fn has(&self, key: u32) -> bool {
-        self.is_there[key as usize]
+    /// Requests a key, and puts it if it is absent, in place of the oldest key of a full cache. Returns true if it was present.
+    pub(super) fn ask(&mut self, key: u32) -> bool {
+        let is_there = self.is_there[key as usize];
+        if is_there {
+            self.take_out(key);
+        } else if self.len == self.capacity {
+            self.take_out(self.oldest);
+        }
+        self.put_in(key);
+        is_there
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.len == self.capacity
-    }
-
-    /// The oldest, or the one that came after `key`.
-    pub(super) fn next(&self, key: Option<u32>) -> Option<u32> {
-        let next = key.map_or(self.oldest, |key| self.later[key as usize]);
-        (next != NOBODY).then_some(next)
-    }
-
-    pub(super) fn take_out(&mut self, key: u32) {
+    fn take_out(&mut self, key: u32) {
         let (later, earlier) = (self.later[key as usize], self.earlier[key as usize]);
         match later {
             NOBODY => self.newest = earlier,
@@ -66,7 +53,7 @@ impl Lru {
         self.len -= 1;
     }
 
-    pub(super) fn put_in(&mut self, key: u32) {
+    fn put_in(&mut self, key: u32) {
         (self.later[key as usize], self.earlier[key as usize]) = (NOBODY, self.newest);
         match self.newest {
             NOBODY => self.oldest = key,
@@ -75,19 +62,6 @@ impl Lru {
         self.newest = key;
         self.is_there[key as usize] = true;
         self.len += 1;
-    }
-}
-
-impl Cache for Lru {
-    fn ask(&mut self, key: u32) -> bool {
-        let is_there = self.has(key);
-        if is_there {
-            self.take_out(key);
-        } else if self.is_full() {
-            self.take_out(self.oldest);
-        }
-        self.put_in(key);
-        is_there
     }
 }
 
@@ -101,7 +75,7 @@ mod tests {
         let asked = [1, 2, 3, 1, 4, 2, 1, 3];
         let hits: Vec<bool> = asked.into_iter().map(|key| lru.ask(key)).collect();
         assert_eq!(hits, [false, false, false, true, false, false, true, false]);
-        assert!(lru.is_full() && [1, 2, 3].into_iter().all(|key| lru.has(key)));
-        assert_eq!((lru.next(None), lru.next(Some(2)), lru.next(Some(3))), (Some(2), Some(1), None));
+        assert!(lru.len == 3 && [1, 2, 3].into_iter().all(|key| lru.is_there[key]));
+        assert_eq!((lru.oldest, lru.newest), (2, 3));
     }
 }

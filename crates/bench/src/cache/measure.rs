@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::arguments::Arguments;
-use super::lru::{Cache, Lru};
+use super::lru::Lru;
 use crate::instruments::account::Account;
 use crate::instruments::bed::{Bed, Tiers};
 use crate::instruments::failure::{Failure, Result};

@@ -1,17 +1,11 @@
-//! `esker-bench cache`: a store that evicts what nobody asks for, used as a cache: a key that is asked for and is not there is
-//! put.
+//! `esker-bench cache`: an evicting store used as a look-aside cache: a requested key that is absent is put.
 //!
-//! * The store (`measure`): hit ratio, beside that of an exact LRU of the same bytes for the same requests; bytes sent to the
-//!   device for each byte put; and how long gets take, before the store is full and after.
-//! * `--simulate` (`simulate`): published rules and the store's own, of records alone: hit ratio, and copies for each put. It
-//!   is what the rule was chosen by: `docs/decisions/0028-cache-mode.md`.
+//! Measures the hit ratio beside that of an exact LRU of the same bytes for the same requests, device bytes for each byte put, and the
+//! latency of gets before the store is full and after.
 
 mod arguments;
-mod clocks;
 mod lru;
 mod measure;
-mod rule;
-mod simulate;
 
 pub(crate) use arguments::Arguments;
 
@@ -27,5 +21,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             "--records has to be 1000 or more, and --keys times --records at most 2^31",
         ));
     }
-    if arguments.simulate { simulate::run(arguments) } else { measure::run(arguments) }
+    measure::run(arguments)
 }

@@ -44,22 +44,22 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 4048, value_parser = clap::value_parser!(u64).range(16..))]
     pub(super) value_bytes: u64,
     /// Size of the capacity tier.
-    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = esker_command::parse)]
     pub(super) capacity: u64,
     /// Size of a fast tier in front [default: none].
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse)]
     pub(super) fast: Option<u64>,
     /// Length of a segment.
-    #[arg(long, value_name = "SIZE", default_value = "1m", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "1m", value_parser = esker_command::parse)]
     pub(super) segment: u64,
     /// Indirection unit of the capacity tier.
-    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = esker_command::parse)]
     pub(super) iu: u64,
     /// Share of the capacity that users cannot fill, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(5..=50))]
     pub(super) reserve: u8,
     /// The store's memory budget.
-    #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = esker_command::parse)]
     pub(super) memory: u64,
     /// When a write is acknowledged: sync, process, periodic, periodic:MS or none.
     #[arg(long, value_name = "WHEN", default_value = "periodic:100")]

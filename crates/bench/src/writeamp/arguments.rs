@@ -33,10 +33,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 3984, value_parser = clap::value_parser!(u64).range(16..))]
     pub(super) value_bytes: u64,
     /// Length of a segment.
-    #[arg(long, value_name = "SIZE", default_value = "2m", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "2m", value_parser = esker_command::parse)]
     pub(super) segment: u64,
     /// Indirection unit of the capacity tier.
-    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = esker_command::parse)]
     pub(super) iu: u64,
     /// Size of a fast tier in front, in percent of the capacity tier [default: no fast tier].
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub(super) depth: u64,
     /// The store's memory budget.
-    #[arg(long, value_name = "SIZE", default_value = "128m", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "128m", value_parser = esker_command::parse)]
     pub(super) memory: u64,
     /// Milliseconds that puts may wait in memory to be overwritten.
     #[arg(long, value_name = "MS", default_value_t = 0)]

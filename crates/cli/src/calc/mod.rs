@@ -6,7 +6,7 @@ mod tests;
 
 use std::fmt::Write;
 
-use esker_size::{parse as size, parse_capacity};
+use esker_command::{parse as size, parse_capacity};
 
 use crate::terminal::{Failure, say};
 use crate::top::text::{bytes, count};

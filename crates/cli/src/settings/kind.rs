@@ -60,7 +60,7 @@ impl Kind {
             Kind::Text => Value::Text(text.to_owned()),
             Kind::Path => Value::Path(text.into()),
             Kind::Addresses => Value::Addresses(addresses(text)?),
-            Kind::Size => Value::Size(esker_size::parse(text)?),
+            Kind::Size => Value::Size(esker_command::parse(text)?),
             Kind::Count(least, most) => match text.parse() {
                 Ok(count) if (least..=most).contains(&count) => Value::Count(count),
                 _ => return Err(format!("'{text}' is not {}", self.form())),

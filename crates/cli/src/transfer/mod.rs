@@ -74,7 +74,7 @@ pub(crate) struct Import {
     #[command(flatten)]
     places: Places,
     /// Memory for the store; 10 bytes a key beside 512m are enough [default: 512m, or what the keys need that are there].
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, conflicts_with = "to")]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse, conflicts_with = "to")]
     memory: Option<u64>,
     /// Print the result as JSON.
     #[arg(long)]

@@ -102,7 +102,7 @@ pub(super) fn told(socket: &UnixDatagram) -> String {
         let read = socket.recv(&mut bytes).expect("something is told");
         let text = std::str::from_utf8(&bytes[..read]).unwrap();
         if !text.starts_with("STATUS=") {
-            return text.to_owned();
+            return text.trim_end().to_owned();
         }
     }
 }

@@ -27,7 +27,6 @@ const LEFT_OUT: &[&str] = &[
     "info",
     "lastsave",
     "latency",
-    "lolwut",
     "memory",
     "module",
     "monitor",

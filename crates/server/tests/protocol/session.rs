@@ -418,14 +418,6 @@ async fn commands_wait_while_they_are_paused() {
 }
 
 #[tokio::test]
-async fn lolwut_tells_the_version() {
-    let server = Running::start(plain()).await;
-    let mut client = server.client().await;
-    client.ask("LOLWUT", "$17\r\nRedis ver. 7.4.2\n\r\n").await;
-    client.ask("LOLWUT VERSION 5 1 1", "$17\r\nRedis ver. 7.4.2\n\r\n").await;
-}
-
-#[tokio::test]
 async fn object_tells_what_redis_would() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;

@@ -40,7 +40,7 @@ impl Blocks {
                     })?
                 }
             };
-            shares.push((esker_size::parse(length)?, weight, percent.is_some()));
+            shares.push((esker_command::parse(length)?, weight, percent.is_some()));
         }
         let total: f64 = shares.iter().map(|(_, weight, _)| weight).sum();
         let has_percentages = shares.iter().any(|(.., has)| *has);

@@ -203,7 +203,7 @@ fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     }
     match Given::deserialize(from)? {
         Given::Bytes(bytes) => Ok(bytes),
-        Given::Text(text) => esker_size::parse(&text).map_err(serde::de::Error::custom),
+        Given::Text(text) => esker_command::parse(&text).map_err(serde::de::Error::custom),
     }
 }
 

@@ -228,7 +228,7 @@ fn pressure_mb(text: &str) -> Result<Vec<u64>, String> {
 
 /// The size of `--raw_bytes`.
 fn raw_bytes(text: &str) -> Result<u64, String> {
-    let bytes = esker_size::parse(text).map_err(|error| format!("--raw_bytes: {error}"))?;
+    let bytes = esker_command::parse(text).map_err(|error| format!("--raw_bytes: {error}"))?;
     let fits = (1..=RAW_BYTES).contains(&bytes);
     fits.then_some(bytes).ok_or(format!("--raw_bytes={text}: it has to be from 1 byte to {RAW_BYTES} bytes"))
 }

@@ -35,7 +35,7 @@ impl Places {
     /// Reads the flags. Also adds to their notes.
     pub(super) fn of(flags: &mut Parsed) -> Result<Places, String> {
         let bytes = |name| match flags.text(name) {
-            Some(text) => esker_size::parse(text).map(Some).map_err(|error| format!("--{name}: {error}")),
+            Some(text) => esker_command::parse(text).map(Some).map_err(|error| format!("--{name}: {error}")),
             None => Ok(None),
         };
         let (fast_limit, capacity_limit) = (bytes("fast_limit")?, bytes("capacity_limit")?);

@@ -166,7 +166,6 @@ static RUNS: [(&str, Run); COUNT] = [
     ("info", Run::Sampled(info::info)),
     ("lastsave", Run::Answer(server::lastsave)),
     ("latency", Run::Answer(observe::latency)),
-    ("lolwut", Run::Answer(server::lolwut)),
     ("monitor", Run::Answer(pubsub::monitor)),
     ("role", Run::Answer(server::role)),
     ("shutdown", Run::Answer(server::shutdown)),

@@ -1,4 +1,4 @@
-//! What this server says it is, LOLWUT, TIME, ROLE, BGSAVE, SHUTDOWN, the empty lists of FUNCTION and MODULE, and what is
+//! What this server says it is, TIME, ROLE, BGSAVE, SHUTDOWN, the empty lists of FUNCTION and MODULE, and what is
 //! refused: CLUSTER, DEBUG.
 
 use crate::resp::session::Session;
@@ -23,15 +23,6 @@ pub(super) fn time(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut R
     replies.array(2);
     replies.bulk((now / 1_000_000).to_string().as_bytes());
     replies.bulk((now % 1_000_000).to_string().as_bytes());
-}
-
-/// `LOLWUT [VERSION version [...]]`, without the art.
-pub(super) fn lolwut(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
-    let versions = command.len() > 2 && is(command.argument(1), "version");
-    if versions && parse_integer(command.argument(2)).is_none() {
-        return replies.error(words::NOT_AN_INTEGER);
-    }
-    replies.text(format!("Redis ver. {REDIS_VERSION}\n").as_bytes());
 }
 
 pub(super) fn role(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {

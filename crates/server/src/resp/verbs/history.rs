@@ -137,7 +137,6 @@ static FACTS: &[Facts] = &[
     ("info", "1.0.0", &[], &[VARIES, EVERYWHERE, "response_policy:special"]),
     ("lastsave", "1.0.0", &[], &[VARIES]),
     ("latency", "2.8.13", &[], &[]),
-    ("lolwut", "5.0.0", &[], &[]),
     ("monitor", "1.0.0", &[], &[]),
     ("role", "2.8.12", &[], &[]),
     ("shutdown", "1.0.0", &[], &[]),

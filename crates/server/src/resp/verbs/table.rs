@@ -253,8 +253,6 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Returns when the last backup was taken, or else when the server was started." },
     Verb { name: "latency", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Monitor, flags: NONE, group: "server",
         summary: "Is there for tools; nothing is recorded." },
-    Verb { name: "lolwut", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: READ, group: "server",
-        summary: "Tells the version that the server says it has." },
     Verb { name: "monitor", arity: 1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
         summary: "Shows every command that runs." },
     Verb { name: "role", arity: 1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: ROLE, group: "server",

@@ -198,7 +198,7 @@ pub(super) fn of(verb: &str) -> Option<Vec<Vec<u8>>> {
             command(&["ACL", "CAT"]).repeat(100),
             names(&["ACL", "DRYRUN", "default", "MGET"]),
         ]),
-        "bgsave" | "lolwut" | "cluster" | "debug" => one(names(&[verb])),
+        "bgsave" | "cluster" | "debug" => one(names(&[verb])),
         "command" => Some(vec![
             command(&["COMMAND"]).repeat(10),
             command(&["COMMAND", "DOCS"]).repeat(10),

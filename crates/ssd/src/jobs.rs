@@ -1,4 +1,4 @@
-//! `esker ftl run`: options of a job, or a file of jobs.
+//! `esker-ssd run`: options of a job, or a file of jobs.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,16 @@ use esker_ssd_model::{Blocks, Job, Jobs, Pattern, RunReport, json};
 
 use super::drive;
 use super::output::{Output, failure};
-use crate::terminal::{Failure, say};
+use esker_command::{Failure, say};
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  esker ftl run --block 4k
-  esker ftl run --block 16k --pattern zipf:0.99 --reads 0.7
-  esker ftl run --block 4k/60:64k/40
-  esker ftl run jobs.toml --json")]
-pub(super) struct Arguments {
+  esker-ssd run --block 4k
+  esker-ssd run --block 16k --pattern zipf:0.99 --reads 0.7
+  esker-ssd run --block 4k/60:64k/40
+  esker-ssd run jobs.toml --json")]
+pub(crate) struct Arguments {
     /// A file of jobs, in TOML: a [[job]] each, with the options below for keys. Each runs on a fresh drive.
     #[arg(conflicts_with_all = ["block", "align", "shift", "pattern", "reads", "trims", "writers", "queue_depth", "span", "trim_rest", "handles"])]
     jobs: Option<PathBuf>,
@@ -24,10 +24,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SIZES", value_parser = Blocks::parse, default_value = "4k")]
     block: Blocks,
     /// What offsets are multiples of [default: the length of the shortest request].
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse)]
     align: Option<u64>,
     /// What is added to each offset, such as the start of a badly placed partition.
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, default_value = "0")]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse, default_value = "0")]
     shift: u64,
     /// Where requests go: sequential, random, or zipf with an exponent such as zipf:1.2.
     #[arg(long, value_name = "PATTERN", default_value = "random")]
@@ -59,7 +59,7 @@ pub(super) struct Arguments {
     output: Output,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let choice = arguments.drive.choice();
     let (profile, shape) = (choice.profile().map_err(failure)?, choice.shape().map_err(failure)?);
     let jobs = match &arguments.jobs {

@@ -1,21 +1,21 @@
-//! What all verbs of `esker ftl` share: how results are printed, and what failures are.
+//! What all verbs of `esker-ssd` share: how results are printed, and what failures are.
 
 use clap::Args;
 use esker_ssd_model::Error;
 
-use crate::terminal::Failure;
+use esker_command::Failure;
 
 #[derive(Args)]
-pub(super) struct Output {
+pub(crate) struct Output {
     /// Print JSON instead of tables.
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
     /// What random choices are made from; the same seed gives the same figures.
     #[arg(long, default_value_t = 1)]
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
 }
 
-pub(super) fn failure(error: Error) -> Failure {
+pub(crate) fn failure(error: Error) -> Failure {
     let text = error.to_string();
     if error.is_usage() { Failure::Usage(text) } else { Failure::Failed(text) }
 }

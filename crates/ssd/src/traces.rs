@@ -1,4 +1,4 @@
-//! `esker ftl replay`.
+//! `esker-ssd replay`.
 
 use std::path::PathBuf;
 
@@ -7,22 +7,22 @@ use esker_ssd_model::{Endurance, Replay, json, replay};
 
 use super::drive;
 use super::output::failure;
-use crate::terminal::{Failure, say};
+use esker_command::{Failure, say};
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  esker ftl replay program.trace --device-size 2g
-  esker ftl replay program.trace --device-size 3.84TB --in-flight 128
-  esker ftl replay program.trace --device-size 2g --pe-cycles 1500 --drive-writes-a-day 0.3")]
-pub(super) struct Arguments {
+  esker-ssd replay program.trace --device-size 2g
+  esker-ssd replay program.trace --device-size 3.84TB --in-flight 128
+  esker-ssd replay program.trace --device-size 2g --pe-cycles 1500 --drive-writes-a-day 0.3")]
+pub(crate) struct Arguments {
     /// The trace. It is read several times, so it has to be a file.
     trace: PathBuf,
     /// The device, if the trace has several: as it names it, such as 7,0.
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// The size of the traced device [default: where the last request ends].
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse_capacity)]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse_capacity)]
     device_size: Option<u64>,
     /// The share of the device that holds something before the trace starts.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N")]
     in_flight: Option<u32>,
     /// The capacity of the drive whose life is told [default: that of the drive's name].
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse_capacity)]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse_capacity)]
     capacity: Option<u64>,
     /// Erases that the flash stands.
     #[arg(long, value_name = "N", conflicts_with = "pbw")]
@@ -62,7 +62,7 @@ fn petabytes(text: &str) -> Result<f64, String> {
     number.parse().map_err(|_| format!("'{text}' is no number of petabytes, such as 65.2 or 65.2PB"))
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let asked = Replay {
         path: arguments.trace,
         device: arguments.device,

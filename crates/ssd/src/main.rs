@@ -1,8 +1,8 @@
-//! `esker ftl`: a modelled drive with a coarse indirection unit. What is computed is in the crate `esker-ssd-model`.
+//! The program `esker-ssd`: workloads, traces and the engine on a modelled SSD with a coarse indirection unit. The model is the crate
+//! `esker-ssd-model`, the engine on it the crate `esker-ssd-bench`.
 //!
-//! Exit codes are those of the command: 2 if the call is wrong (a drive that cannot be, a file that is no trace), 1 if something
-//! failed on the way (a trace that is cut or damaged), if `reproduce` is not within 10 % of what was published, or if `engine`
-//! misses a goal.
+//! Exit codes: 2 if the call is wrong (an impossible drive, a file that is not a trace), 1 if something failed on the way (a
+//! trace that is cut or damaged), if `reproduce` differs by more than 10 % from a published figure, or if `engine` misses a goal.
 
 mod drive;
 mod jobs;
@@ -11,25 +11,30 @@ mod store;
 mod traces;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
+use esker_command::{Failure, fail, say};
 use esker_ssd_model::{ChartKind, draw, json, reproduce, sweep};
 
 use self::output::{Output, failure};
 
-use crate::terminal::{Failure, say};
-
 /// Models an SSD with a coarse indirection unit (IU).
-#[derive(Args)]
-#[command(after_help = "\
+#[derive(Parser)]
+#[command(
+    name = "esker-ssd",
+    version,
+    disable_help_subcommand = true,
+    after_help = "\
 Examples:
-  esker ftl reproduce
-  esker ftl run --block 16k --pattern zipf:0.99 --reads 0.7
-  esker ftl replay program.trace --device-size 2g
-  esker ftl engine
+  esker-ssd reproduce
+  esker-ssd run --block 16k --pattern zipf:0.99 --reads 0.7
+  esker-ssd replay program.trace --device-size 2g
+  esker-ssd engine
 
-Exit codes: 0 done; 1 something failed, a row is off by more than 10 %, or a goal is missed; 2 the call is wrong.")]
-pub(crate) struct Arguments {
+Exit codes: 0 done; 1 something failed, a row is off by more than 10 %, or a goal is missed; 2 the call is wrong."
+)]
+struct Arguments {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -39,8 +44,8 @@ enum Verb {
     /// Runs what documents measured on real drives, and prints the model beside the measurements.
     #[command(after_help = "\
 Examples:
-  esker ftl reproduce
-  esker ftl reproduce --json")]
+  esker-ssd reproduce
+  esker-ssd reproduce --json")]
     Reproduce {
         #[command(flatten)]
         output: Output,
@@ -56,8 +61,8 @@ Examples:
     /// Computes write amplification over one property, and draws it.
     #[command(after_help = "\
 Examples:
-  esker ftl chart write-size --svg write-size.svg
-  esker ftl chart over-provisioning --json")]
+  esker-ssd chart write-size --svg write-size.svg
+  esker-ssd chart over-provisioning --json")]
     Chart {
         /// What is swept over.
         over: Over,
@@ -77,7 +82,15 @@ enum Over {
     OverProvisioning,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+fn main() -> ExitCode {
+    // The parser prints help, the version, and the errors of a call, and exits with 0 or 2.
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail("esker-ssd", failure),
+    }
+}
+
+fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.verb {
         Verb::Reproduce { output } => {
             let reproduced = reproduce(output.seed).map_err(failure)?;
@@ -105,18 +118,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
-
     fn called(words: &[&str]) -> Result<(), Failure> {
-        run(Command::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).arguments)
+        run(Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")))
     }
 
     #[test]
@@ -132,24 +137,24 @@ mod tests {
         let cut = write("cut", &format!("fio version 2 iolog\n/dev/x write 0 4096\n{long}"));
         let jobs = write("jobs.toml", "[[job]]\nblock = \"4q\"\n");
         for words in [
-            &["ftl", "run", "--iu", "12k"][..],
-            &["ftl", "run", "--namespace", "15360000001000"],
-            &["ftl", "run", "--drive", "floppy"],
-            &["ftl", "run", "--pattern", "backwards"],
-            &["ftl", "run", "--span", "2"],
-            &["ftl", "run", "--superblock", "64k"],
-            &["ftl", "run", "--drive", "cm6", "--superblock", "4k"],
-            &["ftl", "run", &jobs],
-            &["ftl", "replay", &strange],
-            &["ftl", "replay", "/none"],
-            &["ftl", "engine", "--only", "8 KiB"],
-            &["ftl", "engine", "--fill", "1.5"],
-            &["ftl", "engine", "--superblock", "100000"],
-            &["ftl", "tiers", "--buffer", "4m"],
+            &["esker-ssd", "run", "--iu", "12k"][..],
+            &["esker-ssd", "run", "--namespace", "15360000001000"],
+            &["esker-ssd", "run", "--drive", "floppy"],
+            &["esker-ssd", "run", "--pattern", "backwards"],
+            &["esker-ssd", "run", "--span", "2"],
+            &["esker-ssd", "run", "--superblock", "64k"],
+            &["esker-ssd", "run", "--drive", "cm6", "--superblock", "4k"],
+            &["esker-ssd", "run", &jobs],
+            &["esker-ssd", "replay", &strange],
+            &["esker-ssd", "replay", "/none"],
+            &["esker-ssd", "engine", "--only", "8 KiB"],
+            &["esker-ssd", "engine", "--fill", "1.5"],
+            &["esker-ssd", "engine", "--superblock", "100000"],
+            &["esker-ssd", "tiers", "--buffer", "4m"],
         ] {
             assert!(matches!(called(words), Err(Failure::Usage(_))), "{words:?}");
         }
-        let Err(Failure::Failed(text)) = called(&["ftl", "replay", &cut]) else {
+        let Err(Failure::Failed(text)) = called(&["esker-ssd", "replay", &cut]) else {
             panic!("its line is too long")
         };
         assert!(text.contains("cut, line 3") && text.contains("head -n 2"), "{text}");

@@ -1,4 +1,4 @@
-//! `esker ftl engine` and `esker ftl tiers`: the store on modelled drives.
+//! `esker-ssd engine` and `esker-ssd tiers`: the store on modelled drives.
 
 use clap::{Args, ValueEnum};
 use esker_engine::Durability;
@@ -6,7 +6,7 @@ use esker_ssd_bench::{Configuration, EngineRun, Error, ScaledDrive, Setup, TierR
 use esker_ssd_model::{Profile, json};
 
 use super::output::Output;
-use crate::terminal::{Failure, note, say};
+use esker_command::{Failure, note, say};
 
 /// What a fast drive erases together.
 const FAST_SUPERBLOCK_BYTES: u64 = 4 << 20;
@@ -15,10 +15,10 @@ const FAST_SUPERBLOCK_BYTES: u64 = 4 << 20;
 #[derive(Args)]
 struct Place {
     /// The drive's flash. It is scaled down with its ratios.
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, default_value = "8g")]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse, default_value = "8g")]
     flash: u64,
     /// What the drive erases together.
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, default_value = "16m")]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse, default_value = "16m")]
     superblock: u64,
     /// Placement handles that the drive has; 0: none.
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -27,10 +27,10 @@ struct Place {
     #[arg(long)]
     untold: bool,
     /// Length of a segment.
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, default_value = "8m")]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse, default_value = "8m")]
     segment: u64,
     /// Write unit of the store on the coarse drive [default: the drive's IU].
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse)]
     write_unit: Option<u64>,
     /// Share of the capacity that users cannot fill, in percent.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(5..=50), default_value_t = 15)]
@@ -42,7 +42,7 @@ struct Place {
     #[arg(long, value_name = "LEVEL", default_value = "sync")]
     durability: Level,
     /// Memory of the store.
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, default_value = "256m")]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse, default_value = "256m")]
     memory: u64,
     #[command(flatten)]
     output: Output,
@@ -59,12 +59,12 @@ enum Level {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  esker ftl engine
-  esker ftl engine --only '4 KiB random' --flash 4g
-  esker ftl engine --handles 0 --json
+  esker-ssd engine
+  esker-ssd engine --only '4 KiB random' --flash 4g
+  esker-ssd engine --handles 0 --json
 
 Exit codes: 0 all goals are met; 1 a goal is missed, or something failed; 2 the call is wrong.")]
-pub(super) struct EngineArguments {
+pub(crate) struct EngineArguments {
     #[command(flatten)]
     place: Place,
     /// Only workloads whose names begin so.
@@ -78,17 +78,17 @@ pub(super) struct EngineArguments {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  esker ftl tiers
-  esker ftl tiers --configuration good --durability none
-  esker ftl tiers --in-flight 32 --requests 1000000 --json")]
-pub(super) struct TiersArguments {
+  esker-ssd tiers
+  esker-ssd tiers --configuration good --durability none
+  esker-ssd tiers --in-flight 32 --requests 1000000 --json")]
+pub(crate) struct TiersArguments {
     #[command(flatten)]
     place: Place,
     /// Only this configuration [default: all three].
     #[arg(long, value_name = "WHICH")]
     configuration: Option<Which>,
     /// Flash of the fast drive in front of the coarse one.
-    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, default_value = "640m")]
+    #[arg(long, value_name = "SIZE", value_parser = esker_command::parse, default_value = "640m")]
     buffer: u64,
     /// Requests in flight.
     #[arg(long, value_name = "N", default_value_t = 128)]
@@ -138,7 +138,7 @@ fn scaled(name: &str, flash: u64, superblock: u64, handles: u8) -> Result<Scaled
     ScaledDrive::new(profile, flash, superblock, handles).map_err(failure)
 }
 
-pub(super) fn run_engine(arguments: &EngineArguments) -> Result<(), Failure> {
+pub(crate) fn run_engine(arguments: &EngineArguments) -> Result<(), Failure> {
     let place = &arguments.place;
     let (drive, setup) = (place.coarse()?, place.setup()?);
     let mut runs = EngineRun::all();
@@ -161,7 +161,7 @@ pub(super) fn run_engine(arguments: &EngineArguments) -> Result<(), Failure> {
     if report.meets_goals { Ok(()) } else { Err(Failure::Failed(missed)) }
 }
 
-pub(super) fn run_tiers(arguments: &TiersArguments) -> Result<(), Failure> {
+pub(crate) fn run_tiers(arguments: &TiersArguments) -> Result<(), Failure> {
     let place = &arguments.place;
     let (coarse, setup) = (place.coarse()?, place.setup()?);
     // Fast drives as large as the coarse one, with their own ratio of flash to namespace.
