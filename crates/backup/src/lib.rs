@@ -15,8 +15,8 @@
 
 mod directory;
 mod error;
-mod known;
 mod manifest;
+mod previous_backups;
 mod reading;
 mod restore;
 mod summary;

@@ -14,8 +14,8 @@ use twox_hash::XxHash3_64;
 
 use crate::directory::{Directory, PIECE_BYTES, each_manifest};
 use crate::error::{Error, Result};
-use crate::known::Known;
 use crate::manifest::{FORMAT, Manifest, Segment, file_name};
+use crate::previous_backups::Known;
 use crate::reading::{Reader, read_or_none};
 use crate::summary::Summary;
 

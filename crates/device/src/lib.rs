@@ -25,7 +25,6 @@ mod memory;
 mod open;
 mod overlay;
 mod pending;
-mod pieces;
 mod private;
 mod probe;
 mod read_only;
@@ -33,6 +32,7 @@ mod runtime;
 mod runtime_threads;
 mod segment_buffer;
 mod signature;
+mod split_writes;
 mod threads;
 #[cfg(target_os = "linux")]
 mod uring;

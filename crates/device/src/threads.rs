@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 use crate::file::DeviceFile;
-use crate::pieces::pieces;
 use crate::runtime_threads::start_thread;
+use crate::split_writes::pieces;
 use crate::wake::wake;
 use crate::{
     Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, WriteMode,

@@ -26,9 +26,9 @@ use crate::segments::accounting::WriteAccounting;
 use crate::segments::buffers::{Backing, MemoryPool};
 use crate::segments::space::{Space, SpaceParts};
 use crate::segments::tier::{Accounts, Tier};
-use crate::write::changeable::Changeable;
 use crate::write::coalescing::CoalescingPlan;
 use crate::write::lane::Lane;
+use crate::write::live_options::Changeable;
 use crate::write::options::WriteOptions;
 use crate::write::{Writer, WriterParts, committer, preallocate};
 

@@ -7,7 +7,7 @@ use esker_device::Buffer;
 use esker_log::{Damage, ExpiryWatermark, KeyHash, Location, RecordView, Tier};
 
 use crate::error::Result;
-use crate::newest::{Rule, read_summaries};
+use crate::newest_versions::{Rule, read_summaries};
 use crate::slots::Segment;
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};

@@ -16,7 +16,7 @@ mod key;
 mod layout;
 mod memory;
 mod names;
-mod newest;
+mod newest_versions;
 mod overview;
 mod owner;
 mod records;

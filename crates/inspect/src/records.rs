@@ -12,7 +12,7 @@ use crate::current::{At, Places};
 use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::names::key_of;
-use crate::newest::Rule;
+use crate::newest_versions::Rule;
 use crate::slots::Segment;
 use crate::store::StoreView;
 use crate::versions::Version;

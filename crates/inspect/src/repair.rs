@@ -29,7 +29,7 @@ use crate::current::Places;
 use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::memory::memory_bytes;
-use crate::newest::Rule;
+use crate::newest_versions::Rule;
 use crate::owner::{give_as, may_give_as};
 use crate::store::{
     FILE_IN_DIRECTORY, STAGING_IN_DIRECTORY, StoreView, file_of, holds_store, is_on_file_system, parent_of,

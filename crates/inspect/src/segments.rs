@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_log::{KeyHash, Keyspace, Location, SegmentClass};
 use serde::Serialize;
 
-use crate::newest::{Rule, read_summaries};
+use crate::newest_versions::{Rule, read_summaries};
 use crate::slots::{Content, Segment, TierSlots, is_plainly_free};
 use crate::store::StoreView;
 use crate::watch::Watcher;

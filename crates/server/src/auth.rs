@@ -29,7 +29,7 @@ use crate::Result;
 use crate::base::address::Address;
 use crate::base::config::Access;
 use crate::base::counting::count;
-use crate::base::notices::Notices;
+use crate::base::limited_log::Notices;
 use crate::base::pool::{Busy, Source};
 
 mod account;
@@ -39,7 +39,7 @@ mod checker;
 mod commands;
 mod file;
 mod password;
-mod reach;
+mod prefixes;
 mod room;
 mod throttle;
 
@@ -52,7 +52,7 @@ use file::users_error;
 pub use file::{Right, UserEntry, UserFile};
 pub use password::LOGIN_BYTES;
 
-use reach::Reach;
+use prefixes::Reach;
 use room::Room;
 pub(crate) use room::{Hold, NoRoom};
 use throttle::{Suspects, Throttle, Verdict};

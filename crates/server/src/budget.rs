@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use self::floors::{Floors, Pool};
+use self::minimums::{Floors, Pool};
 use crate::base::address::Origin;
 
-mod floors;
+mod minimums;
 
 /// The budget is counted in such units.
 const UNIT_BYTES: usize = 1 << 10;

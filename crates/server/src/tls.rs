@@ -18,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::base::address::Address;
 use crate::base::config::TlsFiles;
-use crate::base::notices::Notices;
+use crate::base::limited_log::Notices;
 use crate::base::socket::Stream;
 use crate::base::text::read_bounded;
 use crate::{Error, Result};

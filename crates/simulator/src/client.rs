@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
 use crate::config::{Config, Tiers};
+use crate::coverage::Reached;
 use crate::model::{Model, Reading, Slot, State};
 use crate::plan::{Level, Media, Op};
-use crate::reached::Reached;
 use crate::store::Faults;
 use crate::value::{Fill, VALUE_BYTES_MIN, any_value, fill_of};
 

@@ -10,10 +10,10 @@
 
 mod client;
 mod config;
-mod draw;
+mod coverage;
+mod generate;
 mod model;
 mod plan;
-mod reached;
 mod run;
 mod scan;
 mod shrink;
@@ -22,12 +22,12 @@ mod swapping;
 mod value;
 
 pub use config::{Config, Tiers};
-pub use draw::Shape;
+pub use coverage::{RARE, Reached};
+pub use generate::Shape;
 pub use plan::{
     DeviceFault, End, FaultKind, Interruption, Level, Life, Media, Op, OpKind, Opening, Plan, ScanKind,
     SlotKeys,
 };
-pub use reached::{RARE, Reached};
 pub use run::{Failure, run};
 pub use shrink::shrink;
 pub use store::World;

@@ -15,9 +15,9 @@ use tokio::sync::{RwLock, oneshot};
 
 use crate::client::{Client, count_of, read_all};
 use crate::config::{Config, when_full};
+use crate::coverage::Reached;
 use crate::model::{Ended, Model};
 use crate::plan::{End, FaultKind, Life, Media, Op, Opening, Plan, SlotKeys, counter_key};
-use crate::reached::Reached;
 use crate::store::World;
 
 /// Polls of tasks after which a history is taken for one that goes round in circles: so many, and some for each operation. While

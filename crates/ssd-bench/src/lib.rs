@@ -10,8 +10,8 @@ mod engine;
 mod error;
 mod load;
 mod setup;
-mod shown;
 mod steady;
+mod tables;
 mod tiers;
 
 pub use engine::{EngineReport, EngineRow, EngineRun, engine};

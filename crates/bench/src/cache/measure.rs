@@ -11,10 +11,10 @@ use serde_json::json;
 use super::arguments::Arguments;
 use super::lru::Lru;
 use crate::instruments::account::Account;
-use crate::instruments::bed::{Bed, Tiers};
 use crate::instruments::failure::{Failure, Result};
 use crate::instruments::latency::Latencies;
 use crate::instruments::load::drive;
+use crate::instruments::store_bed::{Bed, Tiers};
 use crate::workload::{Popularity, Shape, Values, key};
 
 const KEY_BYTES: usize = 16;

@@ -12,8 +12,8 @@ mod arguments;
 mod checks;
 mod client;
 mod keys;
-mod lines;
 mod phase;
+mod progress_lines;
 mod report;
 mod sample;
 
@@ -26,7 +26,7 @@ use crate::instruments::failure::{Failure, Result};
 /// Runs the load and its checks. Fails if a check does.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
-    let mut lines = lines::Lines::new(arguments)?;
+    let mut lines = progress_lines::Lines::new(arguments)?;
     let loaded = phase::run(arguments, phase::Kind::Loaded, arguments.duration(), &mut lines)?;
     let baseline = if arguments.baseline_minutes > 0.0 {
         let most = Duration::from_secs_f64(arguments.baseline_minutes * 60.0);
@@ -61,7 +61,7 @@ mod tests {
             csv.path().display()
         );
         let arguments: Arguments = parse(&words);
-        let mut lines = lines::Lines::new(&arguments).expect("the CSV is made");
+        let mut lines = progress_lines::Lines::new(&arguments).expect("the CSV is made");
         let loaded = phase::run(&arguments, phase::Kind::Loaded, arguments.duration(), &mut lines);
         let loaded = loaded.expect("the load runs");
         assert!(loaded.segments_freed > 0, "a store that is nearly full collects");
@@ -84,7 +84,7 @@ mod tests {
         let words = "--minutes 0.005 --baseline-minutes 0 --interval 0.1 --fill 95 --capacity 8m --segment 256k \
                      --value-bytes 1000 --memory 40m --durability none";
         let arguments: Arguments = parse(words);
-        let mut lines = lines::Lines::new(&arguments).expect("no CSV is asked for");
+        let mut lines = progress_lines::Lines::new(&arguments).expect("no CSV is asked for");
         let loaded = phase::run(&arguments, phase::Kind::Loaded, arguments.duration(), &mut lines);
         assert!(loaded.expect("there is room").keys > 1000);
     }

@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 
 use super::arguments::Arguments;
 use super::client::{Client, Did, KEY_BYTES, Shared};
-use super::lines::Lines;
+use super::progress_lines::Lines;
 use super::sample::{BesideDevice, Phase, Sample};
 use crate::instruments::account::Account;
-use crate::instruments::bed::{Bed, Tiers};
 use crate::instruments::failure::{Failure, Result};
 use crate::instruments::process::{cpu_seconds, resident_bytes};
+use crate::instruments::store_bed::{Bed, Tiers};
 use crate::workload::Values;
 
 /// Which store the load meets.

@@ -8,10 +8,10 @@ pub mod output;
 pub(crate) mod account;
 #[cfg(test)]
 pub(crate) mod arguments;
-pub(crate) mod bed;
 pub(crate) mod failure;
 pub(crate) mod latency;
 pub(crate) mod load;
 pub mod process;
 pub(crate) mod progress;
 mod ram;
+pub(crate) mod store_bed;

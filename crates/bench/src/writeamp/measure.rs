@@ -12,10 +12,10 @@ use serde::Serialize;
 use super::arguments::{Arguments, Cell};
 use super::{closed_form, reference};
 use crate::instruments::account::Account;
-use crate::instruments::bed::{Bed, Tiers};
 use crate::instruments::failure::{Failure, Result};
 use crate::instruments::load::drive;
 use crate::instruments::progress;
+use crate::instruments::store_bed::{Bed, Tiers};
 use crate::workload::{Popularity, Values, key};
 
 const KEY_BYTES: usize = 16;

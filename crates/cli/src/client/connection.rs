@@ -4,10 +4,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use super::errors::Trouble;
 use super::resp::{Answer, write_command};
 use super::stream::Stream;
 use super::tls::Tls;
-use super::trouble::Trouble;
 
 /// Bytes that wait to be sent at most, and that are read at once.
 const BUFFER_BYTES: usize = 256 << 10;

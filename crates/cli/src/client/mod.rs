@@ -7,13 +7,13 @@
 //! - `trouble`: why there is no answer, and what to do about it.
 
 mod connection;
+mod errors;
 mod login;
 mod resp;
 mod stream;
 mod tls;
-mod trouble;
 
 pub(crate) use connection::{Client, Server};
+pub(crate) use errors::Trouble;
 pub(crate) use login::Login;
 pub(crate) use resp::{Answer, write_command};
-pub(crate) use trouble::Trouble;

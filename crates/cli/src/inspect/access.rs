@@ -11,7 +11,7 @@ use esker_engine::{Blocking, WriteOptions};
 use esker_inspect::{Item, Key, StoreView, hex, shown};
 use serde_json::json;
 
-use super::outcome::{Outcome, failure};
+use super::exit::{Outcome, failure};
 use super::place::{Database, KeyForm, Output, Place, database, now_ms};
 use super::watch::Bar;
 use crate::made::Made;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use esker_inspect::{CheckOptions, Finding, IndexCheck, Key, Repaired, Report, Severity};
 
-use super::outcome::{Outcome, failure};
+use super::exit::{Outcome, failure};
 use super::place::{Output, Place};
 use super::show::{bytes, colours, count, json, things};
 use super::watch::Bar;

@@ -6,7 +6,7 @@
 
 mod access;
 mod check;
-mod outcome;
+mod exit;
 mod overview;
 mod place;
 mod records;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use self::outcome::Outcome;
+use self::exit::Outcome;
 pub(crate) use self::place::database;
 use crate::terminal::{fail, start_log};
 

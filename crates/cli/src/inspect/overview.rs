@@ -8,7 +8,7 @@ use esker_inspect::{
     layout_text,
 };
 
-use super::outcome::{Outcome, failure};
+use super::exit::{Outcome, failure};
 use super::place::{Output, Place};
 use super::show::{at_ms, bytes, count, json, percent, table};
 use crate::terminal::{Failure, say};

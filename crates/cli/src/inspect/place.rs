@@ -7,7 +7,7 @@ use clap::Args;
 use esker_engine::Store;
 use esker_inspect::StoreView;
 
-use super::outcome::failure;
+use super::exit::failure;
 use crate::terminal::Failure;
 
 /// A store.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::Args;
 use esker_inspect::{RecordRow, Records, Standing};
 
-use super::outcome::{Outcome, failure};
+use super::exit::{Outcome, failure};
 use super::place::{Database, KeyForm, Output, Place, now_ms};
 use super::show::{at_ms, bytes, count, json, table, things};
 use super::watch::Bar;

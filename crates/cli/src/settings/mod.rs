@@ -12,7 +12,7 @@ mod changes;
 mod example;
 mod kind;
 mod layers;
-mod outcome;
+mod resolved;
 mod sizes;
 mod table;
 #[cfg(test)]
@@ -20,7 +20,7 @@ mod tests;
 
 pub(crate) use example::{example, explain};
 pub(crate) use layers::Settings;
-pub(crate) use outcome::Outcome;
+pub(crate) use resolved::Outcome;
 pub(crate) use table::{Places, SETTINGS, Setting, flag_for};
 
 use std::path::PathBuf;

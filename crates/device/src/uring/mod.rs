@@ -19,12 +19,12 @@
 //! thread and back costs as much as a short write.
 
 mod operation;
-mod own;
-mod passing;
 mod reactor;
 mod ring;
 mod scheduler;
 mod table;
+mod thread_ring;
+mod transient_errors;
 
 use std::io;
 use std::sync::Arc;
@@ -38,15 +38,15 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 
 use self::operation::{Operation, Request};
-pub(crate) use self::own::{block_on, outside_block_on};
 use self::reactor::Reactor;
 use self::ring::Ring;
 pub use self::ring::try_uring;
 use self::scheduler::Shorts;
+pub(crate) use self::thread_ring::{block_on, outside_block_on};
 use crate::buffer::Pool;
 use crate::file::DeviceFile;
-use crate::pieces::pieces;
 use crate::runtime_threads::{catching, start_thread};
+use crate::split_writes::pieces;
 use crate::threads::WorkPool;
 use crate::{
     Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, PlacementHandle, Source,
@@ -201,7 +201,7 @@ impl UringDevice {
         let (pending, completion) = Pending::new();
         let operation =
             Operation::new(Request::Read { buffer, behind, completion }, offset, self.pool.as_ref());
-        if let Err(operation) = own::submit(&self.shared, operation) {
+        if let Err(operation) = thread_ring::submit(&self.shared, operation) {
             self.shared.queue.push(operation);
             self.shared.bell.ring();
         }

@@ -14,7 +14,7 @@ use super::scheduler::PIECE_BYTES;
 use crate::buffer::Pool;
 use crate::file::{DeviceFile, RETRIES_MAX, is_transient, progress};
 use crate::pending::Completion;
-use crate::pieces::Piece;
+use crate::split_writes::Piece;
 use crate::{Buffer, DeviceError, OperationKind, PlacementHandle, Source};
 
 /// The most bytes that the kernel moves with one request, in whole blocks.
@@ -204,7 +204,7 @@ mod tests {
         let volume = crate::probe::Volume::default();
         let file = Arc::new(DeviceFile::new(file, "a file".into(), crate::Geometry::memory(4096), volume));
         let source = crate::Source::Owned(Buffer::zeroed(BLOCK));
-        let mut pieces = crate::pieces::pieces(&file, source, 0, Pending::new().1);
+        let mut pieces = crate::split_writes::pieces(&file, source, 0, Pending::new().1);
         let piece = pieces.next().expect("it has one");
         Operation::new(Request::Write { piece, dsync, handle: PlacementHandle(0) }, 0, None)
     }

@@ -23,10 +23,10 @@ use io_uring::cqueue;
 use super::AbortOnUnwind;
 use super::Shared;
 use super::operation::{Length, Operation};
-use super::passing::is_passing;
 use super::ring::Ring;
 use super::scheduler::Scheduler;
 use super::table::Table;
+use super::transient_errors::is_passing;
 use crate::wake::wake;
 
 /// The number of the bell's completions; no table has so many places.

@@ -81,7 +81,7 @@ fn a_write_that_is_abandoned_keeps_the_file_locked() {
                 });
             }
             file.counters.write(BLOCK);
-            let mut pieces = crate::pieces::pieces(file, Buffer::zeroed(BLOCK).into(), 0, write_ends);
+            let mut pieces = crate::split_writes::pieces(file, Buffer::zeroed(BLOCK).into(), 0, write_ends);
             let piece = pieces.next().unwrap();
             Some(Request::Write { piece, dsync: false, handle: PlacementHandle(0) })
         });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use super::operation::Operation;
-use super::passing::is_passing;
+use super::transient_errors::is_passing;
 use crate::buffer::Pool;
 use crate::file::{DeviceFile, RETRIES_MAX};
 
@@ -229,7 +229,7 @@ mod tests {
         let (mut ring, _) = Ring::new(file.clone(), 4, 0).expect("there is a ring");
         let source = Source::Owned(Buffer::zeroed(4096));
         file.counters.write(4096);
-        let mut pieces = crate::pieces::pieces(&file, source, 0, Pending::new().1);
+        let mut pieces = crate::split_writes::pieces(&file, source, 0, Pending::new().1);
         let piece = pieces.next().expect("it has one");
         let request = Request::Write { piece, dsync: false, handle: PlacementHandle(handle) };
         let mut operation = Operation::new(request, 0, None);

@@ -27,7 +27,7 @@ use crate::base::error::{Error, Result};
 use crate::base::requests::Requests;
 use crate::base::waiting::woken_or_after;
 use crate::segments::contents::Expiry;
-use crate::segments::kept::LOOK_EVERY;
+use crate::segments::kept_segments::LOOK_EVERY;
 use crate::segments::slot::SlotState;
 use crate::write::Writer;
 use crate::write::lane::Lane;

@@ -6,9 +6,9 @@
 
 mod coalesced;
 mod damaged;
-mod emptied;
 mod evict;
-mod newest;
+mod freeing;
+mod memtable_versions;
 mod outputs;
 mod victims;
 
@@ -21,10 +21,10 @@ use esker_log::{Entry, Kind, Stream, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
-use self::emptied::Emptied;
-pub(crate) use self::emptied::{AT_LAST, SHORT, Victims};
 pub(crate) use self::evict::Eviction;
-pub(crate) use self::newest::Newest;
+use self::freeing::Emptied;
+pub(crate) use self::freeing::{AT_LAST, SHORT, Victims};
+pub(crate) use self::memtable_versions::Newest;
 pub(crate) use self::victims::may_free;
 
 use crate::background::copies::{CopyWriter, yield_device};

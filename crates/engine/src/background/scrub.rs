@@ -17,7 +17,7 @@ use crate::catalog::Catalog;
 use crate::read::verification::{SegmentVerification, sealed_segments};
 use crate::segments::space::Space;
 use crate::write::Writer;
-use crate::write::changeable::ScrubRate;
+use crate::write::live_options::ScrubRate;
 
 /// How long a pass takes where no rate is asked for.
 const PASS: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -9,14 +9,14 @@ pub(crate) mod cache;
 pub(crate) mod clock;
 pub(crate) mod expansions;
 mod expiry;
-pub(crate) mod heads;
 pub(crate) mod lookup;
 pub(crate) mod observers;
 pub(crate) mod place;
+mod prefetch;
 mod publish;
 pub(crate) mod recency;
+pub(crate) mod record_heads;
 pub(crate) mod records;
-mod touch;
 pub(crate) mod verify;
 pub(crate) mod watches;
 

@@ -11,8 +11,8 @@ use futures_util::future::join_all;
 
 use crate::base::error::Result;
 use crate::catalog::Catalog;
-use crate::catalog::heads::Beginning;
 use crate::catalog::place::Place;
+use crate::catalog::record_heads::Beginning;
 use crate::catalog::records::Damaged;
 use crate::segments::slot::SlotState;
 

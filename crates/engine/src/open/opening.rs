@@ -47,9 +47,9 @@ use crate::segments::staging::{self, BootId, Staged, StagingFile, boot_id};
 use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::{Accounts, Tier};
 use crate::segments::writer::{SegmentWriter, Summary};
-use crate::write::changeable::Changeable;
 use crate::write::coalescing::CoalescingPlan;
 use crate::write::lane::Lane;
+use crate::write::live_options::Changeable;
 use crate::write::{Writer, WriterParts, committer, preallocate};
 
 /// Pieces of memory that a lane needs to have two open segments: those, the spare one, and one that is being sealed.

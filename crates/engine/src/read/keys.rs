@@ -8,11 +8,11 @@ use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
 use crate::base::latency::Timed;
-use crate::catalog::heads::{Beginning, HEAD_BYTES, Head, KeyEntry};
 use crate::catalog::place::Place;
+use crate::catalog::record_heads::{Beginning, HEAD_BYTES, Head, KeyEntry};
 use crate::read::Reader;
 use crate::read::scan::Cursor;
-use crate::read::sift::{Look, Met, Scanned, Sifted};
+use crate::read::scan_filter::{Look, Met, Scanned, Sifted};
 
 /// A piece of an iteration over keys.
 #[derive(Clone, Debug)]

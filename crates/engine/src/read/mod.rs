@@ -5,7 +5,7 @@ pub(crate) mod keys;
 pub(crate) mod peek;
 pub(crate) mod range;
 pub(crate) mod scan;
-mod sift;
+mod scan_filter;
 pub(crate) mod verification;
 
 use std::sync::Arc;

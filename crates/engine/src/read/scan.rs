@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use crate::base::error::{Error, Result};
 use crate::catalog::cache::{Cached, Entry};
 use crate::read::Reader;
-use crate::read::sift::{Look, Met, Scanned, Sifted};
+use crate::read::scan_filter::{Look, Met, Scanned, Sifted};
 
 /// Where an iteration stands; it can be kept as a number and resumed, in another process too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ pub(crate) mod damaged;
 pub(crate) mod discards;
 pub(crate) mod groups;
 pub(crate) mod handles;
-pub(crate) mod kept;
+pub(crate) mod kept_segments;
 pub(crate) mod limit;
 pub(crate) mod oldest;
 pub(crate) mod preallocated;

@@ -20,7 +20,7 @@ use crate::base::latency::{Recorder, Timed};
 use crate::base::option_name::OptionName;
 use crate::segments::buffers::BufferedSegments;
 use crate::segments::damaged::DamagedSegments;
-use crate::segments::kept::KeptSegments;
+use crate::segments::kept_segments::KeptSegments;
 use crate::segments::slot::Slot;
 use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::Tier;

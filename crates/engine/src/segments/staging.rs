@@ -7,7 +7,7 @@
 
 mod boot;
 mod header;
-mod left;
+mod previous_run;
 mod reading;
 mod walk;
 
@@ -23,7 +23,7 @@ use esker_log::{Secret, SegmentName, SegmentShape};
 
 pub(crate) use self::boot::{BootId, boot_id};
 use self::header::{Head, io, start_of};
-pub(crate) use self::left::{Left, Staged};
+pub(crate) use self::previous_run::{Left, Staged};
 pub(crate) use self::reading::{Reading, holds_acknowledged, is_something_else};
 
 use crate::base::error::Result;

@@ -12,7 +12,7 @@ use futures_util::Stream;
 use crate::base::error::Result;
 use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
-use crate::catalog::heads::KeyEntry;
+use crate::catalog::record_heads::KeyEntry;
 use crate::read::scan::Cursor;
 use crate::store::blocking::Blocking;
 use crate::store::handle::Store;

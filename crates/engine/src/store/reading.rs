@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 
 use crate::base::error::Result;
 use crate::catalog::cache::{Cached, Entry};
-use crate::catalog::heads::KeyEntry;
 use crate::catalog::observers::{Observation, Observer};
+use crate::catalog::record_heads::KeyEntry;
 use crate::catalog::watches::KeyWatch;
 use crate::read::keys::KeyPage;
 use crate::read::peek::{Peek, Usage, View};

@@ -7,7 +7,6 @@ mod admission;
 mod append;
 mod append_points;
 pub(crate) mod batch;
-pub(crate) mod changeable;
 pub(crate) mod coalescing;
 pub(crate) mod committer;
 mod compressing;
@@ -16,6 +15,7 @@ mod deadline;
 mod gathering;
 mod keep_expired;
 pub(crate) mod lane;
+pub(crate) mod live_options;
 pub(crate) mod options;
 pub(crate) mod preallocate;
 mod prepared;
@@ -32,9 +32,9 @@ use crate::base::tasks::Tasks;
 use crate::catalog::Catalog;
 use crate::segments::space::Space;
 use crate::write::admission::Admission;
-use crate::write::changeable::Changeable;
 use crate::write::compressing::Compressing;
 use crate::write::lane::Lane;
+use crate::write::live_options::Changeable;
 use crate::write::room::Pressure;
 
 /// What an opening decided.

@@ -9,7 +9,7 @@ use esker_log::Tier;
 
 use super::report::IndexCheck;
 use crate::memory::memory_bytes;
-use crate::newest::Rule;
+use crate::newest_versions::Rule;
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};
 

@@ -10,12 +10,12 @@
 //! Nothing is written, and damage is never an error here: it is a finding.
 
 mod index;
+mod recheck;
 pub(crate) mod report;
 mod segment;
 mod slots;
 mod staging;
 mod superblocks;
-mod twice;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ use self::segment::SegmentCheck;
 use self::staging::Staged;
 use crate::error::Result;
 use crate::key::{Key, Name};
-use crate::newest::Rule;
+use crate::newest_versions::Rule;
 use crate::slots::Segment;
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};
@@ -111,7 +111,7 @@ impl StoreView {
         // 3.
         let free_slots = slots::check(self, &slots, &segments, &mut findings);
         let confirmed = match self.is_in_use() {
-            true => Some(twice::confirm(self, &mut findings, watcher)?),
+            true => Some(recheck::confirm(self, &mut findings, watcher)?),
             false => None,
         };
         // 4.

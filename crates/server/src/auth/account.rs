@@ -7,7 +7,7 @@ use esker_engine::Store;
 use super::commands::{Allowed, CommandTable, WrongRule};
 use super::file::{Right, UserEntry};
 use super::password::{SECRETS_MAX, Secret, WrongHash};
-use super::reach::{Pattern, Reach, WrongPattern};
+use super::prefixes::{Pattern, Reach, WrongPattern};
 use crate::base::config::PASSWORD_BYTES_MAX;
 
 /// Memory that the patterns of a user take.

@@ -10,7 +10,7 @@ use esker_engine::Store;
 use serde::{Deserialize, Serialize};
 
 use super::password::{self, SECRETS_MAX, Secret};
-use super::reach::{Pattern, Reach};
+use super::prefixes::{Pattern, Reach};
 use crate::base::config::Password;
 use crate::base::text::read_text;
 use crate::{Error, Result};

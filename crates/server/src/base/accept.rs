@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::base::address::Address;
-use crate::base::notices::Notices;
+use crate::base::limited_log::Notices;
 use crate::base::shutdown::Stop;
 use crate::base::socket::{Listener, Stream};
 

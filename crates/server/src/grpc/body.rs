@@ -20,8 +20,8 @@ use tokio::time::{Sleep, sleep_until};
 use tonic::Status;
 
 use super::client::{Answering, Client};
-use super::counted::Counted;
 use super::error;
+use super::message_counts::Counted;
 use super::reading::Reading;
 use crate::base::counting::count;
 use crate::base::pace::Pace;

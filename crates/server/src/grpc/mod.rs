@@ -18,7 +18,6 @@
 //!
 //! Isolation is the engine's: every call is one of its operations, and so it is against writers of RESP.
 
-mod asked;
 mod body;
 mod call;
 mod change;
@@ -26,15 +25,16 @@ mod chunks;
 mod client;
 mod connection;
 mod convert;
-mod counted;
 mod error;
 mod frames;
 pub(crate) mod fuzzed;
 mod health;
 mod loading;
+mod message_counts;
 mod once;
 mod read;
 mod reading;
+mod request_info;
 mod rights;
 mod service;
 mod stream;

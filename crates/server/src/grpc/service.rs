@@ -6,9 +6,9 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::asked::{self, Asked};
 use super::call::{Call, Esker};
 use super::once::{identity, once};
+use super::request_info::{self, Asked};
 use super::rights::Rights;
 use super::{change, pb, read, stream, txn, watch, write};
 
@@ -28,7 +28,7 @@ impl Esker {
         let identity = identity(&call, Q::METHOD, &mut asked, Q::options, &Bytes::new()).await?;
         let (about, began) = (asked.about(), Instant::now());
         let answer = once(&self.service, &call, identity, run(self.clone(), call.clone(), asked)).await;
-        asked::note_if_slow::<Q>(&self.service, &call, about, began.elapsed());
+        request_info::note_if_slow::<Q>(&self.service, &call, about, began.elapsed());
         answer.map(Response::new)
     }
 

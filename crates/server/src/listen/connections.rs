@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
 
 use super::admit::{Place, Ticket};
-use super::door::Door;
+use super::endpoint::Door;
 use super::opened::{HandedOver, Opened, open};
 use crate::auth::User;
 use crate::base::address::Address;

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::admit::Gatekeeper;
-use super::door::Door;
+use super::endpoint::Door;
 use super::opened::{HandedOver, Opened, open};
 use super::sockets::{ConnectionIds, Sockets, refuse};
 use crate::auth::{User, Users};

@@ -5,7 +5,7 @@
 
 mod admit;
 mod connections;
-mod door;
+mod endpoint;
 mod loading;
 mod opened;
 mod server;

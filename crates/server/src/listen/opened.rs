@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use super::door::Door;
+use super::endpoint::Door;
 use crate::auth::{User, Users};
 use crate::base::address::Address;
 use crate::base::socket::Stream;

@@ -20,7 +20,7 @@ use tokio_util::either::Either;
 
 use super::admit::Gatekeeper;
 use super::connections::{Accepted, resume, serve_http, start};
-use super::door::Door;
+use super::endpoint::Door;
 use super::opened::HandedOver;
 use super::socket_file::SocketFile;
 use super::sockets::{Addresses, ConnectionIds, Listening, Sockets, refuse};

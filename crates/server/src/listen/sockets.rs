@@ -9,7 +9,7 @@ use tokio::net::TcpSocket;
 use tokio::sync::mpsc;
 
 use super::admit::TooMany;
-use super::door::Door;
+use super::endpoint::Door;
 use super::opened::HandedOver;
 use super::socket_file::SocketFile;
 use crate::auth::Users;

@@ -1,9 +1,9 @@
 //! Charts: write amplification over one property of a workload or a drive.
 
-mod draw;
 mod kind;
+mod svg;
 mod sweep;
 
-pub use draw::draw;
 pub use kind::ChartKind;
+pub use svg::draw;
 pub use sweep::{Line, Sweep, sweep};

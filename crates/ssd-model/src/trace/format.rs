@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::line::Parsed;
-use super::lines::{End, Lines};
+use super::line_reader::{End, Lines};
 use super::{blkparse, fio, ftrace};
 use crate::Error;
 

@@ -7,10 +7,10 @@ mod fio;
 mod format;
 mod ftrace;
 mod line;
-mod lines;
+mod line_reader;
 mod replay;
+mod replay_table;
 mod requests;
-mod shown;
 mod tally;
 
 pub use format::Format;

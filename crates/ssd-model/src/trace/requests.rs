@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::format::Format;
 use super::line::Parsed;
-use super::lines::{End, Lines};
+use super::line_reader::{End, Lines};
 use crate::Error;
 use crate::request::Request;
 

@@ -5,7 +5,7 @@ mod job;
 mod pattern;
 mod reproduce;
 mod run;
-mod shown;
+mod run_tables;
 
 pub use blocks::Blocks;
 pub use job::{Job, Jobs, Pattern};

@@ -1,7 +1,7 @@
 //! The benchmarks by name: what each does.
 
 use super::config::{Config, ValueSize};
-use super::meant::meant;
+use super::suggestions::meant;
 
 /// How keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

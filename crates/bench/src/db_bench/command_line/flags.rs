@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::flagfile;
 use super::known::{FLAGS, Flag, Kind, Meaning};
-use super::meant::meant;
+use super::suggestions::meant;
 
 /// The flags of a command line, by name.
 #[derive(Debug, Default, PartialEq)]

@@ -7,5 +7,5 @@ mod flagfile;
 pub(crate) mod flags;
 pub(crate) mod help;
 mod known;
-mod meant;
 pub(crate) mod places;
+mod suggestions;

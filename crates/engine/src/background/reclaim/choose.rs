@@ -10,7 +10,7 @@ use super::grouped::{Asked, in_one_group};
 
 use crate::background::reclaimer::{Choice, Reclaimer, Stuck};
 use crate::background::relocate::KEEP_FOR_COLLECTING;
-use crate::segments::kept::KeptSegments;
+use crate::segments::kept_segments::KeptSegments;
 use crate::segments::limit::LEAST_YIELD;
 use crate::segments::slot::{Slot, SlotState};
 use crate::segments::tier::Tier;

@@ -3,7 +3,7 @@
 use esker_gc::{Relocated, copy_needed};
 use esker_seeded_bugs::{Bug, planted};
 
-use super::newest::Newest;
+use super::memtable_versions::Newest;
 use super::{Relocator, Victims};
 
 use crate::base::error::Result;

@@ -8,7 +8,7 @@ use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
 use esker_log::{Entry, EntryList, Location, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 
-use super::emptied::Emptied;
+use super::freeing::Emptied;
 use super::{Eviction, Relocator, Victims};
 
 use crate::base::completion::Waiter;

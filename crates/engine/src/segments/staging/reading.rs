@@ -8,7 +8,7 @@ use esker_seeded_bugs::{Bug, planted};
 
 use super::boot::BootId;
 use super::header::{HEADER_BYTES, Head, MAGIC, io, start_of};
-use super::left::{Left, Staged};
+use super::previous_run::{Left, Staged};
 use super::walk::Walk;
 
 use crate::base::error::Result;

@@ -9,9 +9,9 @@ use crate::resp::session::Session;
 use crate::resp::verbs::history::{CATEGORIES, is_in};
 use crate::resp::verbs::{Verb, find};
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is, shown};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is, shown};
 use crate::service::{Service, wall_clock_ms};
 
 pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
@@ -46,7 +46,7 @@ pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service
         _ if is(word, "dryrun") => dry_run(command, service, replies),
         _ if is(word, "genpass") => generate_password(command, replies),
         _ if is(word, "log") => log(command, service, replies),
-        _ => Err(words::unknown_subcommand("ACL", command)),
+        _ => Err(error_text::unknown_subcommand("ACL", command)),
     };
     if let Err(error) = answered {
         replies.error(&error);
@@ -67,7 +67,7 @@ fn categories(command: Command<'_>, replies: &mut Replies) -> Result<(), String>
                 .map(|verb| verb.name)
                 .collect();
         }
-        _ => return Err(words::unknown_or_wrong_arguments("ACL", command)),
+        _ => return Err(error_text::unknown_or_wrong_arguments("ACL", command)),
     }
     replies.array(names.len());
     names.iter().for_each(|name| replies.bulk(name.as_bytes()));
@@ -110,12 +110,12 @@ fn dry_run(command: Command<'_>, service: &Service, replies: &mut Replies) -> Re
     let not_found = || format!("ERR Command '{}' not found", shown(asked.verb(), 128));
     let verb = find(asked).ok_or_else(not_found)?;
     if !verb.accepts(asked.len()) {
-        return Err(words::wrong_arguments(verb.name));
+        return Err(error_text::wrong_arguments(verb.name));
     }
     if let Some(word) = asked.arguments(1).next().filter(|_| verb.has_subcommands()) {
         let subcommand = verb.subcommand(word).ok_or_else(not_found)?;
         if !subcommand.accepts(asked.len()) {
-            return Err(words::wrong_arguments(subcommand.name));
+            return Err(error_text::wrong_arguments(subcommand.name));
         }
     }
     match rights::check(verb, asked, Some(user), 0) {
@@ -136,9 +136,9 @@ fn generate_password(command: Command<'_>, replies: &mut Replies) -> Result<(), 
     let bits = match command.len() {
         2 => Some(256),
         3 => parse_integer(command.argument(2)),
-        _ => return Err(words::unknown_or_wrong_arguments("ACL", command)),
+        _ => return Err(error_text::unknown_or_wrong_arguments("ACL", command)),
     };
-    let bits = bits.ok_or(words::NOT_AN_INTEGER)?;
+    let bits = bits.ok_or(error_text::NOT_AN_INTEGER)?;
     if !(1..=BITS_MAX).contains(&bits) {
         return Err(format!(
             "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to {BITS_MAX}"
@@ -165,10 +165,10 @@ fn log(command: Command<'_>, service: &Service, replies: &mut Replies) -> Result
             replies.simple("OK");
         }
         3 => {
-            let count = parse_integer(command.argument(2)).ok_or(words::NOT_AN_INTEGER)?;
+            let count = parse_integer(command.argument(2)).ok_or(error_text::NOT_AN_INTEGER)?;
             entries(usize::try_from(count).unwrap_or(0), service, replies);
         }
-        _ => return Err(words::unknown_or_wrong_arguments("ACL", command)),
+        _ => return Err(error_text::unknown_or_wrong_arguments("ACL", command)),
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::{rights, subcommands};
 use crate::resp::session::{Session, refused};
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
-use crate::resp::wire::words;
+use crate::resp::wire::error_text;
 use crate::service::Service;
 use crate::service::acl_log::Reason;
 
@@ -36,7 +36,7 @@ impl NotAdmitted {
 pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, NotAdmitted> {
     let verb = verbs::find(command).ok_or_else(|| unknown(command))?;
     if !verb.accepts(command.len()) {
-        return Err(words::wrong_arguments(verb.name).into());
+        return Err(error_text::wrong_arguments(verb.name).into());
     }
     subcommands::check(verb, command)?;
     let database = session.database_of_next();
@@ -45,7 +45,7 @@ pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<
         refused: denied.noted(verb, command),
     })?;
     if session.hears_only() && !verb.is_for_subscribers() {
-        return Err(words::not_while_subscribed(subcommands::full_name(verb, command)).into());
+        return Err(error_text::not_while_subscribed(subcommands::full_name(verb, command)).into());
     }
     Ok(verb)
 }
@@ -53,8 +53,8 @@ pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<
 /// What is said of a command that is not here.
 fn unknown(command: Command<'_>) -> String {
     match verbs::family(command.verb()) {
-        Some((name, family)) => format!("ERR {}", words::of_another_type(name, family)),
-        None => words::unknown_command(command),
+        Some((name, family)) => format!("ERR {}", error_text::of_another_type(name, family)),
+        None => error_text::unknown_command(command),
     }
 }
 

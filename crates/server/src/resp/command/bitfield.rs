@@ -3,9 +3,9 @@
 use super::bits::{LOOKED_AT_BYTES_MAX, grown, offset_of};
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::events::KeyspaceEvents;
 
 const NO_TYPE: &str =
@@ -114,7 +114,7 @@ fn operations(command: Command<'_>, bytes_max: usize) -> Result<Vec<Operation>, 
         }
         let writes = is(word, "set") || is(word, "incrby");
         if !(writes && left >= 3 || is(word, "get") && left >= 2) {
-            return Err(words::SYNTAX);
+            return Err(error_text::SYNTAX);
         }
         let of = Type::parse(arguments.next().unwrap_or_default())?;
         let place = arguments.next().unwrap_or_default();
@@ -123,7 +123,7 @@ fn operations(command: Command<'_>, bytes_max: usize) -> Result<Vec<Operation>, 
         let mut action = Action::Get;
         if writes {
             let text = arguments.next().unwrap_or_default();
-            let number = parse_integer(text).ok_or(words::NOT_AN_INTEGER)?;
+            let number = parse_integer(text).ok_or(error_text::NOT_AN_INTEGER)?;
             action = if is(word, "set") { Action::Set(number) } else { Action::Add(number) };
         }
         operations.push(Operation { of, offset, action, overflow });
@@ -151,7 +151,7 @@ pub(super) fn bitfield(command: Command<'_>, view: &mut View, replies: &mut Repl
     let key = command.argument(1);
     let Some(last) = last_written(&operations) else { return read_all(&operations, key, view, replies) };
     if (last / 8) as usize >= view.value_bytes_max {
-        return replies.error(words::TOO_LONG);
+        return replies.error(error_text::TOO_LONG);
     }
     let (mut value, expires_at_ms) = grown(view, key, last);
     let is_longer = view.get(key).is_none_or(|held| held.value.len() < value.len());

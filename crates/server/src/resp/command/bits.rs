@@ -4,9 +4,9 @@ use bytes::{Bytes, BytesMut};
 
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::events::KeyspaceEvents;
 
 const NO_OFFSET: &str = "ERR bit offset is not an integer or out of range";
@@ -123,16 +123,18 @@ pub(super) fn bitcount(command: Command<'_>, view: &mut View, replies: &mut Repl
         2 => range(0, -1, value.len() as u64, 8),
         4 | 5 => {
             let positions = [2, 3].map(|at| parse_integer(command.argument(at)));
-            let [Some(first), Some(last)] = positions else { return replies.error(words::NOT_AN_INTEGER) };
+            let [Some(first), Some(last)] = positions else {
+                return replies.error(error_text::NOT_AN_INTEGER);
+            };
             if first < 0 && last < 0 && first > last {
                 return replies.integer(0);
             }
             let Some(bits) = unit_bits(command.arguments(4).next()) else {
-                return replies.error(words::SYNTAX);
+                return replies.error(error_text::SYNTAX);
             };
             range(first, last, value.len() as u64 * 8 / bits, bits)
         }
-        _ => return replies.error(words::SYNTAX),
+        _ => return replies.error(error_text::SYNTAX),
     };
     replies.integer(range.map_or(0, |range| count(value, &range)) as i64);
 }
@@ -166,23 +168,23 @@ pub(super) fn bitpos(command: Command<'_>, view: &mut View, replies: &mut Replie
     let bit = match parse_integer(command.argument(2)) {
         Some(bit @ (0 | 1)) => bit as u8,
         Some(_) => return replies.error("ERR The bit argument must be 1 or 0."),
-        None => return replies.error(words::NOT_AN_INTEGER),
+        None => return replies.error(error_text::NOT_AN_INTEGER),
     };
     let Some(held) = view.look_up(command.argument(1)) else {
         return replies.integer(if bit == 1 { -1 } else { 0 });
     };
     let value = &held.value;
     if command.len() > 6 {
-        return replies.error(words::SYNTAX);
+        return replies.error(error_text::SYNTAX);
     }
     let mut arguments = command.arguments(3);
     let Some(first) = arguments.next().map_or(Some(0), parse_integer) else {
-        return replies.error(words::NOT_AN_INTEGER);
+        return replies.error(error_text::NOT_AN_INTEGER);
     };
     let end = arguments.next();
-    let Some(bits) = unit_bits(arguments.next()) else { return replies.error(words::SYNTAX) };
+    let Some(bits) = unit_bits(arguments.next()) else { return replies.error(error_text::SYNTAX) };
     let Some(last) = end.map_or(Some(-1), parse_integer) else {
-        return replies.error(words::NOT_AN_INTEGER);
+        return replies.error(error_text::NOT_AN_INTEGER);
     };
     let found = match range(first, last, value.len() as u64 * 8 / bits, bits) {
         Some(range) => find(value, &range, bit),
@@ -203,7 +205,7 @@ pub(super) fn bitop(command: Command<'_>, view: &mut View, replies: &mut Replies
         word if is(word, "not") => {
             return replies.error("ERR BITOP NOT must be called with a single source key.");
         }
-        _ => return replies.error(words::SYNTAX),
+        _ => return replies.error(error_text::SYNTAX),
     };
     let sources: Vec<Bytes> = command
         .arguments(3)

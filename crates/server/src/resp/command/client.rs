@@ -15,9 +15,9 @@ use super::tracking;
 use crate::resp::session::{Answers, Session, audit};
 use crate::resp::verbs::table::VERBS;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is, shown};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 use crate::service::clients::Client;
 
@@ -57,7 +57,7 @@ pub(super) fn client(command: Command<'_>, session: &mut Session, service: &Serv
     match answered(command) {
         Some(Alone(answer)) => answer(command, session, replies),
         Some(Shared(answer)) => answer(command, session, service, replies),
-        None => replies.error(&words::unknown_subcommand("CLIENT", command)),
+        None => replies.error(&error_text::unknown_subcommand("CLIENT", command)),
     }
 }
 
@@ -131,7 +131,7 @@ fn reply(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut
                 session.answers = Answers::SkipNext;
             }
         }
-        _ => replies.error(words::SYNTAX),
+        _ => replies.error(error_text::SYNTAX),
     }
 }
 
@@ -139,7 +139,7 @@ fn reply(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut
 fn no_effect(command: Command<'_>, _: &mut Session, replies: &mut Replies) {
     match command.argument(2) {
         word if is(word, "on") || is(word, "off") => replies.simple("OK"),
-        _ => replies.error(words::SYNTAX),
+        _ => replies.error(error_text::SYNTAX),
     }
 }
 
@@ -159,7 +159,7 @@ fn list(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut 
             };
             clients.retain(|client| ids.contains(&(client.id as i64)));
         }
-        _ => return replies.error(words::SYNTAX),
+        _ => return replies.error(error_text::SYNTAX),
     }
     let mut text = Vec::new();
     for client in clients {
@@ -208,7 +208,7 @@ fn kill(command: Command<'_>, session: &mut Session, service: &Service, replies:
     let mut chosen = clients;
     let mut arguments = command.arguments(2);
     while let Some(filter) = arguments.next() {
-        let Some(value) = arguments.next() else { return replies.error(words::SYNTAX) };
+        let Some(value) = arguments.next() else { return replies.error(error_text::SYNTAX) };
         match filter {
             _ if is(filter, "id") => match parse_integer(value).filter(|&id| id > 0) {
                 Some(id) => chosen.retain(|client| client.id as i64 == id),
@@ -233,7 +233,7 @@ fn kill(command: Command<'_>, session: &mut Session, service: &Service, replies:
             },
             _ if is(filter, "skipme") && is(value, "yes") => skip_me = true,
             _ if is(filter, "skipme") && is(value, "no") => skip_me = false,
-            _ => return replies.error(words::SYNTAX),
+            _ => return replies.error(error_text::SYNTAX),
         }
     }
     chosen.retain(|client| !(skip_me && client.id == session.id));

@@ -11,18 +11,22 @@ use crate::base::policy;
 use crate::resp::session::Session;
 use crate::resp::session::audit;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is, shown};
 use crate::resp::wire::glob::{self, Pattern};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is, shown};
 use crate::service::events::KeyspaceEvents;
 use crate::service::{MAXMEMORY_POLICY, Service};
 
 pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
-        word if is(word, "get") && command.len() < 3 => replies.error(&words::wrong_arguments("config|get")),
+        word if is(word, "get") && command.len() < 3 => {
+            replies.error(&error_text::wrong_arguments("config|get"))
+        }
         word if is(word, "get") => get(command, service, replies),
-        word if is(word, "set") && command.len() < 4 => replies.error(&words::wrong_arguments("config|set")),
+        word if is(word, "set") && command.len() < 4 => {
+            replies.error(&error_text::wrong_arguments("config|set"))
+        }
         word if is(word, "set") => match set(command, service) {
             Ok(done) => {
                 audit::note(session, &format!("CONFIG SET{done}"));
@@ -35,15 +39,15 @@ pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Serv
             audit::note(session, "CONFIG RESETSTAT");
             replies.simple("OK");
         }
-        word if is(word, "resetstat") => replies.error(&words::wrong_arguments("config|resetstat")),
+        word if is(word, "resetstat") => replies.error(&error_text::wrong_arguments("config|resetstat")),
         word if is(word, "rewrite") && command.len() > 2 => {
-            replies.error(&words::wrong_arguments("config|rewrite"));
+            replies.error(&error_text::wrong_arguments("config|rewrite"));
         }
         word if is(word, "help") => help("config", command, replies),
         word if is(word, "rewrite") => {
             replies.error("ERR The server is running without a config file");
         }
-        _ => replies.error(&words::unknown_subcommand("CONFIG", command)),
+        _ => replies.error(&error_text::unknown_subcommand("CONFIG", command)),
     }
 }
 
@@ -100,7 +104,7 @@ pub(in crate::resp) fn answer_bytes(service: &Service) -> usize {
 /// Pairs of name and value; all are good or none is set. What cannot change may be set to what it is. Tells what was set.
 fn set(command: Command<'_>, service: &Service) -> Result<String, String> {
     if !command.len().is_multiple_of(2) {
-        return Err(words::SYNTAX.to_owned());
+        return Err(error_text::SYNTAX.to_owned());
     }
     let settings = settings(service);
     let failed = |name: &str, why: &str| {

@@ -8,9 +8,9 @@ use crate::auth::{LoginRefused, User, Users, login_deadline};
 use crate::resp::session::{Session, refused};
 use crate::resp::version::REDIS_VERSION;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is, shown};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::{Protocol, Replies};
-use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 use crate::service::acl_log::Reason;
 use crate::service::clients::NAME_BYTES_MAX;
@@ -24,7 +24,7 @@ pub(super) fn ping(command: Command<'_>, session: &mut Session, _: &Service, rep
         }
         1 => replies.simple("PONG"),
         2 => replies.bulk(command.argument(1)),
-        _ => replies.error(&words::wrong_arguments("ping")),
+        _ => replies.error(&error_text::wrong_arguments("ping")),
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) fn database_number(text: &[u8]) -> Result<i64, &'static str> {
             Err("ERR value is out of range, value must between -2147483648 and 2147483647")
         }
         Some(number) => Ok(number),
-        None => Err(words::NOT_AN_INTEGER),
+        None => Err(error_text::NOT_AN_INTEGER),
     }
 }
 
@@ -75,7 +75,7 @@ impl Refusal<'_> {
     /// The answer.
     pub(in crate::resp) fn text(&self) -> &str {
         match self {
-            Refusal::Login(_) => words::WRONG_PASSWORD,
+            Refusal::Login(_) => error_text::WRONG_PASSWORD,
             Refusal::Error(text) => text,
         }
     }
@@ -96,7 +96,7 @@ pub(in crate::resp) async fn auth<'c>(
     replies: &mut Replies,
 ) -> Result<(), Refusal<'c>> {
     if command.len() > 3 {
-        return Err(words::SYNTAX.into());
+        return Err(error_text::SYNTAX.into());
     }
     let (name, password) = match command.len() {
         2 if !users.default_has_password() => {

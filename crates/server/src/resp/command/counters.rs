@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use super::extended::Extended;
+use super::long_double::Extended;
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words;
 use crate::service::events::KeyspaceEvents;
 
 pub(super) fn incr(command: Command<'_>, view: &mut View, replies: &mut Replies) {
@@ -21,7 +21,7 @@ pub(super) fn decr(command: Command<'_>, view: &mut View, replies: &mut Replies)
 pub(super) fn incrby(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     match parse_integer(command.argument(2)) {
         Some(by) => add(command, view, replies, by),
-        None => replies.error(words::NOT_AN_INTEGER),
+        None => replies.error(error_text::NOT_AN_INTEGER),
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn decrby(command: Command<'_>, view: &mut View, replies: &mut Replie
     match parse_integer(command.argument(2)) {
         Some(i64::MIN) => replies.error("ERR decrement would overflow"),
         Some(by) => add(command, view, replies, -by),
-        None => replies.error(words::NOT_AN_INTEGER),
+        None => replies.error(error_text::NOT_AN_INTEGER),
     }
 }
 
@@ -38,9 +38,9 @@ fn add(command: Command<'_>, view: &mut View, replies: &mut Replies, by: i64) {
     let held = view.get(key);
     let expires_at_ms = held.and_then(|held| held.expires_at_ms);
     let Some(old) = held.map_or(Some(0), |held| parse_integer(&held.value)) else {
-        return replies.error(words::NOT_AN_INTEGER);
+        return replies.error(error_text::NOT_AN_INTEGER);
     };
-    let Some(new) = old.checked_add(by) else { return replies.error(words::OVERFLOW) };
+    let Some(new) = old.checked_add(by) else { return replies.error(error_text::OVERFLOW) };
     let text = itoa::Buffer::new().format(new).to_owned();
     view.put(key, Bytes::from(text), expires_at_ms);
     view.tell(KeyspaceEvents::STRING, "incrby", key);
@@ -53,7 +53,7 @@ pub(super) fn incrbyfloat(command: Command<'_>, view: &mut View, replies: &mut R
     let expires_at_ms = held.and_then(|held| held.expires_at_ms);
     let old = held.map_or(Some(Extended::ZERO), |held| Extended::parse(&held.value));
     let (Some(old), Some(by)) = (old, Extended::parse(command.argument(2))) else {
-        return replies.error(words::NOT_A_FLOAT);
+        return replies.error(error_text::NOT_A_FLOAT);
     };
     let Some(new) = old.add(by) else {
         return replies.error("ERR increment would produce NaN or Infinity");

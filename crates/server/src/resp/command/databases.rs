@@ -7,9 +7,9 @@ use crate::resp::session::view::View;
 use crate::resp::session::{Session, audit};
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 use crate::service::events::KeyspaceEvents;
 
@@ -61,7 +61,7 @@ fn copy_target(command: Command<'_>) -> Option<u8> {
 /// The database that a SELECT chooses, or what it is answered.
 pub(in crate::resp) fn selected(command: Command<'_>, databases: u8) -> Result<u8, &'static str> {
     let number = database_number(command.argument(1))?;
-    u8::try_from(number).ok().filter(|number| *number < databases).ok_or(words::NO_SUCH_DATABASE)
+    u8::try_from(number).ok().filter(|number| *number < databases).ok_or(error_text::NO_SUCH_DATABASE)
 }
 
 pub(super) fn select(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
@@ -90,9 +90,9 @@ pub(super) fn move_key(command: Command<'_>, view: &mut View, replies: &mut Repl
         Ok(number) => view.database_of(number),
         Err(error) => return replies.error(error),
     };
-    let Some(target) = target else { return replies.error(words::NO_SUCH_DATABASE) };
+    let Some(target) = target else { return replies.error(error_text::NO_SUCH_DATABASE) };
     if target == view.database {
-        return replies.error(words::SAME_OBJECT);
+        return replies.error(error_text::SAME_OBJECT);
     }
     let key = command.argument(1);
     match view.get(key).cloned() {
@@ -118,7 +118,7 @@ pub(in crate::resp) async fn swap(
     let Ok(first) = number(1) else { return replies.error("ERR invalid first DB index") };
     let Ok(second) = number(2) else { return replies.error("ERR invalid second DB index") };
     let [Some(first), Some(second)] = [first, second].map(|number| service.database_of(number)) else {
-        return replies.error(words::NO_SUCH_DATABASE);
+        return replies.error(error_text::NO_SUCH_DATABASE);
     };
     match service.store.swap_databases(first, second).await {
         Ok(()) => {

@@ -6,9 +6,9 @@ use super::Answer;
 use crate::resp::session::Session;
 use crate::resp::verbs::{Keys, Verb, find, history};
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is, shown};
 use crate::resp::wire::glob::Pattern;
 use crate::resp::wire::reply::{Protocol, Replies};
-use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 
 pub(super) mod help;
@@ -30,7 +30,7 @@ pub(super) fn command(command: Command<'_>, session: &mut Session, service: &Ser
     }
     match ANSWERS.iter().find(|(name, _)| is(command.argument(1), name)) {
         Some((_, answer)) => answer(command, session, service, replies),
-        None => replies.error(&words::unknown_subcommand("COMMAND", command)),
+        None => replies.error(&error_text::unknown_subcommand("COMMAND", command)),
     }
 }
 
@@ -53,9 +53,9 @@ fn list(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replie
                 Ok(pattern) => verbs.retain(|verb| pattern.matches(verb.name.as_bytes())),
                 Err(error) => return replies.error(error),
             },
-            _ => return replies.error(words::SYNTAX),
+            _ => return replies.error(error_text::SYNTAX),
         },
-        _ => return replies.error(words::SYNTAX),
+        _ => return replies.error(error_text::SYNTAX),
     }
     list_names(verbs, replies);
 }

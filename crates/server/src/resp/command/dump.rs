@@ -5,9 +5,9 @@ use esker_rdb::dump::{self, Refused};
 
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::LAST_MS;
 use crate::service::events::KeyspaceEvents;
 
@@ -37,26 +37,26 @@ impl Options {
     fn parse(command: Command<'_>) -> Result<Options, &'static str> {
         let mut options = Options::default();
         let mut arguments = command.arguments(4);
-        let number = |text| parse_integer(text).ok_or(words::NOT_AN_INTEGER);
+        let number = |text| parse_integer(text).ok_or(error_text::NOT_AN_INTEGER);
         while let Some(word) = arguments.next() {
             if is(word, "replace") {
                 options.replace = true;
             } else if is(word, "absttl") {
                 options.absolute = true;
             } else if is(word, "idletime") && options.frequency.is_none() {
-                let seconds = number(arguments.next().ok_or(words::SYNTAX)?)?;
+                let seconds = number(arguments.next().ok_or(error_text::SYNTAX)?)?;
                 options.idle = Some(seconds);
                 if seconds < 0 {
                     return Err("ERR Invalid IDLETIME value, must be >= 0");
                 }
             } else if is(word, "freq") && options.idle.is_none() {
-                let frequency = number(arguments.next().ok_or(words::SYNTAX)?)?;
+                let frequency = number(arguments.next().ok_or(error_text::SYNTAX)?)?;
                 options.frequency = Some(frequency);
                 if !(0..=255).contains(&frequency) {
                     return Err("ERR Invalid FREQ value, must be >= 0 and <= 255");
                 }
             } else {
-                return Err(words::SYNTAX);
+                return Err(error_text::SYNTAX);
             }
         }
         Ok(options)
@@ -88,13 +88,13 @@ fn restored(command: Command<'_>, view: &View) -> Result<(Bytes, Option<u64>), S
     if !options.replace && view.get(command.argument(1)).is_some() {
         return Err("BUSYKEY Target key name already exists.".to_owned());
     }
-    let ttl_ms = parse_integer(command.argument(2)).ok_or(words::NOT_AN_INTEGER)?;
+    let ttl_ms = parse_integer(command.argument(2)).ok_or(error_text::NOT_AN_INTEGER)?;
     let ttl_ms = u64::try_from(ttl_ms).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
     let value =
         dump::decode(command.argument(3), view.value_bytes_max as u64).map_err(|refused| match refused {
             Refused::Checksum => "ERR DUMP payload version or checksum are wrong".to_owned(),
             Refused::Other(kind) => format!("ERR Bad data format: a {kind}, and only strings are kept here"),
-            Refused::TooLong { .. } => words::TOO_LONG.to_owned(),
+            Refused::TooLong { .. } => error_text::TOO_LONG.to_owned(),
             _ => "ERR Bad data format".to_owned(),
         })?;
     let since = if options.absolute { 0 } else { view.now_ms };

@@ -9,8 +9,8 @@ use super::set::SetOptions;
 use crate::resp::session::Session;
 use crate::resp::verbs::{Fast, Verb};
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is, shown};
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 
 /// The level that a word names.
@@ -51,7 +51,7 @@ pub(super) fn client(command: Command<'_>, session: &mut Session, _: &Service, r
     let next = match command.len() {
         3 => false,
         4 if is(command.argument(3), "next") => true,
-        _ => return replies.error(words::SYNTAX),
+        _ => return replies.error(error_text::SYNTAX),
     };
     let level = match command.argument(2) {
         word if is(word, "default") => None,

@@ -2,9 +2,9 @@
 
 use crate::resp::session::view::{Held, View};
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is, shown};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is, shown};
 use crate::service::events::KeyspaceEvents;
 
 /// What a number of a command counts.
@@ -46,10 +46,10 @@ impl Unit {
 
     /// When something expires, where only the future counts: a number that is not positive is an error.
     pub(super) fn expiry(self, amount: &[u8], clock: Clock, verb: &str) -> Result<u64, String> {
-        let amount = parse_integer(amount).ok_or(words::NOT_AN_INTEGER)?;
+        let amount = parse_integer(amount).ok_or(error_text::NOT_AN_INTEGER)?;
         match self.at(amount, clock) {
             Some(at) if amount > 0 => Ok(at as u64),
-            _ => Err(words::invalid_expiry(verb)),
+            _ => Err(error_text::invalid_expiry(verb)),
         }
     }
 
@@ -130,9 +130,9 @@ fn set_expiry(
         Err(error) => return replies.error(&error),
     };
     let Some(amount) = parse_integer(command.argument(2)) else {
-        return replies.error(words::NOT_AN_INTEGER);
+        return replies.error(error_text::NOT_AN_INTEGER);
     };
-    let Some(at) = unit.at(amount, clock) else { return replies.error(&words::invalid_expiry(verb)) };
+    let Some(at) = unit.at(amount, clock) else { return replies.error(&error_text::invalid_expiry(verb)) };
     let key = command.argument(1);
     let Some(Held { value, expires_at_ms, .. }) = view.get(key).cloned() else { return replies.integer(0) };
     if !only.allows(expires_at_ms, at) {

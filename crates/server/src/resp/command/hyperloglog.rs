@@ -9,8 +9,8 @@ use self::estimate::{Histogram, estimate};
 use self::sketch::{DENSE_BYTES, Maxima, REGISTERS, Sketch, Unusable, cached_count, is_dense};
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words;
 use crate::service::events::KeyspaceEvents;
 
 mod estimate;
@@ -121,7 +121,7 @@ fn merge(command: Command<'_>, view: &mut View) -> Result<(), &'static str> {
 fn put(key: &[u8], sketch: Sketch, view: &mut View) -> Result<(), &'static str> {
     let value = Bytes::from(sketch.into_bytes());
     if value.len() > view.value_bytes_max {
-        return Err(words::TOO_LONG);
+        return Err(error_text::TOO_LONG);
     }
     let expires_at_ms = view.get(key).and_then(|held| held.expires_at_ms);
     view.put(key, value, expires_at_ms);

@@ -10,10 +10,10 @@ use crate::base::turn::{self, beside};
 use crate::resp::session::Session;
 use crate::resp::session::audit;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::glob::Pattern;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 use crate::service::expiring::CURSOR_MASK;
 
@@ -46,16 +46,16 @@ pub(in crate::resp) async fn scan(
     let (mut pattern, mut count, mut strings) = (None, COUNT_DEFAULT, true);
     let mut arguments = command.arguments(2);
     while let Some(word) = arguments.next() {
-        let Some(value) = arguments.next() else { return replies.error(words::SYNTAX) };
+        let Some(value) = arguments.next() else { return replies.error(error_text::SYNTAX) };
         match word {
             _ if is(word, "match") => pattern = Some(value),
             _ if is(word, "type") => strings = is(value, "string"),
             _ if is(word, "count") => match parse_integer(value) {
                 Some(wanted @ 1..) => count = usize::try_from(wanted).unwrap_or(COUNT_MAX).min(COUNT_MAX),
-                Some(_) => return replies.error(words::SYNTAX),
-                None => return replies.error(words::NOT_AN_INTEGER),
+                Some(_) => return replies.error(error_text::SYNTAX),
+                None => return replies.error(error_text::NOT_AN_INTEGER),
             },
-            _ => return replies.error(words::SYNTAX),
+            _ => return replies.error(error_text::SYNTAX),
         }
     }
     let pattern = match pattern.map(Pattern::new).transpose() {
@@ -259,7 +259,7 @@ pub(in crate::resp) async fn flush(
         _ => false,
     };
     if !known {
-        return replies.error(words::SYNTAX);
+        return replies.error(error_text::SYNTAX);
     }
     let (cleared, what) = match all {
         true => (service.store.clear_all().await, "FLUSHALL".to_owned()),
@@ -291,7 +291,7 @@ fn check_timeout(timeout: &[u8]) -> Result<(), &'static str> {
 /// `WAIT replicas timeout`: what was acknowledged before is durable, and there are no replicas.
 pub(in crate::resp) async fn wait(command: Command<'_>, service: &Service, replies: &mut Replies) {
     if parse_integer(command.argument(1)).is_none() {
-        return replies.error(words::NOT_AN_INTEGER);
+        return replies.error(error_text::NOT_AN_INTEGER);
     }
     if let Err(error) = check_timeout(command.argument(2)) {
         return replies.error(error);
@@ -306,7 +306,7 @@ pub(in crate::resp) async fn wait(command: Command<'_>, service: &Service, repli
 pub(in crate::resp) async fn wait_aof(command: Command<'_>, service: &Service, replies: &mut Replies) {
     let numbers = [1, 2].map(|index| parse_integer(command.argument(index)));
     let [Some(local), Some(replicas)] = numbers else {
-        return replies.error(words::NOT_AN_INTEGER);
+        return replies.error(error_text::NOT_AN_INTEGER);
     };
     if !(0..=1).contains(&local) {
         return replies.error("ERR value is out of range, value must between 0 and 1");

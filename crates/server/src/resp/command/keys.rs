@@ -4,9 +4,9 @@ use super::connection::database_number;
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 use crate::service::events::KeyspaceEvents;
 
@@ -41,13 +41,13 @@ pub(super) fn rename(command: Command<'_>, view: &mut View, replies: &mut Replie
     if move_key(command, view) {
         replies.simple("OK");
     } else {
-        replies.error(words::NO_SUCH_KEY);
+        replies.error(error_text::NO_SUCH_KEY);
     }
 }
 
 pub(super) fn renamenx(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     if view.get(command.argument(1)).is_none() {
-        replies.error(words::NO_SUCH_KEY);
+        replies.error(error_text::NO_SUCH_KEY);
     } else if view.get(command.argument(2)).is_some() {
         replies.integer(0);
     } else {
@@ -81,16 +81,16 @@ pub(super) fn copy(command: Command<'_>, view: &mut View, replies: &mut Replies)
         } else if let (true, Some(database)) = (is(word, "db"), arguments.next()) {
             match database_number(database).map(|number| view.database_of(number)) {
                 Ok(Some(database)) => target = database,
-                Ok(None) => return replies.error(words::NO_SUCH_DATABASE),
+                Ok(None) => return replies.error(error_text::NO_SUCH_DATABASE),
                 Err(error) => return replies.error(error),
             }
         } else {
-            return replies.error(words::SYNTAX);
+            return replies.error(error_text::SYNTAX);
         }
     }
     let (from, to) = (command.argument(1), command.argument(2));
     if from == to && target == view.database {
-        return replies.error(words::SAME_OBJECT);
+        return replies.error(error_text::SAME_OBJECT);
     }
     match view.look_up(from).cloned() {
         Some(held) if replace || view.get_in(target, to).is_none() => {
@@ -115,12 +115,12 @@ pub(super) fn memory_usage(command: Command<'_>, view: &mut View, replies: &mut 
     let mut arguments = command.arguments(3);
     while let Some(word) = arguments.next() {
         let Some(samples) = arguments.next().filter(|_| is(word, "samples")) else {
-            return replies.error(words::SYNTAX);
+            return replies.error(error_text::SYNTAX);
         };
         match parse_integer(samples) {
             Some(0..) => {}
-            Some(_) => return replies.error(words::SYNTAX),
-            None => return replies.error(words::NOT_AN_INTEGER),
+            Some(_) => return replies.error(error_text::SYNTAX),
+            None => return replies.error(error_text::NOT_AN_INTEGER),
         }
     }
     let key = command.argument(2);

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use crate::base::turn::aside;
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 
 /// Pairs of bytes that Redis compares at most, with its limits of 512 MiB and four bytes for each pair.
 const PAIRS_MAX: u64 = 128 << 20;
@@ -60,11 +60,11 @@ impl Options {
                 _ if is(word, "len") => options.length = true,
                 _ if is(word, "withmatchlen") => options.with_lengths = true,
                 _ if is(word, "minmatchlen") => {
-                    let least = arguments.next().ok_or(words::SYNTAX)?;
-                    let least = parse_integer(least).ok_or(words::NOT_AN_INTEGER)?;
+                    let least = arguments.next().ok_or(error_text::SYNTAX)?;
+                    let least = parse_integer(least).ok_or(error_text::NOT_AN_INTEGER)?;
                     options.least = u64::try_from(least).unwrap_or(0);
                 }
-                _ => return Err(words::SYNTAX),
+                _ => return Err(error_text::SYNTAX),
             }
         }
         if options.indexes && options.length {

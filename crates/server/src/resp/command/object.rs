@@ -6,9 +6,9 @@ use super::describe::help::help;
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 
 /// The longest value that Redis keeps beside what it knows of it.
@@ -22,7 +22,7 @@ const SHARED_COUNT: i64 = i32::MAX as i64;
 pub(super) fn object(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     match command.argument(1) {
         word if is(word, "help") => help("object", command, replies),
-        _ => replies.error(&words::unknown_subcommand("OBJECT", command)),
+        _ => replies.error(&error_text::unknown_subcommand("OBJECT", command)),
     }
 }
 

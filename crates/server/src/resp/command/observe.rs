@@ -7,9 +7,9 @@ use crate::resp::session::Session;
 use crate::resp::session::audit;
 use crate::resp::verbs::{self, table::VERBS};
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is, shown};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 
 /// Entries that SLOWLOG GET returns if it is not told how many.
@@ -51,12 +51,12 @@ pub(super) fn slowlog(command: Command<'_>, session: &mut Session, service: &Ser
             }
         }
         word if is(word, "help") => help("slowlog", command, replies),
-        word if is(word, "get") => replies.error(&words::unknown_or_wrong_arguments("SLOWLOG", command)),
+        word if is(word, "get") => replies.error(&error_text::unknown_or_wrong_arguments("SLOWLOG", command)),
         word if ["len", "reset"].iter().any(|known| is(word, known)) => {
             let name = String::from_utf8_lossy(word).to_ascii_lowercase();
-            replies.error(&words::wrong_arguments(&format!("slowlog|{name}")));
+            replies.error(&error_text::wrong_arguments(&format!("slowlog|{name}")));
         }
-        _ => replies.error(&words::unknown_subcommand("SLOWLOG", command)),
+        _ => replies.error(&error_text::unknown_subcommand("SLOWLOG", command)),
     }
 }
 
@@ -77,9 +77,9 @@ pub(super) fn latency(command: Command<'_>, _: &mut Session, service: &Service, 
         word if is(word, "help") => help("latency", command, replies),
         word if ["latest", "history", "doctor", "graph"].iter().any(|known| is(word, known)) => {
             let name = String::from_utf8_lossy(word).to_ascii_lowercase();
-            replies.error(&words::wrong_arguments(&format!("latency|{name}")));
+            replies.error(&error_text::wrong_arguments(&format!("latency|{name}")));
         }
-        _ => replies.error(&words::unknown_subcommand("LATENCY", command)),
+        _ => replies.error(&error_text::unknown_subcommand("LATENCY", command)),
     }
 }
 
@@ -146,8 +146,8 @@ pub(super) fn memory(command: Command<'_>, _: &mut Session, service: &Service, r
         word if is(word, "help") => help("memory", command, replies),
         word if ["purge", "doctor", "stats"].iter().any(|known| is(word, known)) => {
             let name = String::from_utf8_lossy(word).to_ascii_lowercase();
-            replies.error(&words::wrong_arguments(&format!("memory|{name}")));
+            replies.error(&error_text::wrong_arguments(&format!("memory|{name}")));
         }
-        _ => replies.error(&words::unknown_subcommand("MEMORY", command)),
+        _ => replies.error(&error_text::unknown_subcommand("MEMORY", command)),
     }
 }

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use crate::resp::session::{Session, audit};
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 use crate::service::pauses::Paused;
 
 /// `CLIENT PAUSE milliseconds [WRITE | ALL]`.
 pub(super) fn pause(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     if command.len() > 4 {
-        return replies.error(&words::unknown_or_wrong_arguments("CLIENT", command));
+        return replies.error(&error_text::unknown_or_wrong_arguments("CLIENT", command));
     }
     let paused = match command.arguments(3).next() {
         Some(word) if is(word, "write") => Paused::Writes,
@@ -46,13 +46,13 @@ pub(super) fn unpause(_: Command<'_>, session: &mut Session, service: &Service, 
 /// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`: no command blocks its client.
 pub(super) fn unblock(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     if command.len() > 4 {
-        return replies.error(&words::unknown_or_wrong_arguments("CLIENT", command));
+        return replies.error(&error_text::unknown_or_wrong_arguments("CLIENT", command));
     }
     if command.arguments(3).next().is_some_and(|why| !is(why, "timeout") && !is(why, "error")) {
         return replies.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
     }
     match parse_integer(command.argument(2)) {
         Some(_) => replies.integer(0),
-        None => replies.error(words::NOT_AN_INTEGER),
+        None => replies.error(error_text::NOT_AN_INTEGER),
     }
 }

@@ -12,9 +12,9 @@ use crate::resp::session::subscriptions::Subscriptions;
 use crate::resp::session::{Session, audit, refused};
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::glob::{PARTS_FACTOR, PATTERN_BYTES_MAX, Parts};
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 use crate::service::acl_log::Reason;
 use crate::service::channels::{Kind, Letter, Message};
@@ -128,7 +128,7 @@ fn add(
     }
     if let Some(name) = command.arguments(1).find(|name| !may_listen(kind, name, session)) {
         refuse_channel(name, command, session, service);
-        return replies.error(words::NO_RIGHT_TO_CHANNEL);
+        return replies.error(error_text::NO_RIGHT_TO_CHANNEL);
     }
     let most = service.config.limits.arguments_max;
     if session.subscriptions.as_ref().map_or(0, Subscriptions::len) + command.len() > most {
@@ -255,7 +255,7 @@ fn publish_to(
     }
     if !session.user.as_ref().is_some_and(|user| may_publish(channel, user)) {
         refuse_channel(channel, command, session, service);
-        return replies.error(words::NO_RIGHT_TO_CHANNEL);
+        return replies.error(error_text::NO_RIGHT_TO_CHANNEL);
     }
     let receivers = match &mut session.outbox {
         // A script publishes when what it wrote is there to be seen.
@@ -279,13 +279,13 @@ pub(super) fn pubsub(command: Command<'_>, session: &mut Session, service: &Serv
         _ if named("shardnumsub") => counts(Kind::Shard, command, service, replies),
         2 if named("numpat") => replies.integer(service.channels.names_bytes(Kind::Pattern).1 as i64),
         _ if named("channels") || named("shardchannels") => {
-            replies.error(&words::unknown_or_wrong_arguments("PUBSUB", command));
+            replies.error(&error_text::unknown_or_wrong_arguments("PUBSUB", command));
         }
         _ if named("help") || named("numpat") => {
-            let name = words::shown(command.argument(1), 128).to_ascii_lowercase();
-            replies.error(&words::wrong_arguments(&format!("pubsub|{name}")));
+            let name = error_text::shown(command.argument(1), 128).to_ascii_lowercase();
+            replies.error(&error_text::wrong_arguments(&format!("pubsub|{name}")));
         }
-        _ => replies.error(&words::unknown_subcommand("PUBSUB", command)),
+        _ => replies.error(&error_text::unknown_subcommand("PUBSUB", command)),
     }
 }
 

@@ -4,9 +4,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words;
 use crate::service::events::KeyspaceEvents;
 
 pub(super) fn strlen(command: Command<'_>, view: &mut View, replies: &mut Replies) {
@@ -22,7 +22,7 @@ pub(super) fn append(command: Command<'_>, view: &mut View, replies: &mut Replie
     };
     let bytes = held.value.len() + tail.len();
     if bytes > view.value_bytes_max {
-        return replies.error(words::TOO_LONG);
+        return replies.error(error_text::TOO_LONG);
     }
     let mut value = BytesMut::with_capacity(bytes);
     value.put_slice(&held.value);
@@ -35,7 +35,7 @@ pub(super) fn append(command: Command<'_>, view: &mut View, replies: &mut Replie
 /// GETRANGE and SUBSTR: positions count from the end if they are negative, and both ends are in the range.
 pub(super) fn getrange(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let positions = [2, 3].map(|index| parse_integer(command.argument(index)));
-    let [Some(first), Some(last)] = positions else { return replies.error(words::NOT_AN_INTEGER) };
+    let [Some(first), Some(last)] = positions else { return replies.error(error_text::NOT_AN_INTEGER) };
     let empty = Bytes::new();
     let value = view.look_up(command.argument(1)).map_or(&empty, |held| &held.value);
     let length = value.len() as i64;
@@ -56,7 +56,7 @@ pub(super) fn getrange(command: Command<'_>, view: &mut View, replies: &mut Repl
 
 pub(super) fn setrange(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let Some(offset) = parse_integer(command.argument(2)) else {
-        return replies.error(words::NOT_AN_INTEGER);
+        return replies.error(error_text::NOT_AN_INTEGER);
     };
     if offset < 0 {
         return replies.error("ERR offset is out of range");
@@ -69,7 +69,7 @@ pub(super) fn setrange(command: Command<'_>, view: &mut View, replies: &mut Repl
     }
     let end = (offset as u64).saturating_add(part.len() as u64);
     if end > view.value_bytes_max as u64 {
-        return replies.error(words::TOO_LONG);
+        return replies.error(error_text::TOO_LONG);
     }
     let (offset, end) = (offset as usize, end as usize);
     let mut value = BytesMut::with_capacity(end.max(old.len()));

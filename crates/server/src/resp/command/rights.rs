@@ -8,7 +8,7 @@ use super::subcommands::full_name;
 use crate::auth::{Needs, User};
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
-use crate::resp::wire::words;
+use crate::resp::wire::error_text;
 use crate::service::acl_log::Reason;
 
 /// Why a user may not run a command.
@@ -37,10 +37,10 @@ impl Denied {
     /// The answer to the command.
     pub(super) fn text(&self, verb: &Verb, command: Command<'_>) -> String {
         match self {
-            Denied::Unnamed => words::NO_LOGIN.to_owned(),
-            Denied::Verb => words::no_right_to_run(full_name(verb, command)),
-            Denied::Key(_) => words::NO_RIGHT_TO_KEY.to_owned(),
-            Denied::Database(database) => words::no_right_to_database(*database),
+            Denied::Unnamed => error_text::NO_LOGIN.to_owned(),
+            Denied::Verb => error_text::no_right_to_run(full_name(verb, command)),
+            Denied::Key(_) => error_text::NO_RIGHT_TO_KEY.to_owned(),
+            Denied::Database(database) => error_text::no_right_to_database(*database),
         }
     }
 
@@ -73,7 +73,7 @@ impl Denied {
 
     /// The answer to a command that was allowed when it was queued, and is not any more at EXEC.
     pub(super) fn text_at_exec(&self) -> String {
-        words::no_right_any_more(match self {
+        error_text::no_right_any_more(match self {
             Denied::Unnamed | Denied::Verb => "no permission to execute the command or subcommand",
             Denied::Key(_) => "no permission to touch the specified keys",
             Denied::Database(_) => "no permission to access the database",

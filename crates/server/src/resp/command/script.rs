@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::describe::help::help;
-use crate::resp::script::known::{self, Unknown};
+use crate::resp::script::lookup::{self, Unknown};
 use crate::resp::session::{Session, audit};
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 use crate::service::scripts::NotKilled;
 
@@ -19,7 +19,7 @@ pub(in crate::resp) async fn load(
     replies: &mut Replies,
 ) {
     let owner = session.user.as_ref().map_or("", |user| user.name());
-    match known::compiled(command.argument(2), service).await {
+    match lookup::compiled(command.argument(2), service).await {
         Ok(script) if service.scripts.cache().keep(Arc::clone(&script), Some(owner)) => {
             replies.bulk(&script.sha)
         }
@@ -38,7 +38,7 @@ pub(super) fn script(command: Command<'_>, session: &mut Session, service: &Serv
         word if is(word, "exists") && command.len() > 2 => {
             replies.array(command.len() - 2);
             for digest in command.arguments(2) {
-                let known = known::digest_of(digest).is_some_and(|sha| service.scripts.cache().has(&sha));
+                let known = lookup::digest_of(digest).is_some_and(|sha| service.scripts.cache().has(&sha));
                 replies.integer(known.into());
             }
         }
@@ -66,8 +66,8 @@ pub(super) fn script(command: Command<'_>, session: &mut Session, service: &Serv
         word if is(word, "help") => help("script", command, replies),
         word if ["exists", "load", "kill"].iter().any(|known| is(word, known)) => {
             let name = String::from_utf8_lossy(word).to_ascii_lowercase();
-            replies.error(&words::wrong_arguments(&format!("script|{name}")));
+            replies.error(&error_text::wrong_arguments(&format!("script|{name}")));
         }
-        _ => replies.error(&words::unknown_subcommand("SCRIPT", command)),
+        _ => replies.error(&error_text::unknown_subcommand("SCRIPT", command)),
     }
 }

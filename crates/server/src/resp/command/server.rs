@@ -3,14 +3,12 @@
 
 use crate::resp::session::Session;
 use crate::resp::session::audit;
-use crate::resp::version::REDIS_VERSION;
 use crate::resp::wire::commands::Command;
-use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::service::backups::Refused;
 use crate::service::{Service, wall_clock_ms, wall_clock_us};
 
-use crate::resp::wire::words::{self, is};
+use crate::resp::wire::error_text::{self, is};
 
 /// Not a cluster, not a sentinel.
 pub(super) const RUN_MODE: &str = "standalone";
@@ -44,7 +42,7 @@ pub(super) fn bgsave(command: Command<'_>, session: &mut Session, service: &Serv
     let word = words.next();
     let is_cancel = word.is_some_and(|word| is(word, "cancel"));
     if word.is_some_and(|word| !is_cancel && !is(word, "schedule")) || words.next().is_some() {
-        return replies.error(words::SYNTAX);
+        return replies.error(error_text::SYNTAX);
     }
     if is_cancel {
         audit::note(session, "BGSAVE CANCEL");
@@ -84,7 +82,7 @@ pub(super) fn shutdown(
     let given = |known| words.clone().any(|word| is(word, known));
     let is_known = |word| ["nosave", "save", "now", "force"].iter().any(|known| is(word, known));
     if !words.clone().all(is_known) || given("nosave") && given("save") {
-        return replies.error(words::SYNTAX);
+        return replies.error(error_text::SYNTAX);
     }
     audit::note(session, "SHUTDOWN");
     session.leaving = true;
@@ -104,7 +102,7 @@ pub(super) fn function(command: Command<'_>, _: &mut Session, _: &Service, repli
             }
             has_name = true;
         } else {
-            return replies.error(&format!("ERR Unknown argument {}", words::shown(word, 128)));
+            return replies.error(&format!("ERR Unknown argument {}", error_text::shown(word, 128)));
         }
     }
     replies.array(0);

@@ -6,8 +6,8 @@ use super::durability;
 use super::expiry::{Clock, Unit};
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::events::KeyspaceEvents;
 
 /// What a SET asks for beside key and value.
@@ -47,12 +47,12 @@ impl SetOptions {
             } else if is(word, "keepttl") && expiry.is_none() {
                 options.keep_expiry = true;
             } else if is(word, "durability") && options.durability.is_none() {
-                let level = arguments.next().ok_or(words::SYNTAX)?;
+                let level = arguments.next().ok_or(error_text::SYNTAX)?;
                 options.durability = Some(durability::parse(level)?);
             } else if let (Some(unit), false) = (Unit::named_again(word, expiry), options.keep_expiry) {
-                expiry = Some((unit, arguments.next().ok_or(words::SYNTAX)?));
+                expiry = Some((unit, arguments.next().ok_or(error_text::SYNTAX)?));
             } else {
-                return Err(words::SYNTAX.to_owned());
+                return Err(error_text::SYNTAX.to_owned());
             }
         }
         if let Some(((unit, absolute), amount)) = expiry {

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::expiry::{Clock, Unit};
 use crate::resp::session::view::{Held, View};
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::{self, is};
 use crate::service::events::KeyspaceEvents;
 
 fn value(held: Option<&Held>) -> Option<&Bytes> {
@@ -24,7 +24,7 @@ pub(super) fn mget(command: Command<'_>, view: &mut View, replies: &mut Replies)
 
 pub(super) fn mset(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     if command.len().is_multiple_of(2) {
-        return replies.error(&words::wrong_arguments("mset"));
+        return replies.error(&error_text::wrong_arguments("mset"));
     }
     put_pairs(command, view);
     replies.simple("OK");
@@ -32,7 +32,7 @@ pub(super) fn mset(command: Command<'_>, view: &mut View, replies: &mut Replies)
 
 pub(super) fn msetnx(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     if command.len().is_multiple_of(2) {
-        return replies.error(&words::wrong_arguments("msetnx"));
+        return replies.error(&error_text::wrong_arguments("msetnx"));
     }
     let fresh = command.arguments(1).step_by(2).all(|key| view.get(key).is_none());
     if fresh {
@@ -106,7 +106,7 @@ pub(super) fn getex(command: Command<'_>, view: &mut View, replies: &mut Replies
         {
             expiry = Some((option, amount));
         } else {
-            return replies.error(words::SYNTAX);
+            return replies.error(error_text::SYNTAX);
         }
     }
     let key = command.argument(1);

@@ -2,7 +2,7 @@
 
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
-use crate::resp::wire::words;
+use crate::resp::wire::error_text;
 
 /// What a command is called in errors: its verb, and its subcommand where there is one.
 pub(super) fn full_name(verb: &Verb, command: Command<'_>) -> &'static str {
@@ -16,13 +16,13 @@ pub(super) fn check(verb: &Verb, command: Command<'_>) -> Result<(), String> {
     let Some(word) = command.arguments(1).next().filter(|_| verb.has_subcommands()) else { return Ok(()) };
     match verb.subcommand(word) {
         Some(subcommand) if subcommand.accepts(command.len()) => Ok(()),
-        Some(subcommand) => Err(words::wrong_arguments(subcommand.name)),
+        Some(subcommand) => Err(error_text::wrong_arguments(subcommand.name)),
         None => Err(match verbs::family_of_subcommand(verb.name, word) {
             Some(family) => {
-                let name = format!("{} {}", verb.name, words::shown(word, 128));
-                format!("ERR {}", words::of_another_type(&name, family))
+                let name = format!("{} {}", verb.name, error_text::shown(word, 128));
+                format!("ERR {}", error_text::of_another_type(&name, family))
             }
-            None => words::unknown_subcommand(&verb.name.to_ascii_uppercase(), command),
+            None => error_text::unknown_subcommand(&verb.name.to_ascii_uppercase(), command),
         }),
     }
 }

@@ -7,9 +7,9 @@ use crate::resp::session::Session;
 use crate::resp::session::tracking::{KeepsKeys, Options};
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is, shown};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::{Protocol, Replies};
-use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 use crate::service::channels::Stale;
 use crate::service::clients::Client;
@@ -41,7 +41,7 @@ pub(super) fn tracking(
             session.tracking = None;
             Ok(())
         }
-        _ => Err(words::SYNTAX.to_owned()),
+        _ => Err(error_text::SYNTAX.to_owned()),
     });
     match done {
         Ok(()) => replies.simple("OK"),
@@ -66,10 +66,10 @@ impl<'a> Asked<'a> {
                     }
                     let id = arguments.next().unwrap_or_default();
                     asked.redirect =
-                        target(parse_integer(id).ok_or(words::NOT_AN_INTEGER)?, session, service)?;
+                        target(parse_integer(id).ok_or(error_text::NOT_AN_INTEGER)?, session, service)?;
                 }
                 _ if is(word, "prefix") && arguments.len() > 0 => asked.prefixes.extend(arguments.next()),
-                _ => return Err(words::SYNTAX.to_owned()),
+                _ => return Err(error_text::SYNTAX.to_owned()),
             }
         }
         Ok(asked)
@@ -184,7 +184,7 @@ fn choose(command: Command<'_>, session: &mut Session) -> Result<(), &'static st
         word if is(word, "no") => {
             return Err("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.");
         }
-        _ => return Err(words::SYNTAX),
+        _ => return Err(error_text::SYNTAX),
     }
     Ok(())
 }

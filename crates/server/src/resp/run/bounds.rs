@@ -5,13 +5,13 @@
 
 use crate::resp::command::describe::lengths;
 use crate::resp::command::{Answer, acl, config, pubsub, tracking};
-use crate::resp::script::known::COMPILED_BYTES;
+use crate::resp::script::lookup::COMPILED_BYTES;
 use crate::resp::session::Session;
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::is;
 use crate::resp::wire::glob;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words::is;
 use crate::service::Service;
 use crate::service::calls::VERBS_COUNT;
 use crate::service::clients::LINE_BYTES_MAX;

@@ -29,8 +29,8 @@ use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::View;
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text;
 use crate::resp::wire::reply::{Protocol, Replies};
-use crate::resp::wire::words;
 use crate::service::Service;
 use crate::service::calls::Tally;
 use crate::service::channels::Outbox;
@@ -59,7 +59,7 @@ pub(super) fn queue(
     let is_of_tracking = tracking::is_tracking(verb, command);
     if matches!(run_of(verb), Run::Alone(_)) || verb.name == "shutdown" || is_of_tracking {
         transaction.spoil();
-        return replies.error(words::NOT_IN_TRANSACTION);
+        return replies.error(error_text::NOT_IN_TRANSACTION);
     }
     match transaction.push(verb, command, limits) {
         Ok(queued) => {

@@ -16,12 +16,12 @@ use crate::resp::session::Session;
 use crate::resp::session::view::View;
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::{Command, Copied};
+use crate::resp::wire::error_text;
 use crate::resp::wire::reply::{Protocol, Replies};
-use crate::resp::wire::words;
 use crate::service::Service;
 use crate::service::calls::Tally;
 use crate::service::channels::Outbox;
-use crate::service::scripts::reins::{Reins, Stop};
+use crate::service::scripts::control::{Reins, Stop};
 
 /// Commands that work on no key and tell nothing long.
 const WITHOUT_KEYS: [&str; 8] =
@@ -159,7 +159,7 @@ impl<'c> Caller<'c> {
         })?;
         let command = copied.command();
         let verb = verbs::find(command).ok_or_else(|| match verbs::family(command.verb()) {
-            Some((name, family)) => Refused::Text(words::of_another_type(name, family)),
+            Some((name, family)) => Refused::Text(error_text::of_another_type(name, family)),
             None => "Unknown Redis command called from script".into(),
         })?;
         if !verb.accepts(command.len()) {

@@ -11,16 +11,16 @@ use std::sync::atomic::Ordering;
 
 use esker_engine::{Batch, Entry, Error, WriteOptions};
 
-use super::known::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
+use super::lookup::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
 use super::run::{Again, CLOSED, Call, Turn, long_bytes, run};
 use crate::base::turn::{aside, leave_place};
 use crate::resp::session::Session;
 use crate::resp::session::view::{Place, View};
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words;
 use crate::service::Service;
 use crate::service::channels::Outbox;
 
@@ -55,7 +55,7 @@ pub(in crate::resp) fn call_of<'c>(
     if by_name && digest_of(command.argument(1)).is_none() {
         return Err(UNKNOWN.to_vec());
     }
-    let keys = parse_integer(command.argument(2)).ok_or(words::NOT_AN_INTEGER.as_bytes())?;
+    let keys = parse_integer(command.argument(2)).ok_or(error_text::NOT_AN_INTEGER.as_bytes())?;
     if keys > command.len() as i64 - 3 {
         return Err(b"ERR Number of keys can't be greater than number of args".to_vec());
     }

@@ -5,6 +5,6 @@
 
 pub(super) mod call;
 pub(super) mod eval;
-pub(super) mod known;
+pub(super) mod lookup;
 pub(super) mod lua;
 pub(super) mod run;

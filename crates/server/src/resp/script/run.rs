@@ -8,8 +8,8 @@ use std::time::Instant;
 use mlua::{Either, Function, Lua, LuaString, MultiValue, Value};
 
 use super::call::{Caller, Keys};
-pub(in crate::resp) use super::known::CLOSED;
-use super::known::{self, SHORT, SHORT_BODY_BYTES, Unknown, stop_text};
+pub(in crate::resp) use super::lookup::CLOSED;
+use super::lookup::{self, SHORT, SHORT_BODY_BYTES, Unknown, stop_text};
 use super::lua::sandbox::{self, Failure};
 use super::lua::{errors, to_reply};
 use crate::base::turn;
@@ -21,8 +21,8 @@ use crate::service::Service;
 use crate::service::calls::Tally;
 use crate::service::channels::Outbox;
 use crate::service::scripts::cache::Script;
+use crate::service::scripts::control::{Reins, Stop};
 use crate::service::scripts::interpreter::Interpreter;
-use crate::service::scripts::reins::{Reins, Stop};
 
 /// What scripts of one update may take together.
 pub(in crate::resp) struct Turn {
@@ -125,7 +125,7 @@ pub(in crate::resp) fn run(
             }
         };
     }
-    let interpreter = match known::interpreter(service) {
+    let interpreter = match lookup::interpreter(service) {
         Ok(interpreter) => interpreter,
         Err(Unknown(why)) => {
             replies.error_bytes(&why);
@@ -174,7 +174,7 @@ pub(in crate::resp) fn run(
     session.enter(of_client);
     view.database = database;
     service.scripts.random.store(turn.reins.random.load(Ordering::Relaxed), Ordering::Relaxed);
-    known::give_back(interpreter, service);
+    lookup::give_back(interpreter, service);
     let took = began.elapsed();
     match (&ran, is_short, calls) {
         (Err(Again::Longer), _, [first, ..]) => first.script.is_long.store(true, Ordering::Relaxed),
@@ -319,7 +319,7 @@ impl<'c> Row<'_, 'c, '_> {
         let _ = lua.set_memory_limit(if is_limited { self.limit } else { 0 });
         let compiled = match last {
             Some((_, function)) => Ok(function),
-            None => known::compile(&mut self.interpreter, &call.script),
+            None => lookup::compile(&mut self.interpreter, &call.script),
         };
         let function = match compiled {
             Ok(function) => function,

@@ -17,7 +17,7 @@ const LISTED_KEYS_MAX: usize = 8;
 /// A key's value and expiry, as the command at hand finds them.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// Empty where a command does not need it: see [`Fast::Facts`](crate::resp::verbs::facts::Fast).
+    /// Empty where a command does not need it: see [`Fast::Facts`](crate::resp::verbs::columns::Fast).
     pub(crate) value: Bytes,
     pub(crate) value_bytes: u64,
     /// In milliseconds since the Unix epoch, up to [`LAST_MS`], so that it can be computed with.

@@ -1,9 +1,9 @@
 //! Finding a verb by its name.
 
-use super::facts::Verb;
+use super::columns::Verb;
 use super::table::VERBS;
 use crate::resp::wire::commands::Command;
-use crate::resp::wire::words::is;
+use crate::resp::wire::error_text::is;
 use crate::service::calls::VERBS_COUNT as COUNT;
 
 /// The verb of a command.

@@ -4,22 +4,22 @@
 use std::iter;
 use std::sync::LazyLock;
 
-use super::wire::words::is;
+use super::wire::error_text::is;
 use crate::auth::{CommandTable, Row};
 use subcommands::SUBCOMMANDS;
 use table::VERBS;
 
-mod elsewhere;
-mod facts;
+mod columns;
 mod find;
 pub(super) mod history;
 mod subcommands;
 pub(super) mod table;
+mod unsupported;
 
-pub use elsewhere::family;
-pub(super) use elsewhere::family_of_subcommand;
-pub(super) use facts::{Fast, Keys, Verb};
+pub(super) use columns::{Fast, Keys, Verb};
 pub(super) use find::{find, named};
+pub use unsupported::family;
+pub(super) use unsupported::family_of_subcommand;
 
 /// Arguments of a command without keys, more than there is anything to ask for: what each of them costs is not bounded by
 /// its length, as it is with keys. Clients that lost their connection name all their channels in one command.

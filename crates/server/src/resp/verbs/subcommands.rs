@@ -1,6 +1,6 @@
 //! The table of subcommands. Those that have keys run as verbs of their own, and are in the table of verbs.
 
-use super::facts::{Fast, Verb};
+use super::columns::{Fast, Verb};
 use super::table::{ADMIN, NO_KEYS, NONE, TELL, WAIT};
 use crate::auth::Needs;
 

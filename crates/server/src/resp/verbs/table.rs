@@ -1,6 +1,6 @@
 //! The table of verbs.
 
-use super::facts::{Fast, Keys, Verb};
+use super::columns::{Fast, Keys, Verb};
 use crate::auth::Needs;
 use crate::service::calls::VERBS_COUNT as COUNT;
 

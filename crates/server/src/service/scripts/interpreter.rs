@@ -8,7 +8,7 @@ use std::time::Instant;
 use mlua::{Function, Lua, Table};
 
 use super::cache::Sha;
-use super::reins::Reins;
+use super::control::Reins;
 
 /// Scripts that an interpreter keeps compiled.
 const COMPILED_MAX: usize = 64;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::cache::Cache;
+use self::control::Reins;
 use self::interpreter::Interpreter;
-use self::reins::Reins;
 
 pub(crate) mod cache;
+pub(crate) mod control;
 pub(crate) mod interpreter;
-pub(crate) mod reins;
 
 /// What an interpreter keeps at most between two scripts.
 pub(crate) const IDLE_BYTES: usize = 512 << 10;

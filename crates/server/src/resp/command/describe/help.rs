@@ -1,8 +1,8 @@
 //! HELP of the verbs that have subcommands: those that are here, in Redis' layout and as far as possible in its words.
 
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text;
 use crate::resp::wire::reply::Replies;
-use crate::resp::wire::words;
 
 const CLIENT: &str = "\
 CACHING (YES|NO)
@@ -197,7 +197,7 @@ WHOAMI
 /// Answers `verb HELP`.
 pub(in crate::resp::command) fn help(verb: &str, command: Command<'_>, replies: &mut Replies) {
     if command.len() != 2 {
-        return replies.error(&words::wrong_arguments(&format!("{verb}|help")));
+        return replies.error(&error_text::wrong_arguments(&format!("{verb}|help")));
     }
     let text = match verb {
         "client" => CLIENT,

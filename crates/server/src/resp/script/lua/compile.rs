@@ -14,7 +14,7 @@ use memchr::memmem;
 use mlua::{Function, Lua, LuaString, Table, Value};
 
 use super::errors::Raised;
-use crate::service::scripts::reins::Reins;
+use crate::service::scripts::control::Reins;
 
 /// Jumps of one text at most. Scripts of job queues have some tens. 8,192 `break`s in one list take 87 ms to compile (SCRIPT LOAD
 /// in redis-server 7.0.15), so half of them take a quarter of it: 22 ms, about as long as 1 MiB of assignments (27 ms).

@@ -7,7 +7,7 @@ use std::fmt;
 
 use mlua::{Error, Lua, Value};
 
-use crate::service::scripts::reins::Stop;
+use crate::service::scripts::control::Stop;
 
 /// What a function of ours raises.
 #[derive(Clone, Debug)]

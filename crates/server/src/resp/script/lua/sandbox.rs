@@ -11,8 +11,8 @@ use super::compile::Compiler;
 use super::errors::{self, NO_MEMORY, Raised, bad_argument, expected};
 use super::libs;
 use super::to_reply::error_of;
+use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::{Held, Interpreter};
-use crate::service::scripts::reins::Reins;
 
 /// The name of a script in errors.
 const CHUNK: &str = "@user_script";

@@ -7,7 +7,7 @@ use mlua::{LuaString, Value};
 
 use super::errors::{Raised, raised};
 use super::sandbox;
-use crate::service::scripts::reins::{Reins, Stop};
+use crate::service::scripts::control::{Reins, Stop};
 
 /// Runs a script with ARGV until a time. Returns the text that it returned, or what ended it.
 fn run(script: &str, arguments: &[&[u8]], until: Instant) -> Result<String, Raised> {

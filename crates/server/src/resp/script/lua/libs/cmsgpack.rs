@@ -6,8 +6,8 @@ use mlua::{Lua, MultiValue, Table, Value, Variadic};
 
 use super::{ITEM_STEPS, Output, VALUES_MAX, add, charge, number, number_in, number_or, string};
 use crate::resp::script::lua::errors::{Raised, bad_argument, text};
+use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::Held;
-use crate::service::scripts::reins::Reins;
 
 /// Tables in tables; what is deeper is packed as nil.
 const DEPTH_MAX: u32 = 16;

@@ -6,8 +6,8 @@ use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, MultiValue, Tab
 
 use super::errors::{NO_MEMORY, Raised, bad_argument, expected, raised, text};
 use super::number::{number_in, spelled};
+use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::Held;
-use crate::service::scripts::reins::Reins;
 
 pub(super) mod bit;
 pub(super) mod cjson;

@@ -6,7 +6,7 @@
 use mlua::Lua;
 
 use crate::resp::script::lua::errors::{Raised, text};
-use crate::service::scripts::reins::Reins;
+use crate::service::scripts::control::Reins;
 
 const ESCAPE: u8 = b'%';
 

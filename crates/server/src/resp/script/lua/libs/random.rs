@@ -6,8 +6,8 @@ use mlua::{Lua, Table, Value, Variadic};
 
 use super::{add, number};
 use crate::resp::script::lua::errors::text;
+use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::Held;
-use crate::service::scripts::reins::Reins;
 
 const RANDOM_MAX: u32 = i32::MAX as u32;
 

@@ -8,8 +8,8 @@ use sha1::{Digest, Sha1};
 use super::{add, number_in, spelled};
 use crate::resp::script::lua::errors::{Raised, error_table, reply};
 use crate::resp::version::{REDIS_VERSION, REDIS_VERSION_NUMBER};
+use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::Held;
-use crate::service::scripts::reins::Reins;
 
 /// Levels of the log.
 const LEVELS: [&str; 4] = ["debug", "verbose", "notice", "warning"];

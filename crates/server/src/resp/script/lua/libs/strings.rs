@@ -9,8 +9,8 @@ use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 use super::pattern::{Extent, Matcher};
 use super::{Output, add, charge, charge_calls, number, number_or, string};
 use crate::resp::script::lua::errors::bad_argument;
+use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::Held;
-use crate::service::scripts::reins::Reins;
 
 pub(in crate::resp::script::lua) fn install(lua: &Lua, held: &Held, strings: &Table) -> mlua::Result<()> {
     add(lua, held, strings, "find", |lua, reins, values| find(lua, reins, values, true))?;

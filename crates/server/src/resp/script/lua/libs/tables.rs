@@ -4,8 +4,8 @@ use mlua::{Lua, Table, Value};
 
 use super::charge_calls;
 use crate::resp::script::lua::errors::{PRELUDE_PLACE, Raised, text};
+use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::Held;
-use crate::service::scripts::reins::Reins;
 
 pub(in crate::resp::script::lua) fn install(lua: &Lua, held: &Held, tables: &Table) -> mlua::Result<()> {
     charge_calls(lua, held, tables, "concat")

@@ -7,7 +7,7 @@ use mlua::{LightUserData, Lua, Value};
 use super::super::{ITEM_STEPS, charge};
 use super::{Choices, DEPTH_MAX, error};
 use crate::resp::script::lua::errors::Raised;
-use crate::service::scripts::reins::Reins;
+use crate::service::scripts::control::Reins;
 
 pub(super) fn decoded(lua: &Lua, reins: &Reins, choices: &Choices, text: &[u8]) -> mlua::Result<Value> {
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {

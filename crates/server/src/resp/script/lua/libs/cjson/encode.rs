@@ -8,7 +8,7 @@ use super::{Choices, DEPTH_MAX, error};
 use crate::resp::script::lua::errors::Raised;
 use crate::resp::script::lua::libs::{ITEM_STEPS, Output, charge};
 use crate::resp::script::lua::number::{number_in, spelled};
-use crate::service::scripts::reins::Reins;
+use crate::service::scripts::control::Reins;
 
 pub(super) fn encoded(lua: &Lua, reins: &Reins, choices: &Choices, value: &Value) -> mlua::Result<Vec<u8>> {
     let mut encoder = Encoder { lua, reins, choices, output: Output::new(reins) };

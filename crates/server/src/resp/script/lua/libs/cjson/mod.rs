@@ -7,8 +7,8 @@ use mlua::{LightUserData, Lua, Table, Value, Variadic};
 
 use super::string;
 use crate::resp::script::lua::errors::{bad_argument, text};
+use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::Held;
-use crate::service::scripts::reins::Reins;
 
 mod decode;
 mod encode;

@@ -30,9 +30,9 @@ use std::thread::Thread;
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 
 use super::operation::{Length, Operation};
-use super::passing::is_passing;
 use super::ring::build;
 use super::table::Table;
+use super::transient_errors::is_passing;
 use super::{AbortOnUnwind, Bell, Shared};
 use crate::wake::wake;
 
@@ -395,5 +395,5 @@ impl Drop for OwnRing {
 }
 
 #[cfg(test)]
-#[path = "own_tests.rs"]
+#[path = "thread_ring_tests.rs"]
 mod tests;

@@ -12,8 +12,8 @@ use crate::base::turn::aside;
 use crate::service::Service;
 use crate::service::scripts::IDLE_BYTES;
 use crate::service::scripts::cache::{Script, Sha};
+use crate::service::scripts::control::{Reins, Stop};
 use crate::service::scripts::interpreter::Interpreter;
-use crate::service::scripts::reins::{Reins, Stop};
 
 /// The answer to a script that the stop of the server ended.
 pub(in crate::resp) const CLOSED: &str = "ERR Script ended: the server stops; nothing that the script wrote was kept, so send it again after the restart";

@@ -9,8 +9,8 @@ use esker_index::{KeyHash, Keyspace, Pointer};
 use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
-use crate::catalog::heads::Beginning;
 use crate::catalog::place::Place;
+use crate::catalog::record_heads::Beginning;
 use crate::catalog::records::Damaged;
 use crate::catalog::verify::ROW;
 use crate::read::Reader;
