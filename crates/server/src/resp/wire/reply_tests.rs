@@ -1,4 +1,4 @@
-//! Answers on their way: handed on, taken back, cut short, moved.
+//! Tests of answers that are kept by reference, removed, limited and moved.
 
 use super::*;
 
