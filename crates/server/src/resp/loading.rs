@@ -159,7 +159,7 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S, replies: &mut Replies) -> i
     stream.flush().await
 }
 
-/// Sends the remaining answers, shuts down the sending side, and reads what the client still sends: closing a socket
+/// Sends the remaining answers, shuts down the sending side, and reads the rest of the client's input: closing a socket
 /// with unread bytes would discard the answers.
 async fn take_leave<S>(stream: &mut S, replies: &mut Replies) -> io::Result<()>
 where

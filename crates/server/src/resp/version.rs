@@ -1,4 +1,4 @@
-//! What this server says it is.
+//! The identity that the server reports to clients.
 
 /// The version of Redis whose strings and errors this server speaks. Clients choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.4.2";

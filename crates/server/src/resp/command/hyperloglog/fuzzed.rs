@@ -1,10 +1,11 @@
-//! What is fuzzed: values that a client says are HyperLogLogs.
+//! Fuzz target: values that a client claims to be HyperLogLogs.
 
 use super::estimate::{Histogram, estimate};
 use super::hash::place_of;
 use super::sketch::{Maxima, Sketch, cached_count, each_run};
 
-/// A value, behind a byte that says how many elements are added to it. What is sound stays so, and has the registers of both.
+/// Checks that adding elements to a valid value keeps it valid, and yields the maximum of both registers. The first
+/// byte is the number of elements, the rest the value.
 pub fn value(bytes: &[u8]) {
     let Some((elements, value)) = bytes.split_first() else { return };
     let mut histogram = Histogram::new();
