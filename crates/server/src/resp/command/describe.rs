@@ -182,7 +182,8 @@ fn get_keys_and_flags(command: Command<'_>, _: &mut Session, _: &Service, replie
     }
 }
 
-/// Returns true if a BITFIELD consists of GETs. Like Redis, looks at each word at which an operation may begin.
+/// Returns true if a BITFIELD only reads. As in Redis, each word at which an operation may begin must be GET or
+/// OVERFLOW.
 fn only_looks(command: Command<'_>) -> bool {
     let mut words = command.arguments(2);
     while let Some(word) = words.next() {

@@ -59,10 +59,10 @@ static OPENING: &[Section<str>] = &[
     ("Esker", |progress, text| line(text, "opening", progress)),
 ];
 
-/// A section that is shown only if it alone is named: one line, for programs.
+/// A section that is shown only if it is named; `everything` does not include it: one line, for programs.
 const STATUS: &str = "Status";
 
-/// Sections that are shown only on request.
+/// Sections that are not shown by default.
 const BY_NAME: [&str; 3] = ["Commandstats", "Latencystats", STATUS];
 
 /// Percentiles of commands' running times, as in Redis.

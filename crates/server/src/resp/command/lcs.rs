@@ -24,7 +24,7 @@ const SHORT_PAIRS_MAX: u64 = 4 << 20;
 /// Upper bound of the answer's bytes for each byte of the subsequence: two ranges and a length.
 const MATCH_BYTES: u64 = 96;
 
-/// Bytes of the lists of positions of all byte values, beside their bits.
+/// Bytes of the position lists of all byte values, beside their bits.
 const PLACES_BYTES: u64 = 256 * 32;
 
 /// Returns the upper bound of the memory for the answer and temporary data, for values of `a` and `b` bytes.

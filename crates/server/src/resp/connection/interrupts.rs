@@ -22,8 +22,8 @@ pub(super) enum Interrupt {
 /// cost as much as parsing the command.
 pub(super) type Interrupts = AbortOnDropHandle<Interrupt>;
 
-/// Starts to wait for the next interrupt. The task is created before the session's user and the client's redirections
-/// are read, because otherwise a change in between would be missed.
+/// Starts a task that waits for the next interrupt. Must be called before the session's user and the client's
+/// redirections are read, because otherwise a change in between would be missed.
 pub(super) fn interrupts(client: Arc<Client>, mut stop: Stop, users: &Users) -> Interrupts {
     let mut reloads = users.reloads();
     // Read here, because the task may be polled much later.

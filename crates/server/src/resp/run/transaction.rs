@@ -258,12 +258,12 @@ async fn attempt_once(
         let answered = aside(running.is_none(), || {
             answer_keys(places, &wanted, most, entries, &mut turn, session, service, protocol)
         });
-        // The same state is applied once more when the transaction is answered.
+        // Restored, because a CLIENT CACHING of the transaction takes effect again when it is answered.
         session.give_caching(is_caching);
         answered
     };
     let outcome = if wanted.keys.is_empty() {
-        // Without keys, the store is not involved.
+        // Without keys, the store is not needed.
         change(&[]).1
     } else {
         let us =

@@ -5,7 +5,7 @@ use crate::resp::verbs::Verb;
 use crate::service::acl_log::{Reason, Refusal};
 use crate::service::{Service, wall_clock_ms};
 
-/// Records a refusal to the client's user.
+/// Records a refusal, with the client's user.
 pub(in crate::resp) fn note(
     reason: Reason,
     object: &[u8],
@@ -18,7 +18,7 @@ pub(in crate::resp) fn note(
     note_of(reason, context, object, user.as_bytes(), verb.name, session, service);
 }
 
-/// Records a refusal in a context, for a user name that the client may only have claimed.
+/// Records a refusal with a context and a user name, which the client may only have claimed.
 pub(in crate::resp) fn note_of(
     reason: Reason,
     context: &'static str,

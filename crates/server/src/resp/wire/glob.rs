@@ -3,7 +3,6 @@
 //! A pattern is compiled once: a class becomes a set of bytes, so that every step has the same cost. Matching
 //! backtracks only to the last `*`, so it takes at most pattern length times text length steps. That is slow for a
 //! long key, so matching of keys yields to other tasks in between.
-//! matches keys lets others run in between.
 
 use crate::base::turn;
 

@@ -29,7 +29,7 @@ const HANDED_BYTES_MIN: usize = 16 << 10;
 /// Unsent answers.
 pub(crate) struct Replies {
     bytes: Vec<u8>,
-    /// Sent bytes at the front of `bytes`.
+    /// Number of bytes at the front of `bytes` that are sent.
     sent: usize,
     /// Values by reference that belong between the bytes, in their order.
     handed: VecDeque<Handed>,

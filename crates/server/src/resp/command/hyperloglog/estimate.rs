@@ -34,7 +34,7 @@ pub(super) fn estimate(histogram: &Histogram) -> u64 {
     }
     sum += all * sigma(of(0) / all);
     let count = (ALPHA * all * all / sum).round();
-    // A count beyond the range of `u64` gets the value that Redis would compute.
+    // A count of 2⁶³ or more becomes 2⁶³, as in Redis.
     if count < 2_f64.powi(63) { count as u64 } else { 1 << 63 }
 }
 

@@ -38,8 +38,9 @@ pub(super) struct Compiler {
 }
 
 impl Compiler {
-    /// Compiles a text as a function. Errors name `chunk` as Lua shows it. Fails with [`Raised::Stop`] if the script's time ends
-    /// meanwhile, and with [`Raised::Text`] if the text is no program or has more than [`JUMPS_MAX`] jumps.
+    /// Compiles a text as a function. Errors name `chunk` as Lua shows it. Fails with [`Raised::Stop`] if the
+    /// script's time ends meanwhile, and with [`Raised::Text`] if the text is not a valid program or has more than
+    /// [`JUMPS_MAX`] jumps.
     pub(super) fn compile(
         &self,
         lua: &Lua,
