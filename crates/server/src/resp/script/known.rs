@@ -117,7 +117,7 @@ pub(super) fn interpreter(service: &Service) -> Result<Interpreter, Unknown> {
     }
 }
 
-/// Returns an interpreter to the idle ones, after cleaning it, unless its memory has grown.
+/// Cleans an interpreter and returns it to the idle ones, unless it is too large even after a collection.
 pub(super) fn give_back(mut interpreter: Interpreter, service: &Service) {
     let lua = &interpreter.lua;
     let _ = lua.set_memory_limit(0);
