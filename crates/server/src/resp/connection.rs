@@ -273,7 +273,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let session = &mut self.session;
         if !std::mem::replace(&mut self.told_too_long, true) {
             let user = session.user.as_ref().map_or("", |user| user.name());
-            tracing::warn!(peer = %session.peer, user, "refused a command; further ones of this connection are not told: {why}");
+            tracing::warn!(peer = %session.peer, user, "refused a command; further ones of this connection are not logged: {why}");
         }
         session.spoil_transaction();
         session.spend_caching(None);

@@ -234,7 +234,7 @@ mod tests {
             number in any::<i64>(),
         ) {
             let of = Type { signed, bits };
-            let number = of.fit(number.into(), Overflow::Wrap).expect("it wraps");
+            let number = of.fit(number.into(), Overflow::Wrap).expect("wrapping never fails");
             let mut written = value.clone();
             of.write(&mut written, offset, number);
             prop_assert_eq!(of.read(&written, offset), number);

@@ -126,7 +126,7 @@ pub(in crate::resp) async fn swap(
             replies.simple("OK");
         }
         Err(error) => {
-            audit::note(session, &format!("SWAPDB {first} {second}, which failed"));
+            audit::note(session, &format!("SWAPDB {first} {second} failed"));
             replies.store_error(&error);
         }
     }

@@ -275,7 +275,7 @@ pub(in crate::resp) async fn flush(
             replies.simple("OK");
         }
         Err(error) => {
-            audit::note(session, &format!("{what}, which failed"));
+            audit::note(session, &format!("{what} failed"));
             replies.store_error(&error);
         }
     }

@@ -69,6 +69,6 @@ mod tests {
         assert!(matches!(interrupt.await, Ok(Interrupt::Killed)));
 
         stopper.stop();
-        assert!(matches!(knows_it.await, Ok(Interrupt::Stopped)), "it is told once that it listens");
+        assert!(matches!(knows_it.await, Ok(Interrupt::Stopped)), "a redirection is announced only once");
     }
 }

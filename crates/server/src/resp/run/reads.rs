@@ -130,7 +130,7 @@ fn answer_values(
     let (mut next, mut answered) = (batch.next, batch.answered);
     for value in values {
         let command = batch.command(next);
-        let verb = verbs::find(command).expect("it was admitted");
+        let verb = verbs::find(command).expect("the command was admitted");
         let wanted = command.len() - 1;
         if answered == 0 && verb.fast == Fast::Mget {
             replies.array(wanted);

@@ -98,6 +98,6 @@ mod tests {
             assert!(named(other.as_bytes()).is_none(), "{other}");
         }
         let run = PLACES.split(|&place| place == EMPTY).map(<[u8]>::len).max();
-        assert!(run < Some(6), "verbs crowd: {run:?} in a row");
+        assert!(run < Some(6), "the hash table has a run of {run:?} verbs");
     }
 }

@@ -82,7 +82,7 @@ impl Verb {
         };
         place(&VERBS)
             .or_else(|| place(&SUBCOMMANDS).map(|index| VERBS.len() + index))
-            .expect("it is of a table")
+            .expect("every verb is in one of the tables")
     }
 
     /// Returns the index in [`VERBS`].

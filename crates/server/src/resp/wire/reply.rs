@@ -138,7 +138,7 @@ impl Replies {
             self.handed.pop_back();
         }
         let copied = mark - self.handed_bytes;
-        assert!(self.sent <= copied, "an answer that was sent is taken back");
+        assert!(self.sent <= copied, "an answer is removed after it was sent");
         self.bytes.truncate(copied);
     }
 

@@ -12,21 +12,21 @@ pub fn value(bytes: &[u8]) {
     let sound = each_run(value, |value, registers| histogram.add(value, registers.len())).is_ok();
     estimate(&histogram);
     let mut maxima = Maxima::new();
-    assert_eq!(maxima.join(value).is_ok(), sound, "a value is sound to be counted, and not to be joined");
+    assert_eq!(maxima.join(value).is_ok(), sound, "a value is valid either for counting or for merging only");
     let Ok(mut sketch) = Sketch::of(value) else {
-        assert!(!sound, "a value is sound that is none");
+        assert!(!sound, "a valid value is refused");
         return;
     };
     assert!(cached_count(value).is_ok());
     for element in 0..*elements {
         let (register, value) = place_of(&[element]);
         let raised = sketch.raise(register, value);
-        assert!(raised.is_ok() || !sound, "an element cannot be added to what is sound");
+        assert!(raised.is_ok() || !sound, "an element cannot be added to a valid value");
     }
     let made = sketch.into_bytes();
     if sound {
         let mut both = Maxima::new();
-        both.join(&made).expect("what was sound stays so");
+        both.join(&made).expect("a valid value stays valid");
         let mut added: Vec<_> = maxima.iter().map(|(_, value)| value).collect();
         for element in 0..*elements {
             let (register, value) = place_of(&[element]);

@@ -57,7 +57,7 @@ pub(super) fn is_dense(value: &[u8]) -> bool {
 }
 
 fn count_field(value: &[u8]) -> u64 {
-    let field = value[COUNT_AT..].first_chunk().expect("the header is there");
+    let field = value[COUNT_AT..].first_chunk().expect("the value has a header");
     u64::from_le_bytes(*field)
 }
 

@@ -152,7 +152,7 @@ mod tests {
             let value = sketch.into_bytes();
             prop_assert!(is_dense(&value) || value.len() <= BYTES_MAX);
             let mut found = Vec::new();
-            each_run(&value, |value, registers| found.extend(registers.map(|_| value))).expect("it is sound");
+            each_run(&value, |value, registers| found.extend(registers.map(|_| value))).expect("the value is valid");
             prop_assert_eq!(found, plain);
         }
     }

@@ -183,7 +183,9 @@ mod tests {
     fn text_with_many_jumps_is_refused_with_the_limit() {
         let breaks = |count| format!("while true do {}end", "do break end ".repeat(count));
         assert!(compile(breaks(JUMPS_MAX), later()).is_ok());
-        let Err(Raised::Text(why)) = compile(breaks(JUMPS_MAX + 1), later()) else { panic!("it is refused") };
+        let Err(Raised::Text(why)) = compile(breaks(JUMPS_MAX + 1), later()) else {
+            panic!("the text must be refused")
+        };
         let why = String::from_utf8(why).unwrap();
         assert!(why.contains("4097") && why.contains("more than 4096") && why.contains("split"), "{why}");
     }

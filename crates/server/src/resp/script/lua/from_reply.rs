@@ -30,7 +30,7 @@ impl<'b> Reader<'b> {
 
     fn value(&mut self, lua: &Lua) -> mlua::Result<Value> {
         let line = self.line();
-        let (kind, rest) = line.split_first().expect("every line of an answer says what it is");
+        let (kind, rest) = line.split_first().expect("every line of an answer begins with its type");
         let number = || std::str::from_utf8(rest).ok().and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
         match kind {
             b'+' => one_field(lua, "ok", Value::String(lua.create_string(rest)?)),

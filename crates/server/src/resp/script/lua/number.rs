@@ -21,7 +21,7 @@ pub(in crate::resp) fn spelled(number: f64, digits: usize) -> String {
     }
     let scientific = format!("{:.*e}", digits - 1, number);
     let (mantissa, exponent) = scientific.split_once('e').expect("the form has an exponent");
-    let exponent: i32 = exponent.parse().expect("it is a number");
+    let exponent: i32 = exponent.parse().expect("the exponent is a number");
     let trimmed = |text: &str| match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text.to_owned(),

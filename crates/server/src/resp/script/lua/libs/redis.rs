@@ -97,7 +97,7 @@ fn log(_: &Lua, _: &Arc<Reins>, arguments: Variadic<Value>) -> mlua::Result<()> 
         return Err(reply("Invalid debug level."));
     };
     if tracing::enabled!(tracing::Level::DEBUG) {
-        tracing::debug!(level, "a script says: {}", line(words).escape_ascii());
+        tracing::debug!(level, "message of a script: {}", line(words).escape_ascii());
     }
     Ok(())
 }
