@@ -1,4 +1,4 @@
-//! CONFIG: reports the settings, and changes those that can change while the server runs.
+//! CONFIG: reports all settings, and changes the ones that can change while the server runs.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;

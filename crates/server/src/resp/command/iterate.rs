@@ -139,7 +139,7 @@ async fn page(
     Ok(page)
 }
 
-/// Key names are shown only to users who may read the keys.
+/// Key names are shown only to users with read rights to the keys.
 fn may_see(session: &Session, key: &[u8]) -> bool {
     session.user.as_ref().is_some_and(|user| user.may_read(key))
 }
@@ -219,7 +219,7 @@ pub(in crate::resp) async fn random_key(session: &mut Session, service: &Service
 const RANDOM_KEYS_MAX: usize = 10_000;
 
 /// Returns a key near a random position of the iteration, else one after it, else one from the beginning. May return
-/// `None` to a user who may read only few of many keys.
+/// `None` to a user with read rights to only few of many keys.
 async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Bytes>, String> {
     let random = || RandomState::new().hash_one(0);
     // The mask covers all bits of a cursor, because otherwise the last shards would never be chosen.

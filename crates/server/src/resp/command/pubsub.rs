@@ -312,7 +312,7 @@ fn counts(kind: Kind, command: Command<'_>, service: &Service, replies: &mut Rep
     }
 }
 
-/// Returns the upper bound of the answer's bytes, for commands that name channels and for those that list them.
+/// Returns the upper bound of the answer's bytes, for commands that name channels and for PUBSUB, which lists them.
 pub(in crate::resp) fn answer_bytes(command: Command<'_>, session: &Session, service: &Service) -> usize {
     const ANSWER_BYTES: usize = 64;
     let named = command.bytes() + command.len() * ANSWER_BYTES;
