@@ -1,16 +1,17 @@
-//! One client: read, run, answer.
+//! The loop of one client: read, run, answer.
 //!
-//! 1. All complete commands in the input become one batch, up to the pipeline's limit; a few where memory is scarce.
-//! 2. The batch runs group by group (`run`). While more answer bytes wait than the backlog may hold, they are written
-//!    and nothing else happens: no further group starts, and nothing is read.
-//! 3. Other clients that are ready have their turn. Then answers are written as far as the socket takes them; in the same
-//!    step more input is read. Messages to a subscriber are put behind the answers before that, as many as the backlog may
-//!    hold.
+//! 1. All complete commands in the input become one batch, up to the pipeline's limit; only a few if memory is
+//!    scarce.
+//! 2. The batch runs group by group (`run`). While the unsent answers exceed the backlog limit, they are written and
+//!    nothing else happens: no further group starts, and no input is read.
+//! 3. The task yields to other clients that are ready. Then answers are written as far as the socket accepts them,
+//!    and input is read in the same step. Before that, messages to a subscriber are appended to the answers, up to
+//!    the backlog limit.
 //!
-//! Memory is taken from the session's share before it is allocated: room for input in step 3, what the commands need
-//! in step 2. If there is none, the client waits. A connection that waits for its client keeps no more than a small
-//! buffer. What takes too long is seen by the watch (`watch`). A stop is seen only in step 3: commands that were read
-//! are run and answered.
+//! Memory is acquired from the session's share before it is allocated: the input buffer in step 3, memory for the
+//! commands in step 2. If too little is left, the client waits. A connection that waits for its client keeps only a
+//! small buffer. The watch (`watch`) detects missed time limits. A stop of the server is noticed only in step 3:
+//! commands that were read are run and answered.
 
 use std::io;
 use std::pin::pin;
@@ -44,24 +45,25 @@ mod interrupts;
 pub(crate) use dialogue::{Dialogue, Peer};
 use interrupts::{Interrupt, Interrupts, interrupts};
 
-/// Memory that one argument of a command takes while it runs: its place, its copy's handle, its part of sets and lists.
+/// Bytes that one argument of a command takes while it runs: its position, the handle of its copy, its entries in
+/// sets and lists.
 const ARGUMENT_BYTES: usize = 128;
 
-/// Memory that one operation of the store takes while it runs.
+/// Bytes that one operation of the store takes while it runs.
 const OPERATION_BYTES: usize = 512;
 
-/// Operations that run at once.
+/// Operations of the store that one batch runs at once.
 const OPERATIONS_MAX: usize = 1024;
 
-/// Commands of a batch where little memory is left: what batches hold while they wait for more must leave room for the
-/// answers of some, or else all wait in vain.
+/// Commands of a batch while memory is scarce. Memory held by batches that wait for more must leave room for the
+/// answers of some of them, because otherwise all of them wait in vain.
 const BATCH_MAX_IF_TIGHT: usize = 64;
 
-/// Why a conversation ended early.
+/// The reason why a connection ended early.
 enum Ended {
-    /// The client is gone.
+    /// The socket failed.
     Gone(io::Error),
-    /// By CLIENT KILL.
+    /// Ended by CLIENT KILL.
     Killed,
     Dropped(Dropped),
 }
@@ -87,7 +89,7 @@ where
     resume(stream, dialogue, share, service, stop).await
 }
 
-/// As [`serve`], but some of it was said already.
+/// Like [`serve`], but continues a dialogue that began earlier.
 pub(crate) async fn resume<S>(
     stream: S,
     mut dialogue: Dialogue,
@@ -112,7 +114,7 @@ where
             service.counters.count_dropped(why);
             tracing::debug!(%why, %address, "connection dropped");
             match why {
-                // The error itself is among the answers already.
+                // The error is already among the answers.
                 Dropped::Protocol => {}
                 Dropped::SlowReader | Dropped::ReplyQueue => return Ok(()),
                 _ => transport.replies.error(&format!("ERR {why}")),
@@ -129,12 +131,12 @@ where
     timeout(service.config.limits.closing_wait, goodbye).await?
 }
 
-/// Takes the session's user anew if the users were read again.
+/// Refreshes the session's user if the users file was reloaded.
 fn follow_users(session: &mut Session, service: &Service) -> Result<(), Ended> {
     if session.user.as_ref().is_some_and(|user| user.is_outdated()) {
         let user = session.user.take();
         session.user = user.and_then(|user| service.users.refresh(&user));
-        // Messages come without being asked for, so who may not hear them any more must go.
+        // Messages arrive without a request, so a client that lost the right to its subscriptions is disconnected.
         if session.user.is_none() || !pubsub::still_may_listen(session) {
             return Err(Ended::Dropped(Dropped::User));
         }
@@ -142,21 +144,21 @@ fn follow_users(session: &mut Session, service: &Service) -> Result<(), Ended> {
     Ok(())
 }
 
-/// A client and what is known of it.
+/// A client and the state of its connection.
 struct Conversation<'a, S> {
     service: &'a Service,
     transport: Transport<S>,
     session: Session,
     parser: Parser,
     commands: Commands,
-    /// What holds before the login.
+    /// The limits before the login.
     narrow: Limits,
-    /// Whether the parser has the narrow limits.
+    /// True if the parser has the limits of `narrow`.
     is_narrow: bool,
     watch: Watch,
-    /// A command that was too long was told of in the log.
+    /// True once the log has reported an over-long command of this connection.
     told_too_long: bool,
-    /// Made once: to begin waiting for it anew with every command costs as much as a short command.
+    /// Kept from command to command: a new task for every command would cost as much as a short command.
     interrupts: Interrupts,
     stop: Stop,
 }
@@ -191,7 +193,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         if self.is_narrow { &self.narrow } else { &self.service.config.limits }
     }
 
-    /// Commands that the next batch may have.
+    /// Returns the limit of commands in the next batch.
     fn batch_max(&self) -> usize {
         let most = self.limits().pipeline_max;
         if self.service.budget.is_tight() { most.min(BATCH_MAX_IF_TIGHT) } else { most }
@@ -207,7 +209,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             let more = self.commands.len() >= most;
             let left = self.transport.input.len() - consumed;
             let is_partial = left > 0 && !more || self.parser.is_passing();
-            // What is passed by arrives for a command that began long ago.
+            // Skipped bytes belong to an over-long command that began earlier.
             let begins = consumed > 0 && !(self.parser.is_passing() && self.commands.is_empty());
             self.watch.parsed(begins, is_partial);
 
@@ -222,7 +224,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             }
             match parsed {
                 Ok(()) => {}
-                // What follows QUIT is not read.
+                // Commands after QUIT are not read.
                 Err(_) if self.session.leaving => break,
                 Err(Unparsed::TooLong(why)) => {
                     self.refuse(&why);
@@ -234,9 +236,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 }
             }
 
-            // A login changes what the client may take and how long.
+            // A login changes the limits of memory and time.
             self.look_at_user()?;
-            // 3. Step 2 left no more than the backlog may hold, so input is welcome.
+            // 3. Step 2 left no more unsent bytes than the backlog limit, so input may be read.
             if self.session.leaving {
                 break;
             }
@@ -252,7 +254,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             } else {
                 turn::pause().await;
             }
-            // A client that sends without end is never waited for.
+            // A client that sends without pause never reaches the waits in `read`, so interrupts are checked here.
             if self.interrupts.is_finished() {
                 let interrupt = (&mut self.interrupts).await;
                 if !self.goes_on_after(interrupt.unwrap_or(Interrupt::Stopped))? {
@@ -266,12 +268,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         Ok(())
     }
 
-    /// Answers a command that is too long to be run.
+    /// Answers a command that is too long to run.
     fn refuse(&mut self, why: &str) {
         let session = &mut self.session;
         if !std::mem::replace(&mut self.told_too_long, true) {
             let user = session.user.as_ref().map_or("", |user| user.name());
-            tracing::warn!(peer = %session.peer, user, "refused a command; further ones of this connection are not told: {why}");
+            tracing::warn!(peer = %session.peer, user, "refused a command; further ones of this connection are not logged: {why}");
         }
         session.spoil_transaction();
         session.spend_caching(None);
@@ -284,7 +286,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         }
     }
 
-    /// Follows the users if they were read again, and the limits if the client logged in or out.
+    /// Refreshes the user if the users file was reloaded, and the limits if the client logged in or out.
     fn look_at_user(&mut self) -> Result<(), Ended> {
         follow_users(&mut self.session, self.service)?;
         let is_narrow = self.session.user.is_none();
@@ -297,7 +299,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         Ok(())
     }
 
-    /// Memory that is held between steps.
+    /// Returns the bytes that the connection holds between steps.
     fn held(&self) -> usize {
         let buffers = self.transport.held_bytes() + self.commands.held_bytes() + self.parser.held_bytes();
         buffers + self.session.kept_bytes()
@@ -328,7 +330,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if unsent > limits.backlog_bytes_hard {
                 return Err(Ended::Dropped(Dropped::ReplyQueue));
             }
-            // A command that did not run waits for memory that the answers before it have.
+            // A command that did not run waits for memory that the answers before it hold.
             let most = if batch.position() == before { 0 } else { limits.backlog_bytes_max };
             if unsent <= most {
                 now = turn::pause_at(now).await;
@@ -347,7 +349,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                         self.watch.check(&self.transport, true, budget).map_err(Ended::Dropped)?;
                     }
                 }
-                // Who waits for its client does not make commands slow.
+                // The wait for the client does not count as running time of the next command.
                 now = Instant::now();
             }
         }
@@ -356,7 +358,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         Ok(())
     }
 
-    /// Reads more input, and writes answers meanwhile; false if the client or the server ends the conversation.
+    /// Reads more input, and writes answers meanwhile. Returns false if the client or the server ends the
+    /// conversation.
     async fn read(&mut self) -> Result<bool, Ended> {
         let room_max = if self.is_narrow { IDLE_BYTES_MAX } else { usize::MAX };
         let room = self.transport.room(self.parser.missing_bytes(self.transport.input.len()), room_max);
@@ -371,7 +374,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             let _ = self.session.hold(held).await;
         }
         if self.transport.held_bytes() > IDLE_BYTES_MAX || others > IDLE_BYTES_MAX {
-            // Only if nothing is there yet is it worth giving memory back.
+            // Memory is returned only if no input has arrived yet.
             let first = {
                 let exchange = pin!(self.transport.exchange(true, self.service));
                 poll!(exchange)
@@ -393,7 +396,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             // A subscriber that does not take its messages is not read from until it does.
             let mailbox = self.session.listens().then(|| self.session.client.mailbox.clone());
             let waits = mailbox.is_some() && self.has_backlog();
-            // It was told of more messages than the backlog held, and is not told of them again.
+            // More messages arrived than the backlog could take, and the mailbox announces each message only once.
             let has_more = |mailbox: &Arc<Mailbox>| !matches!(mailbox.next_bytes(), Ok(None));
             if !waits && mailbox.as_ref().is_some_and(has_more) {
                 return Ok(true);
@@ -419,7 +422,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 () = arrived => return Ok(true),
                 () = self.watch.tick() => {
                     if self.session.subscriptions.is_some() || self.session.client.listens_for_another() {
-                        // It may have nothing to say for as long as it likes.
+                        // A subscriber may be silent for any time.
                         self.watch.listens();
                     }
                     let budget = &self.service.budget;
@@ -429,7 +432,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         }
     }
 
-    /// Puts messages behind the answers, until the backlog holds no more; false if the server ends the conversation.
+    /// Appends messages to the answers, up to the backlog limit. Returns false if the server ends the conversation.
     async fn deliver(&mut self) -> Result<bool, Ended> {
         let mailbox = self.session.client.mailbox.clone();
         while self.session.listens() {
@@ -447,12 +450,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         Ok(true)
     }
 
-    /// Whether as many answers wait as may before the client has to take some.
+    /// Returns true if the unsent answers exceed the backlog limit, so that the client has to take some first.
     fn has_backlog(&self) -> bool {
         self.transport.replies.unsent_bytes() > self.limits().backlog_bytes_max
     }
 
-    /// Waits for memory, and writes answers meanwhile; false if the server ends the conversation.
+    /// Waits for memory, and writes answers meanwhile. Returns false if the server ends the conversation.
     async fn wait_for_memory(&mut self, bytes: usize) -> Result<bool, Ended> {
         loop {
             let interrupt = {
@@ -477,7 +480,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         }
     }
 
-    /// Whether who was interrupted while it waited goes on.
+    /// Handles an interrupt of a wait. Returns true if the conversation continues.
     fn goes_on_after(&mut self, interrupt: Interrupt) -> Result<bool, Ended> {
         match interrupt {
             Interrupt::Killed => Err(Ended::Killed),
@@ -491,7 +494,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         }
     }
 
-    /// Whether the client goes on.
+    /// Notes an exchange for the watch. Returns false if the client closed its side.
     fn note(&mut self, exchanged: Exchange) -> bool {
         match exchanged {
             Exchange::Read(bytes) => self.watch.read(bytes),

@@ -1,9 +1,9 @@
-//! What a client is told while the store is being opened: as Redis does, `-LOADING` to every command that is about keys. What it
-//! says of itself is taken: HELLO, AUTH, SELECT, CLIENT; and INFO says that it is loading. Clients that give up where HELLO is
-//! an error wait then.
+//! Serves clients while the store is being opened: as in Redis, every command on keys is answered `-LOADING`.
+//! Commands by which a client introduces itself are served: HELLO, AUTH, SELECT, CLIENT; and INFO reports that the
+//! server is loading. Clients that give up after an error to HELLO therefore wait.
 //!
-//! Nothing but that is kept of a command, so a client holds little however much it sends. When the store is open the conversation
-//! goes on, with what was read of the next command and what was not yet sent of the answers.
+//! Only this introduction is kept, so a client holds little memory however much it sends. Once the store is open, the
+//! connection continues with its unparsed input and its unsent answers.
 
 use std::io;
 use std::time::Duration;
@@ -23,25 +23,25 @@ use crate::base::shutdown::Stop;
 
 const LOADING: &str = "LOADING Esker is loading the dataset in memory";
 
-/// Room for one read, and for answers that wait.
+/// Bytes of the input buffer for one read, and of unsent answers that may accumulate.
 const READ_BYTES: usize = 4 << 10;
 
-/// The rest of longer commands is passed by.
+/// Bytes of a command that are parsed; the rest of a longer command is skipped.
 const COMMAND_BYTES_MAX: usize = 8 << 10;
 
-/// How long a client that must go may take to read the last answer.
+/// Time that a client which is being disconnected has to read the last answers.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What is known of a server whose store is being opened.
+/// The state of a server whose store is being opened.
 pub(crate) struct Opening<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) users: &'a Users,
     pub(crate) databases: u8,
-    /// How far it is.
+    /// Describes the progress of the opening.
     pub(crate) progress: &'a (dyn Fn() -> String + Send + Sync),
 }
 
-/// Answers one client until it leaves, which is `None`, or the store is open.
+/// Answers one client. Returns its dialogue once the store is open, or `None` if the client left before.
 pub(crate) async fn serve_loading<S>(
     stream: &mut S,
     peer: Peer,
@@ -107,7 +107,7 @@ where
     Ok(None)
 }
 
-/// What comes of an exchange with a client, which may take so long.
+/// Runs an exchange with a client, which fails if it takes longer than `wait`.
 async fn within<T>(wait: Option<Duration>, exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     match wait {
         Some(wait) => timeout(wait, exchange).await?,
@@ -128,7 +128,7 @@ async fn answer(command: Command<'_>, session: &mut Session, opening: &Opening<'
             session.leaving = true;
             return replies.simple("OK");
         }
-        // A browser is told nothing.
+        // The request of a web browser gets no answer.
         "post" | "host:" => {
             session.leaving = true;
             return;
@@ -159,8 +159,8 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S, replies: &mut Replies) -> i
     stream.flush().await
 }
 
-/// Sends what is left, ends this side, and reads what the other one still sends: an end with bytes unread would take the answers
-/// away.
+/// Sends the remaining answers, shuts down the sending side, and reads the rest of the client's input: closing a socket
+/// with unread bytes would discard the answers.
 async fn take_leave<S>(stream: &mut S, replies: &mut Replies) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -178,7 +178,7 @@ mod tests {
     use crate::base::address::Address;
     use crate::base::config::{Access, Password};
 
-    /// What a client hears that sends these bytes in such pieces.
+    /// Returns the answers to a client that sends `bytes` in pieces of `piece` bytes.
     async fn told(bytes: &[u8], piece: usize, access: &Access) -> String {
         let (mut client, mut server) = tokio::io::duplex(64 << 10);
         let (_stopper, stop) = crate::base::shutdown::Stopper::new();
@@ -192,7 +192,7 @@ mod tests {
             serve_loading(&mut server, peer, opening, stop).await
         });
         for piece in bytes.chunks(piece) {
-            // It may have ended before the last of it.
+            // The server may have closed the connection before the last piece.
             let _ = client.write_all(piece).await;
         }
         client.shutdown().await.unwrap();
@@ -293,7 +293,7 @@ mod tests {
         let broken = "-ERR Protocol error: ";
         assert_eq!(told(&[b'x'; 100_000], 4096, &free).await, format!("{broken}too big inline request\r\n"));
         assert_eq!(told(b"*1\r\n!", 4096, &free).await, format!("{broken}expected '$', got '!'\r\n"));
-        // Who has not logged in may not have so much read.
+        // Before the login, smaller limits hold.
         let closed = Access { password: Some(Password::new("right")), ..Access::default() };
         let long = b"*2\r\n$4\r\nAUTH\r\n$5000\r\n";
         assert_eq!(told(long, 4096, &closed).await, format!("{broken}invalid bulk length\r\n"));

@@ -1,15 +1,15 @@
 //! RESP, the protocol of Redis, in its versions 2 and 3.
 //!
-//! From bottom to top; each uses only what is above it in this list:
+//! The modules from bottom to top; each uses only the modules listed above it:
 //!
-//! - `wire`: bytes of a client become commands, and answers become bytes.
-//! - `verbs`: the facts of every verb.
-//! - `session`: what lasts from command to command, and the `view` of keys that a command works on.
-//! - `command`: what every verb does.
-//! - `script`: scripts, which call commands; its interpreter, in `lua`, knows of none.
-//! - `run`: which commands go to the store together, and transactions.
-//! - `connection`: one client: read, run, answer; `watch` looks at its time. `loading` answers while there is no store yet, and
-//!   hands its clients over.
+//! - `wire`: parses bytes into commands and encodes answers as bytes.
+//! - `verbs`: the static description of every verb.
+//! - `session`: the state of a connection between commands, and the `view` of keys that a command works on.
+//! - `command`: the implementation of every verb.
+//! - `script`: scripts, which call commands; its interpreter, in `lua`, knows no commands.
+//! - `run`: groups commands that go to the store together, and runs transactions.
+//! - `connection`: the loop of one client: read, run, answer; `watch` enforces its time limits. `loading` answers
+//!   clients while the store is being opened, and then hands them over.
 
 mod command;
 mod connection;

@@ -1,7 +1,8 @@
-//! The time that a client takes: to log in, to send a command, to take its answers, between commands.
+//! Time limits of a client: for the login, for sending a command, for taking its answers, and for idling between
+//! commands.
 //!
-//! A timer that is set anew for every command would cost as much as a command. So the watch ticks, at half the shortest
-//! time that counts, and looks at what was noted since.
+//! Resetting a timer for every command would cost as much as a command. So the watch ticks at half the shortest time
+//! limit, and checks the times noted since the last tick.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -15,25 +16,25 @@ use crate::base::pace::Pace;
 use crate::budget::Budget;
 use crate::service::Dropped;
 
-/// Ticks come no faster than this.
+/// Shortest period of the ticks.
 const PERIOD_MIN: Duration = Duration::from_millis(20);
 
-/// Where nothing counts, the watch looks up now and then all the same.
+/// Period of the ticks if there is no time limit.
 const PERIOD_MAX: Duration = Duration::from_secs(3600);
 
 pub(super) struct Watch {
     timer: Pin<Box<Sleep>>,
     period: Duration,
-    /// When the client must have logged in.
+    /// Time by which the client must have logged in.
     login_by: Option<Instant>,
     command_wait: Option<Duration>,
     reply_wait: Option<Duration>,
     idle_wait: Option<Duration>,
-    /// A command that did not arrive in full yet.
+    /// The progress of a command that has not yet arrived completely.
     partial: Option<Pace>,
-    /// Answers that were not taken at the last tick, and how much was sent by then.
+    /// The progress of answers that were unsent at the last tick, and the value of `Transport::sent` at that tick.
     answers: Option<(Pace, u64)>,
-    /// Nothing was read since this tick.
+    /// The first tick since which nothing was read.
     silent_since: Option<Instant>,
 }
 
@@ -54,12 +55,12 @@ impl Watch {
         watch
     }
 
-    /// The time until which the client must have logged in.
+    /// Returns the time by which the client must have logged in.
     pub(super) fn login_by(&self) -> Option<Instant> {
         self.login_by
     }
 
-    /// The client logged in, or out again.
+    /// Adapts the limits to a client that logged in or out.
     pub(super) fn logged_in(&mut self, limits: &Limits, is: bool) {
         let login_wait = if is { None } else { limits.login_wait };
         self.login_by = login_wait.map(|wait| Instant::now() + wait);
@@ -69,7 +70,8 @@ impl Watch {
         self.timer.as_mut().reset(Instant::now() + self.period);
     }
 
-    /// Input was taken up, and a part of a command is left or not, which begins now or went on.
+    /// Notes that input was parsed. `partial`: an incomplete command is left; it begins with this input (`begins`) or
+    /// began earlier.
     pub(super) fn parsed(&mut self, begins: bool, partial: bool) {
         if !partial {
             self.partial = None;
@@ -85,17 +87,17 @@ impl Watch {
         }
     }
 
-    /// Who waits for messages may be silent.
+    /// Restarts the idle time of a client that waits for messages, which may be silent.
     pub(super) fn listens(&mut self) {
         self.silent_since = None;
     }
 
-    /// Completes when it is time for a [`check`](Self::check).
+    /// Completes when the next [`check`](Self::check) is due.
     pub(super) async fn tick(&mut self) {
         self.timer.as_mut().await;
     }
 
-    /// Whether the client is in time with everything; if not, with what. `waits` says that nothing is read from it
+    /// Returns an error with the missed limit if the client is too slow. `waits`: nothing is read from the client
     /// until it takes answers.
     pub(super) fn check<S>(
         &mut self,
@@ -113,7 +115,7 @@ impl Watch {
         }
         let is_late =
             |pace: &Pace, wait: Option<Duration>| wait.is_some_and(|wait| pace.deadline(wait) <= now);
-        // While the server reads nothing, that no more of a command came is not the client's doing.
+        // While the server reads nothing, the client is not to blame for an incomplete command.
         if !waits && self.partial.as_ref().is_some_and(|partial| is_late(partial, self.command_wait)) {
             return Err(Dropped::SlowCommand);
         }

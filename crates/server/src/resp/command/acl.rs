@@ -1,4 +1,4 @@
-//! ACL: who one is, and who there is. What changes users is in `users`.
+//! ACL: the client's own user, all users, and the log of refusals. Changes of users are in `users`.
 
 use esker_engine::Store;
 
@@ -74,7 +74,7 @@ fn categories(command: Command<'_>, replies: &mut Replies) -> Result<(), String>
     Ok(())
 }
 
-/// `ACL GETUSER name`. Hashes of passwords are not shown to anybody.
+/// `ACL GETUSER name`. Never shows hashes of passwords.
 fn get_user(command: Command<'_>, service: &Service, replies: &mut Replies) {
     let users = service.users.all();
     let Some(user) = users.iter().find(|user| user.name().as_bytes() == command.argument(2)) else {
@@ -101,7 +101,7 @@ fn get_user(command: Command<'_>, service: &Service, replies: &mut Replies) {
     }
 }
 
-/// `ACL DRYRUN name command [argument ...]`: whether the user may run the command.
+/// `ACL DRYRUN name command [argument ...]`: reports whether the user may run the command.
 fn dry_run(command: Command<'_>, service: &Service, replies: &mut Replies) -> Result<(), String> {
     let users = service.users.all();
     let user = users.iter().find(|user| user.name().as_bytes() == command.argument(2));
@@ -128,10 +128,10 @@ fn dry_run(command: Command<'_>, service: &Service, replies: &mut Replies) -> Re
     Ok(())
 }
 
-/// The most bits that a password is made of.
+/// Limit of the random bits of a generated password.
 const BITS_MAX: i64 = 4096;
 
-/// `ACL GENPASS [bits]`: as many bits that nobody can guess, in hex digits.
+/// `ACL GENPASS [bits]`: returns random bits from the operating system as hex digits.
 fn generate_password(command: Command<'_>, replies: &mut Replies) -> Result<(), String> {
     let bits = match command.len() {
         2 => Some(256),
@@ -153,7 +153,7 @@ fn generate_password(command: Command<'_>, replies: &mut Replies) -> Result<(), 
     Ok(())
 }
 
-/// Entries that ACL LOG returns if it is not told how many.
+/// Entries that ACL LOG returns without a count.
 const LOG_DEFAULT: usize = 10;
 
 /// `ACL LOG [count | RESET]`.
@@ -173,7 +173,7 @@ fn log(command: Command<'_>, service: &Service, replies: &mut Replies) -> Result
     Ok(())
 }
 
-/// The newest entries of the log, as Redis since 7.2 tells them.
+/// Answers the newest entries of the log, in the format of Redis 7.2 and later.
 fn entries(count: usize, service: &Service, replies: &mut Replies) {
     let (found, now_ms) = (service.acl_log.entries.newest(count), wall_clock_ms());
     replies.array(found.len());
@@ -207,7 +207,8 @@ fn entries(count: usize, service: &Service, replies: &mut Replies) {
     }
 }
 
-/// The databases that a user may use, where those are not all: a word of Esker's, since Redis has none.
+/// Returns the databases that a user may use, or `None` if it may use all. An extension of Esker's: Redis has no such
+/// rule.
 fn databases(user: &User) -> Option<String> {
     if user.may_use_all_databases() {
         return None;
@@ -217,7 +218,7 @@ fn databases(user: &User) -> Option<String> {
     Some(format!("databases={}", numbers.join(",")))
 }
 
-/// A user in the words of Redis' rules. Hashes of passwords are not shown to anybody.
+/// Returns a user in the syntax of Redis' rules. Never shows hashes of passwords.
 fn rule(user: &User) -> Vec<u8> {
     let mut rule = format!("user {}", user.name()).into_bytes();
     let words = flags(user).iter().map(|flag| flag.as_bytes().to_vec());
@@ -246,7 +247,7 @@ fn flags(user: &User) -> &'static [&'static str] {
     }
 }
 
-/// Memory that LIST and GETUSER take to tell of a user.
+/// Returns the bytes that LIST and GETUSER take to describe a user.
 pub(in crate::resp) fn shown_bytes(user: &User) -> usize {
     let reach = user.shown_keys().chain(user.shown_channels()).map(|pattern| pattern.len() + 1);
     user.name().len() + user.shown_commands().len() + reach.sum::<usize>()

@@ -1,4 +1,4 @@
-//! Whether a command may run.
+//! Admission: checks before a command runs.
 
 use super::{rights, subcommands};
 use crate::resp::session::{Session, refused};
@@ -8,11 +8,11 @@ use crate::resp::wire::error_text;
 use crate::service::Service;
 use crate::service::acl_log::Reason;
 
-/// Why a command may not run.
+/// The refusal of a command.
 pub(in crate::resp) struct NotAdmitted {
-    /// The answer.
+    /// The error reply.
     pub(in crate::resp) text: String,
-    /// What it was refused for want of a right.
+    /// The missing right and its object, if a right was missing.
     refused: Option<(Reason, Vec<u8>)>,
 }
 
@@ -23,7 +23,7 @@ impl From<String> for NotAdmitted {
 }
 
 impl NotAdmitted {
-    /// Notes it for admins if it was a matter of rights.
+    /// Records the refusal in the ACL log if a right was missing.
     pub(in crate::resp) fn note(&self, verb: &Verb, session: &Session, service: &Service) {
         if let Some((reason, object)) = &self.refused {
             refused::note(*reason, object, verb, session, service);
@@ -31,8 +31,8 @@ impl NotAdmitted {
     }
 }
 
-/// The verb of a command that may run, or why it is refused. Redis' order: the verb and its subcommand, the number of arguments,
-/// then rights.
+/// Returns the verb of a command that may run, or the refusal. The checks are in Redis' order: the verb and its
+/// subcommand, the number of arguments, then rights.
 pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, NotAdmitted> {
     let verb = verbs::find(command).ok_or_else(|| unknown(command))?;
     if !verb.accepts(command.len()) {
@@ -50,7 +50,7 @@ pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<
     Ok(verb)
 }
 
-/// What is said of a command that is not here.
+/// Returns the error for an unknown command.
 fn unknown(command: Command<'_>) -> String {
     match verbs::family(command.verb()) {
         Some((name, family)) => format!("ERR {}", error_text::of_another_type(name, family)),
@@ -58,8 +58,7 @@ fn unknown(command: Command<'_>) -> String {
     }
 }
 
-/// Whether a command that was admitted to a transaction may still run, or why not: the user's rights may be others since, and
-/// it may be about another database.
+/// Checks a queued command again at EXEC: the user's rights may have changed since, and the database may be another.
 pub(in crate::resp) fn admit_again(
     verb: &Verb,
     command: Command<'_>,
@@ -78,7 +77,7 @@ fn check_rights(
     rights::check(verb, command, session.user.as_deref(), database)
 }
 
-/// Whether a script may call a command, or why not.
+/// Checks the rights to a command that a script calls.
 pub(in crate::resp) fn admit_in_script(
     verb: &Verb,
     command: Command<'_>,

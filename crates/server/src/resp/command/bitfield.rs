@@ -11,19 +11,19 @@ use crate::service::events::KeyspaceEvents;
 const NO_TYPE: &str =
     "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.";
 
-/// A kind of integer.
+/// The width and signedness of an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Type {
     signed: bool,
     bits: u32,
 }
 
-/// What becomes of a number that does not fit.
+/// The treatment of a number that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Overflow {
-    /// Its lowest bits are taken.
+    /// The lowest bits are taken.
     Wrap,
-    /// The nearest that fits is.
+    /// The nearest number in range is taken.
     Saturate,
     /// Nothing is written.
     Fail,
@@ -63,7 +63,7 @@ impl Type {
         if self.signed { (1 << (self.bits - 1)) - 1 } else { (1 << self.bits) - 1 }
     }
 
-    /// What is written for a number; `None` if nothing.
+    /// Returns the number to write, or `None` if nothing is written.
     fn fit(self, number: i128, overflow: Overflow) -> Option<i128> {
         if (self.least()..=self.most()).contains(&number) {
             return Some(number);
@@ -75,13 +75,13 @@ impl Type {
         }
     }
 
-    /// The number that the lowest bits stand for.
+    /// Returns the number with the given lowest bits.
     fn of_bits(self, bits: u64) -> i128 {
         let number = i128::from(bits);
         if self.signed && number > self.most() { number - (1 << self.bits) } else { number }
     }
 
-    /// The number at a bit; behind the end there are zeros.
+    /// Returns the number at a bit offset. Bits beyond the end are zeros.
     fn read(self, value: &[u8], offset: u64) -> i128 {
         let bit = |at: u64| value.get((at / 8) as usize).map_or(0, |byte| byte >> (7 - at % 8) & 1);
         let bits = (offset..offset + u64::from(self.bits)).fold(0, |bits, at| bits << 1 | u64::from(bit(at)));
@@ -97,7 +97,7 @@ impl Type {
     }
 }
 
-/// All operations of a command, in their order.
+/// Parses all operations of a command, in their order.
 fn operations(command: Command<'_>, bytes_max: usize) -> Result<Vec<Operation>, &'static str> {
     let (mut operations, mut overflow) = (Vec::new(), Overflow::Wrap);
     let mut arguments = command.arguments(2);
@@ -131,13 +131,13 @@ fn operations(command: Command<'_>, bytes_max: usize) -> Result<Vec<Operation>, 
     Ok(operations)
 }
 
-/// The last bit that a command writes; `None` if it writes nothing, or is refused.
+/// Returns the last bit that a command writes, or `None` if it writes nothing.
 fn last_written(operations: &[Operation]) -> Option<u64> {
     let writes = operations.iter().filter(|operation| operation.action != Action::Get);
     writes.map(|operation| operation.offset + u64::from(operation.of.bits) - 1).max()
 }
 
-/// How long the value is that a command makes, at least.
+/// Returns the minimum length of the value that a command makes, in bytes.
 pub(in crate::resp) fn made_bytes(command: Command<'_>, bytes_max: usize) -> usize {
     let operations = operations(command, bytes_max).unwrap_or_default();
     last_written(&operations).map_or(0, |bit| (bit / 8) as usize + 1)
@@ -164,7 +164,7 @@ pub(super) fn bitfield(command: Command<'_>, view: &mut View, replies: &mut Repl
                 replies.integer(old as i64);
                 continue;
             }
-            // A negative number is a very large one where there are no signs.
+            // For an unsigned type, a negative number is taken as a very large one.
             Action::Set(number) if !of.signed => (i128::from(number as u64), true),
             Action::Set(number) => (number.into(), true),
             Action::Add(number) => (old + i128::from(number), false),
@@ -178,7 +178,7 @@ pub(super) fn bitfield(command: Command<'_>, view: &mut View, replies: &mut Repl
             None => replies.null(),
         }
     }
-    // A value that only became longer, since every operation failed, is kept without an event, as in Redis.
+    // If every operation failed, a value that was only extended is kept without an event, as in Redis.
     if has_changed || is_longer {
         view.put(key, value.freeze(), expires_at_ms);
     }
@@ -234,7 +234,7 @@ mod tests {
             number in any::<i64>(),
         ) {
             let of = Type { signed, bits };
-            let number = of.fit(number.into(), Overflow::Wrap).expect("it wraps");
+            let number = of.fit(number.into(), Overflow::Wrap).expect("wrapping never fails");
             let mut written = value.clone();
             of.write(&mut written, offset, number);
             prop_assert_eq!(of.read(&written, offset), number);

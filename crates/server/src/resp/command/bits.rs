@@ -1,4 +1,4 @@
-//! Values as rows of bits: SETBIT, GETBIT, BITCOUNT, BITPOS, BITOP. The first bit is the highest of the first byte.
+//! Values as bit strings: SETBIT, GETBIT, BITCOUNT, BITPOS, BITOP. Bit 0 is the highest bit of the first byte.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,11 +11,12 @@ use crate::service::events::KeyspaceEvents;
 
 const NO_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 
-/// Bits are looked for in so many bytes, as in Redis, whatever a value may have here: beyond its end there are zeros.
+/// Limit of the offset of a bit that is read, in bytes, as in Redis. May exceed the limit of values: bits beyond the
+/// end are zeros.
 pub(super) const LOOKED_AT_BYTES_MAX: usize = 512 << 20;
 
-/// The offset of a bit that may be set in a value of so many bytes; `#4` is the fourth of units of so many bits, where there are
-/// such.
+/// Parses the offset of a bit in a value of at most `bytes_max` bytes. `#4` is the start of unit 4 of `unit_bits`
+/// bits, where units are allowed.
 pub(super) fn offset_of(text: &[u8], unit_bits: Option<u64>, bytes_max: usize) -> Result<u64, &'static str> {
     let (number, factor) = match (text.strip_prefix(b"#"), unit_bits) {
         (Some(number), Some(bits)) => (number, bits),
@@ -26,7 +27,7 @@ pub(super) fn offset_of(text: &[u8], unit_bits: Option<u64>, bytes_max: usize) -
     offset.filter(|offset| offset / 8 < bytes_max as u64).ok_or(NO_OFFSET)
 }
 
-/// A copy of a key's value with room up to this bit, and when it expires.
+/// Returns a copy of a key's value, extended with zeros to include `last_bit`, and its expiry.
 pub(super) fn grown(view: &View, key: &[u8], last_bit: u64) -> (BytesMut, Option<u64>) {
     let (old, expires_at_ms) =
         view.get(key).map_or((Bytes::new(), None), |held| (held.value.clone(), held.expires_at_ms));
@@ -56,7 +57,7 @@ pub(super) fn setbit(command: Command<'_>, view: &mut View, replies: &mut Replie
     replies.integer(old.into());
 }
 
-/// Writes what became of a value, unless it is what it was.
+/// Writes a value if it has changed.
 fn put_bits(view: &mut View, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
     if view.get(key).is_none_or(|held| held.value != value) {
         view.put(key, value, expires_at_ms);
@@ -64,7 +65,7 @@ fn put_bits(view: &mut View, key: &[u8], value: Bytes, expires_at_ms: Option<u64
     }
 }
 
-/// `GETBIT key offset`: beyond the end there are zeros.
+/// `GETBIT key offset`: bits beyond the end are zeros.
 pub(super) fn getbit(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let offset = match offset_of(command.argument(2), None, LOOKED_AT_BYTES_MAX) {
         Ok(offset) => offset,
@@ -74,13 +75,14 @@ pub(super) fn getbit(command: Command<'_>, view: &mut View, replies: &mut Replie
     replies.integer(byte.map_or(0, |byte| byte >> (7 - offset % 8) & 1).into());
 }
 
-/// Bits from `start` to `end`, both in it.
+/// Bits from `start` to `end`, inclusive.
 struct Range {
     start: u64,
     end: u64,
 }
 
-/// What two positions mean, which count from the end if they are negative, of `length` units of so many bits; `None` if nothing.
+/// Returns the bits between two positions in `length` units of `unit_bits` bits, or `None` if the range is empty.
+/// Negative positions count from the end.
 fn range(first: i64, last: i64, length: u64, unit_bits: u64) -> Option<Range> {
     let length = length as i64;
     let from_end = |at: i64| if at < 0 { at.saturating_add(length).max(0) } else { at };
@@ -88,7 +90,7 @@ fn range(first: i64, last: i64, length: u64, unit_bits: u64) -> Option<Range> {
     (start <= end).then(|| Range { start: start as u64 * unit_bits, end: (end as u64 + 1) * unit_bits - 1 })
 }
 
-/// Bits of a unit: of BIT one, of BYTE eight.
+/// Returns the bits of a unit: 1 for BIT, 8 for BYTE, which is the default.
 fn unit_bits(word: Option<&[u8]>) -> Option<u64> {
     match word {
         Some(word) if is(word, "bit") => Some(1),
@@ -98,7 +100,7 @@ fn unit_bits(word: Option<&[u8]>) -> Option<u64> {
     }
 }
 
-/// The first and the last byte of a range, and which bits of them are in it.
+/// Returns the first and the last byte of a range, and the masks of the bits in the range for both.
 fn edges(range: &Range) -> (usize, usize, u8, u8) {
     let (first, last) = ((range.start / 8) as usize, (range.end / 8) as usize);
     (first, last, 0xFF >> (range.start % 8), 0xFF << (7 - range.end % 8))
@@ -139,10 +141,10 @@ pub(super) fn bitcount(command: Command<'_>, view: &mut View, replies: &mut Repl
     replies.integer(range.map_or(0, |range| count(value, &range)) as i64);
 }
 
-/// The first such bit of a range.
+/// Returns the position of the first bit in a range with the value `bit`.
 fn find(value: &[u8], range: &Range, bit: u8) -> Option<u64> {
     let (first, last, head, tail) = edges(range);
-    // So that it is always a one that is looked for.
+    // Inverts the bytes for `bit` 0, so that the search is always for a one.
     let turn = if bit == 0 { 0xFF } else { 0 };
     let looked_at = |at: usize| {
         let mut byte = value[at] ^ turn;
@@ -163,7 +165,7 @@ fn find(value: &[u8], range: &Range, bit: u8) -> Option<u64> {
     (byte != 0).then(|| at as u64 * 8 + u64::from(byte.leading_zeros()))
 }
 
-/// `BITPOS key bit [start [end [BYTE | BIT]]]`. Behind the end of a value there are zeros, unless an end is given.
+/// `BITPOS key bit [start [end [BYTE | BIT]]]`. Bits beyond the end of a value are zeros, unless an end is given.
 pub(super) fn bitpos(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let bit = match parse_integer(command.argument(2)) {
         Some(bit @ (0 | 1)) => bit as u8,
@@ -194,7 +196,7 @@ pub(super) fn bitpos(command: Command<'_>, view: &mut View, replies: &mut Replie
     replies.integer(found.or(behind).map_or(-1, |at| at as i64));
 }
 
-/// `BITOP AND | OR | XOR | NOT destination key …`. Short values are as if zeros followed.
+/// `BITOP AND | OR | XOR | NOT destination key …`. Short values are padded with zeros.
 pub(super) fn bitop(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let operation = command.argument(1);
     let join: fn(u8, u8) -> u8 = match operation {

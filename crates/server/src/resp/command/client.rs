@@ -1,7 +1,7 @@
-//! CLIENT: what the server knows of connections.
+//! CLIENT: the server's information on connections.
 //!
-//! Subcommands that are not here must answer with an error and nothing worse: clients ask for `MAINT_NOTIFICATIONS` on
-//! trial and go without when it is refused.
+//! Unknown subcommands must be answered with an error and have no other effect: clients try `MAINT_NOTIFICATIONS` and
+//! continue without it after an error.
 
 use std::collections::HashSet;
 
@@ -21,16 +21,16 @@ use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 use crate::service::clients::Client;
 
-/// What a subcommand is answered from.
+/// The state that a subcommand needs.
 #[derive(Clone, Copy)]
 enum Answered {
-    /// The connection alone, so that it is answered while the store is being opened too.
+    /// Only the connection's own state, so that the subcommand works while the store is being opened.
     Alone(fn(Command<'_>, &mut Session, &mut Replies)),
-    /// What connections share.
+    /// State shared by all connections.
     Shared(super::Answer),
 }
 
-/// What answers the subcommands of the table.
+/// The implementations of the subcommands.
 static ANSWERS: [(&str, Answered); 19] = [
     ("id", Alone(id)),
     ("getname", Alone(get_name)),
@@ -61,7 +61,7 @@ pub(super) fn client(command: Command<'_>, session: &mut Session, service: &Serv
     }
 }
 
-/// Answers what needs the connection alone; `false` if it needs more.
+/// Answers a subcommand that only needs the connection's own state. Returns false for any other.
 pub(in crate::resp) fn alone(command: Command<'_>, session: &mut Session, replies: &mut Replies) -> bool {
     let Some(Alone(answer)) = answered(command) else { return false };
     answer(command, session, replies);
@@ -91,7 +91,7 @@ fn set_name(command: Command<'_>, session: &mut Session, replies: &mut Replies) 
     replies.simple("OK");
 }
 
-/// Libraries introduce themselves with one attribute per call.
+/// Client libraries set one attribute per call.
 fn set_info(command: Command<'_>, session: &mut Session, replies: &mut Replies) {
     let (attribute, value) = (command.argument(2), command.argument(3));
     let Some(known) = ["lib-name", "lib-ver"].into_iter().find(|known| is(attribute, known)) else {
@@ -107,7 +107,7 @@ fn set_info(command: Command<'_>, session: &mut Session, replies: &mut Replies) 
     replies.simple("OK");
 }
 
-/// Appends a client's line, without its end.
+/// Appends a client's description without a line end.
 fn describe(client: &Client, line: &mut Vec<u8>) {
     client.describe(VERBS.get(client.last_verb()).map_or("NULL", |verb| verb.name), line);
 }
@@ -135,7 +135,7 @@ fn reply(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut
     }
 }
 
-/// NO-EVICT and NO-TOUCH: no client is evicted for memory, and a key that is read counts as used.
+/// NO-EVICT and NO-TOUCH have no effect: no client is evicted for memory, and reading a key always counts as a use.
 fn no_effect(command: Command<'_>, _: &mut Session, replies: &mut Replies) {
     match command.argument(2) {
         word if is(word, "on") || is(word, "off") => replies.simple("OK"),
@@ -169,13 +169,13 @@ fn list(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut 
     replies.text(&text);
 }
 
-/// What a client may be for CLIENT LIST and KILL.
+/// The types of clients for CLIENT LIST and KILL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Type {
     Normal,
     /// A subscriber.
     Pubsub,
-    /// Of which there is none.
+    /// Master or replica; no client has this type.
     Replication,
 }
 
@@ -194,7 +194,7 @@ fn type_of(word: &[u8]) -> Result<Type, String> {
     }
 }
 
-/// `CLIENT KILL address`, or with filters that must all hold; the number of them is then the reply.
+/// `CLIENT KILL address`, or with filters that must all match; the reply is then the number of clients.
 fn kill(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let clients = service.clients.all();
     if command.len() == 3 {
@@ -242,7 +242,7 @@ fn kill(command: Command<'_>, session: &mut Session, service: &Service, replies:
     replies.integer(chosen.len() as i64);
 }
 
-/// One's own connection ends after the reply.
+/// Ends a client's connection; the session's own connection ends after the reply.
 fn end(client: &Client, session: &mut Session) {
     if client.id == session.id { session.leaving = true } else { client.kill() }
 }

@@ -1,4 +1,4 @@
-//! CONFIG: what is set, and the little that can be set while the server runs.
+//! CONFIG: reports all settings, and changes the ones that can change while the server runs.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -51,7 +51,8 @@ pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Serv
     }
 }
 
-/// Settings whose names match any of the patterns. What is no pattern is answered as it was asked for.
+/// Answers the settings whose names match any of the patterns. A name without wildcards is answered in the spelling
+/// of the request.
 fn get(command: Command<'_>, service: &Service, replies: &mut Replies) {
     let asked = match asked(command) {
         Ok(asked) => asked,
@@ -78,7 +79,8 @@ enum Asked<'a> {
     Name(&'a [u8]),
 }
 
-/// What CONFIG GET is asked for. All together is no longer than one pattern may be: every setting is compared with each.
+/// Parses the names and patterns of CONFIG GET. Their total length is limited to that of one pattern, because every
+/// setting is compared with each of them.
 fn asked(command: Command<'_>) -> Result<Vec<Asked<'_>>, &'static str> {
     if command.arguments(2).map(<[u8]>::len).sum::<usize>() > glob::PATTERN_BYTES_MAX {
         return Err(glob::TOO_LONG);
@@ -95,13 +97,14 @@ impl Asked<'_> {
     }
 }
 
-/// Bytes of the answer to `CONFIG GET *`.
+/// Returns the bytes of the answer to `CONFIG GET *`.
 pub(in crate::resp) fn answer_bytes(service: &Service) -> usize {
     const BESIDE_BYTES: usize = 32;
     settings(service).iter().map(|(name, value)| name.len() + value.len() + BESIDE_BYTES).sum()
 }
 
-/// Pairs of name and value; all are good or none is set. What cannot change may be set to what it is. Tells what was set.
+/// Sets pairs of name and value: all, or none if any is invalid. An immutable setting may only be set to its current
+/// value. Returns the changes for the log.
 fn set(command: Command<'_>, service: &Service) -> Result<String, String> {
     if !command.len().is_multiple_of(2) {
         return Err(error_text::SYNTAX.to_owned());
@@ -129,7 +132,8 @@ fn set(command: Command<'_>, service: &Service) -> Result<String, String> {
     for (known, value) in pairs {
         changes.extend(Change::of(known, value, service).map_err(|why| failed(known, &why))?);
     }
-    // The only one that may still be refused, by the store, comes first, so that all are set or none.
+    // Only a change of durability can still be refused, by the store. It comes first, so that all settings change or
+    // none.
     changes.sort_by_key(|change| !matches!(change, Change::Durability(_)));
     let mut done = String::new();
     for change in changes {
@@ -152,7 +156,7 @@ const LOG: &str = "log";
 const KEYSPACE_EVENTS: &str = "notify-keyspace-events";
 const TRACKED_KEYS: &str = "tracking-table-max-keys";
 
-/// What can be set while the server runs; a reload sets the last seven as the settings say.
+/// Settings that can change while the server runs. A reload of the settings file sets the last seven.
 const CHANGEABLE: [&str; 13] = [
     SLOWER_THAN,
     SLOWLOG_LENGTH,
@@ -169,23 +173,24 @@ const CHANGEABLE: [&str; 13] = [
     LOG,
 ];
 
-/// Bytes of a filter of the log: parsing takes time that grows faster than the length.
+/// Limit of the bytes of a log filter: parsing time grows faster than the length.
 const LOG_BYTES_MAX: usize = 4096;
 
-/// A setting with its new value.
+/// A setting and its new value.
 enum Change {
     Number(&'static str, i64),
     Durability(Durability),
     Compression(Compression),
     WhenFull(WhenFull),
-    /// By one of Redis' words.
+    /// One of Redis' words.
     Policy(String),
     Log(String),
     Events(KeyspaceEvents),
 }
 
 impl Change {
-    /// What a value means; nothing where it is what the setting is anyway, and an error says why it means none.
+    /// Parses a new value. Returns `None` for an immutable setting, whose value has been compared, and an error text
+    /// for an invalid value.
     fn of(name: &str, value: &[u8], service: &Service) -> Result<Option<Change>, String> {
         let Some(name) = CHANGEABLE.into_iter().find(|known| *known == name) else { return Ok(None) };
         let least = match name {
@@ -221,7 +226,7 @@ impl Change {
                 log.check(filter)?;
                 return Ok(Some(Change::Log(filter.to_owned())));
             }
-            // As many as a week asks for.
+            // For `scrub-limit`, -1 is the rate of one pass per week.
             SLOWER_THAN | SCRUB_LIMIT => -1,
             MAXCLIENTS => 1,
             _ => 0,
@@ -234,7 +239,7 @@ impl Change {
         Ok(Some(Change::Number(name, number)))
     }
 
-    /// Makes it; what was set to what, or what could not be and why.
+    /// Applies the change. Returns the setting's name and its new value, or its name and the error.
     fn make(self, service: &Service) -> Result<(&'static str, String), (&'static str, String)> {
         let (name, number) = match self {
             Change::Durability(durability) => {
@@ -284,17 +289,18 @@ impl Change {
     }
 }
 
-/// The server's own settings, after those that whoever started it gave.
+/// Returns the settings given at the start, followed by the server's own.
 fn settings(service: &Service) -> Vec<(String, String)> {
     let limits = &service.config.limits;
     let socket = service.config.unix.as_ref();
     let mut settings = service.config.settings.clone();
     let (durability, when_full) = (service.store.durability(), service.store.when_full());
-    // What was given is how it was at the start.
+    // The given values of changeable settings may be outdated.
     settings.retain(|(name, _)| !CHANGEABLE.contains(&name.as_str()));
     settings.extend(service.config.log.as_ref().map(|log| (LOG.to_owned(), log.text())));
     for (name, value) in [
-        // Clients ask for these two to know whether data survives. There are no snapshots; the log is always on.
+        // Clients read these two to find out whether data survives a restart. There are no snapshots; the log is
+        // always on.
         ("save", String::new()),
         ("appendonly", "yes".to_owned()),
         ("appendfsync", if durability == Durability::Sync { "always" } else { "everysec" }.to_owned()),
@@ -308,7 +314,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("unixsocketperm", socket.map_or_else(|| "0".to_owned(), |socket| format!("{:o}", socket.mode))),
         (MAXCLIENTS, service.connection_limits.connections().to_string()),
         ("proto-max-bulk-len", limits.bulk_bytes_max.to_string()),
-        // What users may fill of the devices, beyond which keys are dropped or puts refused.
+        // The bytes of the devices that users may fill. Beyond them keys are evicted or puts refused.
         ("maxmemory", service.store.stats().user_limit_bytes.to_string()),
         (MAXMEMORY_POLICY, service.policy.word(when_full).to_owned()),
         (WHEN_FULL, when_full.to_string()),

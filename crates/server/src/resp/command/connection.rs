@@ -32,7 +32,7 @@ pub(super) fn echo(command: Command<'_>, _: &mut Session, _: &Service, replies: 
     replies.bulk(command.argument(1));
 }
 
-/// The number of a database as a client gave it, whether there is one or not.
+/// Parses the number of a database, which may not exist.
 pub(super) fn database_number(text: &[u8]) -> Result<i64, &'static str> {
     match parse_integer(text) {
         Some(number) if i32::try_from(number).is_err() => {
@@ -53,7 +53,8 @@ pub(super) fn reset(_: Command<'_>, session: &mut Session, service: &Service, re
     replies.simple("RESET");
 }
 
-/// Ends a connection on which a browser speaks HTTP: a page could otherwise smuggle commands in the body of a request.
+/// Ends a connection on which a browser speaks HTTP: otherwise a web page could smuggle commands into the body of a
+/// request.
 pub(super) fn http(_: Command<'_>, session: &mut Session, _: &Service, _: &mut Replies) {
     tracing::warn!(connection = session.id, "HTTP on the RESP port; closing the connection");
     session.leaving = true;
@@ -63,16 +64,16 @@ const HELLO_UNNAMED: &str = "NOAUTH HELLO must be called with the client already
                              AUTH <user> <pass> option can be used to authenticate the client and select the RESP \
                              protocol version at the same time";
 
-/// What a command that logs in found wrong.
+/// The reason why a command could not log in.
 pub(in crate::resp) enum Refusal<'c> {
-    /// The password of this user.
+    /// The password of this user is wrong.
     Login(&'c [u8]),
-    /// Something else, which is the answer.
+    /// Another error, with its reply.
     Error(String),
 }
 
 impl Refusal<'_> {
-    /// The answer.
+    /// Returns the error reply.
     pub(in crate::resp) fn text(&self) -> &str {
         match self {
             Refusal::Login(_) => error_text::WRONG_PASSWORD,
@@ -113,7 +114,7 @@ pub(in crate::resp) async fn auth<'c>(
     Ok(())
 }
 
-/// `HELLO [2|3 [AUTH user password] [SETNAME name]]`. Nothing changes unless all of it is good.
+/// `HELLO [2|3 [AUTH user password] [SETNAME name]]`. Changes nothing unless all of it is valid.
 pub(in crate::resp) async fn hello<'c>(
     command: Command<'c>,
     session: &mut Session,
@@ -175,7 +176,7 @@ pub(in crate::resp) async fn hello<'c>(
     Ok(())
 }
 
-/// Answers a refusal, and notes a login that failed for admins.
+/// Answers a refusal, and records a failed login in the ACL log.
 pub(in crate::resp) fn refuse_login(
     refusal: &Refusal<'_>,
     command: Command<'_>,
@@ -190,7 +191,7 @@ pub(in crate::resp) fn refuse_login(
     replies.error(refusal.text());
 }
 
-/// Waits no longer than the client may take to log in.
+/// Checks a password. Waits at most until the client's login deadline.
 async fn check_login<'c>(
     name: &'c [u8],
     password: &[u8],
@@ -212,8 +213,8 @@ fn log_in(session: &mut Session, user: Option<Arc<User>>) {
     session.user = user;
 }
 
-/// Whether this may be a name that a client gives: it must be short, since it is kept and copied into logs, and fit on a
-/// line with other words.
+/// Checks a name given by a client: it must be short, because it is kept and copied into logs, and must not contain
+/// separators, because it is printed in lines with other words.
 pub(super) fn check_name(what: &str, name: &[u8]) -> Result<(), String> {
     if !name.iter().all(u8::is_ascii_graphic) {
         return Err(format!("ERR {what} cannot contain spaces, newlines or special characters."));

@@ -1,4 +1,4 @@
-//! Values that are numbers: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT. An expiry stays as it was.
+//! Numbers as values: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT. They keep the expiry.
 
 use bytes::Bytes;
 

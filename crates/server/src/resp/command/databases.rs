@@ -1,4 +1,4 @@
-//! What is about databases: SELECT, MOVE, SWAPDB, and where the keys of a command lie.
+//! Databases: SELECT, MOVE, SWAPDB, and the databases of a command's keys.
 
 use esker_engine::Store;
 
@@ -13,8 +13,8 @@ use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 use crate::service::events::KeyspaceEvents;
 
-/// The keys of a command: the numbers of their databases, and their positions. `database` is the one that the command is
-/// about; MOVE and COPY name another.
+/// Returns the keys of a command: for each, the number of its database and its position. `database`: the current
+/// database; MOVE and COPY name another.
 pub(in crate::resp) fn places(
     verb: &Verb,
     command: Command<'_>,
@@ -36,7 +36,7 @@ pub(in crate::resp) fn places(
     own.chain(moved)
 }
 
-/// The databases that a SELECT or a SWAPDB names.
+/// Returns the databases named by a SELECT or a SWAPDB.
 pub(super) fn named<'c>(verb: &Verb, command: Command<'c>) -> impl Iterator<Item = u8> + use<'c> {
     let arguments = ["select", "swapdb"].contains(&verb.name).then(|| command.arguments(1));
     arguments.into_iter().flatten().filter_map(number).filter(|number| *number < Store::DATABASES)
@@ -46,7 +46,7 @@ fn number(text: &[u8]) -> Option<u8> {
     parse_integer(text).and_then(|number| u8::try_from(number).ok())
 }
 
-/// What the last `DB` of a COPY names.
+/// Returns the database in the last `DB` option of a COPY.
 fn copy_target(command: Command<'_>) -> Option<u8> {
     let mut arguments = command.arguments(3);
     let mut target = None;
@@ -58,7 +58,7 @@ fn copy_target(command: Command<'_>) -> Option<u8> {
     target
 }
 
-/// The database that a SELECT chooses, or what it is answered.
+/// Returns the database that a SELECT chooses, or its error reply.
 pub(in crate::resp) fn selected(command: Command<'_>, databases: u8) -> Result<u8, &'static str> {
     let number = database_number(command.argument(1))?;
     u8::try_from(number).ok().filter(|number| *number < databases).ok_or(error_text::NO_SUCH_DATABASE)
@@ -68,7 +68,7 @@ pub(super) fn select(command: Command<'_>, session: &mut Session, service: &Serv
     enter(command, session, service.config.databases, replies);
 }
 
-/// SELECT, where there are so many databases.
+/// Runs a SELECT on a server with `databases` databases.
 pub(in crate::resp) fn enter(
     command: Command<'_>,
     session: &mut Session,
@@ -126,7 +126,7 @@ pub(in crate::resp) async fn swap(
             replies.simple("OK");
         }
         Err(error) => {
-            audit::note(session, &format!("SWAPDB {first} {second}, which failed"));
+            audit::note(session, &format!("SWAPDB {first} {second} failed"));
             replies.store_error(&error);
         }
     }

@@ -1,4 +1,4 @@
-//! COMMAND: what verbs there are. Clients build their help and their key routing from it.
+//! COMMAND: describes all verbs. Clients build their help and their key routing from it.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use crate::service::Service;
 
 pub(super) mod help;
 
-/// What answers the subcommands of the table.
+/// The implementations of the subcommands.
 static ANSWERS: [(&str, Answer); 7] = [
     ("count", count),
     ("list", list),
@@ -74,18 +74,18 @@ fn describe_all(replies: &mut Replies) {
     Verb::described().for_each(|verb| describe(verb, replies));
 }
 
-/// Bytes of an answer at most: those that describe one verb or all of them, those that document them, and
-/// those that name them.
+/// Upper bounds of answers, in bytes: descriptions of one verb and of all verbs, documentation of one verb and of all
+/// verbs, and all names.
 pub(in crate::resp) struct Lengths {
     pub(in crate::resp) verb: usize,
     pub(in crate::resp) all: usize,
     pub(in crate::resp) document: usize,
     pub(in crate::resp) documents: usize,
-    /// All names.
+    /// The names of all verbs and subcommands.
     pub(in crate::resp) names: usize,
 }
 
-/// They depend on nothing but the table, and a little on the protocol's version.
+/// Returns the upper bounds, which depend only on the table of verbs and the protocol version.
 pub(in crate::resp) fn lengths() -> &'static Lengths {
     static LENGTHS: OnceLock<Lengths> = OnceLock::new();
     LENGTHS.get_or_init(|| {
@@ -151,7 +151,7 @@ fn document(verb: &'static Verb, replies: &mut Replies) {
     }
 }
 
-/// The keys of the command that follows.
+/// Answers the keys of the command in the arguments.
 fn get_keys(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     match keys_of(command.from(2)) {
         Ok((_, keys)) => {
@@ -162,7 +162,7 @@ fn get_keys(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Re
     }
 }
 
-/// The same, with what the command does to each of them.
+/// Answers the keys of the command in the arguments, each with its access flags.
 fn get_keys_and_flags(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     match keys_of(command.from(2)) {
         Ok((verb, keys)) => {
@@ -182,7 +182,8 @@ fn get_keys_and_flags(command: Command<'_>, _: &mut Session, _: &Service, replie
     }
 }
 
-/// Whether a BITFIELD has GET and nothing else, as Redis tells it: each word where an operation may begin is looked at.
+/// Returns true if a BITFIELD only reads. As in Redis, each word at which an operation may begin must be GET or
+/// OVERFLOW.
 fn only_looks(command: Command<'_>) -> bool {
     let mut words = command.arguments(2);
     while let Some(word) = words.next() {
@@ -200,7 +201,7 @@ fn keys_of(command: Command<'_>) -> Result<(&'static Verb, Vec<&[u8]>), &'static
     let subcommand = command.arguments(1).next().filter(|_| verb.has_subcommands());
     let verb =
         subcommand.map_or(Some(verb), |word| verb.subcommand(word)).ok_or("ERR Invalid command specified")?;
-    // Shard channels lie as keys do, and are none.
+    // Shard channels have key positions, but are not keys.
     if verb.keys.step == 0 && verb.keys.counted_at.is_none() || verb.group == "pubsub" {
         return Err("ERR The command has no key arguments");
     }
@@ -210,7 +211,7 @@ fn keys_of(command: Command<'_>) -> Result<(&'static Verb, Vec<&[u8]>), &'static
     Ok((verb, verb.keys.of(command).map(|index| command.argument(index)).collect()))
 }
 
-/// Name, arity, flags, positions of keys, categories, hints, what is done to the keys; and the same of its subcommands.
+/// Answers name, arity, flags, key positions, categories, tips, access to keys, and the same of each subcommand.
 fn describe(verb: &'static Verb, replies: &mut Replies) {
     replies.array(10);
     replies.bulk(verb.name.as_bytes());
@@ -230,7 +231,7 @@ fn describe(verb: &'static Verb, replies: &mut Replies) {
         describe_keys(verb, 0, 0, replies);
         return replies.set(0);
     }
-    // Single keys, or a range of keys that are all treated alike, behind those that are not.
+    // One entry for each key with its own access; the last entry may be a range of keys with the same access.
     let ranges = if step == 0 { 0..0 } else { first..first + history::treatments(verb) as i64 };
     replies.set(ranges.clone().count());
     for (behind, index) in ranges.enumerate() {
@@ -243,7 +244,7 @@ fn describe(verb: &'static Verb, replies: &mut Replies) {
     verb.subcommands().for_each(|subcommand| describe(subcommand, replies));
 }
 
-/// Where keys are that are treated alike, and how they are treated.
+/// Answers the positions of keys with the same access, and that access.
 fn describe_keys(verb: &Verb, behind: usize, index: i64, replies: &mut Replies) {
     let text = |word: &str, replies: &mut Replies| replies.bulk(word.as_bytes());
     let note = history::note(verb);
@@ -280,7 +281,7 @@ fn describe_keys(verb: &Verb, behind: usize, index: i64, replies: &mut Replies) 
     }
 }
 
-/// A set of simple strings.
+/// Answers a set of simple strings.
 fn words_set<W: AsRef<str>>(words: &[W], replies: &mut Replies) {
     replies.set(words.len());
     words.iter().for_each(|word| replies.simple(word.as_ref()));

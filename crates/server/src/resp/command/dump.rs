@@ -1,4 +1,4 @@
-//! DUMP and RESTORE: values in the form in which Redis' own tools move keys from one server to another.
+//! DUMP and RESTORE: the value format by which Redis' own tools move keys between servers.
 
 use bytes::Bytes;
 use esker_rdb::dump::{self, Refused};
@@ -18,13 +18,12 @@ pub(super) fn dump(command: Command<'_>, view: &mut View, replies: &mut Replies)
     }
 }
 
-/// How long the value is that a RESTORE makes, as far as its payload says.
+/// Returns the length of the value that a RESTORE makes, according to its payload.
 pub(in crate::resp) fn restored_bytes(command: Command<'_>) -> usize {
     usize::try_from(dump::value_bytes(command.argument(3))).unwrap_or(usize::MAX)
 }
 
-/// What a RESTORE asks for beside key, time to live and payload. When a key was used last, and how often, is checked and not
-/// kept: no key is evicted.
+/// The options of RESTORE. IDLETIME and FREQ are validated and otherwise ignored.
 #[derive(Default)]
 struct Options {
     replace: bool,
@@ -68,7 +67,7 @@ pub(super) fn restore(command: Command<'_>, view: &mut View, replies: &mut Repli
     match restored(command, view) {
         Ok((value, expires_at_ms)) => {
             let key = command.argument(1);
-            // What was there goes first, so that the key counts as new.
+            // The old entry is deleted first, so that the key counts as new.
             let was_there = view.delete(key);
             if expires_at_ms.is_none_or(|at| view.now_ms < at) {
                 view.put(key, value, expires_at_ms);
@@ -82,7 +81,7 @@ pub(super) fn restore(command: Command<'_>, view: &mut View, replies: &mut Repli
     }
 }
 
-/// Value and expiry, or why there is none, in Redis' order.
+/// Returns the value and the expiry, or an error; the checks are in Redis' order.
 fn restored(command: Command<'_>, view: &View) -> Result<(Bytes, Option<u64>), String> {
     let options = Options::parse(command)?;
     if !options.replace && view.get(command.argument(1)).is_some() {

@@ -1,5 +1,5 @@
-//! Durability over the wire, an extension that any client can speak: `CLIENT DURABILITY level [NEXT]` and
-//! `SET key value DURABILITY level`. See `docs/compatibility.md`.
+//! Durability as an extension of the protocol, available to every client: `CLIENT DURABILITY level [NEXT]` and `SET
+//! key value DURABILITY level`. See `docs/compatibility.md`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::resp::wire::error_text::{self, is, shown};
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 
-/// The level that a word names.
+/// Parses a durability level.
 pub(crate) fn parse(word: &[u8]) -> Result<Durability, String> {
     let level = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
     level.ok_or_else(|| {
@@ -22,7 +22,7 @@ pub(crate) fn parse(word: &[u8]) -> Result<Durability, String> {
     })
 }
 
-/// What a command says of its own acknowledgement, if it is a SET that does.
+/// Returns the durability that a SET asks for in its options, if any.
 pub(in crate::resp) fn own(command: Command<'_>, verb: &Verb) -> Option<Durability> {
     if verb.fast != Fast::Set || command.len() == 3 {
         return None;
@@ -30,7 +30,7 @@ pub(in crate::resp) fn own(command: Command<'_>, verb: &Verb) -> Option<Durabili
     SetOptions::parse(command, 0).ok().and_then(|options| options.durability)
 }
 
-/// The level that keeps the promises of both.
+/// Returns the stronger level, which implies the guarantees of both.
 pub(in crate::resp) fn stronger(one: Durability, other: Durability) -> Durability {
     let rank = |level| match level {
         Durability::Sync => (0, Duration::ZERO),
@@ -41,8 +41,8 @@ pub(in crate::resp) fn stronger(one: Durability, other: Durability) -> Durabilit
     if rank(other) < rank(one) { other } else { one }
 }
 
-/// `CLIENT DURABILITY` tells the connection's level; with a level it sets it, with `default` it goes back to the
-/// server's; `NEXT` sets it for the next command that writes, and no other.
+/// `CLIENT DURABILITY` without arguments answers the connection's level. A level sets it; `default` resets it to the
+/// server's; `NEXT` sets the level for the next writing command only.
 pub(super) fn client(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
     if command.len() == 2 {
         let level = session.durability.map_or("default".to_owned(), |level| level.to_string());

@@ -1,4 +1,4 @@
-//! When keys expire: EXPIRE and its kin, TTL and its kin, PERSIST.
+//! Expiry of keys: the EXPIRE family, the TTL family, PERSIST.
 
 use crate::resp::session::view::{Held, View};
 use crate::resp::wire::commands::Command;
@@ -7,23 +7,24 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::service::events::KeyspaceEvents;
 
-/// What a number of a command counts.
+/// The time unit of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Seconds,
     Milliseconds,
 }
 
-/// From when it counts.
+/// The origin of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// From now, in milliseconds since the Unix epoch.
+    /// The current time, in milliseconds since the Unix epoch.
     FromNow(u64),
     Epoch,
 }
 
 impl Unit {
-    /// The options `EX`, `PX`, `EXAT` and `PXAT`: the unit, and whether it counts from the epoch.
+    /// Parses the options `EX`, `PX`, `EXAT` and `PXAT`. Returns the unit, and true if the time counts from the
+    /// epoch.
     pub(super) fn named(word: &[u8]) -> Option<(Unit, bool)> {
         let known = [
             ("ex", Unit::Seconds),
@@ -35,7 +36,7 @@ impl Unit {
         Some((found.1, found.0.len() == 4))
     }
 
-    /// The same, unless another of them was given before.
+    /// Like [`named`](Self::named), but refuses a different option if one was given before.
     pub(super) fn named_again(word: &[u8], given: Option<((Unit, bool), &[u8])>) -> Option<(Unit, bool)> {
         Unit::named(word).filter(|named| given.is_none_or(|(before, _)| before == *named))
     }
@@ -44,7 +45,7 @@ impl Unit {
         if self == Unit::Seconds { 1000 } else { 1 }
     }
 
-    /// When something expires, where only the future counts: a number that is not positive is an error.
+    /// Parses an expiry, in milliseconds since the epoch. A number that is not positive is an error.
     pub(super) fn expiry(self, amount: &[u8], clock: Clock, verb: &str) -> Result<u64, String> {
         let amount = parse_integer(amount).ok_or(error_text::NOT_AN_INTEGER)?;
         match self.at(amount, clock) {
@@ -78,7 +79,7 @@ pub(super) fn pexpireat(command: Command<'_>, view: &mut View, replies: &mut Rep
     set_expiry(command, view, replies, Unit::Milliseconds, Clock::Epoch, "pexpireat");
 }
 
-/// The conditions of EXPIRE: only if there is none, if there is one, if it comes later, if it comes earlier.
+/// The conditions of EXPIRE: the key has no expiry, has one, the new one is later, the new one is earlier.
 #[derive(Default)]
 struct Only {
     none: bool,
@@ -108,7 +109,7 @@ impl Only {
         Ok(only)
     }
 
-    /// A key that does not expire counts as one that expires after everything else.
+    /// A key without expiry counts as expiring later than any other.
     fn allows(&self, old: Option<u64>, new: i64) -> bool {
         !(self.none && old.is_some()
             || self.some && old.is_none()
@@ -157,7 +158,7 @@ pub(super) fn persist(command: Command<'_>, view: &mut View, replies: &mut Repli
     }
 }
 
-/// -2 if there is no such key, -1 if it does not expire.
+/// Answers an expiry; -2 if the key does not exist, -1 if it does not expire.
 fn tell(command: Command<'_>, view: &mut View, replies: &mut Replies, of: impl Fn(u64) -> u64) {
     replies.integer(match view.look_up(command.argument(1)) {
         None => -2,

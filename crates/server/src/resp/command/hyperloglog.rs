@@ -1,7 +1,7 @@
-//! PFADD, PFCOUNT, PFMERGE: about how many different elements there were.
+//! PFADD, PFCOUNT, PFMERGE: approximate counts of distinct elements.
 //!
-//! A HyperLogLog is a string with the bytes that Redis would give it: `sketch` has the two forms, `sparse` the changes of the
-//! shorter one, `hash` what an element is in it, `estimate` the count.
+//! A HyperLogLog is a string with the same bytes as in Redis: `sketch` has its two forms, `sparse` changes the
+//! shorter one, `hash` maps elements to registers, `estimate` computes the count.
 
 use bytes::Bytes;
 
@@ -19,10 +19,10 @@ mod hash;
 mod sketch;
 mod sparse;
 
-/// How long a value is that is made here, if it was not longer before, and what is held beside it meanwhile.
+/// Upper bound of the bytes of a value that is made here, unless it was longer before, and of temporary data.
 pub(in crate::resp) const MADE_BYTES: usize = DENSE_BYTES + REGISTERS;
 
-/// `PFADD key [element ...]`: whether the count may have changed.
+/// `PFADD key [element ...]`: answers 1 if the count may have changed.
 pub(super) fn pfadd(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     match add(command, view) {
         Ok(changed) => replies.integer(changed.into()),
@@ -48,12 +48,12 @@ fn add(command: Command<'_>, view: &mut View) -> Result<bool, &'static str> {
     Ok(changed)
 }
 
-/// `PFCOUNT key [key ...]`: the count of all of them together. That of one key is kept in its value.
+/// `PFCOUNT key [key ...]`: the count of the union. The count of a single key is cached in its value.
 pub(super) fn pfcount(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let counted =
         if command.len() == 2 { count(command.argument(1), view) } else { count_all(command, view) };
     match counted {
-        // Redis, too, answers what is beyond as a negative number.
+        // A count beyond the range becomes negative, as in Redis.
         Ok(count) => replies.integer(count as i64),
         Err(error) => replies.error(error),
     }

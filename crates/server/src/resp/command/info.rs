@@ -1,4 +1,4 @@
-//! INFO: facts and counters in sections, one `name:value` per line.
+//! INFO: information and counters in sections, one `name:value` per line.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::service::{Service, wall_clock_us};
 
 mod absent;
 
-/// The name of a section, and what writes it about something.
+/// The name of a section, and the function that writes it from a source.
 type Section<T> = (&'static str, fn(&T, &mut String));
 
 static SECTIONS: &[Section<Service>] = &[
@@ -59,25 +59,25 @@ static OPENING: &[Section<str>] = &[
     ("Esker", |progress, text| line(text, "opening", progress)),
 ];
 
-/// What is shown only to those who ask for just that: one line, for programs.
+/// A section that is shown only if it is named; `everything` does not include it: one line, for programs.
 const STATUS: &str = "Status";
 
-/// What is shown only to those who ask for it.
+/// Sections that are not shown by default.
 const BY_NAME: [&str; 3] = ["Commandstats", "Latencystats", STATUS];
 
-/// Percentiles of commands' times, as Redis has them.
+/// Percentiles of commands' running times, as in Redis.
 pub(super) const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
 pub(super) fn info(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
     replies.text(sections(command, SECTIONS, service).as_bytes());
 }
 
-/// What is told while the store is being opened; `progress` is how far it is.
+/// INFO while the store is being opened. `progress` describes the progress of the opening.
 pub(in crate::resp) fn while_opening(command: Command<'_>, progress: &str, replies: &mut Replies) {
     replies.text(sections(command, OPENING, progress).as_bytes());
 }
 
-/// The sections that a command asks for, of something.
+/// Returns the sections that a command asks for, written from the source `of`.
 fn sections<T: ?Sized>(command: Command<'_>, sections: &[Section<T>], of: &T) -> String {
     let everything = |word| ["all", "everything"].iter().any(|all| is(word, all));
     let by_default = |word, name: &str| is(word, "default") && !BY_NAME.contains(&name);
@@ -106,7 +106,7 @@ fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// What program this is.
+/// Writes the identity of the program.
 fn program(text: &mut String) {
     line(text, "redis_version", REDIS_VERSION);
     line(text, "redis_git_sha1", "00000000");
@@ -135,7 +135,7 @@ fn server(service: &Service, text: &mut String) {
     listeners(service, text);
 }
 
-/// Where it is listened for RESP, as Redis since 7.2 tells it.
+/// Writes the addresses of the RESP listeners, as Redis 7.2 and later.
 fn listeners(service: &Service, text: &mut String) {
     let plain = service.config.resp.len();
     for (index, address) in service.listening.iter().enumerate() {
@@ -187,7 +187,7 @@ fn memory(service: &Service, text: &mut String) {
     zeros(text, &OF_MEMORY);
 }
 
-/// As Redis writes sizes for people.
+/// Formats a size as Redis does for people.
 fn human(bytes: u64) -> String {
     let bytes = bytes as f64;
     match bytes {
@@ -198,10 +198,10 @@ fn human(bytes: u64) -> String {
     }
 }
 
-/// Processor seconds of the process, in user and in kernel mode. Linux counts them in hundredths.
+/// Processor seconds of the process in user and kernel mode. Linux counts them in hundredths.
 fn cpu(_: &Service, text: &mut String) {
     let times = std::fs::read_to_string("/proc/self/stat").ok();
-    // The name, in brackets, may have blanks in it.
+    // The program's name, in parentheses, may contain spaces.
     let fields = times.as_deref().and_then(|stat| stat.rsplit_once(')')).map_or("", |(_, fields)| fields);
     let seconds = |field: usize| -> f64 {
         fields.split_ascii_whitespace().nth(field).and_then(|ticks| ticks.parse().ok()).unwrap_or(0.0) / 100.0
@@ -212,7 +212,7 @@ fn cpu(_: &Service, text: &mut String) {
     line(text, "used_cpu_user_children", format_args!("{:.6}", seconds(13)));
 }
 
-/// How often each verb was called, and how long it took.
+/// Writes the calls of each verb, and their running times.
 fn command_stats(service: &Service, text: &mut String) {
     for verb in &VERBS {
         let Some(known) = service.counters.calls.of(verb.index()) else { continue };
@@ -226,14 +226,14 @@ fn command_stats(service: &Service, text: &mut String) {
     }
 }
 
-/// How often each error was answered.
+/// Writes the number of replies with each error code.
 fn error_stats(service: &Service, text: &mut String) {
     for (code, count) in service.counters.errors.all() {
         line(text, &format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
-/// Percentiles of the times that each verb took.
+/// Writes percentiles of the running times of each verb.
 fn latency_stats(service: &Service, text: &mut String) {
     for verb in &VERBS {
         let Some(known) = service.counters.calls.of(verb.index()).filter(|known| known.times.count() > 0)
@@ -251,7 +251,8 @@ fn latency_stats(service: &Service, text: &mut String) {
 fn persistence(service: &Service, text: &mut String) {
     line(text, "loading", 0);
     line(text, "async_loading", 0);
-    // What was acknowledged is in the log, which is never rewritten; what a Redis says of its snapshots is said of backups.
+    // Acknowledged writes are in the log, which is never rewritten. The fields on Redis' snapshots describe backups
+    // here.
     let backups = service.backups.state();
     let seconds = |seconds: Option<u64>| seconds.map_or(-1, |seconds| seconds as i64);
     line(text, "rdb_changes_since_last_save", 0);
@@ -324,7 +325,7 @@ fn replication(service: &Service, text: &mut String) {
     );
 }
 
-/// As Redis, nothing for an empty database.
+/// As in Redis, an empty database has no line.
 fn keyspace(service: &Service, text: &mut String) {
     for (database, store) in service.databases().iter().enumerate() {
         let keys = store.len();
@@ -339,12 +340,12 @@ fn keyspace(service: &Service, text: &mut String) {
     }
 }
 
-/// What the server does right now, as JSON.
+/// Writes the current activity of the server, as JSON.
 fn status(service: &Service, text: &mut String) {
     line(text, "status", String::from_utf8_lossy(&service.status.json(service)));
 }
 
-/// What happened in the last second.
+/// Writes the rates of the last second.
 fn rates(service: &Service, text: &mut String) {
     let rates = service.status.rates();
     for (name, rate) in [
@@ -361,7 +362,7 @@ fn rates(service: &Service, text: &mut String) {
     }
 }
 
-/// What the drive tells, if one is named. What it does not tell has no line.
+/// Writes the counters of the drive, if one is configured. Counters that the drive does not report have no line.
 fn drive(service: &Service, stats: &Stats, text: &mut String) {
     let Some(wear) = service.drive.wear(stats) else { return };
     let bytes = [("drive_flash_bytes", wear.since.media_bytes), ("drive_host_bytes", wear.since.host_bytes)];
@@ -380,7 +381,8 @@ fn drive(service: &Service, stats: &Stats, text: &mut String) {
     }
 }
 
-/// The engine's own numbers. Byte counts of the tiers and of `activity` let anyone compute amplification.
+/// Writes the engine's own counters. Amplification can be computed from the byte counts of the tiers and of
+/// `activity`.
 fn esker(service: &Service, text: &mut String) {
     let (stats, recovery) = (service.store.stats(), service.store.recovery());
     let done = stats.activity;

@@ -1,4 +1,4 @@
-//! SCAN, KEYS, RANDOMKEY, FLUSHALL, FLUSHDB, WAIT, WAITAOF: what is about all keys.
+//! Commands on all keys: SCAN, KEYS, RANDOMKEY, FLUSHALL, FLUSHDB, WAIT, WAITAOF.
 
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
@@ -17,19 +17,20 @@ use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 use crate::service::expiring::CURSOR_MASK;
 
-/// Keys that a SCAN looks at if it is not told how many.
+/// Keys that a SCAN looks at without COUNT.
 const COUNT_DEFAULT: usize = 10;
 
-/// And at most, since the server has the keys of one step in memory.
+/// Limit of COUNT, because the keys of one step are in memory.
 const COUNT_MAX: usize = 1000;
 
-/// KEYS is refused where there are more, since its reply is made in memory.
+/// Number of keys above which KEYS is refused, because its reply is built in memory.
 const KEYS_MAX: u64 = 1_000_000;
 
-/// Keys that the store looks up at a time: some 200 us of work.
+/// Keys per look-up in the store: some 200 us of work.
 const PART_MAX: usize = 100;
 
-/// Bytes of keys that one step of an iteration returns, unless a single one is longer; and what a key takes beside them.
+/// Limit of the key bytes of one step of an iteration, exceeded only by a single long key; and bytes of a key's entry
+/// beside the key.
 const STEP_BYTES: usize = 1 << 20;
 const ENTRY_BYTES: usize = 256;
 
@@ -78,7 +79,7 @@ pub(in crate::resp) async fn scan(
     keys.iter().for_each(|key| replies.bulk(key));
 }
 
-/// Those of the keys that match.
+/// Returns the keys that match.
 async fn matching(pattern: &Pattern, mut keys: Vec<Bytes>) -> Vec<Bytes> {
     let mut found = 0;
     for at in 0..keys.len() {
@@ -91,7 +92,7 @@ async fn matching(pattern: &Pattern, mut keys: Vec<Bytes>) -> Vec<Bytes> {
     keys
 }
 
-/// A cursor as C reads an unsigned number: nothing is zero, and what is negative counts from the end.
+/// Parses a cursor as C parses an unsigned number: an empty text is zero, a negative number wraps around.
 fn parse_cursor(text: &[u8]) -> Option<u64> {
     let (negative, digits) = match text {
         [] => return Some(0),
@@ -106,7 +107,8 @@ fn parse_cursor(text: &[u8]) -> Option<u64> {
     Some(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
-/// A piece of the iteration, of fewer keys than wanted if they are long. Memory is taken for it, and for so much beside.
+/// Returns one step of the iteration, with fewer than `most` keys if they are long. Acquires memory for it, and for
+/// `beside` bytes more.
 async fn page(
     at: Cursor,
     most: usize,
@@ -125,10 +127,10 @@ async fn page(
         let count = PART_MAX.min(most - looked);
         let part = store.scan_keys(at, count, STEP_BYTES - bytes).await;
         let part = part.map_err(|error| Replies::text_of(&error))?;
-        // An answer has no place for damage beside keys; and a partial list must not look complete.
+        // A reply cannot report damage beside keys, and a partial list must not look complete.
         part.damaged.first().map_or(Ok(()), |error| Err(Replies::text_of(error)))?;
         bytes += part.keys.iter().map(|entry| entry.key.len()).sum::<usize>();
-        // A part can be of no keys that are alive.
+        // A part may contain no live keys.
         looked += part.keys.len().max(count);
         page.keys.extend(part.keys);
         next = part.next;
@@ -137,7 +139,7 @@ async fn page(
     Ok(page)
 }
 
-/// Keys are named only to those who may read them.
+/// Key names are shown only to users with read rights to the keys.
 fn may_see(session: &Session, key: &[u8]) -> bool {
     session.user.as_ref().is_some_and(|user| user.may_read(key))
 }
@@ -175,7 +177,7 @@ pub(in crate::resp) async fn keys(
     beside(is_long, pin!(async { found.answer(replies) })).await;
 }
 
-/// Keys that were found, one behind the other.
+/// Keys that matched, concatenated.
 #[derive(Default)]
 struct Found {
     bytes: Vec<u8>,
@@ -189,7 +191,7 @@ impl Found {
     }
 
     fn answer(self, replies: &mut Replies) {
-        // A key that moved while it was looked for may have been met twice.
+        // A key that moved during the iteration may have been found twice.
         let Found { bytes, mut spans } = self;
         let key = |&(start, length): &(usize, u32)| &bytes[start..start + length as usize];
         spans.sort_unstable_by_key(key);
@@ -198,7 +200,7 @@ impl Found {
         spans.iter().for_each(|span| replies.bulk(key(span)));
     }
 
-    /// Memory that they and their answer take in the end. Buffers grow by doubling.
+    /// Returns the bytes of the keys and of their answer. Buffers double when they grow.
     fn answered_bytes(&self) -> usize {
         const HEAD_BYTES: usize = 16;
         let answer = self.bytes.len() + self.spans.len() * HEAD_BYTES;
@@ -213,14 +215,14 @@ pub(in crate::resp) async fn random_key(session: &mut Session, service: &Service
     }
 }
 
-/// Keys that RANDOMKEY looks at for one that the user may read.
+/// Limit of the keys that RANDOMKEY examines for one that the user may read.
 const RANDOM_KEYS_MAX: usize = 10_000;
 
-/// A key near a random place of the iteration, else one behind it, else one from the beginning on. Who may read few of many
-/// keys may be told that there are none.
+/// Returns a key near a random position of the iteration, else one after it, else one from the beginning. May return
+/// `None` to a user with read rights to only few of many keys.
 async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Bytes>, String> {
     let random = || RandomState::new().hash_one(0);
-    // All bits that a cursor can have, or the shards at the end would never be met.
+    // The mask covers all bits of a cursor, because otherwise the last shards would never be chosen.
     let places = [Cursor::from_u64(random() & CURSOR_MASK), Cursor::START];
     let (mut seen, mut count) = (0, COUNT_DEFAULT);
     for place in places {
@@ -230,7 +232,7 @@ async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Byt
                 return Ok(None);
             }
             let page = page(at, count, 0, session, service).await?;
-            // A page can be of no keys that are alive.
+            // A page may contain no live keys.
             seen += page.keys.len().max(count);
             count = (2 * count).min(COUNT_MAX);
             let mut keys: Vec<_> = page.keys.into_iter().map(|entry| entry.key).collect();
@@ -245,7 +247,7 @@ async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Byt
     Ok(None)
 }
 
-/// FLUSHALL or FLUSHDB. SYNC and ASYNC make no difference: the store forgets all keys in one step either way.
+/// FLUSHALL or FLUSHDB. SYNC and ASYNC make no difference: the store drops all keys in one step.
 pub(in crate::resp) async fn flush(
     command: Command<'_>,
     all: bool,
@@ -273,13 +275,13 @@ pub(in crate::resp) async fn flush(
             replies.simple("OK");
         }
         Err(error) => {
-            audit::note(session, &format!("{what}, which failed"));
+            audit::note(session, &format!("{what} failed"));
             replies.store_error(&error);
         }
     }
 }
 
-/// How long one would wait for replicas. There are none, so nobody does.
+/// Validates the time to wait for replicas. There are none, so the command never waits for them.
 fn check_timeout(timeout: &[u8]) -> Result<(), &'static str> {
     match parse_integer(timeout) {
         None => Err("ERR timeout is not an integer or out of range"),
@@ -288,7 +290,7 @@ fn check_timeout(timeout: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// `WAIT replicas timeout`: what was acknowledged before is durable, and there are no replicas.
+/// `WAIT replicas timeout`: makes all acknowledged writes durable. There are no replicas.
 pub(in crate::resp) async fn wait(command: Command<'_>, service: &Service, replies: &mut Replies) {
     if parse_integer(command.argument(1)).is_none() {
         return replies.error(error_text::NOT_AN_INTEGER);
@@ -302,7 +304,7 @@ pub(in crate::resp) async fn wait(command: Command<'_>, service: &Service, repli
     }
 }
 
-/// `WAITAOF local replicas timeout`: what was acknowledged before is durable here, and on no replica.
+/// `WAITAOF local replicas timeout`: makes all acknowledged writes durable locally. There are no replicas.
 pub(in crate::resp) async fn wait_aof(command: Command<'_>, service: &Service, replies: &mut Replies) {
     let numbers = [1, 2].map(|index| parse_integer(command.argument(index)));
     let [Some(local), Some(replicas)] = numbers else {

@@ -1,4 +1,4 @@
-//! Keys as such: DEL, EXISTS, TYPE, RENAME, COPY, and MEMORY USAGE.
+//! Commands on whole keys: DEL, EXISTS, TYPE, RENAME, COPY, and MEMORY USAGE.
 
 use super::connection::database_number;
 use crate::resp::session::Session;
@@ -18,7 +18,7 @@ pub(super) fn delete(command: Command<'_>, view: &mut View, replies: &mut Replie
     replies.integer(deleted);
 }
 
-/// Deletes a key; whether it was there.
+/// Deletes a key. Returns true if it existed.
 pub(in crate::resp) fn delete_one(key: &[u8], view: &mut View) -> bool {
     let is_there = view.get(key).is_some();
     if is_there {
@@ -56,13 +56,13 @@ pub(super) fn renamenx(command: Command<'_>, view: &mut View, replies: &mut Repl
     }
 }
 
-/// Value and expiry go to the second key; false if there is no first.
+/// Moves value and expiry to the second key. Returns false if the first key does not exist.
 fn move_key(command: Command<'_>, view: &mut View) -> bool {
     let (from, to) = (command.argument(1), command.argument(2));
     let Some(held) = view.get(from).cloned() else { return false };
     if from != to {
         view.delete(from);
-        // What was there goes first, so that the key counts as new.
+        // The old entry is deleted first, so that the key counts as new.
         view.delete(to);
         view.put(to, held.value, held.expires_at_ms);
         view.tell(KeyspaceEvents::GENERIC, "rename_from", from);
@@ -107,10 +107,10 @@ pub(super) fn dbsize(_: Command<'_>, session: &mut Session, service: &Service, r
     replies.integer((session.store(service).len() as i64 + session.uncommitted_keys).max(0));
 }
 
-/// What a record and its place in the index take beside key and value, about.
+/// Approximate bytes of a record and its index slot, beside key and value.
 const OVERHEAD_BYTES: usize = 48 + 10;
 
-/// `MEMORY USAGE key [SAMPLES n]`: what the key takes on its tier and in the index.
+/// `MEMORY USAGE key [SAMPLES n]`: the bytes of the key on its tier and in the index.
 pub(super) fn memory_usage(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let mut arguments = command.arguments(3);
     while let Some(word) = arguments.next() {

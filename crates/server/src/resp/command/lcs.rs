@@ -1,9 +1,10 @@
 //! LCS: the longest common subsequence of two values.
 //!
-//! It is found for 64 bytes of the second value at a time (H. Hyyrö, "Bit-parallel LCS-length computation revisited"). For each
-//! byte of the first value there is a row of bits, one for each byte of the second: a zero where the subsequence grows by one.
-//! Rows tell the length; to find where it lies, all of them are kept and followed back from the ends. Which of several equally
-//! long ones is found is what Redis would find: where both ways back lose nothing, that in the second value is taken.
+//! It is computed for 64 bytes of the second value at a time (H. Hyyrö, "Bit-parallel LCS-length computation
+//! revisited"). Each byte of the first value yields a row of bits, one for each byte of the second: a zero where the
+//! subsequence grows by one. The last row gives the length; to locate the subsequence, all rows are kept and followed
+//! back from the ends. Among several subsequences of the same length the result is that of Redis: where a step back
+//! in either value loses nothing, the step is in the second value.
 
 use bytes::Bytes;
 
@@ -14,24 +15,24 @@ use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 
-/// Pairs of bytes that Redis compares at most, with its limits of 512 MiB and four bytes for each pair.
+/// Limit of the byte pairs that are compared, from Redis' limit of 512 MiB at four bytes per pair.
 const PAIRS_MAX: u64 = 128 << 20;
 
-/// With more of them the threads that serve clients do something else meanwhile.
+/// Byte pairs above which the comparison runs beside the serving threads.
 const SHORT_PAIRS_MAX: u64 = 4 << 20;
 
-/// What the answer has for each byte of the subsequence, at most: two ranges and a length.
+/// Upper bound of the answer's bytes for each byte of the subsequence: two ranges and a length.
 const MATCH_BYTES: u64 = 96;
 
-/// What the places of all bytes take beside the bits.
+/// Bytes of the position lists of all byte values, beside their bits.
 const PLACES_BYTES: u64 = 256 * 32;
 
-/// Memory that the answer takes and what is made on the way to it, of two values that have so many bytes.
+/// Returns the upper bound of the memory for the answer and temporary data, for values of `a` and `b` bytes.
 pub(in crate::resp) fn needed_bytes(a: usize, b: usize) -> usize {
     let (a, b) = (a as u64 + 1, b as u64 + 1);
     let pairs = a.saturating_mul(b).min(PAIRS_MAX);
     let matches = a.min(b).min(PAIRS_MAX.isqrt());
-    // Rows of whole bytes, and where each byte is in the second value, in whole words.
+    // Rows in whole bytes, and the positions of each byte value in the second value, in whole words.
     let rows = pairs / 8 + a.max(b).min(PAIRS_MAX);
     (rows + pairs / 8 + PLACES_BYTES + matches * MATCH_BYTES) as usize
 }
@@ -76,7 +77,7 @@ impl Options {
 
 /// `LCS key key [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]`.
 pub(super) fn lcs(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    // Before the options, as in Redis: a missed key is reported even if the options are wrong.
+    // The look-ups precede the options, as in Redis: a missing key is reported even if the options are wrong.
     let value = |at| view.look_up(command.argument(at)).map_or(Bytes::new(), |held| held.value.clone());
     let [a, b] = [1, 2].map(value);
     let options = match Options::parse(command) {
@@ -115,7 +116,7 @@ pub(super) fn lcs(command: Command<'_>, view: &mut View, replies: &mut Replies) 
     replies.integer(found.length as i64);
 }
 
-/// Bytes that follow each other in both values.
+/// A run of bytes that occurs in both values.
 #[derive(Clone, Copy, Debug)]
 struct Match {
     a: usize,
@@ -123,10 +124,10 @@ struct Match {
     length: usize,
 }
 
-/// What two values have in common.
+/// The longest common subsequence of two values.
 struct Common {
     length: usize,
-    /// From the last to the first; none if they are not asked for.
+    /// From the last to the first; empty if not requested.
     matches: Vec<Match>,
 }
 
@@ -135,7 +136,7 @@ impl Common {
         let (words, width) = (b.len().div_ceil(64), b.len().div_ceil(8));
         let mut places = vec![Vec::new(); 256];
         let mut row = vec![u64::MAX; words];
-        // The last word of the last row may be longer than the row.
+        // The last word of the last row may extend beyond the row.
         let mut rows = Vec::with_capacity(if keeps_rows { width * a.len() + 8 } else { 0 });
         for byte in a {
             let of_byte = &mut places[usize::from(*byte)];
@@ -157,13 +158,13 @@ impl Common {
     }
 }
 
-/// A one for each place of a byte.
+/// Returns a bit string with a one at each position of a byte value.
 fn places_of(byte: u8, b: &[u8]) -> Vec<u64> {
     let word = |part: &[u8]| part.iter().rev().fold(0, |word, other| word << 1 | u64::from(*other == byte));
     b.chunks(64).map(word).collect()
 }
 
-/// From one row to the next.
+/// Computes the next row in place.
 fn step(row: &mut [u64], places: &[u64]) {
     let mut carry = false;
     for (word, places) in row.iter_mut().zip(places) {
@@ -175,7 +176,7 @@ fn step(row: &mut [u64], places: &[u64]) {
     }
 }
 
-/// The matches, from the ends back to the beginnings.
+/// Returns the matches, from the ends back to the beginnings.
 fn follow(a: &[u8], b: &[u8], rows: &[u8], width: usize) -> Vec<Match> {
     let (mut i, mut j) = (a.len(), b.len());
     let (mut matches, mut current) = (Vec::new(), None);
@@ -188,7 +189,8 @@ fn follow(a: &[u8], b: &[u8], rows: &[u8], width: usize) -> Vec<Match> {
         }
         matches.extend(current.take());
         let grows = rows[(i - 1) * width + (j - 1) / 8] >> ((j - 1) % 8) & 1 == 0;
-        // Without the last byte of the second value it would be shorter, so it is as long without that of the first.
+        // Dropping the last byte of the second value would shorten the subsequence, so that of the first is dropped,
+        // which does not.
         if grows { i -= 1 } else { j -= 1 }
     }
     matches.extend(current);
@@ -201,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// By the table of all lengths, as in textbooks.
+    /// Reference implementation: the textbook table of all lengths.
     fn plainly(a: &[u8], b: &[u8]) -> (usize, Vec<u8>) {
         let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
         for i in 1..=a.len() {
@@ -251,7 +253,8 @@ mod tests {
         assert!(needed_bytes(100, 100) < 30 << 10);
         assert!(needed_bytes(32 << 20, 32 << 20) < 100 << 20);
         assert!(needed_bytes(8 << 10, 3) < 300 << 10);
-        // The rows and the places of the largest that are compared, and of one that is much longer than the other.
+        // The rows and positions of the largest values that are compared, and of one that is much longer than the
+        // other.
         for (a, b) in [(11_584_u64, 11_584_u64), ((1 << 26) - 1, 1), (1, 1 << 26), (1 << 20, 126)] {
             let made = a * b.div_ceil(8) + a.min(256) * b.div_ceil(64) * 8;
             assert!(needed_bytes(a as usize, b as usize) as u64 >= made, "{a} {b}");

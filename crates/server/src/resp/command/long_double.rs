@@ -1,5 +1,5 @@
-//! Numbers as x87 `long double` has them: 64 bits of mantissa. INCRBYFLOAT of Redis computes with them, and prints 17
-//! digits after the point less the zeros at the end; whoever compares replies, or stores what comes out, sees it.
+//! Numbers like x87 `long double`, with a 64-bit mantissa. Redis' INCRBYFLOAT computes with them and prints 17
+//! decimals without trailing zeros, so replies and stored values show the difference to `f64`.
 
 use std::fmt;
 
@@ -14,30 +14,30 @@ pub(super) struct Extended {
 
 const MANTISSA_BITS: u64 = 64;
 
-/// The largest number is below two to the power of this.
+/// Numbers are less than two to the power of this.
 const EXPONENT_MAX: i64 = 16_384;
 
-/// Two to the power of this, and what is smaller, rounds to zero.
+/// Numbers up to two to the power of this round to zero.
 const ZERO_EXPONENT: i64 = -16_446;
 
-/// That of infinity.
+/// The exponent of infinity.
 const INFINITE: i64 = i64::MAX;
 
-/// Numbers with smaller exponents of ten are too small, with larger ones too large, whatever the digits of at most
-/// [`TEXT_BYTES_MAX`].
+/// Limit of the decimal exponent: beyond it a number is too small or too large whatever its at most
+/// [`TEXT_BYTES_MAX`] digits are.
 const TEN_EXPONENT_MAX: i64 = 11_000;
 
-/// Redis reads no longer texts as numbers.
+/// Limit of the bytes of a number, as in Redis.
 const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
 
-/// Digits after the point.
+/// Decimals of the output.
 const DIGITS: usize = 17;
 
 impl Extended {
     pub(super) const ZERO: Extended = Extended { mantissa: BigInt::ZERO, exponent: 0 };
 
-    /// What C reads: a decimal or hexadecimal number with or without point and exponent, or infinity; nothing else may be in
-    /// the text. What is too large is no number, nor is what is too small to be told from zero.
+    /// Parses a number as C does: decimal or hexadecimal, with or without point and exponent, or infinity. Returns
+    /// `None` for any other text, for a number that is too large, and for a nonzero one that rounds to zero.
     pub(super) fn parse(text: &[u8]) -> Option<Extended> {
         if text.len() > TEXT_BYTES_MAX {
             return None;
@@ -69,7 +69,7 @@ impl Extended {
         (below.bits() as i64 + number.exponent > ZERO_EXPONENT).then_some(number)
     }
 
-    /// The sum; `None` if it is too large.
+    /// Returns the sum, or `None` if it is too large.
     pub(super) fn add(self, other: Extended) -> Option<Extended> {
         if self.exponent == INFINITE || other.exponent == INFINITE {
             return None;
@@ -79,7 +79,7 @@ impl Extended {
         Extended { mantissa: aligned(self) + aligned(other), exponent }.rounded()
     }
 
-    /// Rounds to the bits there are, to even where it is in the middle.
+    /// Rounds to the mantissa's bits, half to even.
     fn rounded(self) -> Option<Extended> {
         let (sign, mut magnitude) = self.mantissa.into_parts();
         let mut exponent = self.exponent;
@@ -93,7 +93,7 @@ impl Extended {
     }
 }
 
-/// The digits of a number, how many of them are after the point, and its exponent, which a letter introduces.
+/// Returns the digits of a number, the number of them after the point, and the exponent, which follows `letter`.
 fn parts(text: &[u8], radix: u32, letter: u8) -> Option<(BigUint, i64, i64)> {
     let is_digit = |byte: &u8| *byte == b'.' || char::from(*byte).is_digit(radix);
     let digits_end = text.iter().position(|byte| !is_digit(byte)).unwrap_or(text.len());
@@ -121,7 +121,7 @@ fn parts(text: &[u8], radix: u32, letter: u8) -> Option<(BigUint, i64, i64)> {
     Some((number, fraction.len() as i64, exponent))
 }
 
-/// A number times a power of ten, with at least as many bits as count, and its exponent of two.
+/// Returns the number times a power of ten, with at least as many bits as rounding needs, and its binary exponent.
 fn scaled(number: BigUint, ten_exponent: i64) -> Option<(BigUint, i64)> {
     if number == BigUint::ZERO {
         return Some((number, 0));
@@ -133,7 +133,7 @@ fn scaled(number: BigUint, ten_exponent: i64) -> Option<(BigUint, i64)> {
     if ten_exponent >= 0 {
         return Some((number * power, 0));
     }
-    // So many bits that rounding sees enough of the quotient; a one at the end stands for the remainder.
+    // Enough bits of the quotient for rounding; an appended one stands for the remainder.
     let shift = power.bits() + MANTISSA_BITS + 2;
     let shifted = number << shift;
     let quotient = &shifted / &power;
@@ -175,7 +175,7 @@ mod tests {
         parse(a).add(parse(b)).map_or("too large".to_owned(), |sum| sum.to_string())
     }
 
-    /// What redis-server 7.0 on x86-64 answers.
+    /// Expected results are from redis-server 7.0 on x86-64.
     #[test]
     fn sums_as_redis_computes_them() {
         for (a, b, expected) in [

@@ -1,7 +1,7 @@
-//! What every verb does, one file per group of verbs.
+//! The implementations of all verbs, one file per group of verbs.
 //!
-//! [`admit`] says whether a command may run; [`runs`] has the function of every verb. A new verb is a function here, a line
-//! there, and a line with its facts in `verbs/table.rs`.
+//! [`admit`] decides whether a command may run; [`runs`] maps every verb to its function. A new verb needs a function
+//! here, a line there, and a row in `verbs/table.rs`.
 
 use super::session::Session;
 use super::session::view::View;
@@ -45,7 +45,7 @@ mod subcommands;
 pub(super) mod tracking;
 pub(super) mod users;
 
-/// Answers a command that does not wait for anything.
+/// Answers a command without waiting.
 pub(super) type Answer = fn(Command<'_>, &mut Session, &Service, &mut Replies);
 
 /// Answers a command on keys from a view of them, and may write to it.

@@ -1,4 +1,4 @@
-//! MULTI, DISCARD and UNWATCH, which change what the connection remembers, and nothing else.
+//! MULTI, DISCARD and UNWATCH, which change only the session.
 
 use crate::resp::session::Session;
 use crate::resp::session::queue::Transaction;

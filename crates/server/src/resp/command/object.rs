@@ -1,4 +1,4 @@
-//! OBJECT: what Redis would tell of how it keeps a value.
+//! OBJECT: the answers that Redis would give about the representation of a value.
 
 use esker_engine::{Error, Store, Usage};
 
@@ -11,14 +11,14 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 
-/// The longest value that Redis keeps beside what it knows of it.
+/// Limit of the bytes of a value that Redis stores inside its object header.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
-/// Redis has each of the numbers below this once, and says so with the highest count that there is.
+/// Numbers below this are shared objects in Redis, which reports the maximum count for them.
 const SHARED_NUMBERS: i64 = 10_000;
 const SHARED_COUNT: i64 = i32::MAX as i64;
 
-/// Subcommands that ask for no key.
+/// Answers the subcommands without a key.
 pub(super) fn object(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     match command.argument(1) {
         word if is(word, "help") => help("object", command, replies),
@@ -26,7 +26,7 @@ pub(super) fn object(command: Command<'_>, _: &mut Session, _: &Service, replies
     }
 }
 
-/// `OBJECT ENCODING key`: as if the value had been written by a SET.
+/// `OBJECT ENCODING key`: the encoding that Redis would choose for a value written by SET.
 pub(super) fn encoding(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     match view.get(command.argument(2)).map(|held| &held.value) {
         Some(value) if parse_integer(value).is_some() => replies.bulk(b"int"),
@@ -45,7 +45,7 @@ pub(super) fn refcount(command: Command<'_>, view: &mut View, replies: &mut Repl
     }
 }
 
-/// Answers from what is known of how a key is used that is there.
+/// Answers from the usage of an existing key.
 pub(in crate::resp) type OnUsage = fn(Usage, &Service, &mut Replies);
 
 /// Answers IDLETIME or FREQ.
@@ -63,14 +63,14 @@ pub(in crate::resp) async fn tell_usage(
     }
 }
 
-/// The index may take another key for this one, and does not know when it expires. So the record is looked at, but for its value,
-/// which does not count as a use.
+/// Returns the usage of a key. The index may confuse the key with another one, and does not know its expiry; so the
+/// record is read, except for its value, which does not count as a use.
 async fn usage_of(key: &[u8], store: &Store) -> Result<Option<Usage>, Error> {
     let Some(usage) = store.usage(key) else { return Ok(None) };
     Ok(store.get_key(key).await?.map(|_| usage))
 }
 
-/// `OBJECT IDLETIME key`: for how long nobody used a key, at least; 0 where no account is kept of that.
+/// `OBJECT IDLETIME key`: the minimum time since the last use; 0 if the store does not track it.
 pub(super) fn idletime(usage: Usage, service: &Service, replies: &mut Replies) {
     if is_lfu(service) {
         return replies.error(
@@ -81,7 +81,7 @@ pub(super) fn idletime(usage: Usage, service: &Service, replies: &mut Replies) {
     replies.integer(usage.idle.as_secs() as i64);
 }
 
-/// `OBJECT FREQ key`: 1 if a key was used since the store last looked whether to keep it, else 0.
+/// `OBJECT FREQ key`: 1 if the key was used since the store last considered it for eviction, else 0.
 pub(super) fn freq(usage: Usage, service: &Service, replies: &mut Replies) {
     if !is_lfu(service) {
         return replies.error(

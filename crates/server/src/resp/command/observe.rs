@@ -1,4 +1,4 @@
-//! SLOWLOG, LATENCY and MEMORY, for people and tools that watch a server.
+//! SLOWLOG, LATENCY and MEMORY, for monitoring.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 
-/// Entries that SLOWLOG GET returns if it is not told how many.
+/// Entries that SLOWLOG GET returns without a count.
 const SLOWLOG_DEFAULT: usize = 10;
 
 pub(super) fn slowlog(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
@@ -60,7 +60,8 @@ pub(super) fn slowlog(command: Command<'_>, session: &mut Session, service: &Ser
     }
 }
 
-/// HISTOGRAM is of the commands; the others answer as a Redis does whose latency monitor is off.
+/// HISTOGRAM reports running times of commands; the other subcommands answer like a Redis with its latency monitor
+/// off.
 pub(super) fn latency(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
         word if is(word, "latest") && command.len() == 2 => replies.array(0),
@@ -83,13 +84,14 @@ pub(super) fn latency(command: Command<'_>, _: &mut Session, service: &Service, 
     }
 }
 
-/// Bounds of the histograms' buckets: Redis' are these, doubled again and again, and it tells them in microseconds.
+/// Upper bound of the first bucket, in nanoseconds. As in Redis, each following bound is twice the previous one and
+/// is reported in microseconds.
 const FIRST_BOUND_NS: u64 = 1032;
 
-/// The longest that is told apart, as in Redis: beyond a second.
+/// Number of doublings to the last bucket, which holds everything beyond a second, as in Redis.
 const BOUNDS: u32 = 20;
 
-/// How many calls of each verb took at most so long, at each bound that holds more calls than the one before.
+/// Answers, for each verb, the number of calls within each bound that adds calls to the previous one.
 fn histogram(command: Command<'_>, service: &Service, replies: &mut Replies) {
     let named = |word| verbs::named(word).into_iter();
     let verbs: Vec<_> = match command.len() {
@@ -122,7 +124,7 @@ fn histogram(command: Command<'_>, service: &Service, replies: &mut Replies) {
     }
 }
 
-/// MEMORY without USAGE, which is a verb of its own since it has a key.
+/// MEMORY without USAGE, which is a verb of its own because it has a key.
 pub(super) fn memory(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
         word if is(word, "purge") && command.len() == 2 => replies.simple("OK"),

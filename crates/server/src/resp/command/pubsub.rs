@@ -1,5 +1,5 @@
-//! SUBSCRIBE, PUBLISH and their kin. Names of channels are under the rights that a user has to keys of the same name: reading is
-//! subscribing, and writing is publishing.
+//! SUBSCRIBE, PUBLISH and related commands. The user's channel rights apply: read rights allow subscribing, write
+//! rights publishing. For a user with rights and prefixes they are its rights to keys of the same name.
 
 use std::collections::HashSet;
 
@@ -20,14 +20,14 @@ use crate::service::acl_log::Reason;
 use crate::service::channels::{Kind, Letter, Message};
 use crate::service::events::database_of;
 
-/// What begins a pattern of glob: all names that it matches begin with what is before the first of these.
+/// Wildcards of a glob pattern: all matching names begin with the part of the pattern before the first of them.
 const SPECIAL: &[u8] = b"*?[\\";
 
-/// The longest name of a channel: as long as a pattern may be. All patterns are matched with each name that is published, and
-/// nobody else runs on that thread meanwhile.
+/// Limit of the bytes of a channel name, equal to that of a pattern. Every published name is matched with all
+/// patterns, and no other task runs on that thread meanwhile.
 const NAME_BYTES_MAX: usize = PATTERN_BYTES_MAX;
 
-/// That of a channel of keyspace events, which is told of a key: the longest key, behind `__keyspace@15__:`.
+/// Limit of the bytes of a name of a keyspace event channel: the longest key after `__keyspace@15__:`.
 const EVENTS_NAME_BYTES_MAX: usize = (64 << 10) + 16;
 
 const NAME_TOO_LONG: &str = "ERR the name of a channel has up to 4096 bytes, but for channels of keyspace events that are listened to";
@@ -56,7 +56,7 @@ pub(super) fn sunsubscribe(c: Command<'_>, session: &mut Session, _: &Service, r
     remove(Kind::Shard, "sunsubscribe", c, session, replies);
 }
 
-/// Whether a command is answered by confirmations of what is listened to.
+/// Returns true if the answers to a command confirm subscriptions.
 pub(in crate::resp) fn confirms(verb: &Verb) -> bool {
     verb.name.ends_with("subscribe")
 }
@@ -80,7 +80,7 @@ fn user_may_listen(kind: Kind, name: &[u8], user: &User) -> bool {
     user.may_hear(&name[..end]) && is_of_usable
 }
 
-/// Whether a channel has no events of a database that is kept from the user.
+/// Returns false for a keyspace event channel of a database that the user may not use.
 fn is_of_usable(channel: &[u8], user: &User) -> bool {
     user.may_use_all_databases() || database_of(channel).is_none_or(|database| user.may_use(database))
 }
@@ -89,7 +89,7 @@ fn may_publish(channel: &[u8], user: &User) -> bool {
     user.may_publish(channel) && is_of_usable(channel, user)
 }
 
-/// The first channel of a command that the user may not use.
+/// Returns the first channel of a command that the user may not use.
 pub(super) fn kept<'c>(verb: &Verb, command: Command<'c>, user: &User) -> Option<&'c [u8]> {
     let kept = |kind| command.arguments(1).find(|name| !user_may_listen(kind, name, user));
     match verb.name {
@@ -100,7 +100,7 @@ pub(super) fn kept<'c>(verb: &Verb, command: Command<'c>, user: &User) -> Option
     }
 }
 
-/// Whether the user may listen to everything that the client subscribed to.
+/// Returns true if the user still has the rights to all subscriptions of the client.
 pub(in crate::resp) fn still_may_listen(session: &Session) -> bool {
     let Some(subscriptions) = &session.subscriptions else { return true };
     let may_monitor = |user: &User| verbs::named(b"monitor").is_some_and(|verb| user.may_run(verb.row()));
@@ -146,7 +146,7 @@ fn add(
     session.forget_subscriptions_if_none();
 }
 
-/// All of a kind if none is named.
+/// Ends the named subscriptions, or all of the kind if none is named.
 fn remove(kind: Kind, word: &str, command: Command<'_>, session: &mut Session, replies: &mut Replies) {
     let mut names: Vec<Bytes> = command.arguments(1).map(Bytes::copy_from_slice).collect();
     if names.is_empty() {
@@ -172,7 +172,7 @@ fn remove(kind: Kind, word: &str, command: Command<'_>, session: &mut Session, r
     session.forget_subscriptions_if_none();
 }
 
-/// Tells that a subscription began or ended, and how many there are now.
+/// Confirms that a subscription began or ended, with the new count.
 fn tell(word: &str, name: Option<&[u8]>, count: usize, replies: &mut Replies) {
     replies.push(3);
     replies.bulk(word.as_bytes());
@@ -180,7 +180,7 @@ fn tell(word: &str, name: Option<&[u8]>, count: usize, replies: &mut Replies) {
     replies.integer(count as i64);
 }
 
-/// `MONITOR`: from now on the client is told all commands, until RESET.
+/// `MONITOR`: from now on the client receives all commands, until RESET.
 pub(super) fn monitor(_: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let client = &session.client;
     session.subscriptions.get_or_insert_with(|| Subscriptions::new(&service.channels, client)).monitor();
@@ -188,10 +188,10 @@ pub(super) fn monitor(_: Command<'_>, session: &mut Session, service: &Service, 
     replies.simple("OK");
 }
 
-/// Tells a client what waited for it.
+/// Answers a message from the client's mailbox.
 pub(in crate::resp) fn deliver(letter: &Letter, session: &Session, replies: &mut Replies) {
     match letter {
-        // A pattern may match the events of all databases.
+        // A pattern may match events of databases that the user may not use.
         Letter::Message(message)
             if session.user.as_ref().is_some_and(|user| !is_of_usable(&message.channel, user)) => {}
         Letter::Message(message) => tell_message(message, replies),
@@ -235,7 +235,7 @@ pub(super) fn spublish(
     publish_to(Kind::Shard, command, session, service, replies);
 }
 
-/// Notes a channel that the client may not use, for admins.
+/// Records the refusal of a channel in the ACL log.
 fn refuse_channel(name: &[u8], command: Command<'_>, session: &Session, service: &Service) {
     if let Some(verb) = verbs::find(command) {
         refused::note(Reason::Channel, name, verb, session, service);
@@ -258,7 +258,7 @@ fn publish_to(
         return replies.error(error_text::NO_RIGHT_TO_CHANNEL);
     }
     let receivers = match &mut session.outbox {
-        // A script publishes when what it wrote is there to be seen.
+        // A script's messages are published once its writes are visible.
         Some(outbox) => {
             outbox.put(kind, command.shared(1), command.shared(2));
             service.channels.receivers(kind, channel)
@@ -268,7 +268,7 @@ fn publish_to(
     replies.integer(receivers as i64);
 }
 
-/// PUBSUB: what is listened to.
+/// PUBSUB: reports channels and their subscribers.
 pub(super) fn pubsub(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let named = |name: &str| is(command.argument(1), name);
     match command.len() {
@@ -289,7 +289,7 @@ pub(super) fn pubsub(command: Command<'_>, session: &mut Session, service: &Serv
     }
 }
 
-/// Those that match a pattern, or all, of those that the user may subscribe to.
+/// Answers the channels that match a pattern, or all, as far as the user may subscribe to them.
 fn names(kind: Kind, command: Command<'_>, session: &Session, service: &Service, replies: &mut Replies) {
     let pattern = match command.arguments(2).next().map(Parts::new).transpose() {
         Ok(pattern) => pattern,
@@ -312,7 +312,7 @@ fn counts(kind: Kind, command: Command<'_>, service: &Service, replies: &mut Rep
     }
 }
 
-/// What the answers take at most: those of commands that name channels, and of those that ask for names.
+/// Returns the upper bound of the answer's bytes, for commands that name channels and for PUBSUB, which lists them.
 pub(in crate::resp) fn answer_bytes(command: Command<'_>, session: &Session, service: &Service) -> usize {
     const ANSWER_BYTES: usize = 64;
     let named = command.bytes() + command.len() * ANSWER_BYTES;
@@ -335,7 +335,7 @@ pub(in crate::resp) fn answer_bytes(command: Command<'_>, session: &Session, ser
     named + subscriptions.held_bytes() + subscriptions.len() * ANSWER_BYTES
 }
 
-/// Memory that compiled patterns take until they are kept.
+/// Returns the bytes of compiled patterns until they are stored.
 pub(in crate::resp) fn beside_bytes(command: Command<'_>) -> usize {
     let all = command.bytes() * PARTS_FACTOR;
     if is(command.verb(), "psubscribe") { all } else { all.min(PATTERN_BYTES_MAX * PARTS_FACTOR) }

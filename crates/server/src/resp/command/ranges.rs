@@ -32,7 +32,7 @@ pub(super) fn append(command: Command<'_>, view: &mut View, replies: &mut Replie
     replies.integer(bytes as i64);
 }
 
-/// GETRANGE and SUBSTR: positions count from the end if they are negative, and both ends are in the range.
+/// GETRANGE and SUBSTR: negative positions count from the end, and both ends are inclusive.
 pub(super) fn getrange(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let positions = [2, 3].map(|index| parse_integer(command.argument(index)));
     let [Some(first), Some(last)] = positions else { return replies.error(error_text::NOT_AN_INTEGER) };
@@ -46,7 +46,7 @@ pub(super) fn getrange(command: Command<'_>, view: &mut View, replies: &mut Repl
         return replies.bulk(b"");
     }
     let part = start as usize..=end as usize;
-    // A small part does not keep all of it in memory.
+    // A small part is copied, so that it does not keep the whole value in memory.
     if value[part.clone()].len() < value.len() / 2 {
         replies.bulk(&value[part]);
     } else {

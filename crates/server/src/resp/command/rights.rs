@@ -1,4 +1,4 @@
-//! Whether a user may run a command: the only place that asks.
+//! Rights of a user to a command: the only place where they are checked.
 
 use esker_engine::Store;
 
@@ -11,20 +11,20 @@ use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text;
 use crate::service::acl_log::Reason;
 
-/// Why a user may not run a command.
+/// The reason why a user may not run a command.
 pub(super) enum Denied {
-    /// It has not said who it is.
+    /// The client must log in first.
     Unnamed,
-    /// It has no right to the verb, or to its subcommand.
+    /// No right to the verb or subcommand.
     Verb,
-    /// It has no right to the key that is this argument.
+    /// No right to the key in this argument.
     Key(usize),
-    /// It has no right to this database.
+    /// No right to this database.
     Database(u8),
 }
 
 impl Denied {
-    /// What is noted of it for admins: the reason and what was refused. Who has not logged in is not refused anything.
+    /// Returns the reason and the object of the refusal for the ACL log; `None` for a client that has not logged in.
     pub(super) fn noted(&self, verb: &Verb, command: Command<'_>) -> Option<(Reason, Vec<u8>)> {
         match self {
             Denied::Unnamed => None,
@@ -34,7 +34,7 @@ impl Denied {
         }
     }
 
-    /// The answer to the command.
+    /// Returns the error reply.
     pub(super) fn text(&self, verb: &Verb, command: Command<'_>) -> String {
         match self {
             Denied::Unnamed => error_text::NO_LOGIN.to_owned(),
@@ -44,7 +44,7 @@ impl Denied {
         }
     }
 
-    /// The answer of ACL DRYRUN.
+    /// Returns the answer of ACL DRYRUN.
     pub(super) fn text_of_dry_run(&self, verb: &Verb, command: Command<'_>) -> Vec<u8> {
         match self {
             Denied::Unnamed | Denied::Verb => {
@@ -58,7 +58,7 @@ impl Denied {
         }
     }
 
-    /// The answer to a script that called the command.
+    /// Returns the error for a script that called the command.
     pub(super) fn text_in_script(&self) -> &'static str {
         match self {
             Denied::Unnamed | Denied::Verb => {
@@ -71,7 +71,7 @@ impl Denied {
         }
     }
 
-    /// The answer to a command that was allowed when it was queued, and is not any more at EXEC.
+    /// Returns the error for a queued command that is no longer allowed at EXEC.
     pub(super) fn text_at_exec(&self) -> String {
         error_text::no_right_any_more(match self {
             Denied::Unnamed | Denied::Verb => "no permission to execute the command or subcommand",
@@ -81,12 +81,12 @@ impl Denied {
     }
 }
 
-/// The answer of ACL DRYRUN where a key or a channel is kept from the user.
+/// Returns the answer of ACL DRYRUN if the user has no right to a key or a channel.
 pub(super) fn no_access(name: &[u8], kind: &str) -> Vec<u8> {
     [b"This user has no permissions to access the '", name, b"' ", kind.as_bytes()].concat()
 }
 
-/// `database`: the one that the command is about.
+/// Checks a user's rights. `database`: the current database of the command.
 pub(super) fn check(
     verb: &Verb,
     command: Command<'_>,
@@ -100,7 +100,7 @@ pub(super) fn check(
     if user.is_admin() {
         return Ok(());
     }
-    // SET answers what was there if it is asked to.
+    // SET with GET also reads the key.
     let set_tells = verb.name == "set"
         && command.len() > 3
         && SetOptions::parse(command, 0).is_ok_and(|options| options.tells());
@@ -110,7 +110,7 @@ pub(super) fn check(
         return Err(Denied::Verb);
     }
     if verb.group == "pubsub" {
-        // What stands where keys are names channels, and whoever uses one asks.
+        // The arguments in the place of keys name channels, whose rights the commands check themselves.
         return Ok(());
     }
     let key_allowed = |key: &[u8]| {
@@ -126,7 +126,7 @@ pub(super) fn check(
         let kept = (0..Store::DATABASES).find(|database| !user.may_use(*database));
         return kept.map_or(Ok(()), |database| Err(Denied::Database(database)));
     }
-    // SCAN and the like are about keys that they do not name.
+    // These commands read or write keys that they do not name.
     let own = ["dbsize", "flushdb", "keys", "randomkey", "scan"].contains(&verb.name).then_some(database);
     let of_keys = databases::places(verb, command, database, Store::DATABASES.into()).map(|(of, _)| of);
     let named = databases::named(verb, command);

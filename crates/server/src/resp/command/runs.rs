@@ -1,4 +1,4 @@
-//! How every verb runs: the functions that belong to the facts of the table.
+//! Maps every verb of the table to its function.
 
 use super::object::OnUsage;
 use super::{Answer, OnKeys};
@@ -10,28 +10,30 @@ use crate::resp::verbs::Verb;
 use crate::resp::verbs::table::VERBS;
 use crate::service::calls::VERBS_COUNT as COUNT;
 
-/// How a command runs.
+/// The way in which a command runs.
 #[derive(Clone, Copy)]
 pub(in crate::resp) enum Run {
-    /// At once.
+    /// Without waiting.
     Answer(Answer),
-    /// At once, after the keys were sampled. In a transaction, where nothing is waited for, the last sample counts.
+    /// Without waiting, after keys were sampled. In a transaction, which does not wait for a sample, the last one is
+    /// used.
     Sampled(Answer),
-    /// At once, but for SCRIPT LOAD, which waits until the script is compiled.
+    /// Without waiting, except for SCRIPT LOAD, which waits until the script is compiled.
     Load(Answer),
-    /// At once, after a look whether its key is there. In a transaction it sees the key as it is when the others are written.
+    /// Without waiting, after a look whether the key exists. In a transaction it runs after the writes of the other
+    /// commands.
     Usage(OnUsage),
-    /// On a view of its keys that it only reads.
+    /// On a view of its keys, read-only.
     Read(OnKeys),
-    /// On a view of its keys that nobody else writes meanwhile.
+    /// On a view of its keys, which no other client can write meanwhile.
     Update(OnKeys),
-    /// As a script over keys that nobody else writes meanwhile.
+    /// As a script over keys, which no other client can write meanwhile.
     Script,
-    /// By itself, waiting for something.
+    /// On its own, because it waits.
     Alone(Alone),
 }
 
-/// Commands that wait for something.
+/// Commands that wait.
 #[derive(Clone, Copy)]
 pub(in crate::resp) enum Alone {
     Hello,
@@ -52,12 +54,12 @@ pub(in crate::resp) enum Alone {
     Exec,
 }
 
-/// How a verb runs.
+/// Returns the way in which a verb runs.
 pub(in crate::resp) fn run_of(verb: &'static Verb) -> Run {
     RUNS[verb.index()].1
 }
 
-/// In the order of the table of facts.
+/// The function of each verb, in the order of the table of verbs.
 #[rustfmt::skip]
 static RUNS: [(&str, Run); COUNT] = [
     ("append", Run::Update(ranges::append)),
@@ -179,7 +181,7 @@ static RUNS: [(&str, Run); COUNT] = [
     ("host:", Run::Answer(connection::http)),
 ];
 
-/// A build in which the two tables do not name the same verbs in the same order does not succeed.
+/// The build fails unless both tables name the same verbs in the same order.
 const _: () = {
     let mut index = 0;
     while index < COUNT {

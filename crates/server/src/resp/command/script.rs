@@ -1,4 +1,4 @@
-//! SCRIPT: scripts that are known, and those that run.
+//! SCRIPT: cached and running scripts.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What this server says it is, TIME, ROLE, BGSAVE, SHUTDOWN, the empty lists of FUNCTION and MODULE, and what is
-//! refused: CLUSTER, DEBUG.
+//! The server's identity, TIME, ROLE, BGSAVE, SHUTDOWN, the empty lists of FUNCTION and MODULE, and the
+//! refused commands CLUSTER and DEBUG.
 
 use crate::resp::session::Session;
 use crate::resp::session::audit;
@@ -10,10 +10,10 @@ use crate::service::{Service, wall_clock_ms, wall_clock_us};
 
 use crate::resp::wire::error_text::{self, is};
 
-/// Not a cluster, not a sentinel.
+/// The mode reported to clients: neither cluster nor sentinel.
 pub(super) const RUN_MODE: &str = "standalone";
 
-/// Nobody's replica.
+/// The role reported to clients: not a replica.
 pub(super) const ROLE: &str = "master";
 
 pub(super) fn time(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
@@ -36,7 +36,7 @@ pub(super) fn lastsave(_: Command<'_>, _: &mut Session, service: &Service, repli
     replies.integer(saved_s.unwrap_or(started_s) as i64);
 }
 
-/// `BGSAVE [SCHEDULE | CANCEL]`. SCHEDULE changes nothing, since there is nothing that would have to end before.
+/// `BGSAVE [SCHEDULE | CANCEL]`. SCHEDULE has no effect, because no other operation would have to end first.
 pub(super) fn bgsave(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let mut words = command.arguments(1);
     let word = words.next();
@@ -67,8 +67,8 @@ pub(super) fn bgsave(command: Command<'_>, session: &mut Session, service: &Serv
     }
 }
 
-/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE]`: all the same, since nothing that was acknowledged is ever left behind; but
-/// NOSAVE and SAVE together are a mistake. There is no reply: the connection ends, as with Redis.
+/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE]`: all variants are equal, because acknowledged writes are never lost; but
+/// NOSAVE and SAVE together are an error. There is no reply: the connection ends, as in Redis.
 pub(super) fn shutdown(
     command: Command<'_>,
     session: &mut Session,
@@ -89,7 +89,7 @@ pub(super) fn shutdown(
     service.stop.notify_one();
 }
 
-/// `FUNCTION LIST [LIBRARYNAME pattern] [WITHCODE]`: tools ask for it, and there is nothing to list.
+/// `FUNCTION LIST [LIBRARYNAME pattern] [WITHCODE]`: always empty; exists for tools that call it.
 pub(super) fn function(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     let (mut has_name, mut has_code) = (false, false);
     let mut arguments = command.arguments(2);
@@ -108,7 +108,7 @@ pub(super) fn function(command: Command<'_>, _: &mut Session, _: &Service, repli
     replies.array(0);
 }
 
-/// `MODULE LIST`: tools ask for it, and there is nothing to list.
+/// `MODULE LIST`: always empty; exists for tools that call it.
 pub(super) fn module(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     replies.array(0);
 }

@@ -1,4 +1,4 @@
-//! SET with its options, of which one is Esker's own: `DURABILITY level`.
+//! SET with its options, including Esker's own: `DURABILITY level`.
 
 use esker_engine::Durability;
 
@@ -10,7 +10,7 @@ use crate::resp::wire::error_text::{self, is};
 use crate::resp::wire::reply::Replies;
 use crate::service::events::KeyspaceEvents;
 
-/// What a SET asks for beside key and value.
+/// The options of a SET.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SetOptions {
     absent: bool,
@@ -18,17 +18,17 @@ pub(crate) struct SetOptions {
     get: bool,
     keep_expiry: bool,
     pub(crate) expires_at_ms: Option<u64>,
-    /// How this one write is acknowledged; the connection's way if `None`.
+    /// The durability of this write; `None` for the connection's level.
     pub(crate) durability: Option<Durability>,
 }
 
 impl SetOptions {
-    /// Whether the SET happens, and answers, without regard to what is there.
+    /// Returns true if neither the SET nor its reply depends on the stored entry.
     pub(crate) fn is_blind(&self) -> bool {
         !(self.absent || self.present || self.get || self.keep_expiry)
     }
 
-    /// Whether the reply tells what was there.
+    /// Returns true if the reply contains the old value.
     pub(crate) fn tells(&self) -> bool {
         self.get
     }
@@ -84,7 +84,7 @@ pub(super) fn set(command: Command<'_>, view: &mut View, replies: &mut Replies) 
             view.tell(KeyspaceEvents::GENERIC, "expire", key);
         }
         if view.get(key).is_none() {
-            // Its time had come already.
+            // The expiry had already passed.
             view.tell(KeyspaceEvents::EXPIRED, "expired", key);
         }
     }

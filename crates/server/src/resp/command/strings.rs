@@ -1,4 +1,4 @@
-//! Reading and writing whole values: GET and MGET, the simple forms of SET, and what reads and writes in one step.
+//! Whole values: GET and MGET, the simple forms of SET, and commands that read and write in one step.
 
 use bytes::Bytes;
 
@@ -94,7 +94,7 @@ fn set_for(command: Command<'_>, view: &mut View, replies: &mut Replies, unit: U
     }
 }
 
-/// GETEX: `EX`, `PX`, `EXAT`, `PXAT` or `PERSIST`. Of the same one given again the last counts.
+/// GETEX: `EX`, `PX`, `EXAT`, `PXAT` or `PERSIST`. If one is repeated, the last counts.
 pub(super) fn getex(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let (mut expiry, mut persist) = (None, false);
     let mut arguments = command.arguments(2);
@@ -122,7 +122,7 @@ pub(super) fn getex(command: Command<'_>, view: &mut View, replies: &mut Replies
         None => None,
     };
     replies.value_or_null(Some(&held.value));
-    // An expiry that is the same again counts as a change, as it does with EXPIRE.
+    // Setting the same expiry again counts as a change, as with EXPIRE.
     if expires_at_ms.is_some() || persist && held.expires_at_ms.is_some() {
         view.put(key, held.value, expires_at_ms);
         let event = match expires_at_ms {

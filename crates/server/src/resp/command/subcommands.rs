@@ -1,17 +1,17 @@
-//! Which subcommand a command names.
+//! Checks of subcommands.
 
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text;
 
-/// What a command is called in errors: its verb, and its subcommand where there is one.
+/// Returns the name of a command in errors: its verb, with its subcommand if it has one.
 pub(super) fn full_name(verb: &Verb, command: Command<'_>) -> &'static str {
     let subcommand = command.arguments(1).next().and_then(|word| verb.subcommand(word));
     subcommand.map_or(verb.name, |subcommand| subcommand.name)
 }
 
-/// Whether a command whose verb has subcommands names one of them, with a number of arguments that it takes. A verb that is
-/// nothing without one has the arity to say so.
+/// Checks that a command whose verb has subcommands names one of them, with a valid number of arguments. A verb
+/// that requires a subcommand enforces this by its own arity.
 pub(super) fn check(verb: &Verb, command: Command<'_>) -> Result<(), String> {
     let Some(word) = command.arguments(1).next().filter(|_| verb.has_subcommands()) else { return Ok(()) };
     match verb.subcommand(word) {

@@ -1,4 +1,5 @@
-//! CLIENT TRACKING and its kin: clients that keep what they read, and are told when it changes.
+//! CLIENT TRACKING and related commands: clients cache keys that they read, and receive invalidations when those
+//! change.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,13 +15,13 @@ use crate::service::Service;
 use crate::service::channels::Stale;
 use crate::service::clients::Client;
 
-/// Where those who speak RESP2 are told, whose connections cannot tell messages from answers.
+/// The channel of invalidations for RESP2 clients, whose connections cannot distinguish messages from answers.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// The longest prefix. Longer ones tell no more keys apart than their first bytes do, and cost every writer.
+/// Limit of the bytes of a prefix. Longer ones rarely distinguish more keys, and cost every writer time.
 const PREFIX_BYTES_MAX: usize = 1024;
 
-/// What a CLIENT TRACKING says behind ON or OFF.
+/// The arguments of CLIENT TRACKING after ON or OFF.
 #[derive(Default)]
 struct Asked<'a> {
     options: Options,
@@ -76,7 +77,8 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The client that is to be told in the place of this one: another one of the same user, unless that is an admin. 0 is nobody.
+/// Returns the client that receives the invalidations in place of this one: it must have the same user, unless this
+/// client is an admin. Id 0 means none.
 fn target(id: i64, session: &Session, service: &Service) -> Result<Option<Arc<Client>>, String> {
     if id == 0 {
         return Ok(None);
@@ -114,7 +116,7 @@ fn begin(asked: Asked<'_>, session: &mut Session, service: &Service) -> Result<(
     Ok(())
 }
 
-/// Whether options agree with each other and with what was said before, in Redis' order.
+/// Checks that the options agree with each other and with earlier ones, in Redis' order.
 fn check(options: Options, prefixes: &[&[u8]], before: Option<&KeepsKeys>) -> Result<(), String> {
     let Options { broadcasts, opt_in, opt_out, .. } = options;
     let fail = |text: &str| Err(format!("ERR {text}"));
@@ -161,7 +163,7 @@ fn check(options: Options, prefixes: &[&[u8]], before: Option<&KeepsKeys>) -> Re
     Ok(())
 }
 
-/// `CLIENT CACHING YES | NO`: of the next command, whether its keys are kept.
+/// `CLIENT CACHING YES | NO`: sets whether keys of the next command are tracked.
 pub(super) fn caching(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
     match choose(command, session) {
         Ok(()) => replies.simple("OK"),
@@ -193,16 +195,16 @@ fn is_client(word: &str, verb: &Verb, command: Command<'_>) -> bool {
     verb.name == "client" && is(command.argument(1), word)
 }
 
-/// A command's turn has come in a transaction, which answers it when all reads are done: if it is CLIENT CACHING, it is about
-/// those that follow.
+/// Applies CLIENT CACHING at its turn in a transaction, so that it affects the commands after it. It is answered
+/// later, after all reads.
 pub(in crate::resp) fn follow(verb: &Verb, command: Command<'_>, session: &mut Session) {
     if is_client("caching", verb, command) {
-        // What is wrong with it is said when it is answered.
+        // An error is reported when the command is answered.
         let _ = choose(command, session);
     }
 }
 
-/// Whether a command is CLIENT TRACKING.
+/// Returns true if a command is CLIENT TRACKING.
 pub(in crate::resp) fn is_tracking(verb: &Verb, command: Command<'_>) -> bool {
     is_client("tracking", verb, command)
 }
@@ -240,16 +242,17 @@ pub(super) fn info(_: Command<'_>, session: &mut Session, _: &Service, replies: 
     prefixes.iter().for_each(|prefix| replies.bulk(prefix));
 }
 
-/// Bytes of the answer to CLIENT TRACKINGINFO.
+/// Returns the upper bound of the bytes of the answer to CLIENT TRACKINGINFO.
 pub(in crate::resp) fn answer_bytes(session: &Session) -> usize {
     const FLAGS_BYTES: usize = 512;
     FLAGS_BYTES + session.tracking.as_ref().map_or(0, KeepsKeys::held_bytes)
 }
 
-/// Keys that a client keeps have changed; nothing: all of them. Who speaks RESP2 is told on a channel, if it subscribed to any.
+/// Sends an invalidation of cached keys; `None` for all keys. A RESP2 client receives it on a channel, if it has any
+/// subscription.
 pub(super) fn tell_invalid(keys: Option<&[Stale]>, session: &Session, replies: &mut Replies) {
     let Some(user) = &session.user else { return };
-    // Those of others' prefixes and databases are nobody's business.
+    // Keys of unreadable prefixes and of databases that the user may not use are not shown.
     let keys = keys.map(|keys| {
         let may_know = |stale: &&Stale| {
             let may_use = stale.database.is_none_or(|database| user.may_use(database));
@@ -277,7 +280,7 @@ pub(super) fn tell_invalid(keys: Option<&[Stale]>, session: &Session, replies: &
     keys.iter().for_each(|stale| replies.bulk(&stale.key));
 }
 
-/// Who was to be told has gone.
+/// Reports that the target of the redirection has disconnected.
 pub(super) fn tell_broken(id: u64, replies: &mut Replies) {
     if replies.protocol == Protocol::Resp3 {
         replies.push(2);

@@ -24,7 +24,7 @@ pub(in crate::resp) async fn set(
     let (name, rules) = (command.argument(2), command.arguments(3).collect::<Vec<_>>());
     match service.users.set(name, &rules).await {
         Ok(()) => {
-            // The name was checked: it is a word.
+            // The name was validated: it is one word.
             audit::note(session, &format!("ACL SETUSER {}", name.escape_ascii()));
             replies.simple("OK");
         }

@@ -1,4 +1,4 @@
-//! What a conversation begins with: nothing, or what was said while the store was being opened.
+//! The state with which a conversation begins: empty, or continued from the time when the store was being opened.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ pub(crate) struct Peer {
     /// Unique in this run of the server.
     pub(crate) id: u64,
     pub(crate) address: Address,
-    /// This end.
+    /// The local end of the connection.
     pub(crate) local: Address,
-    /// Who it speaks for before it has said anything.
+    /// The user before any login.
     pub(crate) user: Option<Arc<User>>,
 }
 
-/// What there is of a conversation beside its stream.
+/// The state of a conversation apart from its stream.
 pub(crate) struct Dialogue {
     pub(in crate::resp) session: Session,
     pub(in crate::resp) parser: Parser,
-    /// What was read and not parsed.
+    /// Bytes read and not yet parsed.
     pub(in crate::resp) input: BytesMut,
-    /// What was answered and not sent.
+    /// Answers not yet sent.
     pub(in crate::resp) replies: Replies,
 }
 
 impl Dialogue {
-    /// Nothing was said yet.
+    /// Returns the state of a new connection.
     pub(in crate::resp) fn new(peer: Peer, limits: &Limits) -> Dialogue {
         let name = peer.user.as_ref().map_or("", |user| user.name());
         let client = Client::new(peer.id, peer.address.clone(), peer.local, name);
@@ -46,7 +46,7 @@ impl Dialogue {
         }
     }
 
-    /// Where the client is.
+    /// Returns the address of the client.
     pub(crate) fn address(&self) -> &Address {
         &self.session.peer
     }

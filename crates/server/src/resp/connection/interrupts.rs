@@ -1,4 +1,4 @@
-//! What reaches a client that waits.
+//! Events that reach a client while it waits.
 
 use std::sync::Arc;
 
@@ -8,25 +8,25 @@ use crate::auth::Users;
 use crate::base::shutdown::Stop;
 use crate::service::clients::Client;
 
-/// What happens to a conversation while it waits.
+/// An event during a wait of a conversation.
 pub(super) enum Interrupt {
     Killed,
     Stopped,
-    /// The users were read again.
+    /// The users file was reloaded.
     Users,
-    /// It is told what another client would be told.
+    /// The client became the target of another client's CLIENT TRACKING REDIRECT.
     Told,
 }
 
-/// A task of its own, so that all that it waits for is polled only when it was woken: to do so with every command costs as much as to
-/// parse the command.
+/// A separate task, so that its futures are polled only when they are woken: polling them with every command would
+/// cost as much as parsing the command.
 pub(super) type Interrupts = AbortOnDropHandle<Interrupt>;
 
-/// The next interrupt. Must be made before it is looked at who the session's user is and whether the client listens, or else it
-/// could miss what changes in between.
+/// Starts a task that waits for the next interrupt. Must be called before the session's user and the client's
+/// redirections are read, because otherwise a change in between would be missed.
 pub(super) fn interrupts(client: Arc<Client>, mut stop: Stop, users: &Users) -> Interrupts {
     let mut reloads = users.reloads();
-    // The task may be polled much later.
+    // Read here, because the task may be polled much later.
     let listens = client.listens_for_another();
     AbortOnDropHandle::new(tokio::spawn(async move {
         tokio::select! {
@@ -47,7 +47,7 @@ mod tests {
     use crate::base::shutdown::Stopper;
     use crate::resp::command_table;
 
-    /// On one thread a task is polled only when this one waits.
+    /// With one thread, the task is polled only when this test waits.
     #[tokio::test]
     async fn nothing_is_missed_that_happens_before_the_task_is_polled() {
         let users = Users::open(&Access::default(), command_table(), 1 << 20).unwrap();
@@ -69,6 +69,6 @@ mod tests {
         assert!(matches!(interrupt.await, Ok(Interrupt::Killed)));
 
         stopper.stop();
-        assert!(matches!(knows_it.await, Ok(Interrupt::Stopped)), "it is told once that it listens");
+        assert!(matches!(knows_it.await, Ok(Interrupt::Stopped)), "a redirection is announced only once");
     }
 }

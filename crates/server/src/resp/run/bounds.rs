@@ -1,7 +1,8 @@
-//! How long the answers are of commands that work on no key: what they tell of the server.
+//! Upper bounds of the answers of commands that work on no key and report on the server.
 //!
-//! An answer is made in memory, and a few bytes can ask for a long one, a transaction for very many of them. So each has a
-//! bound, for which memory is taken before the answer is made; what would be longer is not answered.
+//! An answer is built in memory. A few bytes can request a long one, and a transaction can request very many. So each
+//! answer has a bound: that much memory is acquired before the answer is built, and an answer that exceeds its bound
+//! is replaced by an error.
 
 use crate::resp::command::describe::lengths;
 use crate::resp::command::{Answer, acl, config, pubsub, tracking};
@@ -18,35 +19,35 @@ use crate::service::clients::LINE_BYTES_MAX;
 use crate::service::scripts::IDLE_BYTES;
 use crate::service::status;
 
-/// Errors, and answers of a few words.
+/// Bytes of errors, and of answers of a few words.
 const SHORT_BYTES: usize = 512;
 
-/// The lines of HELP.
+/// Bytes of the lines of HELP.
 const HELP_BYTES: usize = 4 << 10;
 
-/// INFO without what it tells of each verb, and that.
+/// Bytes of INFO without its lines about verbs, and of the lines about one verb.
 const INFO_BYTES: usize = 24 << 10;
 const INFO_VERB_BYTES: usize = 384;
 
-/// LATENCY HISTOGRAM of one verb.
+/// Bytes of LATENCY HISTOGRAM for one verb.
 const HISTOGRAM_BYTES: usize = 1 << 10;
 
-/// What is told of a key beside it.
+/// Bytes about a key in an answer, beside the key itself.
 const KEY_BYTES: usize = 128;
 
-/// What CONFIG GET makes of a pattern beside what the longest takes.
+/// Bytes that CONFIG GET takes for each of its patterns, beside the longest one.
 const ASKED_BYTES: usize = 192;
 
-/// What the answer of a command takes at most.
+/// Upper bounds of the memory for a command's answer.
 #[derive(Clone, Copy)]
 pub(super) struct Bound {
     /// Bytes of the answer.
     pub(super) answer: usize,
-    /// Memory of what is made on the way to it, until it is made.
+    /// Bytes of temporary data while the answer is built.
     pub(super) beside: usize,
 }
 
-/// What the answer of a command takes at most.
+/// Returns the upper bounds of the memory for a command's answer.
 pub(super) fn bound(verb: &Verb, command: Command<'_>, session: &Session, service: &Service) -> Bound {
     let answer = answer_bytes(verb, command, session, service);
     let beside = match verb.name {
@@ -81,7 +82,7 @@ fn answer_bytes(verb: &Verb, command: Command<'_>, session: &Session, service: &
         "client" if is(word, "info") => LINE_BYTES_MAX,
         "client" if is(word, "trackinginfo") => tracking::answer_bytes(session),
         "config" if is(word, "get") => config::answer_bytes(service),
-        // An entry takes more than the names of its fields.
+        // An entry takes more memory than its answer, including the names of its fields.
         "acl" if is(word, "log") => service.acl_log.entries.held_bytes(),
         "slowlog" if is(word, "get") => service.slowlog.entries.held_bytes(),
         "latency" if is(word, "histogram") => count.max(VERBS_COUNT) * HISTOGRAM_BYTES,
@@ -107,7 +108,7 @@ fn of_command(word: &[u8], command: Command<'_>) -> usize {
     }
 }
 
-/// The longest is a list of all users with what they may do.
+/// The longest answer is the list of all users with their rights.
 fn of_acl(word: &[u8], service: &Service) -> usize {
     if !["list", "users", "getuser"].iter().any(|name| is(word, name)) {
         return lengths().names;
@@ -116,7 +117,7 @@ fn of_acl(word: &[u8], service: &Service) -> usize {
     users.iter().map(|user| SHORT_BYTES + acl::shown_bytes(user)).sum()
 }
 
-/// Answers a command; what would be longer than it may be is an error.
+/// Answers a command; an answer that would exceed its bound is replaced by an error.
 pub(super) fn answer_within(
     bound: Bound,
     answer: Answer,

@@ -1,15 +1,15 @@
-//! Which commands of a pipeline go to the store together.
+//! Groups the commands of a pipeline that go to the store together.
 //!
-//! A batch runs as a row of groups. A group is a stretch of neighbouring commands of one kind:
+//! A batch runs as a sequence of groups. A group is a run of adjacent commands of one kind:
 //!
 //! - reads, whose look-ups are made together;
 //! - plain SETs, which are appended together, in their order, and become durable together;
 //! - updates, which run one after the other on one view and are written as one batch;
-//! - scripts, which do so too.
+//! - scripts, which run like updates.
 //!
-//! Every group is over before the next begins, so that a read sees the writes before it. Answers are appended in the order
-//! of the commands. What could be refused is refused here, command by command: whoever runs a command may rely on the
-//! number of its arguments and on the user's rights.
+//! Every group ends before the next begins, so that a read sees the writes before it. Answers are appended in the
+//! order of the commands. All refusals happen here, command by command: the functions of `command` may rely on the
+//! number of arguments and on the user's rights.
 
 use std::pin::pin;
 use std::time::Instant;
@@ -42,23 +42,23 @@ mod transaction;
 pub(super) mod work;
 mod writes;
 
-/// Keys that a group of reads asks for at most, and that a group of updates has.
+/// Limit of the keys of a group of reads or updates.
 const READ_WIDTH_MAX: usize = 256;
 
-/// Scripts of a group.
+/// Limit of the scripts of a group.
 const SCRIPTS_MAX: usize = 64;
 
-/// Commands that were read together, and how far they have run.
+/// Commands that were read together, and the progress of running them.
 pub(super) struct Batch<'a> {
     commands: &'a Commands,
     data: Bytes,
     /// The next command to run.
     next: usize,
-    /// Keys of the next command that are already answered. Only a long MGET is ever left in the middle.
+    /// Keys of the next command that are already answered. Only a long MGET is ever interrupted.
     answered: usize,
-    /// Whether one of those could not be.
+    /// True if one of those keys was answered with an error.
     failed: bool,
-    /// The command that was let in last, and its verb.
+    /// The index of the command that was admitted last, and its verb.
     let_in: Option<(usize, &'static Verb)>,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Batch<'a> {
         self.next == self.commands.len()
     }
 
-    /// How many of its commands have run.
+    /// Returns the number of commands that have run.
     pub(super) fn position(&self) -> usize {
         self.next
     }
@@ -80,8 +80,8 @@ impl<'a> Batch<'a> {
         self.commands.get(index, &self.data)
     }
 
-    /// The commands from `next` on as long as they may run, with their verbs. Nothing follows the first where the client
-    /// does not want all answers.
+    /// Returns the admitted commands from `next` on, with their verbs, up to the first refused one. If the client
+    /// does not want all answers, only the first is returned.
     fn admitted<'s>(&'s self, session: &Session) -> impl Iterator<Item = (Command<'s>, &'static Verb)> {
         let alone =
             session.answers != Answers::On || session.durability_next.is_some() || session.is_caching_given();
@@ -96,7 +96,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Runs the next group of a batch that is not done, which began when the one before it ended; when it ended itself.
+/// Runs the next group of a batch that is not done. `began`: the end of the previous group. Returns the end of this
+/// group.
 pub(super) async fn next(
     batch: &mut Batch<'_>,
     began: Instant,
@@ -110,7 +111,7 @@ pub(super) async fn next(
     }
     let (mark, answers) = (replies.mark(), session.answers);
     let admitted = match batch.let_in {
-        // The rest of a command that has begun to answer.
+        // The rest of a command that is partly answered.
         Some((index, verb)) if index == first && batch.answered > 0 => Ok(verb),
         _ => admit(batch.command(first), session),
     };
@@ -133,7 +134,7 @@ pub(super) async fn next(
                 service.counters.calls.rejected(verb.index());
             }
             if let Some(tracking) = &mut session.tracking {
-                // It may have begun, and waited.
+                // The command may have begun and waited for memory before it was refused.
                 tracking.end_command();
             }
             batch.next += 1;
@@ -143,7 +144,8 @@ pub(super) async fn next(
         }
     };
     if service.pauses.is_on() && pause::holds(verb, session, service) {
-        // What was answered before it is sent first. It is admitted again: rights may be others when it may run.
+        // Earlier answers are sent first. The command is admitted again after the pause, because rights may have
+        // changed.
         if replies.unsent_bytes() == 0 {
             pause::wait(verb, session, service).await;
         }
@@ -152,7 +154,7 @@ pub(super) async fn next(
     batch.let_in = Some((first, verb));
     let is_queued = session.transaction.is_some() && !verb.ends_or_leaves_transaction();
     let is_monitored = !is_queued && service.channels.are_monitored();
-    // The command may choose another.
+    // Read before the command runs, which may select another.
     let database = session.database();
     if is_monitored && verb.name == "exec" {
         monitor::tell_queued(session, service);
@@ -168,7 +170,7 @@ pub(super) async fn next(
             tracking.begin_command();
         }
         group(verb, batch, session, service, replies).await;
-        // An MGET may go on with the next group, also one that follows what was answered.
+        // An MGET may continue in the next group, also after answers of this one.
         if batch.answered == 0
             && let Some(tracking) = &mut session.tracking
         {
@@ -178,7 +180,7 @@ pub(super) async fn next(
             session.spend_caching(Some(verb));
         }
     }
-    // That something is listened to, or not any more, is no answer.
+    // The confirmation of a subscription, or of its end, does not count as an answer.
     let is_confirmed = !is_queued && pubsub::confirms(verb) && !replies.has_errors();
     let unwanted = if is_confirmed { replies.mark() } else { mark };
     hush(answers, unwanted, batch.next > first, session, replies);
@@ -190,7 +192,7 @@ pub(super) async fn next(
     let now = Instant::now();
     let took = now - began;
     let ended = session.tally.settle(took, &service.counters.calls);
-    // Where commands of several verbs ran together, each of them has already taken its own errors.
+    // If commands of several verbs ran together, each has already taken its own errors.
     let errors = replies.take_errors();
     if errors > 0 {
         service.counters.calls.failed(verb.index(), errors.min(ended));
@@ -203,7 +205,7 @@ pub(super) async fn next(
     now
 }
 
-/// Takes back what a client that does not want to be answered was answered, unless it has just said that it wants to be.
+/// Removes the answers for a client that does not want them, unless the command itself switched answers on.
 fn hush(before: Answers, mark: usize, done: bool, session: &mut Session, replies: &mut Replies) {
     if before != Answers::On && session.answers != Answers::On {
         replies.cut(mark);
@@ -279,9 +281,9 @@ async fn group(
     batch.next += 1;
 }
 
-/// Answers a command that does not wait for anything but memory for its answer, which is made beside what it is made of.
-/// False if there is none as long as earlier answers lie here: they have to be sent first, so that a client which does not
-/// take them is seen, and holds no memory while it waits for more.
+/// Answers a command that waits only for memory: for its answer and for temporary data. Returns false if too little
+/// is left while earlier answers are unsent. Those have to be sent first, so that a client which does not take its
+/// answers is detected, and holds no memory while it waits for more.
 async fn answer_alone(
     verb: &'static Verb,
     answer: Answer,
@@ -341,8 +343,8 @@ async fn run_alone(
     }
 }
 
-/// Takes memory for values that are about to be read, which are there twice for a moment: as they were read, and as they are
-/// answered or as what they become. If there is none, the command is answered so.
+/// Acquires memory for values that are about to be read. Each value exists twice for a moment: as read, and as
+/// answered or transformed. If too little is left, answers with an error and returns false.
 async fn hold_values(bytes: usize, session: &mut Session, replies: &mut Replies) -> bool {
     match session.hold_also(2 * bytes).await {
         Ok(()) => true,
@@ -353,8 +355,8 @@ async fn hold_values(bytes: usize, session: &mut Session, replies: &mut Replies)
     }
 }
 
-/// Keys from the front, at least one and at most so many, that are looked at together; and the bytes that are read of those, `of_key`
-/// each.
+/// Returns the number of leading keys that are looked up together, from one to `width`, and the bytes read for them,
+/// `of_key` each.
 fn together<K>(keys: &[K], width: usize, of_key: impl Fn(&K) -> usize, service: &Service) -> (usize, usize) {
     let mut bytes = 0;
     for (count, key) in keys.iter().enumerate() {
@@ -367,10 +369,10 @@ fn together<K>(keys: &[K], width: usize, of_key: impl Fn(&K) -> usize, service: 
     (keys.len(), bytes)
 }
 
-/// A command with its verb and the function that answers it.
+/// A command, its verb, and the function that answers it.
 type OnView<'a> = (Command<'a>, &'static Verb, OnKeys);
 
-/// Verbs of commands that answered an error.
+/// Verbs of commands that answered with an error.
 type Failed = Vec<&'static Verb>;
 
 /// Runs commands of one database on a view of the entries of their keys.

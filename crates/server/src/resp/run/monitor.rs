@@ -1,4 +1,4 @@
-//! What MONITOR is told of commands.
+//! The lines that MONITOR receives.
 
 use std::fmt::Write;
 
@@ -11,11 +11,12 @@ use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
 use crate::service::{Service, wall_clock_us};
 
-/// Arguments that are shown of a command, and bytes of one: a line is made in memory, and there may be many monitors.
+/// Limits of the arguments shown of a command, and of the bytes of one: a line is built in memory, and there may be
+/// many monitors.
 const ARGUMENTS_MAX: usize = 128;
 const ARGUMENT_BYTES_MAX: usize = 1024;
 
-/// Tells commands that ran.
+/// Reports commands that ran.
 pub(super) fn tell_each<'a>(
     commands: impl Iterator<Item = Command<'a>>,
     database: u8,
@@ -29,7 +30,7 @@ pub(super) fn tell_each<'a>(
     }
 }
 
-/// Tells the commands of a transaction that is about to run.
+/// Reports the commands of a transaction that is about to run.
 pub(super) fn tell_queued(session: &Session, service: &Service) {
     let Some(transaction) = &session.transaction else { return };
     let databases = databases_of(transaction.commands(), session, service);
@@ -38,7 +39,7 @@ pub(super) fn tell_queued(session: &Session, service: &Service) {
     }
 }
 
-/// Tells a command. Those for admins are not shown, as in Redis.
+/// Reports a command. Commands for administrators are not shown, as in Redis.
 fn tell(verb: &Verb, command: Command<'_>, database: u8, session: &Session, service: &Service) {
     let subcommand = command.arguments(1).next().and_then(|word| verb.subcommand(word));
     if !subcommand.unwrap_or(verb).flags.contains(&"admin") {

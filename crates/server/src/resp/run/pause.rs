@@ -1,15 +1,15 @@
-//! Commands that wait because of CLIENT PAUSE.
+//! Commands that wait for the end of CLIENT PAUSE.
 
 use crate::resp::session::Session;
 use crate::resp::verbs::Verb;
 use crate::service::Service;
 
-/// Whether a command has to wait. CLIENT never has, so that a pause can be ended.
+/// Returns true if a command has to wait. CLIENT never waits, so that a pause can be ended.
 pub(super) fn holds(verb: &Verb, session: &Session, service: &Service) -> bool {
     verb.name != "client" && service.pauses.holds(writes(verb, session))
 }
 
-/// Waits until a command may run. Who is killed meanwhile leaves.
+/// Waits until a command may run. A client that is killed meanwhile leaves.
 pub(super) async fn wait(verb: &Verb, session: &mut Session, service: &Service) {
     let writes = writes(verb, session);
     tokio::select! {
@@ -18,7 +18,7 @@ pub(super) async fn wait(verb: &Verb, session: &mut Session, service: &Service) 
     }
 }
 
-/// Whether a command may write, or one of those that an EXEC would run.
+/// Returns true if a command may write, or if one of the commands that an EXEC would run may.
 fn writes(verb: &Verb, session: &Session) -> bool {
     let queued = session.transaction.as_ref().filter(|_| verb.name == "exec");
     verb.may_write()

@@ -1,18 +1,19 @@
-//! Groups that only read.
+//! Groups of commands that only read.
 //!
-//! What is in memory is answered from there; device reads of a group are issued together.
+//! Values in memory are answered from memory; device reads of a group are issued together.
 
 use super::*;
 use crate::resp::command::lcs;
 use crate::service::events::KeyspaceEvents;
 
-/// Room for answers of a group of GETs, for which no client waits; the first that there is.
+/// Bytes of answers of a group of GETs. The first size that can be acquired without waiting is used.
 const ROOMS: [usize; 2] = [64 << 10, 2 << 10];
 
-/// What an answer has beside its value.
+/// Bytes of an answer beside its value.
 const REPLY_BYTES: usize = 32;
 
-/// GET: values in memory go straight to the answers; from the first one that is not there, look-ups are made together.
+/// GET: values in memory are written straight to the answers; from the first value that is not, look-ups are made
+/// together.
 pub(super) async fn gets(
     verb: &'static Verb,
     batch: &mut Batch<'_>,
@@ -21,10 +22,10 @@ pub(super) async fn gets(
     replies: &mut Replies,
 ) {
     if session.remembers() {
-        // Keys are remembered before they are read, so it has to be known which those are.
+        // Keys are remembered before they are read, so the keys must be known in advance.
         return mgets(batch, session, service, replies).await;
     }
-    // How long values are is asked only if they are not in memory: it costs as much as a look at them.
+    // Lengths are looked up only for values outside memory: that look-up costs as much as a look at the value.
     let Some(room) = ROOMS.into_iter().find(|room| session.try_hold_also(2 * room)) else {
         return mgets(batch, session, service, replies).await;
     };
@@ -66,7 +67,7 @@ pub(super) async fn gets(
     }
 }
 
-/// MGET, and GETs that need a device: one look-up of many keys, with a part of an MGET if it is a long one.
+/// MGET, and GETs that need a device: one look-up of many keys. A long MGET is looked up in parts.
 pub(super) async fn mgets(
     batch: &mut Batch<'_>,
     session: &mut Session,
@@ -74,11 +75,11 @@ pub(super) async fn mgets(
     replies: &mut Replies,
 ) {
     let (keys, expected) = next_keys(batch, session, service);
-    // Answers before it have to be sent first, so that a client which does not take them is seen.
+    // Earlier answers have to be sent first, so that a client which does not take them is detected.
     if replies.unsent_bytes() > 0 && !session.try_hold_also(2 * expected) {
         return;
     }
-    // Every value is there twice for a moment: as it was read, and among the answers.
+    // Every value exists twice for a moment: as read, and among the answers.
     let values = match session.hold_also(2 * expected).await {
         Ok(()) => {
             session.remember(keys.iter().copied());
@@ -94,7 +95,7 @@ pub(super) async fn mgets(
     answer_values(&values, batch, session, service, replies);
 }
 
-/// Keys of GETs and MGETs from where the batch is, as many as are read together, and bytes of their values.
+/// Returns the keys of the next GETs and MGETs that are read together, and the bytes of their values.
 fn next_keys<'b>(batch: &'b Batch<'_>, session: &Session, service: &Service) -> (Vec<&'b [u8]>, usize) {
     let mut keys = Vec::new();
     let mut skip = batch.answered;
@@ -117,7 +118,7 @@ fn next_keys<'b>(batch: &'b Batch<'_>, session: &Session, service: &Service) -> 
     (keys, expected)
 }
 
-/// Answers the commands that the values belong to; the last of them may be answered in part.
+/// Answers the commands whose keys were read; the last command may be answered in part.
 fn answer_values(
     values: &[Result<Option<Bytes>, Error>],
     batch: &mut Batch<'_>,
@@ -129,7 +130,7 @@ fn answer_values(
     let (mut next, mut answered) = (batch.next, batch.answered);
     for value in values {
         let command = batch.command(next);
-        let verb = verbs::find(command).expect("it was admitted");
+        let verb = verbs::find(command).expect("the command was admitted");
         let wanted = command.len() - 1;
         if answered == 0 && verb.fast == Fast::Mget {
             replies.array(wanted);
@@ -161,13 +162,13 @@ fn answer_values(
     service.counters.lookups.count(session.database(), hits, values.len() as u64 - hits);
     (batch.next, batch.answered) = (next, answered);
     if answered > 0 {
-        // What has begun to answer goes on, whatever rights it has by then.
+        // A partly answered command continues even if rights change.
         batch.let_in = verbs::find(batch.command(next)).map(|verb| (next, verb));
     }
     adapt(session, bytes, service);
 }
 
-/// Reads wider after little, and narrower after much.
+/// Doubles the read width after few bytes, and halves it after many.
 fn adapt(session: &mut Session, bytes: usize, service: &Service) {
     session.read_width = if bytes <= service.read_bytes_goal {
         (session.read_width * 2).min(READ_WIDTH_MAX)
@@ -176,13 +177,13 @@ fn adapt(session: &mut Session, bytes: usize, service: &Service) {
     };
 }
 
-/// Keys that EXISTS and TOUCH look at together.
+/// Limit of the keys that EXISTS and TOUCH look at together.
 const COUNT_WIDTH_MAX: usize = 128;
 
-/// What is read of a record to see whose it is, apart from the key: a block or two.
+/// Bytes read of a record to compare its key, apart from the key: a block or two.
 const BEGINNING_BYTES: usize = 8 << 10;
 
-/// What a look at a key takes that does not read its value.
+/// Returns the bytes for a look at a key that does not read its value.
 fn beginning_bytes(key: &[u8], store: &Store) -> usize {
     store.read_bytes_hint(key).min(BEGINNING_BYTES + 2 * key.len())
 }
@@ -232,7 +233,7 @@ async fn is_there(key: &[u8], store: &Store) -> Result<bool, Error> {
     }
 }
 
-/// Other commands that only read; those that need no values in groups of their own.
+/// Other commands that only read. Commands that need no values form separate groups.
 pub(super) async fn reads(
     first: &'static Verb,
     batch: &mut Batch<'_>,
@@ -285,13 +286,13 @@ pub(super) async fn reads(
             session.tally.ended(first.index(), 1);
             batch.next += 1;
         }
-        // One after the other, so that only those fail that ask for what cannot be read.
+        // Commands run one by one after an error, so that only those with unreadable keys fail.
         Err(_) => session.read_width = 1,
     }
 }
 
-/// Runs commands on what their keys have, and writes nothing; how many bytes the values had. After an error they have not
-/// answered.
+/// Runs commands on the entries of their keys, without writing. Returns the bytes of the values. After an error, the
+/// commands have not answered.
 pub(super) async fn look(
     group: &[OnView<'_>],
     keys: &[Place],
@@ -306,7 +307,7 @@ pub(super) async fn look(
     Ok(bytes)
 }
 
-/// As [`look`], for commands that need no values, of which no bytes are read then.
+/// Like [`look`], for commands that need no values; no values are read.
 async fn look_at_keys(
     group: &[OnView<'_>],
     keys: &[Place],
@@ -320,7 +321,7 @@ async fn look_at_keys(
     Ok(0)
 }
 
-/// Reads something of each key, together.
+/// Reads all keys concurrently.
 async fn each<'k, T, R: Future<Output = Result<T, Error>>>(
     keys: &'k [Place],
     session: &Session,

@@ -1,10 +1,11 @@
-//! Commands that wait for EXEC, EXEC itself, and WATCH.
+//! Queued commands, EXEC, and WATCH.
 //!
-//! Commands are queued as copies. EXEC is one update of the store over the keys of all of them and the watched ones: the
-//! commands run one after the other on one view, and what it holds at the end is written as one batch. See decision 0006.
+//! Commands are queued as copies. EXEC is one update of the store over the keys of all commands and the watched keys:
+//! the commands run one after the other on one view, and its final state is written as one batch. See decision 0006.
 //!
-//! Commands that work on no key run after that, if anything was written, and their answers are put between the others'. What
-//! they tell does not depend on the view, and there may be very many that take long: nobody is to wait for all of them.
+//! Commands that work on no key run after the update, if anything was written, and their answers are put between the
+//! others'. Their answers do not depend on the view. There may be many of them, each of which takes long: other
+//! clients must not wait for all of them together.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -39,13 +40,14 @@ use crate::service::scripts::Running;
 
 mod sizes;
 
-/// What EXEC takes for a key: its reservation, its entry, its place in the view and in the batch.
+/// Bytes that EXEC takes for a key: its reservation, its entry, its place in the view and in the batch.
 const KEY_BYTES: usize = 512;
 
-/// Bytes that BITCOUNT and BITPOS of a transaction may go through, in one step in which its thread does nothing else.
+/// Limit of the bytes that BITCOUNT and BITPOS of one transaction scan, in one step during which the thread serves no
+/// other client.
 const LOOKED_THROUGH_MAX: usize = 256 << 20;
 
-/// Queues a command. The transaction as a whole is bounded as a single command is.
+/// Queues a command. The transaction as a whole has the limits of a single command.
 pub(super) fn queue(
     verb: &'static Verb,
     command: Command<'_>,
@@ -55,7 +57,7 @@ pub(super) fn queue(
 ) {
     let limits = &service.config.limits;
     let Some(transaction) = &mut session.transaction else { return };
-    // Who would keep keys from the middle of a transaction on would not hear of those that it has read by then.
+    // CLIENT TRACKING inside a transaction would miss the keys that the transaction read before it.
     let is_of_tracking = tracking::is_tracking(verb, command);
     if matches!(run_of(verb), Run::Alone(_)) || verb.name == "shutdown" || is_of_tracking {
         transaction.spoil();
@@ -75,7 +77,7 @@ pub(super) fn queue(
     }
 }
 
-/// Ends the transaction that is being queued, if there is one: its EXEC was refused.
+/// Discards the transaction that is being queued, if any, because its EXEC was refused.
 pub(super) fn abort(session: &mut Session, why: &str, replies: &mut Replies) {
     session.transaction = None;
     session.unwatch();
@@ -130,20 +132,20 @@ pub(super) async fn exec(session: &mut Session, service: &Service, replies: &mut
     }
 }
 
-/// What commands on keys answered.
+/// The answers of the commands on keys.
 struct Answered {
     replies: Replies,
-    /// For each command, where its answer ends.
+    /// The end of each command's answer.
     ends: Vec<End>,
 }
 
 struct End {
     mark: usize,
-    /// How many more keys there are in each database than before the transaction.
+    /// For each database, net keys added since the transaction began.
     grown: [i64; Store::DATABASES as usize],
 }
 
-/// Which database each command of a transaction is about: it may choose others in the middle.
+/// Returns the database of each command of a transaction: a SELECT inside it changes the database.
 pub(super) fn databases_of(commands: &[Queued], session: &Session, service: &Service) -> Vec<u8> {
     let mut database = session.database();
     let of = |(verb, copied): &Queued| {
@@ -156,7 +158,8 @@ pub(super) fn databases_of(commands: &[Queued], session: &Session, service: &Ser
     commands.iter().map(of).collect()
 }
 
-/// How a transaction is acknowledged: as the strongest of its SETs asks, and no weaker than without them.
+/// Returns the write options of a transaction: the strongest durability of its SETs, but no weaker than that of the
+/// session.
 fn options_of(commands: &[Queued], session: &mut Session, service: &Service) -> WriteOptions {
     let options = session.write_options();
     let asked = commands.iter().filter_map(|(verb, copied)| durability::own(copied.command(), verb));
@@ -166,7 +169,7 @@ fn options_of(commands: &[Queued], session: &mut Session, service: &Service) -> 
     WriteOptions { durability, ..options }
 }
 
-/// Memory is taken for what may be answered before anything runs, or why nothing does.
+/// Runs a transaction. Memory for its answers is acquired first; an error means that nothing ran.
 async fn run(
     commands: &[Queued],
     watched: &[Watched],
@@ -201,23 +204,23 @@ async fn run(
     }
 }
 
-/// A transaction that is to be run: as it is, or, where its scripts took too long for that, beside the threads that serve
-/// clients.
+/// One attempt to run a transaction: on the serving thread, or, if its scripts took too long there, beside the
+/// serving threads.
 struct Attempt<'a> {
     commands: &'a [Queued],
     /// The database of each.
     databases: &'a [u8],
-    /// Databases that scripts choose.
+    /// Databases that scripts select.
     elsewhere: &'a [u8],
     watched: &'a [Watched],
     options: WriteOptions,
-    /// The place among those that run for long.
+    /// The slot among the long-running scripts, if the attempt has one.
     running: Option<Running<'a>>,
-    /// Bytes that an LCS needed in the attempt before, if the attempt held fewer; otherwise 0.
+    /// Bytes that an LCS needed in the previous attempt, if that attempt held fewer; otherwise 0.
     compared: usize,
 }
 
-/// Runs a transaction. Nothing of it has happened where it is to be run again.
+/// Runs a transaction once. If it has to run again, this attempt had no effect.
 async fn attempt_once(
     attempt: Attempt<'_>,
     session: &mut Session,
@@ -255,12 +258,12 @@ async fn attempt_once(
         let answered = aside(running.is_none(), || {
             answer_keys(places, &wanted, most, entries, &mut turn, session, service, protocol)
         });
-        // What the transaction says of it is said once more when it is answered.
+        // Restored, because a CLIENT CACHING of the transaction takes effect again when it is answered.
         session.give_caching(is_caching);
         answered
     };
     let outcome = if wanted.keys.is_empty() {
-        // Nothing of it is the store's.
+        // Without keys, the store is not needed.
         change(&[]).1
     } else {
         let us =
@@ -287,34 +290,35 @@ async fn attempt_once(
     Ok(None)
 }
 
-/// What an event takes beside its key, on both its channels.
+/// Bytes of an event beside its key, on both its channels.
 const EVENT_BYTES: usize = 512;
 
-/// What is told of keys when a transaction has run.
+/// Returns the bytes of the keyspace events that a transaction may cause.
 fn told_bytes(commands: &[Queued], service: &Service) -> usize {
     if service.events.wanted() == KeyspaceEvents::default() {
         return 0;
     }
     let of = |(_, copied): &Queued| {
         let command = copied.command();
-        // A command tells of a key up to three times: that it is missed or new, what was done, and when it expires.
+        // A command causes up to three events per key: missed or new, the change, and the expiry.
         6 * command.bytes() + 3 * command.len() * EVENT_BYTES
     };
     commands.iter().map(of).sum()
 }
 
-/// What became of a transaction on its keys.
+/// The outcome of a transaction on its keys.
 enum Outcome {
-    /// A watched key is not what it was.
+    /// A watched key has changed.
     Changed,
-    /// There was no room for all answers.
+    /// The answers exceeded their limit.
     TooLong,
-    /// Its scripts took too long for a first attempt, or chose a database.
+    /// The scripts took too long for a first attempt, or selected a database.
     Again(Again),
     Answered(Answered),
 }
 
-/// Runs the commands that work on keys, and says what they write: nothing, unless all of them could be answered.
+/// Runs the commands that work on keys. Returns the batch to write, which is empty unless all commands could be
+/// answered.
 #[allow(clippy::too_many_arguments, reason = "it is the body of one function that must not wait")]
 fn answer_keys(
     Places { commands, databases, watched, .. }: Places<'_>,
@@ -326,8 +330,8 @@ fn answer_keys(
     service: &Service,
     protocol: Protocol,
 ) -> (Batch, Outcome) {
-    // It may have come and gone; or databases were swapped, and swapped back. Who puts it just while it is being looked at for the
-    // first time ends the transaction too, and never the next one.
+    // `was_put` also catches a key that was put and deleted again, and databases that were swapped and swapped back.
+    // A put during WATCH's own read aborts this transaction as well, but never the next one.
     let has_changed = |(watched, &at): (&Watched, &usize)| {
         watched.watch.was_put() || watched.version != entries[at].as_ref().map(|entry| entry.version)
     };
@@ -395,14 +399,14 @@ fn answer_keys(
     (view.into_batch(), Outcome::Answered(Answered { replies, ends }))
 }
 
-/// A command reads its keys, which nobody else writes until the transaction is seen.
+/// Remembers the keys that a command reads. No other client writes them until the transaction is visible.
 fn remember(verb: &Verb, command: Command<'_>, session: &Session) {
     if verb.flags.contains(&"readonly") {
         session.remember(verb.keys.of(command).map(|index| command.argument(index)));
     }
 }
 
-/// Answers in the order of the commands: those on keys were answered, the others run now.
+/// Appends all answers in the order of the commands: those on keys are already answered, the others run now.
 async fn answer_others(
     commands: &[Queued],
     answered: Answered,
@@ -440,7 +444,7 @@ async fn answer_others(
     session.uncommitted_keys = 0;
 }
 
-/// Answers a command that works on no key, or looks at one from outside.
+/// Answers a command that works on no key, or that only inspects a key from outside the view.
 async fn answer_now(
     verb: &Verb,
     run: Run,

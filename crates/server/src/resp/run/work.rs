@@ -1,47 +1,48 @@
-//! Estimates of the processor time that commands take, so that long ones run beside the serving threads.
+//! Estimates of the processor time of commands, so that long ones run beside the serving threads.
 //!
-//! An estimate counts microseconds of a release build, from the arguments and from what the index says of the values. It is
-//! an upper bound for most commands: one that is too high costs the hand-over of a thread (some 50 us), one that is too low
-//! makes others wait.
+//! An estimate is in microseconds of a release build, and is computed from the arguments and from the sizes of values
+//! in the index. It is an upper bound for most commands: an estimate that is too high costs a thread hand-over (some
+//! 50 us), one that is too low delays other clients.
 
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::{Command, Commands};
 
-/// Microseconds from which commands run beside the serving threads.
+/// Microseconds above which commands run beside the serving threads.
 const LONG_US: usize = 250;
 
-/// Bytes of answers about the server that are made in a microsecond.
+/// Bytes of answers about the server that are built per microsecond.
 pub(super) const ANSWER_BYTES_A_US: usize = 100;
 
-/// Bytes that are read, checked, decompressed or copied in a microsecond.
+/// Bytes that are read, checked, decompressed or copied per microsecond.
 const BYTES_A_US: usize = 1024;
 
-/// A HyperLogLog of 16,384 registers that is joined with others.
+/// Microseconds for merging one HyperLogLog of 16,384 registers with others.
 const SKETCH_US: usize = 70;
 
-/// INCRBYFLOAT of a number with thousands of digits, which a short argument such as 1e4931 can make of any value.
+/// Microseconds of INCRBYFLOAT on a number with thousands of digits, which a short argument such as 1e4931 can make
+/// of any value.
 const LONG_FLOAT_US: usize = 100;
 
-/// Digits of a number that takes no notable time.
+/// Digits of a number up to which INCRBYFLOAT takes no notable time.
 const FLOAT_DIGITS: usize = 40;
 
-/// Returns true if work of `us` microseconds is to run beside the serving threads.
+/// Returns true if work of `us` microseconds should run beside the serving threads.
 pub(super) fn is_long(us: usize) -> bool {
     us > LONG_US
 }
 
-/// The microseconds that bytes of values or arguments take.
+/// Returns the microseconds that `bytes` of values or arguments take.
 pub(super) fn of_bytes(bytes: usize) -> usize {
     bytes / BYTES_A_US
 }
 
-/// Returns true if the arguments of one of the commands alone take long.
+/// Returns true if the arguments of one of the commands take long even without values.
 pub(in crate::resp) fn has_long_arguments(commands: &Commands) -> bool {
     let (arguments, bytes) = commands.longest();
     is_long(arguments + of_bytes(bytes))
 }
 
-/// The microseconds of a command without the values of its keys.
+/// Returns the microseconds of a command without the values of its keys.
 pub(super) fn of_command(verb: &Verb, command: Command<'_>) -> usize {
     let arguments = match verb.name {
         "pfcount" | "pfmerge" => command.len() * SKETCH_US,

@@ -1,4 +1,4 @@
-//! Groups that write.
+//! Groups of commands that write.
 
 use esker_engine::ErrorKind;
 use smallvec::SmallVec;
@@ -12,7 +12,7 @@ use crate::resp::command::keys;
 use crate::resp::wire::number::parse_integer;
 use crate::service::events::{Event, KeyspaceEvents};
 
-/// The options of a SET whose outcome does not depend on what is there.
+/// Returns the options of a SET whose outcome does not depend on the stored entry, or `None` for other commands.
 pub(super) fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Option<SetOptions> {
     if verb.fast != Fast::Set {
         return None;
@@ -26,12 +26,12 @@ pub(super) fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Opt
     (options.is_blind() && alive).then_some(options)
 }
 
-/// Whether a SET is plain, and runs as one: nobody is to be told whether its key is new.
+/// Returns true if a SET is plain and no `new` events are wanted, which would require a look-up of its key.
 pub(super) fn is_plain(command: Command<'_>, verb: &Verb, service: &Service) -> bool {
     plain(command, verb, service).is_some() && !service.events.wanted().has(KeyspaceEvents::NEW)
 }
 
-/// Plain SETs. They are appended in their order, so that of two of one key the later one stays.
+/// Plain SETs. They are appended in their order, so that the last SET of a key wins.
 pub(super) async fn sets(
     verb: &'static Verb,
     batch: &mut Batch<'_>,
@@ -66,7 +66,7 @@ pub(super) async fn sets(
         assert_eq!(written.len(), width, "the store answers every put once");
         written.into_iter().enumerate().for_each(|(at, written)| answer(at, written));
     } else if let Some((key, value, expires_at_ms)) = puts.pop() {
-        // The usual one needs no lists.
+        // The usual case, one SET, needs no lists.
         let written = pin!(store.put_with(key, value, WriteOptions { expires_at_ms, ..options }));
         answer(0, beside(work::is_long(us), written).await);
     }
@@ -74,13 +74,13 @@ pub(super) async fn sets(
     batch.next += width;
 }
 
-/// Microseconds that a put of values of `bytes` takes.
+/// Returns the microseconds that a put of values of `bytes` takes.
 fn bytes_us(bytes: usize, service: &Service) -> usize {
-    // Those of most commands take none, and the compression is not asked for.
+    // Below this size the time is negligible, and the compression is not consulted.
     if bytes < 256 { 0 } else { work::of_bytes(bytes) + service.compression_us(bytes) }
 }
 
-/// What a plain SET did.
+/// Publishes the keyspace events of a plain SET.
 fn tell_set(database: u8, command: Command<'_>, service: &Service) {
     let wanted = service.events.wanted();
     if !wanted.has(KeyspaceEvents::STRING) && !wanted.has(KeyspaceEvents::GENERIC) {
@@ -92,16 +92,16 @@ fn tell_set(database: u8, command: Command<'_>, service: &Service) {
     service.events.publish([event(KeyspaceEvents::STRING, "set")].into_iter().chain(expire));
 }
 
-/// SETs of one group.
+/// Limit of the SETs of a group.
 const SETS_MAX: usize = 1024;
-/// There is room for so many of them at once.
+/// Initial capacity for the SETs of a group.
 const USUAL_SETS: usize = 32;
 
-/// Bytes of arguments that a group of several updates has at most: it is one batch of the store.
+/// Limit of the argument bytes of a group of several updates, which is one batch of the store.
 const UPDATE_BYTES_MAX: usize = 1 << 20;
 
-/// Commands that write what depends on what is there. If the store refuses what several of them would write, they run one
-/// by one, so that only those fail that must.
+/// Commands whose writes depend on stored entries. If the store refuses the batch of several commands, they run one
+/// by one, so that only the commands at fault fail.
 pub(super) async fn updates(
     first: &'static Verb,
     batch: &mut Batch<'_>,
@@ -167,7 +167,7 @@ pub(super) async fn updates(
     batch.next += done;
 }
 
-/// Bytes of a value that a command makes out of nothing.
+/// Returns the bytes of a value that a command makes from its arguments alone.
 fn made_bytes(command: Command<'_>, verb: &Verb, bulk_bytes_max: usize) -> usize {
     let made = match verb.name {
         "append" => Some(command.argument(2).len()),
@@ -183,7 +183,7 @@ fn made_bytes(command: Command<'_>, verb: &Verb, bulk_bytes_max: usize) -> usize
     made.unwrap_or(0).min(bulk_bytes_max)
 }
 
-/// Runs commands as one update. After an error they have not answered.
+/// Runs commands as one update. After an error, the commands have not answered.
 async fn update(
     group: &[OnView<'_>],
     keys: &[Place],
@@ -194,7 +194,8 @@ async fn update(
 ) -> Result<(), Error> {
     let mark = replies.mark();
     let change = |entries: &[Option<Entry>]| {
-        // PFCOUNT reads, though it may write. Nobody else writes these keys before this is seen.
+        // PFCOUNT counts as reading, though it may write. No other client writes these keys before the update is
+        // visible.
         for (command, verb, _) in group.iter().filter(|(_, verb, _)| only_reads(verb)) {
             session.remember(verb.keys.of(*command).map(|index| command.argument(index)));
         }
@@ -220,8 +221,8 @@ fn only_reads(verb: &Verb) -> bool {
     verb.flags.contains(&"readonly")
 }
 
-/// Answers a command whose update the store did not take: with why, or, where it would have written only what it keeps for
-/// later, from what is there.
+/// Answers a command whose update the store refused: with the error, or, if the command would only have written data
+/// cached for later reads, from the stored entries.
 async fn refuse(
     one: &[OnView<'_>; 1],
     keys: &[Place],
@@ -247,7 +248,8 @@ async fn refuse(
     }
 }
 
-/// Deletes keys of which some are damaged, each by itself, since an update would have to read them. Returns how many were there.
+/// Deletes keys one by one, because some are damaged and an update would have to read them. Returns the number of
+/// keys that existed.
 async fn delete_each(
     keys: impl Iterator<Item = Place>,
     options: WriteOptions,
@@ -265,10 +267,10 @@ async fn delete_each(
     Ok(deleted)
 }
 
-/// Keys that a DEL of very many deletes together.
+/// Limit of the keys that a DEL of very many keys deletes together.
 const DELETE_WIDTH_MAX: usize = 128;
 
-/// A DEL of very many keys, some at a time: their values would not all fit in memory.
+/// A DEL of very many keys, which deletes some at a time: their values would not all fit in memory.
 pub(super) async fn long_delete(
     command: Command<'_>,
     session: &mut Session,

@@ -1,4 +1,4 @@
-//! What `redis.call` does: a command, on the view that the script runs on.
+//! `redis.call`: runs a command on the view of the script.
 
 use std::sync::Arc;
 
@@ -23,37 +23,37 @@ use crate::service::calls::Tally;
 use crate::service::channels::Outbox;
 use crate::service::scripts::control::{Reins, Stop};
 
-/// Commands that work on no key and tell nothing long.
+/// Commands that work on no key and have short answers.
 const WITHOUT_KEYS: [&str; 8] =
     ["dbsize", "echo", "lastsave", "ping", "publish", "select", "spublish", "time"];
 
-/// What a command may have beside what it writes or answers: its name, keys and options.
+/// Bytes of a command beside the values that it writes or answers: its name, keys and options.
 const BESIDE_VALUES_BYTES: usize = 64 << 10;
 
-/// Who calls commands.
+/// The state of `redis.call` for the scripts of one update.
 pub(super) struct Caller<'c> {
     pub(super) view: &'c mut View,
     pub(super) session: &'c mut Session,
     pub(super) service: &'c Service,
     pub(super) reins: Arc<Reins>,
-    /// The keys that it was given.
+    /// The keys declared by the script.
     pub(super) keys: Keys<'c>,
     pub(super) is_read_only: bool,
-    /// Bytes that all values may have which are written on the view.
+    /// Limit of the bytes of all values written on the view.
     pub(super) made_max: usize,
-    /// Bytes of one answer.
+    /// Limit of the bytes of one answer.
     pub(super) answer_max: usize,
-    /// Whether the script has not called anything yet.
+    /// True until the script's first call.
     pub(super) is_first: bool,
-    /// Of the interpreter, while scripts run.
+    /// Limit of the interpreter's memory while scripts run, in bytes.
     pub(super) memory_limit: usize,
     pub(super) tally: Tally,
-    /// The database that it chose and its keys were not read from.
+    /// The database that the script selected although its keys there were not read.
     pub(super) elsewhere: Option<u8>,
     pub(super) replies: Replies,
 }
 
-/// Keys by which a script may call commands.
+/// The keys that a script may use in commands.
 #[derive(Default)]
 pub(super) struct Keys<'c> {
     listed: Vec<&'c [u8]>,
@@ -71,13 +71,13 @@ impl<'c> Keys<'c> {
     }
 }
 
-/// Why a call has no answer.
+/// The reason why a call has no answer.
 enum Refused {
-    /// For the script.
+    /// An error for the script.
     Text(String),
-    /// There is no memory for it.
+    /// An error for the script: too little memory.
     Memory(String),
-    /// The script is to be run again, with its keys of this database too.
+    /// The script must run again, with its keys of this database as well.
     Elsewhere(u8),
 }
 
@@ -88,21 +88,22 @@ impl From<&str> for Refused {
 }
 
 impl<'c> Caller<'c> {
-    /// Calls are those of this script from now on, which is about a database and may write so many bytes more.
+    /// Prepares for the calls of a script: the database that it starts in, and the bytes that it may write.
     pub(super) fn begin(&mut self, call: &Call<'c>, database: u8, made_max: usize) {
         self.keys.set(call.command.arguments(3).take(call.keys));
         self.is_read_only = call.is_read_only || call.script.is_read_only;
         self.made_max = self.view.made_bytes() + made_max;
         self.is_first = true;
         self.elsewhere = None;
-        // What a script before it chose is its own.
+        // A database selected by an earlier script does not affect this one.
         self.session.enter(database);
         self.view.database = database;
     }
 
-    /// The answer, or the table of an error.
+    /// Runs a call. Returns the answer, or the table of an error unless `raises`.
     pub(super) fn call(&mut self, lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<Value> {
-        // How late it is was just asked when the script began, and is asked anyway while it computes.
+        // The time was checked just before the script began, and is checked while it computes, so the first call
+        // skips that check.
         let is_first = std::mem::replace(&mut self.is_first, false);
         let may_go_on = if is_first { self.reins.check_asked() } else { self.reins.check() };
         may_go_on.map_err(errors::Raised::Stop)?;
@@ -129,13 +130,13 @@ impl<'c> Caller<'c> {
         }
     }
 
-    /// Bytes that a command may have. Arguments are copied, and the same string may be among them very often, so their sum may be
-    /// far more than the script's memory.
+    /// Returns the limit of the bytes of a command. Arguments are copied, and the same string may occur very often
+    /// among them, so their sum may far exceed the script's memory.
     fn command_bytes_max(&self) -> usize {
         self.made_max.max(self.answer_max).saturating_add(BESIDE_VALUES_BYTES).min(u32::MAX as usize)
     }
 
-    /// Runs a command, whose answer is then in `replies`.
+    /// Runs a command; its answer is left in `replies`.
     fn run(&mut self, arguments: &MultiValue) -> Result<(), Refused> {
         self.replies.clear();
         if arguments.is_empty() {
@@ -184,7 +185,7 @@ impl<'c> Caller<'c> {
                 "DURABILITY is not allowed from script: what a script writes is acknowledged as one".into()
             );
         }
-        // The name of a channel is no key, though COMMAND tells where it is as it does of keys.
+        // Channel names are not keys, although COMMAND reports their positions like those of keys.
         if !publishes {
             self.check_keys(verb, command)?;
         }
@@ -192,7 +193,7 @@ impl<'c> Caller<'c> {
             self.choose(command)?;
         }
         let published = self.session.outbox.as_ref().map_or(0, Outbox::bytes);
-        // What is told of keys goes out together with what is published.
+        // Keyspace events are published together with the script's messages.
         if (publishes || published > 0) && published + command.bytes() > self.answer_max {
             let most = self.answer_max;
             let text = format!(
@@ -207,7 +208,7 @@ impl<'c> Caller<'c> {
         self.replies.limit(self.answer_max);
         self.tally.ended(verb.index(), 1);
         if verb.flags.contains(&"readonly") {
-            // Nobody else writes these keys before the script is seen.
+            // No other client writes these keys before the script's writes are visible.
             self.session.remember(verb.keys.of(command).map(|index| command.argument(index)));
         }
         match run {
@@ -219,7 +220,7 @@ impl<'c> Caller<'c> {
             }
             Run::Read(on_keys) => on_keys(command, self.view, &mut self.replies),
             Run::Answer(answer) => {
-                // What the script wrote counts for it.
+                // DBSIZE includes the keys that the script added.
                 let grown = self.view.grown()[usize::from(self.view.database)];
                 self.session.uncommitted_keys = grown;
                 answer(command, self.session, self.service, &mut self.replies);
@@ -242,7 +243,7 @@ impl<'c> Caller<'c> {
         }
     }
 
-    /// From here on the view is about the database that a SELECT chooses, if there is such.
+    /// Switches the view to the database that a SELECT chooses, if it exists.
     fn choose(&mut self, command: Command<'_>) -> Result<(), Refused> {
         let Ok(database) = selected(command, self.service.config.databases) else { return Ok(()) };
         if !self.keys.listed.iter().all(|key| self.view.has(database, key)) {
@@ -252,7 +253,7 @@ impl<'c> Caller<'c> {
         Ok(())
     }
 
-    /// Whether the script was given the keys, and what the command makes of them fits.
+    /// Checks that the script declared the command's keys, and that the values made by the command fit.
     fn check_keys(&self, verb: &'static Verb, command: Command<'_>) -> Result<(), Refused> {
         if verb.group == "pubsub" {
             // The argument in the place of a key is a channel.
@@ -300,7 +301,7 @@ impl<'c> Caller<'c> {
     }
 }
 
-/// An answer as scripts see it. Little is made without a look at their memory, since that is slow.
+/// Returns an answer as a Lua value. A short one is built without a memory limit, because limited allocation is slow.
 fn shown(lua: &Lua, answer: &[u8], memory_limit: usize) -> mlua::Result<Value> {
     if answer.len() > UNLIMITED_BYTES {
         return from_reply::value_of(lua, answer);

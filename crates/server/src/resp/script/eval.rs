@@ -1,11 +1,15 @@
-//! EVAL, EVALSHA and those of them that only read.
+//! EVAL, EVALSHA and their read-only variants.
 //!
-//! 1. The script is run on the thread that serves its client, for no more than a millisecond and a little memory.
-//! 2. If that is not enough, nothing of it stays, and the script is run again from its beginning: with the time and the memory
-//!    that scripts may have, which it holds of the memory for clients, and beside the threads that serve clients.
-//! 3. If it chooses a database, nothing of it stays either, and it is run again over its keys of that database too.
-//! 4. Scripts that follow each other in a pipeline run in a row, as one update over the keys of all. They share the time and the
-//!    memory of a first attempt. The row ends before the first script that they are not enough for, which begins the next one.
+//! 1. First attempt: the script runs on the thread that serves its client, limited to a millisecond and a little
+//!    memory.
+//! 2. If that is not enough, its effects are discarded, and the script runs again from its beginning, beside the
+//!    serving threads: with the time and memory limits of scripts, and with that memory acquired from the memory for
+//!    clients.
+//! 3. If it selects a database, its effects are discarded as well, and it runs again with its keys of that database
+//!    too.
+//! 4. Adjacent scripts in a pipeline run in a row, as one update over the keys of all. They share the time and memory
+//!    of a first attempt. The row ends before the first script that exceeds the rest of these; that script begins the
+//!    next row.
 
 use std::sync::atomic::Ordering;
 
@@ -24,27 +28,29 @@ use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 use crate::service::channels::Outbox;
 
-/// What a first attempt may write, and may answer, beside what it was given and what its keys hold.
+/// Bytes that a first attempt may write, and may answer, beside the bytes of its arguments and of its keys' values.
 const SHORT_BYTES: usize = 64 << 10;
 
-/// Arguments of a command above which there is no first attempt: making their tables takes too long for a serving thread.
+/// Number of arguments above which there is no first attempt, because building their tables takes too long for a
+/// serving thread.
 const SHORT_ARGUMENTS: usize = 4096;
 
-/// Bytes of arguments that scripts of a row have together.
+/// Limit of the argument bytes of all scripts of a row together.
 const ROW_BYTES_MAX: usize = 1 << 20;
 
-/// What such a script holds of the memory for clients: its interpreter, strings that are made beside it, what it writes and
-/// what it answers.
+/// Returns the bytes that a long-running script holds of the memory for clients: its interpreter, strings built
+/// beside it, its writes and its answer.
 pub(in crate::resp) fn long_held_bytes(service: &Service) -> usize {
     long_bytes(service) / 2 * 5
 }
 
-/// What a first attempt may write and may answer, where its keys hold so many bytes.
+/// Returns the bytes that a first attempt may write and may answer. `values`: bytes of its keys' values.
 pub(in crate::resp) fn short_bytes(command: Command<'_>, values: usize) -> usize {
     SHORT_BYTES.saturating_add(command.bytes()).saturating_add(values)
 }
 
-/// What a command wants to be run, or its answer. It may name the same script as one before it.
+/// Returns the call that a command asks for, or its error reply. `before`: the previous call, whose script is reused
+/// if it is the same.
 pub(in crate::resp) fn call_of<'c>(
     verb: &Verb,
     command: Command<'c>,
@@ -77,7 +83,7 @@ struct Row<'c> {
     keys: Vec<Place>,
     /// Bytes of the arguments.
     bytes: usize,
-    /// Bytes that the values of the keys take.
+    /// Bytes of the keys' values.
     values: usize,
 }
 
@@ -92,7 +98,7 @@ impl<'c> Row<'c> {
         self.calls.push(call);
     }
 
-    /// Its keys of a database.
+    /// Adds the keys of a command in a database.
     fn add_keys(&mut self, verb: &Verb, command: Command<'c>, database: u8, service: &Service) {
         let store = service.database(database);
         for index in verb.keys.of(command) {
@@ -102,24 +108,25 @@ impl<'c> Row<'c> {
         }
     }
 
-    /// What a first attempt may write, and may answer.
+    /// Returns the bytes that a first attempt may write, and may answer.
     fn short_bytes(&self) -> usize {
         SHORT_BYTES.saturating_add(self.bytes).saturating_add(self.values)
     }
 
-    /// What was read, what a first attempt writes, and the answers.
+    /// Returns the bytes of the values read, the writes of a first attempt, and its answers.
     fn held_bytes(&self) -> usize {
         self.values.saturating_add(2 * self.short_bytes())
     }
 }
 
-/// Whether a script may be in a row with others: it is known, and was not too long for a first attempt.
+/// Returns true if a script may run in a row with others: it is cached, and did not exceed a first attempt before.
 fn is_for_row(call: &Call<'_>) -> bool {
     let is_short = call.command.len() <= SHORT_ARGUMENTS && !call.script.is_long.load(Ordering::Relaxed);
     !call.is_new && is_short
 }
 
-/// Runs the scripts of the first commands, at least of one; how many. All have the same verb. See the module.
+/// Runs the scripts of the first commands, at least one. Returns the number of commands run. All have the same verb.
+/// See the module.
 pub(in crate::resp) async fn eval(
     verb: &Verb,
     mut commands: impl Iterator<Item = Command<'_>>,
@@ -162,7 +169,7 @@ pub(in crate::resp) async fn eval(
         match update(&row.calls, &row.keys, options, turn, session, service, replies).await {
             Ok(Ok(ran)) => return ran,
             Ok(Err(_)) => {}
-            // Only those fail that must.
+            // After an error the scripts run one by one, so that only those at fault fail.
             Err(_) => {
                 for call in &row.calls {
                     eval_one(verb, call, options, session, service, replies).await;
@@ -214,8 +221,8 @@ async fn eval_one(
     }
 }
 
-/// Runs scripts as one update over their keys; how many. After an error they have not answered, nor where the first one is to
-/// be run again.
+/// Runs scripts as one update over their keys. Returns the number of scripts run. If it fails, or if the first script
+/// must run again, there are no answers.
 async fn update(
     calls: &[Call<'_>],
     keys: &[Place],
@@ -231,7 +238,7 @@ async fn update(
         let entries = keys.iter().cloned().zip(entries.iter().cloned());
         let bulk_bytes_max = service.config.limits.bulk_bytes_max;
         let mut view = View::new(service, bulk_bytes_max, session.database(), entries);
-        // Its time begins when it runs, not when it waits for its keys.
+        // The time begins when the script runs, not while it waits for its keys.
         let mut turn = turn();
         if !turn.is_short {
             leave_place();

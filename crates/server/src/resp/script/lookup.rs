@@ -1,4 +1,4 @@
-//! Finding scripts by their digests, and making them from their text.
+//! Finds scripts by their digests, and compiles their texts.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,39 +15,39 @@ use crate::service::scripts::cache::{Script, Sha};
 use crate::service::scripts::control::{Reins, Stop};
 use crate::service::scripts::interpreter::Interpreter;
 
-/// The answer to a script that the stop of the server ended.
+/// The error for a script that was ended by the stop of the server.
 pub(in crate::resp) const CLOSED: &str = "ERR Script ended: the server stops; nothing that the script wrote was kept, so send it again after the restart";
 
-/// How long a first attempt may take.
+/// Time limit of a first attempt.
 pub(super) const SHORT: Duration = Duration::from_millis(1);
 
-/// Bytes of a script that a first attempt compiles: about as many as compile in [`SHORT`].
+/// Limit of the bytes of a script that a first attempt compiles: about as many as compile in [`SHORT`].
 pub(super) const SHORT_BODY_BYTES: usize = 16 << 10;
 
-/// Bytes of a script.
+/// Limit of the bytes of a script.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// What compiling takes for each byte of a script.
+/// Bytes of memory that compiling takes for each byte of a script.
 pub(in crate::resp) const COMPILED_BYTES: usize = 32;
 
-/// Why there is no script: the answer.
+/// The error reply if there is no script.
 pub(in crate::resp) struct Unknown(pub(in crate::resp) Vec<u8>);
 
-/// There is no script of a digest.
+/// The error for an unknown digest.
 pub(super) const UNKNOWN: &[u8] = b"NOSCRIPT No matching script. Please use EVAL.";
 
-/// The digest that an argument spells.
+/// Returns the digest in an argument.
 pub(in crate::resp) fn digest_of(argument: &[u8]) -> Option<Sha> {
     argument.to_ascii_lowercase().try_into().ok()
 }
 
-/// The script of a digest.
+/// Returns the script with a digest.
 pub(super) fn by_digest(argument: &[u8], service: &Service) -> Result<Arc<Script>, Unknown> {
     let found = digest_of(argument).and_then(|sha| service.scripts.cache().get(&sha));
     found.ok_or_else(|| Unknown(UNKNOWN.to_vec()))
 }
 
-/// The script of a text, and whether it is known already.
+/// Returns the script with a text, and true if it is cached.
 pub(super) fn by_body(body: &[u8], service: &Service) -> Result<(Arc<Script>, bool), Unknown> {
     let sha = digest(body);
     if let Some(script) = service.scripts.cache().get(&sha) {
@@ -68,8 +68,8 @@ pub(super) fn by_body(body: &[u8], service: &Service) -> Result<(Arc<Script>, bo
     Ok((Arc::new(script), false))
 }
 
-/// Returns the script of a text after a trial compilation. A text that takes longer than a first attempt is compiled beside the
-/// serving threads, in the turn of a script that runs for long.
+/// Compiles a text on trial and returns its script. A text that takes longer than a first attempt is compiled beside
+/// the serving threads, in a slot for long-running scripts.
 pub(in crate::resp) async fn compiled(body: &[u8], service: &Service) -> Result<Arc<Script>, Unknown> {
     let (script, known) = by_body(body, service)?;
     if known {
@@ -109,7 +109,7 @@ fn compile_until(
     outcome.map(drop)
 }
 
-/// An interpreter that runs nothing.
+/// Returns an idle or new interpreter.
 pub(super) fn interpreter(service: &Service) -> Result<Interpreter, Unknown> {
     match service.scripts.take_idle() {
         Some(interpreter) => Ok(interpreter),
@@ -117,16 +117,16 @@ pub(super) fn interpreter(service: &Service) -> Result<Interpreter, Unknown> {
     }
 }
 
-/// Gives an interpreter back that has nothing of a script any more, unless it has grown.
+/// Cleans an interpreter and returns it to the idle ones, unless it is too large even after a collection.
 pub(super) fn give_back(mut interpreter: Interpreter, service: &Service) {
     let lua = &interpreter.lua;
     let _ = lua.set_memory_limit(0);
-    // An interpreter whose script was ended runs nothing any more.
+    // An interpreter whose script was stopped is not reused.
     if interpreter.held.is_over() || sandbox::clean(&interpreter).is_err() {
         return;
     }
     if lua.used_memory() > IDLE_BYTES {
-        // Its last arguments are there until then.
+        // The last script's arguments are held until `clean`.
         if interpreter.clean.call::<()>(()).is_err() {
             return;
         }
@@ -140,12 +140,12 @@ pub(super) fn give_back(mut interpreter: Interpreter, service: &Service) {
     service.scripts.give_back(interpreter);
 }
 
-/// A script as a function of an interpreter.
+/// Returns a script as a function of an interpreter.
 pub(super) fn compile(interpreter: &mut Interpreter, script: &Script) -> Result<mlua::Function, Unknown> {
     if let Some(function) = interpreter.compiled(&script.sha) {
         return Ok(function);
     }
-    // The line that says what it does is none of Lua, but counts as a line.
+    // The shebang line is not Lua code, but counts as a line.
     let end = if script.has_flags { memchr::memchr(b'\n', &script.body).unwrap_or(0) } else { 0 };
     let function =
         sandbox::compile(interpreter, script.body.slice(end..)).map_err(|error| refused(&error))?;
@@ -161,7 +161,7 @@ fn refused(error: &mlua::Error) -> Unknown {
     Unknown([b"ERR Error compiling script (new function): ", &*why].concat())
 }
 
-/// What the first line says, if it says anything: whether the script may not write.
+/// Returns true if the shebang line declares `no-writes`, or `None` if there is no shebang.
 fn flags_of(body: &[u8]) -> Result<Option<bool>, Unknown> {
     if !body.starts_with(b"#!") {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! Scripts: functions in Lua that call commands on the keys that they were given.
+//! Scripts: Lua programs that call commands on the keys that they declare.
 //!
-//! From bottom to top: `lua` is the interpreter, `known` finds and compiles scripts, `call` is what `redis.call` does, `run`
-//! runs a script once on a view, and `eval` is EVAL and its kin. See decision 0021.
+//! From bottom to top: `lua` is the interpreter, `known` finds and compiles scripts, `call` implements `redis.call`,
+//! `run` runs a script once on a view, and `eval` implements EVAL and its variants. See decision 0021.
 
 pub(super) mod call;
 pub(super) mod eval;

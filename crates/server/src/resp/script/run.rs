@@ -1,4 +1,4 @@
-//! Runs of scripts on a view.
+//! Runs scripts on a view.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,42 +24,42 @@ use crate::service::scripts::cache::Script;
 use crate::service::scripts::control::{Reins, Stop};
 use crate::service::scripts::interpreter::Interpreter;
 
-/// What scripts of one update may take together.
+/// The limits that the scripts of one update share.
 pub(in crate::resp) struct Turn {
-    /// Whether this is a first attempt: what takes more is run again, and nothing of it stays.
+    /// True for a first attempt: a script that exceeds it runs again, and its effects are discarded.
     pub(in crate::resp) is_short: bool,
     pub(in crate::resp) until: Instant,
-    /// Of the interpreter.
+    /// Bytes of the interpreter's memory.
     pub(in crate::resp) memory: usize,
-    /// Bytes of a string that is made beside it.
+    /// Bytes of a string that is built outside the interpreter's memory.
     pub(in crate::resp) string: usize,
-    /// Bytes of the values that are written.
+    /// Bytes of the written values.
     pub(in crate::resp) made: usize,
     /// Bytes of the answers.
     pub(in crate::resp) answers: usize,
     pub(in crate::resp) reins: Arc<Reins>,
 }
 
-/// Why a script is to be run again, from its beginning.
+/// The reason why a script must run again from its beginning.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::resp) enum Again {
-    /// A first attempt took more than it may.
+    /// It exceeded a first attempt.
     Longer,
-    /// It chose this database, of which its keys are to be read too.
+    /// It selected this database, so its keys there must be read too.
     Elsewhere(u8),
-    /// An LCS behind a script of the transaction needs this many bytes, more than the attempt held.
+    /// An LCS after a script of the transaction needs this many bytes, more than the attempt held.
     Compared(usize),
-    /// Never: the server stops, and nothing of it stays.
+    /// It must not run again: the server stops, and its effects are discarded.
     Never,
 }
 
-/// Memory of its interpreter.
+/// Interpreter memory of a first attempt, in bytes.
 const SHORT_MEMORY: usize = 1 << 20;
 
-/// What a script may be given, and what a command may answer it, without a look at its memory.
+/// Limit of the bytes of arguments and of an answer that are passed to a script without a memory limit.
 pub(super) const UNLIMITED_BYTES: usize = 16 << 10;
 
-/// Memory that a script may have which runs for long.
+/// Returns the memory limit of a long-running script, in bytes.
 pub(in crate::resp) fn long_bytes(service: &Service) -> usize {
     let limits = &service.config.limits;
     limits.script_bytes_max.min(limits.connection_bytes_max / 4)
@@ -92,20 +92,20 @@ impl Turn {
     }
 }
 
-/// What is run: a script on keys, as a command named both.
+/// A script with its keys and arguments, as a command names them.
 pub(in crate::resp) struct Call<'c> {
     pub(in crate::resp) script: Arc<Script>,
-    /// EVAL or one of its kin, with a good number of keys.
+    /// EVAL or one of its variants, with a valid number of keys.
     pub(in crate::resp) command: Command<'c>,
     pub(in crate::resp) keys: usize,
     pub(in crate::resp) is_read_only: bool,
-    /// The script was sent, and is kept if it can be compiled.
+    /// True if the script's text was sent and is not yet cached; it is cached once it compiles.
     pub(in crate::resp) is_new: bool,
 }
 
-/// Runs scripts of one database, one after the other, on a view, and answers; how many ran. The time and the memory are those
-/// of all together. Where there is not enough for one behind the first, nothing of that one stays, and the row ends before it.
-/// Scripts are in a row only in a first attempt.
+/// Runs scripts of one database one after the other on a view, and answers. Returns the number of scripts run. All
+/// share the time and memory of `turn`. If these do not suffice for a later script, its effects are discarded and the
+/// row ends before it. Only a first attempt has several scripts.
 pub(in crate::resp) fn run(
     calls: &[Call<'_>],
     turn: &mut Turn,
@@ -116,7 +116,7 @@ pub(in crate::resp) fn run(
 ) -> Result<usize, Again> {
     let asked = Instant::now();
     if asked >= turn.until {
-        // Scripts before it in a transaction took all the time that there is for them together.
+        // Earlier scripts of the transaction used up the time that all share.
         return match turn.is_short {
             true => Err(Again::Longer),
             false => {
@@ -132,7 +132,7 @@ pub(in crate::resp) fn run(
             return Ok(1);
         }
     };
-    // Making one may take as long as a first attempt.
+    // Creating an interpreter may take as long as a first attempt, so that time is not counted.
     let began = Instant::now();
     turn.until += began - asked;
     turn.reins.random.store(service.scripts.random.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -200,15 +200,15 @@ struct Row<'r, 'c, 't> {
     interpreter: Interpreter,
     lua: Lua,
     caller: &'r RefCell<Caller<'c>>,
-    /// Of the interpreter's memory.
+    /// Limit of the interpreter's memory, in bytes.
     limit: usize,
     turn: &'t mut Turn,
     database: u8,
-    /// The script that ran last, as a function.
+    /// The script that ran last, and its compiled function.
     last: Option<(Arc<Script>, Function)>,
-    /// What the script at hand answers.
+    /// The answer of the current script.
     answer: Replies,
-    /// What those called that ran.
+    /// The calls of the scripts that have run.
     tally: Tally,
 }
 
@@ -232,7 +232,8 @@ impl<'c> Row<'_, 'c, '_> {
         ran
     }
 
-    /// How many ran. Not all do if the first ones take long: others wait for this thread.
+    /// Runs the scripts. Returns the number of scripts run, which may be less than all if they take long, because
+    /// other clients wait for this thread.
     fn run_each(&mut self, calls: &[Call<'c>], replies: &mut Replies) -> Result<usize, Again> {
         for (ran, call) in calls.iter().enumerate() {
             let outbox = self.caller.borrow().session.outbox.as_ref().map(Outbox::mark);
@@ -258,7 +259,7 @@ impl<'c> Row<'_, 'c, '_> {
         Ok(calls.len())
     }
 
-    /// Runs a script and answers, or says why it is to be run again.
+    /// Runs a script and answers, or returns the reason why it must run again.
     fn run_one(&mut self, call: &Call<'c>, replies: &mut Replies) -> Result<(), Again> {
         let reins = self.turn.reins.clone();
         reins.begin(self.turn.until, self.turn.string, self.turn.is_short);
@@ -303,11 +304,11 @@ impl<'c> Row<'_, 'c, '_> {
         Ok(())
     }
 
-    /// Runs a script and notes what it answers.
+    /// Runs a script and leaves its answer in `self.answer`.
     fn answer(&mut self, call: &Call<'c>) -> mlua::Result<()> {
         let (command, lua) = (call.command, &self.lua);
-        // Where memory is limited each allocation is made as a call that may fail, which is slow: so the little that every run
-        // needs is made before.
+        // With a memory limit each allocation is a protected call, which is slow. So small data that every run needs
+        // is allocated without a limit.
         let is_last = |(script, _): &mut (Arc<Script>, Function)| Arc::ptr_eq(script, &call.script);
         let last = self.last.take_if(is_last);
         let is_ready = last.is_some() || self.interpreter.compiled(&call.script.sha).is_some();
@@ -342,7 +343,7 @@ impl<'c> Row<'_, 'c, '_> {
             return Ok(());
         }
         let list = |from: usize, count: usize| {
-            // A text of UTF-8 goes in without a handle of its own.
+            // A UTF-8 text is passed without creating a handle for it.
             let words = command.arguments(from).take(count).map(|word| match std::str::from_utf8(word) {
                 Ok(text) => Either::Left(text),
                 Err(_) => Either::Right(LuaString::wrap(word)),
@@ -352,7 +353,7 @@ impl<'c> Row<'_, 'c, '_> {
         let (keys, arguments) = (list(3, call.keys)?, list(3 + call.keys, usize::MAX)?);
         let _ = lua.set_memory_limit(self.limit);
         let ended = self.interpreter.run.call::<(bool, Value)>((&function, keys, arguments));
-        // What follows is ours.
+        // From here on only our own code runs.
         let _ = lua.set_memory_limit(0);
         self.last = Some((call.script.clone(), function));
         let value = match ended {
@@ -361,7 +362,7 @@ impl<'c> Row<'_, 'c, '_> {
                 return Ok(());
             }
             Ok((false, value)) => value,
-            // A script that is over fails again where its error is caught.
+            // A stopped script fails again where its error is caught.
             Err(error) => Value::Error(Box::new(error)),
         };
         let failure = lua.remove_app_data::<Failure>();
@@ -371,7 +372,7 @@ impl<'c> Row<'_, 'c, '_> {
     }
 }
 
-/// What is answered where a script failed.
+/// Returns the error reply of a failed script.
 fn failed(
     failure: Option<Failure>,
     value: &Value,
@@ -387,7 +388,7 @@ fn failed(
         }
         (None, Some(failure)) => (failure.text, failure.place),
         (None, None) => {
-            // Nobody was told where it was: there was no memory for that.
+            // The handler of errors did not run, because there was no memory for it.
             let why = match value {
                 Value::String(text) => text.as_bytes().to_vec(),
                 Value::Error(error) => said(error),

@@ -1,4 +1,4 @@
-//! What a connection remembers of its client between commands.
+//! The state of a connection between commands.
 
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ pub(in crate::resp) mod subscriptions;
 pub(in crate::resp) mod tracking;
 pub(super) mod view;
 
-/// Whether the client wants to be answered.
+/// The reply mode of a client (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Answers {
     #[default]
     On,
     Off,
-    /// Not the next command.
+    /// The next command is not answered.
     SkipNext,
-    /// Not this command.
+    /// The current command is not answered.
     Skip,
 }
 
@@ -42,51 +42,52 @@ pub(crate) enum Answers {
 pub(crate) struct Session {
     /// Unique in this run of the server.
     pub(crate) id: u64,
-    /// The other end of the socket.
+    /// The remote end of the socket.
     pub(crate) peer: Address,
-    /// Who the client speaks for; `None` before it has said so where it must.
+    /// The user of the connection; `None` until a required login.
     pub(crate) user: Option<Arc<User>>,
-    /// The time until which a client without a user must have logged in (`login-timeout`).
+    /// Time by which a client without a user must have logged in (`login-timeout`).
     pub(crate) login_by: Option<Instant>,
-    /// The database that the client chose; while a script runs, the one that it did.
+    /// The selected database; while a script runs, the one that the script selected.
     database: u8,
-    /// What others see of this connection.
+    /// The properties of this connection that other connections see.
     pub(crate) client: Arc<Client>,
-    /// The client said goodbye, or must go: nothing after the current command runs.
+    /// True if the client said goodbye or must leave: nothing after the current command runs.
     pub(crate) leaving: bool,
     pub(crate) answers: Answers,
-    /// Commands that wait for EXEC.
+    /// Commands queued for EXEC.
     pub(crate) transaction: Option<Transaction>,
-    /// What it subscribed to, if anything.
+    /// The client's subscriptions, if it has any.
     pub(crate) subscriptions: Option<Subscriptions>,
-    /// What it said of keys that it keeps, if it keeps any.
+    /// The state of CLIENT TRACKING, if it is on.
     pub(crate) tracking: Option<KeepsKeys>,
-    /// What scripts publish, while some run.
+    /// Messages published by running scripts.
     pub(crate) outbox: Option<Outbox>,
-    /// Keys that the transaction had added to the database when the turn of the command that runs came, less those that it had in
-    /// the end.
+    /// Correction of DBSIZE inside EXEC: net keys added up to the running command's turn, less net keys added by the
+    /// whole transaction, which is already written.
     pub(crate) uncommitted_keys: i64,
     watched: Vec<Watched>,
     watched_bytes: usize,
-    /// How writes of this connection are acknowledged; the store's way if `None`.
+    /// The durability of writes of this connection; `None` for the store's default.
     pub(crate) durability: Option<Durability>,
-    /// The same for the next command that writes.
+    /// The same for the next writing command.
     pub(crate) durability_next: Option<Option<Durability>>,
-    /// Keys that the next group of reads asks for at a time. It shrinks after large values and grows after small ones,
-    /// so that neither many small reads wait for each other nor many large ones are in memory at once.
+    /// Keys that the next group of reads looks up together. Shrinks after large values and grows after small ones, so
+    /// that small reads do not run one by one and large values do not fill the memory.
     pub(crate) read_width: usize,
-    /// Commands that are to be counted, of the group that runs.
+    /// Commands of the running group that are yet to be counted.
     pub(crate) tally: Tally,
-    /// Its part of the memory for clients.
+    /// The connection's share of the memory for clients.
     pub(crate) share: Option<Share>,
-    /// What the current batch holds of it without the values that it reads.
+    /// Bytes of the share that the current batch holds, without the values that it reads.
     pub(crate) held_bytes: usize,
-    /// A command of the current batch waited for memory in vain. The others do not wait: each of them would keep what the
-    /// batch holds from other clients, and where all hold a part and wait for more, nobody ever got what it needs.
+    /// True if a command of the current batch waited for memory in vain. The later ones do not wait: each wait would
+    /// keep the batch's memory from other clients, and if every client held a part and waited for more, no client
+    /// would ever get enough.
     pub(crate) waited_in_vain: bool,
 }
 
-/// Where `read_width` starts.
+/// Initial `read_width`, in keys.
 const READ_WIDTH: usize = 32;
 
 impl Session {
@@ -117,28 +118,28 @@ impl Session {
         }
     }
 
-    /// The number of the database that commands are about.
+    /// Returns the number of the selected database.
     pub(crate) fn database(&self) -> u8 {
         self.database
     }
 
-    /// The number of the database that the next command is about, if it is queued too.
+    /// Returns the database of the next command, taking a queued SELECT into account.
     pub(crate) fn database_of_next(&self) -> u8 {
         self.transaction.as_ref().and_then(Transaction::database).unwrap_or(self.database)
     }
 
-    /// The database that commands are about.
+    /// Returns the selected database.
     pub(crate) fn store<'s>(&self, service: &'s Service) -> &'s Store {
         service.database(self.database)
     }
 
-    /// Commands are about another database from now on.
+    /// Selects a database.
     pub(crate) fn enter(&mut self, database: u8) {
         self.database = database;
         self.client.note_database(database);
     }
 
-    /// As a new connection would be.
+    /// Resets the session to the state of a new connection.
     pub(crate) fn reset(&mut self, users: &Users, replies: &mut Replies) {
         let (share, held_bytes, waited_in_vain) = (self.share.take(), self.held_bytes, self.waited_in_vain);
         let fresh = Session::new(self.peer.clone(), users.unnamed(), self.client.clone());
@@ -151,7 +152,8 @@ impl Session {
         self.client.note_database(0);
     }
 
-    /// Makes the part of the memory for clients so large; waits if too little is left, once for each batch.
+    /// Sets the session's share of the memory for clients to `bytes`. Waits if too little is left; after a wait in
+    /// vain, further calls in the same batch fail at once.
     pub(crate) async fn hold(&mut self, bytes: usize) -> Result<(), Refused> {
         let held = match &mut self.share {
             Some(share) if self.waited_in_vain => share.hold_now(bytes),
@@ -162,13 +164,13 @@ impl Session {
         held
     }
 
-    /// As [`hold`](Self::hold), but says `false` where that would wait or refuse.
+    /// Like [`hold`](Self::hold), but returns false instead of waiting or failing.
     pub(crate) fn try_hold(&mut self, bytes: usize) -> bool {
         self.share.as_mut().is_none_or(|share| share.try_hold(bytes))
     }
 
-    /// Memory that lasts from command to command: the transaction, the watched keys, the subscriptions, prefixes, and what
-    /// the client is called.
+    /// Returns the bytes that last from command to command: the transaction, watched keys, subscriptions, prefixes,
+    /// and the client's name and library.
     pub(crate) fn kept_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, Transaction::held_bytes);
         let subscribed = self.subscriptions.as_ref().map_or(0, Subscriptions::held_bytes);
@@ -176,18 +178,19 @@ impl Session {
         queued + self.watched_bytes + subscribed + tracked + self.client.introduced_bytes()
     }
 
-    /// A client without subscriptions is one like any other.
+    /// Drops the subscription state once it is empty, so that the client counts as an ordinary one.
     pub(crate) fn forget_subscriptions_if_none(&mut self) {
         self.subscriptions.take_if(|subscriptions| subscriptions.len() == 0 && !subscriptions.monitors());
     }
 
-    /// Whether messages come where answers would: it subscribed, and speaks RESP2, which cannot tell the two apart.
+    /// Returns true if messages arrive in place of answers: the client has subscriptions and speaks RESP2, which
+    /// cannot distinguish the two.
     pub(crate) fn hears_only(&self) -> bool {
         let listens = self.subscriptions.as_ref().is_some_and(|subscriptions| subscriptions.len() > 0);
         listens && self.client.protocol() == 2
     }
 
-    /// A command was refused, which spoils the transaction that is being queued, if there is one.
+    /// Marks the transaction that is being queued, if any, as failed, because a command was refused.
     pub(crate) fn spoil_transaction(&mut self) {
         if let Some(transaction) = &mut self.transaction {
             transaction.spoil();
@@ -203,19 +206,19 @@ impl Session {
         self.watched.len()
     }
 
-    /// Watches nothing any more; what was watched.
+    /// Ends all watches, and returns them.
     pub(crate) fn unwatch(&mut self) -> Vec<Watched> {
         self.watched_bytes = 0;
         std::mem::take(&mut self.watched)
     }
 
-    /// Takes memory beside that of the batch, for values that are about to be read or made.
+    /// Acquires memory beyond that of the batch, for values that are about to be read or made.
     pub(crate) async fn hold_also(&mut self, bytes: usize) -> Result<(), Refused> {
         self.hold(self.held_bytes.saturating_add(bytes)).await
     }
 
-    /// As [`hold_also`](Self::hold_also), but keeps what there is if that is enough: whoever gave back what the next command
-    /// needs again would wait for it behind others, with answers that nobody takes.
+    /// Like [`hold_also`](Self::hold_also), but keeps a share that is already large enough. A session that returned
+    /// memory which its next command needs would queue for it behind other clients, with unsent answers.
     pub(crate) async fn hold_at_least_also(&mut self, bytes: usize) -> Result<(), Refused> {
         let bytes = self.held_bytes.saturating_add(bytes);
         if self.share.as_ref().is_none_or(|share| share.covers(bytes)) {
@@ -224,61 +227,62 @@ impl Session {
         self.hold(bytes).await
     }
 
-    /// As [`hold_at_least_also`](Self::hold_at_least_also), but says `false` where that would wait or refuse.
+    /// Like [`hold_at_least_also`](Self::hold_at_least_also), but returns false instead of waiting or failing.
     pub(crate) fn try_hold_at_least_also(&mut self, bytes: usize) -> bool {
         let bytes = self.held_bytes.saturating_add(bytes);
         self.share.as_ref().is_none_or(|share| share.covers(bytes)) || self.try_hold(bytes)
     }
 
-    /// As [`hold_also`](Self::hold_also), but says `false` where that would wait or refuse.
+    /// Like [`hold_also`](Self::hold_also), but returns false instead of waiting or failing.
     pub(crate) fn try_hold_also(&mut self, bytes: usize) -> bool {
         self.try_hold(self.held_bytes.saturating_add(bytes))
     }
 
-    /// Whether it is told something without asking.
+    /// Returns true if the client may receive messages without a request.
     pub(crate) fn listens(&self) -> bool {
         self.subscriptions.is_some() || self.tracking.is_some() || self.client.listens_for_another()
     }
 
-    /// Whether keys that it reads now are to be remembered.
+    /// Returns true if keys that are read now must be remembered for CLIENT TRACKING.
     pub(crate) fn remembers(&self) -> bool {
         self.tracking.as_ref().is_some_and(KeepsKeys::remembers)
     }
 
-    /// It is about to read keys; or has read them, and nobody else can have written them since.
+    /// Remembers keys for CLIENT TRACKING. Called before they are read, or afterwards if no other client can have
+    /// written them since.
     pub(crate) fn remember<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         if let Some(tracking) = self.tracking.as_ref().filter(|tracking| tracking.remembers()) {
             tracking.remember(keys);
         }
     }
 
-    /// Whether CLIENT CACHING was called for the next command.
+    /// Returns true if CLIENT CACHING applies to the next command.
     pub(crate) fn is_caching_given(&self) -> bool {
         self.tracking.as_ref().is_some_and(|tracking| tracking.caching)
     }
 
-    /// Whether it is to be so from now on.
+    /// Sets whether CLIENT CACHING applies to the next command.
     pub(crate) fn give_caching(&mut self, is_given: bool) {
         if let Some(tracking) = &mut self.tracking {
             tracking.caching = is_given;
         }
     }
 
-    /// A command is over, whatever became of it: CLIENT CACHING was called for it, unless it is CLIENT itself, or of the
-    /// transaction that it was called for.
+    /// Ends the effect of CLIENT CACHING after a command, whether it ran or was refused. The effect outlasts CLIENT
+    /// itself, and lasts for the whole transaction that follows it.
     pub(crate) fn spend_caching(&mut self, verb: Option<&Verb>) {
         if self.transaction.is_none() && verb.is_none_or(|verb| verb.name != "client") {
             self.give_caching(false);
         }
     }
 
-    /// How the next write is made.
+    /// Returns the options of the next write.
     pub(crate) fn write_options(&mut self) -> WriteOptions {
         let durability = self.take_durability();
         WriteOptions { durability, origin: self.id, ..WriteOptions::default() }
     }
 
-    /// How the next write is acknowledged.
+    /// Returns the durability of the next write, and clears the one set for a single command.
     pub(crate) fn take_durability(&mut self) -> Option<Durability> {
         self.durability_next.take().unwrap_or(self.durability)
     }

@@ -1,4 +1,4 @@
-//! What waits for EXEC: commands, as copies, and the keys that are watched.
+//! The state that EXEC needs: copies of the queued commands, and the watched keys.
 
 use bytes::Bytes;
 use esker_engine::KeyWatch;
@@ -7,21 +7,21 @@ use crate::Limits;
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::{Command, Copied};
 
-/// A command that waits, with its verb.
+/// A queued command with its verb.
 pub(in crate::resp) type Queued = (&'static Verb, Copied);
 
-/// Commands that wait for EXEC.
+/// Commands queued for EXEC.
 #[derive(Default)]
 pub(crate) struct Transaction {
     commands: Vec<Queued>,
     bytes: usize,
-    /// What the last SELECT among them chooses.
+    /// The database that the last queued SELECT chooses.
     database: Option<u8>,
-    /// One of them was refused: EXEC is going to be refused too.
+    /// True if a command was refused: EXEC will be refused too.
     spoiled: bool,
 }
 
-/// A key, its version when it was looked at, and whether it was put since.
+/// A watched key, its version when WATCH read it, and a detector of puts since then.
 pub(crate) struct Watched {
     pub(in crate::resp) database: u8,
     pub(in crate::resp) key: Bytes,
@@ -29,13 +29,13 @@ pub(crate) struct Watched {
     pub(in crate::resp) watch: KeyWatch,
 }
 
-/// What a queued command takes beside its arguments: its place in the queue, which doubles when it grows, and its copy.
+/// Bytes of a queued command beside its arguments: its entry in the queue, which doubles when it grows, and its copy.
 const COMMAND_BYTES: usize = 192;
 
-/// And for each argument.
+/// Bytes of the queue for each argument.
 const ARGUMENT_BYTES: usize = 8;
 
-/// What the store holds for a key that is watched.
+/// Bytes that the store holds for a watched key.
 const WATCH_BYTES: usize = 128;
 
 impl Transaction {
@@ -51,12 +51,12 @@ impl Transaction {
         &self.commands
     }
 
-    /// What is queued from now on is about this database.
+    /// Sets the database of the commands that are queued from now on.
     pub(in crate::resp) fn choose(&mut self, database: u8) {
         self.database = Some(database);
     }
 
-    /// A command was refused.
+    /// Notes that a command was refused.
     pub(in crate::resp) fn spoil(&mut self) {
         self.spoiled = true;
     }
@@ -65,7 +65,8 @@ impl Transaction {
         self.spoiled
     }
 
-    /// Appends a command, unless all together are more than a single command may be; how many there are then.
+    /// Appends a command, unless the transaction would exceed the limits of a single command. Returns the number of
+    /// queued commands.
     pub(in crate::resp) fn push(
         &mut self,
         verb: &'static Verb,

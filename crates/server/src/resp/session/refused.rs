@@ -1,11 +1,11 @@
-//! Notes what was refused to a client in the log of ACL.
+//! Records refusals in the ACL log.
 
 use super::Session;
 use crate::resp::verbs::Verb;
 use crate::service::acl_log::{Reason, Refusal};
 use crate::service::{Service, wall_clock_ms};
 
-/// Notes what was refused to the client's user.
+/// Records a refusal, with the client's user.
 pub(in crate::resp) fn note(
     reason: Reason,
     object: &[u8],
@@ -18,7 +18,7 @@ pub(in crate::resp) fn note(
     note_of(reason, context, object, user.as_bytes(), verb.name, session, service);
 }
 
-/// Notes what was refused in such a context to a user that the client may only have said to be.
+/// Records a refusal with a context and a user name, which the client may only have claimed.
 pub(in crate::resp) fn note_of(
     reason: Reason,
     context: &'static str,
@@ -30,7 +30,7 @@ pub(in crate::resp) fn note_of(
 ) {
     let mut client = Vec::new();
     session.client.describe(verb, &mut client);
-    // Nobody that there is has so long a name.
+    // No existing user has a name longer than this.
     let user = &user[..user.len().min(NAME_BYTES_MAX)];
     let refusal = Refusal { reason, context, object: object.to_vec(), user: user.to_vec() };
     service.acl_log.note(refusal, client, wall_clock_ms());

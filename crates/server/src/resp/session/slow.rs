@@ -1,14 +1,14 @@
-//! What the slow log keeps of a command, and what others are shown of it.
+//! The arguments of a command as the slow log and MONITOR show them.
 
 use super::Session;
 use crate::resp::wire::commands::Command;
 use crate::service::{Service, wall_clock_ms};
 
-/// Redis' bounds: arguments of an entry, and bytes of one.
+/// Redis' bounds: arguments of an entry, and bytes of an argument.
 const ARGUMENTS_MAX: usize = 32;
 const ARGUMENT_BYTES_MAX: usize = 128;
 
-/// Writes a command down. Of one that may have secrets only the verb is kept.
+/// Adds a command to the slow log. Of a command that may contain secrets only the verb is kept.
 pub(in crate::resp) fn note(
     command: Command<'_>,
     took_us: u64,
@@ -26,7 +26,8 @@ pub(in crate::resp) fn note(
     );
 }
 
-/// The arguments of a command, as many and as long as they may be. Of one that may have secrets only the verb is shown.
+/// Returns the arguments of a command, cut to the given number and length. Of a command that may contain secrets only
+/// the verb is shown.
 pub(in crate::resp) fn shortened(
     command: Command<'_>,
     secret: bool,

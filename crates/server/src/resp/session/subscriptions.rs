@@ -1,4 +1,4 @@
-//! What a client subscribed to.
+//! The subscriptions of a client.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -9,14 +9,15 @@ use crate::resp::wire::glob::Parts;
 use crate::service::channels::{Channels, Kind, Matches};
 use crate::service::clients::Client;
 
-/// What a subscription takes beside its name: its place here, and its place and the name's among all channels.
+/// Bytes of a subscription beside its name: its entry here, its entry among all channels, and the name's entry there.
 const SUBSCRIPTION_BYTES: usize = 320;
 
-/// What a pattern takes in the lists of patterns that publishers have: the last one, and one that a publisher still has.
+/// Bytes of a pattern in the pattern lists of publishers: the latest list, and an older one that a publisher still
+/// holds.
 const LISTED_BYTES: usize = 96;
 
-/// Patterns of one client. A publisher, and a writer whose keys have events, matches each pattern of all clients: about a
-/// microsecond each.
+/// Patterns of one client. A publisher, and a writer whose keys cause events, matches every pattern of all clients,
+/// at about a microsecond each.
 const PATTERNS_MAX: usize = 1000;
 
 const TOO_MANY_PATTERNS: &str =
@@ -29,13 +30,13 @@ impl Matches for Parts {
     }
 }
 
-/// The subscriptions of a client. They end when this is dropped.
+/// The subscriptions of a client. Dropping this value ends them.
 pub(crate) struct Subscriptions {
     channels: Arc<Channels>,
     client: Arc<Client>,
-    /// By the discriminant of [`Kind`].
+    /// Subscribed names, indexed by the discriminant of [`Kind`].
     names: [BTreeSet<Bytes>; 3],
-    /// Whether it watches all commands.
+    /// True after MONITOR.
     monitors: bool,
     bytes: usize,
 }
@@ -46,10 +47,10 @@ impl Subscriptions {
         Subscriptions { channels, client, names: Default::default(), monitors: false, bytes: 0 }
     }
 
-    /// Subscribes to a name, unless it was before.
+    /// Subscribes to a name, unless the client already has.
     ///
     /// # Errors
-    /// If it is a pattern that is too long or has a part that is, or if there are too many patterns.
+    /// If a pattern or one of its parts is too long, or if there are too many patterns.
     pub(in crate::resp) fn add(&mut self, kind: Kind, name: &[u8]) -> Result<(), &'static str> {
         if self.names[kind as usize].contains(name) {
             return Ok(());
@@ -75,7 +76,8 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Ends a subscription; its name, if there was one. What waits for it is still delivered, until it is discarded.
+    /// Ends a subscription. Returns its name, or `None` if there was none. Queued messages are still delivered, until
+    /// [`discard`](Self::discard).
     pub(in crate::resp) fn remove(&mut self, kind: Kind, name: &[u8]) -> Option<Bytes> {
         let name = self.names[kind as usize].take(name)?;
         self.channels.unsubscribe(kind, &name, self.client.id);
@@ -86,25 +88,25 @@ impl Subscriptions {
         Some(name)
     }
 
-    /// What waits for subscriptions that ended is not delivered any more.
+    /// Removes the queued messages of ended subscriptions.
     pub(in crate::resp) fn discard(&self, kind: Kind, ended: &HashSet<Bytes>) {
         if !ended.is_empty() {
             self.channels.discard(&self.client.mailbox, kind, ended);
         }
     }
 
-    /// The names of a kind, in their order.
+    /// Returns the names of a kind, sorted.
     pub(in crate::resp) fn names(&self, kind: Kind) -> Vec<Bytes> {
         self.names[kind as usize].iter().cloned().collect()
     }
 
-    /// How many there are, as the answers to subscriptions count them: those of shard channels by themselves.
+    /// Returns the number of subscriptions as their answers report it: shard channels are counted separately.
     pub(in crate::resp) fn count(&self, kind: Kind) -> usize {
         let of = |kind: Kind| self.names[kind as usize].len();
         if kind == Kind::Shard { of(Kind::Shard) } else { of(Kind::Channel) + of(Kind::Pattern) }
     }
 
-    /// Watches all commands, from now on.
+    /// Starts MONITOR.
     pub(in crate::resp) fn monitor(&mut self) {
         if !std::mem::replace(&mut self.monitors, true) {
             self.channels.monitor(self.client.id, &self.client.mailbox);
@@ -124,7 +126,7 @@ impl Subscriptions {
         self.bytes
     }
 
-    /// Others see how many there are.
+    /// Updates the counts that other connections see.
     fn note(&self) {
         self.client.note_subscriptions(Kind::ALL.map(|kind| self.names[kind as usize].len()));
     }

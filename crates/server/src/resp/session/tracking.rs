@@ -1,4 +1,4 @@
-//! What a client that keeps keys has said of them.
+//! The state of CLIENT TRACKING of a client.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -9,10 +9,11 @@ use bytes::Bytes;
 use crate::service::clients::{Client, KeptKeys};
 use crate::service::tracking::{HELD_BYTES_MAX, How, Tracker, Tracking};
 
-/// What a prefix takes beside its name: its place here and among all, and its part of those that listen to it.
+/// Bytes of a prefix beside its name: its entry here, its entry among all prefixes, and its share of their listener
+/// lists.
 const PREFIX_BYTES: usize = 512;
 
-/// How the client is told. BROADCASTS and OPT_IN or OPT_OUT exclude each other.
+/// The options of CLIENT TRACKING. BROADCASTS and OPT_IN or OPT_OUT exclude each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::resp) struct Options {
     pub(in crate::resp) broadcasts: bool,
@@ -21,15 +22,15 @@ pub(in crate::resp) struct Options {
     pub(in crate::resp) no_loop: bool,
 }
 
-/// A client keeps keys, until this is dropped.
+/// CLIENT TRACKING is on until this value is dropped.
 pub(crate) struct KeepsKeys {
     tracking: Arc<Tracking>,
     client: Arc<Client>,
     tracker: Arc<Tracker>,
     pub(in crate::resp) options: Options,
-    /// CLIENT CACHING was called for the next command.
+    /// True if CLIENT CACHING applies to the next command.
     pub(in crate::resp) caching: bool,
-    /// What comes meanwhile is held until the command is answered.
+    /// True if invalidations are held back until the running command is answered.
     holds: bool,
     redirect: Option<u64>,
     prefixes: BTreeSet<Bytes>,
@@ -62,7 +63,7 @@ impl KeepsKeys {
         keeps
     }
 
-    /// From now on it is told in another way.
+    /// Changes the options and the redirection.
     pub(in crate::resp) fn change(&mut self, options: Options, redirect: Option<Arc<Client>>) {
         self.options = options;
         self.redirect = redirect.as_ref().map(|client| client.id);
@@ -70,7 +71,7 @@ impl KeepsKeys {
         self.note();
     }
 
-    /// A prefix that it listens to and that begins with this one, or that this one begins with.
+    /// Returns a prefix of the client that begins with `prefix`, or that `prefix` begins with.
     pub(in crate::resp) fn overlap(&self, prefix: &[u8]) -> Option<&Bytes> {
         let all = self.prefixes.get(&b""[..]);
         let before = self.prefixes.range::<[u8], _>((Bound::Unbounded, Bound::Included(prefix))).next_back();
@@ -90,7 +91,7 @@ impl KeepsKeys {
         &self.prefixes
     }
 
-    /// Who is told in its place; 0: nobody.
+    /// Returns the id of the client that receives the invalidations in place of this one; 0 if there is none.
     pub(in crate::resp) fn redirect(&self) -> u64 {
         self.redirect.unwrap_or(0)
     }
@@ -104,18 +105,18 @@ impl KeepsKeys {
         self.prefix_bytes + held
     }
 
-    /// Whether keys that are read now are to be remembered.
+    /// Returns true if keys that are read now must be remembered.
     pub(in crate::resp) fn remembers(&self) -> bool {
         let Options { broadcasts, opt_in, opt_out, .. } = self.options;
         !(broadcasts || opt_in && !self.caching || opt_out && self.caching)
     }
 
-    /// The client is about to read keys.
+    /// Remembers keys that the client is about to read.
     pub(in crate::resp) fn remember<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         self.tracking.remember(&self.tracker, keys);
     }
 
-    /// A command of the client begins to run.
+    /// Notes that a command begins to run. If invalidations are redirected, they are held back from now on.
     pub(in crate::resp) fn begin_command(&mut self) {
         if self.redirect.is_some() {
             self.tracking.begin_command(&self.tracker);
@@ -123,7 +124,8 @@ impl KeepsKeys {
         }
     }
 
-    /// It is answered; and nobody may be told in the client's place any more.
+    /// Notes that the command is answered: invalidations held back since its beginning are released, even if the
+    /// redirection has ended.
     pub(in crate::resp) fn end_command(&mut self) {
         if std::mem::take(&mut self.holds) {
             self.tracking.end_command(&self.tracker);

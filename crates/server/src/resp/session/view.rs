@@ -1,7 +1,7 @@
-//! The entries that a command works on, and what it makes of them.
+//! The entries that a command works on, and its changes to them.
 //!
-//! Every command on keys is a function of a view. It runs the same alone, in a pipeline and in a transaction: what one
-//! command wrote, the next one on the same view reads, and what is left at the end is one batch for the store.
+//! Every command on keys is a function of a view. It runs identically alone, in a pipeline and in a transaction:
+//! later commands on the same view read the writes of earlier ones, and the final state is one batch for the store.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,16 +11,16 @@ use esker_engine::{Batch, Entry, KeyEntry, Store};
 use crate::service::events::{Event, KeyspaceEvents};
 use crate::service::{LAST_MS, Service};
 
-/// More keys than this are found by a map instead of one after the other.
+/// Number of keys above which they are found by a map instead of a linear search.
 const LISTED_KEYS_MAX: usize = 8;
 
-/// A key's value and expiry, as the command at hand finds them.
+/// A key's value and expiry, as the running command finds them.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// Empty where a command does not need it: see [`Fast::Facts`](crate::resp::verbs::columns::Fast).
+    /// Empty if the command does not need it: see [`Fast::Facts`](crate::resp::verbs::columns::Fast).
     pub(crate) value: Bytes,
     pub(crate) value_bytes: u64,
-    /// In milliseconds since the Unix epoch, up to [`LAST_MS`], so that it can be computed with.
+    /// In milliseconds since the Unix epoch, at most [`LAST_MS`], so that arithmetic on it does not overflow.
     pub(crate) expires_at_ms: Option<u64>,
 }
 
@@ -43,28 +43,28 @@ impl From<KeyEntry> for Held {
     }
 }
 
-/// A key, behind the number of its database.
+/// The number of a database, and a key in it.
 pub(crate) type Place = (u8, Bytes);
 
 struct Slot {
     database: u8,
     key: Bytes,
     held: Option<Held>,
-    /// Whether the store has the key.
+    /// True if the store has the key.
     stored: bool,
     written: bool,
-    /// Whether a command put it while it was absent.
+    /// True if a command put the key while it was absent.
     created: bool,
-    /// The number of the [`View::save`] after which it was written.
+    /// The value of `Saved::count` when the slot was last written.
     written_after: u32,
 }
 
-/// What a view was, as far as it was written since.
+/// The state of a view at its last [`View::save`], as far as it was written since.
 #[derive(Default)]
 struct Saved {
-    /// How often something was saved.
+    /// Number of calls of [`View::save`].
     count: u32,
-    /// Of slots, their places, what they held, whether that was written, and whether it was created.
+    /// Of each slot written since: its index, and its `held`, `written` and `created` before.
     slots: Vec<(usize, Option<Held>, bool, bool)>,
     grown: [i64; Store::DATABASES as usize],
     made_bytes: usize,
@@ -76,33 +76,33 @@ impl Slot {
     }
 }
 
-/// See the module.
+/// The entries of the keys of some commands; see the module.
 pub(crate) struct View {
-    /// The time that all commands on this view agree on.
+    /// The time for all commands on this view, in milliseconds since the Unix epoch.
     pub(crate) now_ms: u64,
-    /// The longest value that a client may make.
+    /// Limit of the bytes of a value that a client may make.
     pub(crate) value_bytes_max: usize,
-    /// The database that commands are about which do not name one.
+    /// The database of commands that name none.
     pub(crate) database: u8,
-    /// How many there are.
+    /// The number of databases.
     databases: u8,
     slots: Vec<Slot>,
-    /// Of each database that there are keys of.
+    /// For each database with keys in the view, the slot of each key. Empty for a few keys.
     places: BTreeMap<u8, HashMap<Bytes, usize>>,
-    /// For each database, keys that came, less those that went.
+    /// For each database, keys created less keys deleted.
     grown: [i64; Store::DATABASES as usize],
-    /// Bytes of values that were written, as far as they are still there.
+    /// Bytes of written values that still exist.
     made_bytes: usize,
     saved: Saved,
-    /// What is to be told of keys.
+    /// The classes of keyspace events to record.
     wanted: KeyspaceEvents,
-    /// What happened to keys, of what is to be told.
+    /// Recorded keyspace events.
     events: Vec<Event>,
 }
 
 impl View {
-    /// The entries of keys, in the order of the keys; a key may come twice. What commands do not name a database for is about
-    /// `database`.
+    /// Creates a view of the entries of keys, in the order of the keys; a key may occur twice. Commands that name no
+    /// database use `database`.
     pub(crate) fn new(
         service: &Service,
         value_bytes_max: usize,
@@ -115,12 +115,12 @@ impl View {
         let mapped = count > LISTED_KEYS_MAX;
         for ((database, key), entry) in entries {
             if mapped {
-                // Most are about one database.
+                // Most views have keys of one database only.
                 let of_database: &mut HashMap<_, _> =
                     places.entry(database).or_insert_with(|| HashMap::with_capacity(count));
                 of_database.entry(key.clone()).or_insert(slots.len());
             }
-            // It may have expired between the look-up and `now_ms`.
+            // The entry may have expired between the look-up and `now_ms`.
             let held = entry.map(Into::into);
             let held = held.filter(|held: &Held| held.expires_at_ms.is_none_or(|at| now_ms < at));
             let stored = held.is_some();
@@ -142,12 +142,12 @@ impl View {
         }
     }
 
-    /// Something happened to a key.
+    /// Records a keyspace event, if its class is wanted.
     pub(crate) fn tell(&mut self, class: KeyspaceEvents, name: &'static str, key: &[u8]) {
         self.tell_in(self.database, class, name, key);
     }
 
-    /// As [`tell`](Self::tell), in a database.
+    /// Like [`tell`](Self::tell), in a database.
     pub(crate) fn tell_in(&mut self, database: u8, class: KeyspaceEvents, name: &'static str, key: &[u8]) {
         if self.wanted.has(class) {
             let key = self.slots[self.place(database, key)].key.clone();
@@ -155,12 +155,12 @@ impl View {
         }
     }
 
-    /// Takes what happened since the last time.
+    /// Returns the events recorded since the last call.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// The database of a number that a client gave, if there is one.
+    /// Returns the database with a number given by a client, or `None` if it is out of range.
     pub(crate) fn database_of(&self, number: i64) -> Option<u8> {
         u8::try_from(number).ok().filter(|number| *number < self.databases)
     }
@@ -177,12 +177,12 @@ impl View {
         found.expect("the table of verbs names every key that a command works on")
     }
 
-    /// Whether a key of a database is one of those that it has the entries of.
+    /// Returns true if the view has the entry of a key.
     pub(crate) fn has(&self, database: u8, key: &[u8]) -> bool {
         self.find(database, key).is_some()
     }
 
-    /// How long the value of a key is, if it is one of those that it has the entries of.
+    /// Returns the bytes of a key's value, 0 for an absent key, or `None` if the view does not have its entry.
     pub(crate) fn value_bytes(&self, database: u8, key: &[u8]) -> Option<usize> {
         let slot = &self.slots[self.find(database, key)?];
         Some(slot.held.as_ref().map_or(0, |held| held.value.len()))
@@ -196,7 +196,7 @@ impl View {
         self.slots[self.place(database, key)].held.as_ref()
     }
 
-    /// The same for a command that answers what it finds: if it finds nothing, that is told.
+    /// Like [`get`](Self::get), for a command that answers the value. Records a `keymiss` event for an absent key.
     pub(crate) fn look_up(&mut self, key: &[u8]) -> Option<&Held> {
         if self.wanted.has(KeyspaceEvents::MISS) && self.get(key).is_none() {
             self.tell(KeyspaceEvents::MISS, "keymiss", key);
@@ -204,12 +204,12 @@ impl View {
         self.get(key)
     }
 
-    /// Writes a value. One that has expired already is as good as a delete.
+    /// Writes a value. One that has already expired deletes the key.
     pub(crate) fn put(&mut self, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
         self.put_in(self.database, key, value, expires_at_ms);
     }
 
-    /// As [`put`](Self::put), in a database.
+    /// Like [`put`](Self::put), in a database.
     pub(crate) fn put_in(&mut self, database: u8, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
         let place = self.place(database, key);
         let alive = expires_at_ms.is_none_or(|at| self.now_ms < at);
@@ -226,12 +226,12 @@ impl View {
         self.made_bytes += slot.made_bytes();
     }
 
-    /// Deletes a key; whether it was there.
+    /// Deletes a key. Returns true if it existed.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         self.delete_in(self.database, key)
     }
 
-    /// As [`delete`](Self::delete), in a database.
+    /// Like [`delete`](Self::delete), in a database.
     pub(crate) fn delete_in(&mut self, database: u8, key: &[u8]) -> bool {
         let place = self.place(database, key);
         self.keep_saved(place);
@@ -243,14 +243,14 @@ impl View {
         was
     }
 
-    /// What is written from here on can be taken back; what was written before stays.
+    /// Begins a section of writes that [`undo`](Self::undo) can revert; earlier writes stay.
     pub(crate) fn save(&mut self) {
         self.saved.count += 1;
         self.saved.slots.clear();
         (self.saved.grown, self.saved.made_bytes) = (self.grown, self.made_bytes);
     }
 
-    /// Takes back what was written since the last [`save`](Self::save).
+    /// Reverts all writes since the last [`save`](Self::save), and drops all recorded events.
     pub(crate) fn undo(&mut self) {
         for (place, held, written, created) in self.saved.slots.drain(..) {
             let slot = &mut self.slots[place];
@@ -260,7 +260,7 @@ impl View {
         self.events.clear();
     }
 
-    /// A slot is about to be written.
+    /// Saves the state of a slot before its first write since [`save`](Self::save).
     fn keep_saved(&mut self, place: usize) {
         let slot = &mut self.slots[place];
         if slot.written_after < self.saved.count {
@@ -269,17 +269,17 @@ impl View {
         }
     }
 
-    /// How many more keys there are in each database than before anything was written.
+    /// Returns, for each database, the net number of keys added by the writes on this view.
     pub(crate) fn grown(&self) -> [i64; Store::DATABASES as usize] {
         self.grown
     }
 
-    /// Bytes of values that were written, as far as they are still there.
+    /// Returns the bytes of written values that still exist.
     pub(crate) fn made_bytes(&self) -> usize {
         self.made_bytes
     }
 
-    /// What the store is to write.
+    /// Returns the batch for the store to write.
     pub(crate) fn into_batch(self) -> Batch {
         let mut batch = Batch::new();
         for slot in self.slots.into_iter().filter(|slot| slot.written) {
@@ -288,7 +288,7 @@ impl View {
                 Some(Held { value, expires_at_ms: Some(at), .. }) => batch.put_expiring(slot.key, value, at),
                 Some(Held { value, .. }) => batch.put(slot.key, value),
                 None if slot.stored => batch.delete(slot.key),
-                // It was created and deleted: watches of it and observers are notified, and nothing is written.
+                // The key was created and deleted: its watches and observers are notified, and nothing is written.
                 None if slot.created => batch.put(slot.key.clone(), Bytes::new()).delete(slot.key),
                 None => continue,
             };

@@ -1,13 +1,13 @@
-//! What is told of a verb: the columns of the table.
+//! The static description of a verb: the columns of the table.
 
 use crate::auth::Needs;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 
-/// An entry of the table.
+/// A row of the table.
 pub(in crate::resp) struct Verb {
     pub(in crate::resp) name: &'static str,
-    /// Number of arguments with the verb; at least so many if negative.
+    /// Number of arguments, including the verb; the minimum if negative.
     pub(in crate::resp) arity: i64,
     pub(in crate::resp) fast: Fast,
     pub(in crate::resp) keys: Keys,
@@ -17,40 +17,41 @@ pub(in crate::resp) struct Verb {
     pub(in crate::resp) summary: &'static str,
 }
 
-/// Ways to run some commands with less work than on a view, where they do not stand in a transaction.
+/// Faster ways to run some commands than on a view, outside transactions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::resp) enum Fast {
     No,
     /// GET.
     Get,
-    /// MGET, which may be of very many keys.
+    /// MGET, with any number of keys.
     Mget,
-    /// EXISTS and TOUCH: the values are not needed.
+    /// EXISTS and TOUCH, which need no values.
     Count,
-    /// What is known of a key beside its value: how long that is, and when it expires.
+    /// Commands that need only the length of a value and its expiry.
     Facts,
-    /// SET, if it does not depend on what is there.
+    /// SET, if it does not depend on the stored entry.
     Set,
-    /// DEL and UNLINK, which may be of very many keys.
+    /// DEL and UNLINK, with any number of keys.
     Delete,
 }
 
-/// Positions of keys among the arguments, as `COMMAND` reports them; a negative last counts from the end.
+/// Positions of keys among the arguments, as `COMMAND` reports them; a negative `last` counts from the end.
 pub(in crate::resp) struct Keys {
     pub(in crate::resp) first: i64,
     pub(in crate::resp) last: i64,
     pub(in crate::resp) step: i64,
-    /// Where it is said how many keys follow, if it is: they begin behind it, and the other positions are zero.
+    /// Index of the argument with the number of keys, if there is one: the keys follow it, and the other positions
+    /// are zero.
     pub(in crate::resp) counted_at: Option<usize>,
 }
 
 impl Keys {
-    /// Which arguments of a command are keys.
+    /// Returns the indices of the arguments that are keys.
     pub(in crate::resp) fn of(&self, command: Command<'_>) -> impl Iterator<Item = usize> + Clone + use<> {
         if let Some(at) = self.counted_at {
             let count = (command.len() > at).then(|| parse_integer(command.argument(at))).flatten();
             let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-            // What names more keys than there are arguments is refused when it runs.
+            // A command that declares more keys than it has arguments is refused when it runs.
             let count = if count >= command.len().saturating_sub(at) { 0 } else { count };
             return (at + 1..at + 1 + count).step_by(1);
         }

@@ -1,4 +1,4 @@
-//! Finding a verb by its name.
+//! Look-up of a verb by its name.
 
 use super::columns::Verb;
 use super::table::VERBS;
@@ -6,7 +6,7 @@ use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text::is;
 use crate::service::calls::VERBS_COUNT as COUNT;
 
-/// The verb of a command.
+/// Returns the verb of a command.
 pub(in crate::resp) fn find(command: Command<'_>) -> Option<&'static Verb> {
     let verb = named(command.verb())?;
     if !verb.name.contains('|') {
@@ -15,7 +15,7 @@ pub(in crate::resp) fn find(command: Command<'_>) -> Option<&'static Verb> {
     None
 }
 
-/// Some subcommands have keys, or wait: each of those is a row of its own.
+/// Returns the row of a subcommand that has keys or waits: only those are rows of this table.
 fn with_subcommand(verb: &Verb, command: Command<'_>) -> Option<&'static Verb> {
     let names: &[&str] = match verb.name {
         "acl" => &["acl|deluser", "acl|load", "acl|save", "acl|setuser"],
@@ -28,7 +28,7 @@ fn with_subcommand(verb: &Verb, command: Command<'_>) -> Option<&'static Verb> {
     named(name.as_bytes())
 }
 
-/// The verb of this name, in any case.
+/// Returns the verb with a name in any case.
 pub(in crate::resp) fn named(name: &[u8]) -> Option<&'static Verb> {
     let mut place = place_of(name);
     loop {
@@ -40,7 +40,7 @@ pub(in crate::resp) fn named(name: &[u8]) -> Option<&'static Verb> {
     }
 }
 
-/// The names of [`VERBS`], which the table below is made of.
+/// The names of [`VERBS`], from which the hash table below is built.
 const NAMES: [&str; COUNT] = {
     let mut names = [""; COUNT];
     let mut index = 0;
@@ -51,7 +51,7 @@ const NAMES: [&str; COUNT] = {
     names
 };
 
-/// Where verbs are in [`VERBS`], by a hash of their names; [`EMPTY`] ends a search.
+/// Hash table of the indices into [`VERBS`], by name; [`EMPTY`] ends a probe.
 static PLACES: [u8; 512] = places();
 
 const EMPTY: u8 = u8::MAX;
@@ -70,7 +70,7 @@ const fn places() -> [u8; 512] {
     places
 }
 
-/// From the length and four of the letters, whatever their case.
+/// Hashes the length and four letters of a name, ignoring case.
 const fn place_of(name: &[u8]) -> usize {
     let Some(last) = name.len().checked_sub(1) else { return 0 };
     let letters = [name[0], name[last / 3], name[last / 2], name[last]];
@@ -98,6 +98,6 @@ mod tests {
             assert!(named(other.as_bytes()).is_none(), "{other}");
         }
         let run = PLACES.split(|&place| place == EMPTY).map(<[u8]>::len).max();
-        assert!(run < Some(6), "verbs crowd: {run:?} in a row");
+        assert!(run < Some(6), "the hash table has a run of {run:?} verbs");
     }
 }

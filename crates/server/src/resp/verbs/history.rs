@@ -1,9 +1,9 @@
-//! What Redis tells of its commands beside their flags: since when there are such, what they do to their keys, where a
-//! proxy should send them, and to which categories of rights they belong.
+//! Facts about Redis commands beside their flags: the first version, the access to keys, request and response
+//! policies for proxies, and ACL categories.
 
 use super::Verb;
 
-/// What is done to a key, in Redis' words.
+/// The access to a key, in Redis' flags.
 type Access = &'static [&'static str];
 
 const LOOK: Access = &["RO"];
@@ -18,7 +18,7 @@ const OVERWRITE: Access = &["OW", "update"];
 const INSERT: Access = &["OW", "insert"];
 const BITFIELD: Access = &["RW", "access", "update", "variable_flags"];
 const DELETE: Access = &["RM", "delete"];
-/// It is the name of a channel.
+/// The argument is the name of a channel.
 const NO_KEY: Access = &["not_key"];
 const SET: Access = &["RW", "access", "update", "variable_flags"];
 
@@ -30,7 +30,7 @@ const LEAST: &str = "response_policy:agg_min";
 const VARIES: &str = "nondeterministic_output";
 const ANY_ORDER: &str = "nondeterministic_output_order";
 
-/// Name, version that had it first, what is done to the first key and to those behind it, and hints to proxies.
+/// Name, first version, access to the first key and to the following ones, and tips for proxies.
 type Facts = (&'static str, &'static str, &'static [Access], &'static [&'static str]);
 
 #[rustfmt::skip]
@@ -221,7 +221,7 @@ static FACTS: &[Facts] = &[
     ("slowlog|reset", "2.2.12", &[], &["request_policy:all_nodes", ALL]),
 ];
 
-/// Of verbs that are not in the table.
+/// The facts of verbs that are not in the table.
 static UNKNOWN: Facts = ("", "1.0.0", &[], &[]);
 
 fn facts(verb: &Verb) -> &'static Facts {
@@ -233,33 +233,33 @@ pub(super) fn is_known(verb: &Verb) -> bool {
     !std::ptr::eq(facts(verb), &UNKNOWN)
 }
 
-/// The version of Redis that had such a command first.
+/// Returns the first version of Redis with this command.
 pub(in crate::resp) fn since(verb: &Verb) -> &'static str {
     facts(verb).1
 }
 
-/// What is done to the key that stands so many keys behind the first.
+/// Returns the access to the key at index `behind`.
 pub(in crate::resp) fn access(verb: &Verb, behind: usize) -> Access {
     let known = facts(verb).2;
     known.get(behind).or(known.last()).copied().unwrap_or(&[])
 }
 
-/// How many ways there are in which its keys are treated; at least one.
+/// Returns the number of different accesses to the verb's keys; at least one.
 pub(in crate::resp) fn treatments(verb: &Verb) -> usize {
     facts(verb).2.len().max(1)
 }
 
-/// What is done to the keys of SET, which depends on its arguments.
+/// Returns the access of SET to its key, which depends on its arguments.
 pub(in crate::resp) fn access_of_set(tells: bool) -> Access {
     if tells { READ_UPDATE } else { OVERWRITE }
 }
 
-/// What is done to the key of BITFIELD, which depends on its arguments.
+/// Returns the access of BITFIELD to its key, which depends on its arguments.
 pub(in crate::resp) fn access_of_bitfield(only_looks: bool) -> Access {
     if only_looks { READ } else { READ_UPDATE }
 }
 
-/// Why it is done.
+/// Returns Redis' note on the access to the keys.
 pub(in crate::resp) fn note(verb: &Verb) -> Option<&'static str> {
     match verb.name {
         "bitfield" => Some("This command allows both access and modification of the key"),
@@ -274,12 +274,12 @@ pub(in crate::resp) fn note(verb: &Verb) -> Option<&'static str> {
     }
 }
 
-/// Where a proxy should send it, and what the answers have in common.
+/// Returns the tips for proxies: routing of requests and merging of responses.
 pub(in crate::resp) fn tips(verb: &Verb) -> &'static [&'static str] {
     facts(verb).3
 }
 
-/// Redis' categories, in its order. Those of other types of values have no command here.
+/// Redis' ACL categories, in its order. Those of other data types contain no commands.
 pub(in crate::resp) const CATEGORIES: [&str; 21] = [
     "keyspace",
     "read",
@@ -304,12 +304,12 @@ pub(in crate::resp) const CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
-/// The categories of a verb.
+/// Returns the categories of a verb.
 pub(in crate::resp) fn categories(verb: &Verb) -> impl Iterator<Item = &'static str> + Clone + use<'_> {
     CATEGORIES.into_iter().filter(|category| is_in(verb, category))
 }
 
-/// Whether a verb is in a category.
+/// Returns true if a verb is in a category.
 pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
     let (name, has) = (verb.name, |flag| verb.flags.contains(&flag));
     let waits = ["wait", "waitaof"].contains(&name);

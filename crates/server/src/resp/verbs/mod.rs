@@ -1,5 +1,5 @@
-//! The facts of every verb: its name, how many arguments it takes, which of them are keys, what a user must be allowed to run
-//! it, and what `COMMAND` tells of it. No functions: how a verb runs stands in `command/runs.rs`, above all that is told here.
+//! The static description of every verb: name, number of arguments, positions of keys, required rights, and the
+//! answers of `COMMAND`. Contains no functions: `command/runs.rs`, a layer above, maps verbs to functions.
 
 use std::iter;
 use std::sync::LazyLock;
@@ -21,22 +21,23 @@ pub(super) use find::{find, named};
 pub use unsupported::family;
 pub(super) use unsupported::family_of_subcommand;
 
-/// Arguments of a command without keys, more than there is anything to ask for: what each of them costs is not bounded by
-/// its length, as it is with keys. Clients that lost their connection name all their channels in one command.
+/// Limit of the arguments of a command without keys, larger than any useful number: unlike with keys, the cost of
+/// such an argument is not bounded by its length. Not for subscriptions: clients that lost their connection name all
+/// their channels in one command.
 const ARGUMENTS_WITHOUT_KEYS_MAX: usize = 1024;
 
 impl Verb {
-    /// The verbs that `COMMAND` tells of.
+    /// Returns the verbs that `COMMAND` describes.
     pub(super) fn described() -> impl Iterator<Item = &'static Verb> {
         VERBS.iter().filter(|verb| !verb.group.is_empty() && !verb.name.contains('|'))
     }
 
-    /// The same, each before its subcommands.
+    /// Returns the verbs that `COMMAND` describes, each followed by its subcommands.
     pub(super) fn described_with_subcommands() -> impl Iterator<Item = &'static Verb> {
         Verb::described().flat_map(|verb| iter::once(verb).chain(verb.subcommands()))
     }
 
-    /// Whether it does nothing by itself, or little.
+    /// Returns true if the verb does little or nothing without a subcommand.
     pub(super) fn has_subcommands(&self) -> bool {
         matches!(
             self.name,
@@ -55,25 +56,25 @@ impl Verb {
         )
     }
 
-    /// Its subcommands.
+    /// Returns the subcommands of the verb.
     pub(super) fn subcommands(&self) -> impl Iterator<Item = &'static Verb> + use<> {
         let name = self.name;
         let rows = SUBCOMMANDS.iter().chain(&VERBS);
         rows.filter(move |row| row.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('|')))
     }
 
-    /// Its subcommand of this name, in any case.
+    /// Returns the subcommand with a name in any case.
     pub(super) fn subcommand(&self, word: &[u8]) -> Option<&'static Verb> {
         let mut subcommands = self.has_subcommands().then(|| self.subcommands())?;
         subcommands.find(|row| is(word, &row.name[self.name.len() + 1..]))
     }
 
-    /// The one of this name, which may be a subcommand with that of its verb.
+    /// Returns the verb or subcommand with a full name such as `config|get`.
     pub(super) fn described_as(name: &[u8]) -> Option<&'static Verb> {
         Verb::described_with_subcommands().find(|verb| is(name, verb.name))
     }
 
-    /// Where it is among all commands and subcommands, as [`command_table`] has them.
+    /// Returns the index among all commands and subcommands, as in [`command_table`].
     pub(super) fn row(&self) -> usize {
         let place = |table: &[Verb]| {
             let offset = std::ptr::from_ref(self).addr().checked_sub(table.as_ptr().addr())?;
@@ -81,10 +82,10 @@ impl Verb {
         };
         place(&VERBS)
             .or_else(|| place(&SUBCOMMANDS).map(|index| VERBS.len() + index))
-            .expect("it is of a table")
+            .expect("every verb is in one of the tables")
     }
 
-    /// Where it is in the table.
+    /// Returns the index in [`VERBS`].
     pub(super) fn index(&'static self) -> usize {
         (std::ptr::from_ref(self).addr() - VERBS.as_ptr().addr()) / size_of::<Verb>()
     }
@@ -99,40 +100,41 @@ impl Verb {
         if self.arity < 0 { arguments >= -self.arity } else { arguments == self.arity }
     }
 
-    /// Returns true for a line of HTTP, which ends the connection wherever it comes.
+    /// Returns true for a line of HTTP, which always ends the connection.
     pub(super) fn is_http(&self) -> bool {
         self.group.is_empty()
     }
 
-    /// Whether it runs while a transaction is being queued, instead of being queued.
+    /// Returns true if the verb runs while a transaction is being queued, instead of being queued.
     pub(super) fn ends_or_leaves_transaction(&self) -> bool {
         self.is_http() || matches!(self.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
     }
 
-    /// Whether a subscriber may run it that gets messages where answers would be.
+    /// Returns true if a client whose messages arrive in place of answers (a RESP2 subscriber) may run the verb.
     pub(super) fn is_for_subscribers(&self) -> bool {
         self.is_http()
             || self.group == "pubsub" && self.name.ends_with("subscribe")
             || matches!(self.name, "ping" | "quit" | "reset")
     }
 
-    /// Whether it may write, or send something to others. PFCOUNT keeps the count that it finds.
+    /// Returns true if the verb may write, or send messages to other clients. PFCOUNT may write, because it caches
+    /// the count.
     pub(super) fn may_write(&self) -> bool {
         self.flags.contains(&"write")
             || matches!(self.name, "eval" | "evalsha" | "pfcount" | "publish" | "spublish")
     }
 
-    /// Whether its arguments may be secrets, which nobody else is to see.
+    /// Returns true if the arguments may contain secrets, which must not be shown to others.
     pub(super) fn has_secrets(&self) -> bool {
         matches!(self.name, "auth" | "hello" | "acl" | "config") || self.name.starts_with("acl|")
     }
 }
 
-/// All commands and subcommands, for the rights of users.
+/// Returns all commands and subcommands, for the rights of users.
 pub(crate) fn command_table() -> &'static CommandTable {
     static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
         let row = |verb: &Verb| {
-            // Lines of HTTP are no commands.
+            // Lines of HTTP are not commands.
             if verb.is_http() {
                 return Row { name: "", needs: verb.needs, categories: 0 };
             }

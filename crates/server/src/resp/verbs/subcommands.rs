@@ -1,10 +1,11 @@
-//! The table of subcommands. Those that have keys run as verbs of their own, and are in the table of verbs.
+//! The table of subcommands without keys. Subcommands with keys run as verbs of their own, and are in the table of
+//! verbs.
 
 use super::columns::{Fast, Verb};
 use super::table::{ADMIN, NO_KEYS, NONE, TELL, WAIT};
 use crate::auth::Needs;
 
-/// About the connection that it comes by, or about nothing.
+/// Flags of subcommands about the client's own connection, or without any effect.
 const OWN: &[&str] = &["noscript", "loading", "stale"];
 const PUBSUB: &[&str] = &["pubsub", "loading", "stale"];
 const KILL: &[&str] = &["noscript", "allow_busy"];
@@ -12,7 +13,7 @@ const LOAD: &[&str] = &["noscript", "stale"];
 const MODULES: &[&str] = &["admin", "noscript"];
 const LOG: &[&str] = &["admin", "loading", "stale"];
 
-/// A subcommand without keys, by its full name.
+/// Returns a row for a subcommand without keys. `name`: the full name.
 const fn row(
     name: &'static str,
     arity: i64,
@@ -24,7 +25,7 @@ const fn row(
     Verb { name, arity, fast: Fast::No, keys: NO_KEYS, needs, flags, group, summary }
 }
 
-/// Every subcommand without keys, by verb and then by name.
+/// Every subcommand without keys, sorted by verb and then by name.
 #[rustfmt::skip]
 pub(in crate::resp) static SUBCOMMANDS: [Verb; 69] = [
     row("acl|cat", -2, Needs::Login, OWN, "server", "Lists categories of commands, or the commands of one."),

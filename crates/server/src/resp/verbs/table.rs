@@ -35,7 +35,7 @@ const STOP: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi", "al
 const SCRIPT: &[&str] = &["noscript", "stale", "skip_monitor", "no_mandatory_keys", "movablekeys"];
 const READ_SCRIPT: &[&str] =
     &["readonly", "noscript", "stale", "skip_monitor", "no_mandatory_keys", "movablekeys"];
-/// A verb that is nothing without a subcommand.
+/// Flags of a verb that does nothing without a subcommand.
 pub(super) const NONE: &[&str] = &[];
 
 /// Every verb.
@@ -271,7 +271,7 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Lists modules, of which there are none." },
     Verb { name: "memory|usage", arity: -3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "server",
         summary: "Returns what a key takes." },
-    // A browser that is tricked into talking to this port sends these first; see `command/connection.rs`.
+    // A browser that is tricked into connecting to this port sends these first; see `command/connection.rs`.
     Verb { name: "post", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: TELL, group: "", summary: "" },
     Verb { name: "host:", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: TELL, group: "", summary: "" },
 ];

@@ -1,6 +1,7 @@
-//! Commands of Redis that work on what is not kept here: a client is told so, instead of that there is no such command.
+//! Redis commands for data types and features that Esker does not have. Their error says so, instead of "unknown
+//! command".
 
-/// What commands are of, and their names.
+/// Data types and features, each with the names of its commands.
 #[rustfmt::skip]
 static ELSEWHERE: [(&str, &[&str]); 9] = [
     ("lists", &[
@@ -35,20 +36,20 @@ static ELSEWHERE: [(&str, &[&str]); 9] = [
     ("replication", &["failover", "psync", "replconf", "replicaof", "slaveof", "sync"]),
 ];
 
-/// Returns a command's name in lower case and the data type or feature of Redis that it belongs to, such as `lists`. `None` for
-/// commands that Esker serves and for unknown names. `name` may be in any case.
+/// Returns a command's name in lower case and the data type or feature of Redis that it belongs to, such as `lists`.
+/// `None` for commands that Esker serves and for unknown names. `name` may be in any case.
 pub fn family(name: &[u8]) -> Option<(&'static str, &'static str)> {
     let named = |known: &&&str| known.as_bytes().eq_ignore_ascii_case(name);
     ELSEWHERE.iter().find_map(|(family, names)| Some((*names.iter().find(named)?, *family)))
 }
 
-/// Subcommands of Redis that are not here, of commands of which only LIST is here.
+/// Redis subcommands that Esker does not have, of commands of which it only has LIST.
 static SUBCOMMANDS_ELSEWHERE: [(&str, &str, &[&str]); 2] = [
     ("function", "functions", &["delete", "dump", "flush", "help", "kill", "load", "restore", "stats"]),
     ("module", "modules", &["help", "load", "loadex", "unload"]),
 ];
 
-/// Returns the family of a subcommand of Redis that is not here; `None` for other words.
+/// Returns the feature that a Redis subcommand unknown to Esker belongs to; `None` for other words.
 pub(in crate::resp) fn family_of_subcommand(verb: &str, word: &[u8]) -> Option<&'static str> {
     let named = |known: &&str| known.as_bytes().eq_ignore_ascii_case(word);
     let of_verb = SUBCOMMANDS_ELSEWHERE.iter().find(|(name, ..)| *name == verb);

@@ -1,8 +1,10 @@
-//! Commands as positions in the bytes that a client sent; nothing is copied until a command has to outlive them.
+//! Commands as positions in the bytes that a client sent; arguments are copied only if a command must outlive the
+//! bytes.
 
 use bytes::Bytes;
 
-/// Where an argument lies, from its command's first byte in the parser and from the batch's first byte in `Commands`.
+/// The position of an argument: relative to its command's first byte in the parser, and to the batch's first byte in
+/// `Commands`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) start: u32,
@@ -15,7 +17,7 @@ pub(crate) struct Commands {
     arguments: Vec<Span>,
     /// For each command, the index after its last argument.
     ends: Vec<u32>,
-    /// The most arguments that one command has, and the most bytes.
+    /// The largest number of arguments of one command, and the largest number of bytes of one.
     longest: (usize, usize),
 }
 
@@ -28,17 +30,17 @@ impl Commands {
         self.ends.is_empty()
     }
 
-    /// Arguments of all commands together.
+    /// Returns the number of arguments of all commands together.
     pub(crate) fn arguments_len(&self) -> usize {
         self.arguments.len()
     }
 
-    /// The most arguments that one of the commands has, and the most bytes that one has on the wire.
+    /// Returns the largest number of arguments of one command, and the largest number of bytes of one on the wire.
     pub(crate) fn longest(&self) -> (usize, usize) {
         self.longest
     }
 
-    /// Memory that the positions take.
+    /// Returns the bytes of memory that the positions take.
     pub(crate) fn held_bytes(&self) -> usize {
         self.arguments.capacity() * size_of::<Span>() + self.ends.capacity() * size_of::<u32>()
     }
@@ -49,7 +51,7 @@ impl Commands {
         self.longest = (0, 0);
     }
 
-    /// The command at `index`, over the bytes that the batch was parsed from.
+    /// Returns the command at `index`. `data`: the bytes that the batch was parsed from.
     pub(crate) fn get<'a>(&'a self, index: usize, data: &'a Bytes) -> Command<'a> {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         Command { data, arguments: &self.arguments[start as usize..self.ends[index] as usize] }
@@ -73,7 +75,7 @@ pub(crate) struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Number of arguments with the verb.
+    /// Returns the number of arguments, including the verb.
     pub(crate) fn len(&self) -> usize {
         self.arguments.len()
     }
@@ -87,12 +89,12 @@ impl<'a> Command<'a> {
         self.argument(0)
     }
 
-    /// The command that begins at an argument of this one.
+    /// Returns the command that begins at argument `index` of this one.
     pub(crate) fn from(self, index: usize) -> Command<'a> {
         Command { data: self.data, arguments: &self.arguments[index..] }
     }
 
-    /// The arguments from `index` on.
+    /// Returns the arguments from `index` on.
     pub(crate) fn arguments(self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         let data = self.data;
         self.arguments[index.min(self.arguments.len())..]
@@ -100,18 +102,19 @@ impl<'a> Command<'a> {
             .map(move |span| &data[span.start as usize..span.end as usize])
     }
 
-    /// An argument as a part of the batch's memory, which stays as long as it does. For what ends with the command.
+    /// Returns an argument as a slice of the batch's memory, which it keeps alive. For uses that end with the
+    /// command.
     pub(crate) fn shared(&self, index: usize) -> Bytes {
         self.data.slice_ref(self.argument(index))
     }
 
-    /// Bytes of all arguments.
+    /// Returns the bytes of all arguments.
     pub(crate) fn bytes(&self) -> usize {
         self.arguments.iter().map(|span| (span.end - span.start) as usize).sum()
     }
 }
 
-/// A command that outlives its batch.
+/// A copy of a command, which outlives its batch.
 #[derive(Debug)]
 pub(crate) struct Copied {
     data: Bytes,
@@ -131,14 +134,14 @@ impl Copied {
         Copied { data: Bytes::from(data), arguments }
     }
 
-    /// A command of what is put for each of some values, at least one; the error where one cannot be put. Who puts sees to it
-    /// that all of them are less than 4 GiB, as commands are.
+    /// Builds a command of at least one argument: `put` appends the argument for each value. Returns the first error
+    /// of `put`. The caller ensures that all arguments together are less than 4 GiB, as in every command.
     pub(crate) fn of_each<V, E>(
         values: impl IntoIterator<Item = V>,
         mut put: impl FnMut(V, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<Copied, E> {
         let values = values.into_iter();
-        // As most are, so that it does not grow.
+        // The usual size of the arguments, so that the buffer rarely grows.
         let mut data = Vec::with_capacity(64);
         let mut arguments = Vec::with_capacity(values.size_hint().0);
         for value in values {

@@ -1,4 +1,4 @@
-//! Errors in Redis' words, which clients compare with.
+//! Error texts of Redis, which clients compare.
 
 use std::fmt::Write;
 
@@ -50,7 +50,7 @@ pub(crate) fn invalid_expiry(verb: &str) -> String {
     format!("ERR invalid expire time in '{verb}' command")
 }
 
-/// Redis' limit of 128 bytes for both parts.
+/// Returns the error for an unknown command. Like Redis, shows at most 128 bytes of the name and of the arguments.
 pub(crate) fn unknown_command(command: Command<'_>) -> String {
     let mut text =
         format!("ERR unknown command '{}', with args beginning with: ", shown(command.verb(), 128));
@@ -66,7 +66,7 @@ pub(crate) fn unknown_command(command: Command<'_>) -> String {
     text
 }
 
-/// Without the code of an error.
+/// Returns the error for a command of another data type, without its error code.
 pub(crate) fn of_another_type(name: &str, family: &str) -> String {
     let name = name.to_ascii_uppercase();
     format!("Esker serves strings: {name} is a command of {family} (see docs/compatibility.md)")
@@ -77,20 +77,21 @@ pub(crate) fn unknown_subcommand(verb: &str, command: Command<'_>) -> String {
     format!("ERR unknown subcommand '{name}'. Try {verb} HELP.")
 }
 
-/// Where the subcommand is known, but not with so many arguments, and Redis tells the two apart no further.
+/// Returns the error for a known subcommand with a wrong number of arguments where Redis does not distinguish the
+/// two.
 pub(crate) fn unknown_or_wrong_arguments(verb: &str, command: Command<'_>) -> String {
     let name = shown(command.argument(1), 128);
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try {verb} HELP.")
 }
 
-/// At most `bytes_max` bytes of an argument for an error, up to the first zero byte. Each character stands for a byte: see
-/// [`Replies::error`](crate::resp::wire::reply::Replies::error).
+/// Returns at most `bytes_max` bytes of an argument, up to the first zero byte, for an error text. Each character
+/// stands for a byte: see [`Replies::error`](crate::resp::wire::reply::Replies::error).
 pub(crate) fn shown(argument: &[u8], bytes_max: usize) -> String {
     let end = argument.iter().position(|&byte| byte == 0).unwrap_or(argument.len());
     argument[..end.min(bytes_max)].iter().copied().map(char::from).collect()
 }
 
-/// Whether an argument is this word, in any case.
+/// Returns true if an argument equals a word, ignoring case.
 pub(crate) fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }

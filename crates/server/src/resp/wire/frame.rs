@@ -1,16 +1,16 @@
-//! Bytes to commands.
+//! Parses bytes into commands.
 //!
 //! A client sends a command as an array of bulk strings, `*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`, or inline as a line of
-//! words, `GET k\r\n`. [`Parser::parse`] takes all complete commands at the front of the input. It keeps its place in
-//! an incomplete one, so that no byte is looked at twice however the bytes were cut up on their way.
+//! words, `GET k\r\n`. [`Parser::parse`] takes all complete commands at the front of the input. It keeps its position
+//! in an incomplete command, so that no byte is parsed twice however the input is split.
 //!
 //! Invariants:
-//! - Arguments are positions in the input, never copies. An inline argument in quotes is unescaped in place, which
-//!   works because the plain form is never longer than the quoted one.
-//! - Nothing is allocated for a length that a client declares; memory follows the bytes that arrived.
-//! - The commands found do not depend on how the bytes were split.
-//! - A command that is longer than it may be, or has such an argument, is reported when that is known, and the rest of it is
-//!   passed by as it arrives: its client may not look for an answer before it has sent all of it.
+//! - Arguments are positions in the input, never copies. A quoted inline argument is unescaped in place, because the
+//!   unescaped form is never longer than the quoted one.
+//! - Nothing is allocated for a length that a client declares; memory use follows the bytes that arrived.
+//! - The resulting commands do not depend on how the bytes were split.
+//! - A command that exceeds its length limit, or has an argument that does, is reported as soon as this is known. The
+//!   rest of it is skipped as it arrives, because the client may read no answer before it has sent all of it.
 
 use self::inline::split_words;
 use super::commands::{Commands, Span};
@@ -19,37 +19,37 @@ use crate::Limits;
 
 mod inline;
 
-/// Why parsing stopped, in the words of an error reply.
+/// The reason why parsing stopped, as the text of an error reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unparsed {
-    /// The bytes are not RESP. The connection ends after the error was sent.
+    /// The bytes are not RESP. The connection ends after the error is sent.
     Broken(String),
-    /// The next command is too long; the parser passes by the rest of it, and goes on behind it.
+    /// The next command is too long; the parser skips the rest of it and continues after it.
     TooLong(String),
 }
 
-/// Turns input into commands and remembers where it stopped.
+/// Parses input into commands, and keeps its position between calls.
 pub(crate) struct Parser {
     limits: Limits,
     /// Bytes of the current command that are parsed, from its first byte.
     position: usize,
-    /// Bytes after `position` known to hold no line end.
+    /// Bytes after `position` that are known to contain no line end.
     searched: usize,
-    /// Arguments of the current array that are still to come.
+    /// Arguments of the current array that have not arrived.
     missing: usize,
-    /// Length of the argument whose bytes come next.
+    /// Length of the argument whose bytes are next.
     bulk: Option<usize>,
-    /// The current command is refused and passed by.
+    /// Set while the rest of a refused command is skipped.
     passing: Option<Passing>,
     /// Arguments of the current command, from its first byte.
     arguments: Vec<Span>,
 }
 
-/// What is left of a command that was refused.
+/// The rest of a refused command.
 struct Passing {
-    /// Bytes of the current argument, with the end of its line, that are still to come.
+    /// Bytes of the current argument, with its line end, that have not arrived.
     bytes: usize,
-    /// Bytes of further arguments that may be passed by.
+    /// Limit of the bytes of further arguments that may be skipped.
     most: usize,
 }
 
@@ -74,40 +74,40 @@ impl Parser {
         }
     }
 
-    /// From the next byte on other limits hold.
+    /// Sets the limits from the next byte on.
     pub(crate) fn set_limits(&mut self, limits: &Limits) {
         self.limits = limits.clone();
     }
 
-    /// Whether all input so far was complete commands.
+    /// Returns true if all input so far was complete commands.
     pub(crate) fn is_between_commands(&self) -> bool {
         self.position == 0 && self.searched == 0 && !self.is_passing()
     }
 
-    /// Whether the rest of a command that was refused is still to come.
+    /// Returns true if the rest of a refused command has not arrived.
     pub(crate) fn is_passing(&self) -> bool {
         self.passing.is_some()
     }
 
-    /// How many bytes are missing of the argument whose length was declared last, if any are.
+    /// Returns the missing bytes of the argument whose length was declared last, or `None` if none are missing.
     pub(crate) fn missing_bytes(&self, input_len: usize) -> Option<usize> {
         let end = self.position + self.bulk? + 2;
         end.checked_sub(input_len).filter(|&missing| missing > 0)
     }
 
-    /// Memory that the positions of an incomplete command take.
+    /// Returns the bytes of memory for the positions of an incomplete command.
     pub(crate) fn held_bytes(&self) -> usize {
         self.arguments.capacity() * size_of::<Span>()
     }
 
-    /// Gives memory back that no command needs.
+    /// Releases unused memory.
     pub(crate) fn trim(&mut self) {
         self.arguments.shrink_to_fit();
     }
 
-    /// Appends every complete command at the front of `input` to `commands` until there are `most`, and returns how many
-    /// bytes they took. The next call must be given the input without those bytes. The commands before an error are
-    /// good; if bytes were broken there is no next call.
+    /// Appends the complete commands at the front of `input` to `commands` until it has `most` commands. Returns the
+    /// number of bytes consumed; the caller must remove them from the input of the next call. The commands before an
+    /// error are valid. After `Broken`, the parser must not be called again.
     pub(crate) fn parse(
         &mut self,
         input: &mut [u8],
@@ -117,7 +117,7 @@ impl Parser {
         let mut base = 0;
         while base < input.len() && commands.len() < most {
             match self.advance(&mut input[base..]) {
-                // What is passed by is not waited for.
+                // Skipped bytes are consumed at once.
                 Ok(Progress::Incomplete) if self.is_passing() && self.position > 0 => {}
                 Ok(Progress::Incomplete) => break,
                 Ok(Progress::Command) => commands.push(base, &self.arguments),
@@ -165,7 +165,7 @@ impl Parser {
         Ok(Progress::Command)
     }
 
-    /// Passes by what is there of a command that was refused.
+    /// Skips the bytes of a refused command that have arrived.
     fn pass(&mut self, input: &[u8]) -> Result<Progress, Unparsed> {
         while let Some(passing) = &mut self.passing {
             let passed = passing.bytes.min(input.len() - self.position);
@@ -184,7 +184,8 @@ impl Parser {
         Ok(Progress::Nothing)
     }
 
-    /// Passes by the argument whose header was read last; an error if that is more than anybody waits for.
+    /// Skips the argument whose header was read last. Returns an error if the skipped bytes exceed
+    /// `refused_bytes_max`.
     fn refuse(&mut self, bytes: usize) -> Result<(), Unparsed> {
         let most = self.passing.as_ref().map_or(self.limits.refused_bytes_max, |passing| passing.most);
         let most = most.checked_sub(bytes).ok_or_else(|| error("invalid bulk length"))?;
@@ -193,7 +194,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The length on the header of an argument; `None` if it is not all there.
+    /// Returns the length in the header of an argument, or `None` if the header is incomplete.
     fn bulk_header(&mut self, input: &[u8]) -> Result<Option<usize>, Unparsed> {
         match input.get(self.position) {
             None => return Ok(None),
@@ -206,7 +207,7 @@ impl Parser {
         usize::try_from(bytes).map(Some).map_err(|_| error("invalid bulk length"))
     }
 
-    /// One bulk string of an array; false if it is not all there.
+    /// Parses one bulk string of an array. Returns false if it is incomplete.
     fn argument(&mut self, input: &[u8]) -> Result<bool, Unparsed> {
         let bytes = match self.bulk {
             Some(bytes) => bytes,
@@ -240,7 +241,7 @@ impl Parser {
         Ok(true)
     }
 
-    /// Why an argument of so many bytes is too long here.
+    /// Returns an error text if an argument of `bytes` bytes is too long at this position.
     fn too_long(&self, bytes: usize) -> Option<String> {
         let Limits { bulk_bytes_max, command_bytes_max, .. } = self.limits;
         const MOST: &str = "the most that there may be";
@@ -252,7 +253,7 @@ impl Parser {
         is_long.then(|| format!("ERR a command is longer than {command_bytes_max} bytes, {MOST}"))
     }
 
-    /// The number on a header line such as `*3\r\n`; `None` if the line is not all there.
+    /// Returns the number in a header line such as `*3\r\n`, or `None` if the line is incomplete.
     #[inline]
     fn header(&mut self, input: &[u8], long: &str, wrong: &str) -> Result<Option<i64>, Unparsed> {
         let start = self.position;
@@ -264,7 +265,7 @@ impl Parser {
         self.unusual_header(input, long, wrong)
     }
 
-    /// As [`header`](Self::header), of a number of more digits, a line that is not all there, or something else.
+    /// Like [`header`](Self::header), for longer numbers, incomplete lines and errors.
     #[inline(never)]
     fn unusual_header(&mut self, input: &[u8], long: &str, wrong: &str) -> Result<Option<i64>, Unparsed> {
         let start = self.position;
@@ -274,7 +275,7 @@ impl Parser {
         number.map(Some).ok_or_else(|| error(wrong))
     }
 
-    /// Moves behind the next line end and returns where it is; `None` if there is none yet.
+    /// Moves behind the next line end and returns its position, or `None` if it has not arrived.
     fn line_end(&mut self, input: &[u8], long: &str) -> Result<Option<usize>, Unparsed> {
         let start = self.position;
         let limit = start + self.limits.inline_bytes_max;
@@ -304,13 +305,13 @@ impl Parser {
     }
 }
 
-/// The number of one to three digits that a line is, as most are, and the line's length.
+/// Returns the number in a line of one to three digits, the usual case, and the line's length.
 #[inline]
 fn short_number(input: &[u8]) -> Option<(i64, usize)> {
     let digit = |at: usize| input.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10);
     let first = digit(0)?;
     let (mut number, mut digits) = (i64::from(first), 1);
-    // A zero in front stands alone.
+    // A leading zero must be the only digit.
     while let (Some(next), true) = (digit(digits), digits < 3 && first > 0) {
         number = number * 10 + i64::from(next);
         digits += 1;

@@ -1,4 +1,4 @@
-//! The parser on whole, cut and broken input.
+//! Tests of the parser with whole, split and broken input.
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
@@ -165,7 +165,7 @@ fn lines_without_an_end_are_cut_off() {
     }
 }
 
-/// A declared length reserves nothing: the parser's own memory is the arguments that arrived.
+/// A declared length allocates nothing: the parser holds only the arguments that arrived.
 #[test]
 fn declared_lengths_allocate_nothing() {
     let mut parser = Parser::new(&Limits::default());
@@ -177,7 +177,7 @@ fn declared_lengths_allocate_nothing() {
     assert_eq!((commands.len(), commands.held_bytes(), input.capacity()), (0, 0, capacity));
 }
 
-/// What a client may send: commands of binary words as arrays, inline lines of plain words, blanks, and garbage.
+/// Generates client input: commands of binary words as arrays, inline lines of plain words, blanks, and garbage.
 fn input() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         4 => proptest::collection::vec(any::<u8>(), 0..20),

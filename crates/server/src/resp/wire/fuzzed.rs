@@ -1,4 +1,4 @@
-//! What is fuzzed: bytes to commands, and patterns.
+//! Fuzz targets: the parser of commands, and patterns.
 
 use bytes::Bytes;
 
@@ -7,8 +7,8 @@ use super::frame::{Parser, Unparsed};
 use super::glob::Pattern;
 use crate::Limits;
 
-/// Bytes as a client may send them, behind one that says in pieces of what length they arrive. The commands do not depend on
-/// that.
+/// Checks that the parsed commands do not depend on how the input is split. The first byte is the piece size, less
+/// one; the rest is the input.
 pub fn commands(bytes: &[u8]) {
     let Some((piece, input)) = bytes.split_first() else { return };
     let whole = parsed(input, input.len().max(1));
@@ -16,7 +16,7 @@ pub fn commands(bytes: &[u8]) {
     assert_eq!(whole, pieces, "commands depend on how their bytes were cut");
 }
 
-/// The commands and refusals of an input that arrives in pieces.
+/// Returns the commands and refusals of an input that arrives in pieces of `piece` bytes.
 fn parsed(input: &[u8], piece: usize) -> Vec<Result<Vec<Vec<u8>>, Unparsed>> {
     let limits =
         Limits { bulk_bytes_max: 100, arguments_max: 20, inline_bytes_max: 200, ..Limits::default() };
@@ -47,13 +47,13 @@ fn parsed(input: &[u8], piece: usize) -> Vec<Result<Vec<Vec<u8>>, Unparsed>> {
     found
 }
 
-/// A pattern, and behind a zero a text.
+/// Checks a pattern on a text. A zero byte separates the two.
 pub fn pattern(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let (pattern, text) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let Ok(compiled) = Pattern::new(pattern) else { return };
     let matches = compiled.matches(text);
-    // A star in front takes away what it demands of the start.
+    // A leading star removes every condition on the start of the text.
     let starred = Pattern::new(&[b"*", pattern].concat());
     assert!(
         !matches || starred.map_or(true, |starred| starred.matches(text)),

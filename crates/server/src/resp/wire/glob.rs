@@ -1,8 +1,8 @@
-//! Redis' patterns, which KEYS, SCAN, CONFIG GET and COMMAND LIST take.
+//! Redis' glob patterns, as used by KEYS, SCAN, CONFIG GET and COMMAND LIST.
 //!
-//! A pattern is compiled once: a class becomes a set of bytes, so that a step costs the same whatever the pattern is. Matching
-//! steps back only to the last `*`, so it takes at most pattern times text steps. That is much for a long key, so whoever
-//! matches keys lets others run in between.
+//! A pattern is compiled once: a class becomes a set of bytes, so that every step has the same cost. Matching
+//! backtracks only to the last `*`, so it takes at most pattern length times text length steps. That is slow for a
+//! long key, so matching of keys yields to other tasks in between.
 
 use crate::base::turn;
 
@@ -10,36 +10,36 @@ mod parts;
 
 pub(in crate::resp) use parts::Parts;
 
-/// The longest pattern.
+/// Limit of the bytes of a pattern.
 pub(in crate::resp) const PATTERN_BYTES_MAX: usize = 4 << 10;
 
 pub(in crate::resp) const TOO_LONG: &str = "ERR pattern exceeds maximum allowed size (4096 bytes)";
 
-/// Memory that [`Parts`] take at most for each byte of the pattern.
+/// Upper bound of the memory of [`Parts`], in bytes per byte of the pattern.
 pub(in crate::resp) const PARTS_FACTOR: usize = 38;
 
-/// Memory that a pattern takes at most.
+/// Upper bound of the memory of a pattern, in bytes.
 pub(in crate::resp) const HELD_BYTES_MAX: usize = 96 << 10;
 
-/// Steps between two looks at the time.
+/// Matching steps between two checks of the time.
 const STEPS: usize = 1 << 12;
 
-/// A pattern of `*`, `?`, `[abc]`, `[^a-z]` and `\`-escapes.
+/// A compiled pattern of `*`, `?`, `[abc]`, `[^a-z]` and `\`-escapes.
 pub(in crate::resp) struct Pattern {
     tokens: Vec<Token>,
     classes: Vec<Class>,
-    /// Bytes that a text has at least: one for each token that is no star.
+    /// Minimum length of a matching text: one byte for each token that is not a star.
     least: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Token {
-    /// Any bytes, or none.
+    /// Any number of bytes.
     Star,
     /// Any byte.
     Any,
     Byte(u8),
-    /// One of a class, by its place among the classes.
+    /// A byte of the class with this index.
     OneOf(u16),
 }
 
@@ -57,7 +57,8 @@ impl Class {
     }
 }
 
-/// How far a match has come: places in the pattern and in the text, and those behind the last star.
+/// The state of a match: positions in the pattern and in the text, and the positions to return to, behind the last
+/// star.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     pattern: usize,
@@ -66,7 +67,7 @@ struct Progress {
 }
 
 impl Pattern {
-    /// Compiles a pattern, unless it is too long.
+    /// Compiles a pattern. Fails if it is too long.
     pub(in crate::resp) fn new(text: &[u8]) -> Result<Pattern, &'static str> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(TOO_LONG);
@@ -87,7 +88,7 @@ impl Pattern {
             };
             at += width;
             pattern.least += usize::from(token != Token::Star);
-            // Several stars are as good as one.
+            // Adjacent stars are equivalent to one.
             if token != Token::Star || pattern.tokens.last() != Some(&Token::Star) {
                 pattern.tokens.push(token);
             }
@@ -95,12 +96,12 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// Memory that it takes.
+    /// Returns the bytes of memory of the pattern.
     pub(in crate::resp) fn held_bytes(&self) -> usize {
         self.tokens.capacity() * size_of::<Token>() + self.classes.capacity() * size_of::<Class>()
     }
 
-    /// Whether it matches a text, which is short.
+    /// Returns true if the pattern matches a short text.
     pub(in crate::resp) fn matches(&self, text: &[u8]) -> bool {
         let mut progress = Progress::default();
         loop {
@@ -110,7 +111,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it matches a text however long; others run now and then.
+    /// Returns true if the pattern matches a text of any length; yields to other tasks now and then.
     pub(in crate::resp) async fn matches_long(&self, text: &[u8]) -> bool {
         let mut progress = Progress::default();
         loop {
@@ -130,7 +131,7 @@ impl Pattern {
         }
     }
 
-    /// Goes on for some steps; says whether the text matches once that is known.
+    /// Continues a match for some steps. Returns the result once it is known.
     fn step(&self, progress: &mut Progress, text: &[u8]) -> Option<bool> {
         if text.len() < self.least {
             return Some(false);
@@ -164,7 +165,8 @@ impl Pattern {
     }
 }
 
-/// The class at the front of a pattern, and its length there. A class without an end goes as far as the pattern does.
+/// Returns the class at the front of a pattern, and its length there. An unterminated class extends to the end of the
+/// pattern.
 fn class(pattern: &[u8]) -> (Class, usize) {
     let mut class = Class::default();
     let negated = pattern.get(1) == Some(&b'^');

@@ -1,4 +1,4 @@
-//! Bytes and words of the protocol: what arrives becomes commands, answers become bytes. Nothing here knows a verb.
+//! The wire format: parses bytes into commands and encodes answers as bytes. Knows no verbs.
 
 pub(super) mod commands;
 pub(super) mod error_text;

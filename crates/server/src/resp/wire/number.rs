@@ -1,6 +1,6 @@
-//! Integers as Redis reads them: no sign but `-`, no leading zeros, no spaces.
+//! Integers as Redis parses them: no sign but `-`, no leading zeros, no spaces.
 
-/// The number that the bytes spell, if it fits.
+/// Returns the number in a text, or `None` if it is malformed or out of range.
 pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

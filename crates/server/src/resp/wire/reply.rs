@@ -1,8 +1,8 @@
-//! Answers to bytes, in RESP2 or RESP3 as the client asked for with `HELLO`.
+//! Encodes answers as bytes, in RESP2 or RESP3 as the client chose with `HELLO`.
 //!
-//! [`Replies`] is the output of one connection: answers are appended in the order of the commands, and bytes are taken
-//! off the front as the socket accepts them. Large values are not copied into it: they stand between its bytes, and go to
-//! the socket as they are.
+//! [`Replies`] is the output of one connection: answers are appended in the order of the commands, and removed from
+//! the front as the socket accepts them. Large values are not copied into the buffer: they are kept between its bytes
+//! by reference, and written to the socket from there.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -20,39 +20,39 @@ pub(crate) enum Protocol {
     Resp3,
 }
 
-/// An emptied buffer larger than this gives its memory back.
+/// Capacity in bytes above which an emptied buffer is freed.
 const KEPT_BYTES_MAX: usize = 256 << 10;
 
-/// From this length on a value is handed on instead of copied.
+/// Length in bytes from which a value is kept by reference instead of copied.
 const HANDED_BYTES_MIN: usize = 16 << 10;
 
 /// Unsent answers.
 pub(crate) struct Replies {
     bytes: Vec<u8>,
-    /// How many of `bytes` are sent.
+    /// Number of bytes at the front of `bytes` that are sent.
     sent: usize,
-    /// Values that stand between them, in their order.
+    /// Values by reference that belong between the bytes, in their order.
     handed: VecDeque<Handed>,
-    /// What is not sent of all of those.
+    /// Unsent bytes of `handed`.
     handed_bytes: usize,
-    /// Memory of all of those, which stays whole until the last byte is sent.
+    /// Memory of `handed` in bytes: a value is held completely until its last byte is sent.
     handed_held: usize,
-    /// Errors since they were last asked for.
+    /// Errors since the last [`take_errors`](Self::take_errors).
     errors: u64,
-    /// The same by code, until they are counted for the server.
+    /// Errors by code that the server's counters do not yet include.
     uncounted: Uncounted,
-    /// The mark up to which answers may go; what is beyond is left out.
+    /// The mark up to which answers are accepted; everything beyond is dropped.
     end: usize,
-    /// Whether anything was left out.
+    /// True if part of an answer was dropped.
     is_cut_short: bool,
     pub(crate) protocol: Protocol,
 }
 
-/// A value that is not copied.
+/// A value that is kept by reference.
 struct Handed {
-    /// So many of the copied bytes stand before it.
+    /// The position of the value: the number of bytes in `Replies::bytes` before it.
     at: usize,
-    /// What is not sent of it.
+    /// The unsent part of the value.
     value: Bytes,
     len: usize,
 }
@@ -73,12 +73,12 @@ impl Replies {
         }
     }
 
-    /// Bytes of answers that are not sent.
+    /// Returns the number of unsent bytes.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.bytes.len() - self.sent + self.handed_bytes
     }
 
-    /// What is to be sent next, in as many pieces as fit.
+    /// Returns the next unsent bytes, in up to `PIECES` slices, and the number of slices.
     pub(crate) fn unsent<const PIECES: usize>(&self) -> ([IoSlice<'_>; PIECES], usize) {
         let mut pieces = [IoSlice::new(&[]); PIECES];
         let (mut count, mut from) = (0, self.sent);
@@ -122,42 +122,44 @@ impl Replies {
         }
     }
 
-    /// Where the next answer begins.
+    /// Returns the position at which the next answer begins.
     pub(crate) fn mark(&self) -> usize {
         self.bytes.len() + self.handed_bytes
     }
 
-    /// Takes back what was answered since a mark. Nothing was sent since then: commands are answered between two writes.
+    /// Removes the answers since a mark. None of them has been sent, because commands are answered between two
+    /// writes.
     pub(crate) fn cut(&mut self, mark: usize) {
-        // A value ends behind the mark if its answer does: marks are at the beginnings of answers.
+        // A value by reference ends behind the mark if its answer does, because marks are at the beginnings of
+        // answers.
         while let Some(last) = self.handed.back().filter(|last| last.at + self.handed_bytes > mark) {
             self.handed_bytes -= last.value.len();
             self.handed_held -= last.len;
             self.handed.pop_back();
         }
         let copied = mark - self.handed_bytes;
-        assert!(self.sent <= copied, "an answer that was sent is taken back");
+        assert!(self.sent <= copied, "an answer is removed after it was sent");
         self.bytes.truncate(copied);
     }
 
-    /// Leaves out what answers have from here on beyond so many bytes.
+    /// Limits the answers from here on to `bytes` bytes in total; everything beyond is dropped.
     pub(crate) fn limit(&mut self, bytes: usize) {
         self.end = self.mark().saturating_add(bytes);
     }
 
-    /// Leaves out nothing any more; whether anything was.
+    /// Ends the limit. Returns true if part of an answer was dropped.
     pub(crate) fn unlimit(&mut self) -> bool {
         self.end = usize::MAX;
         std::mem::take(&mut self.is_cut_short)
     }
 
-    /// Memory that so many bytes more would take beyond what is held. A buffer doubles when it grows.
+    /// Returns the memory that `bytes` more bytes would allocate. The buffer doubles when it grows.
     pub(crate) fn growth(&self, bytes: usize) -> usize {
         let (capacity, wanted) = (self.bytes.capacity(), self.bytes.len().saturating_add(bytes));
         if wanted <= capacity { 0 } else { wanted.max(2 * capacity) - capacity }
     }
 
-    /// Moves the first so many bytes, which are whole answers, behind those of others.
+    /// Moves the first `bytes` bytes, which are whole answers, to the end of `others`.
     pub(crate) fn move_to(&mut self, others: &mut Replies, bytes: usize) {
         others.uncounted.append(&mut self.uncounted);
         let mut left = bytes;
@@ -178,12 +180,12 @@ impl Replies {
         }
     }
 
-    /// Whether anything is left out since there is a limit.
+    /// Returns true if part of an answer was dropped since the limit was set.
     pub(crate) fn is_cut_short(&self) -> bool {
         self.is_cut_short
     }
 
-    /// All that is not sent, as one piece.
+    /// Returns all unsent bytes as one slice.
     pub(crate) fn joined(&mut self) -> &[u8] {
         if !self.handed.is_empty() {
             let mut joined = Vec::with_capacity(self.unsent_bytes());
@@ -199,39 +201,39 @@ impl Replies {
         &self.bytes[self.sent..]
     }
 
-    /// Forgets what is not sent.
+    /// Discards all unsent bytes.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.handed.clear();
         (self.sent, self.handed_bytes, self.handed_held) = (0, 0, 0);
     }
 
-    /// An error was answered that was counted elsewhere by its code.
+    /// Counts an error whose code was counted elsewhere.
     pub(crate) fn note_error(&mut self) {
         self.errors += 1;
     }
 
-    /// Whether errors were answered since they were taken.
+    /// Returns true if errors were answered since the last [`take_errors`](Self::take_errors).
     pub(crate) fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    /// How many errors were answered since the last time that this was asked.
+    /// Returns the number of errors answered since the last call.
     pub(crate) fn take_errors(&mut self) -> u64 {
         std::mem::take(&mut self.errors)
     }
 
-    /// Counts the errors since the last time by their codes.
+    /// Adds the errors since the last call to `counts`, by code.
     pub(in crate::resp) fn count_errors(&mut self, counts: &ErrorCounts) {
         counts.take(&mut self.uncounted);
     }
 
-    /// Memory that unsent answers, and room for more, take.
+    /// Returns the bytes of memory of the unsent answers, including unused capacity.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.handed_held + self.handed.capacity() * size_of::<Handed>()
     }
 
-    /// Gives memory back that no answer needs.
+    /// Releases unused memory.
     pub(crate) fn trim(&mut self) {
         if self.unsent_bytes() == 0 {
             self.bytes = Vec::new();
@@ -239,23 +241,23 @@ impl Replies {
         }
     }
 
-    /// `+OK` and other short texts without line breaks.
+    /// Appends `+OK` or another short text without line breaks.
     pub(crate) fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// A text without line breaks that may have any other bytes.
+    /// Appends a text of any bytes but line breaks.
     pub(crate) fn simple_bytes(&mut self, text: &[u8]) {
         self.line(b'+', text);
     }
 
-    /// An error. Line breaks in it would end the reply early, so they become spaces. Characters up to U+00FF stand for one
-    /// byte each, so that a text can show what a client sent, whatever it is.
+    /// Appends an error. Line breaks would end the reply early, so they are replaced by spaces. A character up to
+    /// U+00FF is written as one byte, so that an error can quote arbitrary bytes of a client.
     pub(crate) fn error(&mut self, text: &str) {
         self.errors += 1;
         self.uncounted.add(text);
         self.put(b"-");
-        // As Redis writes an error that quotes an argument: line breaks at its end go, others become blanks.
+        // As Redis quotes an argument in an error: trailing line breaks are removed, others become spaces.
         for character in text.trim_end_matches(['\r', '\n']).chars() {
             match u8::try_from(character) {
                 Ok(b'\r' | b'\n') => self.put(b" "),
@@ -266,20 +268,20 @@ impl Replies {
         self.put(b"\r\n");
     }
 
-    /// An error whose text is what bytes say.
+    /// Appends an error whose text is bytes.
     pub(crate) fn error_bytes(&mut self, text: &[u8]) {
         let text: String = text.iter().copied().map(char::from).collect();
         self.error(&text);
     }
 
-    /// A short text that is what bytes say, without line breaks.
+    /// Appends a short text of bytes; line breaks become spaces.
     pub(crate) fn status_bytes(&mut self, text: &[u8]) {
         let text: Vec<_> =
             text.iter().map(|byte| if b"\r\n".contains(byte) { b' ' } else { *byte }).collect();
         self.line(b'+', &text);
     }
 
-    /// Yes or no; a number in RESP2.
+    /// Appends a boolean. An integer in RESP2.
     pub(crate) fn boolean(&mut self, value: bool) {
         match self.protocol {
             Protocol::Resp2 => self.integer(value.into()),
@@ -287,7 +289,7 @@ impl Replies {
         }
     }
 
-    /// A number with a fraction, which is spelled already. A bulk string in RESP2.
+    /// Appends a formatted floating-point number. A bulk string in RESP2.
     pub(crate) fn double(&mut self, spelled: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(spelled.as_bytes()),
@@ -295,7 +297,7 @@ impl Replies {
         }
     }
 
-    /// A number of any length. A bulk string in RESP2.
+    /// Appends an integer of any length. A bulk string in RESP2.
     pub(crate) fn big_number(&mut self, digits: &[u8]) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(digits),
@@ -331,12 +333,12 @@ impl Replies {
         }
     }
 
-    /// A value from the store.
+    /// Appends a value read from the store.
     pub(crate) fn value(&mut self, value: &Bytes) {
         if value.len() < HANDED_BYTES_MIN { self.bulk(value) } else { self.hand(value.clone()) }
     }
 
-    /// A value as it lies in the store's memory.
+    /// Appends a value in the store's memory.
     pub(crate) fn shown(&mut self, view: &View<'_>) {
         let large = view.value.len() >= HANDED_BYTES_MIN;
         match large.then(|| view.shared()).flatten() {
@@ -367,7 +369,7 @@ impl Replies {
         }
     }
 
-    /// Nothing, where an array was to be.
+    /// Appends a null in place of an array.
     pub(crate) fn null_array(&mut self) {
         self.put(match self.protocol {
             Protocol::Resp2 => b"*-1\r\n",
@@ -375,12 +377,12 @@ impl Replies {
         });
     }
 
-    /// The head of an array; `count` replies follow.
+    /// Appends the head of an array; `count` replies must follow.
     pub(crate) fn array(&mut self, count: usize) {
         self.header(b'*', count);
     }
 
-    /// The head of a map; `count` keys, each followed by its value. A flat array in RESP2.
+    /// Appends the head of a map; `count` keys must follow, each with its value. A flat array in RESP2.
     pub(crate) fn map(&mut self, count: usize) {
         match self.protocol {
             Protocol::Resp2 => self.header(b'*', count * 2),
@@ -388,7 +390,7 @@ impl Replies {
         }
     }
 
-    /// The head of a set. An array in RESP2.
+    /// Appends the head of a set. An array in RESP2.
     pub(crate) fn set(&mut self, count: usize) {
         match self.protocol {
             Protocol::Resp2 => self.header(b'*', count),
@@ -396,7 +398,7 @@ impl Replies {
         }
     }
 
-    /// The head of what nobody asked for; `count` replies follow. An array in RESP2.
+    /// Appends the head of a push message; `count` replies must follow. An array in RESP2.
     pub(crate) fn push(&mut self, count: usize) {
         match self.protocol {
             Protocol::Resp2 => self.header(b'*', count),
@@ -404,12 +406,12 @@ impl Replies {
         }
     }
 
-    /// Text for people. A bulk string in RESP2.
+    /// Appends text for people. A bulk string in RESP2.
     pub(crate) fn text(&mut self, text: &[u8]) {
         self.verbatim(b"txt", text);
     }
 
-    /// Text in a format that has a name of three letters. A bulk string in RESP2.
+    /// Appends text in a format with a three-letter name. A bulk string in RESP2.
     pub(crate) fn verbatim(&mut self, format: &[u8], text: &[u8]) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text),
@@ -425,12 +427,12 @@ impl Replies {
         }
     }
 
-    /// What the store refused, in the words that clients of Redis look for.
+    /// Appends an error of the store, with the code that Redis clients expect.
     pub(crate) fn store_error(&mut self, error: &Error) {
         self.error(&Replies::text_of(error));
     }
 
-    /// See [`store_error`](Self::store_error).
+    /// Returns the text of [`store_error`](Self::store_error).
     pub(crate) fn text_of(error: &Error) -> String {
         let code = match error.kind() {
             ErrorKind::Full => "OOM command not allowed: ",
@@ -459,12 +461,13 @@ impl Replies {
         }
     }
 
-    /// So many bytes more are sure to follow; if there is no room for them, it is cut short now.
+    /// Announces `bytes` more bytes, so that an answer that would exceed the limit is dropped now.
     pub(crate) fn must_have_room(&mut self, bytes: usize) {
         self.has_room(bytes);
     }
 
-    /// Nothing follows what was left out, or else what is there would mean something else.
+    /// Returns true if `bytes` more bytes may be appended. Once something was dropped, nothing may follow, because
+    /// otherwise the answer would have another meaning.
     fn has_room(&mut self, bytes: usize) -> bool {
         self.is_cut_short |= self.mark().saturating_add(bytes) > self.end;
         !self.is_cut_short

@@ -1,4 +1,4 @@
-//! Answers on their way: handed on, taken back, cut short, moved.
+//! Tests of answers that are kept by reference, removed, limited and moved.
 
 use super::*;
 
@@ -28,10 +28,7 @@ fn large_values_are_sent_as_they_are_and_in_their_place() {
         assert!(replies.bytes.capacity() < 1 << 10, "values were copied");
         assert!(replies.held_bytes() > 3 * HANDED_BYTES_MIN, "values are not counted");
         replies.mark_sent(100);
-        assert!(
-            replies.held_bytes() > 3 * HANDED_BYTES_MIN,
-            "a value that is sent in part is there as a whole"
-        );
+        assert!(replies.held_bytes() > 3 * HANDED_BYTES_MIN, "a partly sent value is held completely");
         expected.mark_sent(100);
         assert!(sent(&mut replies, at_once) == sent(&mut expected, 1 << 20), "{at_once} at once");
         assert_eq!((replies.unsent_bytes(), replies.handed.len(), replies.handed_held), (0, 0, 0));

@@ -1,4 +1,4 @@
-//! The socket of a client with its two buffers.
+//! The socket of a client, with its input buffer and its unsent answers.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -13,36 +13,36 @@ use crate::base::counting::count;
 use crate::base::turn::poll_pause;
 use crate::service::Service;
 
-/// Room for one read, at first and after small reads.
+/// Bytes of a read, initially and after small reads.
 const READ_BYTES_MIN: usize = 4 << 10;
 
-/// Room for one read after reads that filled what they were given.
+/// Limit of the bytes of a read, after reads that filled their buffer.
 const READ_BYTES_MAX: usize = 256 << 10;
 
-/// Pieces of answers that are written at once.
+/// Slices of answers per write.
 const PIECES_MAX: usize = 16;
 
-/// What a connection may keep while it waits for its client.
+/// Bytes that a connection may keep while it waits for its client.
 pub(in crate::resp) const IDLE_BYTES_MAX: usize = 8 << 10;
 
 pub(in crate::resp) struct Transport<S> {
     pub(in crate::resp) stream: S,
     pub(in crate::resp) input: BytesMut,
-    /// Memory of `input`, from its allocation's first byte.
+    /// Bytes of memory of `input`, including a parsed front.
     allocated: usize,
-    /// Room to make for the next read.
+    /// Bytes of free space to reserve for the next read.
     room: usize,
     pub(in crate::resp) replies: Replies,
-    /// Bytes sent so far.
+    /// Total bytes sent.
     pub(in crate::resp) sent: u64,
 }
 
 #[derive(PartialEq, Eq)]
 pub(in crate::resp) enum Exchange {
-    /// So many bytes were read.
+    /// The number of bytes read.
     Read(usize),
     Wrote,
-    /// The client sends nothing more.
+    /// The client has closed its sending side.
     End,
 }
 
@@ -52,12 +52,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         Transport { stream, input, allocated, room: READ_BYTES_MIN, replies, sent: 0 }
     }
 
-    /// Memory of both buffers.
+    /// Returns the bytes of memory of both buffers.
     pub(in crate::resp) fn held_bytes(&self) -> usize {
         self.allocated + self.replies.held_bytes()
     }
 
-    /// Takes the first bytes of the input, which are all parsed.
+    /// Removes and returns the first `bytes` bytes of the input, which are parsed.
     pub(in crate::resp) fn take(&mut self, bytes: usize) -> Bytes {
         let taken = self.input.split_to(bytes).freeze();
         if self.input.is_empty() && self.allocated > 4 * READ_BYTES_MAX {
@@ -67,8 +67,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         taken
     }
 
-    /// Room to make for the next read. `missing` is how much of an argument is still to come: a long one gets room for
-    /// as much again as arrived, and never for more than it declared.
+    /// Returns the bytes of free space to reserve for the next read. `missing`: bytes of an incomplete argument. A
+    /// long argument gets as much space as has arrived, and never more than it declared.
     pub(in crate::resp) fn room(&self, missing: Option<usize>, most: usize) -> usize {
         let usual = self.room.min(most);
         match missing {
@@ -77,14 +77,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         }
     }
 
-    /// Memory of both buffers now, and at most while room is made.
+    /// Returns the bytes of memory of both buffers now, and at most while space is reserved.
     pub(in crate::resp) fn held_after(&self, room: usize) -> (usize, usize) {
         let now = self.held_bytes();
         let fits = self.input.capacity() - self.input.len() >= room;
         (now, if fits { now } else { now + self.input.len() + room })
     }
 
-    /// Returns true if [`make_room`](Self::make_room) copies more than a turn takes.
+    /// Returns true if [`make_room`](Self::make_room) copies more bytes than fit in the time of one turn.
     pub(in crate::resp) fn grows_long(&self, room: usize) -> bool {
         self.input.len() > READ_BYTES_MAX && self.input.capacity() - self.input.len() < room
     }
@@ -103,7 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         self.allocated = self.input.capacity();
     }
 
-    /// Gives back what is not needed while the client is silent.
+    /// Releases memory that is not needed while the client is silent.
     pub(in crate::resp) fn trim(&mut self) {
         if self.input.is_empty() && self.allocated > IDLE_BYTES_MAX {
             self.room = READ_BYTES_MIN;
@@ -113,8 +113,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         self.replies.trim();
     }
 
-    /// Writes what the socket takes; then, if `reading`, reads what is there. Waits until one of them got anywhere:
-    /// until something was read, or, if not `reading`, until something was written. Dropping the future loses nothing.
+    /// Writes as much as the socket accepts; then, if `reading`, reads the available input. If `reading`, completes
+    /// when something was read, else when something was written. Dropping the future loses nothing.
     pub(in crate::resp) async fn exchange(
         &mut self,
         reading: bool,
@@ -130,7 +130,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         .await
     }
 
-    /// Whether anything was written. If not everything was, the task is woken when more can be.
+    /// Returns true if anything was written. If bytes remain, the task is woken when the socket accepts more.
     fn poll_write(&mut self, context: &mut Context<'_>, service: &Service) -> io::Result<bool> {
         let mut wrote = false;
         while self.replies.unsent_bytes() > 0 {
@@ -148,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                     count(&service.counters.output_bytes, bytes as u64);
                     count(&service.counters.socket_writes, 1);
                     self.replies.mark_sent(bytes);
-                    // Encryption takes time; the task is woken.
+                    // Encryption takes time, so the task yields here; it is woken again.
                     if poll_pause(context).is_pending() {
                         return Ok(wrote);
                     }
@@ -157,14 +157,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                 Poll::Pending => return Ok(wrote),
             }
         }
-        // A stream that puts records together keeps the last of them back until it is told.
+        // A TLS stream holds back its last record until it is flushed.
         if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_flush(context) {
             return Err(error);
         }
         Ok(wrote)
     }
 
-    /// Reads into the room that was made.
+    /// Reads into the reserved space.
     fn poll_read(&mut self, context: &mut Context<'_>, service: &Service) -> Poll<io::Result<Exchange>> {
         let offered = self.input.capacity() - self.input.len();
         assert!(offered > 0, "room is made before every read");

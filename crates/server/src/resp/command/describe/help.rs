@@ -1,4 +1,4 @@
-//! HELP of the verbs that have subcommands: those that are here, in Redis' layout and as far as possible in its words.
+//! HELP of verbs with subcommands, in the layout of Redis and where possible in its words.
 
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text;

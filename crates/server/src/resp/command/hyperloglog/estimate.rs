@@ -1,10 +1,11 @@
-//! The count, from how many registers have which value: the estimator of Otmar Ertl, "New cardinality estimation algorithms for
-//! HyperLogLog sketches" (arXiv:1702.01284).
+//! Estimates the count from the histogram of register values, after Otmar Ertl, "New cardinality estimation
+//! algorithms for HyperLogLog sketches" (arXiv:1702.01284).
 
 use super::hash::VALUE_MAX;
 use super::sketch::REGISTERS;
 
-/// How many registers have which value. Only bytes from elsewhere have values that no hash leads to; those count for nothing.
+/// The number of registers with each value. Values that no hash produces occur only in bytes made elsewhere, and are
+/// ignored.
 pub(super) struct Histogram([u32; VALUE_MAX as usize + 1]);
 
 impl Histogram {
@@ -19,10 +20,10 @@ impl Histogram {
     }
 }
 
-/// 1 / (2 ln 2), with the digits that Redis has of it.
+/// 1 / (2 ln 2), with the digits of Redis' constant.
 const ALPHA: f64 = 0.721_347_520_444_481_7;
 
-/// About how many elements there were.
+/// Returns the estimated number of elements.
 pub(super) fn estimate(histogram: &Histogram) -> u64 {
     let all = REGISTERS as f64;
     let of = |value: usize| f64::from(histogram.0[value]);
@@ -33,7 +34,7 @@ pub(super) fn estimate(histogram: &Histogram) -> u64 {
     }
     sum += all * sigma(of(0) / all);
     let count = (ALPHA * all * all / sum).round();
-    // What is beyond all bounds is what Redis makes of it.
+    // A count of 2⁶³ or more becomes 2⁶³, as in Redis.
     if count < 2_f64.powi(63) { count as u64 } else { 1 << 63 }
 }
 

@@ -1,17 +1,17 @@
-//! What an element is in a HyperLogLog: one of the registers, and how rare a pattern its hash has.
+//! Maps an element to a register of a HyperLogLog, and to a value that is higher the rarer the pattern of its hash.
 
 use super::sketch::REGISTERS;
 
-/// The bits of a hash that choose a register.
+/// Bits of a hash that select a register.
 const REGISTER_BITS: u32 = REGISTERS.trailing_zeros();
 
-/// The highest value of a register that a hash leads to.
+/// Highest register value that a hash produces.
 pub(super) const VALUE_MAX: u32 = u64::BITS - REGISTER_BITS + 1;
 
-/// By which all servers hash elements.
+/// The seed of the hash, the same on all servers.
 const SEED: u64 = 0xadc8_3b19;
 
-/// The register of an element, and the value that it must have at least.
+/// Returns the register of an element, and the minimum value that the element gives it.
 pub(super) fn place_of(element: &[u8]) -> (usize, u8) {
     let hash = murmur64a(element, SEED);
     let rest = hash >> REGISTER_BITS;

@@ -1,11 +1,11 @@
-//! The bytes of a HyperLogLog. Behind a header stand 16,384 registers in one of two forms.
+//! The bytes of a HyperLogLog: a header and 16,384 registers in one of two forms.
 //!
 //! | bytes | |
 //! |---|---|
 //! | 4 | `HYLL` |
 //! | 1 | the form: 0 dense, 1 sparse |
 //! | 3 | not used |
-//! | 8 | the count, little-endian; the highest bit says that it is not known |
+//! | 8 | the count, little-endian; the highest bit is set if it is unknown |
 //!
 //! Dense registers have six bits each, from the lowest bit of the first byte on. Sparse ones are runs: see `sparse`.
 
@@ -27,15 +27,15 @@ const SPARSE: u8 = 1;
 const COUNT_AT: usize = 8;
 const COUNT_UNKNOWN: u64 = 1 << 63;
 
-/// No runs of so many registers take more.
+/// Maximum length of the sparse form: no runs of all registers take more bytes.
 const SPARSE_BYTES_MAX: usize = HEADER_BYTES + REGISTERS * 2;
 
-/// Why a value cannot be used.
+/// The reason why a value cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
-    /// It is no HyperLogLog.
+    /// The value is not a HyperLogLog.
     Other,
-    /// It begins as one.
+    /// The value has the header of a HyperLogLog, but is invalid.
     Corrupted,
 }
 
@@ -51,23 +51,23 @@ fn check(value: &[u8]) -> Result<(), Unusable> {
     }
 }
 
-/// Whether a value that could be used is dense.
+/// Returns true if a valid value is dense.
 pub(super) fn is_dense(value: &[u8]) -> bool {
     value[FORM_AT] == DENSE
 }
 
 fn count_field(value: &[u8]) -> u64 {
-    let field = value[COUNT_AT..].first_chunk().expect("the header is there");
+    let field = value[COUNT_AT..].first_chunk().expect("the value has a header");
     u64::from_le_bytes(*field)
 }
 
-/// The count that a value knows.
+/// Returns the count cached in a value, if it is known.
 pub(super) fn cached_count(value: &[u8]) -> Result<Option<u64>, Unusable> {
     check(value)?;
     Ok(Some(count_field(value)).filter(|count| count & COUNT_UNKNOWN == 0))
 }
 
-/// Calls a function with each run of registers and the value that they have. An error may come behind the first of them.
+/// Calls a function with the value and range of each run of registers. An error may follow after some calls.
 pub(super) fn each_run(value: &[u8], mut each: impl FnMut(u8, Range<usize>)) -> Result<(), Unusable> {
     check(value)?;
     if is_dense(value) {
@@ -87,13 +87,13 @@ pub(super) fn each_run(value: &[u8], mut each: impl FnMut(u8, Range<usize>)) -> 
     if register == REGISTERS { Ok(()) } else { Err(Unusable::Corrupted) }
 }
 
-/// The byte in which a dense register begins, and the bit in it.
+/// Returns the byte in which a dense register begins, and the bit in it.
 fn place(register: usize) -> (usize, usize) {
     let bit = register * REGISTER_BITS;
     (HEADER_BYTES + bit / 8, bit % 8)
 }
 
-/// Two bytes, of which there may be only one.
+/// Returns two bytes as a number; beyond the end, the second is zero.
 fn pair(value: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([value[at], value.get(at + 1).copied().unwrap_or(0)])
 }
@@ -113,13 +113,13 @@ fn set_dense(value: &mut [u8], register: usize, to: u8) {
     }
 }
 
-/// A HyperLogLog that is changed.
+/// A HyperLogLog that is being changed.
 pub(super) struct Sketch {
     bytes: Vec<u8>,
 }
 
 impl Sketch {
-    /// Of no elements.
+    /// Returns the sketch of an empty set.
     pub(super) fn new() -> Sketch {
         let mut bytes = MAGIC.to_vec();
         bytes.resize(HEADER_BYTES, 0);
@@ -137,7 +137,7 @@ impl Sketch {
         self.bytes
     }
 
-    /// Raises a register to a value, if it has less; whether it had.
+    /// Raises a register to a value, unless its value is at least that. Returns true if the register changed.
     pub(super) fn raise(&mut self, register: usize, value: u8) -> Result<bool, Unusable> {
         if !is_dense(&self.bytes) {
             match sparse::raise(&mut self.bytes, register, value)? {
@@ -153,7 +153,7 @@ impl Sketch {
         Ok(raised)
     }
 
-    /// Gives it the dense form. The rest of the header stays.
+    /// Converts the sketch to the dense form. The other header fields stay.
     pub(super) fn make_dense(&mut self) -> Result<(), Unusable> {
         if is_dense(&self.bytes) {
             return Ok(());
@@ -171,7 +171,7 @@ impl Sketch {
     }
 
     pub(super) fn forget_count(&mut self) {
-        // The other bits stay as they were.
+        // The other bits of the field stay.
         let count = count_field(&self.bytes) | COUNT_UNKNOWN;
         self.keep_count(count);
     }
@@ -181,7 +181,7 @@ impl Sketch {
     }
 }
 
-/// The highest value that each register has in several of them.
+/// The highest value of each register in several HyperLogLogs.
 pub(super) struct Maxima(Box<[u8]>);
 
 impl Maxima {
@@ -197,7 +197,7 @@ impl Maxima {
         })
     }
 
-    /// Registers and their values.
+    /// Returns the registers with their values.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, u8)> {
         self.0.iter().copied().enumerate()
     }

@@ -1,4 +1,4 @@
-//! The sparse form: runs of registers of one value, one behind the other.
+//! The sparse form: a sequence of runs of registers with the same value.
 //!
 //! | bits | |
 //! |---|---|
@@ -6,21 +6,21 @@
 //! | `01nnnnnn nnnnnnnn` | n + 1 registers of 0 |
 //! | `1vvvvvnn` | n + 1 registers of v + 1 |
 //!
-//! How runs are parted and joined is visible in the bytes, so it is done exactly as Redis does it.
+//! The bytes depend on where runs are split and joined, so this is done exactly as in Redis.
 
 use super::sketch::{HEADER_BYTES, Unusable};
 
-/// A value that is longer becomes dense: Redis' default of `hll-sparse-max-bytes`.
+/// Length in bytes above which a value becomes dense: Redis' default of `hll-sparse-max-bytes`.
 const BYTES_MAX: usize = 3000;
 
-/// The highest value of a register that the form has, and the longest run of it.
+/// Highest register value of this form, and longest run of a nonzero value.
 const VALUE_MAX: u8 = 32;
 const VALUES_MAX: usize = 4;
 
-/// The longest run of zeros that has one byte.
+/// Longest run of zeros in one byte.
 const SHORT_ZEROS_MAX: usize = 64;
 
-/// Runs that are looked at for two that can be joined.
+/// Number of runs that are checked for two that can be joined.
 const LOOKED_AT: usize = 5;
 
 /// A run of registers.
@@ -28,12 +28,12 @@ const LOOKED_AT: usize = 5;
 pub(super) struct Run {
     pub(super) value: u8,
     pub(super) registers: usize,
-    /// Bytes that it takes.
+    /// Bytes of the encoded run.
     pub(super) bytes: usize,
 }
 
 impl Run {
-    /// The run at the beginning of the bytes; `None` if they end in it.
+    /// Returns the run at the beginning of the bytes, or `None` if it is truncated.
     pub(super) fn read(bytes: &[u8]) -> Option<Run> {
         Some(match *bytes.first()? {
             byte @ 0x80.. => {
@@ -49,7 +49,7 @@ impl Run {
     }
 }
 
-/// Writes a run of zeros, unless it is of none.
+/// Appends a run of zeros, unless it is empty.
 pub(super) fn put_zeros(bytes: &mut Vec<u8>, registers: usize) {
     match registers.checked_sub(1) {
         Some(less) if registers > SHORT_ZEROS_MAX => bytes.extend([0x40 | (less >> 8) as u8, less as u8]),
@@ -58,7 +58,7 @@ pub(super) fn put_zeros(bytes: &mut Vec<u8>, registers: usize) {
     }
 }
 
-/// Writes a run of a value, unless it is of no registers.
+/// Appends a run of a value, unless it is empty.
 fn put_values(bytes: &mut Vec<u8>, value: u8, registers: usize) {
     if registers > 0 {
         bytes.push(values(value, registers));
@@ -69,17 +69,17 @@ fn values(value: u8, registers: usize) -> u8 {
     0x80 | (value - 1) << 2 | (registers - 1) as u8
 }
 
-/// What became of raising a register.
+/// The outcome of raising a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Set {
-    /// It has that value, or more.
+    /// The register has that value or a higher one.
     Kept,
     Raised,
-    /// The form does not have the value, or would be too long with it. Nothing is changed.
+    /// This form cannot represent the value, or would become too long. Nothing has changed.
     TooLong,
 }
 
-/// Raises a register to a value, if it has less.
+/// Raises a register to a value, unless its value is at least that.
 pub(super) fn raise(bytes: &mut Vec<u8>, register: usize, value: u8) -> Result<Set, Unusable> {
     if value > VALUE_MAX {
         return Ok(Set::TooLong);
@@ -114,7 +114,7 @@ pub(super) fn raise(bytes: &mut Vec<u8>, register: usize, value: u8) -> Result<S
     Ok(Set::Raised)
 }
 
-/// Joins neighbouring runs of one value, among a few from a place on.
+/// Joins adjacent runs of the same value, among a few runs from `at` on.
 fn join_runs(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..LOOKED_AT {
         let Some(run) = bytes.get(at..).and_then(Run::read) else { return };
@@ -152,7 +152,7 @@ mod tests {
             let value = sketch.into_bytes();
             prop_assert!(is_dense(&value) || value.len() <= BYTES_MAX);
             let mut found = Vec::new();
-            each_run(&value, |value, registers| found.extend(registers.map(|_| value))).expect("it is sound");
+            each_run(&value, |value, registers| found.extend(registers.map(|_| value))).expect("the value is valid");
             prop_assert_eq!(found, plain);
         }
     }

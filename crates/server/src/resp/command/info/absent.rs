@@ -1,8 +1,8 @@
-//! Fields of INFO about parts of Redis that Esker does not have: a count of them is 0, which exporters read as a number.
+//! Fields of INFO about parts of Redis that Esker does not have: they are 0, which exporters read as a number.
 
 use super::line;
 
-/// Writes fields whose value is 0.
+/// Writes fields with the value 0.
 pub(super) fn zeros(text: &mut String, names: &[&str]) {
     names.iter().for_each(|name| line(text, name, 0));
 }
@@ -21,7 +21,7 @@ pub(super) const OF_MEMORY: [&str; 11] = [
     "lazyfree_pending_objects",
 ];
 
-/// Nothing is forked: a backup is taken by the process that serves.
+/// There is no fork: the serving process takes backups.
 pub(super) const OF_PERSISTENCE: [&str; 10] = [
     "current_cow_peak",
     "current_cow_size",

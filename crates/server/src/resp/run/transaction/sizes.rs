@@ -1,7 +1,7 @@
-//! How much memory a transaction takes at most when it runs, from what the index knows and the commands say.
+//! Computes upper bounds of the memory of a transaction, from the index and the commands.
 //!
-//! A transaction cannot wait for memory in the middle, and what it answers depends on what it wrote before: SET of a long
-//! value and a thousand GETs of it answer a thousand values.
+//! A transaction cannot wait for memory in the middle, and its answers depend on its earlier writes: SET of a long
+//! value followed by a thousand GETs of it answers a thousand values.
 
 use std::collections::HashMap;
 
@@ -20,24 +20,24 @@ use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::Place;
 use crate::service::Service;
 
-/// What a transaction works on.
+/// The keys of a transaction, and upper bounds of its memory.
 pub(super) struct Wanted {
-    /// Its keys, each once.
+    /// The keys, without duplicates.
     pub(super) keys: Vec<Place>,
-    /// Where among them the watched ones are.
+    /// The indices of the watched keys in `keys`.
     pub(super) watched: Vec<usize>,
-    /// What values take that are read or made, and what is made on the way to answers.
+    /// Bytes of values that are read or made, and of temporary data for answers.
     pub(super) bytes: usize,
     /// Bytes of the answers of commands on keys.
     pub(super) answers: usize,
-    /// Bytes of the other answers.
+    /// Bytes of the answers of the other commands.
     pub(super) other_answers: usize,
-    /// What all scripts may write in a first attempt, and as much may they answer.
+    /// Bytes that all scripts together may write in a first attempt; they may answer as many.
     pub(super) of_scripts: usize,
-    /// Bytes that are gone through and are neither made nor answered.
+    /// Bytes that are scanned, and neither made nor answered.
     pub(super) looked_through: usize,
-    /// Bytes that one LCS may make. Values that scripts before it write are not counted: two values as long as a script may
-    /// write would take more memory than most servers have.
+    /// Bytes of temporary data of the largest LCS. Values written by scripts before it are not counted: two values of
+    /// the length that a script may write would take more memory than most servers have.
     pub(super) compared: usize,
 }
 
@@ -58,20 +58,20 @@ impl Size {
     }
 }
 
-/// Memory that finding that out takes for each key that is named: its place, twice since maps double.
+/// Bytes of this computation for each named key: its place, twice because maps double when they grow.
 const PLACE_BYTES: usize = 160;
 
-/// Of an answer beside the values in it, and of each of those; and what is noted of it.
+/// Bytes of an answer and of the note about it, without its values; and bytes of each value in it beside the value.
 const ANSWER_BYTES: usize = 64;
 const ANSWER_VALUE_BYTES: usize = 16;
 
-/// Where the keys of a transaction are named.
+/// The keys that a transaction names.
 #[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
     pub(super) commands: &'a [Queued],
     /// The database of each command.
     pub(super) databases: &'a [u8],
-    /// Databases that scripts choose.
+    /// Databases that scripts select.
     pub(super) elsewhere: &'a [u8],
     pub(super) watched: &'a [Watched],
 }
@@ -79,7 +79,7 @@ pub(super) struct Places<'a> {
 #[derive(Default)]
 struct Known {
     keys: Vec<Place>,
-    /// Where a key is among them, and how long its value can be by now.
+    /// For each key, its index in `keys`, and the bounds of its value at this point of the transaction.
     places: HashMap<Place, (usize, Size)>,
     bytes: usize,
 }
@@ -98,7 +98,7 @@ impl Known {
     }
 }
 
-/// What [`of`] takes while it runs, where scripts are about so many databases; MOVE is about two.
+/// Returns the bytes that [`of`] takes while it runs, if scripts use `databases` databases; MOVE uses two.
 pub(super) fn places_bytes(commands: &[Queued], watched: &[Watched], databases: usize) -> usize {
     let named = commands.iter().map(|(verb, copied)| verb.keys.of(copied.command()).count());
     (named.sum::<usize>() * databases.max(2) + watched.len()) * PLACE_BYTES
@@ -151,7 +151,7 @@ pub(super) async fn of(
             places.push((key, place, size));
         }
         if is_script {
-            // What the store has counts, and not what scripts before it may have made: that is counted once for all of them.
+            // Only stored values count. Values made by scripts before this one are counted once for all scripts.
             let hint = |(database, key): &Place| service.database(*database).read_bytes_hint(key);
             let stored = places.iter().map(|(place, ..)| hint(place)).sum();
             let made = if is_long { long_bytes(service) / 2 } else { short_bytes(command, stored) };
@@ -183,9 +183,9 @@ pub(super) async fn of(
         }
     }
     let Known { keys, bytes, .. } = known;
-    // Values that were read are there until the end; others are made and answered.
+    // Values that were read stay in memory until the end; others are made and answered.
     let bytes = bytes.saturating_add(moved).saturating_add(copied).saturating_add(beside);
-    // What scripts may take is bounded for all of them together.
+    // The memory of all scripts together is bounded.
     let (held, answered) = match (scripts, is_long) {
         (0, _) => (0, 0),
         (_, true) => (long_held_bytes(service), long_bytes(service) / 2),

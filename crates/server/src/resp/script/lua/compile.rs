@@ -1,11 +1,12 @@
 //! Compiles the text of a script within the script's time.
 //!
 //! Lua 5.1 compiles a text in one call that no hook interrupts, and its cost is not linear in the length of the text:
-//! 1. It links the jumps of `break`, `elseif`, `and` and `or` into lists and walks a list from its beginning for each further
-//!    jump. The number of these words is therefore limited ([`JUMPS_MAX`]), and a text with more is not compiled.
-//! 2. It compares each name with the locals of all enclosing functions, and a string with all strings of the same hash. Lua
-//!    therefore gets the text in pieces of [`PIECE_BYTES`], and the reins are asked before each piece. A first attempt ends
-//!    after its millisecond, and the script is run again beside the threads that serve clients.
+//! 1. It links the jumps of `break`, `elseif`, `and` and `or` into lists and walks a list from its beginning for each
+//!    further jump. The number of these words is therefore limited ([`JUMPS_MAX`]), and a text with more is not
+//!    compiled.
+//! 2. It compares each name with the locals of all enclosing functions, and a string with all strings of the same
+//!    hash. Lua therefore gets the text in pieces of [`PIECE_BYTES`], and the reins are checked before each piece. A
+//!    first attempt ends after its millisecond, and the script runs again beside the serving threads.
 
 use std::sync::Arc;
 
@@ -16,28 +17,30 @@ use mlua::{Function, Lua, LuaString, Table, Value};
 use super::errors::Raised;
 use crate::service::scripts::control::Reins;
 
-/// Jumps of one text at most. Scripts of job queues have some tens. 8,192 `break`s in one list take 87 ms to compile (SCRIPT LOAD
-/// in redis-server 7.0.15), so half of them take a quarter of it: 22 ms, about as long as 1 MiB of assignments (27 ms).
+/// Limit of the jumps of one text. Scripts of job queues have some tens. 8,192 `break`s in one list take 87 ms to
+/// compile (SCRIPT LOAD in redis-server 7.0.15), so half as many take a quarter of that: 22 ms, about as long as 1
+/// MiB of assignments (27 ms).
 const JUMPS_MAX: usize = 4096;
 
-/// Bytes that Lua compiles between two looks at the reins: 10 to 20 µs of a usual text.
+/// Bytes that Lua compiles between two checks of the reins: 10 to 20 µs for a typical text.
 const PIECE_BYTES: usize = 256;
 
-/// The first byte of compiled code, which no script may pass as a text.
+/// The first byte of compiled code, which a script must not pass as a text.
 const SIGNATURE: u8 = 0x1b;
 
 /// Compiles texts in the environment of scripts.
 #[derive(Clone)]
 pub(super) struct Compiler {
-    /// Lua's own `load`, which takes a text from a function.
+    /// Lua's own `load`, which reads a text from a function.
     pub(super) load: Function,
-    /// What a text finds as its globals.
+    /// The globals of the compiled text.
     pub(super) environment: Table,
 }
 
 impl Compiler {
-    /// Compiles a text as a function. Errors name `chunk` as Lua shows it. Fails with [`Raised::Stop`] if the script's time ends
-    /// meanwhile, and with [`Raised::Text`] if the text is no program or has more than [`JUMPS_MAX`] jumps.
+    /// Compiles a text as a function. Errors name `chunk` as Lua shows it. Fails with [`Raised::Stop`] if the
+    /// script's time ends meanwhile, and with [`Raised::Text`] if the text is not a valid program or has more than
+    /// [`JUMPS_MAX`] jumps.
     pub(super) fn compile(
         &self,
         lua: &Lua,
@@ -79,8 +82,8 @@ fn refused(why: &str) -> mlua::Error {
     Raised::Text(why.as_bytes().to_vec()).into()
 }
 
-/// Counts the words `and`, `break`, `elseif` and `or` outside of strings and comments. A text that Lua refuses in the middle may
-/// have fewer.
+/// Counts the words `and`, `break`, `elseif` and `or` outside of strings and comments. In a text that Lua refuses
+/// in the middle, words after that place may be missed.
 fn count_jumps(text: &[u8]) -> usize {
     let (mut at, mut jumps) = (0, 0);
     while let Some(&byte) = text.get(at) {
@@ -113,7 +116,7 @@ fn comment_bytes(text: &[u8]) -> usize {
     }
 }
 
-/// Bytes of `[==[…]==]`, if the text begins with such. Without an end it is the whole text.
+/// Returns the bytes of `[==[…]==]`, if the text begins with one. An unterminated one extends to the end of the text.
 fn long_bracket_bytes(text: &[u8]) -> Option<usize> {
     let level = text.strip_prefix(b"[")?.iter().take_while(|byte| **byte == b'=').count();
     if text.get(1 + level) != Some(&b'[') {
@@ -159,7 +162,7 @@ mod tests {
         }
     }
 
-    /// A compiler of an interpreter whose scripts may compile until a time.
+    /// Compiles a text in a new interpreter, with a time limit.
     fn compile(text: String, until: std::time::Instant) -> Result<(), Raised> {
         let lua = Lua::new();
         let reins = Arc::new(Reins::default());
@@ -180,14 +183,16 @@ mod tests {
     fn text_with_many_jumps_is_refused_with_the_limit() {
         let breaks = |count| format!("while true do {}end", "do break end ".repeat(count));
         assert!(compile(breaks(JUMPS_MAX), later()).is_ok());
-        let Err(Raised::Text(why)) = compile(breaks(JUMPS_MAX + 1), later()) else { panic!("it is refused") };
+        let Err(Raised::Text(why)) = compile(breaks(JUMPS_MAX + 1), later()) else {
+            panic!("the text must be refused")
+        };
         let why = String::from_utf8(why).unwrap();
         assert!(why.contains("4097") && why.contains("more than 4096") && why.contains("split"), "{why}");
     }
 
     #[test]
     fn compiling_ends_with_the_time_of_the_script() {
-        // The reader is asked for a second piece only after the first one, whatever the first costs.
+        // The reader is called for a second piece only after the first one, whatever the first costs.
         let text = "local a = 1 ".repeat(100);
         assert!(matches!(compile(text, std::time::Instant::now()), Err(Raised::Stop(_))));
     }

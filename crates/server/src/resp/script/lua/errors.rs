@@ -1,7 +1,8 @@
-//! Errors between Lua and the functions that we give it.
+//! Errors between Lua and our Rust functions.
 //!
-//! A function of ours cannot raise any value of Lua: it returns an error, which Lua carries as a value that scripts know
-//! nothing of. Wherever a script catches errors, that is made what Redis would have raised: a text, or a table with `err`.
+//! A Rust function cannot raise a Lua value: it returns an error, which Lua carries as a value that scripts do not
+//! know. Wherever a script catches an error, it is converted to the value that Redis would have raised: a text, or a
+//! table with `err`.
 
 use std::fmt;
 
@@ -9,14 +10,14 @@ use mlua::{Error, Lua, Value};
 
 use crate::service::scripts::control::Stop;
 
-/// What a function of ours raises.
+/// An error that a Rust function raises.
 #[derive(Clone, Debug)]
 pub(in crate::resp) enum Raised {
-    /// A table with this text as `err`, code and all.
+    /// A table with this text, including the error code, as `err`.
     Reply(Vec<u8>),
     /// A text.
     Text(Vec<u8>),
-    /// The script is over, and cannot catch that.
+    /// The script is stopped, and cannot catch the error.
     Stop(Stop),
 }
 
@@ -37,14 +38,14 @@ impl From<Raised> for Error {
     }
 }
 
-/// What Lua says where it has no memory.
+/// Lua's message for a failed allocation.
 pub(in crate::resp) const NO_MEMORY: &[u8] = b"not enough memory";
 
-/// How errors begin that Lua raises in `prelude.lua`.
+/// The beginning of errors that Lua raises in `prelude.lua`.
 pub(in crate::resp) const PRELUDE_PLACE: &[u8] = b"prelude:";
 
-/// A text behind the place in the script that called the function at hand, as Lua's own functions raise it. A function of
-/// `prelude.lua` between the two is not shown.
+/// Returns an error with the text after the place in the script that called the current function, like Lua's own
+/// functions. A function of `prelude.lua` between the two is skipped.
 pub(in crate::resp) fn text(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
     let place = |level| {
         lua.inspect_stack(level, |frame| {
@@ -59,8 +60,8 @@ pub(in crate::resp) fn text(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
     Raised::Text(bytes).into()
 }
 
-/// An argument that a function does not take. As in Lua, the function has the name by which the script calls it, and the value
-/// before the colon of a method is not counted.
+/// Returns the error for an invalid argument. As in Lua, the function has the name by which the script calls it, and
+/// the object of a method call is not counted.
 pub(in crate::resp) fn bad_argument(lua: &Lua, index: usize, function: &str, why: &str) -> Error {
     let called = lua.inspect_stack(0, |frame| {
         let names = frame.names();
@@ -76,7 +77,7 @@ pub(in crate::resp) fn bad_argument(lua: &Lua, index: usize, function: &str, why
     text(lua, format!("bad argument #{index} to '{function}' ({why})"))
 }
 
-/// That an argument is of another type than it should be.
+/// Returns the message for an argument of the wrong type.
 pub(super) fn expected(wanted: &str, found: &Value) -> String {
     match found {
         Value::Nil => format!("{wanted} expected, got no value"),
@@ -85,12 +86,12 @@ pub(super) fn expected(wanted: &str, found: &Value) -> String {
     }
 }
 
-/// An error of the functions in the table `redis`.
+/// Returns an error of the functions in the table `redis`.
 pub(in crate::resp) fn reply(text: &str) -> Error {
     Raised::Reply(format!("ERR {text}").into_bytes()).into()
 }
 
-/// What was raised, if it was by us.
+/// Returns the error that a Rust function raised, or the text of an error of Lua.
 pub(in crate::resp) fn raised(error: &Error) -> Raised {
     match error {
         Error::CallbackError { cause, .. } => raised(cause),
@@ -101,7 +102,7 @@ pub(in crate::resp) fn raised(error: &Error) -> Raised {
             None => Raised::Text(other.to_string().into_bytes()),
         },
         Error::RuntimeError(text) => {
-            // Who called a function of the script from here sees where it failed behind what it said.
+            // The traceback is removed: a script that caught the error would see it after the message.
             let end = text.find("\nstack traceback:").unwrap_or(text.len());
             Raised::Text(text.as_bytes()[..end].to_vec())
         }
@@ -110,7 +111,7 @@ pub(in crate::resp) fn raised(error: &Error) -> Raised {
     }
 }
 
-/// A value that was raised, as scripts see it.
+/// Converts a raised value to the one that scripts see.
 pub(in crate::resp) fn shown(lua: &Lua, value: Value) -> mlua::Result<Value> {
     let Value::Error(error) = value else { return Ok(value) };
     match raised(&error) {
@@ -120,7 +121,7 @@ pub(in crate::resp) fn shown(lua: &Lua, value: Value) -> mlua::Result<Value> {
     }
 }
 
-/// The table that `redis.pcall` returns for an error.
+/// Returns the table that `redis.pcall` returns for an error.
 pub(in crate::resp) fn error_table(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
     let table = lua.create_table_with_capacity(0, 2)?;
     table.raw_set("err", lua.create_string(text)?)?;

@@ -1,20 +1,20 @@
-//! Answers of commands as values of Lua.
+//! Converts answers of commands to Lua values.
 
 use mlua::{Lua, Table, Value};
 
 use super::errors::error_table;
 
-/// The answer that the bytes hold, as Redis shows it to scripts.
+/// Returns the answer in `bytes` as the Lua value that Redis would pass to scripts.
 pub(in crate::resp) fn value_of(lua: &Lua, bytes: &[u8]) -> mlua::Result<Value> {
     Reader { bytes, at: 0 }.value(lua)
 }
 
-/// The text of an answer that is an error.
+/// Returns the text of an error reply.
 pub(in crate::resp) fn error_in(bytes: &[u8]) -> Option<&[u8]> {
     bytes.strip_prefix(b"-").and_then(|rest| rest.strip_suffix(b"\r\n"))
 }
 
-/// Reads answers of our own, which are well formed.
+/// Parses replies of our own server, which are well-formed.
 struct Reader<'b> {
     bytes: &'b [u8],
     at: usize,
@@ -30,7 +30,7 @@ impl<'b> Reader<'b> {
 
     fn value(&mut self, lua: &Lua) -> mlua::Result<Value> {
         let line = self.line();
-        let (kind, rest) = line.split_first().expect("every line of an answer says what it is");
+        let (kind, rest) = line.split_first().expect("every line of an answer begins with its type");
         let number = || std::str::from_utf8(rest).ok().and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
         match kind {
             b'+' => one_field(lua, "ok", Value::String(lua.create_string(rest)?)),

@@ -1,4 +1,4 @@
-//! The interpreter of scripts: what they find in it, and how values go in and out. It knows nothing of commands.
+//! The interpreter of scripts: its libraries, and the conversion of values. Knows no commands.
 
 mod compile;
 pub(in crate::resp) mod errors;

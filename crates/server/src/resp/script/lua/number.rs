@@ -1,8 +1,8 @@
-//! Numbers as C prints them.
+//! Formats numbers as C does.
 
 use mlua::Value;
 
-/// A value that is a number. What is whole and what is not are two kinds outside of Lua, and one in it.
+/// Returns a value as a number. Integers and fractions are two kinds in mlua, and one in Lua 5.1.
 pub(super) fn number_in(value: &Value) -> Option<f64> {
     match value {
         Value::Integer(number) => Some(*number as f64),
@@ -11,7 +11,7 @@ pub(super) fn number_in(value: &Value) -> Option<f64> {
     }
 }
 
-/// A number as `%.{digits}g` prints it.
+/// Formats a number as C's `%.{digits}g`.
 pub(in crate::resp) fn spelled(number: f64, digits: usize) -> String {
     if number.is_nan() {
         return if number.is_sign_negative() { "-nan".to_owned() } else { "nan".to_owned() };
@@ -21,7 +21,7 @@ pub(in crate::resp) fn spelled(number: f64, digits: usize) -> String {
     }
     let scientific = format!("{:.*e}", digits - 1, number);
     let (mantissa, exponent) = scientific.split_once('e').expect("the form has an exponent");
-    let exponent: i32 = exponent.parse().expect("it is a number");
+    let exponent: i32 = exponent.parse().expect("the exponent is a number");
     let trimmed = |text: &str| match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text.to_owned(),

@@ -1,4 +1,4 @@
--- What scripts find that is written in Lua, and how they are called. The functions of the argument are ours.
+-- Library functions for scripts that are written in Lua, and functions that call scripts. Those in `ours` are Rust.
 local ours, globals, pcall, xpcall, resume, next, rawset, setmetatable, sort, type, error = ...
 
 local function ended(ok, ...)
@@ -26,8 +26,8 @@ function made.resume(co, ...)
     return seen(resume(co, ...))
 end
 
--- Lua's own sort compares up to n * n times, and nothing interrupts it while it runs no instruction of Lua. So a comparison is
--- always a function of Lua.
+-- Lua's own sort compares up to n * n times, and no hook interrupts it while it runs no Lua instruction. So the
+-- comparison passed to it is always a Lua function.
 function made.sort(...)
     local t, less = ...
     local counted = less
@@ -47,7 +47,7 @@ function made.sort(...)
     error(raised, 0)
 end
 
--- A table that shows another one, and takes nothing. All of them by themselves, and in a row.
+-- A shield gives read-only access to a table. All shields are kept as a set (`shields`) and as a list (`row`).
 local shields, row = {}, {}
 local function shield(of)
     local meta = { __index = of, __newindex = ours.refuse_write, __metatable = false }
@@ -68,7 +68,7 @@ local function run(script, keys, arguments)
     return xpcall(script, ours.failed)
 end
 
--- Library functions write into a table without asking it.
+-- Library functions may write into shields, because they bypass metatables.
 local function clean()
     globals.KEYS, globals.ARGV, globals.table = nil, nil, nil
     for i = 1, #row do

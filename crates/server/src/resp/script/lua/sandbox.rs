@@ -1,4 +1,4 @@
-//! Making an interpreter: what scripts may use, behind tables that they cannot change.
+//! Creates interpreters: the functions that scripts may use, in read-only tables.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,30 +14,32 @@ use super::to_reply::error_of;
 use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::{Held, Interpreter};
 
-/// The name of a script in errors.
+/// The chunk name of scripts in errors.
 const CHUNK: &str = "@user_script";
 
-/// The name of what we wrote ourselves.
+/// The chunk name of `prelude.lua`.
 const PRELUDE: &str = "=prelude";
 
-/// A collection begins when there is so much of what there was after the last one. What is no longer used counts until it is
-/// collected, so it is collected soon; not so where little memory is used, and a run again with more costs little.
+/// Memory at which a collection begins, in percent of the memory after the last one. Garbage counts against the
+/// script's limit until it is collected, so collections are early. They are later in a first attempt, which uses
+/// little memory, and where running again with more costs little.
 const PAUSE_PERCENT: i32 = 125;
 const SHORT_PAUSE_PERCENT: i32 = 300;
 
-/// Instructions between two looks of the hook at the reins.
+/// Instructions between two checks of the reins by the hook.
 const INSTRUCTIONS: u32 = 1000;
 
-/// Instructions between two looks in a first attempt, which holds a serving thread. Its 1 MiB of memory bounds the time of each.
+/// Instructions between two checks in a first attempt, which occupies a serving thread. Its 1 MiB of memory bounds
+/// the time of each instruction.
 const SHORT_INSTRUCTIONS: u32 = 100;
 
-/// Instructions between two looks after a slow interval: one instruction may copy or compare strings of megabytes.
+/// Instructions between two checks after a slow interval: one instruction may copy or compare strings of megabytes.
 const SLOW_INSTRUCTIONS: u32 = 10;
 
-/// Time between two looks above which the interval counts as slow. A usual interval takes microseconds.
+/// Time between two checks above which the interval counts as slow. A usual interval takes microseconds.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// Functions of Lua that scripts have, as in Redis, and those of them that are ours.
+/// Lua functions that scripts may use, as in Redis. Some are replaced by our own.
 const FUNCTIONS: [&str; 17] = [
     "assert",
     "error",
@@ -58,15 +60,15 @@ const FUNCTIONS: [&str; 17] = [
     "collectgarbage",
 ];
 
-/// What a script was ended by, for its answer.
+/// The error that ended a script, for its answer.
 #[derive(Debug, Default)]
 pub(in crate::resp) struct Failure {
     pub(in crate::resp) text: Vec<u8>,
-    /// Where in the script.
+    /// The chunk and the line of the error.
     pub(in crate::resp) place: Option<(String, usize)>,
 }
 
-/// Makes an interpreter.
+/// Creates an interpreter.
 pub(in crate::resp) fn interpreter() -> mlua::Result<Interpreter> {
     let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())?;
     let held = Held::default();
@@ -84,15 +86,15 @@ pub(in crate::resp) fn interpreter() -> mlua::Result<Interpreter> {
     Ok(Interpreter::new(lua, held, [environment, redis], [of_lua, prelude.run, prelude.clean]))
 }
 
-/// What `prelude.lua` makes.
+/// The results of `prelude.lua`.
 struct Prelude {
-    /// Functions in place of those of Lua.
+    /// Replacements of Lua functions.
     made: Table,
-    /// Puts an empty table before one that scripts may not change.
+    /// Returns an empty table that gives read-only access to another one.
     shield: Function,
     run: Function,
     clean: Function,
-    /// For all that scripts find.
+    /// The table of the globals of scripts.
     globals: Table,
 }
 
@@ -145,7 +147,7 @@ fn refuse(why: mlua::Error) -> mlua::Result<()> {
     Err(why)
 }
 
-/// The table of all that scripts find, and the real table `redis`.
+/// Returns the table of the globals of scripts, and the table `redis` without its shield.
 fn globals(lua: &Lua, held: &Held, prelude: &Prelude) -> mlua::Result<(Table, Table)> {
     let (all, globals) = (lua.globals(), prelude.globals.clone());
     for name in FUNCTIONS {
@@ -156,7 +158,7 @@ fn globals(lua: &Lua, held: &Held, prelude: &Prelude) -> mlua::Result<(Table, Ta
     }
     let of_collection = held.clone();
     let collect = move |lua: &Lua, arguments| {
-        // A collection takes milliseconds where a script has megabytes.
+        // A collection takes milliseconds if a script uses megabytes.
         of_collection.get().check().map_err(Raised::Stop)?;
         collect_garbage(lua, arguments)
     };
@@ -204,8 +206,9 @@ fn globals(lua: &Lua, held: &Held, prelude: &Prelude) -> mlua::Result<(Table, Ta
     Ok((globals, redis))
 }
 
-/// The library whose functions write into a table without asking it. Where a script did not look for it, nothing is left behind
-/// in the tables that all scripts share. So it is found when it is looked for, and gone when that was cleaned up.
+/// The library whose functions write into a table without calling its metamethods. A script that never used it has
+/// left nothing in the tables that all scripts share. So it becomes a global only on first use, and cleaning removes
+/// it again.
 const TABLES: &str = "table";
 
 fn unknown_global(lua: &Lua, name: &Value) -> mlua::Error {
@@ -216,7 +219,7 @@ fn unknown_global(lua: &Lua, name: &Value) -> mlua::Error {
     errors::text(lua, [b"Script attempted to access nonexistent global variable '", &*name, b"'"].concat())
 }
 
-/// Removes what a script left behind for others.
+/// Removes everything that a script left in shared tables.
 pub(in crate::resp) fn clean(interpreter: &Interpreter) -> mlua::Result<()> {
     if !interpreter.held.take_tables() {
         return Ok(());
@@ -237,20 +240,20 @@ fn function<R: mlua::IntoLuaMulti + 'static>(
     lua.create_function(move |lua, value: Value| ours(lua, &held.get(), value))
 }
 
-/// `redis.pcall`: as `redis.call`, which each run makes anew, and errors are answers.
+/// `redis.pcall`: like `redis.call`, which is created for each run, but returns errors as answers.
 fn call_caught(lua: &Lua, held: &Held, redis: &Table) -> mlua::Result<Function> {
     let (held, redis) = (held.clone(), redis.clone());
     lua.create_function(move |_, arguments: MultiValue| {
         let call = redis.raw_get::<Function>("call")?;
         held.catch_next(true);
         let answer = call.call::<Value>(arguments);
-        // It may have failed before it was answered.
+        // The call may have failed before it read the flag.
         held.catch_next(false);
         answer
     })
 }
 
-/// Lets a script run as long as its reins do. `is_short`: it is a first attempt.
+/// Lets a script run within the limits of its reins. `is_short`: first attempt.
 pub(in crate::resp) fn take_reins(
     interpreter: &mut Interpreter,
     reins: &Arc<Reins>,
@@ -273,8 +276,8 @@ pub(in crate::resp) fn take_reins(
     Ok(())
 }
 
-/// Sets a hook that looks at the reins every `instructions`, and every [`SLOW_INSTRUCTIONS`] after a slow interval. A script that
-/// is over could catch the error and continue, so from then on each of its instructions raises it.
+/// Sets a hook that checks the reins every `instructions` instructions, and every [`SLOW_INSTRUCTIONS`] after a slow
+/// interval. A stopped script could catch the error and continue, so from then on every instruction raises it.
 fn hook(lua: &Lua, held: &Held, instructions: u32) -> mlua::Result<()> {
     let held = held.clone();
     lua.set_global_hook(HookTriggers::new().every_nth_instruction(instructions), move |lua, _| {
@@ -295,14 +298,14 @@ fn hook(lua: &Lua, held: &Held, instructions: u32) -> mlua::Result<()> {
     })
 }
 
-/// Compiles a script within the time of the reins that the interpreter has.
+/// Compiles a script within the time of the interpreter's reins.
 pub(in crate::resp) fn compile(interpreter: &Interpreter, body: Bytes) -> mlua::Result<Function> {
     let Interpreter { lua, held, load, environment, .. } = interpreter;
     let compiler = Compiler { load: load.clone(), environment: environment.clone() };
     compiler.compile(lua, &held.get(), body, lua.create_string(CHUNK)?)
 }
 
-/// What scripts catch by `pcall`: of a table with `err`, that.
+/// Returns the value that a script catches by `pcall`: the text in `err` of a table, or the value itself.
 fn caught(lua: &Lua, reins: &Reins, value: Value) -> mlua::Result<Value> {
     let value = shown(lua, reins, value)?;
     match value.as_table().and_then(error_of) {
@@ -311,7 +314,7 @@ fn caught(lua: &Lua, reins: &Reins, value: Value) -> mlua::Result<Value> {
     }
 }
 
-/// What scripts see of an error. Nothing, if they are over.
+/// Returns an error as scripts see it. Fails if the script is stopped.
 fn shown(lua: &Lua, reins: &Reins, value: Value) -> mlua::Result<Value> {
     let value = errors::shown(lua, value)?;
     if value.as_string().is_some_and(|text| text.as_bytes() == NO_MEMORY) {
@@ -321,7 +324,7 @@ fn shown(lua: &Lua, reins: &Reins, value: Value) -> mlua::Result<Value> {
     Ok(value)
 }
 
-/// Notes what ended a script, and where: this runs where the error was raised.
+/// Records the error that ended a script, and its place. Runs at the place where the error was raised.
 fn failed(lua: &Lua, _: &Reins, value: Value) -> mlua::Result<()> {
     let raised = match &value {
         Value::Error(error) => errors::raised(error),
@@ -356,7 +359,7 @@ fn failed(lua: &Lua, _: &Reins, value: Value) -> mlua::Result<()> {
     Ok(())
 }
 
-/// Scripts may ask for a collection, and how much memory they have. They cannot turn the collection off.
+/// `collectgarbage`: scripts may collect and query the memory, but not turn the collector off.
 fn collect_garbage(lua: &Lua, (what, _): (Option<LuaString>, Value)) -> mlua::Result<f64> {
     match what.as_ref().map(|what| what.as_bytes().to_vec()).as_deref() {
         None | Some(b"collect") => lua.gc_collect().map(|()| 0.0),
@@ -369,7 +372,7 @@ fn collect_garbage(lua: &Lua, (what, _): (Option<LuaString>, Value)) -> mlua::Re
     }
 }
 
-/// `loadstring`, and `load` whose text comes from a function piece by piece. What was compiled before is no text.
+/// `loadstring`, and `load` with a function that returns the text piece by piece. Compiled code is refused.
 fn load(
     lua: &Lua,
     held: &Held,

@@ -1,4 +1,4 @@
-//! Scripts in an interpreter of their own, without a server.
+//! Runs scripts in an interpreter without a server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use super::errors::{Raised, raised};
 use super::sandbox;
 use crate::service::scripts::control::{Reins, Stop};
 
-/// Runs a script with ARGV until a time. Returns the text that it returned, or what ended it.
+/// Runs a script with ARGV and a time limit. Returns its text, or the error that ended it.
 fn run(script: &str, arguments: &[&[u8]], until: Instant) -> Result<String, Raised> {
     let mut interpreter = sandbox::interpreter().unwrap();
     let reins = Arc::new(Reins::default());
-    // Compiling has time; only what the script does is measured.
+    // Compiling is not limited; only the run of the script is.
     reins.begin(Instant::now() + Duration::from_secs(3600), 64 << 20, false);
     sandbox::take_reins(&mut interpreter, &reins, true).unwrap();
     let function =
@@ -36,8 +36,8 @@ fn later() -> Instant {
     Instant::now() + Duration::from_secs(3600)
 }
 
-/// One call each, with too few instructions for the hook to look. `ARGV[1]` is a mebibyte of `x`, `ARGV[2]` one of digits,
-/// `ARGV[3]` one of formats of `struct`, `ARGV[4]` one of comments, `ARGV[5]` one of arrays of JSON.
+/// One call each, with too few instructions for the hook to run. `ARGV[1]` is a mebibyte of `x`, `ARGV[2]` one of
+/// digits, `ARGV[3]` one of formats of `struct`, `ARGV[4]` one of comments, `ARGV[5]` one of arrays of JSON.
 const CALLS: [&str; 30] = [
     "return #string.upper(ARGV[1])",
     "return #string.lower(ARGV[1])",
@@ -77,7 +77,7 @@ fn library_calls_charge_the_time_of_the_script() {
     let json = [b"[".to_vec(), mebibyte("1,"), b"1]".to_vec()].concat();
     let all = [mebibyte("x"), mebibyte("1"), mebibyte("<"), mebibyte("--\n"), json];
     let arguments: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
-    // The script ends before the first call of the hook.
+    // The script ends before the hook first runs.
     assert_eq!(run("return #ARGV[1]", &arguments, Instant::now()).unwrap(), "1048576");
     for call in CALLS {
         let ended = run(call, &arguments, Instant::now());
@@ -161,7 +161,7 @@ fn errors_of_library_calls_name_the_place_in_the_script() {
         ),
         ("coroutine.resume(1)", "user_script:2: bad argument #1 to 'resume' (coroutine expected)"),
     ] {
-        // `pcall` shows what was raised.
+        // `pcall` returns the raised error.
         let script = format!("local ok, why = pcall(function()\n{call} end) return why");
         let shown = run(&script, &[], later()).unwrap();
         let shown = shown.replace("number with table", "table with number");

@@ -1,17 +1,18 @@
-//! Values of Lua as answers.
+//! Converts Lua values to answers.
 
 use mlua::{LuaString, Table, Value};
 
 use super::number::{number_in, spelled};
 use crate::resp::wire::reply::Replies;
 
-/// Tables in tables.
+/// Limit of the depth of nested tables.
 const DEPTH_MAX: usize = 200;
 
-/// Bytes that the shortest answer to a value takes.
+/// Bytes of the shortest answer to a value.
 const LEAST_BYTES: usize = 3;
 
-/// Answers what a script returned, or raised in a table. `protocol` is what the script chose for itself.
+/// Answers the value that a script returned, or a table that it raised. `protocol` is the version that the script
+/// chose.
 pub(in crate::resp) fn answer(value: &Value, protocol: u8, replies: &mut Replies) {
     Answering { protocol, replies, owed: 0 }.value(value, 0);
 }
@@ -20,13 +21,14 @@ pub(in crate::resp) fn answer(value: &Value, protocol: u8, replies: &mut Replies
 struct Answering<'r> {
     protocol: u8,
     replies: &'r mut Replies,
-    /// Values that are to follow in the tables that were begun.
+    /// Values still to be answered in the tables begun so far.
     owed: usize,
 }
 
 impl Answering<'_> {
     fn value(&mut self, value: &Value, depth: usize) {
-        // What is cut short already need not be made: a table may be in itself twice, and be as much as 2²⁰⁰ tables.
+        // An answer that is already cut short is not continued: a table that contains itself twice unfolds to 2²⁰⁰
+        // tables.
         if self.replies.is_cut_short() {
             return;
         }
@@ -42,14 +44,14 @@ impl Answering<'_> {
         }
     }
 
-    /// So many values are to follow. A table that is in itself is counted at every depth, so it matters that this ends when all
-    /// of them together cannot fit.
+    /// Adds to the values still to be answered. A table that contains itself is counted at every depth, so the answer
+    /// is cut short as soon as all of these values cannot fit.
     fn owe(&mut self, values: usize) {
         self.owed += values;
         self.replies.must_have_room(self.owed.saturating_mul(LEAST_BYTES));
     }
 
-    /// One that was to follow; whether more can.
+    /// Answers one of the values still to be answered. Returns false if the answer is cut short.
     fn owed(&mut self, value: &Value, depth: usize) -> bool {
         self.owed -= 1;
         self.value(value, depth + 1);
@@ -67,7 +69,8 @@ impl Answering<'_> {
             return self.replies.double(&spelled(number_in(&number).unwrap_or(0.0), 17));
         }
         if let Some(Value::Table(map)) = field(table, "map") {
-            // Counted and then gone through, and not collected: at every depth that would be memory beside the script's.
+            // Iterated twice instead of collected: at every depth a list would take memory outside the script's
+            // limit.
             let pairs = || map.pairs::<Value, Value>().flatten();
             let count = pairs().count();
             self.replies.map(count);
@@ -102,9 +105,9 @@ impl Answering<'_> {
     }
 }
 
-/// As a conversion in C does it, where what does not fit is the least.
+/// Converts like C: a number that does not fit becomes the lowest integer.
 fn truncated(number: f64) -> i64 {
-    // The first that is too large is 2⁶³.
+    // The lowest number that is too large is 2⁶³.
     if number >= -(2f64.powi(63)) && number < 2f64.powi(63) { number as i64 } else { i64::MIN }
 }
 
@@ -121,7 +124,7 @@ fn text(value: Option<Value>) -> Option<Vec<u8>> {
     }
 }
 
-/// The text of a table that is an error.
+/// Returns the error text of a table with `err`.
 pub(in crate::resp) fn error_of(table: &Table) -> Option<Vec<u8>> {
     text(field(table, "err"))
 }

@@ -1,16 +1,16 @@
-//! Commands as people type them: a line of words.
+//! Commands typed by people: a line of words.
 
 use super::{Unparsed, error};
 use crate::resp::wire::commands::Span;
 
 /// Splits an inline command into words and unescapes quoted ones in place.
 ///
-/// `"..."` knows `\n \r \t \b \a \xHH`, `'...'` knows `\'`. A closing quote must end its word.
+/// `"..."` supports `\n \r \t \b \a \xHH`, `'...'` supports `\'`. A closing quote must end its word.
 pub(super) fn split_words(line: &mut [u8], words: &mut Vec<Span>) -> Result<(), Unparsed> {
     let unbalanced = || error("unbalanced quotes in request");
     let is_space = |byte: u8| byte.is_ascii_whitespace() || byte == 0x0b;
     let mut read = 0;
-    // `write` never passes `read`: every step reads at least as many bytes as it writes.
+    // `write` never passes `read`, because every step reads at least as many bytes as it writes.
     let mut write = 0;
     loop {
         while read < line.len() && is_space(line[read]) {

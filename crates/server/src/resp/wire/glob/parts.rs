@@ -1,33 +1,33 @@
-//! Patterns of names of channels, which every publisher matches at once.
+//! Patterns of channel names, which publishers match synchronously.
 //!
-//! A name may be as long as a key, and nobody else runs on the thread while it is matched, so this must not take pattern times
-//! name steps. What stands before the first `*` and behind the last one has its place; what is between two of them is looked
-//! for from the left, each part behind the one before it. A part of nothing but bytes is found in time that is that of
-//! the name, and so is one with `?` or `[]`, which must be short for that.
+//! A name may be as long as a key, and no other task runs on the thread during a match, so matching must not take
+//! pattern length times name length steps. The parts before the first `*` and after the last one have fixed
+//! positions. The parts between stars are searched from the left, each after the previous one. A part of literal
+//! bytes is found in time linear in the name; so is one with `?` or `[]`, which must be short for that reason.
 
 use memchr::memmem;
 
 use super::{Pattern, Token};
 
-/// Tokens of a part between two stars that has `?` or `[]`: each has a bit of a word.
+/// Limit of the tokens of a part between two stars that contains `?` or `[]`: each token has a bit of a word.
 const MIXED_MAX: usize = 64;
 
-/// Texts in which such a part is looked for at each place. In a longer one that would take a millisecond and more, and it pays to
-/// find out first which tokens each byte is.
+/// Length in bytes of a text up to which such a part is compared at each position. In a longer text that would take a
+/// millisecond or more, so it pays to first compute the tokens that match each byte.
 const LONG_BYTES: usize = 1 << 10;
 
 const TOO_LONG: &str =
     "ERR between two * of a pattern of channels there are up to 64 characters if there is ? or [] among them";
 
-/// See the module.
+/// A compiled pattern; see the module.
 pub(in crate::resp) struct Parts {
     pattern: Pattern,
-    /// The byte that each token is, if it is one.
+    /// For each token, its byte if it is a literal, else 0.
     bytes: Box<[u8]>,
     parts: Box<[Part]>,
 }
 
-/// Tokens without a star.
+/// A range of tokens without a star.
 #[derive(Clone, Copy)]
 struct Part {
     start: u16,
@@ -36,7 +36,7 @@ struct Part {
 }
 
 impl Parts {
-    /// Compiles a pattern, unless it or a part of it is too long.
+    /// Compiles a pattern. Fails if it or a part of it is too long.
     pub(in crate::resp) fn new(text: &[u8]) -> Result<Parts, &'static str> {
         let pattern = Pattern::new(text)?;
         let byte = |token: &Token| if let Token::Byte(byte) = token { *byte } else { 0 };
@@ -56,12 +56,12 @@ impl Parts {
         Ok(Parts { pattern, bytes, parts: parts.into() })
     }
 
-    /// Memory that it takes.
+    /// Returns the bytes of memory of the pattern.
     pub(in crate::resp) fn held_bytes(&self) -> usize {
         self.pattern.held_bytes() + self.bytes.len() + size_of_val(&*self.parts)
     }
 
-    /// Whether it matches a name.
+    /// Returns true if the pattern matches a name.
     pub(in crate::resp) fn matches(&self, name: &[u8]) -> bool {
         let [first, between @ .., last] = &*self.parts else {
             let [only] = &*self.parts else { return false };
@@ -81,7 +81,7 @@ impl Parts {
         true
     }
 
-    /// Where a part is first.
+    /// Returns the first position of a part in a text.
     fn find(&self, part: Part, text: &[u8]) -> Option<usize> {
         match part.is_mixed {
             true if text.len() > LONG_BYTES => self.find_in_long(part, text),
@@ -92,8 +92,8 @@ impl Parts {
         }
     }
 
-    /// The same in one step for each byte of the text: a bit for each token says whether the bytes up to here are all tokens up
-    /// to that one.
+    /// Like [`find`](Self::find), in one step per byte of the text. Bit `n` of a word is set if the last bytes match
+    /// the tokens up to `n`.
     fn find_in_long(&self, part: Part, text: &[u8]) -> Option<usize> {
         let mut tokens_of = [0_u64; 256];
         for (at, token) in self.pattern.tokens[part.range()].iter().enumerate() {
@@ -109,7 +109,7 @@ impl Parts {
         end.map(|end| end + 1 - part.len())
     }
 
-    /// Whether a text, which is long enough, begins with a part.
+    /// Returns true if a text, which is long enough, begins with a part.
     fn is_at(&self, part: Part, text: &[u8]) -> bool {
         match part.is_mixed {
             true => {
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// All texts of some letters up to a length.
+    /// Returns all texts of the given letters up to a length.
     fn texts(letters: &[u8], longest: usize) -> Vec<Vec<u8>> {
         let (mut all, mut last) = (vec![Vec::new()], vec![Vec::new()]);
         for _ in 0..longest {
@@ -166,7 +166,7 @@ mod tests {
     fn matches_what_the_pattern_does_in_long_names() {
         let mut matching = 0;
         for at in 0..400_u32 {
-            // Letters that look as if they were drawn, more of them `a` than `b`.
+            // Pseudo-random letters, more of them `a` than `b`.
             let letter = |place: u32| if (place * place * 7 + place * at) % 11 < 8 { b'a' } else { b'b' };
             let name: Vec<u8> = (0..1_500 + at).map(letter).collect();
             let mut part = name[700..700 + MIXED_MAX - (at % 60) as usize].to_vec();
@@ -214,7 +214,7 @@ mod tests {
             let parts = Parts::new(pattern.as_bytes()).unwrap();
             let began = Instant::now();
             let _ = parts.matches(&name);
-            // It takes less than a millisecond, and would take minutes.
+            // A match takes less than a millisecond; with backtracking it would take minutes.
             assert!(began.elapsed() < Duration::from_secs(10), "{pattern}: {:?}", began.elapsed());
         }
     }

@@ -1,10 +1,10 @@
-//! `bit`: operations on numbers of 32 bits.
+//! `bit`: operations on 32-bit numbers.
 
 use mlua::{Lua, Table, Value, Variadic};
 
 use super::{number, number_or};
 
-/// Operations, as scripts call them.
+/// An operation with its name in scripts.
 type Unary = (&'static str, fn(i32) -> i32);
 type Fold = (&'static str, fn(i32, i32) -> i32);
 type Shift = (&'static str, fn(i32, u32) -> i32);
@@ -31,7 +31,7 @@ pub(in crate::resp::script::lua) fn table(lua: &Lua) -> mlua::Result<Table> {
         };
         bit.raw_set(name, lua.create_function(function)?)?;
     }
-    // Only the lower five bits of the distance count.
+    // Only the lowest five bits of the distance are used.
     let shifts: [Shift; 5] = [
         ("lshift", i32::wrapping_shl),
         ("rshift", |bits, by| (bits as u32).wrapping_shr(by) as i32),
@@ -49,9 +49,9 @@ pub(in crate::resp::script::lua) fn table(lua: &Lua) -> mlua::Result<Table> {
     Ok(bit)
 }
 
-/// A number, cut to 32 bits and rounded as the library of Lua does it: to the nearest, of two to the even one.
+/// Returns a number as 32 bits, rounded like the Lua library: to the nearest integer, half to even.
 fn bits(lua: &Lua, value: &Value, index: usize, function: &str) -> mlua::Result<i32> {
-    // Beyond 2⁵² the lower bits of the mantissa are those of the integer.
+    // Adding 1.5 · 2⁵² moves the integer into the lowest bits of the mantissa.
     Ok((number(lua, value, index, function)? + 6_755_399_441_055_744.0).to_bits() as i32)
 }
 

@@ -1,4 +1,4 @@
-//! `cmsgpack`: MessagePack, as lua-cmsgpack writes and reads it.
+//! `cmsgpack`: MessagePack as in lua-cmsgpack.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::resp::script::lua::errors::{Raised, bad_argument, text};
 use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::Held;
 
-/// Tables in tables; what is deeper is packed as nil.
+/// Limit of the depth of packed tables; deeper ones are packed as nil.
 const DEPTH_MAX: u32 = 16;
 
-/// What is unpacked may be deeper.
+/// Limit of the depth of unpacked tables.
 const UNPACKED_DEPTH_MAX: u32 = 1000;
 
 pub(in crate::resp::script::lua) fn table(lua: &Lua, held: &Held) -> mlua::Result<Table> {
@@ -72,7 +72,7 @@ impl Packer<'_> {
         }
     }
 
-    /// A length of sixteen bits, or one of 32 with the next code.
+    /// Appends a 16-bit length, or a 32-bit one with the next code.
     fn length(&mut self, code: u8, length: usize) -> mlua::Result<()> {
         match u16::try_from(length) {
             Ok(length) => self.with(code, &length.to_be_bytes()),
@@ -145,7 +145,7 @@ impl Packer<'_> {
     }
 }
 
-/// Values one after the other, from a place on. With a limit the first result says where the next begins, or -1.
+/// Unpacks values from an offset on. With a limit, the first result is the offset of the next value, or -1.
 fn unpack(lua: &Lua, reins: &Reins, bytes: &[u8], limit: Option<i64>, from: i64) -> mlua::Result<MultiValue> {
     if from < 0 || limit.is_some_and(|limit| limit < 0) {
         let length = bytes.len();
@@ -156,7 +156,7 @@ fn unpack(lua: &Lua, reins: &Reins, bytes: &[u8], limit: Option<i64>, from: i64)
         let why = format!("Start offset {from} greater than input length {}.", bytes.len());
         return Err(text(lua, why));
     }
-    // Without a limit and from the beginning: all of them.
+    // A limit of 0 from the beginning means no limit.
     let limit = limit.filter(|limit| (*limit, from) != (0, 0));
     let mut unpacker = Unpacker { lua, reins, rest: &bytes[from as usize..] };
     let mut values = MultiValue::new();
@@ -178,7 +178,7 @@ fn unpack(lua: &Lua, reins: &Reins, bytes: &[u8], limit: Option<i64>, from: i64)
     Ok(values)
 }
 
-/// What is wrong with packed bytes.
+/// An error in packed bytes.
 enum Bad {
     Short,
     Format,
@@ -270,7 +270,7 @@ impl Unpacker<'_> {
                 }
             }
             match self.value(depth + 1)? {
-                // Lua raises an error of its own where a key is none.
+                // Lua raises its own error for an invalid key.
                 Ok(value) => table.raw_set(key, value)?,
                 bad => return Ok(bad),
             }

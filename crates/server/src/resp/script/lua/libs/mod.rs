@@ -1,4 +1,4 @@
-//! Libraries that scripts find: those of Redis, and what of Lua's own could run for ever or crash.
+//! Libraries for scripts: those of Redis, and replacements of Lua functions that could run forever or crash.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) mod strings;
 pub(super) mod structs;
 pub(super) mod tables;
 
-/// Adds a function that may ask the reins.
+/// Adds a function that can check the reins.
 fn add<A, R>(
     lua: &Lua,
     held: &Held,
@@ -36,23 +36,23 @@ where
     table.raw_set(name, lua.create_function(move |lua, arguments| function(lua, &held.get(), arguments))?)
 }
 
-/// Values that a function of Lua can return.
+/// Limit of the values that a Lua function can return.
 const VALUES_MAX: usize = 7900;
 
 fn no_memory() -> mlua::Error {
     Raised::Text(NO_MEMORY.to_vec()).into()
 }
 
-/// Steps charged for a value or an item of a format, beside its bytes.
+/// Steps charged for a value or a format item, beside its bytes.
 const ITEM_STEPS: usize = 16;
 
-/// Charges the script for `steps`. Fails if the script is over.
+/// Charges `steps` to the script. Fails if the script is stopped.
 fn charge(reins: &Reins, steps: usize) -> mlua::Result<()> {
     Ok(reins.work(steps).map_err(Raised::Stop)?)
 }
 
-/// Replaces a function of Lua by one that charges the script: before the call for the bytes of all strings among the arguments,
-/// and after it for those among the results. Errors name the function and the place in the script as Lua does.
+/// Replaces a Lua function by one that charges the script: before the call for the bytes of all string arguments, and
+/// after it for those of all string results. Errors name the function and the place in the script as Lua does.
 fn charge_calls(lua: &Lua, held: &Held, table: &Table, name: &'static str) -> mlua::Result<()> {
     let (held, of_lua) = (held.clone(), table.raw_get::<Function>(name)?);
     let charged = lua.create_function(move |lua, arguments: MultiValue| {
@@ -65,7 +65,8 @@ fn charge_calls(lua: &Lua, held: &Held, table: &Table, name: &'static str) -> ml
     table.raw_set(name, charged)
 }
 
-/// Adds the name of the function and the place in the script to an error that Lua raised in a function called from here.
+/// Adds the name of the function and the place in the script to an error that Lua raised in a function called from
+/// Rust.
 fn renamed(lua: &Lua, error: mlua::Error, name: &str) -> mlua::Error {
     let why = match raised(&error) {
         Raised::Text(why) if why != NO_MEMORY => why,
@@ -88,7 +89,7 @@ fn string_bytes(values: &MultiValue) -> usize {
         .fold(0, usize::saturating_add)
 }
 
-/// Bytes that a function makes beside the interpreter's memory: not more than a script may have.
+/// A buffer outside the interpreter's memory, limited to the script's string limit.
 struct Output<'r> {
     bytes: Vec<u8>,
     most: usize,
@@ -110,7 +111,7 @@ impl<'r> Output<'r> {
     }
 }
 
-/// An argument as a string, as Lua's functions take it: numbers are spelled.
+/// Returns an argument as a string. Like Lua's functions, converts numbers.
 fn string(lua: &Lua, value: &Value, index: usize, function: &str) -> mlua::Result<LuaString> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -120,7 +121,7 @@ fn string(lua: &Lua, value: &Value, index: usize, function: &str) -> mlua::Resul
     }
 }
 
-/// An argument as a number, as Lua's functions take it: strings that spell one are.
+/// Returns an argument as a number. Like Lua's functions, converts strings.
 fn number(lua: &Lua, value: &Value, index: usize, function: &str) -> mlua::Result<f64> {
     match lua.coerce_number(value.clone())? {
         Some(number) => Ok(number),
@@ -128,7 +129,7 @@ fn number(lua: &Lua, value: &Value, index: usize, function: &str) -> mlua::Resul
     }
 }
 
-/// The same for one that need not be there.
+/// Like [`number`], with a default for nil.
 fn number_or(lua: &Lua, value: &Value, default: f64, index: usize, function: &str) -> mlua::Result<f64> {
     if value.is_nil() { Ok(default) } else { number(lua, value, index, function) }
 }

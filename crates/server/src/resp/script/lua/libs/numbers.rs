@@ -1,4 +1,4 @@
-//! `tonumber`, whose text may have megabytes of digits.
+//! `tonumber`, which may get megabytes of digits.
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
@@ -8,7 +8,7 @@ use crate::service::scripts::interpreter::Held;
 
 const NAME: &str = "tonumber";
 
-/// Adds the function to the table of all that scripts find, which has Lua's own.
+/// Replaces `tonumber` in the table of globals.
 pub(in crate::resp::script::lua) fn install(lua: &Lua, held: &Held, globals: &Table) -> mlua::Result<()> {
     let (held, of_lua) = (held.clone(), globals.raw_get::<Function>(NAME)?);
     let to_number = move |lua: &Lua, arguments: MultiValue| match arguments.front() {

@@ -1,7 +1,7 @@
-//! Patterns of Lua 5.1, matched within a script's time.
+//! Lua 5.1 patterns, matched within a script's time.
 //!
-//! Lua's own matcher can run for hours on short strings, where nothing could end it, and its recursion is bounded only by the
-//! pattern's length. This one asks the reins now and then, and recurses so deep and no deeper.
+//! Lua's own matcher can run for hours on short strings without a way to stop it, and its recursion is bounded only
+//! by the pattern's length. This matcher checks the reins regularly, and bounds its recursion.
 
 use mlua::Lua;
 
@@ -10,17 +10,17 @@ use crate::service::scripts::control::Reins;
 
 const ESCAPE: u8 = b'%';
 
-/// Parts of a pattern that are remembered.
+/// Limit of the captures of a pattern.
 const CAPTURES_MAX: usize = 32;
 
-/// How deep items of a pattern stand in each other.
+/// Limit of the recursion depth.
 const DEPTH_MAX: usize = 200;
 
-/// How far a capture goes.
+/// The extent of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     Open,
-    /// Not a part, but where it would begin.
+    /// A position capture, without bytes.
     Position,
     Bytes(usize),
 }
@@ -40,19 +40,19 @@ type Outcome<T> = mlua::Result<T>;
 
 impl<'t> Matcher<'t> {
     pub(super) fn new(lua: &'t Lua, reins: &'t Reins, source: &'t [u8], pattern: &'t [u8]) -> Matcher<'t> {
-        // A pattern ends where a string of C does.
+        // A pattern ends at its first zero byte, like a C string.
         let end = memchr::memchr(0, pattern).unwrap_or(pattern.len());
         let captures = [(0, Extent::Open); CAPTURES_MAX];
         Matcher { lua, reins, source, pattern: &pattern[..end], captures, level: 0, depth: 0 }
     }
 
-    /// Matches the pattern from one of its bytes on at a place of the source; where the match ends.
+    /// Matches the pattern from byte `pattern` on at position `source`. Returns the end of the match.
     pub(super) fn at(&mut self, source: usize, pattern: usize) -> Outcome<Option<usize>> {
         (self.level, self.depth) = (0, 0);
         self.run(source, pattern)
     }
 
-    /// What was remembered; the whole match if nothing was.
+    /// Returns the captures, or the whole match if there are none.
     pub(super) fn captures(&self, start: usize, end: usize, whole: bool) -> Outcome<Vec<(usize, Extent)>> {
         if self.level == 0 && whole {
             return Ok(vec![(start, Extent::Bytes(end - start))]);
@@ -64,7 +64,7 @@ impl<'t> Matcher<'t> {
         }
     }
 
-    /// One of them, by its number in a replacement.
+    /// Returns a capture by its number in a replacement.
     pub(super) fn capture(&self, index: usize, start: usize, end: usize) -> Outcome<(usize, Extent)> {
         match self.captures(start, end, true)?.get(index) {
             Some(capture) => Ok(*capture),
@@ -76,7 +76,7 @@ impl<'t> Matcher<'t> {
         text(self.lua, what)
     }
 
-    /// The byte of the pattern there, zero behind its end.
+    /// Returns a byte of the pattern, zero beyond its end.
     fn p(&self, at: usize) -> u8 {
         self.pattern.get(at).copied().unwrap_or(0)
     }
@@ -103,7 +103,7 @@ impl<'t> Matcher<'t> {
         outcome
     }
 
-    /// The items of the pattern, one after the other.
+    /// Matches the items of the pattern one after the other.
     fn items(&mut self, mut s: usize, mut p: usize) -> Outcome<Option<usize>> {
         loop {
             self.step()?;
@@ -154,7 +154,8 @@ impl<'t> Matcher<'t> {
         }
     }
 
-    /// Where the class that begins there ends. A set may be as long as a pattern, and is gone through for each byte of the source.
+    /// Returns the end of the class that begins at `p`. A set may be as long as a pattern, and is scanned for each
+    /// byte of the source, so the steps are charged.
     fn class_end(&self, p: usize) -> Outcome<usize> {
         let end = self.find_class_end(p);
         self.steps(end.as_ref().map_or(self.pattern.len(), |end| *end).saturating_sub(p))?;
@@ -192,14 +193,14 @@ impl<'t> Matcher<'t> {
         })
     }
 
-    /// Whether a byte is in the set between two brackets.
+    /// Returns true if a byte is in the set between two brackets.
     fn in_set(&self, byte: u8, p: usize, end: usize) -> Outcome<bool> {
         let (is_in, at) = self.find_in_set(byte, p, end);
         self.steps(at.saturating_sub(p))?;
         Ok(is_in)
     }
 
-    /// The same, and how far the set was gone through.
+    /// Like [`in_set`](Self::in_set). Also returns the position at which the scan of the set ended.
     fn find_in_set(&self, byte: u8, mut p: usize, end: usize) -> (bool, usize) {
         let sense = self.p(p + 1) != b'^';
         p += usize::from(!sense);
@@ -296,7 +297,7 @@ impl<'t> Matcher<'t> {
         Ok(found)
     }
 
-    /// What a capture holds, once more.
+    /// Matches the bytes of an earlier capture again (`%1`).
     fn again(&mut self, s: usize, digit: u8) -> Outcome<Option<usize>> {
         let index = usize::from(digit).checked_sub(usize::from(b'1'));
         let captures = &self.captures[..self.level];
@@ -305,7 +306,7 @@ impl<'t> Matcher<'t> {
         };
         let bytes = match extent {
             Extent::Open => return Err(self.error("invalid capture index")),
-            // As Lua does it: more than there can be.
+            // Never matches: Lua treats the capture as longer than any text.
             Extent::Position => return Ok(None),
             Extent::Bytes(bytes) => bytes,
         };

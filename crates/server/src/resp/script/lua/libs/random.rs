@@ -1,4 +1,4 @@
-//! `math.random`, whose numbers after a seed are those of Redis.
+//! `math.random`, with the same numbers as Redis for a given seed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The table `redis`, but for what calls commands.
+//! The table `redis`, without the functions that call commands.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::resp::version::{REDIS_VERSION, REDIS_VERSION_NUMBER};
 use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::Held;
 
-/// Levels of the log.
+/// Log levels.
 const LEVELS: [&str; 4] = ["debug", "verbose", "notice", "warning"];
 
-/// Bytes of a line that a script logs.
+/// Limit of the bytes of a line that a script logs.
 const LOGGED_BYTES_MAX: usize = 1024;
 
 pub(in crate::resp::script::lua) fn table(lua: &Lua, held: &Held) -> mlua::Result<Table> {
@@ -40,7 +40,7 @@ pub(in crate::resp::script::lua) fn table(lua: &Lua, held: &Held) -> mlua::Resul
     Ok(redis)
 }
 
-/// The digest of a text, in hexadecimal.
+/// Returns the SHA-1 digest of a text, in hexadecimal.
 pub(in crate::resp) fn digest(text: &[u8]) -> [u8; 40] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digest = Sha1::digest(text);
@@ -70,7 +70,7 @@ fn error_reply(lua: &Lua, _: &Arc<Reins>, arguments: Variadic<Value>) -> mlua::R
     let text = text.as_bytes();
     let text = text.strip_prefix(b"-").unwrap_or(&text);
     let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
-    // Without a code it gets the usual one.
+    // A text without an error code gets the default code.
     let code: &[u8] = if text.contains(&b' ') { b"" } else { b"ERR " };
     error_table(lua, &[code, &text[..end]].concat())
 }
@@ -82,7 +82,7 @@ fn status_reply(lua: &Lua, _: &Arc<Reins>, arguments: Variadic<Value>) -> mlua::
     Ok(Value::Table(table))
 }
 
-/// What scripts log is seen by who looks for it: any client could fill a log otherwise.
+/// Messages of scripts are logged only at level debug, because otherwise any client could fill the log.
 fn log(_: &Lua, _: &Arc<Reins>, arguments: Variadic<Value>) -> mlua::Result<()> {
     let [level, words @ ..] = &arguments[..] else {
         return Err(reply("redis.log() requires two arguments or more."));
@@ -97,13 +97,13 @@ fn log(_: &Lua, _: &Arc<Reins>, arguments: Variadic<Value>) -> mlua::Result<()> 
         return Err(reply("Invalid debug level."));
     };
     if tracing::enabled!(tracing::Level::DEBUG) {
-        tracing::debug!(level, "a script says: {}", line(words).escape_ascii());
+        tracing::debug!(level, "message of a script: {}", line(words).escape_ascii());
     }
     Ok(())
 }
 
-/// What is logged of words. Nothing is copied of the rest, which may be more than there is memory for: the same long string may
-/// be among them very often.
+/// Returns the words as a line to be logged. Excess bytes are not copied, because they might exceed the memory: the
+/// same long string may occur very often among the words.
 fn line(words: &[Value]) -> Vec<u8> {
     let mut line = Vec::with_capacity(LOGGED_BYTES_MAX);
     for (at, word) in words.iter().enumerate() {
@@ -133,7 +133,7 @@ fn set_protocol(_: &Lua, reins: &Arc<Reins>, arguments: Variadic<Value>) -> mlua
     }
 }
 
-/// There is no replication: what is written is written.
+/// Without effect: there is no replication.
 fn set_replication(_: &Lua, _: &Arc<Reins>, arguments: Variadic<Value>) -> mlua::Result<()> {
     match &arguments[..] {
         [target] if number_in(target).is_some_and(|target| (0.0..4.0).contains(&target)) => Ok(()),

@@ -1,4 +1,4 @@
-//! Functions of the table `string` that could run for long or make much.
+//! Functions of the table `string` that could run for long or produce long results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ pub(in crate::resp::script::lua) fn install(lua: &Lua, held: &Held, strings: &Ta
     add(lua, held, strings, "match", |lua, reins, values| find(lua, reins, values, false))?;
     add(lua, held, strings, "gsub", gsub)?;
     add(lua, held, strings, "rep", rep)?;
-    // Scripts could call them on strings of megabytes very often.
+    // These are charged because a script could call them very often on strings of megabytes.
     for name in ["dump", "format", "lower", "reverse", "upper"] {
         charge_calls(lua, held, strings, name)?;
     }

@@ -1,4 +1,4 @@
-//! `struct`: packing values as C lays them out, as the library of Roberto Ierusalimschy does it.
+//! `struct`: packs values in C layout, like the library of Roberto Ierusalimschy.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::resp::script::lua::errors::{bad_argument, text};
 use crate::service::scripts::control::Reins;
 use crate::service::scripts::interpreter::Held;
 
-/// Bytes of the largest integer.
+/// Limit of the bytes of an integer.
 const INTEGER_BYTES_MAX: usize = 32;
 
-/// What `!` without a number aligns to.
+/// Default alignment of `!`, in bytes.
 const ALIGNMENT: usize = 8;
 
 pub(in crate::resp::script::lua) fn table(lua: &Lua, held: &Held) -> mlua::Result<Table> {
@@ -23,7 +23,7 @@ pub(in crate::resp::script::lua) fn table(lua: &Lua, held: &Held) -> mlua::Resul
     Ok(table)
 }
 
-/// A format as it is read.
+/// A format that is being parsed.
 struct Format<'f> {
     lua: &'f Lua,
     reins: &'f Reins,
@@ -33,7 +33,7 @@ struct Format<'f> {
     alignment: usize,
 }
 
-/// One thing in a format.
+/// An item of a format.
 struct Item {
     option: u8,
     size: usize,
@@ -42,7 +42,7 @@ struct Item {
 
 impl<'f> Format<'f> {
     fn new(lua: &'f Lua, reins: &'f Reins, name: &'static str, rest: &'f [u8]) -> Format<'f> {
-        // It ends where a string of C does.
+        // A format ends at its first zero byte, like a C string.
         let end = memchr::memchr(0, rest).unwrap_or(rest.len());
         Format { lua, reins, name, rest: &rest[..end], is_big: false, alignment: 1 }
     }
@@ -59,7 +59,7 @@ impl<'f> Format<'f> {
         number.map(|number| number as usize).ok_or_else(|| text(self.lua, "integral size overflow"))
     }
 
-    /// The next item, if there is one, at a place in what is packed.
+    /// Returns the next item, if there is one. `at`: the current offset in the packed bytes.
     fn next(&mut self, at: usize) -> mlua::Result<Option<Item>> {
         while let Some((&option, rest)) = self.rest.split_first() {
             self.rest = rest;
@@ -79,7 +79,7 @@ impl<'f> Format<'f> {
                     }
                     size
                 }
-                // Only who packs or unpacks asks what a letter means.
+                // Unknown letters are errors only for `pack` and `unpack`.
                 _ if option.is_ascii_alphanumeric() && self.name == "size" => continue,
                 _ => {
                     self.control(option)?;
@@ -201,7 +201,7 @@ fn unpack(
     let mut values: Vec<Value> = Vec::new();
     let short = || bad_argument(lua, 2, "unpack", "data string too short");
     while let Some(Item { option, size, padding }) = format.next(at)? {
-        // An item may have no bytes, so that the format alone says how many there are.
+        // An item may have no bytes, so only the format limits the number of items.
         if values.len() >= VALUES_MAX {
             return Err(text(lua, "stack overflow (too many results)"));
         }

@@ -11,8 +11,8 @@ pub(in crate::resp::script::lua) fn install(lua: &Lua, held: &Held, tables: &Tab
     charge_calls(lua, held, tables, "concat")
 }
 
-/// Raises what Lua's own `sort` raised, as if the script had called it: with the place in the script if it is an error of `sort`,
-/// and without one if two values cannot be compared.
+/// Raises an error of Lua's own `sort` as if the script had called it: with the place in the script for an error of
+/// `sort`, and without one if two values cannot be compared.
 pub(in crate::resp::script::lua) fn sort_failed(lua: &Lua, _: &Reins, raised: Value) -> mlua::Result<()> {
     let Some(why) = raised.as_string().map(|why| why.as_bytes().to_vec()) else { return Ok(()) };
     if why.starts_with(PRELUDE_PLACE) {

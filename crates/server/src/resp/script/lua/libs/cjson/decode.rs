@@ -1,4 +1,4 @@
-//! JSON as values of Lua.
+//! Converts JSON to Lua values.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ pub(super) fn decoded(lua: &Lua, reins: &Reins, choices: &Choices, text: &[u8]) 
     }
 }
 
-/// What a text is made of.
+/// The kinds of tokens.
 enum Kind {
     ObjectBegin,
     ObjectEnd,
@@ -75,7 +75,7 @@ impl Decoder<'_> {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    /// The next token, for which the reins are asked: for the blanks before it, and for the bytes of it.
+    /// Returns the next token, and charges the script for its bytes and the blanks before it.
     fn next(&mut self) -> mlua::Result<Token> {
         let from = self.at;
         let token = self.read();
@@ -102,7 +102,7 @@ impl Decoder<'_> {
         Token { kind: single, at }
     }
 
-    /// A token that is longer than a character.
+    /// Returns a token of several characters.
     fn long(&mut self) -> Token {
         let at = self.at;
         let rest = &self.text[at..];
@@ -184,7 +184,7 @@ impl Decoder<'_> {
         Token { kind: Kind::String(bytes), at }
     }
 
-    /// The character of `\uXXXX`, of two of them for some, and how many bytes they are.
+    /// Returns the character of a `\uXXXX` escape or surrogate pair, and the length of the escape in bytes.
     fn unicode(&self) -> Option<(char, usize)> {
         let unit = |at: usize| {
             let digits = self.text.get(self.at + at..self.at + at + 6)?.strip_prefix(b"\\u")?;
@@ -271,7 +271,8 @@ impl Decoder<'_> {
     }
 }
 
-/// Whether a text begins with a number that JSON does not have: hexadecimal, with zeros in front, infinite, or none.
+/// Returns true if a text begins with a number that JSON does not allow: hexadecimal, with leading zeros, infinite,
+/// or NaN.
 fn is_invalid_number(text: &[u8]) -> bool {
     let at = |index: usize| text.get(index).copied().unwrap_or(0);
     if at(0) == b'+' {
@@ -286,7 +287,7 @@ fn is_invalid_number(text: &[u8]) -> bool {
         && text.get(..3).is_some_and(|word| [b"inf", b"nan"].iter().any(|of| word.eq_ignore_ascii_case(*of)))
 }
 
-/// The number that a text begins with as `strtod` reads it, and how long it is.
+/// Returns the number at the beginning of a text, parsed like `strtod`, and its length.
 fn number_of(text: &[u8]) -> Option<(f64, usize)> {
     let (sign, start) = match text.first()? {
         b'-' => (-1.0, 1),

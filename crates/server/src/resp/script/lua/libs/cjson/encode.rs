@@ -1,4 +1,4 @@
-//! Values of Lua as JSON.
+//! Converts Lua values to JSON.
 
 use std::sync::atomic::Ordering;
 
@@ -96,7 +96,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// How long the array is that a table is, if it is one.
+    /// Returns the length of a table that is an array, or `None` for any other table.
     fn length(&self, table: &Table) -> mlua::Result<Option<u64>> {
         let (mut most, mut count) = (0, 0);
         for pair in table.pairs::<Value, Value>() {

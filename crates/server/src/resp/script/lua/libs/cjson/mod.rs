@@ -1,4 +1,4 @@
-//! `cjson`: JSON, with the defaults and the errors of lua-cjson as Redis has it.
+//! `cjson`: JSON with the defaults and the errors of lua-cjson in Redis.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::service::scripts::interpreter::Held;
 mod decode;
 mod encode;
 
-/// What a script has chosen. Each begins with the defaults.
+/// The options that a script can set, reset to the defaults for each script.
 struct Choices {
     encode_depth: AtomicU32,
     decode_depth: AtomicU32,
@@ -44,16 +44,16 @@ impl Default for Choices {
     }
 }
 
-/// The choices of the run at hand.
+/// The options of the current run.
 #[derive(Default)]
 struct OfRun {
     choices: Choices,
-    /// The reins of that run, and how many began with them.
+    /// The reins of that run, and the number of runs begun with them.
     run: std::sync::Mutex<(Weak<Reins>, u64)>,
 }
 
 impl OfRun {
-    /// The choices; the defaults where another script has begun.
+    /// Returns the options, after a reset if another script has begun.
     fn of(&self, reins: &Arc<Reins>) -> &Choices {
         let mut run = self.run.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if run.1 != reins.runs() || !Weak::ptr_eq(&run.0, &Arc::downgrade(reins)) {
@@ -85,7 +85,7 @@ impl Choices {
     }
 }
 
-/// What is nested deeper is a danger to the stack, whatever a script chooses.
+/// Limit of the nesting depth for any options, to protect the stack.
 const DEPTH_MAX: u32 = 1000;
 
 type Function = fn(&Lua, &Arc<Reins>, &Choices, &[Value]) -> mlua::Result<Vec<Value>>;
@@ -151,7 +151,7 @@ fn decode(lua: &Lua, reins: &Arc<Reins>, choices: &Choices, values: &[Value]) ->
     decode::decoded(lua, reins, choices, &value.as_bytes()).map(|value| vec![value])
 }
 
-/// Takes a number if there is one; what holds then.
+/// Sets a numeric option if a value is given. Returns the current value.
 fn choose(
     lua: &Lua,
     of: &AtomicU32,
@@ -170,7 +170,7 @@ fn choose(
     Ok(vec![Value::Number(of.load(Ordering::Relaxed).into())])
 }
 
-/// Refuses more arguments than a setter takes.
+/// Returns an error if there are more arguments than a setter takes.
 fn at_most(lua: &Lua, most: usize, values: &[Value], name: &str) -> mlua::Result<()> {
     match values.len() > most {
         true => Err(bad_argument(lua, most + 1, name, "found too many arguments")),
@@ -178,7 +178,7 @@ fn at_most(lua: &Lua, most: usize, values: &[Value], name: &str) -> mlua::Result
     }
 }
 
-/// Words that setters take. Off and on may be given as booleans and are answered as such.
+/// Words that setters take. Off and on can also be given as booleans, and are returned as such.
 const INVALID: [&str; 3] = ["off", "on", "null"];
 
 /// Returns the index of an argument among the words, or none if the argument is not given.
