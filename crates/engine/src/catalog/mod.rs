@@ -161,7 +161,8 @@ impl Catalog {
         self.cleared.lock().covers(&entry.key_hash, entry.sequence)
     }
 
-    /// Removes all keys of some keyspaces. `through`: the last sequence number that was cleared. No write may be in progress.
+    /// Removes all keys of some keyspaces. `through`: the last sequence number that the clear covers. No write may be
+    /// in progress.
     pub(crate) fn clear(&self, keyspaces: &[Keyspace], through: u64) {
         let turn = self.observers.take_turn();
         {

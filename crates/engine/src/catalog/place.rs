@@ -37,8 +37,8 @@ impl Catalog {
         Place { pointer, location, segment: self.space.slot(location).segment() }
     }
 
-    /// Step 5. Returns true if a checksum mismatch at a place is damage: the pointer is current, and the segment is
-    /// still in its slot.
+    /// Step 5. Returns true if the result of a read at a place counts: the pointer is current, and the segment is still
+    /// in its slot.
     pub(crate) fn is_still(&self, hash: &KeyHash, place: &Place) -> bool {
         is_there(
             || self.index.is_current(hash, place.pointer),
