@@ -17,9 +17,9 @@ pub enum Durability {
     /// Acknowledged when the record is in the staging file, memory that outlives the process: a panic and SIGKILL lose
     /// nothing, a power failure loses about the last second.
     Process,
-    /// Acknowledged from memory and flushed every `d`, at most 1 s (longer only with
-    /// [`coalesce_for`](crate::Options::coalesce_for)). A power failure loses about that window. Loss on SIGKILL is
-    /// unspecified; with a staging file nothing is lost.
+    /// Acknowledged from memory. A power failure loses about the last period, at most 1 s (longer only with
+    /// [`coalesce_for`](crate::Options::coalesce_for)). Loss on SIGKILL is unspecified; with a staging file nothing is
+    /// lost.
     Periodic(Duration),
     /// Acknowledged from memory; a power failure loses about the last second. Loss on SIGKILL is unspecified; with a
     /// staging file nothing is lost.

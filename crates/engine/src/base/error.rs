@@ -23,7 +23,7 @@ pub enum ErrorKind {
     Corrupt,
     /// The store is already open, in this process or another. Retry after it is closed there.
     Locked,
-    /// The store was closed, or it stopped after a failed write. Opening it again restores everything durable.
+    /// The store was closed, or it stopped after a failed write. Opening it again recovers everything durable.
     Closed,
     /// The device failed.
     Io,

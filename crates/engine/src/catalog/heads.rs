@@ -36,7 +36,7 @@ pub(crate) struct Beginning {
 /// A record head, as far as it was read.
 pub(crate) enum Head {
     Read(std::result::Result<Beginning, Damaged>),
-    /// The key needs this many bytes to be read.
+    /// This many bytes must be read to have the whole key.
     Longer(usize),
 }
 
@@ -60,7 +60,7 @@ impl Catalog {
         };
         Ok(match longer {
             Head::Read(read) => read,
-            // The second read states a longer key than the first did.
+            // The second read states a longer key than the first one did: damage.
             Head::Longer(_) => {
                 let Place { location, segment, .. } = *place;
                 let (damage, offset) = (Damage::Header, location.offset);

@@ -42,7 +42,7 @@ use crate::segments::space::Space;
 pub(crate) const INDEX_BYTES_A_KEY: u64 = 10;
 /// Index memory per unverified overwrite, in bytes.
 const UNVERIFIED_OVERWRITE_BYTES: u64 = 21;
-/// The tables of the index may exceed its memory by `1 / GAPS_DIVISOR`, for gaps that removed keys left.
+/// The index may exceed its memory by that memory divided by this, for gaps in tables that removed keys left.
 const GAPS_DIVISOR: u64 = 8;
 
 /// The memory for the keys of damaged segments is that of index and read cache, divided by this.

@@ -29,8 +29,8 @@ const SHORTEST_DEFAULT_SEGMENT_BYTES: u64 = 64 << 10;
 /// fast tier in front of another needs fewer.
 const DEFAULT_SEGMENTS: u64 = 64;
 const DEFAULT_FAST_SEGMENTS: u64 = 16;
-/// Maximum number of segments that follows from the default size. It bounds it for a file system that has little room
-/// now but may grow.
+/// Maximum number of segments within the limit, at the default length. It takes effect if the file system has little
+/// room now and may have more later.
 const MOST_DEFAULT_SEGMENTS: u64 = 16 << 10;
 /// Minimum number of write units in a segment: shorter segments fill badly.
 const UNITS_OF_SEGMENT: u64 = 16;

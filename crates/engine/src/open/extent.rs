@@ -130,8 +130,9 @@ pub(crate) fn bytes_for(slots: u32, superblock: &Superblock) -> u64 {
     superblock.data_offset + u64::from(slots) * superblock.segment_bytes
 }
 
-/// Adapts a truncated device, if the loss was accepted. A file is extended to its old length again, without the rest of
-/// the slot in which it was truncated. On another device, the superblock's slot count is reduced.
+/// Adapts the tier to a truncated device, if the loss was accepted. A file is extended to its old length again, and the
+/// remains of the slot in which it was truncated are dropped. On another device, the superblock's slot count is
+/// reduced.
 pub(crate) async fn make_whole(tier: &Tier, superblock: &mut Superblock) -> Result<()> {
     let there = slots_in(tier.device()?.geometry().bytes, superblock);
     if there < superblock.used_slots.into() {

@@ -319,8 +319,8 @@ pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Re
     }
 }
 
-/// Largest granule that is chosen to leave room for growth, in bytes. Larger ones are used only if the devices cannot
-/// be addressed otherwise.
+/// Largest granule chosen to leave room for growth, in bytes. A larger one is used only if the devices cannot be
+/// addressed otherwise.
 const ROOMY_GRANULE_BYTES: u64 = 64;
 
 /// Returns the alignment of records for a store with these limits in total: fine enough to waste little, and coarse

@@ -111,7 +111,7 @@ async fn open_all(options: Options) -> Result<Opened> {
     void_staging(space, staging.as_deref(), lane_buffers).await?;
     // 5.
     let Recovered { unsealed, segments, metadata_bytes, max_sequence, .. } = recovered;
-    // `tombstones_through` of sealed segments was read from footers only, and may exceed the highest sequence number.
+    // A footer does not name the newest tombstone of its segment, so the bound is still the maximum: lower it.
     for slot in space.tiers().flat_map(|tier| tier.slots().all()) {
         slot.set_tombstones_through(slot.tombstones_through().min(max_sequence));
     }

@@ -240,8 +240,8 @@ impl Options {
     }
 
     /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. It bounds the
-    /// length of values. Default: 16 MiB; for a store of less than 1 GiB, the size that yields 64 segments (16 for a
-    /// fast tier in front of another tier).
+    /// length of values. Default: 16 MiB; in a store of less than 1 GiB, small enough for 64 segments (16 for a fast
+    /// tier in front of another tier).
     ///
     /// It should be at least sixteen write units: segments of a few units fill badly, and a store of tiny records is
     /// then full before its user limit.
@@ -339,7 +339,7 @@ impl Options {
         self
     }
 
-    /// Opens a store in which damaged segments make the lost keys unknown. Default false: such a store is refused,
+    /// Opens a store even if damage makes it unknown which keys were lost. Default false: such a store is refused,
     /// because older versions of those keys could reappear.
     pub fn accept_loss(mut self, accept: bool) -> Options {
         self.accept_loss = accept;

@@ -221,8 +221,8 @@ impl RecoveryContext<'_> {
 
     /// Returns the staged records that no device has, older versions included: if the power fails while they are
     /// written, no record may be missing that precedes a written one. A record of a key whose newest version is on a
-    /// device is left out unless its batch is needed, because otherwise interrupted openings would need more and more
-    /// room.
+    /// device is left out, unless its batch has a key whose newest version is staged: otherwise interrupted openings
+    /// would need more and more room.
     fn unwritten(
         &self,
         segments: &[Segment],

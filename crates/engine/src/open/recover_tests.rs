@@ -302,9 +302,9 @@ fn a_hole_in_any_other_segment_is_a_loss() {
     }
 }
 
-/// The next segment may be gone, with its statement, while the summary of the previous one is still being written: its
-/// records were written anew. The segment after that states where the next one ended, and nothing about the previous
-/// one.
+/// Only the direct follower of a segment states where the segment ended. The follower may be freed, its records
+/// rewritten, while the segment's summary is still being written; the next segment states where the follower ended, and
+/// nothing about the segment before.
 #[test]
 fn where_a_segment_ended_is_told_by_the_next_one_alone() {
     let numbers = [1, 2, 3].map(|number| number * SEGMENT_STEP);

@@ -32,7 +32,8 @@ pub(super) async fn write(
     let space = &*catalog.space;
     let tier = space.first_tier();
     let writer = SegmentWriter::new(space, tier, Origin::Recovered);
-    // A tombstone must be kept as long as the older version that it hides, which may be in another segment.
+    // `opened_at` must be below every version written here, because a tombstone that hides an older version, possibly
+    // in another segment, must be kept as long as that version.
     let oldest = records.iter().find(|record| !record.is_newest && !planted(Bug::StagedOpenedAtNewest));
     let opened_at = oldest.map_or(opened_at, |record| record.entry.sequence - 1);
     // Segment buffers are released once written, so the pool needs no limit.

@@ -50,8 +50,7 @@ impl StagingLook {
     /// Reads the staging file of a store. `place` is the store's directory, or the file or device of its first tier;
     /// `first` and `shape` are that tier's superblock and segment shape.
     ///
-    /// # Errors
-    /// `Invalid` if the file exists and cannot be read.
+    /// The file exists and cannot be read.
     pub fn of(place: &Path, first: &Superblock, shape: SegmentShape) -> Result<StagingLook> {
         let path =
             if place.is_dir() { in_directory(place, first.store_id) } else { beside(place, first.store_id) };

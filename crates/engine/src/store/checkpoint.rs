@@ -78,7 +78,7 @@ impl Store {
                  dropped first",
             )
         })?;
-        // A first flush before writers are stopped keeps the one that they wait for short.
+        // This first flush keeps the second one short, for which writers wait.
         writer.flush().await?;
         // 1.
         let (rest, reservation) = self.still().await?;

@@ -73,7 +73,7 @@ impl Store {
     ///
     /// # Errors
     /// `Invalid` if options contradict each other or the store, `Locked` if the store is already open, `Corrupt` if
-    /// damage makes the affected keys unknown, `Io` if a device fails.
+    /// damage makes it unknown which keys are affected, `Io` if a device fails.
     pub async fn open(options: Options) -> Result<Store> {
         let Opened { writer, compactions, pauses, recovery } = opening::open(options).await?;
         Ok(Store {

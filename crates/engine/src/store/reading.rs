@@ -124,7 +124,7 @@ impl Store {
     /// while let Some(at) = cursor {
     ///     let page = store.scan(at, 100).await?;
     ///     entries.extend(page.entries);
-    ///     // As `to_u64`, it can be kept, and the iteration goes on from it in another process.
+    ///     // Stored as `to_u64`, it lets another process continue the iteration.
     ///     cursor = page.next;
     /// }
     /// assert_eq!(entries[0].key, "key");
@@ -134,13 +134,13 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// `Closed` after a close, `Io` if the device is gone.
+    /// `Closed` after a close, `Io` if the device failed as a whole.
     pub async fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
         self.reader.scan(self.database, cursor, limit).await
     }
 
-    /// Returns an upper bound of the bytes of such a page, without any I/O: the sum of the size classes, as in
-    /// [`read_bytes_hint`](Self::read_bytes_hint), of the entries that it would read now.
+    /// Returns an upper bound of the bytes of such a page, without any I/O: as
+    /// [`read_bytes_hint`](Self::read_bytes_hint), for all entries that it would read now.
     pub fn scan_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
         self.reader.scan_bytes_hint(self.database, cursor, limit)
     }
@@ -159,8 +159,9 @@ impl Store {
         self.reader.scan_keys_bytes_hint(self.database, cursor, limit)
     }
 
-    /// Returns an upper bound of the bytes that a read of this key takes, without any I/O: the record's size class. It
-    /// may be wrong for a key whose index slot belongs to another key, and is outdated as soon as the key is written.
+    /// Returns an upper bound of the memory that a read of this key takes, in bytes, without any I/O: from the record's
+    /// size class and the decompression ratios seen in that class. It may be wrong for a key whose index slot belongs
+    /// to another key, and is outdated as soon as the key is written.
     pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
         self.reader.bytes_hint(self.database, key.as_ref())
     }
@@ -171,9 +172,9 @@ impl Store {
         self.reader.usage(self.database, key.as_ref())
     }
 
-    /// Watches a key from now on, without any I/O: the watch reports whether the key was put since. It lets a client
-    /// that reads a key twice detect a change: the version detects a change of a key that exists, the watch that of a
-    /// key that is absent both times.
+    /// Watches a key from now on, without any I/O: the watch reports whether the key was put since. It is for clients
+    /// that read a key twice to detect a change. Comparing versions detects a change of a key that exists; the watch
+    /// also detects a put of a key that is absent at both reads.
     ///
     /// Start the watch before the first read of the key. Until it is dropped, a watch takes about 100 bytes, and every
     /// put checks for it.

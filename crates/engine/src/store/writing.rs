@@ -96,8 +96,8 @@ impl Store {
     }
 
     /// Reads the entries of some keys, in their order, and writes the batch that `change` makes of them. The keys are
-    /// reserved from the read until the batch is visible, so no other write is lost or comes between. Returns the
-    /// second part of the result of `change`. If the batch is empty, nothing is written.
+    /// reserved from the read until the batch is visible, so that no other write comes between and no update is lost.
+    /// Returns the second part of the result of `change`. If the batch is empty, nothing is written.
     ///
     /// Other writers of these keys wait meanwhile, so `change` should not take long.
     ///

@@ -50,7 +50,7 @@ impl RecoveryContext<'_> {
                         scan.lost.extend(self.lost_tail(name, &whole, segment, &scan));
                         (segment, Content::Scanned(scan, stream))
                     }
-                    // A slot without any trace, unless a segment may have been in its unreadable part.
+                    // No trace of a segment, and no unreadable part that may have held one.
                     Unsealed::Foreign if !self.may_have_held(name, &whole) => {
                         // It never held a segment: the bytes are older than the store.
                         self.give_back(name, slot);
