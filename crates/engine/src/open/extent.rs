@@ -60,7 +60,7 @@ impl Extents {
                 None => {
                     let count = unasked_slots(plan, superblock);
                     if count > left {
-                        tracing::warn!(%path, addressable_bytes, "the device is larger than what the store can address");
+                        tracing::warn!(%path, addressable_bytes, "the device is larger than the store can address");
                     }
                     count
                 }
@@ -153,7 +153,7 @@ fn check_length(plan: &TierPlan, superblock: &Superblock, accept_loss: bool) -> 
     let path = plan.device.path();
     let tier = superblock.tier().name();
     if accept_loss {
-        tracing::error!(%path, has, needs, "the {tier} tier was cut off; what was behind is lost; accepted");
+        tracing::error!(%path, has, needs, "the {tier} tier was truncated: data beyond its end is lost (accepted)");
         return Ok(());
     }
     Err(Error::Corrupt {

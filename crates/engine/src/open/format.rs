@@ -88,7 +88,7 @@ async fn read_head(device: &Arc<dyn Device>, bytes: usize) -> Result<(Buffer, Op
     let (mut head, result) = device.read(0, device.buffer(bytes)).await;
     match result.map_err(Error::from) {
         Ok(()) => return Ok((head, None)),
-        Err(error) if error.is_of_reading() => tracing::error!(%error, "superblocks are read one by one"),
+        Err(error) if error.is_of_reading() => tracing::error!(%error, "reading superblocks page by page"),
         Err(error) => return Err(error),
     }
     head.fill(0);

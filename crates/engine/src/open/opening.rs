@@ -126,7 +126,7 @@ async fn open_all(options: Options) -> Result<Opened> {
         user_limit_bytes = space.user_limit_bytes(),
         capacity_bytes = u64::from(bulk.slots_in_reach()) * u64::from(bulk.shape().segment_bytes),
         longest_value_bytes = writer.max_value_bytes(0, true),
-        "the store is open; user_limit_bytes is what users may fill"
+        "the store is open; users can fill user_limit_bytes"
     );
     let duration = space.runtime.now().saturating_sub(began);
     let recovery = Recovery { keys: writer.catalog.index.len(), segments, metadata_bytes, duration };

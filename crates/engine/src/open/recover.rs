@@ -200,7 +200,7 @@ impl RecoveryContext<'_> {
             shards.for_each(|shard| self.index.fit(shard));
             pass += 1;
         }
-        let segments = Arc::try_unwrap(segments).ok().expect("whoever read them has ended");
+        let segments = Arc::try_unwrap(segments).ok().expect("the tasks that read the segments have ended");
         Ok(Loaded { segments, winners, max_sequence, next_expiry_ms, copies })
     }
 

@@ -40,8 +40,8 @@ pub(crate) fn open(
     let Some(boot) = boot else {
         tracing::warn!(
             path = %path.display(),
-            "the kernel does not tell its boot id (is /proc mounted?), so nobody could say whether a staging file is of \
-             this start of the machine: durability Process is not to be had"
+            "the kernel reports no boot id (is /proc mounted?), so a staging file cannot be matched to this boot of the \
+             machine: durability Process is unavailable"
         );
         return Ok(None);
     };
@@ -68,7 +68,7 @@ pub(crate) fn open(
             Ok(Some(Arc::new(file)))
         }
         Err(error) if options.staging.is_none() && is_missing(&path) => {
-            tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is not to be had");
+            tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is unavailable");
             Ok(None)
         }
         Err(error) => Err(refusal(error)),

@@ -61,6 +61,6 @@ fn void_staging(writer: &Writer, file: &StagingFile) {
     let space = &writer.space;
     let voided = staging::void_all(file, &space.secret, space.first_tier().shape(), space.epoch);
     if let Err(error) = voided {
-        tracing::warn!(path = %file.path.display(), %error, "the staging file still has headers of this opening");
+        tracing::warn!(path = %file.path.display(), %error, "cannot void the headers in the staging file");
     }
 }

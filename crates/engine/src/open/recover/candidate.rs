@@ -110,7 +110,8 @@ impl Live {
 
     #[inline]
     pub(super) fn add(&mut self, tier: TierName, slot: u32, bytes: i64, tombstone: bool) {
-        let (_, live) = self.0.iter_mut().find(|(name, _)| *name == tier).expect("its tier is there");
+        let (_, live) =
+            self.0.iter_mut().find(|(name, _)| *name == tier).expect("segments lie on tiers of the store");
         live[slot as usize][usize::from(tombstone)] += bytes;
     }
 

@@ -344,7 +344,8 @@ pub(super) async fn read(
     used: Option<Buffer>,
 ) -> Result<(usize, Option<(Buffer, usize)>)> {
     let Content::Sealed(footer) = &segment.content else { return Ok((number, None)) };
-    let tier = tiers.iter().find(|t| t.name() == segment.tier).expect("its tier is there");
+    let tier =
+        tiers.iter().find(|t| t.name() == segment.tier).expect("the segment lies on a tier of the store");
     let bytes = u64::from(footer.entry_bytes);
     // Larger than this summary needs, to fit later ones too.
     let fresh = || {

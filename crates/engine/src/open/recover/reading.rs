@@ -42,7 +42,7 @@ impl Part {
 pub(super) async fn read_border(tier: &Tier, slot: u32, slots: u32) -> Result<(Buffer, usize)> {
     match tier.read_border(slot, slots).await {
         Err(error) if error.is_of_reading() => {
-            tracing::error!(tier = tier.name().name(), slot, %error, "the ends of slots are read one by one");
+            tracing::error!(tier = tier.name().name(), slot, %error, "reading two slot ends one by one");
         }
         read => return read,
     }
@@ -99,7 +99,7 @@ impl Whole {
             if whole.unread.first() == Some(&(0..segment_bytes)) {
                 return Err(error);
             }
-            tracing::error!(tier = tier.name().name(), slot, unread = ?whole.unread, %error, "not all of a slot can be read");
+            tracing::error!(tier = tier.name().name(), slot, unread = ?whole.unread, %error, "part of a slot cannot be read");
         }
         (self.buffer, self.unread) = (Some(buffer), whole.unread);
         Ok(())

@@ -99,7 +99,7 @@ impl RecoveryContext<'_> {
                 let holders = groups.filter_map(|group| {
                     let location = packing.unpack(index.get(&group[0].hash)?.get());
                     let segment = slots.get(&(location.tier, location.slot));
-                    Some((*segment.expect("what was loaded lies in a segment"), location.offset))
+                    Some((*segment.expect("every loaded entry lies in a segment"), location.offset))
                 });
                 let holders: Vec<Holder> = holders.collect();
                 Ok((part, holders))
@@ -319,14 +319,14 @@ impl Resolver {
                 // Replacing works across keys, because a slot distinguishes keys only by their stored hash.
                 Some(loser) => {
                     let swung = self.index.replace(&loser.hash, loser.pointer(), winner.pointer());
-                    assert!(swung, "nobody else changes the index while it is recovered");
+                    assert!(swung, "recovery is the only writer of the index");
                 }
                 None => self.index.load(winner.hash, winner.pointer()),
             }
         }
         if let Some(loser) = vacated.filter(|_| !planted(Bug::LoserLeftInIndex)) {
             let removed = self.index.remove(&loser.hash, loser.pointer());
-            assert!(removed, "nobody else changes the index while it is recovered");
+            assert!(removed, "recovery is the only writer of the index");
         }
     }
 }

@@ -101,7 +101,7 @@ fn tell_strays(tier: &Tier, slots: &[SlotEnds]) {
             slot = at,
             segment,
             meant_for = slot,
-            "a write went astray"
+            "misdirected write: the slot has data meant for another slot"
         );
     }
 }
