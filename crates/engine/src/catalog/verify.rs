@@ -155,9 +155,9 @@ impl Catalog {
             .then(|| claimed.clone())
     }
 
-    /// Verifies the unverified overwrites of one segment with the entries of its summary. `entries`: those that may be
-    /// needed. Returns those that still may be: entries that the index or an unverified overwrite leads to, and entries
-    /// that may hide older versions of their key (tombstones and puts with an expiry).
+    /// Verifies the unverified overwrites of one segment with the entries of its summary. `entries`: the summary's
+    /// entries, without any known to be unneeded. Returns the entries still possibly needed: the index or an unverified
+    /// overwrite leads to them, or they may hide older versions of their key (tombstones and puts with an expiry).
     pub(crate) async fn verify_segment(
         &self,
         tier: TierName,

@@ -68,9 +68,9 @@ impl<T: Scanned> Sifted<T> {
 }
 
 impl Reader {
-    /// Filters the records in `met`, and those that `displaced` leads to: records displaced by unverified overwrites.
-    /// Most of these are dead versions of keys in `met`, so only their heads are read, and at most one row of them is
-    /// held.
+    /// Filters the records in `met`, and the records displaced by unverified overwrites, to which `displaced` leads.
+    /// Most of the latter are dead versions of keys in `met`, so only their heads are read, and at most one row of them
+    /// is held.
     ///
     /// # Errors
     /// Errors that do not concern a single record.

@@ -138,7 +138,7 @@ impl Store {
     }
 }
 
-/// Returns the segments of a tier that hold data. `ends`: the ends of those that are still open.
+/// Returns the segments of a tier that hold data. `ends`: the end of each segment that is still open.
 fn segments_of<'a>(
     tier: &'a Tier,
     ends: &'a BTreeMap<u64, u32>,
