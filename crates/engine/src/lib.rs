@@ -6,10 +6,10 @@
 //!
 //! * `store`: the handle that users hold.
 //! * `open`: opening and recovery.
-//! * `background`: destaging, collecting, compacting, expiry, discards, the scrub.
+//! * `background`: destage, collect, compact, expiry, eviction, discard, scrub.
 //! * `read`: gets, parts of values, scans.
-//! * `write`: puts, deletes, batches, updates; the lane that orders them, and the committer that writes them.
-//! * `catalog`: which record of each key is current, and where it is found.
+//! * `write`: puts, deletes, batches, updates; the lane that orders them and the committer that writes them.
+//! * `catalog`: the current record of each key: index, publish, lookup, verification, read cache.
 //! * `segments`: tiers, slots, superblocks, and the one writer of segments.
 //! * `base`: errors, completion events, the failure latch, tasks, counters.
 //!

@@ -1,5 +1,5 @@
-//! The parts of a store on devices in memory and a virtual clock, for tests of single parts. No background task runs
-//! unless it is asked for, so a test does each step itself.
+//! A test bench: the parts of a store on in-memory devices and a virtual clock. Background tasks run only if the test
+//! starts them, so that a test can do each step itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,23 +34,23 @@ use crate::write::{Writer, WriterParts, committer, preallocate};
 
 pub(crate) const SEGMENT_BYTES: u32 = 64 << 10;
 pub(crate) const UNIT_BYTES: u32 = 512;
-/// Where slot 0 begins.
+/// Device offset of slot 0.
 pub(crate) const DATA_OFFSET: u64 = 64 << 10;
 pub(crate) const EPOCH: u64 = 1;
 
-/// What is to be built.
+/// Configuration of a test bench.
 pub(crate) struct Plan {
     pub(crate) world: SimRuntime,
     pub(crate) tiers: Vec<TierName>,
-    /// Of each tier.
+    /// Slots per tier.
     pub(crate) slots: u32,
-    /// The devices are files that grow.
+    /// True if the devices are files that grow.
     pub(crate) grows: bool,
-    /// Operations take their time, so that they end in any order.
+    /// True if device operations take time, and so complete in any order.
     pub(crate) slow: bool,
-    /// How long a flush of a slow device takes, where that matters.
+    /// Duration of a flush of a slow device; `None` for that of a flash drive.
     pub(crate) flush_takes: Option<Duration>,
-    /// So few that different keys share a slot of the index.
+    /// Hash bits of the index; few bits make different keys share an index slot.
     pub(crate) hash_bits: Option<u32>,
     pub(crate) placement: Placement,
     pub(crate) may_separate: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// One tier of 16 slots, on a device that answers at once.
+    /// One tier of 16 slots, on a device that completes every operation at once.
     pub(crate) fn new(seed: u64) -> Plan {
         Plan {
             world: SimRuntime::new(seed),
@@ -112,7 +112,7 @@ impl Plan {
         }
     }
 
-    /// A device for a tier; of a file that grows, as much as its superblocks take.
+    /// Creates the device of a tier. A file that grows begins with the superblock area alone.
     pub(crate) fn device(&self) -> MemoryDevice {
         let data_bytes = u64::from(self.slots) * u64::from(SEGMENT_BYTES);
         let mut options = MemoryOptions::new(DATA_OFFSET + if self.grows { 0 } else { data_bytes });
@@ -138,7 +138,7 @@ impl Plan {
         Arc::new(Tier::new(device, self.shape(name), DATA_OFFSET, self.slots, self.grows, accounts))
     }
 
-    /// Builds everything up to the writer. Nothing is running.
+    /// Builds everything up to the writer. No task is running.
     pub(crate) fn build(self) -> Bench {
         let devices: Vec<MemoryDevice> = self.tiers.iter().map(|_| self.device()).collect();
         let tiers: Vec<_> = self.tiers.iter().zip(&devices).map(|(name, d)| self.tier(*name, d)).collect();
@@ -188,10 +188,10 @@ impl Plan {
     }
 }
 
-/// The parts of a store.
+/// The parts of a store under test.
 pub(crate) struct Bench {
     pub(crate) world: SimRuntime,
-    /// Those of the tiers.
+    /// The devices of the tiers.
     pub(crate) devices: Vec<MemoryDevice>,
     pub(crate) space: Arc<Space>,
     pub(crate) catalog: Arc<Catalog>,
@@ -199,7 +199,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Starts the committer and what provides its lane with segments.
+    /// Starts the committer and the task that preallocates segments for its lane.
     pub(crate) fn start(&self) {
         let Writer { tasks, lane, .. } = &*self.writer;
         tasks.spawn("commit", committer::run(self.catalog.clone(), tasks.clone(), lane.clone()));
@@ -239,13 +239,14 @@ impl Bench {
         self.writer.delete(0, Bytes::copy_from_slice(key.as_bytes()), options).await
     }
 
-    /// The current value of a key and its sequence number, expired or not.
+    /// Returns the current value of a key and its sequence number, expired or not.
     pub(crate) async fn get(&self, key: &str) -> crate::Result<Option<(Bytes, u64)>> {
         let found = self.catalog.look_up(key.as_bytes(), &self.catalog.hash_in(0, key.as_bytes())).await?;
         Ok(found.map(|found| (Bytes::copy_from_slice(found.record.value()), found.record.sequence)))
     }
 
-    /// What a power cut now would surely leave of the records in the first tier, in the order of their sequence numbers.
+    /// Returns the records of the first tier that are certain to survive a power failure now, in the order of their
+    /// sequence numbers.
     pub(crate) fn durable(&self) -> Vec<Entry> {
         let tier = self.space.first_tier();
         let bytes = self.devices[0].durable_snapshot();

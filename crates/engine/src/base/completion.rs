@@ -1,7 +1,7 @@
-//! A completion event: it opens once, for everybody who waits at it.
+//! A completion event: it completes once, for all waiters.
 //!
-//! It belongs to whoever is to open it. If that one lets go of it without having opened it, because of a panic or because it
-//! was forgotten, it opens with an error: nobody waits for ever.
+//! The `Completion` belongs to the component that completes it. If it is dropped before that, by a panic or by mistake,
+//! it completes with an error, so that no waiter waits forever.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
 
-/// Opens once with a result; whoever waits gets a copy of it.
+/// Completes once with a result; each waiter gets a copy of it.
 pub(crate) struct Completion {
     waiter: Waiter,
 }
 
-/// What it takes to wait at a completion event.
+/// A reference to a completion event, for waiting.
 #[derive(Clone)]
 pub(crate) struct Waiter {
     state: Arc<Mutex<State>>,
@@ -50,7 +50,7 @@ impl Drop for Completion {
 }
 
 impl Waiter {
-    /// Of a completion event that is open.
+    /// Returns a waiter whose event has already completed.
     pub(crate) fn at_open(result: Result<()>) -> Waiter {
         Waiter { state: Arc::new(Mutex::new(State::Open(result))) }
     }
@@ -59,12 +59,12 @@ impl Waiter {
         Wait { waiter: self.clone(), place: None }
     }
 
-    /// Whether it is the same completion event.
+    /// Returns true if both refer to the same event.
     pub(crate) fn is_at(&self, other: &Waiter) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
     }
 
-    /// Whether it is open.
+    /// Returns true if the event has completed.
     pub(crate) fn is_open(&self) -> bool {
         matches!(*self.state.lock(), State::Open(_))
     }
@@ -84,7 +84,7 @@ impl Waiter {
     }
 }
 
-/// Waiting at a completion event. Dropping it gives the place up.
+/// Future of a completion event. Dropping it removes its waker.
 pub(crate) struct Wait {
     waiter: Waiter,
     place: Option<usize>,
@@ -120,7 +120,7 @@ impl Drop for Wait {
     }
 }
 
-/// A completion event for something that happens again and again: each time the completion event opens, and there is another one.
+/// A repeatable event: each announcement completes the current completion event and installs the next one.
 pub(crate) struct Announcement {
     next: Mutex<Completion>,
 }
@@ -135,8 +135,9 @@ impl Announcement {
         completion.open(Ok(()));
     }
 
-    /// Asks something, and says what to wait for if the answer is not to the purpose. What is announced while it is asked
-    /// counts: the other way round, whoever asks just before the last announcement would wait for ever.
+    /// Evaluates a condition, and returns the event to wait for if the condition is false. The event is taken before
+    /// the condition is evaluated, because otherwise an announcement in between would be missed, and the waiter could
+    /// wait forever.
     pub(crate) fn ask<T>(&self, question: impl FnOnce() -> T) -> (T, Waiter) {
         let next = self.next.lock().waiter();
         (question(), next)
@@ -196,7 +197,7 @@ mod tests {
         assert!(waiter.wait().now_or_never().is_some_and(|how| how.is_ok()));
     }
 
-    /// The last announcement comes just behind the answer.
+    /// The last announcement comes right after the condition was evaluated.
     #[test]
     fn what_is_announced_while_it_is_asked_counts() {
         let announcement = Announcement::new();

@@ -1,5 +1,5 @@
-//! Compression of values as people write it. The command line, the network and the benchmarks read it here, so that all of them
-//! take the same words.
+//! Compression methods and their text form. The command line, the network and the benchmarks parse them here, so that
+//! all accept the same words.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,30 +7,30 @@ use std::str::FromStr;
 
 use crate::base::error::{Error, Result};
 
-/// How values are compressed that are put. Those that compression does not make shorter by an eighth are stored as they are, and
-/// so are those of less than 128 bytes.
+/// Compression of values in new puts. A value is stored uncompressed if it is shorter than 128 bytes, or if compression
+/// saves less than an eighth.
 ///
-/// It says nothing of values that are there: each says by itself how it was compressed.
+/// It does not affect stored values: each record states its own compression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     Off,
-    /// With LZ4: fast, and it makes text half as long.
+    /// LZ4: fast, and halves the length of text.
     #[default]
     Lz4,
-    /// With Zstandard at a level of [`LEVELS`](Self::LEVELS): shorter than LZ4 makes them, for more time. Higher levels take
-    /// more time to write, and none to read.
+    /// Zstandard at a level of [`LEVELS`](Self::LEVELS): shorter than LZ4, but slower. Higher levels slow down writes,
+    /// but not reads.
     Zstd(u8),
 }
 
-/// What `zstd` without a number means.
+/// Level of `zstd` without a number.
 const DEFAULT_LEVEL: u8 = 3;
 
 impl Compression {
-    /// The words that name it, for messages. Case does not matter.
+    /// The names of the methods, for messages. Case is ignored when they are parsed.
     pub const WORDS: &str = "lz4, zstd (level 3), zstd:LEVEL (1 to 22) or off";
 
-    /// The levels of Zstandard.
+    /// Valid levels of Zstandard.
     pub const LEVELS: RangeInclusive<u8> = 1..=22;
 }
 

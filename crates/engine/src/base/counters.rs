@@ -1,4 +1,4 @@
-//! Counting what the store does.
+//! Counters of the store's operations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,13 +9,13 @@ macro_rules! counters {
         #[derive(Default)]
         pub(crate) struct Counters { $($name: AtomicU64,)* }
 
-        /// What the store did since it was opened.
+        /// Operations since the store was opened.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Activity { $(#[doc = $meaning] pub $name: u64,)* }
 
         impl Activity {
-            /// Every counter with its name and what it counts, for those that print all of them.
+            /// Returns each counter with its name, its description and its value.
             pub fn counters(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
                 [$((stringify!($name), $meaning, self.$name),)*].into_iter()
             }
@@ -120,7 +120,7 @@ impl Counters {
         Counters::add(&self.records_moved, records);
     }
 
-    /// A segment was freed that so many records had been written to.
+    /// Counts a freed segment, to which `records` records had been written.
     pub(crate) fn count_freed(&self, records: u64) {
         Counters::add(&self.segments_freed, 1);
         Counters::add(&self.records_freed, records);
@@ -152,7 +152,7 @@ impl Counters {
         Counters::add(&self.scrub_passes, 1);
     }
 
-    /// Returns how many there are with this one.
+    /// Counts a refused write. Returns the number of refused writes, this one included.
     pub(crate) fn count_refused(&self) -> u64 {
         self.refused_writes.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -1,5 +1,5 @@
-//! Durability levels as people write them. The command line, the network and the benchmarks read them here, so that all of
-//! them take the same words.
+//! Durability levels and their text form. The command line, the network and the benchmarks parse them here, so that all
+//! accept the same words.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,34 +8,37 @@ use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 
-/// When a write is acknowledged, and what it then survives.
+/// When a write is acknowledged, and which failures it survives from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Acknowledged when it is on the medium: SIGKILL and a power cut lose nothing. Visible to others no earlier.
+    /// Acknowledged when the record is on the medium: SIGKILL and a power failure lose nothing. Not visible to others
+    /// before that.
     Sync,
-    /// Acknowledged when it is in memory that outlives the process, the staging file: a panic and SIGKILL lose nothing, a power
-    /// cut about the last second.
+    /// Acknowledged when the record is in the staging file, memory that outlives the process: a panic and SIGKILL lose
+    /// nothing, a power failure loses about the last second.
     Process,
-    /// Acknowledged from memory; a power cut loses about the last so long, at most one second (longer only with
-    /// [`coalesce_for`](crate::Options::coalesce_for)). What SIGKILL loses is not promised: nothing if there is a staging file.
+    /// Acknowledged from memory. A power failure loses about the last period, at most 1 s (longer only with
+    /// [`coalesce_for`](crate::Options::coalesce_for)). Loss on SIGKILL is unspecified; with a staging file nothing is
+    /// lost.
     Periodic(Duration),
-    /// Acknowledged from memory; a power cut loses about the last second. What SIGKILL loses is not promised: nothing if there
-    /// is a staging file.
+    /// Acknowledged from memory; a power failure loses about the last second. Loss on SIGKILL is unspecified; with a
+    /// staging file nothing is lost.
     None,
 }
 
-/// What `periodic` without a number means.
+/// Period of `periodic` without a number, in milliseconds.
 const DEFAULT_PERIOD_MS: u64 = 1000;
 
 impl Durability {
-    /// The words that name a level, for messages. Case does not matter.
+    /// The names of the levels, for messages. Case is ignored when they are parsed.
     pub const WORDS: &str =
         "sync, process, periodic (a second), periodic:MS (1 to 60000 milliseconds) or none";
 
-    /// The periods that can be named, in milliseconds.
+    /// Valid periods, in milliseconds.
     pub const PERIODS_MS: RangeInclusive<u64> = 1..=60_000;
 
-    /// [`Periodic`](Self::Periodic) with so many milliseconds; `None` if it is none of [`PERIODS_MS`](Self::PERIODS_MS).
+    /// Returns [`Periodic`](Self::Periodic) with a period of `ms` milliseconds; `None` if `ms` is outside
+    /// [`PERIODS_MS`](Self::PERIODS_MS).
     pub fn periodic_ms(ms: u64) -> Option<Durability> {
         Self::PERIODS_MS.contains(&ms).then(|| Durability::Periodic(Duration::from_millis(ms)))
     }
@@ -66,7 +69,7 @@ impl FromStr for Durability {
     }
 }
 
-/// A number without a sign and without zeros in front.
+/// Parses a number without sign or leading zeros.
 fn plain_number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }

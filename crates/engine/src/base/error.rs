@@ -1,4 +1,4 @@
-//! What can go wrong, said so that the reader knows what to do.
+//! Errors of the store. Each message names the value, the limit and the remedy.
 //!
 //! [`Error`] carries the details; [`ErrorKind`] is the small set that callers branch on. A missing key is not an error.
 
@@ -8,22 +8,22 @@ use esker_device::{DeviceError, OperationKind};
 
 use crate::base::option_name::OptionName;
 
-/// What a caller can branch on.
+/// Category of an error, for callers to branch on.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The call or the options are wrong; nothing was done.
+    /// The arguments or options are invalid. Nothing was done.
     Invalid,
-    /// A condition of the write did not hold; nothing was written.
+    /// The condition of a write did not hold. Nothing was written.
     Conflict,
-    /// The store, or the file system or drive that it lies on, has no room for the write. Reads and deletes go on; deleting,
-    /// raising the limit, or making room on the file system helps. Nothing was written.
+    /// The store, its file system or its drive has no room for the write. Reads and deletes still work. Remedy: delete
+    /// keys, raise the limit, or free space on the file system. Nothing was written.
     Full,
     /// Bytes on the medium are damaged. Putting the key again replaces its record.
     Corrupt,
-    /// The store is open already, here or in another process. It can be opened when that one has closed it.
+    /// The store is already open, in this process or another. Retry after it is closed there.
     Locked,
-    /// The store was closed, or it stopped after a failed write. Opening it again brings back what is durable.
+    /// The store was closed, or it stopped after a failed write. Opening it again recovers everything durable.
     Closed,
     /// The device failed.
     Io,
@@ -35,39 +35,39 @@ pub enum ErrorKind {
 #[non_exhaustive]
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The arguments or options are wrong.
+    /// The arguments or options are invalid.
     #[error("{what}")]
     Invalid {
-        /// What was wrong, with the value and the limit.
+        /// The problem, with the value and the limit.
         what: String,
     },
-    /// The value of an option cannot be used, or does not allow what was asked for.
+    /// An option has an unusable value, or its value forbids the call.
     #[error("{option} {what}")]
     Option {
         /// The option.
         option: OptionName,
-        /// What is wrong with it, in words that follow its name.
+        /// The problem, phrased to follow the option's name.
         what: String,
     },
-    /// The condition of a write did not hold. Read the key again to decide what to write.
+    /// The condition of a write did not hold. Read the key again to decide what to write next.
     #[error("condition failed: {what}")]
     Conflict {
-        /// Which condition, and what was found.
+        /// The condition, and the state that was found.
         what: String,
-        /// The version that the key has now, if it is there.
+        /// The key's current version; `None` if the key is absent.
         current: Option<u64>,
     },
-    /// No room.
+    /// The store is full: no room within its limits.
     #[error("{}", full_text(*live_bytes, *limit_bytes, option.as_str()))]
     Full {
         /// Bytes of current records, and of their entries in the summaries of segments.
         live_bytes: u64,
-        /// What users may fill: capacity less the reserve, and less what a small store has to work in.
+        /// User limit: capacity minus the reserve, and minus the working space that a small store needs.
         limit_bytes: u64,
-        /// The option that sets how large the tier is.
+        /// The option that limits the size of the tier.
         option: OptionName,
     },
-    /// No room on the file system.
+    /// The file system is full.
     #[error(
         "the file system of {path} has no room for the store to grow: {live_bytes} bytes are used of at most {limit_bytes}; \
          make room on the file system, or delete keys"
@@ -77,41 +77,41 @@ pub enum Error {
         path: String,
         /// Bytes of current records, and of their entries in the summaries of segments.
         live_bytes: u64,
-        /// What users may fill of the room that the store has now.
+        /// User limit within the space that the store has now.
         limit_bytes: u64,
     },
-    /// No memory for more keys.
+    /// The index has no memory for more keys.
     #[error("{}", out_of_memory_text(*index_bytes, *budget_bytes, OptionName::Memory.as_str()))]
     OutOfMemory {
-        /// Memory of the index.
+        /// Memory of the index, in bytes.
         index_bytes: u64,
-        /// What there is for it and the read cache.
+        /// Memory for the index and the read cache together, in bytes.
         budget_bytes: u64,
     },
     /// A record or a segment is damaged.
     #[error("damaged data{}: {what} (segment {segment}, offset {offset}){}", key_suffix(.key), remedy(.key))]
     Corrupt {
-        /// The key, where it is known.
+        /// The key, if known.
         key: Option<Vec<u8>>,
-        /// The segment's number.
+        /// Number of the segment.
         segment: u64,
         /// Byte offset in the segment.
         offset: u64,
-        /// What did not agree.
+        /// The check that failed.
         what: String,
     },
-    /// Another process, or this one, has the store open.
+    /// The store is open in another process, or a second time in this one.
     #[error("{path} is in use by {holder}; a store can be open only once, so close it there first")]
     Locked {
         /// The file or device.
         path: String,
-        /// Who holds it, where known.
+        /// The process that holds it, if known.
         holder: String,
     },
     /// The store is closed or latched after a failed write.
     #[error("store is closed: {reason}; open it again to go on")]
     Closed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The device failed.
@@ -120,7 +120,7 @@ pub enum Error {
     /// A checkpoint was cancelled.
     #[error("the checkpoint was cancelled: {reason}")]
     Cancelled {
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         reason: String,
     },
 }
@@ -151,12 +151,13 @@ impl Error {
         Error::Invalid { what: what.into() }
     }
 
-    /// An option that cannot be used, for a reason in words that follow its name.
+    /// Returns an error about an option; `what` is phrased to follow the option's name.
     pub(crate) fn option(option: OptionName, what: impl Into<String>) -> Error {
         Error::Option { option, what: what.into() }
     }
 
-    /// The message with options called as the reader calls them. Displayed, an error calls them as the library does.
+    /// Returns the message with each option named by `name`, the front end's word for it. `Display` uses the library's
+    /// names.
     pub fn in_words(&self, name: impl Fn(OptionName) -> String) -> String {
         match self {
             Error::Option { option, what } => format!("{} {what}", name(*option)),
@@ -170,20 +171,20 @@ impl Error {
         }
     }
 
-    /// Whether something could not be read: nothing that was written is in doubt because of it.
+    /// Returns true if the error is a failed read: it raises no doubt about anything that was written.
     pub(crate) fn is_of_reading(&self) -> bool {
         let op = esker_device::OperationKind::Read;
         matches!(self, Error::Corrupt { .. })
             || matches!(self, Error::Io(DeviceError::Io { op: of, .. }) if *of == op)
     }
 
-    /// The kind that callers branch on.
+    /// Returns the category of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Invalid { .. } | Error::Option { .. } => ErrorKind::Invalid,
             Error::Conflict { .. } => ErrorKind::Conflict,
             Error::Full { .. } | Error::FileSystemFull { .. } | Error::OutOfMemory { .. } => ErrorKind::Full,
-            // Not after a write was tried: that may have happened in part, and the store stopped.
+            // Not after a write was tried: that write may have happened in part, and the store stopped.
             Error::Io(error @ DeviceError::Full { .. }) if !error.leaves_doubt() => ErrorKind::Full,
             Error::Corrupt { .. } => ErrorKind::Corrupt,
             Error::Locked { .. } => ErrorKind::Locked,
@@ -193,11 +194,11 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later although its caller changes nothing: a device failed to read, or another
-    /// process still has the store open.
+    /// Returns true if the same call may succeed later without any change by its caller: a device failed to read, or
+    /// the store is still open elsewhere.
     ///
-    /// A store without room is none of these: writes wait for room that is about to come, and fail with `Full` when there is
-    /// none to wait for. After a `Conflict` the key is to be read again, and what is written follows from what it holds now.
+    /// `Full` is not retryable: a write already waited for all room that could still be freed. After a `Conflict`, read
+    /// the key again and derive the new value from it.
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Io(error) => error.is_retryable(),
@@ -225,7 +226,7 @@ impl From<DeviceError> for Error {
                 Error::Locked { path: path.to_string(), holder: holder.clone() }
             }
             DeviceError::Invalid { .. } => Error::Invalid { what: error.to_string() },
-            // The path is at fault, and not the device.
+            // The path is wrong, not the device.
             DeviceError::Io { op: OperationKind::Open, path, source, .. } if is_about_path(source) => {
                 Error::Invalid { what: format!("{path} cannot be opened: {source}") }
             }

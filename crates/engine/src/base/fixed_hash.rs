@@ -1,6 +1,6 @@
-//! Hashing of numbers that are hashes already.
+//! Hashing of numbers that are already hashes.
 
-/// A hasher for numbers that are hashes already; the same in every process, so that runs can be replayed.
+/// Hasher state for numbers that are already hashes. It is the same in every process, so that runs can be replayed.
 pub(crate) type FixedState = std::hash::BuildHasherDefault<NumberHasher>;
 
 /// See [`FixedState`].

@@ -1,7 +1,7 @@
-//! Whether the store takes writes: it is open, and no write or flush has failed.
+//! The store's health: whether it is open, and whether a write or flush has failed.
 //!
-//! The first failure that leaves the medium in doubt stops all writing. Whoever holds something that others wait for
-//! follows: it is told of the failure, and ends their waiting.
+//! The first failure that leaves the medium in doubt stops all writing. Components with wait queues follow the latch:
+//! they are notified of the failure, and fail their waiters.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, Weak};
@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
 
-/// Whoever has to know that the store has stopped.
+/// A component with waiters that must fail when the store stops.
 pub(crate) trait Follower: Send + Sync {
-    /// Ends all waiting for what will not happen any more.
+    /// Fails all waiters, because the event that they wait for will not happen.
     fn failed(&self, error: &Error);
 }
 
-/// The failure latch, and the signal of shutdown.
+/// The failure latch and the shutdown signal.
 #[derive(Default)]
 pub(crate) struct Health {
     latched: OnceLock<Error>,
@@ -25,12 +25,12 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Tells a follower of the failure, should there be one.
+    /// Registers a follower, which is notified if a failure is latched.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
         self.followers.lock().push(follower);
     }
 
-    /// The first failure, after which nothing is acknowledged any more.
+    /// Returns an error if a failure was latched; nothing is acknowledged after it.
     pub(crate) fn check_latch(&self) -> Result<()> {
         match self.latched.get() {
             Some(error) => Err(Error::Closed { reason: format!("stopped after a failed write: {error}") }),
@@ -54,17 +54,17 @@ impl Health {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Nothing is to begin any more.
+    /// Marks the store as closed; no new operation may start.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Stops all writing after a failure that leaves the medium in doubt.
+    /// Latches a failure that leaves the medium in doubt: all writing stops.
     pub(crate) fn latch(&self, error: &Error) {
         if self.latched.set(error.clone()).is_ok() {
             tracing::error!(%error, "a write failed; the store takes no more writes");
         }
-        // Not under the lock: whoever is told may latch as well.
+        // Not under the lock, because a follower may latch as well.
         let followers: Vec<_> = self.followers.lock().iter().filter_map(Weak::upgrade).collect();
         followers.iter().for_each(|follower| follower.failed(error));
     }

@@ -1,8 +1,8 @@
-//! How long calls and device operations took.
+//! Latencies of calls and device operations.
 //!
-//! Each kind has a log-linear histogram in nanoseconds, as HDR histograms are: below 64 ns a bucket for each, above 32
-//! buckets for each power of two, so that a percentile is off by a thirty-second at most. Threads count in shards of their
-//! own, with one relaxed addition; a snapshot adds the shards up. The memory is fixed: 70 KiB a shard.
+//! Each kind has a log-linear histogram in nanoseconds, like HDR histograms: one bucket per nanosecond below 64 ns, and
+//! 32 buckets per power of two above, so that a percentile is off by at most 1/32. Each thread counts in one of several
+//! shards, with one relaxed addition; a snapshot adds up the shards. The memory is fixed: 70 KiB per shard.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use esker_log::Tier as TierName;
 
-/// Buckets for a power of two, as a power of two.
+/// Buckets per power of two, as an exponent of two.
 const SUB_BITS: u32 = 5;
 /// Values below this have a bucket each.
 const LINEAR: u64 = 2 << SUB_BITS;
-/// Powers of two above that: up to two minutes.
+/// Powers of two above `LINEAR`: up to two minutes.
 const OCTAVES: usize = 31;
 const BUCKETS: usize = LINEAR as usize + (OCTAVES << SUB_BITS);
 const MAX_SHARDS: usize = 16;
 
-/// What is timed.
+/// A kind of timed operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Timed {
     Get,
@@ -54,7 +54,7 @@ fn bucket_of(ns: u64) -> usize {
     (LINEAR as usize + ((octave as usize) << SUB_BITS) + within as usize).min(BUCKETS - 1)
 }
 
-/// The highest value of a bucket.
+/// Returns the highest value of a bucket.
 fn top_of(bucket: usize) -> u64 {
     if bucket < LINEAR as usize {
         return bucket as u64;
@@ -64,7 +64,7 @@ fn top_of(bucket: usize) -> u64 {
     (((1 << SUB_BITS) + within as u64 + 1) << (octave + 1)) - 1
 }
 
-/// Counts how long one kind of thing takes, from any thread.
+/// Histogram of the latencies of one kind of operation, for concurrent use.
 pub struct Histogram([AtomicU64; BUCKETS]);
 
 impl Default for Histogram {
@@ -80,28 +80,28 @@ impl fmt::Debug for Histogram {
 }
 
 impl Histogram {
-    /// It took so long, so many times.
+    /// Counts `times` operations that took `took` each.
     pub fn record(&self, took: Duration, times: u64) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.0[bucket_of(ns)].fetch_add(times, Ordering::Relaxed);
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn snapshot(&self) -> Latency {
         Latency { buckets: self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect() }
     }
 
-    /// Forgets what was counted.
+    /// Resets all counts to zero.
     pub fn reset(&self) {
         self.0.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
     }
 }
 
-/// No two threads that keep to their shards write to the same cache line.
+/// Aligned so that threads in different shards never write to the same cache line.
 #[repr(align(128))]
 struct Shard([Histogram; KINDS]);
 
-/// Counts how long things take.
+/// Histograms of all kinds, in shards.
 pub(crate) struct Recorder {
     shards: Box<[Shard]>,
 }
@@ -123,12 +123,12 @@ impl Recorder {
         Recorder { shards: (0..shards).map(|_| shard()).collect() }
     }
 
-    /// Something took so long.
+    /// Counts an operation that took `took`.
     pub(crate) fn record(&self, what: Timed, took: Duration) {
         self.record_each(what, took, 1);
     }
 
-    /// So many things took so long each, as they were done together.
+    /// Counts `count` operations of `took` each, which were done together.
     pub(crate) fn record_each(&self, what: Timed, took: Duration, count: usize) {
         // A thread that is ending has no number any more.
         let shard = THREAD.try_with(|number| *number).unwrap_or(0) & (self.shards.len() - 1);
@@ -142,25 +142,26 @@ impl Recorder {
         Latency { buckets: (0..BUCKETS).map(sum).collect() }
     }
 
-    /// Memory that it takes.
+    /// Returns the memory of the histograms, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.shards) as u64
     }
 }
 
-/// How long one kind of thing took since the store was opened.
+/// Latencies of one kind of operation since the store was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     buckets: Vec<u64>,
 }
 
 impl Latency {
-    /// How often it was done.
+    /// Returns the number of operations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// So many percent took this long or less, 0 to 100; a thirty-second too much at most. Zero if nothing was counted.
+    /// Returns the latency that `percent` percent of the operations did not exceed, 0 to 100; at most 1/32 too high.
+    /// Zero if nothing was counted.
     pub fn percentile(&self, percent: f64) -> Duration {
         let rank = ((percent / 100.0 * self.count() as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -171,21 +172,22 @@ impl Latency {
         Duration::from_nanos(bucket.map_or(0, top_of))
     }
 
-    /// How long all of them took together, a thirty-second too much at most.
+    /// Returns the sum of all latencies, at most 1/32 too high.
     pub fn sum(&self) -> Duration {
         let of_bucket = |(bucket, count): (usize, &u64)| u128::from(top_of(bucket)) * u128::from(*count);
         let ns: u128 = self.buckets.iter().enumerate().map(of_bucket).sum();
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// How often it took at most this long; those that took up to a thirty-second less than this may be missing.
+    /// Returns the number of operations that took at most `time`; those within the last 1/32 below `time` may be
+    /// missing.
     pub fn count_within(&self, time: Duration) -> u64 {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let within = self.buckets.iter().enumerate().take_while(|(bucket, _)| top_of(*bucket) <= ns);
         within.map(|(_, count)| count).sum()
     }
 
-    /// What was counted since `earlier`, a snapshot of the same histogram.
+    /// Returns the counts since `earlier`, a snapshot of the same histogram.
     pub fn since(&self, earlier: &Latency) -> Latency {
         let before = earlier.buckets.iter().chain(std::iter::repeat(&0));
         Latency {
@@ -193,13 +195,13 @@ impl Latency {
         }
     }
 
-    /// The longest, a thirty-second too much at most.
+    /// Returns the highest latency, at most 1/32 too high.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.buckets.iter().rposition(|count| *count > 0).map_or(0, top_of))
     }
 }
 
-/// How long a tier's device took, from the request until the store heard of its end.
+/// Latencies of a tier's device, from the request until the store is notified of its completion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TierLatencies {
@@ -211,25 +213,25 @@ pub struct TierLatencies {
     pub write: Latency,
 }
 
-/// How long calls and device operations took since the store was opened. Printed, it is a table of percentiles.
+/// Latencies of calls and device operations since the store was opened. `Display` prints a table of percentiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latencies {
     /// Gets of one key, found or not.
     pub get: Latency,
-    /// Puts of one key until they were acknowledged.
+    /// Puts of one key, until acknowledged.
     pub put: Latency,
-    /// Deletes of one key until they were acknowledged.
+    /// Deletes of one key, until acknowledged.
     pub delete: Latency,
-    /// The devices.
+    /// Device latencies, per tier.
     pub tiers: Vec<TierLatencies>,
 }
 
 impl Latencies {
-    /// The percentiles that are printed.
+    /// The percentiles that `Display` prints.
     pub const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999];
 
-    /// Everything that was timed, by name.
+    /// Returns all latencies by name.
     pub fn all(&self) -> Vec<(String, &Latency)> {
         let calls = [("get", &self.get), ("put", &self.put), ("delete", &self.delete)];
         let mut all: Vec<_> = calls.map(|(name, latency)| (name.to_string(), latency)).into();

@@ -1,5 +1,5 @@
-//! What every other folder stands on: errors, waiting, the failure latch, background tasks, counters. Nothing here knows of
-//! segments or keys.
+//! Common foundations: errors, completion events, the failure latch, background tasks, counters. Independent of
+//! segments and keys.
 
 pub(crate) mod completion;
 pub(crate) mod compression;

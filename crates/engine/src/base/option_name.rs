@@ -1,11 +1,11 @@
-//! Options of a store as errors name them: each front end has its own words for them.
+//! Names of options in errors. Each front end has its own names for them.
 
 use std::fmt;
 
-/// An option of a store that an error is about.
+/// An option that an error is about.
 ///
-/// Displayed, it is the name of the method of [`Options`](crate::Options). A command line or a server calls it something else:
-/// see [`Error::in_words`](crate::Error::in_words).
+/// `Display` prints the name of the method of [`Options`](crate::Options). A command line or a server uses another
+/// name: see [`Error::in_words`](crate::Error::in_words).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OptionName {
@@ -28,7 +28,7 @@ pub enum OptionName {
 }
 
 impl OptionName {
-    /// What the library calls it.
+    /// Returns the library's name of the option.
     pub fn as_str(self) -> &'static str {
         match self {
             OptionName::Memory => "memory_bytes",

@@ -1,4 +1,4 @@
-//! Requests that a background task serves: whoever asks waits until the task has looked after they asked.
+//! Requests that a background task serves: each waits for a pass of the task that starts after the request was made.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use crate::base::completion::{Completion, Waiter};
 use crate::base::error::Error;
 use crate::base::health::{Follower, Health};
 
-/// Those who wait for the reclaimer to have done something.
+/// Callers that wait for a background task.
 #[derive(Default)]
 pub(crate) struct Requests {
     asked: Mutex<Asked>,
 }
 
-/// Whoever asks while the collector already looks at what there is has to wait for its next look: what they made
-/// garbage of may have come too late for this one.
+/// Requests in two groups. A request that is made while the collector already looks for garbage must wait for its next
+/// pass, because this pass may have missed the caller's garbage.
 #[derive(Default)]
 struct Asked {
-    /// They asked since the last look began.
+    /// Requests made since the current pass began.
     since: Option<Completion>,
-    /// They asked before.
+    /// Requests made before the current pass began.
     before: Vec<Completion>,
 }
 
 impl Requests {
-    /// Requests that fail when the store stops.
+    /// Creates a queue whose requests fail when the store stops.
     pub(crate) fn following(health: &Health) -> Arc<Requests> {
         let requests = Arc::new(Requests::default());
         let follower: Arc<dyn Follower> = requests.clone();
@@ -37,24 +37,24 @@ impl Requests {
         self.asked.lock().since.get_or_insert_with(Completion::new).waiter()
     }
 
-    /// The collector is about to look what there is to collect.
+    /// Notes that the collector begins a pass.
     pub(crate) fn look(&self) {
         let asked = &mut *self.asked.lock();
         asked.before.extend(asked.since.take());
     }
 
-    /// Whether somebody asked before the collector looked.
+    /// Returns true if a request was made before the current pass began.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.asked.lock().before.is_empty()
     }
 
-    /// Nothing is left to do for those who asked before the collector looked.
+    /// Completes the requests made before the current pass began: it found nothing left to do.
     pub(crate) fn done(&self) {
         let served = std::mem::take(&mut self.asked.lock().before);
         served.into_iter().for_each(|completion| completion.open(Ok(())));
     }
 
-    /// Nobody will collect any more.
+    /// Fails all requests, because the collector has stopped.
     pub(crate) fn fail(&self, error: &Error) {
         self.look();
         let refused = std::mem::take(&mut self.asked.lock().before);

@@ -1,4 +1,4 @@
-//! Background tasks of one open store.
+//! Background tasks of an open store.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::base::error::Error;
 use crate::base::health::Health;
 
-/// Spawns background tasks, and counts those that have not ended.
+/// Spawns background tasks and counts the running ones.
 pub(crate) struct Tasks {
     runtime: Arc<dyn Runtime>,
     health: Arc<Health>,
@@ -23,7 +23,7 @@ impl Tasks {
         Arc::new(Tasks { runtime, health, running: AtomicUsize::new(0), all_ended: Notify::new() })
     }
 
-    /// Runs background work that the closing of the store waits for.
+    /// Spawns a background task. Closing the store waits for its end.
     pub(crate) fn spawn(
         self: &Arc<Tasks>,
         name: &'static str,
@@ -33,8 +33,8 @@ impl Tasks {
         self.runtime.spawn(name, task);
     }
 
-    /// The same, for work that mostly waits for a device and is short between: on the I/O thread of that device, if it has
-    /// one.
+    /// As [`spawn`](Self::spawn), for a task that mostly waits for a device and computes little: it runs on the I/O
+    /// thread of that device, if it has one.
     pub(crate) fn spawn_at(
         self: &Arc<Tasks>,
         device: &dyn Device,
@@ -60,7 +60,7 @@ impl Tasks {
         })
     }
 
-    /// Waits until no background work is left.
+    /// Waits until no background task is running.
     pub(crate) async fn ended(&self) {
         loop {
             let ended = self.all_ended.notified();
@@ -72,7 +72,7 @@ impl Tasks {
     }
 }
 
-/// Background work that is under way. If it panics, the store stops: nobody would do that work any more.
+/// Guard of a running task. If the task panics, the store stops, because its work would no longer be done.
 struct Running {
     tasks: Arc<Tasks>,
     name: &'static str,

@@ -1,17 +1,17 @@
-//! What keys and values are given as.
+//! Types accepted as keys and values.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// A key or a value that is given to a write: a slice, a string, an array, a vector or [`Bytes`], owned or borrowed.
+/// A key or value passed to a write: a slice, string, array, vector or [`Bytes`], owned or borrowed.
 ///
-/// What is owned is moved and [`Bytes`] are shared; what is borrowed is copied once.
+/// Owned values are moved and [`Bytes`] are shared; borrowed values are copied once.
 pub trait ToBytes {
-    /// The bytes, copied where they cannot be shared.
+    /// Returns the bytes, copied if they cannot be shared.
     fn to_bytes(&self) -> Bytes;
 
-    /// The bytes, without a copy where that can be.
+    /// Returns the bytes, without a copy if possible.
     fn into_bytes(self) -> Bytes
     where
         Self: Sized,

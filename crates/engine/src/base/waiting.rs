@@ -1,4 +1,4 @@
-//! Sleeping until one is woken or something is due: how a background task waits for work.
+//! Sleeping until a wake-up or a deadline, as background tasks do.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use esker_device::Runtime;
 use futures_util::future::select;
 
-/// Waits until `woken` has completed, but no longer than `left`; for `woken` alone, if nothing is due.
+/// Waits until `woken` completes, but at most for `left`; without a limit if `left` is `None`.
 pub(crate) async fn woken_or_after(
     runtime: &dyn Runtime,
     woken: impl Future<Output = ()>,
@@ -20,7 +20,7 @@ pub(crate) async fn woken_or_after(
     }
 }
 
-/// As [`woken_or_after`], until a time by the runtime's clock.
+/// As [`woken_or_after`], with a deadline on the runtime's clock.
 pub(crate) async fn woken_or_at(
     runtime: &dyn Runtime,
     woken: impl Future<Output = ()>,

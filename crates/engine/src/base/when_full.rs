@@ -1,30 +1,30 @@
-//! What becomes of puts when the store is full, as people write it.
+//! Policy of a full store, and its text form.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::base::error::{Error, Result};
 
-/// What a store does with a put that it has no room for.
+/// Policy for puts when the store is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It refuses the put: nothing that was acknowledged is dropped.
+    /// Refuses the put. No acknowledged record is dropped.
     #[default]
     Refuse,
-    /// It is a cache: keys that were not asked for of late are dropped, and no put is refused for lack of room.
+    /// Cache mode: keys that were not used recently are evicted, and no put is refused for lack of room.
     Evict,
-    /// As [`Evict`](Self::Evict), but only keys that expire are dropped. Where there are none left, puts are refused.
+    /// As [`Evict`](Self::Evict), but only keys with an expiry are evicted. When none is left, puts are refused.
     EvictExpiring,
 }
 
 impl WhenFull {
-    /// All of them.
+    /// All policies.
     pub const ALL: [WhenFull; 3] = [WhenFull::Refuse, WhenFull::Evict, WhenFull::EvictExpiring];
 
-    /// The words for them, for messages.
+    /// The names of the policies, for messages.
     pub const WORDS: &str = "refuse, evict or evict-expiring";
 
-    /// Whether anything is dropped.
+    /// Returns true if the policy evicts keys.
     pub fn evicts(self) -> bool {
         self != WhenFull::Refuse
     }

@@ -1,19 +1,19 @@
-//! Atomic words of the protocols that are checked in every interleaving: in a store they are the standard library's, in a
-//! model those of the model checker.
+//! Atomic words of the protocols that are checked in every interleaving: `std` atomics in a store, atomics of the model
+//! checker in tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An atomic word, and what goes with it.
+/// An atomic word and its fence.
 pub(crate) trait Word: Default {
     fn load(&self, ordering: Ordering) -> u64;
     fn store(&self, value: u64, ordering: Ordering);
     fn fetch_add(&self, by: u64, ordering: Ordering) -> u64;
     fn fence(ordering: Ordering);
-    /// Lets others go on before the next attempt at what did not succeed so often.
+    /// Backs off before the next attempt, after `attempt` failed ones.
     fn pause(attempt: u32);
 }
 
-/// So many attempts come one right after the other.
+/// Failed attempts before the thread yields its processor.
 const SPINS: u32 = 64;
 
 impl Word for AtomicU64 {
@@ -38,7 +38,7 @@ impl Word for AtomicU64 {
     }
 
     fn pause(attempt: u32) {
-        // Whoever is waited for may be waiting for this processor.
+        // The thread that is waited for may need this processor.
         if attempt < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
     }
 }
@@ -71,8 +71,8 @@ impl Word for ModelWord {
     }
 }
 
-/// Runs a model in every interleaving in which no thread is interrupted more than three times: that is where faults show, and
-/// takes a second.
+/// Runs a model in every interleaving with at most three preemptions per thread. Faults show with that few, and a run
+/// takes about a second.
 #[cfg(test)]
 pub(crate) fn check_interleavings(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

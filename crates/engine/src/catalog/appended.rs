@@ -1,4 +1,4 @@
-//! A record that was appended to a segment and is to be published.
+//! Records appended to a segment and not yet published.
 
 use bytes::Bytes;
 use esker_index::{KeyHash, Pointer};
@@ -7,17 +7,17 @@ use esker_seeded_bugs::{Bug, planted};
 
 use crate::catalog::observers::{Cause, Change};
 
-/// The record that a write was found to replace.
+/// The record that a write replaces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replaced {
     pub(crate) pointer: Pointer,
     /// Length of the record, padding included.
     pub(crate) padded_bytes: u32,
-    /// It had expired when the write looked it up.
+    /// True if the record had expired when the write looked it up.
     pub(crate) expired: bool,
 }
 
-/// A record that was appended and is to be published.
+/// An appended record, ready to be published.
 pub(crate) struct Appended {
     pub(crate) kind: Kind,
     pub(crate) key: Bytes,
@@ -28,7 +28,7 @@ pub(crate) struct Appended {
     pub(crate) padded_bytes: u32,
     pub(crate) replaces: Option<Replaced>,
     pub(crate) expires_at_ms: Option<u64>,
-    /// Whose write it is, for observers.
+    /// Origin of the write, for observers.
     pub(crate) origin: u64,
 }
 
@@ -50,7 +50,7 @@ impl Ephemeral {
 }
 
 impl Appended {
-    /// What observers are told of it.
+    /// Returns the change that observers are notified of.
     pub(crate) fn change<'a>(&self, key: &'a [u8]) -> Change<'a> {
         let cause = match self.kind {
             Kind::Put => Cause::Put,
@@ -63,7 +63,7 @@ impl Appended {
     }
 }
 
-/// Turns packed locations into index pointers and back.
+/// Returns the index pointer of a location.
 pub(crate) fn pointer(packing: &Packing, location: esker_log::Location) -> esker_index::Pointer {
     esker_index::Pointer::new(packing.pack(location)).expect("a record never begins at offset 0")
 }

@@ -34,8 +34,8 @@ fn a_panic_while_a_batch_is_published_holds_no_reader_up() {
     assert_eq!(found.recv_timeout(Duration::from_secs(60)), Ok(7), "a reader spins for ever");
 }
 
-/// In every interleaving, and as stale as the memory model allows: two keys are written by two batches, and a reader finds
-/// both as one of them left them. The index publishes with release, and reads with acquire.
+/// In every interleaving that the memory model allows: two batches write two keys, and a reader finds both keys as one
+/// of the batches left them. The index publishes with release and reads with acquire.
 #[test]
 fn every_interleaving_shows_a_batch_wholly_or_not_at_all() {
     check_interleavings(|| {

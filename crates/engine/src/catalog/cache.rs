@@ -1,10 +1,10 @@
-//! Records that were read from a device, kept while the memory budget lasts.
+//! Read cache: records read from a device, kept within the memory budget.
 //!
-//! The key is the record's place, segment number and offset, which is never used twice: a record that was superseded or
-//! moved is simply no longer asked for, and ages out.
+//! The cache key is the record's segment number and offset, which are never reused: a record that was superseded or
+//! moved is no longer requested, and ages out.
 //!
-//! A full cache takes a record in only when it is read a second time before others have washed its trace away, so that
-//! reads that never come again neither cost a copy nor drive out what does come again.
+//! A full cache admits a record only on its second read, if the trace of the first is not overwritten yet. Reads that
+//! are never repeated therefore neither cost a copy nor evict records that are read again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -16,7 +16,7 @@ use quick_cache::sync::Cache;
 
 use crate::base::fixed_hash::FixedState;
 
-/// A value with what is known of it.
+/// A key, its value and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
@@ -25,32 +25,32 @@ pub struct Entry {
     pub value: Bytes,
     /// Changes with every write of the key; never reused.
     pub version: u64,
-    /// Wall-clock milliseconds since the Unix epoch at which it expires.
+    /// Wall-clock time at which it expires, in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
 }
 
-/// A record in the cache.
+/// A cached record.
 #[derive(Clone)]
 pub(crate) struct Cached {
-    /// The key, and then the value as users see it: together, so that there is one count of who has them.
+    /// The key, followed by the decompressed value. One allocation, and so one reference count.
     pub(crate) key_and_value: Bytes,
     key_bytes: usize,
     keyspace: Keyspace,
     pub(crate) sequence: u64,
     pub(crate) expires_at_ms: Option<u64>,
-    /// Length on the medium with the padding to the granule.
+    /// Length on the medium in bytes, padding to the granule included.
     pub(crate) padded_bytes: u32,
 }
 
 impl Cached {
-    /// `key_and_value` is all that it keeps of the record's bytes.
+    /// Of the record's bytes, only `key_and_value` is kept.
     pub(crate) fn new(record: &RecordView<'_>, key_and_value: Bytes, padded_bytes: u32) -> Cached {
         let key_bytes = record.key.len();
         let RecordView { keyspace, sequence, expires_at_ms, .. } = *record;
         Cached { key_and_value, key_bytes, keyspace, sequence, expires_at_ms, padded_bytes }
     }
 
-    /// Whether it is the record of a key of the keyspace that a digest belongs to.
+    /// Returns true if this is the record of `key`, in the keyspace of the digest.
     pub(crate) fn is_of(&self, hash: &KeyHash, key: &[u8]) -> bool {
         self.key() == key && self.keyspace == hash.keyspace()
     }
@@ -63,7 +63,7 @@ impl Cached {
         &self.key_and_value[self.key_bytes..]
     }
 
-    /// Has key and value in memory of their own from now on.
+    /// Copies key and value into an allocation of their own.
     fn copy_out(&mut self) {
         self.key_and_value = Bytes::copy_from_slice(&self.key_and_value);
     }
@@ -84,14 +84,14 @@ impl Cached {
     }
 }
 
-/// The offer of one place in 64, by the upper bits of its hash, has a look at whether the cache is full.
+/// Offers whose hash is zero above this shift, one in 64, check whether the cache is full.
 const LOOKS_SHIFT: u32 = u64::BITS - 6;
 
 #[derive(Clone)]
 struct Weight;
 
-/// What an entry costs besides its bytes: 24 for the allocation of those, 32 for the count of who has them, 12 in the cache's
-/// table, and 104 in its list, which has half as many places again for entries that left lately, and doubles when it is full.
+/// Overhead of an entry in bytes: 24 for the allocation, 32 for its reference count, 12 in the cache's table, and 104
+/// in its list, which has half as many entries again for recently evicted records, and doubles when it is full.
 const ENTRY_BYTES: u64 = 24 + 32 + 12 + 104 * 9 / 4;
 
 impl quick_cache::Weighter<(u64, u32), Cached> for Weight {
@@ -105,23 +105,23 @@ type Records = Cache<(u64, u32), Cached, Weight, FixedState>;
 /// The read cache.
 pub(crate) struct ReadCache {
     cache: Option<Records>,
-    /// Whether it was full when that was last looked at. Its weight is that of all its shards, each behind a lock, so it is not
-    /// asked for each record.
+    /// True if the cache was full at the last check. Summing the weight takes the locks of all shards, so it is not
+    /// done for each record.
     is_full: AtomicBool,
-    /// Traces of records that were read and not taken in, placed by their hash.
+    /// Traces of records that were read and not admitted, placed by their hash.
     traces: Box<[AtomicU32]>,
-    /// Larger records are not kept.
+    /// Size limit of a cached record, in bytes.
     largest_bytes: u64,
 }
 
 impl ReadCache {
-    /// A cache of so many bytes; none if that is too little to be of use.
+    /// Creates a cache of `bytes` bytes; an inactive one if that is too small to be useful.
     pub(crate) fn new(bytes: u64) -> ReadCache {
         let cache = (bytes >= 1 << 16).then(|| {
             let entries = (bytes / 4096).max(16) as usize;
             Cache::with(entries, bytes, Weight, FixedState::default(), Default::default())
         });
-        // About two for each record that fits, at four bytes each.
+        // About two traces of four bytes for each record that fits.
         let traces = (bytes / 2048).clamp(64, 1 << 24).next_power_of_two();
         let traces = (0..traces).map(|_| AtomicU32::new(0)).collect();
         ReadCache { cache, is_full: AtomicBool::new(false), traces, largest_bytes: bytes / 64 }
@@ -132,7 +132,8 @@ impl ReadCache {
         self.cache.as_ref()?.get(&(segment, offset))
     }
 
-    /// Takes a record in if that is worth it: a copy, if its memory is lent.
+    /// Admits a record if that is worthwhile. If `is_lent`, the record's memory belongs to the device, and a copy is
+    /// kept.
     pub(crate) fn offer(&self, segment: u64, offset: u32, record: &mut Cached, is_lent: bool) {
         let Some(cache) = &self.cache else { return };
         let segment = if planted(Bug::CachedByOffset) { 0 } else { segment };
@@ -140,7 +141,7 @@ impl ReadCache {
         if record.key_and_value.len() as u64 <= self.largest_bytes
             && (!self.is_full(cache, hash) || self.was_read_before(hash))
         {
-            // One that was decompressed has memory of its own, of which nobody else has a part yet.
+            // A decompressed record has its own allocation, which nothing else refers to yet.
             if is_lent && !record.key_and_value.is_unique() && !planted(Bug::LentMemoryKept) {
                 record.copy_out();
             }
@@ -148,7 +149,7 @@ impl ReadCache {
         }
     }
 
-    /// Whether there is hardly room in it, as of one of the last offers. What is taken in beyond its room drives others out.
+    /// Returns true if the cache was nearly full at the last check. An insertion into a full cache evicts others.
     fn is_full(&self, cache: &Records, hash: u64) -> bool {
         if hash >> LOOKS_SHIFT == 0 {
             self.is_full.store(cache.weight() >= cache.capacity() / 16 * 15, Ordering::Relaxed);
@@ -156,14 +157,14 @@ impl ReadCache {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Whether the record whose place has this hash left a trace that is still there; leaves one.
+    /// Returns true if the record with this hash has a trace. Leaves a trace.
     fn was_read_before(&self, hash: u64) -> bool {
         let place = (hash >> 32) as usize & (self.traces.len() - 1);
         let trace = hash as u32 | 1;
         self.traces[place].swap(trace, Ordering::Relaxed) == trace
     }
 
-    /// Lets it grow, or makes it shrink.
+    /// Sets the capacity; shrinking evicts records.
     pub(crate) fn set_capacity(&self, bytes: u64) {
         if let Some(cache) = &self.cache
             && cache.capacity() != bytes
@@ -172,7 +173,7 @@ impl ReadCache {
         }
     }
 
-    /// Bytes that it holds.
+    /// Returns the bytes that the cache holds.
     pub(crate) fn bytes(&self) -> u64 {
         self.cache.as_ref().map_or(0, |c| c.weight())
     }
@@ -187,7 +188,7 @@ mod tests {
         Cached { key_and_value, key_bytes: 1, keyspace, sequence: 1, expires_at_ms, padded_bytes: 4128 }
     }
 
-    /// Memory that tells when nobody has any of it.
+    /// Memory that shows when it is no longer referenced.
     struct Lent {
         bytes: Vec<u8>,
         _holder: std::sync::Arc<()>,
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(std::sync::Arc::strong_count(&owner), 1, "it went back when the record was taken in");
         assert_eq!(cache.get(1, 0).expect("it is there").key_and_value[..], [7; 4096]);
 
-        // What is a record's own already is not copied.
+        // A record that owns its memory is not copied.
         let mut own = record(Bytes::from(vec![8; 4096]));
         let place = own.key_and_value.as_ptr();
         cache.offer(1, 8192, &mut own, true);

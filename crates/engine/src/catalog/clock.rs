@@ -1,15 +1,15 @@
-//! The store's clock: which records have expired, and which of them for good.
+//! The store's clock: decides which records have expired, and which of them permanently.
 //!
-//! The wall clock says whether a record has expired. It may be wrong, and be set right again, so what follows from it and
-//! cannot be taken back (taking records out of the index, dropping them in relocation) is done only by time that
-//! monotonic time *confirms* (`confirmed`). What has expired by that is covered by a *watermark* (`watermarks`): it stays
-//! expired, whatever the clock says later.
+//! The wall clock decides whether a record has expired. It may be wrong, and be corrected later. Irreversible
+//! consequences of expiry (removal from the index, dropping in relocation) therefore only follow time that monotonic
+//! time *confirms* (`confirmed`). A *watermark* (`watermarks`) covers the records that have expired by that time: they
+//! stay expired, whatever the clock says later.
 //!
-//! A reader who finds a record expired by the wall clock alone deletes it: the tombstone makes that a fact of this key and
-//! of no other. See `docs/decisions/0011-the-wall-clock.md`.
+//! A reader that finds a record expired by the wall clock alone deletes it: the tombstone makes the expiry of this key
+//! permanent, and of no other. See `docs/decisions/0011-the-wall-clock.md`.
 //!
-//! Watermarks are in the superblocks, written when the store closes and, while it is open, within a second after they were
-//! raised; a reader's tombstone is on the medium as soon.
+//! Superblocks store the watermarks. They are written when the store closes and, while it is open, within a second
+//! after a watermark was raised; a reader's tombstone is durable equally soon.
 
 mod confirmed;
 mod reported;
@@ -30,49 +30,51 @@ use self::watermarks::Watermarks;
 use crate::base::error::Result;
 use crate::catalog::Catalog;
 
-/// A step of the wall clock is believed after so long, and where puts have to be refused otherwise, after so long.
+/// How long a step of the wall clock must last before it is believed.
 const STEP_LASTS: Duration = Duration::from_secs(3600);
+// The same, if puts would be refused otherwise.
 const STEP_LASTS_UNDER_PRESSURE: Duration = Duration::from_secs(60);
-/// A clock that has stepped is looked at so often.
+/// Interval between checks of a clock that has stepped.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How often watermarks are written at most.
+/// Minimum interval between writes of watermarks.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether a record has expired.
+/// Expiry state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// It has not.
+    /// Not expired.
     Alive,
-    /// It has, for good.
+    /// Expired permanently.
     Expired,
-    /// By the wall clock, which may be wrong. Whoever tells somebody must make it a fact:
+    /// Expired by the wall clock, which may be wrong. The expiry must be made permanent before a caller sees it:
     /// `Writer::keep_expired`.
     Unconfirmed,
 }
 
-/// What is known of time.
+/// State of the store's clock.
 pub(crate) struct Clock {
     confirmed: Mutex<ConfirmedTime>,
     watermarks: RwLock<Watermarks>,
-    /// Latest time of any watermark: what expires later need not look at them.
+    /// Latest time of any watermark, in milliseconds: a record with a later expiry is not covered by any.
     latest_ms: AtomicU64,
-    /// How often they were raised, and how often they had been when they were last written.
+    /// How often watermarks were raised, and the value of that count when they were last written.
     raised: AtomicU64,
     saved: AtomicU64,
-    /// When they may be written next, by the runtime's clock.
+    /// Earliest time of the next write of watermarks, on the runtime's clock.
     save_from: Mutex<Duration>,
     reported: Reported,
 }
 
 impl Clock {
-    /// The time that had come for certain when these superblocks were written, in milliseconds since the Unix epoch.
+    /// Returns the latest time known to have passed when these superblocks were written, in milliseconds since the Unix
+    /// epoch.
     pub(crate) fn known_ms<'a>(superblocks: impl IntoIterator<Item = &'a Superblock>) -> u64 {
-        // One that was never saved: the store was made at a time that had come.
+        // The creation time counts too, for a store that never saved its clock.
         superblocks.into_iter().map(|s| s.clock_ms.max(s.created_at_ms)).max().unwrap_or(0)
     }
 
-    /// The clock of a store with these superblocks. `next_expiry_ms`: the earliest expiry after
-    /// [`known_ms`](Self::known_ms) of a record that the store holds.
+    /// Creates the clock of a store with these superblocks. `next_expiry_ms`: the earliest expiry after
+    /// [`known_ms`](Self::known_ms) among the store's records.
     pub(crate) fn new(
         superblocks: &[Superblock],
         wall_ms: u64,
@@ -93,12 +95,12 @@ impl Clock {
         }
     }
 
-    /// Records reported as expired that have no tombstone yet.
+    /// Returns the records reported as expired that have no tombstone yet.
     pub(crate) fn reported(&self) -> &Reported {
         &self.reported
     }
 
-    /// Whether a record has expired for good.
+    /// Returns true if a watermark covers the record: it has expired permanently.
     pub(crate) fn covers(&self, sequence: u64, expires_at_ms: u64) -> bool {
         expires_at_ms <= self.latest_ms.load(Ordering::Acquire)
             && self.watermarks.read().cover(sequence, expires_at_ms)
@@ -110,17 +112,17 @@ impl Clock {
 }
 
 impl Catalog {
-    /// The wall clock's time, in milliseconds since the Unix epoch.
+    /// Returns the wall clock's time, in milliseconds since the Unix epoch.
     pub(crate) fn now_ms(&self) -> u64 {
         self.space.runtime.wall_clock_ms()
     }
 
-    /// The time that has come for certain.
+    /// Returns the confirmed time, in milliseconds since the Unix epoch.
     pub(crate) fn confirmed_ms(&self) -> u64 {
         self.look_at_clock(STEP_LASTS)
     }
 
-    /// The same where something has to expire soon, or else puts are refused.
+    /// As [`confirmed_ms`](Self::confirmed_ms), believing a step sooner because puts would be refused otherwise.
     pub(crate) fn confirmed_under_pressure_ms(&self) -> u64 {
         self.look_at_clock(STEP_LASTS_UNDER_PRESSURE)
     }
@@ -130,21 +132,21 @@ impl Catalog {
         let stepped = confirmed.has_stepped();
         let time_ms = confirmed.look(self.space.runtime.wall_clock_ms(), self.space.runtime.now(), lasts);
         if confirmed.has_stepped() && !stepped {
-            // It looks at the clock until it is known what to make of it.
+            // The reclaimer checks the clock periodically until the step is believed or over.
             self.space.reclaim.notify_one();
         }
-        // What expires by a time that no watermark can say is not confirmed: keys that are read get tombstones.
+        // A time that no watermark can represent is not confirmed: expired keys get tombstones when they are read.
         let can_be_said = self.clock.watermarks.read().takes(time_ms) || planted(Bug::WatermarksMerged);
         if can_be_said { time_ms } else { 0 }
     }
 
-    /// What time it is, if the wall clock is wrong whenever it is not believed.
+    /// Returns the current time as extrapolated from the last believed wall-clock time.
     fn expected_ms(&self) -> u64 {
         self.confirmed_ms();
         self.clock.confirmed.lock().expected_ms(self.space.runtime.now())
     }
 
-    /// Whether a record has expired.
+    /// Returns the expiry state of a record.
     pub(crate) fn life(&self, sequence: u64, expires_at_ms: Option<u64>) -> Life {
         let Some(at_ms) = expires_at_ms else { return Life::Alive };
         if self.clock.covers(sequence, at_ms) || self.clock.reported.has(sequence) {
@@ -160,11 +162,11 @@ impl Catalog {
         Life::Expired
     }
 
-    /// What was written up to now and expires by that time has expired, whatever the clock says later.
+    /// Raises a watermark: records written so far that expire by `time_ms` are expired permanently.
     pub(crate) fn expire_for_good(&self, time_ms: u64) {
         let clock = &self.clock;
         let mut watermarks = clock.watermarks.write();
-        // Under the lock, so that they are raised in the order of these numbers.
+        // Read under the lock, so that watermarks are raised in the order of sequence numbers.
         let sequence = self.space.sequence.load(Ordering::Acquire);
         if watermarks.cover(sequence, time_ms) {
             return;
@@ -178,17 +180,17 @@ impl Catalog {
         self.space.watermarks.notify_one();
     }
 
-    /// How long until the clock is to be looked at; `None`: it has not stepped.
+    /// Returns the time until the next check of the clock; `None` if it has not stepped.
     pub(crate) fn clock_due(&self) -> Option<Duration> {
         self.clock.confirmed.lock().has_stepped().then_some(LOOK_EVERY)
     }
 
-    /// How long until watermarks are to be written; `None`: none was raised.
+    /// Returns the time until the next write of watermarks; `None` if none was raised.
     pub(crate) fn watermarks_due(&self) -> Option<Duration> {
         self.clock.is_due().then(|| self.clock.save_from.lock().saturating_sub(self.space.runtime.now()))
     }
 
-    /// Writes watermarks if there are new ones and the last were written long enough ago.
+    /// Writes the watermarks if there are new ones and the last write was long enough ago.
     pub(crate) async fn save_watermarks(&self) -> Result<()> {
         if !self.clock.is_due() || *self.clock.save_from.lock() > self.space.runtime.now() {
             return Ok(());
@@ -197,15 +199,15 @@ impl Catalog {
         self.write_clock().await
     }
 
-    /// Covers records reported as expired that have no tombstone, as the store closes and cannot write one: that no key
-    /// returns matters more than what else expires by these watermarks.
+    /// Raises a watermark that covers the records reported as expired without a tombstone, because a closing store
+    /// cannot write tombstones. It may cover other records too; it is more important that no reported key reappears.
     pub(crate) fn cover_reported(&self) {
         if let Some(at_ms) = self.clock.reported.latest_ms() {
             self.expire_for_good(at_ms);
         }
     }
 
-    /// What superblocks say of time now.
+    /// Updates the clock fields of a superblock.
     pub(crate) fn note_clock(&self, superblock: &mut Superblock) {
         superblock.clock_ms = self.expected_ms();
         superblock.expired = self.clock.watermarks.read().to_vec();
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(catalog.life(100, Some(now_ms)), Life::Unconfirmed, "it gets a tombstone if someone asks");
         assert_eq!(catalog.confirmed_ms(), 0, "nothing is swept");
         assert_eq!(catalog.life(15, Some(now_ms)), Life::Expired, "it is covered");
-        // Time catches up.
+        // Time passes the watermarks.
         bench.run(bench.sleep(Duration::from_secs(2)));
         assert_eq!(catalog.life(100, Some(now_ms)), Life::Expired);
     }

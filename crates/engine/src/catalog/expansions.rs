@@ -1,6 +1,5 @@
-//! By how much records can be longer in memory than where they lie: of each size class as much as any record of it that was
-//! met in this opening, so that whoever reads knows how much memory it takes at most, and not four times as much where nothing
-//! is compressed.
+//! Per size class, the largest decompression ratio seen since open. It bounds the memory that a read may need; without
+//! it, a reader would have to assume the maximum, four times the size class, even if nothing is compressed.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -9,19 +8,19 @@ use esker_seeded_bugs::{Bug, planted};
 
 const CLASSES: usize = 16;
 
-/// By size class: how often the record length that a place in the index states has to be doubled, to be no less than the length of
-/// any record of that class once it is decompressed. 0 where nothing is compressed.
+/// Per size class, the number of times that the length bound of the class must be doubled to cover every decompressed
+/// record of the class. 0 if none is compressed.
 #[derive(Default)]
 pub(crate) struct Expansions([AtomicU8; CLASSES]);
 
 impl Expansions {
-    /// The record of an entry is about to be found where that says that it lies.
+    /// Notes the record of a summary entry. Must be called before the index leads to it.
     #[inline]
     pub(crate) fn note(&self, entry: &Entry) {
         self.note_record(entry.class(), entry.bytes.into(), entry.expansion);
     }
 
-    /// A record of this class, of so many bytes and with this expansion, is about to be found.
+    /// Notes a record by class, length in bytes and expansion. Must be called before the index leads to it.
     #[inline]
     pub(crate) fn note_record(&self, class: u8, record_bytes: u64, expansion: u8) {
         if expansion == 0 {
@@ -34,19 +33,19 @@ impl Expansions {
         }
     }
 
-    /// The most that a record of a class is in memory.
+    /// Returns the maximum size in memory of a record of a class, in bytes.
     pub(crate) fn in_memory(&self, class: u8) -> u64 {
         memory_bytes(class, self.0[usize::from(class)].load(Ordering::Relaxed))
     }
 
-    /// Whether records of a class can be shorter than what the class before covers.
+    /// Returns true if a class has compressed records, which may be shorter than the length bound of the class below.
     pub(crate) fn are_there(&self, class: u8) -> bool {
         self.0[usize::from(class)].load(Ordering::Relaxed) > 0
     }
 }
 
-/// Whether a compressed value can be as long as its record states, by its place. What it states was not read from
-/// the place alone: the index had the class from who appended it, or from a summary.
+/// Returns true if a compressed value can have the length that its record states, given its size class. The class is an
+/// independent witness: the index has it from the writer of the record, or from a summary.
 pub(crate) fn can_be(how: Compressed, value_bytes: usize, record_bytes: usize, class: u8, most: u64) -> bool {
     let raw_bytes = record_bytes as u64 - value_bytes as u64 + u64::from(how.raw_bytes);
     raw_bytes <= memory_bytes(class, EXPANSION_MAX) && u64::from(how.raw_bytes) <= most
@@ -63,13 +62,14 @@ mod tests {
     fn a_length_that_its_place_does_not_allow_is_not_believed() {
         let how = |raw_bytes| Compressed { codec: Codec::Lz4, raw_bytes };
         let segment_bytes = 16 << 20;
-        // A record of 100 bytes, of which 50 are a value that says that it was 4096: four times the first class covers it.
+        // A record of 100 bytes, 50 of them a value with a stated length of 4096: four times the bound of class 0
+        // covers it.
         assert!(can_be(how(4096), 50, 100, 0, segment_bytes));
         assert!(!can_be(how(8192), 50, 100, 0, segment_bytes), "the place is that of a shorter one");
         assert!(can_be(how(8192), 50, 100, 1, segment_bytes));
         assert!(!can_be(how(1 << 20), 50, 100, 1, segment_bytes));
         assert!(!can_be(how(u32::MAX), 50, 100, 1, segment_bytes));
-        // The last classes have no bound, but nothing is longer than a segment.
+        // The last classes have no bound, but no record is longer than a segment.
         assert!(can_be(how(16 << 20), 50, 100, 13, segment_bytes));
         assert!(!can_be(how(17 << 20), 50, 100, 13, segment_bytes));
     }

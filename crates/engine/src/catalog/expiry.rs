@@ -1,17 +1,17 @@
-//! Which records have expired, as summaries tell.
+//! Expiry of records, by their summary entries.
 
 use esker_log::{Entry, Kind};
 
 use crate::catalog::Catalog;
 
 impl Catalog {
-    /// Whether what a summary names is a record that has expired for good.
+    /// Returns true if the entry is a put that has expired permanently.
     pub(crate) fn has_expired_for_good(&self, entry: &Entry) -> bool {
         let at_ms = entry.expires_at_ms.filter(|_| entry.kind == Kind::Put);
         at_ms.is_some_and(|at_ms| self.clock.covers(entry.sequence, at_ms))
     }
 
-    /// Whether a record is to be taken out of the index, now that it is `now_ms`.
+    /// Returns true if the sweep at `now_ms` should remove the record from the index.
     pub(crate) fn is_to_expire(&self, entry: &Entry, now_ms: u64) -> bool {
         let is_due = entry.kind == Kind::Put && entry.expires_at_ms.is_some_and(|at| at <= now_ms);
         is_due || self.has_expired_for_good(entry)

@@ -1,5 +1,5 @@
-//! Looking a key up: its pointer, the record there, and, where another key has its slot of the index, what is known of the
-//! others. The protocol is in `place`.
+//! Key lookup: the key's pointer, the record there and, if another key has the index slot, the side table and
+//! unverified overwrites. The protocol is in `place`.
 
 use esker_index::{KeyHash, Pointer};
 use esker_seeded_bugs::{Bug, planted};
@@ -10,28 +10,29 @@ use crate::catalog::appended::Replaced;
 use crate::catalog::cache::Cached;
 use crate::catalog::clock::Life;
 
-/// The current record of a key, and what led to it.
+/// The current record of a key, with the pointer that led to it.
 pub(crate) struct Found {
     pub(crate) record: Cached,
     pub(crate) pointer: Pointer,
 }
 
-/// What a pointer led to.
+/// Result of following a pointer.
 pub(crate) enum Fetched {
     Record(Cached),
-    /// The pointer is no longer current: look again.
+    /// The pointer is no longer current: retry the lookup.
     Moved,
 }
 
 impl Catalog {
-    /// What a write of the key, which is reserved, replaces.
+    /// Describes the record that a write of this key replaces. The key must be reserved.
     pub(crate) fn replaced(&self, found: &Found) -> Replaced {
         let Cached { sequence, expires_at_ms, padded_bytes, .. } = found.record;
         let expired = self.life(sequence, expires_at_ms) != Life::Alive;
         Replaced { pointer: found.pointer, padded_bytes, expired }
     }
 
-    /// The current record of a key, expired or not. What is rare is boxed, so that not every read has room for it.
+    /// Returns the current record of a key, expired or not. Futures of rare paths are boxed, to keep the future of a
+    /// common read small.
     pub(crate) async fn look_up(&self, key: &[u8], hash: &KeyHash) -> Result<Option<Found>> {
         loop {
             let Some(pointer) = self.between_batches(|| self.index.get(hash)) else {
@@ -50,7 +51,7 @@ impl Catalog {
                 Err(error) if error.is_of_reading() && Box::pin(self.is_anothers(hash, pointer)).await => {}
                 Err(error) => return Err(error),
             }
-            // Another key has the slot. All that is known of this hash, at one instant:
+            // Another key has the slot. `suspects` is a consistent snapshot of all that the index knows of this hash.
             let suspects = self.index.suspects(hash);
             if let Some(&(_, exact)) = suspects.exact.iter().find(|(other, _)| other == hash) {
                 match self.fetch(hash, exact, Some(key)).await? {
@@ -71,8 +72,8 @@ impl Catalog {
         }
     }
 
-    /// The current record of a key if it cannot be read, but the summary of its segment says that it is the key's. The key is
-    /// reserved.
+    /// Returns the current record of a key if the record is unreadable, but its segment's summary confirms that it
+    /// belongs to the key. The key must be reserved.
     pub(crate) async fn find_unreadable(&self, hash: &KeyHash) -> Option<Replaced> {
         loop {
             let pointer = self.index.get_exact(hash).or_else(|| self.index.get(hash))?;
@@ -90,13 +91,13 @@ impl Catalog {
         }
     }
 
-    /// Whether a record that cannot be read is another key's, as the summary of its segment says.
+    /// Returns true if the segment's summary shows that an unreadable record belongs to another key.
     async fn is_anothers(&self, hash: &KeyHash, pointer: Pointer) -> bool {
         let entry = self.entry_at(&self.unchecked_place(pointer)).await;
         entry.is_some_and(|entry| entry.key_hash != *hash)
     }
 
-    /// The record that a pointer leads to. `key` is for the message if it is damaged.
+    /// Reads the record that a pointer leads to. `key` is for the error message if the record is damaged.
     pub(crate) async fn fetch(
         &self,
         hash: &KeyHash,

@@ -5,7 +5,7 @@ use crate::segments::slot::SlotState;
 use crate::testing::{Bench, Plan, SEGMENT_BYTES};
 use crate::{Error, ErrorKind};
 
-/// Puts keys that share no slot of the index with `apart` until a segment more is sealed.
+/// Puts keys that do not share the index slot `apart`, until one more segment is sealed.
 fn fill(bench: &Bench, name: &str, apart: u64) {
     let sealed = || bench.space.first_tier().slots().count(SlotState::Sealed);
     let before = sealed();
@@ -20,7 +20,7 @@ fn fill(bench: &Bench, name: &str, apart: u64) {
     }
 }
 
-/// Where a key's record lies: on the device, and the end of its segment.
+/// Returns the device offset of a key's record, and of the end of its segment.
 fn place(bench: &Bench, key: &str) -> (u64, u64) {
     let tier = bench.space.first_tier();
     let pointer = bench.catalog.index.get(&bench.catalog.hash_in(0, key.as_bytes())).expect("it is there");
@@ -43,7 +43,8 @@ fn damaged_record_is_deleted_by_its_own_key_alone() {
     bench.run(bench.put(&damaged, &[2; 700], Durability::Sync)).expect("it is put");
     fill(&bench, "first", apart);
     let (record, summary) = place(&bench, &damaged);
-    // It displaces the damaged record in the index, because the key of the damaged record cannot be compared.
+    // The other key displaces the damaged record in the index, because the key of the damaged record cannot be
+    // compared.
     bench.run(bench.put(other, &[3; 700], Durability::Sync)).expect("it is put");
     fill(&bench, "second", apart);
     let _ = place(&bench, other);
@@ -58,7 +59,7 @@ fn damaged_record_is_deleted_by_its_own_key_alone() {
     let found =
         bench.run(bench.get(other)).expect("it is read").expect("another key was deleted in its place");
     assert_eq!(&found.0[..], [3; 700]);
-    // Where the summary tells whose the record is, it can be deleted.
+    // If the summary identifies the record, it can be deleted.
     bench.devices[0].corrupt(summary, 0x55);
     assert_eq!(kind(bench.run(bench.delete(absent))), Ok(false));
     assert_eq!(kind(bench.run(bench.delete(&damaged))), Ok(true));

@@ -1,7 +1,7 @@
-//! Which record of each key is current: the index, the bytes that count as live, and what is to be verified about them.
+//! The current record of each key: the index, live bytes, and unverified overwrites.
 //!
-//! A record becomes current in `publish`. It is found in `lookup`. Where a record was displaced without looking whose it
-//! was, `verify` finds out.
+//! `publish` makes a record current, `lookup` finds it. If a put displaced a record without comparing the keys,
+//! `verify` compares them later.
 
 pub(crate) mod appended;
 mod batch_ticks;
@@ -38,17 +38,17 @@ use crate::catalog::recency::Recency;
 use crate::catalog::watches::Watches;
 use crate::segments::space::Space;
 
-/// What the index takes for a key at rest, at most.
+/// Upper bound of the index memory per key, in bytes, when no table is growing.
 pub(crate) const INDEX_BYTES_A_KEY: u64 = 10;
-/// Bytes of the index for each unverified overwrite.
+/// Index memory per unverified overwrite, in bytes.
 const UNVERIFIED_OVERWRITE_BYTES: u64 = 21;
-/// The memory of the index divided by this is how far its tables may exceed it for gaps of keys that were removed.
+/// The index may exceed its memory by that memory divided by this, for gaps in tables that removed keys left.
 const GAPS_DIVISOR: u64 = 8;
 
-/// The memory of index and read cache, divided by this, bounds the memory for the keys of damaged segments.
+/// The memory for the keys of damaged segments is that of index and read cache, divided by this.
 const DAMAGED_MEMORY_DIVISOR: u64 = 8;
 
-/// What an opening decided or found.
+/// The parts of a catalog, as the opening made or found them.
 pub(crate) struct CatalogParts {
     pub(crate) space: Arc<Space>,
     pub(crate) index: Arc<Indexes>,
@@ -57,14 +57,14 @@ pub(crate) struct CatalogParts {
     pub(crate) clock: Clock,
     pub(crate) expansions: Arc<Expansions>,
     pub(crate) recency: Recency,
-    /// Memory for index and read cache together.
+    /// Memory for index and read cache together, in bytes.
     pub(crate) memory_bytes: u64,
-    /// Which records were cleared.
+    /// Keyspaces that were cleared, each with the last sequence number that its clear covers.
     pub(crate) cleared: Cleared,
     pub(crate) databases: Databases,
 }
 
-/// The keys of a store.
+/// The current records of all keys of a store.
 pub(crate) struct Catalog {
     pub(crate) space: Arc<Space>,
     pub(crate) index: Arc<Indexes>,
@@ -77,10 +77,10 @@ pub(crate) struct Catalog {
     pub(crate) watches: Arc<Watches>,
     pub(crate) observers: Arc<Observers>,
     memory_bytes: u64,
-    /// The index alone takes more memory than there is for it: puts are refused.
+    /// True if the index alone exceeds its memory: puts are refused.
     out_of_memory: AtomicBool,
     cleared: Mutex<Cleared>,
-    /// Which keyspace each database has: [`Databases::bits`].
+    /// The keyspace of each database: [`Databases::bits`].
     databases: AtomicU64,
     batches: BatchTicks,
 }
@@ -110,23 +110,23 @@ impl Catalog {
         self.space.secret.key_hash(keyspace, key)
     }
 
-    /// The keyspace that a database has now.
+    /// Returns the current keyspace of a database.
     #[inline]
     pub(crate) fn keyspace(&self, database: u8) -> Keyspace {
         Databases::keyspace(self.databases.load(Ordering::Acquire), database)
     }
 
-    /// The database that has a keyspace now.
+    /// Returns the database that currently has a keyspace.
     pub(crate) fn database(&self, keyspace: Keyspace) -> u8 {
         Databases::database_by(self.databases.load(Ordering::Acquire), keyspace)
     }
 
-    /// The digest of a key of a database, as it is now.
+    /// Returns the digest of a key in the current keyspace of a database.
     pub(crate) fn hash_in(&self, database: u8, key: &[u8]) -> KeyHash {
         self.hash(self.keyspace(database), key)
     }
 
-    /// Two databases have changed their keyspaces. Nobody writes meanwhile.
+    /// Exchanges the keyspaces of two databases. No write may be in progress.
     pub(crate) fn swap_databases(&self, now: &Databases, first: Keyspace, second: Keyspace) {
         let turn = self.observers.take_turn();
         let swap = || self.databases.store(now.bits(), Ordering::Release);
@@ -138,30 +138,31 @@ impl Catalog {
         }
     }
 
-    /// The index pointer of a location.
+    /// Returns the index pointer of a location.
     pub(crate) fn pointer(&self, location: Location) -> Pointer {
         appended::pointer(&self.packing, location)
     }
 
-    /// Whether a record of a sealed segment is what the index leads to.
+    /// Returns true if the index leads to this record of a sealed segment.
     pub(crate) fn is_current(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
         let location = self.space.location(tier, slot, entry);
         entry.kind == Kind::Put && self.index.is_current(&entry.key_hash, self.pointer(location))
     }
 
-    /// Whether the index leads to a record of a sealed segment, or an unverified overwrite remembers it. It stays unknown once it is.
+    /// Returns true if the index leads to this record of a sealed segment, or an unverified overwrite refers to it. A
+    /// record that is unknown stays unknown.
     pub(crate) fn is_known(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
         let location = self.space.location(tier, slot, entry);
         entry.kind == Kind::Put && self.index.is_known(&entry.key_hash, self.pointer(location))
     }
 
-    /// Whether a record was deleted by a clear.
+    /// Returns true if a clear deleted the record.
     pub(crate) fn is_cleared(&self, entry: &Entry) -> bool {
         self.cleared.lock().covers(&entry.key_hash, entry.sequence)
     }
 
-    /// Forgets every key of some keyspaces: what was written to them up to a sequence number was cleared. Nobody writes
-    /// meanwhile.
+    /// Removes all keys of some keyspaces. `through`: the last sequence number that the clear covers. No write may be
+    /// in progress.
     pub(crate) fn clear(&self, keyspaces: &[Keyspace], through: u64) {
         let turn = self.observers.take_turn();
         {
@@ -175,7 +176,7 @@ impl Catalog {
             self.space.forget_listed_tombstones();
         }
         for keyspace in keyspaces {
-            // Of what is left. What is estimated wrongly about a segment is so until it is collected.
+            // Subtracts the records of this keyspace. A wrong estimate stays with its segment until that is collected.
             self.index.clear_one(*keyspace, |pointer| {
                 let bytes = self.length_in_memory(pointer).unwrap_or_else(|| self.estimate(pointer));
                 self.space.add_live(self.packing.unpack(pointer.get()), -bytes);
@@ -188,8 +189,8 @@ impl Catalog {
         }
     }
 
-    /// Whether a put is expected to live briefly, as far as the life of what it displaces tells. Costs a look-up, and is
-    /// asked for only where placement wants to know.
+    /// Returns true if a put is expected to be overwritten soon, judging by how long the record that it displaces
+    /// lived. Costs an index lookup, so it is only made if placement uses the result.
     pub(crate) fn expects_short_life(&self, hash: &KeyHash, sequence: u64) -> bool {
         let samples = self.placement.samples(sequence);
         if !samples && !self.placement.parts() {
@@ -206,13 +207,13 @@ impl Catalog {
         short_lived
     }
 
-    /// Divides the memory that is left between the index, which grows with the keys, and the read cache. Called now and
-    /// then as the store is written to.
+    /// Divides memory between the index, which grows with the keys, and the read cache, which gets the rest. Called
+    /// periodically by writers.
     pub(crate) fn balance_memory(&self) {
         let (index_bytes, memory_bytes) = (self.index.memory_bytes(), self.memory_for_index());
         self.cache.set_capacity(memory_bytes.saturating_sub(index_bytes));
-        // Tables from which keys were removed keep their size as long as they are half full: keys that go where others were
-        // take no memory.
+        // After removals, tables keep their size while they are half full. New keys fill the gaps and take no more
+        // memory, so gaps are no reason to refuse puts.
         let keys_bytes = self.index.len() * INDEX_BYTES_A_KEY
             + self.index.unverified_len() as u64 * UNVERIFIED_OVERWRITE_BYTES;
         let has_gaps =
@@ -220,17 +221,17 @@ impl Catalog {
         self.out_of_memory.store(index_bytes > memory_bytes && !has_gaps, Ordering::Release);
     }
 
-    /// Memory for the index and the read cache.
+    /// Returns the memory for index and read cache, in bytes.
     pub(crate) fn memory_for_index(&self) -> u64 {
         self.memory_bytes.saturating_sub(self.recency.bytes() + self.space.damaged.memory_bytes())
     }
 
-    /// Memory that the lists of keys of damaged segments may take.
+    /// Returns the memory limit for the key lists of damaged segments, in bytes.
     pub(crate) fn memory_for_damaged(&self) -> u64 {
         self.memory_bytes / DAMAGED_MEMORY_DIVISOR
     }
 
-    /// Whether the index takes more memory than there is for it; then, how much it takes, and of what.
+    /// If the index exceeds its memory, returns its size and the limit, in bytes.
     pub(crate) fn lacks_memory(&self) -> Option<(u64, u64)> {
         if self.out_of_memory.load(Ordering::Acquire) {
             self.balance_memory();

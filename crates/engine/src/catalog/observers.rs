@@ -1,11 +1,11 @@
-//! Who is told of changes when they are visible. See `docs/decisions/0027-changes.md`.
+//! Notifies observers of changes as they become visible. See `docs/decisions/0027-changes.md`.
 //!
-//! 1. While anybody observes, whoever makes a change visible holds the *turn* from before that until it is told. So changes are
-//!    told one at a time, in the order in which they become visible.
-//! 2. Whoever looked before the first observer came makes its change visible without the turn. It looks again afterwards:
-//!    whoever observes first and reads then either sees the change or is told of it, as with watches.
-//! 3. Whoever takes a record out of the index always holds the turn. Puts are in order among themselves without it, so then all
-//!    changes of a key are.
+//! 1. While an observer exists, each publisher holds the *turn* from before a change is visible until its observers are
+//!    notified. Changes are therefore reported one at a time, in the order in which they become visible.
+//! 2. A publisher that found no observer publishes without the turn, and checks for observers again afterwards. An
+//!    observer that registers first and reads then either sees the change or is notified of it, as with watches.
+//! 3. A removal from the index always holds the turn. Puts are ordered among themselves without it, so all changes of a
+//!    key are ordered.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,57 +16,58 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::word::Word;
 
-/// Why a key changed.
+/// Cause of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
     /// A value was put.
     Put,
-    /// It was deleted.
+    /// The key was deleted.
     Deleted,
-    /// Its time to live had run out, and it was taken out.
+    /// The time to live ran out, and the record was removed from the index.
     Expired,
-    /// It was dropped to make room.
+    /// The key was evicted to make room.
     Evicted,
 }
 
-/// A change of a key that others can see now.
+/// A visible change of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change<'a> {
-    /// The number of the keyspace that the key is in.
+    /// Number of the key's keyspace.
     pub keyspace: u8,
     /// The key.
     pub key: &'a [u8],
-    /// Why it changed.
+    /// The cause of the change.
     pub cause: Cause,
-    /// The version that a put gave the key, or that of the delete. Of what expired or was evicted, its own, or that of the
-    /// tombstone which took it out. It never falls from one change of a key to the next.
+    /// Version of the put or delete. For an expired or evicted key, the version of the removed record, or of the
+    /// tombstone that removed it. It never decreases from one change of a key to the next.
     pub version: u64,
-    /// When the value that was put expires, or the one that was taken out did, in milliseconds since the Unix epoch.
+    /// Expiry of the value that was put, or of the record that was removed, in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
-    /// Whose write it was: [`WriteOptions::origin`](crate::WriteOptions::origin). 0 where nobody said so, and where the store
-    /// took the key out by itself.
+    /// Origin of the write: [`WriteOptions::origin`](crate::WriteOptions::origin). 0 if the writer gave none, and if
+    /// the store removed the key on its own.
     pub origin: u64,
 }
 
-/// Who is told of changes. See [`Store::observe`](crate::Store::observe).
+/// Receiver of changes. See [`Store::observe`](crate::Store::observe).
 ///
-/// What is called here is called by whoever writes, under locks of the store: it must be quick, and neither wait nor panic, nor call
-/// the store (but for [`Store::database_of_keyspace`](crate::Store::database_of_keyspace)), nor end an observation.
+/// Writers call it under locks of the store. It must be quick, must neither block nor panic, must not call the store
+/// (except [`Store::database_of_keyspace`](crate::Store::database_of_keyspace)), and must not drop an observation.
 pub trait Observer: Send + Sync {
-    /// A key changed, and everybody can see it.
+    /// A key changed, and the change is visible to all.
     fn changed(&self, change: &Change<'_>);
 
-    /// All keys are gone, of one keyspace or, if none is named, of all.
+    /// All keys of one keyspace were deleted; `None`: of all keyspaces.
     fn cleared(&self, keyspace: Option<u8>);
 
-    /// The databases that had these keyspaces have changed them. Nothing became of their keys.
+    /// The databases of these keyspaces exchanged them. Their keys did not change.
     fn swapped(&self, keyspaces: [u8; 2]) {
         let _ = keyspaces;
     }
 
-    /// Keys of this keyspace were evicted, and nobody knows which: when their names were still to be read, nobody observed.
+    /// Keys of this keyspace were evicted without a notification of each: no observer existed when their names would
+    /// have been read.
     fn missed(&self, keyspace: u8) {
         let _ = keyspace;
     }
@@ -74,26 +75,26 @@ pub trait Observer: Send + Sync {
 
 type List = Vec<(u64, Arc<dyn Observer>)>;
 
-/// Those who observe.
+/// The registered observers.
 #[derive(Default)]
 pub(crate) struct Observers<W: Word = AtomicU64> {
-    /// How many there are.
+    /// Number of observers, readable without the lock.
     count: W,
     next: AtomicU64,
     list: Mutex<List>,
 }
 
-/// An observer is told of changes until this is dropped. Made by [`Store::observe`](crate::Store::observe).
+/// Registration of an observer; dropping it ends the notifications. Made by [`Store::observe`](crate::Store::observe).
 #[must_use = "it ends when it is dropped"]
 pub struct Observation(Observed);
 
-/// One who observes.
+/// Registration of one observer.
 pub(crate) struct Observed<W: Word = AtomicU64> {
     observers: Arc<Observers<W>>,
     number: u64,
 }
 
-/// Whose turn it is to make changes visible and to tell of them.
+/// Exclusive right to make changes visible and to notify observers of them.
 pub(crate) struct Turn<'a>(MutexGuard<'a, List>);
 
 impl Turn<'_> {
@@ -115,7 +116,7 @@ impl Turn<'_> {
 }
 
 impl<W: Word> Observers<W> {
-    /// Tells an observer of changes from now on.
+    /// Registers an observer for all changes from now on.
     pub(crate) fn observe(self: &Arc<Self>, observer: Arc<dyn Observer>) -> Observed<W> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
@@ -131,17 +132,17 @@ impl<W: Word> Observers<W> {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// The turn, if anybody observes. Must be taken before a change is visible.
+    /// Returns the turn if an observer exists. Must be called before a change is made visible.
     pub(crate) fn turn(&self) -> Option<Turn<'_>> {
         self.are_any().then(|| self.take_turn())
     }
 
-    /// The turn in any case.
+    /// Returns the turn unconditionally.
     pub(crate) fn take_turn(&self) -> Turn<'_> {
         Turn(self.list.lock())
     }
 
-    /// Changes are visible, and a fence came after them.
+    /// Notifies observers of changes. The changes must be visible, with a fence after them.
     pub(crate) fn tell<'c, C: Iterator<Item = Change<'c>>>(
         &self,
         turn: Option<Turn<'_>>,
@@ -162,7 +163,7 @@ impl<W: Word> Drop for Observed<W> {
         let observer = at.map(|at| list.remove(at));
         self.observers.count.store(list.len() as u64, Ordering::Relaxed);
         drop(list);
-        // Its end may take time.
+        // The observer is dropped without the lock, because its destructor may take time.
         drop(observer);
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 
 use crate::base::word::{ModelWord, check_interleavings};
 
-/// Notes the causes and versions that it is told of.
+/// Records causes and versions of the reported changes.
 #[derive(Default)]
 struct Notes(Mutex<Vec<(Cause, u64)>>);
 
@@ -37,7 +37,8 @@ fn an_observer_is_told_until_it_is_dropped() {
     assert!(!observers.are_any());
 }
 
-/// In every interleaving, and as stale as the memory model allows: who observes and then reads sees a put or is told of it.
+/// In every interleaving that the memory model allows: an observer that registers and then reads sees a put or is
+/// notified of it.
 #[test]
 fn in_every_interleaving_a_put_is_read_or_told() {
     check_interleavings(|| {

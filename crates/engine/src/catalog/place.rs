@@ -1,14 +1,14 @@
-//! The one lookup protocol: from a pointer of the index to the segment that it leads to, with nothing pinned.
+//! The lookup protocol, the only way from an index pointer to a segment. Nothing is pinned.
 //!
 //! 1. Take the pointer from the index.
 //! 2. Read the number of the segment that is in its slot.
-//! 3. Ask the index whether the pointer is still current. If it is not, begin again. Asked in another order, the number
-//!    could be that of a later segment in the same slot.
+//! 3. Check that the pointer is still current. If not, start again. Step 2 comes before step 3, because otherwise the
+//!    number could be that of a later segment in the same slot.
 //! 4. Read the record, and verify it under that number: its checksums cover the number and the offset.
-//! 5. What does not verify is damage only if the pointer is still current and, asked after that, the segment still there.
-//!    Else the segment was freed and its slot used again meanwhile: begin again.
+//! 5. A checksum mismatch is damage only if the pointer is still current and then, checked after that, the segment is
+//!    still in the slot. Otherwise the segment was freed and its slot reused meanwhile: start again.
 //!
-//! A [`Place`] of a key is made by [`Catalog::place`] alone, which does 2 and 3 in their order.
+//! Only [`Catalog::place`] makes the [`Place`] of a key; it does steps 2 and 3 in this order.
 
 use esker_index::{KeyHash, Pointer};
 use esker_log::Location;
@@ -16,7 +16,7 @@ use esker_seeded_bugs::{Bug, planted};
 
 use crate::catalog::Catalog;
 
-/// A location with the segment that was there.
+/// A location, with the number of the segment that was in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) pointer: Pointer,
@@ -25,19 +25,20 @@ pub(crate) struct Place {
 }
 
 impl Catalog {
-    /// Where a pointer of a key leads. `None`: it is no longer current, so look again.
+    /// Returns the place that a pointer of a key leads to; `None` if the pointer is no longer current: retry.
     pub(crate) fn place(&self, hash: &KeyHash, pointer: Pointer) -> Option<Place> {
         in_order(|| self.unchecked_place(pointer), || self.index.is_current(hash, pointer))
     }
 
-    /// Where a pointer leads of which the key is not known. The pointer may be outdated, and the segment another one than
-    /// it led to: whoever uses it compares the key, or asks the index again.
+    /// Returns the place that a pointer leads to, for a caller that does not know the key. The pointer may be outdated,
+    /// and the segment a later one in the same slot: the caller must compare the key or check the index again.
     pub(crate) fn unchecked_place(&self, pointer: Pointer) -> Place {
         let location = self.packing.unpack(pointer.get());
         Place { pointer, location, segment: self.space.slot(location).segment() }
     }
 
-    /// Whether what was found at a place is to be believed: the segment is there, and the key's current record is in it.
+    /// Step 5. Returns true if the result of a read at a place counts: the pointer is current, and the segment is still
+    /// in its slot.
     pub(crate) fn is_still(&self, hash: &KeyHash, place: &Place) -> bool {
         is_there(
             || self.index.is_current(hash, place.pointer),
@@ -46,17 +47,17 @@ impl Catalog {
     }
 }
 
-/// 2 and 3: what `look` finds, if the pointer is still current then.
+/// Steps 2 and 3: returns the result of `look` if the pointer is current after it.
 fn in_order<T>(look: impl FnOnce() -> T, is_current: impl FnOnce() -> bool) -> Option<T> {
     let found = look();
     // Must come after the number was read.
     is_current().then_some(found)
 }
 
-/// 5: the pointer is still current, and the same segment is there.
+/// Step 5: returns true if the pointer is current and the segment unchanged.
 fn is_there(is_current: impl FnOnce() -> bool, is_same: impl FnOnce() -> bool) -> bool {
-    // In this order: or else the segment could be freed after it was asked for, and the key come to lie at the same place of a
-    // later one before the pointer is.
+    // The pointer is checked first. In the other order, the segment could be freed after it was checked, and the key
+    // could be written to the same location in a later segment before the pointer is checked.
     if planted(Bug::PlaceOutOfOrder) {
         let is_same = is_same();
         return is_current() && is_same;

@@ -6,15 +6,15 @@ use super::*;
 use crate::base::word::{ModelWord, Word, check_interleavings};
 use crate::segments::slot::SegmentNumber;
 
-/// A slot: which segment is in it, and under which number what lies at the offset verifies.
+/// A slot: the number of its segment, and the number under which the record at the offset verifies.
 #[derive(Default)]
 struct Slot {
     number: SegmentNumber<ModelWord>,
     record: ModelWord,
 }
 
-/// A key's word of the index, which leads to a slot, and two slots. What lies on a device is read after it was written, so it
-/// has the orders of a lock.
+/// The index word of a key, which leads to one of two slots. A device read comes after the write, so it has the
+/// ordering of a lock.
 #[derive(Default)]
 struct World {
     pointer: ModelWord,
@@ -31,13 +31,13 @@ impl World {
         self.pointer.store(slot, Ordering::Release);
     }
 
-    /// Markers come first, then the slot is free.
+    /// Markers are written first; then the slot is free.
     fn free(&self, slot: usize) {
         self.slots[slot].record.store(0, Ordering::Release);
         self.slots[slot].number.set(0);
     }
 
-    /// As a get does: the number of the segment in which it found the key's record.
+    /// Does what a get does. Returns the number of the segment in which it found the key's record.
     fn get(&self) -> u64 {
         loop {
             let pointer = self.pointer.load(Ordering::Acquire);
@@ -55,8 +55,8 @@ impl World {
     }
 }
 
-/// The key's record is in segment 1 in the first slot, and is relocated to segment 2 in the other one; the slot is freed, and
-/// used again for segment 3.
+/// The key's record is in segment 1 in the first slot. It is relocated to segment 2 in the other slot; the first slot
+/// is freed, and reused for segment 3.
 fn relocating(then: impl Fn(&World) + Send + Sync + Copy + 'static, may_find: &'static [u64]) {
     check_interleavings(move || {
         let world = Arc::new(World::default());
@@ -80,7 +80,7 @@ fn every_interleaving_with_a_reuse_of_the_slot_finds_the_key() {
     relocating(|_| {}, &[1, 2]);
 }
 
-/// The key is written again, and comes to lie where it lay before: the pointer is the same, the segment is not.
+/// The key is written again, to its previous location: the pointer is the same, the segment is not.
 #[test]
 fn every_interleaving_with_a_return_to_the_same_place_finds_the_key() {
     relocating(|world| world.swing(0), &[1, 2, 3]);

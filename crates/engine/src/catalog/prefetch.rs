@@ -1,4 +1,4 @@
-//! Getting memory into the processor's cache before it is needed.
+//! Prefetches memory into the processor's cache.
 
 use esker_index::{KeyHash, Pointer, prefetch};
 use smallvec::SmallVec;
@@ -8,13 +8,13 @@ use crate::catalog::place::Place;
 use crate::catalog::verify::ROW;
 use crate::segments::buffers::HeldBuffered;
 
-/// What is fetched of a record: a short one as a whole. The processor itself goes on with a long one.
+/// Bytes of a record that are prefetched: all of a short record. For a long one, the hardware prefetcher takes over.
 const FETCHED_BYTES: usize = 192;
 const CACHE_LINE_BYTES: usize = 64;
 
 impl Catalog {
-    /// Gets what puts will look at when they are published into the processor's cache: slots of the index, and the records
-    /// that they may displace. Under the lane's lock each put would wait for its own.
+    /// Prefetches the memory that the publication of these puts will read: index slots, and the records that the puts
+    /// may displace. Without it, each put would wait for its own cache misses under the lane's lock.
     pub(crate) fn touch_displaced(&self, puts: impl Iterator<Item = KeyHash>) {
         let mut puts = puts.peekable();
         while puts.peek().is_some() {
@@ -26,7 +26,7 @@ impl Catalog {
         }
     }
 
-    /// Gets a record's first bytes on their way into the processor's cache.
+    /// Prefetches the first bytes of a record.
     pub(crate) fn touch(&self, pointer: Pointer, buffered: &HeldBuffered) {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
         if let Some(buffered_segment) = buffered.find(location.tier, location.slot, segment) {

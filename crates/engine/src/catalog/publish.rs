@@ -1,4 +1,4 @@
-//! Making records visible, at one instant, and counting what they displace.
+//! Makes records visible atomically, and subtracts the live bytes of the records that they displace.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -14,21 +14,22 @@ use crate::catalog::place::Place;
 use crate::segments::damaged::Tombstone;
 
 impl Catalog {
-    /// Makes the records of a group visible, at one instant, and notifies watches and observers of them and of the keys that
+    /// Makes the records of a group visible atomically, and notifies watches and observers of them and of the keys that
     /// the same batch created and deleted.
     ///
-    /// Called in the order of the lane only: by whoever has its lock while nothing waits for the committer, else by the
-    /// committer. A batch without records is published by its writer, which holds the reservation of its keys.
+    /// Must be called in lane order: by the holder of the lane's lock while nothing waits for the committer, else by
+    /// the committer. A batch without records is published by its writer, which holds the reservation of its keys.
     pub(crate) fn publish(&self, records: &[Appended], ephemeral: &[Ephemeral]) {
         let turn = self.observers.turn();
         let ticks = (records.len() > 1 && !planted(Bug::HalfABatchSeen)).then(|| self.batches.begin());
-        // The keys of a batch differ, so its deletes may go first; and they must, or else a put of another key with the same
-        // hash could displace what a delete looked up, and be deleted in its place.
+        // The keys of a batch differ, so deletes can be published first. They must be, because otherwise a put of
+        // another key with the same hash could displace the record that a delete looked up, and be deleted in its
+        // place.
         records.iter().filter(|r| r.kind == Kind::Tombstone).for_each(|r| self.publish_tombstone(r));
         records.iter().filter(|r| r.kind == Kind::Put).for_each(|r| self.publish_put(r, &r.key));
         drop(ticks);
-        // After the records and before the reservation ends: an update that names a watched key and reads one of the records
-        // gets its keys later, and finds the watch notified.
+        // Watches are notified after the records are visible and before the reservation ends: an update that names a
+        // watched key and reads one of the records reserves its keys later, and finds the watch notified.
         ephemeral.iter().for_each(|key| self.watches.published(&key.hash));
         let newest = self.space.sequence.load(Ordering::Acquire);
         let of_ephemeral = || ephemeral.iter().map(move |key| key.change(newest));
@@ -36,7 +37,7 @@ impl Catalog {
         self.observers.tell(turn, || of_records().chain(of_ephemeral()));
     }
 
-    /// Makes one put visible. Called as [`publish`](Self::publish) is.
+    /// Makes one put visible. Same conditions as [`publish`](Self::publish).
     pub(crate) fn publish_one(&self, put: &Appended, key: &Bytes) {
         let turn = self.observers.turn();
         self.publish_put(put, key);
@@ -62,7 +63,7 @@ impl Catalog {
             self.space.add_live(self.packing.unpack(old.get()), -bytes);
         }
         if !published.is_first && !planted(Bug::OverwriteHidesNothing) {
-            // Whoever drops it must see to it that the older one does not come back.
+            // Relocation may drop this record only if the older version that it hides cannot reappear.
             self.space.slot(record.location).note_hides();
         }
         self.watches.published(&record.hash);
@@ -76,12 +77,12 @@ impl Catalog {
         self.space.note_tombstone(&record.hash, Tombstone { sequence, tier: name, slot, segment, bytes });
         let Some(replaced) = record.replaces else { return };
         if self.space.full.load(Ordering::Acquire) {
-            // There may be something to collect now.
+            // The delete may have made a segment worth collecting.
             self.space.reclaim.notify_one();
         }
         let mut current = replaced.pointer;
-        // The key is reserved, so only relocation can have moved it, and nothing removed it. If the side table has it, the
-        // slot is another key's.
+        // The key is reserved, so only relocation can have moved it, and nothing removed it. If the side table has the
+        // key, the slot belongs to another key.
         while !self.index.remove(&record.hash, current) {
             let now = self.index.get_exact(&record.hash).or_else(|| self.index.get(&record.hash));
             match now {
@@ -90,12 +91,12 @@ impl Catalog {
             }
         }
         self.space.add_live(self.packing.unpack(current.get()), -i64::from(replaced.padded_bytes));
-        // As `Watches::published` has one: for those who observe from now on.
+        // For observers that register from now on. A put has this fence in `Watches::published`.
         fence(Ordering::SeqCst);
     }
 
-    /// Takes a record out of the index, which leads to this place of it, and tells observers why, if its key is known; false if
-    /// it was not in it. Its key is reserved by whoever calls this.
+    /// Removes a record from the index, if the index leads to this location, and notifies observers of the cause if the
+    /// key is given. Returns false if the index leads elsewhere. The caller holds the reservation of the key.
     pub(crate) fn take_out(
         &self,
         entry: &Entry,
@@ -103,7 +104,7 @@ impl Catalog {
         key: Option<&[u8]>,
         cause: Cause,
     ) -> bool {
-        // A put of the key may become visible at the same time: that it is there again must be told after this.
+        // A concurrent put of the key must be reported after this removal.
         let turn = self.observers.take_turn();
         if !self.index.remove(&entry.key_hash, self.pointer(location)) {
             return false;
@@ -118,7 +119,7 @@ impl Catalog {
         true
     }
 
-    /// Compares a key with that of a record if its bytes are in memory.
+    /// Compares a key with that of a record, if the record is in memory. Returns the record's length too.
     fn compare_in_memory(&self, key: &Bytes, pointer: Pointer) -> (Occupant, Option<i64>) {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
         let verdict = |same| if same { Occupant::SameKey } else { Occupant::OtherKey };
@@ -136,7 +137,7 @@ impl Catalog {
         (Occupant::Unknown, None)
     }
 
-    /// The length of a record whose segment is in memory.
+    /// Returns the padded length of a record whose segment is in memory.
     pub(crate) fn length_in_memory(&self, pointer: Pointer) -> Option<i64> {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
         let buffered = self.space.buffered.hold();
@@ -145,8 +146,8 @@ impl Catalog {
         Some(self.space.tier(location.tier).shape().padded(bytes) as i64)
     }
 
-    /// The length that is counted for a record that was displaced without being read, until that is verified: the mean of its
-    /// segment, within what its size class allows.
+    /// Returns the estimated length of a record that was displaced without being read, used until the overwrite is
+    /// verified: the mean record length of its segment, clamped to the range of its size class.
     pub(crate) fn estimate(&self, pointer: Pointer) -> i64 {
         let location = self.packing.unpack(pointer.get());
         let most = class_bytes(location.class, location.offset);
@@ -161,7 +162,7 @@ impl Catalog {
         bytes.min(u64::from(self.space.tier(location.tier).shape().segment_bytes)) as i64
     }
 
-    /// Runs a look-up so that it sees every batch wholly or not at all.
+    /// Runs a lookup so that it sees each batch as a whole or not at all.
     pub(crate) fn between_batches<T>(&self, look_up: impl Fn() -> T) -> T {
         self.batches.between(look_up)
     }

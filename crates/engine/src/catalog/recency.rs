@@ -1,6 +1,7 @@
-//! Which keys were asked for and which were dropped of late, where a full store evicts.
+//! Recently used and recently evicted keys, for a store that evicts when full.
 //!
-//! The bits are made when that is first asked for. They do not outlive the process: after a restart nothing was asked for.
+//! The tables are allocated when eviction is first enabled. They are not persisted: after a restart no key counts as
+//! used.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,11 +11,11 @@ use esker_index::KeyHash;
 
 use crate::base::when_full::WhenFull;
 
-/// Each of the two tables takes the memory for index and read cache divided by this. Ten bytes of index a key leave at least
-/// 1.25 bits of each for as many keys as there can be.
+/// Memory of each of the two tables: that of index and read cache, divided by this. With ten bytes of index per key,
+/// each table has at least 1.25 bits for every key that fits.
 const TABLE_MEMORY_DIVISOR: u64 = 64;
 
-/// What is known of how keys are used.
+/// Recent use of keys.
 pub(crate) struct Recency {
     when_full: AtomicU8,
     memory_bytes: u64,
@@ -27,14 +28,14 @@ struct Tables {
 }
 
 impl Recency {
-    /// For a store with so much memory for index and read cache.
+    /// Creates the tables for a store with this memory for index and read cache, in bytes.
     pub(crate) fn new(when_full: WhenFull, memory_bytes: u64) -> Recency {
         let recency = Recency { when_full: AtomicU8::default(), memory_bytes, tables: OnceLock::new() };
         recency.set(when_full);
         recency
     }
 
-    /// What becomes of puts from now on when the store is full.
+    /// Sets the policy for puts when the store is full.
     pub(crate) fn set(&self, when_full: WhenFull) {
         if when_full.evicts() {
             let bytes = self.memory_bytes / TABLE_MEMORY_DIVISOR;
@@ -52,7 +53,7 @@ impl Recency {
         if self.when_full().evicts() { self.tables.get() } else { None }
     }
 
-    /// Somebody asked for a key that is there.
+    /// Notes a use of an existing key.
     #[inline]
     pub(crate) fn note_asked(&self, key: &KeyHash) {
         if let Some(tables) = self.tables() {
@@ -60,7 +61,7 @@ impl Recency {
         }
     }
 
-    /// Whether somebody did since [`forget_asked`](Self::forget_asked).
+    /// Returns true if the key was used since [`forget_asked`](Self::forget_asked).
     pub(crate) fn was_asked(&self, key: &KeyHash) -> bool {
         self.tables().is_some_and(|tables| tables.asked.is_noted(key))
     }
@@ -71,7 +72,7 @@ impl Recency {
         }
     }
 
-    /// A key was dropped; so many are left.
+    /// Notes the eviction of a key; `keys` are left.
     pub(crate) fn note_evicted(&self, key: &KeyHash, keys: u64) {
         if let Some(tables) = self.tables() {
             tables.asked.forget(key);
@@ -79,12 +80,12 @@ impl Recency {
         }
     }
 
-    /// Whether a key was dropped of late.
+    /// Returns true if the key was evicted recently.
     pub(crate) fn was_evicted(&self, key: &KeyHash) -> bool {
         self.tables().is_some_and(|tables| tables.evicted.knows(key))
     }
 
-    /// Memory that the bits take.
+    /// Returns the memory of the tables, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.tables.get().map_or(0, |tables| tables.asked.bytes() + tables.evicted.bytes())
     }

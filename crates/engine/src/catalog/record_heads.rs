@@ -1,5 +1,5 @@
-//! Reading what stands before the value of a record: header and key; and a small value, which has one checksum with them. So
-//! they are verified. Of a record that is not in memory only the beginning is read.
+//! Reads and verifies record heads: header and key, and a small value, which shares one checksum with them. Of a record
+//! that is not in memory, only the beginning is read.
 
 use bytes::Bytes;
 use esker_log::{Claim, Damage, Kind, RecordHead, class_bytes};
@@ -10,15 +10,15 @@ use crate::catalog::cache::Cached;
 use crate::catalog::place::Place;
 use crate::catalog::records::Damaged;
 
-/// What is read of a record at first. Few heads with their keys and small values are longer.
+/// Bytes of a record that are read first. Few heads are longer, including their keys and small values.
 pub(crate) const HEAD_BYTES: u64 = 1024;
 
-/// A key with what is known of it, without its value.
+/// A key with its metadata, without its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEntry {
     /// The key.
     pub key: Bytes,
-    /// Length of the value, as users see it.
+    /// Length of the value in bytes, decompressed.
     pub value_bytes: u64,
     /// See [`Entry::version`](crate::Entry::version).
     pub version: u64,
@@ -26,28 +26,28 @@ pub struct KeyEntry {
     pub expires_at_ms: Option<u64>,
 }
 
-/// What the beginning of a record tells.
+/// The content of a record's head.
 pub(crate) struct Beginning {
     pub(crate) entry: KeyEntry,
-    /// Length of the whole record, as it lies there.
+    /// Length of the whole record on the medium, in bytes, padding included.
     pub(crate) padded_bytes: u32,
 }
 
-/// The beginning of a record, as far as it was read.
+/// A record head, as far as it was read.
 pub(crate) enum Head {
     Read(std::result::Result<Beginning, Damaged>),
-    /// So many bytes must be read to have the key.
+    /// This many bytes must be read to have the whole key.
     Longer(usize),
 }
 
 impl Catalog {
-    /// The whole head of the record at a place.
+    /// Reads the complete head of the record at a place.
     pub(crate) async fn beginning(&self, place: &Place) -> Result<std::result::Result<Beginning, Damaged>> {
         let head = self.read_head(place, HEAD_BYTES, false).await?;
         self.whole_head(place, head, false).await
     }
 
-    /// The whole head of a record whose beginning was read.
+    /// Completes the head of a record whose beginning was read.
     pub(crate) async fn whole_head(
         &self,
         place: &Place,
@@ -60,7 +60,7 @@ impl Catalog {
         };
         Ok(match longer {
             Head::Read(read) => read,
-            // What was read says now that the key is longer than what it said before.
+            // The second read states a longer key than the first one did: damage.
             Head::Longer(_) => {
                 let Place { location, segment, .. } = *place;
                 let (damage, offset) = (Damage::Header, location.offset);
@@ -69,8 +69,8 @@ impl Catalog {
         })
     }
 
-    /// Reads and verifies the head of the record at a place of a segment: from memory, else from so many bytes of the
-    /// device. `in_background`: behind what others wait for.
+    /// Reads and verifies the head of the record at a place: from memory, else from the first `bytes` bytes on the
+    /// device. `in_background`: the read has the priority of background reads.
     pub(crate) async fn read_head(&self, place: &Place, bytes: u64, in_background: bool) -> Result<Head> {
         let Place { location, segment, .. } = *place;
         let offset = location.offset;
@@ -91,7 +91,7 @@ impl Catalog {
             let bytes = head.value_offset + head.value_bytes;
             Ok(Beginning { entry, padded_bytes: self.space.tier(location.tier).shape().padded(bytes) as u32 })
         };
-        // Nobody asked for what is read in the background.
+        // Background reads do not count as hits or device reads.
         let count = |count: &dyn Fn()| {
             if !in_background {
                 count();
@@ -120,7 +120,8 @@ impl Catalog {
         })
     }
 
-    /// The key of the record at a place, read behind what others wait for; nothing if it cannot be read.
+    /// Reads the key of the record at a place, with the priority of background reads. Returns `None` if it cannot be
+    /// read.
     pub(crate) async fn read_key(&self, place: &Place) -> Option<Bytes> {
         let head = self.read_head(place, HEAD_BYTES, true).await.ok()?;
         let beginning = self.whole_head(place, head, true).await.ok()?.ok()?;
@@ -129,7 +130,7 @@ impl Catalog {
 }
 
 impl KeyEntry {
-    /// The key is copied, so that it does not keep the value in memory.
+    /// Copies the key, so that it does not keep the value in memory.
     pub(crate) fn of(record: &Cached) -> KeyEntry {
         KeyEntry {
             key: Bytes::copy_from_slice(record.key()),

@@ -1,4 +1,4 @@
-//! Reading and verifying records: from the segment's memory, the read cache, or the device.
+//! Reads and verifies records: from the segment's memory, the read cache, or the device.
 
 use bytes::Bytes;
 use esker_log::{Claim, Compressed, Damage, Kind, Location, RecordView, class_bytes};
@@ -10,7 +10,7 @@ use crate::catalog::expansions::can_be;
 use crate::catalog::place::Place;
 
 impl Catalog {
-    /// Reads and verifies the record at a place of a segment: from memory, else with one device read.
+    /// Reads and verifies the record at a place: from memory, else with one device read.
     pub(crate) async fn read_record(&self, place: &Place) -> Result<std::result::Result<Cached, Damaged>> {
         let Place { location, segment, .. } = *place;
         let tier = self.space.tier(location.tier);
@@ -56,7 +56,7 @@ impl Catalog {
         let is_lent = !buffer.is_own() && 2 * most >= buffer.capacity() as u64 && buffer.is_spare();
         let is_large = buffer.is_own() && buffer.len() >= LARGE_BYTES;
         if is_large {
-            // Without what was read behind it.
+            // Drops the bytes that were read behind the record.
             let end = Claim::of(&buffer[at..]).map_or(buffer.len(), |claim| at.saturating_add(claim.bytes));
             buffer.shrink(end);
         }
@@ -72,7 +72,7 @@ impl Catalog {
         Ok(record)
     }
 
-    /// Key and value of a record at a place whose value is compressed, in an allocation of their own.
+    /// Returns key and decompressed value of a record in a new allocation.
     pub(crate) fn decompressed(
         &self,
         record: &RecordView<'_>,
@@ -86,8 +86,8 @@ impl Catalog {
         record.raw_part(0..raw_bytes, key_and_value).map(Bytes::from)
     }
 
-    /// Whether a value can be as long as its record states, how it is compressed and stored. To be asked before there is memory
-    /// for it.
+    /// Checks that the stated length of a value is possible for its compression and stored length. Must be called
+    /// before memory is allocated for the value.
     pub(crate) fn check_stated(
         &self,
         stated: Option<(Compressed, usize)>,
@@ -101,19 +101,19 @@ impl Catalog {
     }
 }
 
-/// A record that does not verify.
+/// A record that failed verification.
 pub(crate) struct Damaged {
     pub(crate) damage: Damage,
-    /// The key, where the header still tells.
+    /// The key, if the header is intact.
     pub(crate) key: Option<Vec<u8>>,
-    /// What the header claims is the key, where that is not certain.
+    /// The key that a damaged header claims.
     pub(crate) claimed_key: Option<Vec<u8>>,
     pub(crate) segment: u64,
     pub(crate) offset: u32,
 }
 
 impl Damaged {
-    /// The error for the caller; `key` is the one that was asked for.
+    /// Returns the error for the caller; `key` is the requested key.
     pub(crate) fn into_error(self, key: Option<&[u8]>) -> Error {
         Error::Corrupt {
             key: key.map(<[u8]>::to_vec).or(self.key),
@@ -124,22 +124,23 @@ impl Damaged {
     }
 }
 
-/// Buffers from this length on are handed out rather than copied from.
+/// Size from which read buffers are handed out instead of copied from, in bytes.
 pub(crate) const LARGE_BYTES: usize = 256 << 10;
 
-/// Where the bytes of a record come from.
+/// Source of a record's bytes.
 #[derive(Clone, Copy, PartialEq)]
 enum Source<'a> {
-    /// The memory that its segment was built in. The header's checksum tells whether there is a record; that a long value is
-    /// what was put needs no proof, as with the cache.
+    /// The memory of its segment. The header checksum shows whether there is a record; a long value in memory is not
+    /// verified again, as in the cache.
     Memory,
     Device,
-    /// The device, in memory that may be handed out: the record's own, or some of the device's of which it has enough.
+    /// The device, in memory that can be handed out: an allocation of the record's own, or a buffer of the device, if
+    /// it has enough spare ones.
     Owned(&'a Bytes),
 }
 
-/// Key and value of a record: as a part of the memory that they lie in, if it may be handed out, else in an allocation of their
-/// own, so that they pin nothing else.
+/// Returns key and value of a record: a slice of the owner if that can be handed out, else a copy, which pins no other
+/// memory.
 fn key_and_value(record: &RecordView<'_>, source: Source<'_>) -> Bytes {
     match source {
         Source::Owned(owner) => owner.slice_ref(record.key_and_value),

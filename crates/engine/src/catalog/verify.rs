@@ -1,4 +1,4 @@
-//! Verifying unverified overwrites: was the record that a put displaced without looking really an older one of the same key?
+//! Verifies unverified overwrites: compares the keys of records that a put displaced without reading them.
 //!
 //! See `docs/decisions/0002-index-slot-and-unverified-overwrites.md`.
 
@@ -16,10 +16,10 @@ use crate::catalog::record_heads::Beginning;
 use crate::catalog::records::Damaged;
 use crate::segments::slot::SlotState;
 
-/// Keys that are looked up together.
+/// Number of keys that are looked up together.
 pub(crate) const ROW: usize = 16;
 
-/// What has to be known of a record to tell whether it is hidden.
+/// Facts about a record that decide whether it is hidden.
 #[derive(Clone, Copy)]
 struct Known {
     hash: KeyHash,
@@ -27,16 +27,16 @@ struct Known {
     padded_bytes: u32,
 }
 
-/// Records by pointer and segment: what is known of one stays true.
+/// Identified records, by pointer and segment number. An entry stays valid, because a segment number is never reused.
 type Identified = BTreeMap<(Pointer, u64), Known>;
 
 impl Catalog {
-    /// Verifies all unverified overwrites of a hash by reading the beginnings of the records: afterwards every key that shares its slot
-    /// is found. Where a record is damaged, its segment's summary still tells whose it is, so that those of other keys can be
-    /// verified.
+    /// Verifies all unverified overwrites of a hash by reading the heads of the records. Afterwards every key that
+    /// shares the index slot can be found. The key of a damaged record is taken from its segment's summary, so that
+    /// overwrites of other keys can still be verified.
     ///
     /// # Errors
-    /// Of reading, if it cannot be told whose a record is. Then nothing has changed.
+    /// A read error if the key of a record cannot be determined. Nothing has changed then.
     pub(crate) async fn verify(&self, hash: &KeyHash) -> Result<()> {
         let mut identified = Identified::new();
         loop {
@@ -47,15 +47,16 @@ impl Catalog {
             match self.identify_all(hash.keyspace(), &seen, &mut identified).await {
                 Ok(records) if self.note_verified(hash, &seen, &records) => return Ok(()),
                 Ok(_) => {}
-                // Either somebody verified the unverified overwrites and the segment is gone, or it is damage.
+                // If the index has changed, another task verified them and the segment may be gone: retry. Otherwise it
+                // is damage.
                 Err(_) if self.index.suspects(hash) != seen => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// As [`verify`](Self::verify), for whoever removes a key that was found. Of what cannot be told whose it is, the index
-    /// remembers that the key displaced it: damage in one record keeps no other key from being removed.
+    /// As [`verify`](Self::verify), for a caller that removes a key that was found. Unreadable records are not an
+    /// error: their overwrites stay unverified, so damage in one record does not prevent the removal of other keys.
     pub(crate) async fn verify_to_remove(&self, hash: &KeyHash) -> Result<()> {
         match self.verify(hash).await {
             Err(error) if error.is_of_reading() => Ok(()),
@@ -63,7 +64,7 @@ impl Catalog {
         }
     }
 
-    /// The records that share a slot: of the occupant, and of all that was displaced.
+    /// Identifies the records that share an index slot: the occupant and all displaced records.
     async fn identify_all(
         &self,
         keyspace: Keyspace,
@@ -85,7 +86,7 @@ impl Catalog {
         Ok(places.iter().map(|place| (place.pointer, identified[&(place.pointer, place.segment)])).collect())
     }
 
-    /// Notes whose the displaced records are; false if the index has changed since.
+    /// Records the keys of the displaced records in the index. Returns false if the index has changed since `seen`.
     fn note_verified(&self, hash: &KeyHash, seen: &Suspects, records: &[(Pointer, Known)]) -> bool {
         let is_occupant = |pointer: Pointer| seen.occupant == Some(pointer);
         let occupant = records.iter().find(|(pointer, _)| is_occupant(*pointer)).map(|(_, r)| r.hash);
@@ -109,14 +110,14 @@ impl Catalog {
         }
         self.space.counters.count_verified(displaced.clone().count() as u64, hidden.len() as u64);
         for (pointer, record) in displaced {
-            // The estimate that was subtracted is put right: all of it, if the record is current after all.
+            // Corrects the estimate that was subtracted: adds all of it back if the record is still current.
             let dead = if is_hidden(*pointer, record) { 0 } else { i64::from(record.padded_bytes) };
             self.space.add_live(self.packing.unpack(pointer.get()), self.estimate(*pointer) - dead);
         }
         true
     }
 
-    /// Whose record of a keyspace is at a place: the record tells, or, where it cannot be read, the summary of its segment.
+    /// Identifies the record at a place: by its head or, if that is unreadable, by its segment's summary.
     async fn identify(&self, keyspace: Keyspace, place: &Place) -> Result<Known> {
         let read = self.beginning(place).await;
         let is_unreadable = match &read {
@@ -132,7 +133,7 @@ impl Catalog {
         Ok(Known { hash: self.hash(keyspace, &entry.key), sequence: entry.version, padded_bytes })
     }
 
-    /// What the summary of a segment says of a put in it, if it has one that can be read.
+    /// Returns the summary entry of the put at a place, if the segment has a readable summary.
     pub(crate) async fn entry_at(&self, place: &Place) -> Option<Entry> {
         let Place { location, segment, .. } = *place;
         let tier = self.space.tier(location.tier);
@@ -141,12 +142,12 @@ impl Catalog {
             return None;
         }
         let entries = self.space.read_entries(tier, location.slot).await.ok()??;
-        // Read under the number that the slot had, which may be another by now.
+        // The entries were read under the number that the slot had then; it may have changed since.
         let entry = entries.into_iter().find(|e| e.offset == location.offset && e.kind == Kind::Put);
         entry.filter(|_| slot.segment() == segment)
     }
 
-    /// The key of a damaged record at a place: what it claims, if the summary of its segment says so too.
+    /// Returns the key that a damaged record claims, if its segment's summary confirms it.
     pub(crate) async fn key_of(&self, place: &Place, damaged: &Damaged) -> Option<Vec<u8>> {
         let claimed = damaged.claimed_key.as_ref()?;
         let entry = self.entry_at(place).await?;
@@ -154,8 +155,9 @@ impl Catalog {
             .then(|| claimed.clone())
     }
 
-    /// Verifies the unverified overwrites of one segment by means of its summary, of which `entries` are those that may be needed.
-    /// Returns those that still may: what anything leads to, and what may go on hiding older versions of its key.
+    /// Verifies the unverified overwrites of one segment with the entries of its summary. `entries`: the summary's
+    /// entries, without any known to be unneeded. Returns the entries still possibly needed: the index or an unverified
+    /// overwrite leads to them, or they may hide older versions of their key (tombstones and puts with an expiry).
     pub(crate) async fn verify_segment(
         &self,
         tier: TierName,
@@ -168,7 +170,7 @@ impl Catalog {
         while entries.len() > 0 {
             row.clear();
             row.extend(entries.by_ref().take(ROW));
-            // Their buckets are mostly not in the processor's cache: so they are waited for together.
+            // The index buckets are mostly not in the processor's cache, so the loads of a row overlap.
             for entry in &row {
                 std::hint::black_box(self.index.get(&entry.key_hash));
             }

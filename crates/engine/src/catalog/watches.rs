@@ -1,8 +1,8 @@
-//! Keys that somebody watches: whether a put of them became visible since.
+//! Watched keys: detects whether a put of a key became visible since the watch began.
 //!
-//! A version tells whether a key is what it was, but for one that is absent at both looks: it may have come and gone between
-//! them, also within one batch. The publisher of a put makes it visible first and looks for watches then; the caller that
-//! watches is on the list first and looks at the key then. So one of the two sees the other.
+//! A version detects a change of a key that exists, but not of one that is absent at both reads: it may have been put
+//! and deleted between them, even within one batch. The publisher makes a put visible first and checks for watches
+//! then; the watching caller registers first and reads the key then. So at least one of the two sees the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,20 +15,20 @@ use parking_lot::Mutex;
 use crate::base::fixed_hash::FixedState;
 use crate::base::word::Word;
 
-/// The keys that are watched.
+/// The watched keys.
 #[derive(Default)]
 pub(crate) struct Watches<W: Word = AtomicU64> {
-    /// How many there are, for those who publish.
+    /// Number of watched keys, readable by publishers without the lock.
     keys: W,
-    /// What is set when a put of a key is published. It leaves the list then: whoever watches the key from then on gets
-    /// another.
+    /// By key, the flag that is set when a put of the key is published. The key is then removed from the list: a later
+    /// watch of it gets another flag.
     watched: Mutex<HashMap<KeyHash, Arc<AtomicBool>, FixedState>>,
 }
 
-/// A key that is watched until this is dropped. Made by [`Store::watch`](crate::Store::watch).
+/// A watch of a key; dropping it ends the watch. Made by [`Store::watch`](crate::Store::watch).
 pub struct KeyWatch(Watch);
 
-/// One who watches.
+/// One watch.
 pub(crate) struct Watch<W: Word = AtomicU64> {
     watches: Arc<Watches<W>>,
     hash: KeyHash,
@@ -36,7 +36,7 @@ pub(crate) struct Watch<W: Word = AtomicU64> {
 }
 
 impl<W: Word> Watches<W> {
-    /// Watches a key from now on.
+    /// Starts a watch of a key.
     pub(crate) fn watch(self: &Arc<Self>, hash: KeyHash) -> Watch<W> {
         let written = {
             let mut watched = self.watched.lock();
@@ -61,11 +61,12 @@ impl<W: Word> Watches<W> {
         }
     }
 
-    /// Two databases change their keyspaces, by `swap`. A key that either of them has counts as put; the watches of other keys go
-    /// on in the keyspace that their database has then.
+    /// Two databases exchange their keyspaces, by `swap`. For a key that exists in either of them, the swap counts as a
+    /// put. Watches of other keys move to the keyspace that their database has then.
     ///
-    /// The list is locked meanwhile. So whoever read the keyspace of its database before the swap is listed already, and goes along,
-    /// or finds another keyspace when it looks again; and nobody who read it afterwards is taken back.
+    /// The list is locked during the swap. A caller that read its database's keyspace before the swap is therefore
+    /// listed already and moves along, or finds another keyspace when it checks again; a caller that read it after the
+    /// swap is not moved back.
     pub(crate) fn swapped(
         &self,
         keyspaces: [Keyspace; 2],
@@ -97,7 +98,7 @@ impl<W: Word> Watch<W> {
 impl<W: Word> Drop for Watch<W> {
     fn drop(&mut self) {
         let mut watched = self.watches.watched.lock();
-        // The list's and this one.
+        // Two references: the list's and this watch's.
         let is_last = |written: &Arc<AtomicBool>| {
             Arc::ptr_eq(written, &self.written)
                 && (Arc::strong_count(written) == 2 || planted(Bug::WatchEndsWithFirst))
@@ -105,7 +106,7 @@ impl<W: Word> Drop for Watch<W> {
         if self.was_put() {
             return;
         }
-        // Where its database had another keyspace since, it is listed there.
+        // If the database has exchanged its keyspace since, the key is listed under the other one.
         let elsewhere = Keyspace::all().map(|keyspace| self.hash.in_keyspace(keyspace));
         let mut hashes = std::iter::once(self.hash).chain(elsewhere);
         if let Some(hash) = hashes.find(|hash| watched.get(hash).is_some_and(is_last)) {
@@ -188,7 +189,7 @@ mod tests {
         assert!(watches.watched.lock().is_empty(), "what nobody watches takes no memory");
     }
 
-    /// In every interleaving, and as stale as the memory model allows: who finds a key absent is told of a put of it.
+    /// In every interleaving that the memory model allows: a reader that finds a key absent is notified of a put of it.
     #[test]
     fn in_every_interleaving_a_put_is_seen_by_the_look_or_by_the_watch() {
         check_interleavings(|| {

@@ -1,9 +1,10 @@
-//! The devices of a store: what was asked for each tier, and opening them so that nothing is made that is then refused.
+//! The devices of a store: chooses and opens a device per tier. Nothing is created if the opening is refused.
 //!
-//! 1. What the options alone show to be wrong is refused.
-//! 2. Paths that are not there are checked as a new store would be.
-//! 3. What is there is opened and locked. A new tier is not put beside one that belongs to a store, or to something else.
-//! 4. What is not there is made.
+//! 1. Options that are invalid by themselves are refused.
+//! 2. Missing paths are checked as for a new store.
+//! 3. Existing files and devices are opened and locked. A new tier is refused beside a tier of another store or of
+//!    other software.
+//! 4. Missing files are created.
 
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
@@ -21,24 +22,25 @@ use crate::open::format::{
 use crate::open::memory_plan::check_memory;
 use crate::open::options::{DATA_FILE, Layout, Options, Target};
 
-/// Length of a segment where there is room for many.
+/// Length of a segment in a large store, in bytes; and the minimum in a small one.
 const LONGEST_DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
 const SHORTEST_DEFAULT_SEGMENT_BYTES: u64 = 64 << 10;
-/// A small tier has at least so many segments, or else most of it would be what is open or kept free; a fast tier in front of
-/// another, which need not hold much, fewer.
+/// Minimum number of segments in a small tier, because otherwise open and reserved segments would take most of it. A
+/// fast tier in front of another needs fewer.
 const DEFAULT_SEGMENTS: u64 = 64;
 const DEFAULT_FAST_SEGMENTS: u64 = 16;
-/// No more than this come of a file system that has little room now, and may have more.
+/// Maximum number of segments within the limit, at the default length. It takes effect if the file system has little
+/// room now and may have more later.
 const MOST_DEFAULT_SEGMENTS: u64 = 16 << 10;
-/// Shorter segments fill badly.
+/// Minimum number of write units in a segment: shorter segments fill badly.
 const UNITS_OF_SEGMENT: u64 = 16;
 pub(crate) const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
 const DEFAULT_FAST_FILE_LIMIT_BYTES: u64 = 1 << 30;
-/// The write unit of a capacity tier on a device that reports none: the coarsest that drives are sold with.
+/// Write unit of a capacity tier whose device reports none, in bytes: the coarsest unit of drives on the market.
 pub const DEFAULT_UNIT_BYTES: u64 = 64 << 10;
-/// Write unit where nothing coarser is asked for: the page, which every device writes whole.
+/// Write unit if no coarser one is requested, in bytes: the page, which every device writes as a whole.
 const PAGE_BYTES: u64 = 4096;
-/// What was asked for one tier.
+/// The requested configuration of one tier.
 struct Choice {
     tier: TierName,
     place: Target,
@@ -70,7 +72,7 @@ impl Choice {
         }
     }
 
-    /// The path, if nothing is there yet.
+    /// Returns the path if nothing exists there.
     fn missing(&self) -> Option<&Path> {
         match &self.place {
             Target::Path(path) if std::fs::metadata(path).is_err() => Some(path),
@@ -78,13 +80,13 @@ impl Choice {
         }
     }
 
-    /// How large a file may become.
+    /// Returns the maximum length of a file, in bytes.
     fn file_limit_bytes(&self) -> u64 {
         let default = || match self.tier {
             TierName::Fast => DEFAULT_FAST_FILE_LIMIT_BYTES,
             TierName::Capacity => DEFAULT_FILE_LIMIT_BYTES,
         };
-        // A limit that nobody set is what the file system can give.
+        // Without a requested limit, the size of the file system bounds the default.
         let on_file_system = match &self.place {
             Target::Path(path) => esker_device::file_system(path).map(|it| it.total_bytes),
             Target::Device(_) => None,
@@ -92,7 +94,7 @@ impl Choice {
         self.limit_bytes.unwrap_or_else(|| default().min(on_file_system.unwrap_or(u64::MAX)))
     }
 
-    /// How large it may become, and how large it could be now; `None` if that shows only when it is opened.
+    /// Returns the maximum size and the size possible now, in bytes; `None` if the device must be opened to find out.
     fn sizes(&self) -> Option<(u64, u64)> {
         let limited = |bytes: u64| self.limit_bytes.map_or(bytes, |limit| limit.min(bytes));
         let path = match &self.place {
@@ -115,7 +117,7 @@ impl Choice {
         Some((limited(bytes), limited(bytes)))
     }
 
-    /// Refuses a file that holds something and ends before the first block does.
+    /// Refuses a file with foreign content that is shorter than a block.
     fn refuse_short_file(&self, options: &Options) -> Result<()> {
         let Target::Path(path) = &self.place else { return Ok(()) };
         let is_short = |m: std::fs::Metadata| m.is_file() && m.len() < SHORT_FILE_BYTES;
@@ -154,10 +156,10 @@ impl Choice {
     }
 }
 
-/// A file shorter than this may be shorter than a block, and then look like an empty device.
+/// A file shorter than this may be shorter than a block, and then looks like an empty device. In bytes.
 const SHORT_FILE_BYTES: u64 = 4096;
 
-/// How long segments of a new store on these tiers are, if nobody says.
+/// Returns the default segment length of a new store on these tiers, in bytes.
 fn default_segment_bytes(choices: &[Choice]) -> u64 {
     let (mut bytes, mut least) = (LONGEST_DEFAULT_SEGMENT_BYTES, SHORTEST_DEFAULT_SEGMENT_BYTES);
     for choice in choices {
@@ -171,7 +173,7 @@ fn default_segment_bytes(choices: &[Choice]) -> u64 {
     bytes.max(least).min(LONGEST_DEFAULT_SEGMENT_BYTES)
 }
 
-/// Opens the devices of a store. Also says what a store is like that would have to be made on them.
+/// Opens the devices of a store. Also returns the parameters for creating a store on them.
 pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, StorePlan)> {
     // 1.
     validate(options)?;
@@ -201,7 +203,7 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
     if let Some(path) = missing.first().and_then(|c| c.missing())
         && let Some(there) = plans.first()
     {
-        // Of a store that a crash cut off while it was made, the tier may be formatted again.
+        // If a crash interrupted the creation of a store, its tier may be formatted again.
         let is_refused = |superblock: &Superblock| was_opened(superblock) || !options.force_format;
         if find_superblock(&there.device).await?.is_some_and(|superblock| is_refused(&superblock))
             && let Some(new) = missing.first()
@@ -222,7 +224,7 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
     }
     plans.sort_by_key(|plan| plan.tier);
     if options.segment_bytes.is_none() {
-        // A device may have told of a coarser unit.
+        // A device may have reported a coarser unit.
         let units = plans.iter().map(|plan| UNITS_OF_SEGMENT * plan.unit_bytes).max().unwrap_or(0);
         plan.segment_bytes = plan.segment_bytes.max(units.min(LONGEST_DEFAULT_SEGMENT_BYTES));
         plan.memory = check_memory(options, plan.segment_bytes, choices.len() as u64);
@@ -266,14 +268,14 @@ fn validate(options: &Options) -> Result<()> {
         ));
     }
     match &options.staging {
-        // In the store's own directory, which may still have to be made.
+        // The file is in the store's own directory, which may still have to be created.
         Some(path) if matches!(&options.layout, Layout::Directory(d) if path.parent() == Some(d)) => Ok(()),
         Some(path) => check_parent(path).map_err(|error| Error::invalid(format!("staging file {error}"))),
         None => Ok(()),
     }
 }
 
-/// Whether a file can be made at a path.
+/// Checks that a file can be created at a path.
 fn check_parent(path: &Path) -> Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let cannot = |why: String| Error::invalid(format!("{} cannot be opened: {why}", path.display()));
@@ -298,8 +300,8 @@ fn make_directory(dir: &Path) -> Result<()> {
         .map_err(|e| Error::invalid(format!("directory {} cannot be made: {e}", dir.display())))
 }
 
-/// Opens a device. Whoever writes to it writes through a [`FailStop`]: the one place that sees to it that nothing that could
-/// rest on a failed write or flush is taken for durable.
+/// Opens a device, wrapped in a [`FailStop`]: it ensures that no write that depends on a failed write or flush is taken
+/// for durable.
 fn open_device(options: &Options, place: &Target, create: bool) -> Result<Arc<dyn Device>> {
     Ok(Arc::new(FailStop::over(open_place(options, place, create)?)))
 }

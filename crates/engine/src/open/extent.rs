@@ -1,12 +1,12 @@
-//! How much of its devices a store has in one opening.
+//! The number of slots that each tier has in one opening.
 //!
-//! The superblock says how many slots of a tier may hold something, before any of them does. A device that ends before the
-//! last of these is not the one that was written to: it was cut off, or it shrank. A limit may be raised at every opening,
-//! and lowered down to what is in use.
+//! The superblock names the number of slots that may hold data, and is written before any of them does. A device that
+//! ends before the last of these slots is not the one that was written to: it was truncated. A limit may be raised at
+//! each opening, and lowered down to the space in use.
 //!
-//! Index pointers tell the tiers apart by a boundary between their slots. They are never stored, so the boundary is drawn
-//! anew at every opening, and both tiers can grow until together they fill the location space, which the granule fixes
-//! when the store is formatted.
+//! Index pointers distinguish the tiers by a boundary between their slot numbers. Pointers are never stored, so the
+//! boundary is chosen anew at each opening, and both tiers can grow until together they fill the location space. The
+//! granule, fixed when the store is formatted, determines that space.
 
 use esker_device::DeviceKind;
 use esker_log::{Packing, Superblock, Tier as TierName};
@@ -19,14 +19,14 @@ use crate::segments::tier::Tier;
 
 /// The slots of the tiers in one opening.
 pub(crate) struct Extents {
-    /// How many slots each tier has.
+    /// Number of slots of each tier.
     pub(crate) slots: Vec<u32>,
-    /// How locations in them are packed.
+    /// Packing of locations in these slots.
     pub(crate) packing: Packing,
 }
 
 impl Extents {
-    /// What a store on these devices has, within the limits that were asked for.
+    /// Computes the slots of a store on these devices, within the requested limits.
     pub(crate) fn of(plans: &[TierPlan], superblocks: &[Superblock], accept_loss: bool) -> Result<Extents> {
         let Superblock { granule_bytes, segment_bytes, .. } = superblocks[0];
         let mut left = Packing::slots_max(granule_bytes, segment_bytes);
@@ -37,7 +37,7 @@ impl Extents {
         }
         let mut slots = vec![0; plans.len()];
         let kept: Vec<u64> = tiers().map(|(_, (plan, superblock))| kept_slots(plan, superblock)).collect();
-        // A limit that was asked for goes before what is merely there, but leaves other tiers what they keep.
+        // Requested limits are served before defaults, but leave the other tier its kept slots.
         let asked = tiers().filter(|(_, (plan, _))| plan.asked_bytes.is_some());
         let unasked = tiers().filter(|(_, (plan, _))| plan.asked_bytes.is_none());
         for (position, (plan, superblock)) in asked.chain(unasked) {
@@ -60,7 +60,7 @@ impl Extents {
                 None => {
                     let count = unasked_slots(plan, superblock);
                     if count > left {
-                        tracing::warn!(%path, addressable_bytes, "the device is larger than what the store can address");
+                        tracing::warn!(%path, addressable_bytes, "the device is larger than the store can address");
                     }
                     count
                 }
@@ -75,8 +75,8 @@ impl Extents {
     }
 }
 
-/// Slots of a tier whose limit was not asked for: those within its default limit, and those in use, as far as its device
-/// still has them.
+/// Returns the slots of a tier without a requested limit: those within its default limit and those in use, as far as
+/// its device has them.
 fn unasked_slots(plan: &TierPlan, superblock: &Superblock) -> u64 {
     let there = match plan.device.geometry() {
         it if it.kind == DeviceKind::File => u64::MAX,
@@ -85,9 +85,9 @@ fn unasked_slots(plan: &TierPlan, superblock: &Superblock) -> u64 {
     slots_in(plan.limit_bytes, superblock).max(u64::from(superblock.used_slots)).min(there)
 }
 
-/// Slots that a tier keeps, whatever limit is asked for the other tier. A fast tier keeps all that it has without a limit of
-/// its own: it takes every put. A capacity tier, which may have moved to a device that is larger than the location space,
-/// keeps those in use, and the fewest that a tier works with.
+/// Returns the slots that a tier keeps, whatever limit is requested for the other tier. A fast tier without a limit
+/// keeps all its slots, because it takes every put. A capacity tier may have moved to a device larger than the location
+/// space, so it keeps the slots in use and at least the minimum of a tier.
 fn kept_slots(plan: &TierPlan, superblock: &Superblock) -> u64 {
     let unasked = unasked_slots(plan, superblock);
     match superblock.fast {
@@ -96,7 +96,7 @@ fn kept_slots(plan: &TierPlan, superblock: &Superblock) -> u64 {
     }
 }
 
-/// The error for a limit that leaves too little of the location space to the other tier, or is beyond all of it.
+/// Returns the error for a limit that exceeds the location space, or leaves too little of it to the other tier.
 fn refuse_limit(
     plan: &TierPlan,
     asked_bytes: u64,
@@ -120,18 +120,19 @@ fn refuse_limit(
     Error::option(option, what)
 }
 
-/// How many slots lie within so many bytes of a device.
+/// Returns the number of slots within `bytes` of a device.
 fn slots_in(bytes: u64, superblock: &Superblock) -> u64 {
     bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes
 }
 
-/// How long the device has to be for so many slots.
+/// Returns the device length that `slots` slots need, in bytes.
 pub(crate) fn bytes_for(slots: u32, superblock: &Superblock) -> u64 {
     superblock.data_offset + u64::from(slots) * superblock.segment_bytes
 }
 
-/// Where a device ends before what its superblock names, and that was accepted: a file is made as long again, without what is
-/// left of the slot within which it was cut off, and of another device the superblock names less from now on.
+/// Adapts the tier to a truncated device, if the loss was accepted. A file is extended to its old length again, and the
+/// remains of the slot in which it was truncated are dropped. On another device, the superblock's slot count is
+/// reduced.
 pub(crate) async fn make_whole(tier: &Tier, superblock: &mut Superblock) -> Result<()> {
     let there = slots_in(tier.device()?.geometry().bytes, superblock);
     if there < superblock.used_slots.into() {
@@ -143,7 +144,7 @@ pub(crate) async fn make_whole(tier: &Tier, superblock: &mut Superblock) -> Resu
     Ok(())
 }
 
-/// Refuses a device that ends before what may have been written to it.
+/// Refuses a device that ends before data that may have been written to it.
 fn check_length(plan: &TierPlan, superblock: &Superblock, accept_loss: bool) -> Result<()> {
     let (has, needs) = (plan.device.geometry().bytes, bytes_for(superblock.used_slots, superblock));
     if has >= needs {
@@ -152,7 +153,7 @@ fn check_length(plan: &TierPlan, superblock: &Superblock, accept_loss: bool) -> 
     let path = plan.device.path();
     let tier = superblock.tier().name();
     if accept_loss {
-        tracing::error!(%path, has, needs, "the {tier} tier was cut off; what was behind is lost; accepted");
+        tracing::error!(%path, has, needs, "the {tier} tier was truncated: data beyond its end is lost (accepted)");
         return Ok(());
     }
     Err(Error::Corrupt {

@@ -1,4 +1,4 @@
-//! Making a store on devices, and finding the one that is there.
+//! Creating a store on devices, and finding an existing one.
 
 use std::sync::Arc;
 
@@ -18,37 +18,37 @@ use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
 
-/// Where superblocks of all strides are looked for.
+/// Bytes at the start of a device that are searched for superblocks of any stride.
 const HEAD_BYTES: u64 = 4 << 20;
-/// Copies of superblocks lie no closer together.
+/// Minimum distance of two copies of a superblock, in bytes.
 const SUPERBLOCK_STRIDE_BYTES: usize = 4096;
-/// Fewest segments that a tier works with.
+/// Minimum number of segments in a tier.
 pub(crate) const LEAST_SEGMENTS: u64 = 8;
-/// Fewest write units that a segment works with.
+/// Minimum number of write units in a segment.
 const LEAST_UNITS: u64 = 8;
 
-/// A tier to be opened or made.
+/// A tier to be opened or created.
 pub(crate) struct TierPlan {
     pub(crate) tier: Tier,
     pub(crate) device: Arc<dyn Device>,
-    /// How large the tier may become: what was asked for, or else what there is.
+    /// Maximum size of the tier, in bytes: the requested limit, else the default.
     pub(crate) limit_bytes: u64,
-    /// The limit that was asked for.
+    /// The requested limit, in bytes.
     pub(crate) asked_bytes: Option<u64>,
     pub(crate) unit_bytes: u64,
     pub(crate) accounting: Arc<WriteAccounting>,
 }
 
-/// What the tiers of a new store have in common.
+/// Common parameters of the tiers of a new store.
 pub(crate) struct StorePlan {
     pub(crate) segment_bytes: u64,
-    /// Whether there is memory enough for it.
+    /// An error if the memory budget is too small for a new store.
     pub(crate) memory: Result<()>,
     pub(crate) force: bool,
     pub(crate) create: bool,
 }
 
-/// The superblock on a device, if there is one.
+/// Returns the superblock on a device, if there is one.
 pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<Superblock>> {
     let bytes = HEAD_BYTES.min(device.geometry().bytes);
     let bytes = bytes - bytes % u64::from(device.geometry().block_bytes);
@@ -65,10 +65,10 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
                 Err(Error::Corrupt { key: None, segment: 0, offset: 0, what })
             }
         },
-        // There may be one where nothing can be read.
+        // A superblock may be in the unreadable part.
         (Err(SuperblockError::Absent), Some(error)) => Err(error),
         (Err(SuperblockError::Absent), None) => Ok(None),
-        // A crash tore the first pair while the store was made: it was never opened.
+        // A crash tore the first pair of superblocks while the store was created: it was never opened.
         (Err(SuperblockError::Damaged), None) if head.starts_with(FORMAT_MARK) => Ok(None),
         (Err(error @ SuperblockError::Version { .. }), _) => {
             Err(Error::invalid(format!("{}: {error}", device.path())))
@@ -82,13 +82,13 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
     }
 }
 
-/// The first bytes of a device. Where it does not give them all at once they are read page by page: what is missing is zeros,
-/// and the first error is returned with them.
+/// Reads the first bytes of a device. If that fails, reads them page by page: unreadable pages are zeros, and the first
+/// error is returned too.
 async fn read_head(device: &Arc<dyn Device>, bytes: usize) -> Result<(Buffer, Option<Error>)> {
     let (mut head, result) = device.read(0, device.buffer(bytes)).await;
     match result.map_err(Error::from) {
         Ok(()) => return Ok((head, None)),
-        Err(error) if error.is_of_reading() => tracing::error!(%error, "superblocks are read one by one"),
+        Err(error) if error.is_of_reading() => tracing::error!(%error, "reading superblocks page by page"),
         Err(error) => return Err(error),
     }
     head.fill(0);
@@ -107,7 +107,8 @@ async fn read_head(device: &Arc<dyn Device>, bytes: usize) -> Result<(Buffer, Op
     Ok((head, first))
 }
 
-/// The superblocks of the store on these devices, in their order; the store is made if there is none.
+/// Returns the superblocks of the store on these devices, in the order of the devices. Creates the store if there is
+/// none.
 pub(crate) async fn load_or_format(
     tiers: &[TierPlan],
     plan: &StorePlan,
@@ -118,9 +119,9 @@ pub(crate) async fn load_or_format(
     for tier in tiers {
         found.push(find_superblock(&tier.device).await?);
     }
-    // A crash while a store of two tiers was made leaves one without a superblock, and the other's says that it was never
-    // opened: both are opened, durably, before anything is written to either. A tier of a store that was opened is never
-    // formatted, also with `force_format`.
+    // A crash during the creation of a store of two tiers leaves one tier without a superblock, and the other with a
+    // superblock that was never opened: both are marked as opened, durably, before anything else is written to either.
+    // A tier of a store that was opened is never formatted, even with `force_format`.
     let was_never_opened = !found.iter().flatten().any(was_opened);
     let may_format = was_never_opened || planted(Bug::OpenedTierFormatted) && plan.force;
     if found.iter().any(Option::is_none) && may_format {
@@ -162,12 +163,13 @@ pub(crate) fn was_opened(superblock: &Superblock) -> bool {
     superblock.epoch > 0
 }
 
-/// The error for a tier without a superblock beside a tier of a store: formatting the one would make a new store of both.
+/// Returns the error for a tier without a superblock beside a tier of a store: formatting it would create a new store
+/// on both.
 fn refuse_beside_store(new: &TierPlan, kept: &TierPlan) -> Error {
     Error::invalid(refused_beside_store(&new.device.path(), new.tier, &kept.device.path(), kept.tier))
 }
 
-/// The message of that error, which names both tiers and the remedies.
+/// Returns the message of that error, which names both tiers and the remedies.
 pub(crate) fn refused_beside_store(
     new: &dyn std::fmt::Display,
     new_tier: Tier,
@@ -183,11 +185,11 @@ pub(crate) fn refused_beside_store(
     )
 }
 
-/// Refuses tiers that were not closed, or killed, together: one of them is from another time, as after a restored image,
-/// and would bring back what was overwritten or deleted since.
+/// Refuses tiers that were not closed, or killed, together: one of them is older, for example a restored image, and
+/// would bring back overwritten or deleted records.
 ///
-/// An opening raises the epoch on one tier after the other, the one that is behind first, before it writes anything else;
-/// so a crash explains a difference of one, unless the tier that is ahead got further in its opening than that.
+/// An opening raises the epoch on one tier after the other, on the older one first, before it writes anything else. A
+/// crash therefore explains a difference of one, unless the newer tier got further in its opening than that.
 fn refuse_other_time(tiers: &[TierPlan], superblocks: &[Superblock]) -> Result<()> {
     let ahead = superblocks.iter().max_by_key(|s| s.epoch).expect("a store has a tier");
     for (plan, behind) in tiers.iter().zip(superblocks) {
@@ -205,7 +207,7 @@ fn refuse_other_time(tiers: &[TierPlan], superblocks: &[Superblock]) -> Result<(
     Ok(())
 }
 
-/// Makes a store. `found`: what is left of one that was never opened.
+/// Creates a store. `found`: the superblocks of a store that was never opened.
 async fn format(
     tiers: &[TierPlan],
     found: &[Option<Superblock>],
@@ -258,7 +260,7 @@ async fn format(
             device.resize(superblock.data_offset).await?;
             device.extend(bytes_for(superblock.used_slots, superblock)).await?;
         }
-        // Whatever was there must not be taken for a superblock of this store or of another.
+        // Old content must not be mistaken for a superblock of this store or another one.
         let mut empty = Buffer::zeroed(superblock.data_offset as usize);
         empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
         tier.accounting.superblock(superblock.data_offset);
@@ -271,7 +273,7 @@ async fn format(
     Ok(superblocks)
 }
 
-/// Whether a tier of such sizes can be made.
+/// Checks that a tier of these sizes is large enough.
 pub(crate) fn check_sizes(
     path: &dyn std::fmt::Display,
     limit_bytes: u64,
@@ -306,7 +308,7 @@ pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
     refuse_signature(&tier.device.path(), &head)
 }
 
-/// Refuses a device that begins like something that is not ours.
+/// Refuses a device that begins with the signature of other software.
 pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Result<()> {
     match foreign_signature(start) {
         None => Ok(()),
@@ -317,17 +319,18 @@ pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Re
     }
 }
 
-/// A larger granule than this is chosen only where the devices cannot be addressed with a smaller one.
+/// Largest granule chosen to leave room for growth, in bytes. A larger one is used only if the devices cannot be
+/// addressed otherwise.
 const ROOMY_GRANULE_BYTES: u64 = 64;
 
-/// Alignment of records in a store with limits of so many bytes together: fine enough to waste little, and coarse enough that the
-/// limits can be raised to twice what they are now.
+/// Returns the alignment of records for a store with these limits in total: fine enough to waste little, and coarse
+/// enough that the limits can be doubled later.
 fn granule_for(total_bytes: u64, segment_bytes: u64) -> u64 {
     let roomy = Packing::granule_for(2 * total_bytes).min(ROOMY_GRANULE_BYTES);
     roomy.max(Packing::granule_for(total_bytes)).max(segment_bytes / SEGMENT_GRANULES_MAX)
 }
 
-/// The shape of a tier's segments.
+/// Returns the shape of a tier's segments.
 pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
     SegmentShape {
         tier: superblock.tier(),

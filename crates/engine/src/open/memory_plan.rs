@@ -1,4 +1,4 @@
-//! How the memory budget is divided.
+//! Division of the memory budget.
 
 use esker_log::Superblock;
 
@@ -6,47 +6,47 @@ use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
 use crate::open::options::Options;
 
-/// Memory that every store takes besides its segments: registered buffers, stacks, tasks, and an empty index.
+/// Memory of every store besides its segments, in bytes: registered buffers, stacks, tasks, and an empty index.
 const FIXED_MEMORY_BYTES: u64 = 24 << 20;
-/// An empty index, or one of the first million keys; part of the above.
+/// Memory of an index with up to a million keys, in bytes; part of the above.
 const EMPTY_INDEX_BYTES: u64 = 10 << 20;
-/// Pieces of memory that relocation has.
+/// Segment buffers for relocation.
 const RELOCATION_PIECES: u64 = 2;
-/// Fewest pieces of memory that a lane has.
+/// Minimum number of segment buffers per lane.
 const LEAST_LANE_PIECES: u64 = 2;
 
-/// Records coalesce in the memory divided by this, and in no fewer pieces than the least: one is filled while the other is
-/// written out.
+/// Coalescing uses the memory budget divided by this, and at least `LEAST_COALESCING_PIECES` segment buffers: one is
+/// filled while the other is written out.
 const COALESCING_MEMORY_DIVISOR: u64 = 4;
 const LEAST_COALESCING_PIECES: u64 = 2;
 const MOST_COALESCING_PIECES: u64 = 16;
-/// And in no more pieces than the slots divided by this.
+/// Coalescing uses at most the slots divided by this.
 const COALESCING_SLOTS_DIVISOR: u64 = 16;
-/// The entry lists of a segment in which records coalesce take the segment divided by this: 15 bytes for each record, which
-/// has 40 bytes and more, for all of the time, and as much again for the records that are copied when it is written out. Most segments
-/// have fewer records. Of other segments few have a list at a time, which the fixed part covers.
+/// The entry lists of a coalescing segment take its length divided by this: 15 bytes per record of 40 bytes or more,
+/// permanently, and as much again for the records that are copied when it is written out. Most segments have fewer
+/// records. Other segments rarely have a list at the same time; the fixed part covers those.
 const ENTRY_LISTS_DIVISOR: u64 = 8;
 
-/// Whether records wait in memory to be overwritten. Of two tiers the fast one is for that.
+/// Returns true if puts wait in memory to be overwritten. With two tiers, the fast tier has that effect.
 fn coalesces(options: &Options, lanes: u64) -> bool {
     lanes == 1 && !options.coalesce_for.is_zero()
 }
 
-/// How the memory budget is divided.
+/// Division of the memory budget.
 pub(super) struct MemoryPlan {
-    /// Segments in memory that each lane has at most.
+    /// Maximum number of segment buffers per lane.
     pub(super) lane_buffers: usize,
-    /// Segments in memory in which records coalesce, beside those.
+    /// Segment buffers for coalescing, in addition to the lanes' buffers.
     pub(super) coalescing_segments: usize,
-    /// For the index, which grows with the keys, and the read cache.
+    /// Memory for the index, which grows with the keys, and the read cache, in bytes.
     pub(super) cache_bytes: u64,
-    /// What of it unverified overwrites may take however few keys there are.
+    /// Part of it that unverified overwrites may take however few keys there are, in bytes.
     pub(super) unverified_bytes: u64,
     pub(super) recovery_bytes: u64,
 }
 
 impl MemoryPlan {
-    /// `slots`: how many the first tier has.
+    /// Divides the budget. `slots`: the number of slots of the first tier.
     pub(super) fn of(options: &Options, superblocks: &[Superblock], slots: u32) -> Result<MemoryPlan> {
         let segment_bytes = superblocks[0].segment_bytes;
         let lanes = superblocks.len() as u64;
@@ -66,13 +66,13 @@ impl MemoryPlan {
             coalescing_segments: coalescing as usize,
             cache_bytes: left + EMPTY_INDEX_BYTES,
             unverified_bytes: (left / 8).clamp(64 << 10, 64 << 20),
-            // The lanes have no segments in memory yet.
+            // The lanes have no segment buffers yet.
             recovery_bytes: options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES).max(16 << 20),
         })
     }
 }
 
-/// Whether the memory is enough for a store with such segments and so many lanes.
+/// Checks that the memory budget suffices for `lanes` lanes with segments of this length.
 pub(crate) fn check_memory(options: &Options, segment_bytes: u64, lanes: u64) -> Result<()> {
     let coalescing = if coalesces(options, lanes) { LEAST_COALESCING_PIECES } else { 0 };
     let segments = lanes * LEAST_LANE_PIECES + coalescing + RELOCATION_PIECES;

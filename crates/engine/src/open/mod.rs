@@ -1,4 +1,4 @@
-//! Opening a store: its devices, its superblocks, and what is in it.
+//! Opening a store: its devices, its superblocks, and recovery of its content.
 
 pub(crate) mod devices;
 pub(crate) mod extent;

@@ -1,12 +1,12 @@
-//! Opening a store: devices, superblocks, recovery, and what has to be written before the first write.
+//! Opening a store: devices, superblocks, recovery, and the writes that precede the first user write.
 //!
-//! 1. Devices are opened and locked; superblocks are read, or made.
-//! 2. Recovery reads everything and writes nothing. What it finds is flushed meanwhile, since nobody writes any longer: after a
-//!    process died, it may still be in a device's cache, and must not be shown, nor be named in a summary, before it is
-//!    durable.
-//! 3. The epoch is bumped, durably, before anything else is written. Segments of copies whose relocation a crash cut off,
-//!    so that older segments have everything in them, are freed.
-//! 4. Staged records are written to a segment and flushed; then the old staging file is void.
+//! 1. Devices are opened and locked; superblocks are read, or created.
+//! 2. Recovery reads everything and writes nothing. Meanwhile the devices are flushed, because records that the last
+//!    process wrote may still be in a device's volatile cache, and must be durable before they are shown or named in a
+//!    summary.
+//! 3. The epoch is raised, durably, before anything else is written. Then segments of copies are freed if a crash
+//!    interrupted their relocation, so that the original segments still have every record.
+//! 4. Staged records are written to a segment and flushed; then the old staging file is voided.
 //! 5. Segments without a summary are sealed.
 //! 6. Background work starts.
 
@@ -52,24 +52,25 @@ use crate::write::lane::Lane;
 use crate::write::live_options::Changeable;
 use crate::write::{Writer, WriterParts, committer, preallocate};
 
-/// Pieces of memory that a lane needs to have two open segments: those, the spare one, and one that is being sealed.
+/// Segment buffers that a lane needs to have two open segments: two open ones, a spare, and one that is being sealed.
 const TWO_SEGMENTS_PIECES: usize = 4;
 /// Threads for background work.
 const BACKGROUND_THREADS: usize = 2;
 
-/// A store that was opened.
+/// An opened store.
 pub(crate) struct Opened {
     pub(crate) writer: Arc<Writer>,
-    /// Where compactions are asked for.
+    /// Queue of compaction requests.
     pub(crate) compactions: Arc<Requests>,
-    /// Where the reclaimer is asked to rest.
+    /// Requests for the reclaimer to pause.
     pub(crate) pauses: Arc<Pauses>,
     pub(crate) recovery: Recovery,
 }
 
-/// Opens or makes a store.
+/// Opens or creates a store.
 ///
-/// The type of the future is hidden: what a crate awaits is compiled in it, once for each of its units, and this is long.
+/// The future is boxed to hide its type, because an awaited future is compiled into each codegen unit of the calling
+/// crate, and this one is large.
 #[inline(never)]
 pub(crate) fn open(options: Options) -> BoxFuture<'static, Result<Opened>> {
     Box::pin(open_all(options))
@@ -110,7 +111,7 @@ async fn open_all(options: Options) -> Result<Opened> {
     void_staging(space, staging.as_deref(), lane_buffers).await?;
     // 5.
     let Recovered { unsealed, segments, metadata_bytes, max_sequence, .. } = recovered;
-    // Of sealed segments only the footers were kept.
+    // A footer does not name the newest tombstone of its segment, so the bound is still the maximum: lower it.
     for slot in space.tiers().flat_map(|tier| tier.slots().all()) {
         slot.set_tombstones_through(slot.tombstones_through().min(max_sequence));
     }
@@ -125,14 +126,14 @@ async fn open_all(options: Options) -> Result<Opened> {
         user_limit_bytes = space.user_limit_bytes(),
         capacity_bytes = u64::from(bulk.slots_in_reach()) * u64::from(bulk.shape().segment_bytes),
         longest_value_bytes = writer.max_value_bytes(0, true),
-        "the store is open; user_limit_bytes is what users may fill"
+        "the store is open; users can fill user_limit_bytes"
     );
     let duration = space.runtime.now().saturating_sub(began);
     let recovery = Recovery { keys: writer.catalog.index.len(), segments, metadata_bytes, duration };
     Ok(Opened { writer, compactions, pauses, recovery })
 }
 
-/// The devices of a store, and what their superblocks and the staging file say.
+/// The devices of a store, with the content of their superblocks and of the staging file.
 struct Medium {
     tiers: Vec<Arc<Tier>>,
     superblocks: Vec<Superblock>,
@@ -143,7 +144,7 @@ struct Medium {
 }
 
 impl Medium {
-    /// 1. Finds a store, or makes one.
+    /// Step 1. Finds a store, or creates one.
     async fn find(options: &Options, runtime: &Arc<dyn Runtime>) -> Result<Medium> {
         let (plans, store_plan) = open_devices(options).await?;
         let superblocks = load_or_format(&plans, &store_plan, options, runtime).await?;
@@ -163,7 +164,8 @@ impl Medium {
         Ok(Medium { tiers, superblocks, packing, memory, staging, staged: Vec::new() })
     }
 
-    /// 2. Fills the index, and finds what has to be done before the store can be written to. The devices are flushed meanwhile.
+    /// Step 2. Fills the index, and collects the work to be done before the first write. The devices are flushed
+    /// meanwhile.
     async fn recover(
         &mut self,
         options: &Options,
@@ -180,7 +182,7 @@ impl Medium {
         Ok(recovered)
     }
 
-    /// Reads everything. Nothing is written.
+    /// Reads everything and writes nothing.
     async fn find_records(
         &self,
         options: &Options,
@@ -211,17 +213,17 @@ impl Medium {
         context.recover(reading).await
     }
 
-    /// 3. Says durably that this is another opening.
+    /// Step 3. Raises the epoch, durably.
     async fn begin_epoch(&mut self) -> Result<()> {
         for (tier, superblock) in self.tiers.iter().zip(&mut self.superblocks) {
             extent::make_whole(tier, superblock).await?;
         }
         let epoch = self.superblocks.iter().map(|s| s.epoch).max().unwrap_or(0)
             + u64::from(!planted(Bug::EpochNotRaised));
-        // A crash may have come between the tiers.
+        // A crash between the writes of two tiers leaves different superblocks: merge them.
         let (cleared, databases) = (Cleared::of(&self.superblocks), Databases::of(&self.superblocks));
-        // Until this opening says otherwise, nothing is expected of a staging file if the store was closed, or if the file was
-        // found to be missing: what is made of it now may be cut off by a crash at any byte.
+        // No staging file is expected until step 4 if the store was closed or the file was missing, because a crash may
+        // truncate the newly created file at any byte.
         let is_missing = self.staging.as_ref().is_some_and(|file| file.is_empty());
         let is_expected = self.superblocks[0].census.is_none() && !is_missing;
         let superblocks = Superblocks::new(std::mem::take(&mut self.superblocks));
@@ -240,7 +242,7 @@ impl Medium {
     }
 }
 
-/// What an open store consists of.
+/// Creates the parts of an open store.
 async fn build(
     options: &Options,
     medium: Medium,
@@ -311,8 +313,8 @@ async fn build(
     }))
 }
 
-/// What a crash cut off gives its slots back before anybody needs one, and what deletes and relocation may need gets its
-/// blocks before anybody else takes what room the file system has.
+/// Frees the segments of interrupted copies before their slots are needed, and reserves file blocks for deletes and
+/// relocation before other writes can use up the file system.
 async fn find_room(space: &Space, recovered: &Recovered) -> Result<()> {
     for &Unmarked { tier, slot, segment } in &recovered.unmarked {
         space.tier(tier).mark_again(slot, segment, &space.secret).await?;
@@ -320,7 +322,7 @@ async fn find_room(space: &Space, recovered: &Recovered) -> Result<()> {
     for &(tier, slot) in &recovered.redundant {
         space.tier(tier).free_slot(slot, &space.secret, space.runtime.now()).await?;
     }
-    // What the last process left in memory is written before anything is freed.
+    // Staged records are written before anything is freed, so their room is reserved too.
     let staged_bytes: u64 = recovered.staged.iter().map(|record| u64::from(record.entry.bytes)).sum();
     let staged = staged_bytes.div_ceil(u64::from(space.first_tier().shape().segment_bytes)) as u32;
     for tier in space.tiers().filter(|tier| !tier.holds_nothing()) {
@@ -331,7 +333,7 @@ async fn find_room(space: &Space, recovered: &Recovered) -> Result<()> {
     Ok(())
 }
 
-/// 4. Says that nothing in the staging file is of use any more, and that what comes is of this opening.
+/// Step 4. Voids the staging file: from now on it belongs to this opening.
 async fn void_staging(space: &Space, staging: Option<&StagingFile>, lane_buffers: usize) -> Result<()> {
     let (mut boot, mut bytes) = (0, 0);
     let epoch = space.epoch;
@@ -347,7 +349,7 @@ async fn void_staging(space: &Space, staging: Option<&StagingFile>, lane_buffers
         .await
 }
 
-/// 6. Starts the background tasks.
+/// Step 6. Starts the background tasks.
 fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<Pauses>)> {
     let (space, catalog, tasks) = (&writer.space, &writer.catalog, &writer.tasks);
     for lane in writer.lanes() {
@@ -376,7 +378,7 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<
     Ok((compactions, pauses))
 }
 
-/// What was asked for has to agree with what the store was formatted with.
+/// Checks that fixed options agree with the store's format.
 fn check_against(options: &Options, superblocks: &[Superblock]) -> Result<()> {
     let bulk = superblocks.last().expect("a store has a tier");
     let fixed = [
@@ -402,7 +404,7 @@ fn make_tier(
     recorder: &Arc<Recorder>,
     clock: &Arc<dyn Runtime>,
 ) -> Arc<Tier> {
-    // Of the tier where records stay: only that is collected.
+    // Applies only to the tier where records stay, because only that tier is collected.
     let asked =
         options.reclaim_unit_bytes.filter(|_| plan.tier == esker_log::Tier::Capacity || !superblock.has_peer);
     let accounts = Accounts {
@@ -422,12 +424,12 @@ fn make_tier(
     ))
 }
 
-/// 5. Writes the summary of a segment that was found without one.
+/// Step 5. Writes the summary of a segment that was found without one.
 async fn seal(space: &Space, unsealed: Unsealed) -> Result<()> {
     let Unsealed { slot, segment, stream, tail, entries, .. } = unsealed;
     let tier = space.tier(unsealed.tier);
     let head = SummaryHead { segment, epoch: space.epoch, stream, tail };
     let summary = Summary::of_found(space, tier, slot, head, &entries.into_iter().collect());
-    // As old as its number says.
+    // The segment's age follows from its number.
     SegmentWriter::new(space, tier, Origin::Recovered).seal(summary, || segment).await
 }

@@ -1,4 +1,4 @@
-//! How a store is opened: where it lives, how much it may take, what it promises.
+//! Options of a store: location, limits, durability.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::base::durability::Durability;
 use crate::base::when_full::WhenFull;
 use crate::open::progress::Progress;
 
-/// Where a tier's bytes live.
+/// Location of a tier.
 #[derive(Clone)]
 pub(crate) enum Target {
     Path(PathBuf),
@@ -28,10 +28,10 @@ impl fmt::Debug for Target {
     }
 }
 
-/// The file of a store that is a directory.
+/// Name of the data file of a store in a directory.
 pub(crate) const DATA_FILE: &str = "data.esker";
 
-/// Which tiers there are, and so which of the three configurations the store is.
+/// The tiers of a store: one of three configurations.
 #[derive(Clone, Debug)]
 pub(crate) enum Layout {
     /// One tier of files in a directory.
@@ -75,7 +75,7 @@ pub struct Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // All of them by name, so that none is forgotten.
+        // Destructured, so that the compiler rejects a field that is missing here.
         let Options {
             layout,
             memory_bytes,
@@ -169,13 +169,13 @@ impl Options {
         }
     }
 
-    /// One tier, in files in a directory: the embedded default. The directory is made if it is not there; its parent
-    /// must be. Files start small and grow to [`capacity_limit_bytes`](Self::capacity_limit_bytes).
+    /// One tier, in files in a directory: the embedded default. The directory is created if it does not exist; its
+    /// parent must exist. Files start small and grow to [`capacity_limit_bytes`](Self::capacity_limit_bytes).
     pub fn directory(path: impl AsRef<Path>) -> Options {
         Options::with(Layout::Directory(path.as_ref().to_owned()))
     }
 
-    /// A fast tier in front of a capacity tier; each a block device or a regular file.
+    /// A fast tier in front of a capacity tier. Each is a block device or a regular file.
     pub fn fast_and_capacity(fast: impl AsRef<Path>, capacity: impl AsRef<Path>) -> Options {
         let place = |p: &Path| Target::Path(p.to_owned());
         Options::with(Layout::FastAndCapacity(place(fast.as_ref()), place(capacity.as_ref())))
@@ -191,7 +191,7 @@ impl Options {
         Options::with(Layout::FastOnly(Target::Path(path.as_ref().to_owned())))
     }
 
-    /// The same three configurations on devices the caller opened or made; for tests and simulation.
+    /// The same three configurations on devices that the caller opened; for tests and simulation.
     ///
     /// At least one of the two must be given.
     pub fn devices(fast: Option<Arc<dyn Device>>, capacity: Option<Arc<dyn Device>>) -> Options {
@@ -205,24 +205,26 @@ impl Options {
         })
     }
 
-    /// Memory for everything: index, write buffers, read cache, input and output. Default 512 MiB.
+    /// Memory budget for index, write buffers, read cache, input and output together. Default 512 MiB.
     pub fn memory_bytes(mut self, bytes: u64) -> Options {
         self.memory_bytes = bytes;
         self
     }
 
-    /// How large the fast tier may grow. Default: the device; for a file 1 GiB, or its file system if that is smaller.
+    /// Maximum size of the fast tier. Default: the device's size; for a file 1 GiB, or its file system's size if that
+    /// is smaller.
     pub fn fast_limit_bytes(mut self, bytes: u64) -> Options {
         self.fast_limit_bytes = Some(bytes);
         self
     }
 
-    /// How large the capacity tier (or the directory) may grow. Default: the device; for a file 256 GiB, or its file system if
-    /// that is smaller. Whatever the limit is, no more counts than the file system has room for: see
+    /// Maximum size of the capacity tier (or the directory). Default: the device's size; for a file 256 GiB, or its
+    /// file system's size if that is smaller. Only space that the file system actually has counts: see
     /// [`Stats::user_limit_bytes`](crate::Stats::user_limit_bytes).
     ///
-    /// It can be raised at a later opening, up to a bound that is fixed when the store is made: for limits of up to 2 TiB in all,
-    /// the power of two that is at least their double (256 GiB or more); above, the next power of two.
+    /// It can be raised at a later opening, up to a bound that is fixed when the store is created: for limits of up to
+    /// 2 TiB in all, the smallest power of two of at least twice the limits (256 GiB or more); above, the next power of
+    /// two.
     pub fn capacity_limit_bytes(mut self, bytes: u64) -> Options {
         self.capacity_limit_bytes = Some(bytes);
         self
@@ -230,162 +232,164 @@ impl Options {
 
     /// Indirection unit of the capacity tier, a power of two from 4 KiB to 1 MiB; fixed when the store is formatted.
     ///
-    /// Default: what the kernel reports of the device above 4 KiB, else 64 KiB; for a directory 4 KiB. Most drives report 4 KiB
-    /// whatever they map: `esker device` asks the drive itself.
+    /// Default: the unit that the kernel reports for the device if it is above 4 KiB, else 64 KiB; for a directory 4
+    /// KiB. Most drives report 4 KiB regardless of their mapping unit: `esker device` queries the drive itself.
     pub fn indirection_unit_bytes(mut self, bytes: u64) -> Options {
         self.indirection_unit_bytes = Some(bytes);
         self
     }
 
-    /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. No value is longer.
-    /// Default: 16 MiB, or for a store of less than 1 GiB so little that there are 64 segments; a fast tier in front of another
-    /// may have 16.
+    /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. It bounds the
+    /// length of values. Default: 16 MiB; in a store of less than 1 GiB, small enough for 64 segments (16 for a fast
+    /// tier in front of another tier).
     ///
-    /// It should be sixteen write units or more: segments of a few units fill badly, and a store of tiny records is then full
-    /// before its user limit.
+    /// It should be at least sixteen write units: segments of a few units fill badly, and a store of tiny records is
+    /// then full before its user limit.
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.segment_bytes = Some(bytes);
         self
     }
 
-    /// What the drive of the capacity tier (of the only tier) erases together: its superblock, or reclaim unit. Segments that
-    /// lie in one are collected one after the other, so that the drive has nothing to copy. Default: what the device reports,
-    /// else each segment is collected by itself. Says nothing on a drive without placement handles.
+    /// Bytes that the drive of the capacity tier (or of the only tier) erases together: its superblock, or reclaim
+    /// unit. The segments in one reclaim unit are collected one after the other, so that the drive has nothing left to
+    /// copy. Default: the size that the device reports; if it reports none, each segment is collected on its own. No
+    /// effect on a drive without placement handles.
     pub fn reclaim_unit_bytes(mut self, bytes: u64) -> Options {
         self.reclaim_unit_bytes = Some(bytes);
         self
     }
 
-    /// Values of at least so many bytes go straight to the capacity tier where there are two tiers. Default: one
+    /// Values of at least `bytes` bytes go straight to the capacity tier if there are two tiers. Default: one
     /// indirection unit.
     pub fn shaping_threshold_bytes(mut self, bytes: u64) -> Options {
         self.shaping_threshold_bytes = Some(bytes);
         self
     }
 
-    /// Share of the capacity that users cannot fill, 5 to 50 percent. Default 20. A store of few segments needs more to work in:
-    /// [`Stats::user_limit_bytes`](crate::Stats::user_limit_bytes) tells what users may fill.
+    /// Share of the capacity that users cannot fill, 5 to 50 percent. Default 20. A store with few segments keeps more
+    /// free as working space: see [`Stats::user_limit_bytes`](crate::Stats::user_limit_bytes).
     pub fn reserve_percent(mut self, percent: u8) -> Options {
         self.reserve_percent = percent;
         self
     }
 
-    /// Durability of writes that do not name their own. Default [`Durability::Sync`].
+    /// Default durability of writes. Default [`Durability::Sync`].
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
         self
     }
 
-    /// How long puts that are not [`Durability::Sync`] may wait in memory to be overwritten; those that are, are never written to
-    /// the device. Default 0: none waits, and everything is written within a second. It takes a quarter of the memory, and in a
-    /// store of one tier only: of two, the fast one does the same. What it means for a power cut is in `docs/durability.md`.
+    /// How long puts below [`Durability::Sync`] may wait in memory to be overwritten; overwritten puts are never
+    /// written to the device. Default 0: puts do not wait, and are written within a second. Coalescing takes a quarter
+    /// of the memory, and applies only to a store of one tier: with two tiers, the fast tier has the same effect.
+    /// `docs/durability.md` describes the loss on a power failure.
     pub fn coalesce_for(mut self, wait: Duration) -> Options {
         self.coalesce_for = wait;
         self
     }
 
-    /// How values that are put are compressed. Default [`Compression::Lz4`]. It may be another one in each opening.
+    /// Compression of values in new puts. Default [`Compression::Lz4`]. It may differ from one opening to the next.
     pub fn compression(mut self, compression: Compression) -> Options {
         self.compression = compression;
         self
     }
 
-    /// What becomes of puts when the store is full. Default [`WhenFull::Refuse`]. A store that evicts is a cache: see
-    /// `docs/durability.md` for what it may drop.
+    /// Policy for puts when the store is full. Default [`WhenFull::Refuse`]. A store that evicts is a cache:
+    /// `docs/durability.md` lists what it may drop.
     pub fn when_full(mut self, when_full: WhenFull) -> Options {
         self.when_full = when_full;
         self
     }
 
-    /// Which way of doing I/O to use. Default: io_uring where the kernel allows it, else a pool of threads.
+    /// I/O backend. Default: io_uring if the kernel allows it, else a thread pool.
     pub fn backend(mut self, backend: Backend) -> Options {
         self.backend = backend;
         self
     }
 
-    /// Whether to use O_DIRECT where the file system allows it. Default true.
+    /// Uses O_DIRECT if the file system allows it. Default true.
     pub fn direct(mut self, direct: bool) -> Options {
         self.direct = direct;
         self
     }
 
-    /// Formats a device even though it holds something else. Everything on it is lost. A tier of a store that was opened is
-    /// never formatted: if one of two tiers was exchanged, opening is an error that names both.
+    /// Formats a device even though it holds other data. All of that data is lost. A tier of a store that was opened is
+    /// never formatted: if one of two tiers was exchanged, opening returns an error that names both.
     pub fn force_format(mut self, force: bool) -> Options {
         self.force_format = force;
         self
     }
 
-    /// Whether a store is made where there is none. Default true.
+    /// Creates a store if none exists. Default true.
     pub fn create(mut self, create: bool) -> Options {
         self.create = create;
         self
     }
 
-    /// Whether space that the store does not need any more is given back: blocks of a file to the file system, ranges of a
-    /// device to the drive (TRIM). Default true.
+    /// Gives back space that the store no longer needs: blocks of a file to the file system, ranges of a device to the
+    /// drive (TRIM). Default true.
     pub fn discard(mut self, discard: bool) -> Options {
         self.discard = discard;
         self
     }
 
-    /// How long freed space is kept for new segments before it is given back. Default 2 s.
+    /// How long freed space stays reserved for new segments before it is discarded. Default 2 s.
     pub fn discard_after(mut self, rest: Duration) -> Options {
         self.discard_after = rest;
         self
     }
 
-    /// Opens a store some of whose segments are damaged beyond naming the keys lost. Default false: such a store is
-    /// refused, since older versions of those keys could come to light.
+    /// Opens a store even if damage makes it unknown which keys were lost. Default false: such a store is refused,
+    /// because older versions of those keys could reappear.
     pub fn accept_loss(mut self, accept: bool) -> Options {
         self.accept_loss = accept;
         self
     }
 
     /// File that backs the write buffer for [`Durability::Process`]. Default: in the store's directory, or under
-    /// `/dev/shm` for raw devices. It is locked against other stores, and neither a symbolic link nor another user's file.
-    /// If the process was killed since the machine was started, and the file is missing, opening needs
-    /// [`accept_loss`](Self::accept_loss). Its file system has to have room for two segments.
+    /// `/dev/shm` for raw devices. It is locked against other stores, and must be neither a symbolic link nor another
+    /// user's file. If the process was killed since the machine was started, and the file is missing, opening needs
+    /// [`accept_loss`](Self::accept_loss). Its file system needs room for two segments.
     pub fn staging(mut self, path: impl AsRef<Path>) -> Options {
         self.staging = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Number of this start of the machine, in place of the one that the kernel tells. For tests that cut the power.
+    /// Boot number of the machine, in place of the kernel's. For tests that simulate power failures.
     #[doc(hidden)]
     pub fn boot_number(mut self, number: u64) -> Options {
         self.boot = Some(number);
         self
     }
 
-    /// The runtime that background work runs on. Default: a few threads of the store's own.
+    /// The runtime for background work. Default: a few threads of the store's own.
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Options {
         self.runtime = Some(runtime);
         self
     }
 
-    /// Where the opening tells how far it is. Default: nobody is told.
+    /// Receives the progress of the opening. Default: not reported.
     pub fn progress(mut self, progress: Progress) -> Options {
         self.progress = progress;
         self
     }
 
-    /// How many bytes a second destaging and collecting may read and write together. If that is not enough to make room
-    /// for what is put, puts are slowed down to it. Default: no limit; they take what the state of the tiers asks for.
+    /// Limits reads and writes of destage and collect together, in bytes per second. If the limit is too low to make
+    /// room for new puts, puts are slowed down accordingly. Default: no limit; the rate follows the state of the tiers.
     pub fn background_bytes_per_s(mut self, bytes: u64) -> Options {
         self.background_bytes_per_s = Some(bytes);
         self
     }
 
-    /// How many bytes a second the scrub reads, which looks for rot in everything that keys lead to; 0: there is none. What it
-    /// finds is logged as an error and counted in [`Activity::scrub_damages`](crate::Activity::scrub_damages). Default: so
-    /// many that a pass takes a week.
+    /// Bytes per second that the scrub reads to find rot in current records; 0 turns it off. Each finding is logged as
+    /// an error and counted in [`Activity::scrub_damages`](crate::Activity::scrub_damages). Default: the rate at which
+    /// a pass takes a week.
     pub fn scrub_bytes_per_s(mut self, bytes: u64) -> Options {
         self.scrub_bytes_per_s = Some(bytes);
         self
     }
 
-    /// For tests of exactness: the index keeps only so many bits of every hash.
+    /// Number of hash bits that the index keeps, for tests of exactness.
     pub fn index_hash_bits(mut self, bits: u32) -> Options {
         self.index_hash_bits = Some(bits);
         self

@@ -1,27 +1,28 @@
-//! How far the opening of a store is, for those who wait for it.
+//! Progress and result of an opening.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How far the opening of a store is. All clones tell of the same opening; give one to
+/// Progress of the opening of a store, for its caller to watch. All clones refer to the same opening; pass one to
 /// [`Options::progress`](crate::Options::progress).
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<AtomicU32>);
 
 impl Progress {
-    /// How many percent of the segments' summaries were read, which is most of the work where much is stored.
+    /// Returns the percentage of segment summaries read so far. Reading them is most of the work if the store holds
+    /// much data.
     pub fn percent(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Notes which part of the summaries was read.
+    /// Sets the share of the summaries that was read, from 0 to 1.
     pub(crate) fn set(&self, part: f64) {
         self.0.store((100.0 * part.clamp(0.0, 1.0)) as u32, Ordering::Relaxed);
     }
 }
 
-/// What was found when the store was opened.
+/// Result of recovery when the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
@@ -29,8 +30,8 @@ pub struct Recovery {
     pub keys: u64,
     /// Segments found.
     pub segments: u64,
-    /// Bytes of segment starts, summaries and unsealed segments that had to be read.
+    /// Bytes read of segment starts, summaries and unsealed segments.
     pub metadata_bytes: u64,
-    /// How long opening took.
+    /// Duration of the opening.
     pub duration: Duration,
 }

@@ -1,17 +1,17 @@
-//! Opening a store after anything: which segments there are, which records are in them, which version of a key is the
-//! newest.
+//! Recovery after any shutdown: finds the segments, their records, and the newest version of each key.
 //!
 //! 1. **Slots** (`slots`). The start and the end of every used slot are read: free, sealed, or unsealed.
-//! 2. **Unsealed segments** (`unsealed`) are read whole and scanned frame by frame. The staging file is read meanwhile.
-//! 3. **Entries** of all summaries and scans are loaded into the shards of the index (`load`): the first that comes with
-//!    a stored hash gets the slot. This verifies the summaries: a damaged one makes its segment one of those of step 2, and
-//!    loading begins again with an empty index.
-//! 4. **Disputes** (`resolve`): of entries that share a stored hash, tombstones and staged records among them, the highest
-//!    sequence number of each key wins, wherever it lies.
+//! 2. **Unsealed segments** (`unsealed`) are read completely and scanned frame by frame. The staging file is read
+//!    meanwhile.
+//! 3. **Entries** of all summaries and scans are loaded into the shards of the index (`load`): the first entry with a
+//!    stored hash gets the index slot. This verifies the summaries: a segment with a damaged summary is scanned as in
+//!    step 2, and loading restarts with an empty index.
+//! 4. **Disputes** (`resolve`): among entries that share a stored hash, tombstones and staged records included, the
+//!    highest sequence number of each key wins, in any segment.
 //!
-//! If the disputed ones do not fit into the memory, steps 3 and 4 are done for fewer shards at a time.
+//! If the disputed entries exceed the memory, steps 3 and 4 are done for fewer shards at a time.
 //!
-//! Nothing is written here, so a crash in it changes nothing, and nobody sees the index before it ends.
+//! Recovery writes nothing, so a crash during it changes nothing, and the index is not visible before it ends.
 
 mod candidate;
 mod census;
@@ -45,39 +45,39 @@ use crate::segments::contents::Contents;
 use crate::segments::slot::SlotState;
 use crate::segments::staging::Staged;
 
-/// What was found in a store, and what has to be done before it can be written to.
+/// Result of recovery, with the work to be done before the first write.
 pub(crate) struct Recovered {
     /// Segments without a summary, to be sealed with these entries.
     pub(crate) unsealed: Vec<Unsealed>,
-    /// Slots of segments of which an older one has everything: a crash ended the relocation that wrote them.
+    /// Slots of copies that are all in older segments too: a crash interrupted the relocation that wrote them.
     pub(crate) redundant: Vec<(TierName, u32)>,
-    /// Free slots that are to say so at both ends.
+    /// Free slots whose free markers are to be written.
     pub(crate) unmarked: Vec<Unmarked>,
-    /// Records of the staging file that no device has, in the order of their sequence numbers.
+    /// Staged records that no device has, in the order of their sequence numbers.
     pub(crate) staged: Vec<StagedRecord>,
     pub(crate) max_sequence: u64,
-    /// The earliest expiry after [`RecoveryContext::known_ms`] of any put.
+    /// The earliest expiry of any put after [`RecoveryContext::known_ms`].
     pub(crate) next_expiry_ms: Option<u64>,
-    /// Highest segment number of which anything is left, be it that it was freed.
+    /// Highest segment number found, freed segments included.
     pub(crate) max_segment: u64,
     pub(crate) segments: u64,
     pub(crate) metadata_bytes: u64,
 }
 
-/// What came of loading the entries of all segments.
+/// Result of loading the entries of all segments.
 struct Loaded {
-    /// The segments as they turned out to be.
+    /// The segments, after those with a damaged summary were scanned.
     segments: Vec<Segment>,
-    /// The staged records that won.
+    /// Staged records that are the newest version of their key.
     winners: BTreeSet<StagedPlace>,
     max_sequence: u64,
     next_expiry_ms: Option<u64>,
-    /// How many copies slots hold.
+    /// Number of redundant copies per slot.
     copies: Copies,
 }
 
 impl RecoveryContext<'_> {
-    /// Finds everything, fills the index and the slots. `reading` is of the staging file; what came of it is returned too.
+    /// Recovers the store: fills the index and the slots. `reading` reads the staging file; its result is returned too.
     pub(crate) async fn recover(
         &self,
         reading: impl Future<Output = Result<Vec<Staged>>>,
@@ -99,7 +99,7 @@ impl RecoveryContext<'_> {
             None => false,
         };
         let redundant = segments.iter().filter(|s| is_redundant(s)).map(|s| (s.tier, s.slot)).collect();
-        // The redundant ones are freed before anything is evicted.
+        // Includes the redundant segments, which are freed before any eviction.
         let held = copies.keys().filter(|_| !planted(Bug::CopiesNotHeld));
         held.for_each(|(tier, slot)| self.tier(*tier).slot(*slot).hold_copies());
         let kept = segments.into_iter().filter(|s| !is_redundant(s));
@@ -128,7 +128,7 @@ impl RecoveryContext<'_> {
         Ok((staged, recovered))
     }
 
-    /// Steps 1 and 2. The segments of all tiers.
+    /// Steps 1 and 2. Finds the segments of all tiers.
     async fn segments(&self) -> Result<Scanned> {
         let mut in_slots = InSlots::default();
         for (tier, superblock) in &self.tiers {
@@ -137,7 +137,7 @@ impl RecoveryContext<'_> {
         self.scan_unsealed(in_slots).await
     }
 
-    /// What had to be read of a segment.
+    /// Returns the bytes that had to be read of a segment.
     fn metadata_bytes(&self, segment: &Segment) -> u64 {
         let shape = self.tier(segment.tier).shape();
         match &segment.content {
@@ -146,7 +146,7 @@ impl RecoveryContext<'_> {
         }
     }
 
-    /// Steps 3 and 4. Loads the entries, finds the newest of each key, and fills index and slots.
+    /// Steps 3 and 4. Loads the entries, finds the newest version of each key, and fills index and slots.
     async fn load(&self, segments: Vec<Segment>, staged: &[Staged], began: Duration) -> Result<Loaded> {
         let mut segments = Arc::new(segments);
         let (mut max_sequence, mut next_expiry_ms) = (self.cleared.highest(), None);
@@ -181,7 +181,7 @@ impl RecoveryContext<'_> {
                 continue;
             }
             if partitions.iter().any(|partition| partition.is_full) {
-                // Fewer shards at a time, from the beginning: nobody was told anything yet.
+                // Restart with fewer shards per pass. No result of this pass has been used yet.
                 self.index.clear();
                 self.tiers.iter().for_each(|(tier, _)| tier.forget_live());
                 winners.clear();
@@ -200,12 +200,12 @@ impl RecoveryContext<'_> {
             shards.for_each(|shard| self.index.fit(shard));
             pass += 1;
         }
-        let segments = Arc::try_unwrap(segments).ok().expect("whoever read them has ended");
+        let segments = Arc::try_unwrap(segments).ok().expect("the tasks that read the segments have ended");
         Ok(Loaded { segments, winners, max_sequence, next_expiry_ms, copies })
     }
 
-    /// Makes tables for so many entries of the whole index, in these shards. The kernel clears the memory when it is first
-    /// written to, which may take as long as loading a tenth of the entries: so all workers do.
+    /// Allocates tables for `entries` entries of the whole index, in these shards. The kernel zeroes memory at the
+    /// first write to it, which may take a tenth of the loading time, so all workers do it in parallel.
     async fn reserve(&self, shards: &Range<usize>, entries: u64) -> Result<()> {
         let workers = self.runtime.parallelism().max(1);
         let share = shards.len().div_ceil(workers).max(1);
@@ -219,9 +219,10 @@ impl RecoveryContext<'_> {
         try_join_all(parts).await.map(drop)
     }
 
-    /// Staged records that no device has. Older versions are among them: the power may be cut while they are written, and then
-    /// nothing of them may be missing before what is there. But not those of keys whose newest version a device has, unless they
-    /// are of a batch: openings that were cut off themselves would need more and more room.
+    /// Returns the staged records that no device has, older versions included: if the power fails while they are
+    /// written, no record may be missing that precedes a written one. A record of a key whose newest version is on a
+    /// device is left out, unless its batch has a key whose newest version is staged: otherwise interrupted openings
+    /// would need more and more room.
     fn unwritten(
         &self,
         segments: &[Segment],
@@ -257,8 +258,8 @@ impl RecoveryContext<'_> {
         batches.filter(is_needed).flatten().copied().collect()
     }
 
-    /// How many candidates each worker may be left with, so that they, the summaries that are being read, and the index fit
-    /// into the memory.
+    /// Returns the number of candidates that each worker may be left with, so that they, the summaries in flight and
+    /// the index fit into the memory.
     fn most_left(&self, segments: &[Segment], staged: &[Staged], entries: u64) -> usize {
         let workers = self.runtime.parallelism().max(1) as u64;
         let (reads, summary_bytes) = load::ahead(segments);
@@ -266,7 +267,7 @@ impl RecoveryContext<'_> {
         let bytes_of = |s: &Staged| s.bytes.len() as u64 + s.entries.len() as u64 * resolve::DISPUTE_BYTES;
         let staged: u64 = staged.iter().map(bytes_of).sum();
         let taken = read + staged + entries * INDEX_BYTES_A_KEY;
-        // Where even the index does not fit, as where a store is opened with less memory than it was filled with.
+        // The index alone may exceed the memory, if the store is opened with less memory than it was filled with.
         let left = self.memory_bytes.saturating_sub(taken).max(self.memory_bytes / 4);
         (left / resolve::DISPUTE_BYTES / workers) as usize
     }

@@ -26,13 +26,13 @@ struct Left {
     accept_loss: bool,
 }
 
-/// A key of another keyspace than the first is named with its number: `3:key`.
+/// Parses a key name: `3:key` is a key of keyspace 3, without a prefix of the first keyspace.
 fn named(key: &str) -> (Keyspace, &str) {
     let number = |number: &str| Keyspace::new(number.parse().expect("a number")).expect("below 16");
     key.split_once(':').map_or((Keyspace::FIRST, key), |(keyspace, key)| (number(keyspace), key))
 }
 
-/// What an opening made of it.
+/// The result of an opening.
 struct Opened {
     tier: Arc<Tier>,
     index: Arc<Indexes>,
@@ -41,12 +41,12 @@ struct Opened {
     recovered: Recovered,
 }
 
-/// A segment that is being written.
+/// A segment under construction.
 struct Writing {
     open: OpenSegment,
-    /// Where its frames begin and where what is in them ends.
+    /// Start of each frame, and end of its content.
     frames: Vec<(u32, u32)>,
-    /// Whether the next record is of the same batch as the one after it.
+    /// True if the next record is in the same batch as the record after it.
     batch_goes_on: bool,
 }
 
@@ -61,7 +61,7 @@ impl Writing {
         self
     }
 
-    /// A put that the next record belongs to the same batch with.
+    /// Appends a put that is in the same batch as the next record.
     fn joined(mut self, key: &str, sequence: u64) -> Writing {
         self.batch_goes_on = true;
         self = self.put(key, sequence);
@@ -87,7 +87,7 @@ impl Writing {
         self.open.append(&record, secret.key_hash(keyspace, key.as_bytes()));
     }
 
-    /// Ends a frame, when everything before it is durable or nothing is.
+    /// Closes a frame, which states that everything before it is durable, or nothing.
     fn frame(mut self, all_durable: bool) -> Writing {
         let durable_through = if all_durable { self.open.frame_offset() } else { 0 };
         let frame = self.open.close_frame(durable_through).expect("there is something in it");
@@ -119,14 +119,14 @@ impl Left {
         self.plan.world.run(written).expect("it is written");
     }
 
-    /// The segment is on the device, without a summary. Returns its frames.
+    /// Writes the segment to the device without a summary. Returns its frames.
     fn unsealed(&self, segment: Writing) -> Vec<(u32, u32)> {
         let frames = segment.open.memory().buffer();
         self.write(self.at(segment.open.name().slot, 0), frames.slice(0..segment.open.tail() as usize));
         segment.frames
     }
 
-    /// The segment is on the device with its summary. Returns where that begins.
+    /// Writes the segment to the device with its summary. Returns the offset of the summary.
     fn sealed(&self, segment: Writing) -> u32 {
         let (start, summary) = segment.open.summary();
         self.write(self.at(segment.open.name().slot, start), &summary);
@@ -134,7 +134,7 @@ impl Left {
         start
     }
 
-    /// The segment is in the staging file.
+    /// Puts the segment into the staging file.
     fn staged(&mut self, segment: Writing) {
         let (memory, mut bytes) = (segment.open.memory().buffer(), vec![0; SEGMENT_BYTES as usize]);
         let entries: Vec<Entry> = segment.open.entries().iter().collect();
@@ -175,7 +175,7 @@ impl Left {
 }
 
 impl Opened {
-    /// The slot in which a key's record is; `None`: there is no such key.
+    /// Returns the slot with a key's record; `None` if the key is absent.
     fn slot_of(&self, key: &str) -> Option<u32> {
         let (keyspace, key) = named(key);
         let hash = self.secret.key_hash(keyspace, key.as_bytes());
@@ -187,7 +187,7 @@ impl Opened {
         keys.map(|key| self.slot_of(key))
     }
 
-    /// Live records, by slot: all of them are of one length, but for tombstones.
+    /// Returns the number of live records by slot: all puts have the same length.
     fn live(&self) -> BTreeMap<u32, i64> {
         let header = esker_log::record_header_bytes(1, 300, 1, None);
         let padded = self.tier.shape().padded(header + 1 + 300) as i64;
@@ -206,7 +206,7 @@ fn the_newest_version_of_each_key_wins_wherever_it_lies() {
         );
         left.sealed(left.begin(20, new, Stream::LANE).put("a", 5).delete("c", 6).frame(true));
         left.unsealed(left.begin(30, open, Stream::LANE).put("b", 7).put("e", 8).frame(true));
-        // All keys have a stored hash of their own, or hardly any.
+        // Either every key has its own stored hash, or all keys share one.
         for hash_bits in [None, Some(0)] {
             let opened = left.open_with(hash_bits).expect("nothing is damaged");
             let found = opened.index.len();
@@ -260,7 +260,7 @@ fn keyspaces_are_recovered_one_beside_the_other() {
     assert_eq!(opened.recovered.max_sequence, 9);
 }
 
-/// Three frames of an open segment, of which the first two are durable, with a bit of the last one flipped.
+/// Three frames of an open segment, of which the first two are durable, with a flipped bit in the last one.
 #[test]
 fn the_torn_tail_of_the_newest_segment_is_dropped() {
     for step in 0..60 {
@@ -282,7 +282,7 @@ fn a_hole_in_any_other_segment_is_a_loss() {
         let segment = left.begin(10, 3, Stream::LANE).put("a", 1).frame(false).put("b", 2).frame(false);
         let frames = left.unsealed(segment.put("c", 3).frame(false));
         if later {
-            // Before its first frame was written, the one before was durable as a whole.
+            // The next segment's first frame was written after this segment was durable as a whole.
             left.unsealed(left.begin(20, 4, Stream::LANE).put("d", 4).frame(false));
         }
         left.device.corrupt(left.at(3, frames[1].0), 0x40);
@@ -302,8 +302,9 @@ fn a_hole_in_any_other_segment_is_a_loss() {
     }
 }
 
-/// The segment that came next may be gone, with what it said, when the summary of the one before is still being written: its
-/// records were written anew. What comes then tells where that one ended, and nothing of the one before.
+/// Only the direct follower of a segment states where the segment ended. The follower may be freed, its records
+/// rewritten, while the segment's summary is still being written; the next segment states where the follower ended, and
+/// nothing about the segment before.
 #[test]
 fn where_a_segment_ended_is_told_by_the_next_one_alone() {
     let numbers = [1, 2, 3].map(|number| number * SEGMENT_STEP);
@@ -327,7 +328,7 @@ fn where_a_segment_ended_is_told_by_the_next_one_alone() {
             left.unsealed(last.put("d", 20).frame(true));
             let opened = left.open().expect("nothing is damaged");
             assert_eq!(opened.slots_of(["a", "b", "d"]), [Some(1), Some(1), Some(3)], "ended at {next_tail}");
-            // The last frame of a segment has proof in the next one.
+            // The last frame of a segment is proven durable by the next segment.
             left.device.corrupt(left.at(1, frames[1].0), 0x40);
             let lost = left.open().err().map(|error| matches!(error, Error::Corrupt { .. }));
             assert_eq!(lost, next_is_there.then_some(true));
@@ -361,7 +362,7 @@ fn copies_of_a_relocation_that_a_crash_ended_are_redundant() {
         left.sealed(left.begin(10, 1, Stream::LANE).put("a", 1).put("b", 2).put("c", 3).frame(true));
         left.sealed(left.begin(20, 2, Stream::LANE).put("d", 4).frame(true));
         let copies = left.begin(30, 0, COPIES_OF).put("a", 1).put("d", 4);
-        // A record whose victim was freed is only here.
+        // A record whose victim was freed exists only here.
         let copies = if has_more { copies.put("e", 5) } else { copies };
         left.unsealed(copies.frame(true));
         let opened = left.open().expect("nothing is damaged");
@@ -387,7 +388,7 @@ fn copies_of_a_relocation_that_a_crash_ended_are_redundant() {
 fn staged_records_win_where_they_are_the_newest() {
     let mut left = Left::new();
     left.sealed(left.begin(10, 1, Stream::LANE).put("a", 1).put("b", 4).put("c", 3).frame(true));
-    // A part of the staged segment had been written.
+    // Part of the staged segment had been written.
     left.unsealed(left.begin(20, 2, Stream::LANE).put("d", 5).frame(true));
     let staged = left.begin(20, 2, Stream::LANE).put("d", 5).frame(true);
     left.staged(staged.put("a", 6).put("e", 7).delete("c", 8).put("e", 9));
@@ -406,7 +407,8 @@ fn staged_records_win_where_they_are_the_newest() {
     assert_eq!(opened.recovered.max_sequence, 9);
 }
 
-/// An eviction leaves a tombstone with the number of the record that it dropped. Copies of that record may be left in other segments.
+/// An eviction leaves a tombstone with the sequence number of the record that it dropped. Copies of that record may
+/// remain in other segments.
 #[test]
 fn tombstone_of_same_number_hides_its_record() {
     for [record, tombstone] in [[10, 20], [20, 10]] {
@@ -429,7 +431,7 @@ fn a_durable_copy_is_preferred_to_a_staged_one() {
     assert!(opened.recovered.staged.is_empty() && opened.recovered.redundant.is_empty());
 }
 
-/// The power may be cut while staged records are written, and a device may have a newer version of one key of a batch by then.
+/// The power may fail while staged records are written; a device may then have a newer version of one key of a batch.
 #[test]
 fn staged_batch_is_written_whole() {
     let mut left = Left::new();
@@ -440,7 +442,7 @@ fn staged_batch_is_written_whole() {
     assert_eq!(staged.collect::<Vec<_>>(), [(6, true), (7, false)]);
 }
 
-/// Of a store that was written over everywhere, the summary of the newest segment is read twice, and no other.
+/// If a store was overwritten everywhere, only the summary of the newest segment is read twice.
 #[test]
 fn segments_are_loaded_newest_first() {
     let reads = |newest: &str| {

@@ -1,4 +1,4 @@
-//! Work of an opening that several processors do at a time.
+//! Parallel work during an opening.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use esker_device::Runtime;
 
 use crate::base::error::{Error, Result};
 
-/// Runs a piece of work on the runtime, and returns what came of it.
+/// Runs a future as a task of the runtime, and returns its result.
 pub(super) async fn run<T: Send + 'static>(
     runtime: &Arc<dyn Runtime>,
     work: impl Future<Output = Result<T>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Writing what the last process left in memory, and taking it into the index.
+//! Writes the records that the last process left in the staging file to a segment, and adds them to the index.
 
 use esker_device::WriteMode;
 use esker_log::{Entry, Kind, Location, OpenSegment, Stream};
@@ -12,14 +12,14 @@ use crate::segments::buffers::{Backing, MemoryPool};
 use crate::segments::staging::Staged;
 use crate::segments::writer::{SegmentWriter, Summary};
 
-/// A frame is written when it is so long.
+/// Size at which a frame is written, in bytes.
 const FRAME_BYTES: u64 = 1 << 20;
 
-/// Writes records, which are in the order of their sequence numbers, and takes the newest of each key into the index.
-/// `opened_at`: every number up to it is published.
+/// Writes records in the order of their sequence numbers, and adds the newest record of each key to the index.
+/// `opened_at`: every sequence number up to it is published.
 ///
-/// The power may be cut in the middle. So they are written in their order, older versions among them, and each batch in one
-/// frame: what is left is what a lane would have left.
+/// The power may fail meanwhile. Records are therefore written in their order, older versions included, and each batch
+/// in one frame: any prefix is a state that a lane could have left.
 pub(super) async fn write(
     catalog: &Catalog,
     opened_at: u64,
@@ -32,10 +32,11 @@ pub(super) async fn write(
     let space = &*catalog.space;
     let tier = space.first_tier();
     let writer = SegmentWriter::new(space, tier, Origin::Recovered);
-    // What hides an older version must stay while that version does, and may lie in another segment.
+    // `opened_at` must be below every version written here, because a tombstone that hides an older version, possibly
+    // in another segment, must be kept as long as that version.
     let oldest = records.iter().find(|record| !record.is_newest && !planted(Bug::StagedOpenedAtNewest));
     let opened_at = oldest.map_or(opened_at, |record| record.entry.sequence - 1);
-    // Its pieces are dropped when they are written, so it needs no limit.
+    // Segment buffers are released once written, so the pool needs no limit.
     let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, usize::MAX);
     let view = |record: &StagedRecord| staged[record.piece].record(&record.entry, &space.secret);
     let mut output: Option<OpenSegment> = None;
@@ -71,7 +72,7 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// Writes the open frame of a segment, if there is anything in it.
+/// Writes the open frame of a segment, if it is not empty.
 async fn write_frame(writer: SegmentWriter<'_>, open: &mut OpenSegment) -> Result<()> {
     let Some(frame) = open.close_frame(0) else { return Ok(()) };
     let (slot, buffer) = (open.name().slot, open.memory().buffer());

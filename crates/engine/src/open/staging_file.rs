@@ -1,7 +1,7 @@
-//! Where a store's staging file lies, and opening it for this store alone.
+//! Location of a store's staging file, and opening it for this store alone.
 //!
-//! What another process left in a staging file was acknowledged. So a file that is there and cannot be used is an error;
-//! only where none can be made does a store do without.
+//! The content that another process left in a staging file was acknowledged. An existing file that is unusable is
+//! therefore an error; a store does without a staging file only if none can be created.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,13 +19,13 @@ use crate::open::options::{DATA_FILE, Layout, Options, Target};
 use crate::open::run::run;
 use crate::segments::staging::{self, BootId, Left, Reading, Staged, StagingFile, boot_id};
 
-/// The staging file of a store that is a directory.
+/// Name of the staging file of a store in a directory.
 pub(super) const STAGING_FILE: &str = "staging.esker";
 
-/// Memory that outlives processes, where the store itself has no file system.
+/// Directory of memory that outlives processes, for stores on raw devices.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The staging file, if the store has a place for one and the kernel tells one start of the machine from another.
+/// Opens the staging file. `None` if the store has no location for one, or if the kernel reports no boot id.
 pub(crate) fn open(
     options: &Options,
     superblock: &Superblock,
@@ -40,8 +40,8 @@ pub(crate) fn open(
     let Some(boot) = boot else {
         tracing::warn!(
             path = %path.display(),
-            "the kernel does not tell its boot id (is /proc mounted?), so nobody could say whether a staging file is of \
-             this start of the machine: durability Process is not to be had"
+            "the kernel reports no boot id (is /proc mounted?), so a staging file cannot be matched to this boot of the \
+             machine: durability Process is unavailable"
         );
         return Ok(None);
     };
@@ -51,7 +51,7 @@ pub(crate) fn open(
         refuse_if_left_elsewhere(&path, superblock, lane, boot)?;
     }
     if was_missing {
-        // Before one is made: what is refused leaves everything as it is.
+        // Before the file is created, because a refused opening must leave everything as it is.
         missing(Some(&path))?;
     }
     match PrivateFile::open(&path) {
@@ -68,14 +68,15 @@ pub(crate) fn open(
             Ok(Some(Arc::new(file)))
         }
         Err(error) if options.staging.is_none() && is_missing(&path) => {
-            tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is not to be had");
+            tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is unavailable");
             Ok(None)
         }
         Err(error) => Err(refusal(error)),
     }
 }
 
-/// What the last process left in it, if it ended without closing the store. Its pieces are read side by side.
+/// Returns the records that the last process left in the file, if it ended without closing the store. The pieces of the
+/// file are read in parallel.
 pub(crate) async fn read(
     runtime: &Arc<dyn Runtime>,
     file: &Arc<StagingFile>,
@@ -88,7 +89,7 @@ pub(crate) async fn read(
     }
     let bytes = file.metadata().map_err(|e| Error::invalid(format!("staging file: {e}")))?.len();
     let mut reading = reading(superblock, lane, file.boot);
-    // One that was removed is missed by nobody: without it, the levels that rest on it promise nothing.
+    // A removed file is no damage here: without the file, the durability levels that depend on it promise nothing.
     reading.expected_bytes = reading.expected_bytes.filter(|_| bytes > 0);
     let (pieces, damage) = reading.pieces(file)?;
     let read = pieces.into_iter().map(|piece| {
@@ -99,8 +100,8 @@ pub(crate) async fn read(
     left.accept(&file.path.display().to_string(), accept_loss)
 }
 
-/// Refuses a store whose last process was killed since the machine was started, if the staging file of that process is missing
-/// and the loss is not accepted. After another start of the machine nothing is expected of it.
+/// Refuses a store whose last process was killed since the machine was started, if that process's staging file is
+/// missing and the loss is not accepted. After a restart of the machine no content is expected.
 fn refuse_if_expected(
     options: &Options,
     superblock: &Superblock,
@@ -126,7 +127,7 @@ fn refuse_if_expected(
     Err(Error::Corrupt { key: None, segment: 0, offset: 0, what })
 }
 
-/// Refuses a staging file whose file system is too small for the memory of two segments, however empty it is.
+/// Refuses a staging file whose file system is too small for two segments, even if the file system is empty.
 pub(crate) fn refuse_if_too_small(path: &Path, lane: SegmentShape) -> Result<()> {
     let needed_bytes = staging::least_bytes(lane);
     let file_system = esker_device::file_system(path);
@@ -141,14 +142,15 @@ pub(crate) fn refuse_if_too_small(path: &Path, lane: SegmentShape) -> Result<()>
     }
 }
 
-/// How the file of a store is read. What the last process left is expected if it was killed in this start of the machine.
+/// Returns the parameters for reading a store's file. Content is expected if the last process was killed during this
+/// boot of the machine.
 fn reading(superblock: &Superblock, lane: SegmentShape, boot: BootId) -> Reading {
     let is_left = superblock.census.is_none() && superblock.staging_boot == boot.number();
     let expected_bytes = Some(superblock.staging_bytes).filter(|_| is_left);
     Reading { expected_bytes, ..Reading::of(superblock, lane, boot) }
 }
 
-/// Refuses a staging file that was asked for and cannot be used, before anything is made for the store.
+/// Refuses an unusable staging file that was set explicitly, before anything is created for the store.
 pub(crate) fn check(options: &Options) -> Result<()> {
     match &options.staging {
         Some(path) if !is_missing(path) => {
@@ -158,7 +160,7 @@ pub(crate) fn check(options: &Options) -> Result<()> {
     }
 }
 
-/// The same for the file that a new store would have by default, before that is made.
+/// Does the same check for the default staging file of a new store, before the store is created.
 pub(crate) fn check_of_new_store(options: &Options) -> Result<()> {
     let path = path_of(options, 0).filter(|path| !is_missing(path));
     let (Some(path), Some(boot)) = (path, boot_id()) else { return Ok(()) };
@@ -177,7 +179,8 @@ fn refuse_something_else(file: &PrivateFile, path: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a file that is no staging file, or has acknowledged writes of another store: it would be written over.
+/// Refuses a file that is not a staging file, or holds acknowledged writes of another store, which would be
+/// overwritten.
 fn refuse_if_not_ours(file: &PrivateFile, path: &Path, reading: &Reading) -> Result<()> {
     refuse_something_else(file, path)?;
     refuse_if_acknowledged(reading.is_anothers(file)?, path)
@@ -221,7 +224,8 @@ fn path_of(options: &Options, store_id: u128) -> Option<PathBuf> {
     }
 }
 
-/// Of a store that is a directory: in it, or beside the file that its data file leads to.
+/// Returns the default path for a store in a directory: in that directory, or beside the target if the data file is a
+/// symbolic link.
 pub(super) fn in_directory(dir: &Path, store_id: u128) -> PathBuf {
     let data = dir.join(DATA_FILE);
     match data.is_symlink() && data.is_file() {
@@ -230,8 +234,9 @@ pub(super) fn in_directory(dir: &Path, store_id: u128) -> PathBuf {
     }
 }
 
-/// Beside a file, whatever links lead to it and whether it is opened by its directory, or in shared memory for a block device. A copy of the device has the same store id,
-/// so the name tells the device too: by its number, as it may have several paths.
+/// Returns the default path for a store on a file or device: beside the file, with symbolic links resolved and the same
+/// whether the store is opened by its directory or by its file; for a block device, in shared memory. A copy of a
+/// device has the same store id, so the name also contains the device number; a device may have several paths.
 pub(super) fn beside(path: &Path, store_id: u128) -> PathBuf {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => {
@@ -254,7 +259,7 @@ fn prefix(store_id: u128) -> String {
     format!("esker-{store_id:032x}-")
 }
 
-/// A device may have another number than when its last process was killed. What that left is not passed over.
+/// Refuses to ignore a staging file that was left when the device had another number.
 fn refuse_if_left_elsewhere(
     path: &Path,
     superblock: &Superblock,
@@ -269,7 +274,7 @@ fn refuse_if_left_elsewhere(
         if !entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)) {
             continue;
         }
-        // One that is in use is that of a copy, and one of somebody else is not believed anyway.
+        // A locked file belongs to an open copy of the store; a file of another user is not trusted.
         let Ok(file) = PrivateFile::open(&entry.path()) else { continue };
         let left = Reading::of(superblock, lane, boot).read(&file)?;
         if left.staged.iter().any(|staged| !staged.entries.is_empty()) {

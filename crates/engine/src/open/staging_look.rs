@@ -1,4 +1,4 @@
-//! What a staging file holds, looked at from outside: without its lock, and nothing is made or changed.
+//! Inspection of a staging file from outside: it takes no lock and changes nothing.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -15,42 +15,42 @@ use crate::segments::staging::{Reading, boot_id};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StagingLook {
-    /// Where it lies, or should lie.
+    /// Path of the file, existing or not.
     pub path: PathBuf,
-    /// What is in it.
+    /// Content of the file.
     pub content: StagingContent,
 }
 
-/// What is in a staging file.
+/// Content of a staging file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StagingContent {
-    /// There is no file, and none is expected.
+    /// The file does not exist, and no content is expected.
     Missing,
-    /// There is no file, although the process was killed since the machine was started: opening needs the loss to be accepted.
+    /// The file does not exist, although the process was killed since the machine was started: opening requires that
+    /// the loss is accepted.
     Lost,
-    /// It was written before the machine was started anew: nobody can tell whether it is whole, and nobody believes it.
+    /// The file was written before the machine was restarted: it may be incomplete, and is ignored.
     OfAnotherStart,
-    /// What the last process left in it.
+    /// The records that the last process left in the file.
     Left {
-        /// Records that verify, by the number of the segment that was built in memory.
+        /// Verified records, by the number of the segment that was being built in memory.
         segments: Vec<(u64, Vec<Entry>)>,
-        /// What does not verify, in words: records that were acknowledged may be lost.
+        /// Descriptions of damage: acknowledged records may be lost.
         damage: Vec<String>,
     },
 }
 
 impl StagingLook {
-    /// Where the staging file of a store lies whose first tier is a file.
+    /// Returns the path of the staging file of a store whose first tier is a file.
     pub fn beside_file(file: &Path) -> PathBuf {
         beside(file, 0)
     }
 
-    /// Looks into the staging file of a store. `place` is its directory, or the file or device of its first tier, whose
-    /// superblock and shape are given.
+    /// Reads the staging file of a store. `place` is the store's directory, or the file or device of its first tier;
+    /// `first` and `shape` are that tier's superblock and segment shape.
     ///
-    /// # Errors
-    /// If the file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn of(place: &Path, first: &Superblock, shape: SegmentShape) -> Result<StagingLook> {
         let path =
             if place.is_dir() { in_directory(place, first.store_id) } else { beside(place, first.store_id) };
@@ -66,7 +66,7 @@ impl StagingLook {
             }
             opened => opened.map_err(failed)?,
         };
-        // One that nothing was ever written to is one that is missing.
+        // An empty file counts as missing.
         if file.metadata().map_err(failed)?.size() == 0 {
             return Ok(StagingLook { path, content: missing() });
         }

@@ -1,4 +1,4 @@
-//! How many bytes reads take at most, without any I/O.
+//! Upper bounds of the bytes that reads take, without any I/O.
 
 use esker_index::{Cursor as IndexCursor, Pointer, Step};
 use esker_log::{MAX_KEY_BYTES, class_bytes};
@@ -21,7 +21,8 @@ impl Reader {
         self.step_bytes(database, cursor, limit, |bytes| bytes.min(MAX_KEY_BYTES))
     }
 
-    /// Of what was displaced the beginnings are read, a few at a time, and of a key that shows only there what is current.
+    /// Of displaced records, only the heads are read, a few at a time; a key that is only found there is then read from
+    /// its current record.
     fn step_bytes(&self, database: u8, cursor: Cursor, limit: usize, of: impl Fn(usize) -> usize) -> usize {
         let (keyspace, cursor) = (self.catalog.keyspace(database), IndexCursor::from_u64(cursor.to_u64()));
         let Step { current, displaced, .. } = self.catalog.index.scan(keyspace, cursor, limit.max(1));
@@ -33,7 +34,8 @@ impl Reader {
         let location = self.catalog.packing.unpack(pointer.get());
         let most = self.writer.max_value_bytes(0, true);
         let value = self.catalog.expansions.in_memory(location.class).min(most);
-        // What is stored is there beside it until it is decompressed: small records lie in memory of the device's.
+        // Until it is decompressed, the stored value is in memory too, unless it is small: then it is in the device's
+        // memory.
         let beside = class_bytes(location.class, location.offset).min(most);
         let is_beside = self.catalog.expansions.are_there(location.class) && beside >= LARGE_BYTES as u64;
         (value + if is_beside { beside } else { 0 }) as usize

@@ -1,7 +1,7 @@
-//! Iterating over keys without their values.
+//! Iteration over keys without their values.
 //!
-//! Of a record that is not in memory only the beginning is read (`catalog/heads`). A long value is not looked at: damage in
-//! it is found by whoever reads it.
+//! Of a record that is not in memory, only the beginning is read (`catalog/heads`). A long value is not read, so damage
+//! in it is only found by a later read.
 
 use esker_index::{Cursor as IndexCursor, KeyHash, Pointer, Step};
 use futures_util::future::join_all;
@@ -14,25 +14,25 @@ use crate::read::Reader;
 use crate::read::scan::Cursor;
 use crate::read::scan_filter::{Look, Met, Scanned, Sifted};
 
-/// A piece of an iteration over keys.
+/// One page of an iteration over keys.
 #[derive(Clone, Debug)]
 pub struct KeyPage {
     /// Keys, in no order.
     pub keys: Vec<KeyEntry>,
-    /// As [`Page::damaged`](crate::Page::damaged), where the key is what is damaged.
+    /// As [`Page::damaged`](crate::Page::damaged), for records whose key is damaged.
     pub damaged: Vec<Error>,
-    /// Where to go on, or `None` at the end.
+    /// Cursor of the next page; `None` at the end.
     pub next: Option<Cursor>,
 }
 
-/// What was read at a pointer, and the segment in which it was looked for.
+/// The head read at a pointer, with the place that was read.
 struct Started {
     place: Place,
     head: Result<Head>,
 }
 
 impl Started {
-    /// Length of the key, if there is one.
+    /// Returns the length of the key; 0 if there is none.
     fn key_bytes(&self) -> usize {
         match &self.head {
             Ok(Head::Read(Ok(beginning))) => beginning.entry.key.len(),
@@ -48,7 +48,7 @@ impl Reader {
         Ok(self.find_key(database, key).await?.map(|(_, entry)| entry))
     }
 
-    /// See [`Store::contains`](crate::Store::contains). It counts as a use of the key, as a get does.
+    /// See [`Store::contains`](crate::Store::contains). Counts as a use of the key, as a get does.
     pub(crate) async fn contains(&self, database: u8, key: &[u8]) -> Result<bool> {
         let began = self.space.runtime.now();
         let found = self.find_key(database, key).await?;
@@ -61,7 +61,7 @@ impl Reader {
         Ok(found.is_some())
     }
 
-    /// A key with its digest, if it is there.
+    /// Returns a key's digest and metadata; `None` if the key is absent.
     async fn find_key(&self, database: u8, key: &[u8]) -> Result<Option<(KeyHash, KeyEntry)>> {
         self.space.health.check_open()?;
         if key.is_empty() {
@@ -154,7 +154,7 @@ impl Scanned for KeyEntry {
                 _ => {}
             }
         }
-        // It moved, or another key has the slot, whose record may be the one that cannot be read.
+        // It moved, or the index slot belongs to another key, whose record may be the unreadable one.
         Ok(reader.catalog.look_up(key, hash).await?.map(|found| KeyEntry::of(&found.record)))
     }
 }

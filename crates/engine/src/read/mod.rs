@@ -1,4 +1,4 @@
-//! Reading, as users ask for it. How a record is found is in `catalog::lookup`.
+//! Reads for users. `catalog::lookup` describes how a record is found.
 
 pub(crate) mod hints;
 pub(crate) mod keys;
@@ -21,11 +21,11 @@ use crate::catalog::watches::KeyWatch;
 use crate::segments::space::Space;
 use crate::write::Writer;
 
-/// Everything that reads for users.
+/// Executes the reads of users.
 pub(crate) struct Reader {
     space: Arc<Space>,
     catalog: Arc<Catalog>,
-    /// Makes it a fact that a key has expired before somebody is told so.
+    /// Makes the expiry of a key permanent before a reader reports it.
     writer: Arc<Writer>,
 }
 
@@ -38,20 +38,20 @@ impl Reader {
         loop {
             let hash = self.catalog.hash_in(database, key);
             let watch = self.catalog.watches.watch(hash);
-            // Must come after it is on the list, or else a swap could pass it by.
+            // Must come after the watch is listed, because otherwise a swap could miss it.
             if self.is_still_of(database, &hash) {
                 return KeyWatch::new(watch);
             }
         }
     }
 
-    /// Whether a database still has the keyspace of a digest. To be asked when something was read: what was read in between
-    /// two swaps may be what others wrote to another database.
+    /// Returns true if a database still has the keyspace of a digest. Must be called after the read: a record read
+    /// between two swaps may have been written to another database.
     fn is_still_of(&self, database: u8, hash: &KeyHash) -> bool {
         self.catalog.keyspace(database) == hash.keyspace()
     }
 
-    /// The current record of a key.
+    /// Returns the current record of a key.
     pub(crate) async fn get(&self, database: u8, key: &[u8]) -> Result<Option<Cached>> {
         self.space.health.check_open()?;
         if key.is_empty() {

@@ -1,8 +1,8 @@
-//! Looking at a value that is in memory, where it lies.
+//! Reads of values in memory, in place.
 //!
-//! A look-up that needs no device can be answered without a future and without a copy of the value: whoever asks sees the
-//! bytes in the segment's memory. A short value that is compressed is decompressed for the look. Whatever is not that simple is
-//! left to [`Store::get_entry`].
+//! A lookup that needs no device is answered without a future and without a copy of the value: the caller sees the
+//! bytes in the segment's memory. A short compressed value is decompressed for it. All other cases are left to
+//! [`Store::get_entry`].
 
 use std::ops::Range;
 
@@ -22,23 +22,23 @@ use crate::catalog::verify::ROW;
 use crate::read::Reader;
 use crate::segments::buffers::HeldBuffered;
 
-/// How a look at memory went.
+/// Result of a read from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek<T> {
-    /// The key is there, and this was made of it.
+    /// The key exists; this is the result of `see`.
     Seen(T),
-    /// The key is not there.
+    /// The key does not exist.
     Absent,
-    /// It takes more than a look at memory to tell: [`Store::get_entry`](crate::Store::get_entry) does.
+    /// Memory alone cannot tell: use [`Store::get_entry`](crate::Store::get_entry).
     Unknown,
 }
 
-/// A key's value as it lies in memory.
+/// A key's value in place, with its metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The value.
     pub value: &'a [u8],
-    /// What it is a part of, where that can be kept: in the cache.
+    /// The allocation that contains the value, if it can be kept: that of the read cache.
     owner: Option<&'a Bytes>,
     /// See [`Entry::version`](crate::Entry::version).
     pub version: u64,
@@ -47,13 +47,13 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// The value, to be kept without a copy of it, if that is possible where it lies.
+    /// Returns the value for keeping, without a copy; `None` if its memory cannot be kept.
     pub fn shared(&self) -> Option<Bytes> {
         self.owner.map(|owner| owner.slice_ref(self.value))
     }
 }
 
-/// A key with what the index says of it.
+/// A key with its index pointer.
 struct Sought<'k> {
     database: u8,
     key: &'k [u8],
@@ -61,24 +61,24 @@ struct Sought<'k> {
     pointer: Option<Pointer>,
 }
 
-/// A value, and who keeps it.
+/// A value, by the kind of memory that it is in.
 enum Shown<'a> {
     InMemory(View<'a>),
-    /// Compressed, as it lies in a segment's memory.
+    /// Compressed, in a segment's memory.
     Compressed(RecordView<'a>, Location),
     Cached(Cached),
 }
 
-/// What is made of compressed values for a look at memory has at most so many bytes: nobody waits for the memory of more.
+/// Maximum decompressed length for a read from memory, in bytes: a peek does not wait for more memory.
 const DECOMPRESSED_BYTES: usize = BLOCK_BYTES;
 
-/// How a key was used of late, where a full store evicts: as far as that is known, which is what it forgets by.
+/// Recent use of a key, in a store that evicts. Eviction decides by the same data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Somebody asked for it since the store last looked whether to keep it, or since it was put. Another key may be taken
-    /// for it.
+    /// True if the key was read since it was put, or since the CLOCK hand last passed it. May be true because of
+    /// another key.
     pub was_asked: bool,
-    /// For so long nobody did, at least.
+    /// Lower bound of the time since the last use.
     pub idle: Duration,
 }
 
@@ -105,7 +105,7 @@ impl Reader {
             Peek::Absent => Peek::Absent,
             Peek::Unknown => Peek::Unknown,
         };
-        // What is not known is counted by the call that follows.
+        // An unknown result is counted by the call that follows.
         if !matches!(peek, Peek::Unknown) {
             self.space.took(Timed::Get, began);
         }
@@ -123,7 +123,7 @@ impl Reader {
                 Peek::Seen(see(cached.view()))
             }
             Shown::Compressed(record, location) if record.raw_bytes() <= DECOMPRESSED_BYTES as u64 => {
-                // Whoever reads it whole says what is wrong with it.
+                // A complete read of the record will report the damage.
                 let Ok(key_and_value) = self.catalog.decompressed(&record, location) else {
                     return Peek::Unknown;
                 };
@@ -138,7 +138,7 @@ impl Reader {
         peek
     }
 
-    /// Shows a part of a value in memory; of one that is compressed no more is decompressed than that, in whole blocks.
+    /// Copies a part of a value in memory. Of a compressed value, only the blocks of that part are decompressed.
     pub(super) fn peek_range(
         &self,
         database: u8,
@@ -183,8 +183,8 @@ impl Reader {
         let mut shown = 0;
         let mut began = self.space.runtime.now();
         loop {
-            // Slots of the index and records are mostly not in the processor's cache. A row of keys waits for them
-            // together, where one key after the other would wait for each.
+            // Index slots and records are mostly not in the processor's cache. A row of keys overlaps their cache
+            // misses, instead of waiting for each key's misses in turn.
             let hashed: SmallVec<[_; ROW]> =
                 keys.by_ref().take(ROW).map(|key| (key, self.catalog.hash_in(database, key))).collect();
             if hashed.len() > 1 {
@@ -193,7 +193,7 @@ impl Reader {
             let sought = hashed.into_iter().map(|(key, hash)| self.seek_hashed(database, key, hash));
             let row: SmallVec<[_; ROW]> = sought.collect();
             let more = self.peek_row(&row, &mut see);
-            // They were made together, and took that long together.
+            // The keys of a row were read together, so each took the time of the row.
             let now = self.space.runtime.now();
             self.space.recorder().record_each(Timed::Get, now.saturating_sub(began), more);
             began = now;
@@ -204,7 +204,7 @@ impl Reader {
         }
     }
 
-    /// Shows a row of keys; how many were taken.
+    /// Shows a row of keys to `see`. Returns the number of keys accepted.
     fn peek_row(&self, row: &[Sought<'_>], see: &mut impl FnMut(Option<View<'_>>) -> bool) -> usize {
         let buffered = self.space.buffered.hold();
         if row.len() > 1 {
@@ -229,7 +229,7 @@ impl Reader {
             }
         };
         let Some(pointer) = sought.pointer else {
-            // Whoever wants to know has to look, and may meet an error.
+            // The key may be hidden: only a read can tell, and it may fail.
             let unknown = Usage { was_asked: false, idle: Duration::ZERO };
             return self.catalog.index.may_be_hidden(&sought.hash).then_some(unknown);
         };
@@ -271,7 +271,7 @@ impl Reader {
         let show = |shown: Shown<'a>, life| match life {
             Life::Alive => Peek::Seen(shown),
             Life::Expired => Peek::Absent,
-            // It has to be deleted first.
+            // It must be deleted before it is reported as absent.
             Life::Unconfirmed => Peek::Unknown,
         };
         if let Some(buffered_segment) = buffered.find(location.tier, location.slot, segment) {

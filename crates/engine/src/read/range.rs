@@ -1,7 +1,8 @@
-//! Parts of values. See `docs/decisions/0008-parts-of-values.md`.
+//! Reads of parts of values. See `docs/decisions/0008-parts-of-values.md`.
 //!
-//! A value has one checksum, so all of it is read before a byte of it is handed out; but never is more of it in memory than
-//! the part that was asked for and two pieces, one being read while the other is hashed; and of a compressed value a block twice.
+//! A value has one checksum, so all of it is read before any byte of it is returned. Memory holds at most the requested
+//! part and two pieces, of which one is read while the other is hashed; and two copies of one block if the value is
+//! compressed.
 
 use std::ops::Range;
 
@@ -19,19 +20,19 @@ use crate::catalog::place::Place;
 use crate::read::Reader;
 use crate::read::peek::Peek;
 
-/// Records of classes up to this are read whole.
+/// Records of size classes up to this many bytes are read as a whole.
 const WHOLE_BYTES: u64 = 600 << 10;
-/// What is read at once: what a device has registered buffers for.
+/// Bytes per read: the size of a device's registered buffers.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// What there is of a range in a value of so many bytes.
+/// Returns the part of a range that lies within a value of `bytes` bytes.
 fn cut(start: u64, end: u64, bytes: usize) -> Range<usize> {
     let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes);
     let start = within(start);
     start..within(end).max(start)
 }
 
-/// What is kept of a value that comes in pieces.
+/// The requested part of a value that arrives in pieces.
 enum Part {
     Plain { at: usize, wanted: Range<usize>, part: Vec<u8> },
     Compressed(Decompressor),
@@ -91,12 +92,12 @@ impl Reader {
         }
         let Some(value) = self.get(database, key).await?.map(Cached::into_value) else { return Ok(None) };
         let part = cut(start, end, value.len());
-        // A small part does not keep all of it in memory.
+        // A small part is copied, so that it does not keep the whole value in memory.
         let is_small = part.len() < value.len() / 2;
         Ok(Some(if is_small { Bytes::copy_from_slice(&value[part]) } else { value.slice(part) }))
     }
 
-    /// The part of a large value that lies on a device; nothing if it is not that simple.
+    /// Reads a part of a large value from a device; `None` if the value must be read as a whole.
     async fn stream_range(
         &self,
         database: u8,
@@ -124,15 +125,15 @@ impl Reader {
             match read {
                 Ok(part) if part.is_some() || self.catalog.is_still(&hash, &place) => return Ok(part),
                 Ok(_) => {}
-                // It may be another key's record: whoever reads it whole finds out.
+                // The record may belong to another key: a complete read finds out.
                 Err(error) if error.is_of_reading() => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Reads and verifies the value of the record at a place, and keeps a part of it. Nothing if there is another key, or
-    /// something does not verify: whoever reads it whole will say what is wrong.
+    /// Reads and verifies the value of the record at a place, and keeps a part of it. `None` if the record belongs to
+    /// another key or fails verification: a complete read will report the reason.
     async fn read_range(
         &self,
         hash: &KeyHash,
@@ -145,7 +146,7 @@ impl Reader {
         let tier = self.space.tier(location.tier);
         let block = u64::from(tier.device()?.geometry().block_bytes);
         let segment_bytes = u64::from(tier.shape().segment_bytes);
-        // Whole blocks, so that what is read fits in a buffer that is registered.
+        // Whole blocks, so that each read fits in a registered buffer.
         let read = async |at: u64, used: Option<Buffer>| {
             self.space.counters.device_read();
             tier.read_into(location.slot, at as u32, PIECE_BYTES - at % block, used).await
@@ -163,7 +164,7 @@ impl Reader {
         if !is_it || value_end > segment_bytes || !can_be {
             return Ok(None);
         }
-        // A small value, all of which is in what was read, was verified with its head.
+        // A small value that was read completely with its head was verified with it.
         let (check, sequence, expires_at_ms) = (head.value_check, head.sequence, head.expires_at_ms);
         let mut part = Part::of(&head, cut(start, end, head.raw_bytes() as usize));
         let mut hasher = self.space.secret.value_hasher();
@@ -183,7 +184,7 @@ impl Reader {
                 }
                 break;
             }
-            // The read is under way while the piece before it is hashed.
+            // The next piece is read while this one is hashed.
             let (after, added) = join(read(next, spare.take()), hashing).await;
             let (after, skip_after) = after?;
             if added.is_err() {

@@ -1,4 +1,4 @@
-//! Iterating over all keys, in no order, from where one left off.
+//! Resumable iteration over all keys, in no order.
 
 use esker_index::{Cursor as IndexCursor, KeyHash, Pointer, Step};
 use futures_util::future::join_all;
@@ -8,34 +8,34 @@ use crate::catalog::cache::{Cached, Entry};
 use crate::read::Reader;
 use crate::read::scan_filter::{Look, Met, Scanned, Sifted};
 
-/// Where an iteration stands; it can be kept as a number and resumed, in another process too.
+/// Position of an iteration. It can be stored as a number and resumed, even in another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor(u64);
 
 impl Cursor {
-    /// The beginning.
+    /// The start of the iteration.
     pub const START: Cursor = Cursor(0);
 
-    /// From a number that [`to_u64`](Self::to_u64) gave.
+    /// Converts a number from [`to_u64`](Self::to_u64) back.
     pub fn from_u64(raw: u64) -> Cursor {
         Cursor(raw)
     }
 
-    /// As a number.
+    /// Returns the position as a number.
     pub fn to_u64(self) -> u64 {
         self.0
     }
 }
 
-/// A piece of an iteration.
+/// One page of an iteration.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// Entries, in no order.
     pub entries: Vec<Entry>,
-    /// Records that are there and cannot be read, each with its place, and with its key where that still can be told. Their
-    /// keys are missing from the entries.
+    /// Unreadable records, each with its location, and with its key if that can still be determined. Their keys are
+    /// missing from `entries`.
     pub damaged: Vec<Error>,
-    /// Where to go on, or `None` at the end.
+    /// Cursor of the next page; `None` at the end.
     pub next: Option<Cursor>,
 }
 
@@ -45,7 +45,7 @@ impl Reader {
         self.space.health.check_open()?;
         let mut suspects = Vec::new();
         loop {
-            // Before the pointers; see `sift`.
+            // Must be read before the pointers; see `sift`.
             let opened_through = self.space.newest_segment();
             let keyspace = self.catalog.keyspace(database);
             let Step { current, displaced, next } =
@@ -65,7 +65,7 @@ impl Reader {
         }
     }
 
-    /// What is at a pointer whose key is not known, and where it was looked for.
+    /// Reads the record at a pointer whose key is not known. Returns it with the place that was read.
     async fn read_any(&self, pointer: Pointer) -> Met<Cached> {
         let place = self.catalog.unchecked_place(pointer);
         (place, self.catalog.read_record(&place).await)

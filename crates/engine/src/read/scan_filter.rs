@@ -1,5 +1,5 @@
-//! From what was read at the pointers of a piece of the index to what is current: the second half of a scan, with values and
-//! without.
+//! Second phase of a scan, with or without values: filters the records read for one page of the index down to the
+//! current version of each key.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::catalog::records::Damaged;
 use crate::catalog::verify::ROW;
 use crate::read::Reader;
 
-/// What a scan reads of a record.
+/// The part of a record that a scan reads.
 pub(super) trait Scanned: Sized + Send {
     fn key(&self) -> &[u8];
 
@@ -23,7 +23,7 @@ pub(super) trait Scanned: Sized + Send {
 
     fn expires_at_ms(&self) -> Option<u64>;
 
-    /// What is current of a key, where another record of it was met.
+    /// Looks up the current version of a key of which another record was found.
     fn look_up(
         reader: &Reader,
         key: &[u8],
@@ -31,27 +31,28 @@ pub(super) trait Scanned: Sized + Send {
     ) -> impl Future<Output = Result<Option<Self>>> + Send;
 }
 
-/// What was read at a pointer whose key was not known, and where it was looked for.
+/// The result of reading a pointer whose key was not known, with the place that was read.
 pub(super) type Met<T> = (Place, Result<std::result::Result<T, Damaged>>);
 
-/// What a piece of the index leads to.
+/// The current records of one index page.
 pub(super) struct Sifted<T> {
-    /// One of each key, in the order of keys.
+    /// One record per key, in the order of keys.
     pub(super) current: Vec<T>,
-    /// Records that cannot be read.
+    /// Unreadable records.
     pub(super) damaged: Vec<Error>,
-    /// Places that say nothing yet. While there are any, the same piece of the index is to be looked at once more: either a
-    /// segment was freed meanwhile, and the next look does not find the pointer; or it is damage.
+    /// Places that are undecided. While there are any, the same index page is read again: if a segment was freed
+    /// meanwhile, the next read does not find the pointer; otherwise it is damage.
     pub(super) again: Vec<Place>,
 }
 
-/// A look at a piece of the index.
+/// One read of an index page.
 pub(super) struct Look<'a> {
     pub(super) keyspace: Keyspace,
-    /// The newest segment before the index was looked at, or else a segment could be taken for the one that a pointer leads to
-    /// which was opened in that one's slot since: whatever lay there before has moved, and would be missed.
+    /// The newest segment before the index was read. A record in a later segment is not accepted, because that segment
+    /// may have been opened since in the slot of the segment that the pointer leads to, whose records have moved and
+    /// would be missed.
     pub(super) opened_through: u64,
-    /// The places that earlier looks left over: of all of them, as what one look meets another may not.
+    /// Undecided places of all earlier reads, because a later read may not find all of them.
     pub(super) suspects: &'a [Place],
 }
 
@@ -67,11 +68,12 @@ impl<T: Scanned> Sifted<T> {
 }
 
 impl Reader {
-    /// Sifts what was met, and what `displaced` leads to: records that were displaced without looking. Those are mostly dead
-    /// versions of what was met, so only their beginnings are read, and no more than a row of them is held.
+    /// Filters the records in `met`, and the records displaced by unverified overwrites, to which `displaced` leads.
+    /// Most of the latter are dead versions of keys in `met`, so only their heads are read, and at most one row of them
+    /// is held.
     ///
     /// # Errors
-    /// Those that are of no record.
+    /// Errors that do not concern a single record.
     pub(super) async fn sift<T: Scanned>(
         &self,
         look: &Look<'_>,
@@ -92,7 +94,7 @@ impl Reader {
             sifted.take(current)?;
         }
         self.sift_displaced(look, displaced, &mut sifted).await?;
-        // A key may have been met twice while it moved.
+        // A key may have been read twice while it moved.
         sifted.current.sort_unstable_by(|a, b| (a.key(), b.version()).cmp(&(b.key(), a.version())));
         sifted.current.dedup_by(|later, first| later.key() == first.key());
         Ok(sifted)
@@ -128,13 +130,13 @@ impl Reader {
         Ok(())
     }
 
-    /// The beginning of what is at a pointer.
+    /// Reads the head of the record at a pointer.
     async fn begin_any(&self, pointer: Pointer) -> Met<Beginning> {
         let place = self.catalog.unchecked_place(pointer);
         (place, self.catalog.beginning(&place).await)
     }
 
-    /// What was read at a place, if that says something.
+    /// Judges a read at a place; `None` if it is undecided.
     async fn settle<R>(
         &self,
         look: &Look<'_>,
@@ -153,7 +155,7 @@ impl Reader {
         }
     }
 
-    /// What is current of the key of a record that was met at a place, and may be shown.
+    /// Returns the current version of the key of a record found at a place, if it may be shown.
     async fn current<T: Scanned>(&self, keyspace: Keyspace, place: Place, record: T) -> Result<Option<T>> {
         let hash = self.catalog.hash(keyspace, record.key());
         match self.catalog.index.is_current(&hash, place.pointer) {
@@ -162,7 +164,7 @@ impl Reader {
         }
     }
 
-    /// What is current of a key, and may be shown.
+    /// Returns the current version of a key, if it may be shown.
     async fn current_of<T: Scanned>(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<T>> {
         let hash = self.catalog.hash(keyspace, key);
         let Some(record) = T::look_up(self, key, &hash).await? else { return Ok(None) };

@@ -1,8 +1,8 @@
-//! Verifying what lies on the devices: of each segment the summary, and every record that a key leads to.
+//! Verification of the data on the devices: the summary of each segment, and every current record.
 //!
-//! What nobody can reach any more is not looked at: damage in it harms nobody. While a segment is read its records may be
-//! overwritten and moved, and the segment be freed: so damage is believed only of a record that still is current, and that
-//! does not verify a second time either.
+//! Records that no key leads to are not verified, because damage in them has no effect. While a segment is read, its
+//! records may be overwritten or moved, and the segment may be freed. A checksum mismatch therefore counts as damage
+//! only if the record is still current, and fails a second time.
 
 use esker_gc::{Span, plan_reads};
 use esker_log::{Claim, Damage, Entry, RecordView, Tier as TierName};
@@ -14,27 +14,27 @@ use crate::catalog::records::Damaged;
 use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
 
-/// So much of the damage is told one by one.
+/// Maximum number of damages that are reported individually.
 const TOLD: usize = 1000;
 
-/// What a verification of a store found.
+/// Result of a verification of a store.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Verification {
-    /// Segments that were looked at.
+    /// Segments verified.
     pub segments: u64,
-    /// Records that were read, damaged or not.
+    /// Records read, damaged or not.
     pub records: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes: u64,
-    /// How much is damaged: records, summaries, copies of superblocks.
+    /// Number of damages: records, summaries, copies of superblocks.
     pub damages: u64,
-    /// What is damaged, each with the key where it is known; of more than a thousand, the first thousand.
+    /// The first thousand damages, each with the key if it is known.
     pub damaged: Vec<Error>,
 }
 
 impl Verification {
-    /// Whether nothing is damaged.
+    /// Returns true if no damage was found.
     pub fn is_sound(&self) -> bool {
         self.damages == 0
     }
@@ -66,7 +66,7 @@ pub(crate) async fn verify(space: &Space, catalog: &Catalog) -> Result<Verificat
     Ok(all)
 }
 
-/// The segments that there are to verify, in the order of their slots.
+/// Returns the segments to verify, in the order of their slots.
 pub(crate) fn sealed_segments(space: &Space) -> impl Iterator<Item = (TierName, u32)> + Send {
     space.tiers().flat_map(|tier| {
         let slots = (0..).zip(tier.slots().all()).filter(|(_, slot)| is_sealed(slot.state()));
@@ -74,20 +74,21 @@ pub(crate) fn sealed_segments(space: &Space) -> impl Iterator<Item = (TierName, 
     })
 }
 
-/// A victim is about to be written over, and whoever empties it verifies it.
+/// Returns true if the segment in a slot of this state is to be verified. A victim is about to be freed, and relocation
+/// verifies it.
 fn is_sealed(state: SlotState) -> bool {
     matches!(state, SlotState::Sealed | SlotState::Damaged)
         && (state == SlotState::Sealed || !planted(Bug::KnownDamageNotVerified))
 }
 
-/// What is known of a segment after it was verified.
+/// Result of the verification of one segment.
 #[derive(Default)]
 pub(crate) struct Verdict {
-    /// Records that were read, damaged or not.
+    /// Records read, damaged or not.
     pub(crate) records: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub(crate) bytes: u64,
-    /// What is wrong, each with the key where it is known.
+    /// The damages, each with the key if it is known.
     pub(crate) damaged: Vec<Error>,
 }
 
@@ -98,16 +99,16 @@ pub(crate) struct SegmentVerification<'a> {
     tier: TierName,
     slot: u32,
     segment: u64,
-    /// What is still to be read.
+    /// Reads that are left.
     spans: Box<dyn Iterator<Item = Span> + Send + Sync + 'a>,
     pub(crate) verdict: Verdict,
 }
 
 impl<'a> SegmentVerification<'a> {
-    /// Reads the summary of the segment in a slot. Nothing is wrong with one that is being filled or freed.
+    /// Begins with the summary of the segment in a slot. A segment that is open or being freed yields no findings.
     ///
     /// # Errors
-    /// `Closed`; a device that fails to read is a finding.
+    /// `Closed`; a failed read is a finding.
     pub(crate) async fn begin(
         space: &'a Space,
         catalog: &'a Catalog,
@@ -123,7 +124,7 @@ impl<'a> SegmentVerification<'a> {
         }
         match space.read_entries(space.tier(tier), slot).await {
             Ok(Some(entries)) => {
-                // At most: of the summary, too, a scrub reads no more than its rate.
+                // An upper bound: the read of a summary counts towards the scrub's rate too.
                 this.verdict.bytes = (entries.len() * esker_log::MAX_ENTRY_BYTES) as u64;
                 let current = entries.into_iter().filter(move |entry| catalog.is_current(tier, slot, entry));
                 let mut spans = plan_reads(current).peekable();
@@ -139,7 +140,7 @@ impl<'a> SegmentVerification<'a> {
         Ok(this)
     }
 
-    /// Makes the next read, and says how many bytes it was; nothing, if there is none.
+    /// Makes the next read. Returns its length in bytes; `None` if no read is left.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -149,7 +150,7 @@ impl<'a> SegmentVerification<'a> {
         Ok(Some(span.bytes.into()))
     }
 
-    /// Whether it still is in its slot, sealed.
+    /// Returns true if the segment is still in its slot, sealed.
     fn is_there(&self) -> bool {
         let slot = self.space.tier(self.tier).slot(self.slot);
         is_sealed(slot.state()) && slot.segment() == self.segment && self.segment != 0
@@ -184,10 +185,10 @@ impl<'a> SegmentVerification<'a> {
         Ok(())
     }
 
-    /// Whether a record verifies; if not, what is wrong and whose it is.
+    /// Verifies a record. On failure, returns the damage, and the key if it is known.
     fn verify(&self, entry: &Entry, bytes: &[u8]) -> std::result::Result<(), (Damage, Option<Vec<u8>>)> {
         let identity = self.space.secret.identity(self.segment, entry.offset);
-        // What it claims is its key is, if the summary says so.
+        // A claimed key is accepted if the summary confirms its digest.
         let digest = |key: &[u8]| self.space.secret.key_hash(entry.key_hash.keyspace(), key);
         let key = || Claim::key(bytes).filter(|key| digest(key) == entry.key_hash);
         let record = RecordView::parse(bytes, &identity);
@@ -195,7 +196,7 @@ impl<'a> SegmentVerification<'a> {
         verified.map_err(|damage| (damage, key().map(<[u8]>::to_vec)))
     }
 
-    /// Reads a record that did not verify once more. Nothing, if it does now, or nobody needs it any more.
+    /// Reads a record that failed verification again. Returns `None` if it passes now, or is no longer current.
     async fn verify_again(&self, entry: &Entry) -> Result<Option<Error>> {
         let tier = self.space.tier(self.tier);
         let found = match tier.read_background(self.slot, entry.offset, entry.bytes.into()).await {

@@ -1,4 +1,4 @@
-//! The store for threads without an executor: the calling thread sleeps while it waits.
+//! Blocking calls of the store for threads without an executor: the calling thread sleeps while it waits.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::store::segments::Segment;
 use crate::store::stats::Stats;
 use crate::write::options::WriteOptions;
 
-/// A store whose calls block. Made by [`Store::blocking`] or [`Blocking::open`].
+/// Handle whose calls block. Made by [`Store::blocking`] or [`Blocking::open`].
 #[derive(Clone, Debug)]
 pub struct Blocking {
     store: Store,
@@ -47,7 +47,7 @@ impl Blocking {
         Ok(block_on(Store::open(options))?.blocking())
     }
 
-    /// The store with calls that do not block.
+    /// Returns the handle with asynchronous calls.
     pub fn store(&self) -> &Store {
         &self.store
     }

@@ -1,16 +1,16 @@
-//! Both handles have the same calls.
+//! Checks that `Store` and `Blocking` have the same calls.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What stands in a file between `impl` of a type and the end of that.
+/// Returns the bodies of the `impl` blocks of a type in a source file.
 fn blocks_of<'s>(source: &'s str, name: &str) -> impl Iterator<Item = &'s str> {
     let begin = format!("\nimpl {name} {{\n");
     let blocks: Vec<_> = source.split(&begin).skip(1).collect();
     blocks.into_iter().map(|block| block.split("\n}\n").next().expect("there is a first part"))
 }
 
-/// The public calls that are written out in a part of a file.
+/// Returns the names of the public functions in a part of a source file.
 fn calls(source: &str) -> BTreeSet<&str> {
     source
         .lines()
@@ -21,7 +21,7 @@ fn calls(source: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Every file with calls of the store.
+/// Every file with calls of `Store`.
 const SOURCES: [(&str, &str); 8] = [
     ("changing.rs", include_str!("changing.rs")),
     ("checkpoint.rs", include_str!("checkpoint.rs")),
@@ -33,20 +33,20 @@ const SOURCES: [(&str, &str); 8] = [
     ("writing.rs", include_str!("writing.rs")),
 ];
 
-/// Calls of the store alone, and why.
+/// Calls that only `Store` has, with the reason.
 const OF_STORE_ONLY: [&str; 6] = [
-    // It leads here.
+    // It returns the `Blocking` handle.
     "blocking",
-    // For backups, which read segments while others write, and for those who look at a store from outside.
+    // For backups, which read segments while others write, and for inspection tools.
     "cancel_checkpoint",
     "checkpoint",
     "record_place",
-    // They are `iter` and `keys` here.
+    // `Blocking` has `iter` and `keys` instead.
     "stream",
     "stream_keys",
 ];
 
-/// Calls that are here alone: the way back, and iterators.
+/// Calls that only `Blocking` has: the way back, and iterators.
 const OF_BLOCKING_ONLY: [&str; 3] = ["iter", "keys", "store"];
 
 #[test]

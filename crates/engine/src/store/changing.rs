@@ -1,6 +1,6 @@
-//! Changes that depend on what is there, each in one step: nobody else writes the key between the look and the write.
+//! Atomic read-modify-write calls: no other write to the key comes between the read and the write.
 //!
-//! What they have in common is [`Store::update`]; whatever else is wanted can be made of that.
+//! All are built on conditions or on [`Store::update`]; callers can build others the same way.
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use crate::write::batch::Batch;
 use crate::write::options::{Condition, WriteOptions};
 
 impl Store {
-    /// Writes a value if the key is not there; says whether it did.
+    /// Writes a value if the key is absent. Returns true if it was written.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -25,8 +25,8 @@ impl Store {
         }
     }
 
-    /// Replaces the value of a key if it is the expected one; says whether it did. A key that is not there has no value, so
-    /// nothing is written then: see [`insert_if_absent`](Self::insert_if_absent). The new value does not expire.
+    /// Replaces the value of a key if it equals `expected`. Returns true if it was replaced. An absent key has no
+    /// value, so nothing is written: see [`insert_if_absent`](Self::insert_if_absent). The new value does not expire.
     ///
     /// To compare the version instead, which needs no old value, put with [`Condition::IfVersion`].
     ///
@@ -50,11 +50,12 @@ impl Store {
         self.update(&[&key], WriteOptions::new(), change).await
     }
 
-    /// Adds to a number and returns the sum. The number is stored as decimal text, as by Redis' `INCR`; a key that is not there
-    /// counts as 0. The key expires when it would have.
+    /// Adds `by` to a number and returns the sum. The number is stored as decimal text, as by Redis' `INCR`; an absent
+    /// key counts as 0. The key keeps its expiry.
     ///
     /// # Errors
-    /// As [`update`](Self::update); `Invalid` if the value is no number, or the sum is none of 64 bits. Nothing is written then.
+    /// As [`update`](Self::update); `Invalid` if the value is not a number or the sum overflows 64 bits. Nothing is
+    /// written then.
     pub async fn increment(&self, key: impl ToBytes, by: i64) -> Result<i64> {
         let key = key.into_bytes();
         let change = |entries: &[Option<Entry>]| {
@@ -72,8 +73,8 @@ impl Store {
         self.update(&[&key], WriteOptions::new(), change).await?
     }
 
-    /// The value of a key. If it is not there, what `value` makes is written and returned; `value` is called then, and only
-    /// then, while others who want to write the key wait.
+    /// Returns the value of a key. If the key is absent, writes and returns the result of `value`. `value` is called
+    /// only in that case, while other writers of the key wait.
     ///
     /// # Errors
     /// As [`update`](Self::update).
@@ -102,7 +103,7 @@ impl Store {
     }
 }
 
-/// A number that is stored as text, and more.
+/// Returns the number that an entry stores as text, plus `by`.
 fn sum(entry: &Entry, by: i64) -> Result<i64> {
     let text = std::str::from_utf8(&entry.value).ok();
     let number = text.and_then(|text| text.parse::<i64>().ok().filter(|number| number.to_string() == text));

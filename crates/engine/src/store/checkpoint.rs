@@ -1,10 +1,10 @@
-//! A checkpoint: what the store holds at one point in time, to be read while it is written to.
+//! A checkpoint: the content of the store at one point in time, which can be read while the store is written to.
 //!
-//! 1. Relocation rests, and every key is reserved: nothing moves and nobody writes.
-//! 2. What was acknowledged is flushed. The segments that there are now, each up to where it is filled, are the checkpoint: a
-//!    store that recovers from them is the store of this moment.
-//! 3. Writers and relocation go on. Records are only ever appended, so a segment changes below its end no more; and it is
-//!    not freed before it was read, or the checkpoint is dropped or cancelled. See `segments/kept.rs`.
+//! 1. Relocation pauses and all keys are reserved, so nothing moves and no write is in progress.
+//! 2. Acknowledged writes are flushed. The checkpoint is the set of segments that exist now, each up to its end: a
+//!    store that recovers from them has the content of this moment.
+//! 3. Writers and relocation resume. Records are only appended, so a segment never changes below its end. A segment is
+//!    not freed until it was read, or the checkpoint is dropped or cancelled. See `segments/kept.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,51 +23,52 @@ use crate::segments::tier::Tier;
 use crate::store::handle::Store;
 use crate::write::reserve::Reservation;
 
-/// How often a segment that is being sealed is looked at.
+/// Interval between checks of a segment that is being sealed.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long relocation rests for writers to end what they have begun: at first, and at most. It is twice as long each time, since a
-/// writer who waits for the drive may take longer.
+/// How long relocation pauses for writers to finish, at first and at most. Each attempt doubles it, because a writer
+/// that waits for the drive may take longer.
 const PATIENCE: Duration = Duration::from_millis(200);
 const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A segment of a [`Checkpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointSegment {
-    /// Which tier it lies on.
+    /// Tier of the segment.
     pub tier: TierName,
-    /// Its slot there.
+    /// Slot within the tier.
     pub slot: u32,
-    /// Its number, which no other segment of the store has had or will have.
+    /// Number of the segment, unique within the store for all time.
     pub number: u64,
-    /// How many of its bytes belong to the checkpoint.
+    /// Bytes of the segment that belong to the checkpoint, from its start.
     pub bytes: u32,
-    /// All of it does, and nothing in it changes any more.
+    /// True if the whole segment belongs to the checkpoint; its content no longer changes.
     pub is_sealed: bool,
-    /// Where its last frame ends, if it is known by now.
+    /// End of its last frame, if known when the checkpoint was taken.
     tail: u32,
 }
 
-/// What a store holds at one point in time. See [`Store::checkpoint`].
+/// The content of a store at one point in time. See [`Store::checkpoint`].
 pub struct Checkpoint {
     space: Arc<Space>,
     superblocks: Vec<Superblock>,
     taken_at_ms: u64,
     keys: u64,
     left: BTreeMap<u64, CheckpointSegment>,
-    /// Bytes of those.
+    /// Bytes of the segments in `left`.
     left_bytes: u64,
     _only: OwnedMutexGuard<()>,
 }
 
 impl Store {
-    /// What the store holds now, to be read segment by segment while it is written to. Writers wait for about as long as a
-    /// flush takes. Segments are kept until they were read or the checkpoint is dropped, so they are to be read without a pause,
-    /// in the order of [`next`](Checkpoint::next). Where writers run out of room and nothing was read for two seconds, or the
-    /// segment that is wanted was not read within twenty, the checkpoint is cancelled, and the segments are released.
+    /// Takes a checkpoint, to be read segment by segment while the store is written to. Writers wait for about as long
+    /// as a flush takes. Segments are kept until they were read or the checkpoint is dropped, so read them without a
+    /// pause, in the order of [`next`](Checkpoint::next). While writers run out of room, the checkpoint is cancelled,
+    /// and its segments released, after 2 s without a read, or if the segment that collection wants was not read within
+    /// 20 s.
     ///
     /// # Errors
-    /// `Invalid` if there is another checkpoint of this store, `Closed` after a close or a failed write, `Cancelled` if relocation
-    /// could not rest for as long as it took.
+    /// `Invalid` if another checkpoint of this store exists, `Closed` after a close or a failed write, `Cancelled` if
+    /// relocation resumed before the checkpoint was complete.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         let (space, writer) = (&self.space, &self.writer);
         space.health.check_writable()?;
@@ -77,7 +78,7 @@ impl Store {
                  dropped first",
             )
         })?;
-        // So that little is left for the flush that everybody waits for.
+        // This first flush keeps the second one short, for which writers wait.
         writer.flush().await?;
         // 1.
         let (rest, reservation) = self.still().await?;
@@ -113,16 +114,16 @@ impl Store {
         Ok(checkpoint)
     }
 
-    /// Cancels the checkpoint that is being read, if there is one: its segments are released, and its next read fails with
-    /// [`Error::Cancelled`] and this reason. Returns false if there is none.
+    /// Cancels the current checkpoint: its segments are released, and its next read fails with [`Error::Cancelled`] and
+    /// this reason. Returns false if there is no checkpoint.
     pub fn cancel_checkpoint(&self, reason: impl Into<String>) -> bool {
         let is_cancelled = self.space.kept.cancel(reason);
         self.space.reclaim.notify_one();
         is_cancelled
     }
 
-    /// Relocation rests and every key is reserved. Somebody who has a key reserved may wait for room that only relocation makes,
-    /// so that one has its turn in between.
+    /// Pauses relocation and reserves every key. A writer that holds a reservation may wait for room that only
+    /// relocation makes, so relocation resumes between attempts.
     async fn still(&self) -> Result<(Rest, Reservation)> {
         let mut patience = PATIENCE;
         loop {
@@ -137,14 +138,14 @@ impl Store {
     }
 }
 
-/// The segments of a tier that have anything in them. `ends`: of those that are still filled.
+/// Returns the segments of a tier that hold data. `ends`: the end of each segment that is still open.
 fn segments_of<'a>(
     tier: &'a Tier,
     ends: &'a BTreeMap<u64, u32>,
 ) -> impl Iterator<Item = CheckpointSegment> + 'a {
     let bytes_of = |slot: &Slot| match (slot.state(), ends.get(&slot.segment())) {
         (SlotState::Free, _) => 0,
-        // Those that are in nobody's hands are spare.
+        // An open segment without an entry in `ends` belongs to no lane or relocation: it is spare, and empty.
         (SlotState::Open, end) => end.copied().unwrap_or(0),
         (SlotState::Sealed | SlotState::Victim | SlotState::Damaged, _) => tier.shape().segment_bytes,
     };
@@ -158,39 +159,40 @@ fn segments_of<'a>(
 }
 
 impl Checkpoint {
-    /// The superblocks of the store's tiers.
+    /// Returns the superblocks of the store's tiers.
     pub fn superblocks(&self) -> &[Superblock] {
         &self.superblocks
     }
 
-    /// When it was taken, by the store's clock, in milliseconds since the Unix epoch.
+    /// Returns when the checkpoint was taken, by the store's clock, in milliseconds since the Unix epoch.
     pub fn taken_at_ms(&self) -> u64 {
         self.taken_at_ms
     }
 
-    /// How many keys there are in it.
+    /// Returns the number of keys in the checkpoint.
     pub fn keys(&self) -> u64 {
         self.keys
     }
 
-    /// How many segments are still to be read.
+    /// Returns the number of segments still to be read.
     pub fn segments_left(&self) -> usize {
         self.left.len()
     }
 
-    /// How many bytes of segments are still to be read.
+    /// Returns the bytes of segments still to be read.
     pub fn bytes_left(&self) -> u64 {
         self.left_bytes
     }
 
-    /// The segment to read next: the one that is waited for, if there is one, else the oldest. `None` when all were read.
+    /// Returns the segment to read next: the one that collection waits for, if any, else the oldest. `None` when all
+    /// were read.
     pub fn next(&self) -> Option<CheckpointSegment> {
         let wanted = self.space.kept.wanted().and_then(|(number, _)| self.left.get(&number));
         wanted.or_else(|| self.left.values().next()).copied()
     }
 
-    /// Returns true if the store wants the room of a segment that is still to be read: then a limit of the rate of reading should
-    /// not count, or writers may have to wait for it.
+    /// Returns true if collection waits for a segment that is still to be read. A rate limit on reading should be
+    /// ignored then, because writers may be waiting for that room.
     pub fn is_waited_for(&self) -> bool {
         self.space.kept.wanted().is_some()
     }
@@ -203,7 +205,7 @@ impl Checkpoint {
         self.space.kept.check()
     }
 
-    /// Some bytes of a segment, as they are in the checkpoint.
+    /// Reads bytes of a segment, as they are in the checkpoint.
     ///
     /// # Errors
     /// `Invalid` if the segment was released or the bytes are not in it, `Io` if they cannot be read, `Closed` after a close,
@@ -217,7 +219,7 @@ impl Checkpoint {
             )));
         }
         let tier = self.space.tier(segment.tier);
-        // Until its summary is whole.
+        // Waits until the summary is complete.
         let waits = segment.is_sealed && !planted(Bug::SealingSegmentCopied);
         while waits && tier.slot(segment.slot).state() == SlotState::Open {
             self.space.health.check_writable()?;
@@ -225,7 +227,7 @@ impl Checkpoint {
             self.space.runtime.sleep(LOOK_EVERY).await;
         }
         let read = tier.read_background(segment.slot, offset, bytes.into()).await;
-        // Must come after the read, or else its slot could have been freed and used again meanwhile.
+        // Must come after the read: if the checkpoint was cancelled meanwhile, the slot may have been freed and reused.
         if !planted(Bug::CancelledCheckpointRead) {
             self.check()?;
         }
@@ -234,19 +236,20 @@ impl Checkpoint {
         Ok(buffer[at..at + bytes as usize].to_vec())
     }
 
-    /// What is to stand at the end of a sealed segment where the device does not give the footer of its summary: whoever opens what
-    /// was made of the checkpoint learns from it that the segment was there, and up to where, and so what of it is lost.
+    /// Returns a footer for the end of a sealed segment whose own footer is unreadable on the device. A store opened
+    /// from a copy of the checkpoint learns from it that the segment existed, and up to which offset, and so what is
+    /// lost.
     pub fn footer_in_place_of_lost(&self, segment: &CheckpointSegment) -> [u8; FOOTER_BYTES] {
         let tier = self.space.tier(segment.tier);
         let slot = tier.slot(segment.slot);
-        // It may have been sealed since, and its slot be free again.
+        // The segment may have been freed since, and its slot reused.
         let is_there = slot.segment() == segment.number && !planted(Bug::LostEndTooShort);
         let tail = segment.tail.max(if is_there { slot.used_bytes() } else { 0 });
         let CheckpointSegment { number, bytes, .. } = *segment;
         Footer::in_place_of_lost(&self.space.secret, bytes, number, slot.stream(), tail)
     }
 
-    /// A segment is not needed any more.
+    /// Releases a segment that is no longer needed.
     pub fn let_go(&mut self, segment: &CheckpointSegment) {
         let gone = self.left.remove(&segment.number);
         self.left_bytes -= gone.map_or(0, |segment| u64::from(segment.bytes));

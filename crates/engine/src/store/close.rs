@@ -6,31 +6,31 @@ use crate::base::error::Result;
 use crate::segments::staging::{self, StagingFile};
 use crate::write::Writer;
 
-/// Lets background work end by itself, without waiting for it.
+/// Asks background work to stop, without waiting for it.
 pub(super) fn begin(writer: &Writer) {
     writer.stop();
     writer.space.health.close();
     writer.space.wake_tasks();
 }
 
-/// Flushes, ends background work and lets the devices go.
+/// Flushes, ends background work and releases the devices.
 pub(super) async fn close(writer: &Arc<Writer>) -> Result<()> {
     let space = &writer.space;
     space.kept.cancel("the store is closed");
     let flushed = if space.health.is_closed() { Ok(()) } else { writer.flush().await };
     begin(writer);
     writer.tasks.ended().await;
-    // One after the other: a device that was let go takes no census.
+    // One close at a time, because a released device cannot take the census.
     let _turn = writer.closing.lock().await;
-    // Who closed it first has let them go, and others may have them since.
+    // An earlier close has released the devices, and another process may have locked them since.
     let has_devices = space.tiers().all(|tier| tier.device().is_ok());
     let flushed = match space.health.check_latch() {
         Ok(()) if !has_devices => flushed,
         Ok(()) => flushed.and(write_census(writer).await),
-        // What was acknowledged after that flush may be lost.
+        // The store latched after that flush, so writes acknowledged since may be lost.
         Err(latched) => flushed.and(Err(latched)),
     };
-    // Before the devices, so that whoever gets those gets it too.
+    // The staging file is unlocked before the devices, so that the next opener of the devices gets the file too.
     if let Some(file) = writer.lane.pool.staging().filter(|_| has_devices) {
         if flushed.is_ok() {
             void_staging(writer, file);
@@ -43,7 +43,7 @@ pub(super) async fn close(writer: &Arc<Writer>) -> Result<()> {
     flushed
 }
 
-/// Says in the superblocks what the store holds, and what has expired for good, once nothing writes any more.
+/// Writes census and expiry watermarks to the superblocks, after the last write.
 async fn write_census(writer: &Writer) -> Result<()> {
     let (space, catalog) = (&writer.space, &writer.catalog);
     catalog.cover_reported();
@@ -55,12 +55,12 @@ async fn write_census(writer: &Writer) -> Result<()> {
         .await
 }
 
-/// Says that the staging file holds nothing of use: segments that were made ready have headers in it too, and would pass for
-/// what a killed process left. The store does without; another one that is to have the file does not.
+/// Marks the staging file as empty. Prepared segments have headers in it too, and would look like the remains of a
+/// killed process. This store ignores them on its next open, but another store that is given the file would not.
 fn void_staging(writer: &Writer, file: &StagingFile) {
     let space = &writer.space;
     let voided = staging::void_all(file, &space.secret, space.first_tier().shape(), space.epoch);
     if let Err(error) = voided {
-        tracing::warn!(path = %file.path.display(), %error, "the staging file still has headers of this opening");
+        tracing::warn!(path = %file.path.display(), %error, "cannot void the headers in the staging file");
     }
 }

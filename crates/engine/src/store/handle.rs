@@ -27,29 +27,29 @@ use crate::write::Writer;
 use crate::write::databases::check_database;
 use crate::write::room::RefusedWrite;
 
-/// Handle to an open store; clones share it.
+/// Handle to an open store; clones share the store.
 ///
-/// A handle is about the keys of one database, the first unless [`database`](Self::database) made it.
+/// A handle addresses the keys of one database: database 0, unless [`database`](Self::database) made the handle.
 ///
-/// All methods may be called from any thread and any executor. Futures can be dropped at any time: a write that was begun may
-/// then happen or not, but never in part.
+/// All methods may be called from any thread and any executor. Dropping a future at any time is safe: the write that it
+/// began may or may not happen, but never in part.
 #[derive(Clone)]
 pub struct Store {
     pub(super) space: Arc<Space>,
     pub(super) catalog: Arc<Catalog>,
     pub(super) writer: Arc<Writer>,
     pub(super) reader: Arc<Reader>,
-    /// Where compactions are asked for.
+    /// Queue of compaction requests.
     compactions: Arc<Requests>,
-    /// Where the reclaimer is asked to rest.
+    /// Requests for the reclaimer to pause.
     pub(super) pauses: Arc<Pauses>,
     recovery: Recovery,
-    /// Which database this handle is about.
+    /// Number of the database that this handle addresses.
     pub(super) database: u8,
     _last: Arc<LastHandle>,
 }
 
-/// Ends background work when the last handle goes without a close.
+/// Ends background work when the last handle is dropped without a close.
 struct LastHandle(Arc<Writer>);
 
 impl Drop for LastHandle {
@@ -69,11 +69,11 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens a store, or makes one where there is none.
+    /// Opens a store, or creates one if none exists.
     ///
     /// # Errors
-    /// `Invalid` if options contradict each other or the store, `Locked` if another process has it, `Corrupt` if damage
-    /// was found beyond naming the keys, `Io` if a device fails.
+    /// `Invalid` if options contradict each other or the store, `Locked` if the store is already open, `Corrupt` if
+    /// damage makes it unknown which keys are affected, `Io` if a device fails.
     pub async fn open(options: Options) -> Result<Store> {
         let Opened { writer, compactions, pauses, recovery } = opening::open(options).await?;
         Ok(Store {
@@ -89,38 +89,39 @@ impl Store {
         })
     }
 
-    /// How many databases a store has.
+    /// Number of databases in a store.
     pub const DATABASES: u8 = Databases::COUNT;
 
-    /// A handle to the keys of another database of the store, by its number. The same key in two databases is two keys.
+    /// Returns a handle to the database of this number. The same key in two databases is two keys.
     ///
-    /// A database costs nothing until a key is put into it, and then the memory of an index, 1.5 MiB at least. Names of
-    /// databases can be exchanged: see [`swap_databases`](Self::swap_databases).
+    /// An empty database costs nothing. The first key put into it allocates an index of at least 1.5 MiB. Databases can
+    /// exchange numbers: see [`swap_databases`](Self::swap_databases).
     ///
     /// # Errors
-    /// `Invalid` if there is none of this number.
+    /// `Invalid` if there is no database of this number.
     pub fn database(&self, number: u8) -> Result<Store> {
         Ok(Store { database: check_database(number)?, ..self.clone() })
     }
 
-    /// Which database this handle is about.
+    /// Returns the number of the database that this handle addresses.
     pub fn database_number(&self) -> u8 {
         self.database
     }
 
-    /// The number of the keyspace that the database has: its own number, unless it was swapped. Keys stay in their keyspace.
+    /// Returns the number of the database's keyspace: equal to the database's number unless the database was swapped.
+    /// Keys stay in their keyspace.
     pub fn keyspace_number(&self) -> u8 {
         self.catalog.keyspace(self.database).number()
     }
 
-    /// The number of the database that has a keyspace now: [`keyspace_number`](Self::keyspace_number) the other way round. `None`
-    /// if there is no such keyspace. It waits for nobody, so an [`Observer`](crate::Observer) may ask for it: no swap comes
-    /// between a change and its being told.
+    /// Returns the number of the database that currently has a keyspace, the inverse of
+    /// [`keyspace_number`](Self::keyspace_number); `None` if no such keyspace exists. It does not block, so an
+    /// [`Observer`](crate::Observer) may call it: no swap happens between a change and its notification.
     pub fn database_of_keyspace(&self, keyspace: u8) -> Option<u8> {
         Keyspace::new(keyspace).map(|keyspace| self.catalog.database(keyspace))
     }
 
-    /// The same calls for threads without an executor.
+    /// Returns a handle with the same calls for threads without an executor.
     pub fn blocking(&self) -> Blocking {
         Blocking::new(self.clone())
     }
@@ -142,8 +143,8 @@ impl Store {
         self.finish("clear", |writer| async move { writer.clear(0..Databases::COUNT).await }).await
     }
 
-    /// Gives each of two databases the keys of the other, durably, at one instant and without touching a key. Whoever
-    /// writes meanwhile writes before it or after it. Which handle this is asked of does not matter.
+    /// Exchanges the keys of two databases, durably, atomically and without rewriting any key. A concurrent write
+    /// happens before the swap or after it. Any handle of the store may be used.
     ///
     /// # Errors
     /// As [`put`](Self::put), and as [`database`](Self::database).
@@ -152,7 +153,7 @@ impl Store {
         self.finish("swap", |writer| async move { writer.swap_databases(first, second).await }).await
     }
 
-    /// Does something by itself: half of it is nothing, so it must not end with the caller's future.
+    /// Runs `work` in a task of its own, because it must not stop halfway when the caller drops its future.
     async fn finish<F>(&self, name: &'static str, work: impl FnOnce(Arc<Writer>) -> F) -> Result<()>
     where
         F: Future<Output = Result<()>> + Send + 'static,
@@ -164,7 +165,7 @@ impl Store {
         finished.wait().await
     }
 
-    /// Makes everything durable that was acknowledged before.
+    /// Makes every write durable that was acknowledged before the call.
     ///
     /// # Errors
     /// `Closed` after a close or a failed write.
@@ -173,29 +174,30 @@ impl Store {
         self.writer.flush().await
     }
 
-    /// Reads everything that keys lead to from the devices and compares it with its checksums: sealed segments with their
-    /// summaries, and the copies of the superblocks. The store is used meanwhile as always; what is written meanwhile, and
-    /// what is in segments that are still being filled, is not looked at. It reads as fast as the devices let it, behind what
-    /// others wait for.
+    /// Reads every current record from the devices and verifies its checksum, compares sealed segments with their
+    /// summaries, and checks the copies of the superblocks. The store stays usable. Records written during the call,
+    /// and records in segments that are still open, are not checked. Runs at the devices' full speed, at lower priority
+    /// than reads that callers wait for.
     ///
-    /// The scrub does the same in the background: see [`Options::scrub_bytes_per_s`](crate::Options::scrub_bytes_per_s).
+    /// The scrub does the same in the background: see
+    /// [`Options::scrub_bytes_per_s`](crate::Options::scrub_bytes_per_s).
     ///
     /// # Errors
-    /// `Closed` after a close. Damage and failed reads are no errors of this call.
+    /// `Closed` after a close. Damage and failed reads are reported in the result, not as errors.
     pub async fn verify(&self) -> Result<Verification> {
         verification::verify(&self.space, &self.catalog).await
     }
 
-    /// How long gets, puts, deletes and the devices took since the store was opened. Calls that failed are not counted,
-    /// nor are batches and scans.
+    /// Returns the latencies of gets, puts, deletes and device operations since the store was opened. Failed calls,
+    /// batches and scans are not counted.
     pub fn latencies(&self) -> Latencies {
         Latencies::of(&self.space)
     }
 
-    /// Relocates everything that gives something back, so that the store takes as little room as it can. Nobody has to call
-    /// this: garbage beyond what the reserve allows is collected by itself. It is about the segments that there are when this
-    /// is called, and ends when nothing is to be gained from those, however much others overwrite and delete meanwhile; what
-    /// they leave is for the next call. A segment that is still being filled then is left as it is.
+    /// Collects all garbage that can be collected, so that the store takes as little space as possible. Calling it is
+    /// never required: garbage beyond the reserve is collected automatically. It covers the segments that exist when it
+    /// is called, except those still open, and ends when collecting those gains nothing more, even if other clients
+    /// keep overwriting and deleting. Garbage made meanwhile is left to the next call.
     ///
     /// # Errors
     /// `Closed` after a close or a failed write.
@@ -204,34 +206,34 @@ impl Store {
         self.writer.flush().await?;
         let completion = self.compactions.ask();
         if let Err(error) = self.space.health.check_writable() {
-            // Whoever would open it may have looked before it was there.
+            // The task that completes requests may have checked the queue before this request was in it.
             self.compactions.fail(&error);
         }
         self.space.reclaim.notify_one();
         completion.wait().await
     }
 
-    /// The durability of writes that do not name their own.
+    /// Returns the default durability of writes.
     pub fn durability(&self) -> Durability {
         self.writer.changeable.durability()
     }
 
-    /// How values that are put are compressed.
+    /// Returns the compression of values in new puts.
     pub fn compression(&self) -> Compression {
         self.writer.changeable.compression()
     }
 
-    /// How values that are put from now on are compressed. Those that are there stay as they are.
+    /// Sets the compression of values in new puts. Stored values stay as they are.
     pub fn set_compression(&self, compression: Compression) {
         self.writer.changeable.set_compression(compression);
     }
 
-    /// How many bytes a second destaging and collecting may read and write together; `None` if there is no limit.
+    /// Returns the limit on reads and writes of destage and collect together, in bytes per second; `None` if unlimited.
     pub fn background_bytes_per_s(&self) -> Option<u64> {
         Some(self.writer.changeable.background_bytes_per_s()).filter(|&bytes| bytes > 0)
     }
 
-    /// The durability of writes that do not name their own, from now on, in place of that of the options.
+    /// Sets the default durability of writes from now on, overriding the option.
     ///
     /// # Errors
     /// `Invalid` if it is `Process` and the store has no staging file.
@@ -240,13 +242,13 @@ impl Store {
         Ok(())
     }
 
-    /// What becomes of puts when the store is full.
+    /// Returns the policy for puts when the store is full.
     pub fn when_full(&self) -> WhenFull {
         self.catalog.recency.when_full()
     }
 
-    /// What becomes of puts from now on when the store is full, in place of what the options said. Memory that a store which
-    /// drops keys needs is taken from that of the read cache, and kept.
+    /// Sets the policy for puts when the store is full, overriding the option. A store that evicts needs extra memory;
+    /// it is taken from the read cache, and not given back.
     pub fn set_when_full(&self, when_full: WhenFull) {
         self.catalog.recency.set(when_full);
         self.catalog.balance_memory();
@@ -254,64 +256,65 @@ impl Store {
         self.space.reclaim.notify_one();
     }
 
-    /// How many bytes a second destaging and collecting may read and write together, from now on; `None` for no limit. What
-    /// is being relocated goes on as it began.
+    /// Limits reads and writes of destage and collect together from now on, in bytes per second; `None` for no limit. A
+    /// relocation in progress keeps the limit that it started with.
     pub fn set_background_bytes_per_s(&self, bytes: Option<u64>) {
         self.writer.changeable.set_background_bytes_per_s(bytes);
     }
 
-    /// How many bytes a second the scrub reads, 0 if there is none; `None`: so many that a pass takes a week.
+    /// Returns the scrub rate in bytes per second, 0 if the scrub is off; `None`: the rate at which one pass takes a
+    /// week.
     pub fn scrub_bytes_per_s(&self) -> Option<u64> {
         self.writer.changeable.scrub_bytes_per_s()
     }
 
-    /// How many bytes a second the scrub reads from now on, as [`scrub_bytes_per_s`](Self::scrub_bytes_per_s) tells it.
+    /// Sets the scrub rate, with the meaning of [`scrub_bytes_per_s`](Self::scrub_bytes_per_s).
     pub fn set_scrub_bytes_per_s(&self, bytes: Option<u64>) {
         self.writer.changeable.set_scrub_bytes_per_s(bytes);
         self.space.scrub.notify_one();
     }
 
-    /// Numbers about the store.
+    /// Returns statistics of the store.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.catalog)
     }
 
-    /// What was found when this store was opened.
+    /// Returns the result of recovery when this store was opened.
     pub fn recovery(&self) -> Recovery {
         self.recovery
     }
 
-    /// Number of keys that are there in the database, without any I/O. A write counts as soon as others see it.
+    /// Returns the number of keys in the database, without any I/O. A write is counted as soon as others can see it.
     ///
-    /// A key whose time to live has run out cannot be read from that moment on, and leaves this number within about 2 s. If it
-    /// has run out only because the wall clock was set forward, the key leaves this number once the clock has stayed there for
-    /// 1 h, or for 1 min where the store is full.
+    /// An expired key is unreadable from its expiry on, and leaves this count within about 2 s. If it expired only
+    /// because the wall clock was set forward, it leaves this count once the clock has stayed there for 1 h, or for 1
+    /// min if the store is full.
     pub fn len(&self) -> u64 {
         self.catalog.index.len_of(self.catalog.keyspace(self.database))
     }
 
-    /// Whether there are no keys in the database.
+    /// Returns true if the database has no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The longest value that can be put under a key of so many bytes.
+    /// Returns the longest value that can be put under a key of `key_bytes` bytes.
     pub fn max_value_bytes(&self, key_bytes: usize) -> u64 {
         self.writer.max_value_bytes(key_bytes, true)
     }
 
-    /// Flushes, ends background work and lets the devices go; later calls on any handle fail with `Closed`.
+    /// Flushes, ends background work and releases the devices. Later calls on any handle fail with `Closed`.
     ///
     /// # Errors
-    /// What made the last flush fail; the store is closed all the same.
+    /// The error of the last flush, if it failed; the store is closed nevertheless.
     pub async fn close(&self) -> Result<()> {
         close::close(&self.writer).await
     }
 
-    /// Whether writes are taken: the store is open, none failed, and there is room.
+    /// Checks that writes are accepted: the store is open, no write has failed, and there is room.
     ///
     /// # Errors
-    /// What a put would fail with: `Closed` or `Full`.
+    /// The error that a put would return: `Closed` or `Full`.
     pub fn check_writable(&self) -> Result<()> {
         self.check_writable_for(0)
     }
@@ -327,19 +330,19 @@ impl Store {
         self.writer.look_for_room(bytes.max(shortest))
     }
 
-    /// The last write that was refused because the store was full or the index had no memory left; `None` if none was since the
-    /// store was opened. [`Activity::refused_writes`](crate::Activity::refused_writes) counts them.
+    /// Returns the last write that was refused because the store was full or the index had no memory left; `None` if
+    /// none was refused since open. [`Activity::refused_writes`](crate::Activity::refused_writes) counts them.
     pub fn refused_write(&self) -> Option<RefusedWrite> {
         self.writer.refused_write()
     }
 
-    /// The time by which keys expire, in milliseconds since the Unix epoch: the wall clock's. A time to live counts from this
-    /// time.
+    /// Returns the time that decides about expiry: the wall clock, in milliseconds since the Unix epoch. A time to live
+    /// is counted from it.
     pub fn now_ms(&self) -> u64 {
         self.catalog.now_ms()
     }
 
-    /// Whether it was closed.
+    /// Returns true if the store was closed.
     pub fn is_closed(&self) -> bool {
         self.space.health.is_closed()
     }

@@ -1,4 +1,4 @@
-//! Iterating over all entries, or keys, as a stream or with calls that block. A piece of about a mebibyte is read at a time.
+//! Iteration over all entries or keys, as a stream or as a blocking iterator. About 1 MiB is read at a time.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -17,11 +17,11 @@ use crate::read::scan::Cursor;
 use crate::store::blocking::Blocking;
 use crate::store::handle::Store;
 
-/// So many entries are read at once, if they are not larger than this together.
+/// Entries that are read at a time; fewer if they exceed `PIECE_BYTES` together.
 const PIECE_ENTRIES: usize = 256;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What is iterated over.
+/// An item of an iteration.
 trait Item: Sized {
     fn key(&self) -> &Bytes;
 }
@@ -38,7 +38,7 @@ impl Item for KeyEntry {
     }
 }
 
-/// A piece of an iteration.
+/// One page of an iteration.
 struct Piece<T> {
     items: Vec<Result<T>>,
     next: Option<Cursor>,
@@ -46,38 +46,39 @@ struct Piece<T> {
 
 type Reading<T> = Pin<Box<dyn Future<Output = Result<Piece<T>>> + Send>>;
 
-/// The entries or keys of a store, in no order. Made by [`Store::stream`] and [`Store::stream_keys`].
+/// Stream of the entries or keys of a store, in no order. Made by [`Store::stream`] and [`Store::stream_keys`].
 ///
-/// A key that is there from the beginning to the end is met at least once; one that is written meanwhile may be met again.
-/// A record that cannot be read is an error among the items, and the iteration goes on. It ends after an error of the store:
-/// when it was closed, or its device is gone.
+/// A key that exists from beginning to end is returned at least once; a key that is written meanwhile may be returned
+/// again. An unreadable record yields an error item, and the iteration continues. It ends after an error of the store
+/// itself: the store was closed, or its device failed.
 pub struct EntryStream<T = Entry> {
     store: Store,
     read: fn(Store, Cursor) -> Reading<T>,
     key: fn(&T) -> &Bytes,
     prefix: Bytes,
-    /// What was read, and where to go on.
+    /// Items already read, and the cursor of the next page.
     piece: std::vec::IntoIter<Result<T>>,
     next: Option<Cursor>,
     reading: Option<Reading<T>>,
 }
 
-/// Nothing in it is pinned where it lies.
+/// No field is structurally pinned.
 impl<T> Unpin for EntryStream<T> {}
 
 impl<T> EntryStream<T> {
-    /// Only keys that begin so, and errors. The store has no order, so all of it is looked through nevertheless.
+    /// Restricts the stream to keys with this prefix, and errors. The index has no order, so all keys are read
+    /// nevertheless.
     pub fn prefix(mut self, prefix: impl ToBytes) -> EntryStream<T> {
         self.prefix = prefix.into_bytes();
         self
     }
 
-    /// The next item; `None` at the end.
+    /// Returns the next item; `None` at the end.
     pub async fn next(&mut self) -> Option<Result<T>> {
         poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// The next item of what was read that is wanted.
+    /// Takes the next item of the current page that matches the prefix, or is an error.
     fn take(&mut self) -> Option<Result<T>> {
         let (key, prefix) = (self.key, &self.prefix);
         self.piece.find(|item| item.as_ref().map_or(true, |item| key(item).starts_with(prefix)))
@@ -106,7 +107,7 @@ impl<T> Stream for EntryStream<T> {
         if let Some(item) = stream.take() {
             return Poll::Ready(Some(item));
         }
-        // Others have their turn before the next piece is looked through.
+        // Yields to other tasks before the next page is searched.
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -119,8 +120,8 @@ impl<T> fmt::Debug for EntryStream<T> {
     }
 }
 
-/// The entries or keys of a store, for threads without an executor. Made by [`Blocking::iter`] and [`Blocking::keys`]; what
-/// [`EntryStream`] says holds here.
+/// Blocking iterator over the entries or keys of a store. Made by [`Blocking::iter`] and [`Blocking::keys`]; same
+/// guarantees as [`EntryStream`].
 #[derive(Debug)]
 pub struct Iter<T = Entry>(EntryStream<T>);
 
@@ -140,12 +141,13 @@ impl<T> Iterator for Iter<T> {
 }
 
 impl Store {
-    /// All entries, in no order, as a [`Stream`] of the crate `futures-core`; [`EntryStream::next`] needs no other crate.
+    /// Returns all entries, in no order, as a [`Stream`] of the crate `futures-core`; [`EntryStream::next`] needs no
+    /// other crate.
     pub fn stream(&self) -> EntryStream {
         self.iterate(|store, cursor| Box::pin(async move { read_entries(&store, cursor).await }))
     }
 
-    /// As [`stream`](Self::stream), without the values, which are not read. Damage in a value is not found then.
+    /// As [`stream`](Self::stream), without reading the values. Damage in a value is not found.
     pub fn stream_keys(&self) -> EntryStream<KeyEntry> {
         self.iterate(|store, cursor| Box::pin(async move { read_keys(&store, cursor).await }))
     }
@@ -164,7 +166,7 @@ impl Store {
 }
 
 impl Blocking {
-    /// All entries, in no order. See [`Store::stream`].
+    /// Returns all entries, in no order. See [`Store::stream`].
     pub fn iter(&self) -> Iter {
         Iter(self.store().stream())
     }

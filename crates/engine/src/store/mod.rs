@@ -1,4 +1,4 @@
-//! The store as its users see it.
+//! The public handles of a store and their calls.
 
 pub(crate) mod blocking;
 mod changing;

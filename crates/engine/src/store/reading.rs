@@ -1,4 +1,4 @@
-//! Reading, as users of the store see it.
+//! Reads: the public calls of `Store`.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::read::scan::{Cursor, Page};
 use crate::store::handle::Store;
 
 impl Store {
-    /// The value of a key; `None` if it is not there.
+    /// Returns the value of a key; `None` if the key is absent.
     ///
     /// # Errors
     /// `Corrupt` if its record is damaged, `Io` if the device fails, `Closed` after [`close`](Self::close).
@@ -26,7 +26,7 @@ impl Store {
         Ok(self.reader.get(self.database, key.as_ref()).await?.map(Cached::into_value))
     }
 
-    /// The value of a key with its version and expiry.
+    /// Returns the value of a key with its version and expiry.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -34,7 +34,7 @@ impl Store {
         Ok(self.reader.get(self.database, key.as_ref()).await?.map(Cached::into_entry))
     }
 
-    /// What is known of a key without its value, which is not read. Damage in the value is not found then.
+    /// Returns the metadata of a key. The value is not read, so damage in it is not found.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -42,13 +42,13 @@ impl Store {
         self.reader.get_key(self.database, key.as_ref()).await
     }
 
-    /// The values of several keys, in their order; device reads are made together.
+    /// Returns the values of several keys, in the order of `keys`. Their device reads run concurrently.
     pub async fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Bytes>>> {
         join_all(keys.iter().map(|key| self.get(key.as_ref()))).await
     }
 
-    /// Whether a key is there. The value is not read, so damage in it is not found. Counts as a use of the key, as
-    /// [`get`](Self::get) does.
+    /// Returns true if the key exists. The value is not read, so damage in it is not found. Counts as a use of the key,
+    /// as [`get`](Self::get) does.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -56,11 +56,11 @@ impl Store {
         self.reader.contains(self.database, key.as_ref()).await
     }
 
-    /// A part of a key's value, cut to what there is of it: beyond the end of the value it is empty. `None` if the key is not
-    /// there.
+    /// Returns the part of a key's value that lies in `range`, empty if `range` is beyond the end of the value. `None`
+    /// if the key is absent.
     ///
-    /// What is returned was verified. The whole value is read for that if it is not in memory, with little memory, so
-    /// one call for a large part costs less than many for small ones.
+    /// The part is verified before it is returned. For that, a value that is not in memory is read in full, piece by
+    /// piece and with little memory: one call for a large part costs less than many calls for small parts.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -82,8 +82,8 @@ impl Store {
         self.reader.get_range(self.database, key.as_ref(), start, end).await
     }
 
-    /// Shows the value of a key to `see` if it is in memory, without a copy and without waiting. Memory is not used again
-    /// while `see` looks at it, so it should be quick, and must not call the store.
+    /// Passes the value of a key to `see` if it is in memory, without a copy and without waiting. The memory is not
+    /// reused while `see` runs, so `see` should be quick, and must not call the store.
     ///
     /// # Errors
     /// `Closed` after [`close`](Self::close).
@@ -91,9 +91,9 @@ impl Store {
         self.reader.peek(self.database, key.as_ref(), see)
     }
 
-    /// Shows the values of several keys to `see`, one after the other, `None` for a key that is not there, until it takes
-    /// more than a look at memory or `see` does not want one and says `false`. Returns how many it took. What holds for
-    /// the `see` of [`peek`](Self::peek) holds here.
+    /// Passes the values of several keys to `see`, one after the other, and `None` for an absent key. Stops at the
+    /// first key that needs more than memory, or that `see` rejects by returning false. Returns the number of keys that
+    /// `see` accepted. `see` has the same restrictions as in [`peek`](Self::peek).
     ///
     /// # Errors
     /// `Closed` after [`close`](Self::close).
@@ -105,10 +105,10 @@ impl Store {
         self.reader.peek_many(self.database, keys, see)
     }
 
-    /// A piece of the iteration over all keys of the database, of about `limit` entries. A key that is there from the beginning of the
-    /// iteration to its end is returned at least once.
+    /// Returns one page of the iteration over all keys of the database, of about `limit` entries. A key that exists
+    /// from the beginning of the iteration to its end is returned at least once.
     ///
-    /// A record that cannot be read does not end the iteration: it is told of in [`Page::damaged`].
+    /// An unreadable record does not end the iteration: it is reported in [`Page::damaged`].
     ///
     /// ```
     /// # extern crate esker_engine as esker;
@@ -124,7 +124,7 @@ impl Store {
     /// while let Some(at) = cursor {
     ///     let page = store.scan(at, 100).await?;
     ///     entries.extend(page.entries);
-    ///     // As `to_u64`, it can be kept, and the iteration goes on from it in another process.
+    ///     // Stored as `to_u64`, it lets another process continue the iteration.
     ///     cursor = page.next;
     /// }
     /// assert_eq!(entries[0].key, "key");
@@ -134,58 +134,63 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// `Closed` after a close, `Io` if the device is gone.
+    /// `Closed` after a close, `Io` if the device failed as a whole.
     pub async fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
         self.reader.scan(self.database, cursor, limit).await
     }
 
-    /// An upper bound of the bytes that such a piece takes, without any I/O: as
-    /// [`read_bytes_hint`](Self::read_bytes_hint), of all entries that it would read now.
+    /// Returns an upper bound of the bytes of such a page, without any I/O: as
+    /// [`read_bytes_hint`](Self::read_bytes_hint), for all entries that it would read now.
     pub fn scan_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
         self.reader.scan_bytes_hint(self.database, cursor, limit)
     }
 
-    /// As [`scan`](Self::scan), without the values, which are not read: of about `limit` keys, and of fewer if those have
-    /// more than `bytes` together, unless it is a single one.
+    /// As [`scan`](Self::scan), without reading the values. Returns about `limit` keys, or fewer if those exceed
+    /// `bytes` together, but at least one.
     ///
     /// # Errors
-    /// As [`scan`](Self::scan). Damage in a value is not met, since it is not read.
+    /// As [`scan`](Self::scan). Damage in a value is not found, because values are not read.
     pub async fn scan_keys(&self, cursor: Cursor, limit: usize, bytes: usize) -> Result<KeyPage> {
         self.reader.scan_keys(self.database, cursor, limit, bytes).await
     }
 
-    /// An upper bound of the bytes of the keys of such a piece, without any I/O, as if `bytes` were no limit.
+    /// Returns an upper bound of the bytes of the keys of such a page, without any I/O and ignoring `bytes`.
     pub fn scan_keys_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
         self.reader.scan_keys_bytes_hint(self.database, cursor, limit)
     }
 
-    /// An upper bound of the bytes that a read of this key takes, without any I/O: the record's size class. It can be off
-    /// for a key whose slot another key has, and is outdated as soon as the key is written.
+    /// Returns an upper bound of the memory that a read of this key takes, in bytes, without any I/O: from the record's
+    /// size class and the decompression ratios seen in that class. It may be wrong for a key whose index slot belongs
+    /// to another key, and is outdated as soon as the key is written.
     pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
         self.reader.bytes_hint(self.database, key.as_ref())
     }
 
-    /// How a key was used of late, without any I/O and without counting as a use; `None` if it is not there, as far as the
-    /// index tells. A store that refuses when it is full keeps no account: there every key counts as just used.
+    /// Returns the recent use of a key, without any I/O and without counting as a use; `None` if the index has no such
+    /// key. A store that refuses puts when full does not track use: there every key counts as just used.
     pub fn usage(&self, key: impl AsRef<[u8]>) -> Option<Usage> {
         self.reader.usage(self.database, key.as_ref())
     }
 
-    /// Watches a key from now on, without any I/O: whether a value was put for it since. For whoever looks at a key twice and
-    /// has to know whether it changed: a version tells of a key that is there, this of one that is absent both times.
+    /// Watches a key from now on, without any I/O: the watch reports whether the key was put since. It is for clients
+    /// that read a key twice to detect a change. Comparing versions detects a change of a key that exists; the watch
+    /// also detects a put of a key that is absent at both reads.
     ///
-    /// Watch first and look at the key then. It takes about 100 bytes, and has every put look for it, until it is dropped.
+    /// Start the watch before the first read of the key. Until it is dropped, a watch takes about 100 bytes, and every
+    /// put checks for it.
     pub fn watch(&self, key: impl AsRef<[u8]>) -> KeyWatch {
         self.reader.watch(self.database, key.as_ref())
     }
 
-    /// Tells an observer of every change of every key from now on, until what is returned is dropped. It is told when the
-    /// change is visible, before whoever made it is answered; of one change at a time, in the order in which they became visible;
-    /// and of an expired key once, when it is taken out. A key that expired and was written over before that is told as put.
+    /// Notifies an observer of every change of every key from now on, until the returned observation is dropped. The
+    /// notification comes when the change is visible, and before its writer is acknowledged. Changes are reported one
+    /// at a time, in the order in which they became visible. An expired key is reported once, when it is removed from
+    /// the index; if it is overwritten before that, only the put is reported.
     ///
-    /// Observe first and read then: every change that the read does not see is told.
+    /// Start to observe before reading: every change that the read does not see is reported.
     ///
-    /// While somebody observes, the keys of what expires are read, 16 at a time. A key that cannot be read is not told of.
+    /// While an observer exists, the store reads the keys of expired records to report them, 16 at a time. A key that
+    /// cannot be read is not reported.
     ///
     /// ```
     /// # extern crate esker_engine as esker;

@@ -1,4 +1,4 @@
-//! The segments of an open store, one by one, for those who draw them.
+//! The segments of an open store, one by one, for tools that display them.
 
 use esker_log::SegmentClass;
 
@@ -6,24 +6,24 @@ use crate::segments::slot::{Slot, SlotState};
 use crate::segments::tier::Tier;
 use crate::store::handle::Store;
 
-/// What is being done with a segment.
+/// State of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SegmentState {
-    /// Empty, whether it can be taken at once or is being prepared or discarded.
+    /// Empty: free for allocation, being prepared, or being discarded.
     Free,
     /// Being written, or ready to be.
     Open,
     /// Written, with a summary.
     Sealed,
-    /// Being emptied.
+    /// Victim of a relocation, being emptied.
     Relocating,
-    /// Kept as it is, because something in it cannot be read.
+    /// Kept because part of it is unreadable.
     Damaged,
 }
 
 impl SegmentState {
-    /// Every state with its name, which is that of its count in [`States`](crate::States).
+    /// Every state with its name, which equals that of its count in [`States`](crate::States).
     pub const ALL: [(SegmentState, &'static str); 5] = [
         (SegmentState::Free, "free"),
         (SegmentState::Open, "open"),
@@ -37,21 +37,21 @@ impl SegmentState {
     }
 }
 
-/// What is known of a segment without reading it.
+/// Metadata of a segment, known without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Segment {
     /// `"fast"` or `"capacity"`.
     pub tier: &'static str,
-    /// Its place in the tier, from 0.
+    /// Slot within the tier, from 0.
     pub slot: u32,
-    /// Its number, which no other segment of the store ever has; 0 where the slot is free.
+    /// Number of the segment, unique within the store; 0 if the slot is free.
     pub number: u64,
-    /// What is being done with it.
+    /// State of the segment.
     pub state: SegmentState,
-    /// What it holds; `None` where the slot is free.
+    /// Class of its content; `None` if the slot is free.
     pub class: Option<SegmentClass>,
-    /// Bytes of current records in it, as far as known, of the tier's `segment_bytes`.
+    /// Bytes of current records in it, of the tier's `segment_bytes`. An estimate while overwrites are unverified.
     pub live_bytes: u64,
 }
 
@@ -70,11 +70,11 @@ impl Segment {
 }
 
 impl Store {
-    /// Every slot of every tier with what lies in it: the fast tier first, each in the order of its slots, free ones too.
+    /// Iterates over all slots, free ones included: the fast tier first, each tier in slot order.
     ///
-    /// Nothing is read from a device and no lock is taken: each slot is looked at when the iteration comes to it, by three
-    /// loads of memory. So the whole is no picture of one moment while others write, but each segment is what it was when
-    /// it was looked at.
+    /// It does no I/O and takes no lock: each slot is read by three atomic loads when the iterator reaches it. While
+    /// other threads write, the whole is not a snapshot of one moment, but each segment is consistent at the moment it
+    /// was read.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
         self.space.tiers().flat_map(|tier| {
             let slots = tier.slots().all().iter().enumerate();

@@ -1,4 +1,4 @@
-//! Numbers about an open store.
+//! Statistics of an open store.
 
 use std::sync::atomic::Ordering;
 
@@ -12,96 +12,98 @@ use crate::segments::counts::{Classes, States};
 use crate::segments::space::Space;
 use crate::segments::tier::Tier;
 
-/// What a tier holds.
+/// Statistics of one tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TierStats {
     /// `"fast"` or `"capacity"`.
     pub name: &'static str,
-    /// The file or device.
+    /// Path of the file or device.
     pub path: String,
     /// `"io_uring"`, `"threads"` or `"memory"`.
     pub backend: &'static str,
-    /// Whether I/O bypasses the page cache.
+    /// True if I/O bypasses the page cache.
     pub direct: bool,
-    /// Write unit: the indirection unit on the capacity tier.
+    /// Write unit in bytes: the indirection unit on the capacity tier.
     pub unit_bytes: u64,
-    /// Length of a segment.
+    /// Length of a segment, in bytes.
     pub segment_bytes: u64,
-    /// Segments that fit; of those that a file is still to grow by, as many as its file system has room for now.
+    /// Slots for segments. Of the length that a file has yet to grow, only what its file system has room for now is
+    /// counted.
     pub segments_total: u64,
-    /// Segments that can still be taken.
+    /// Segments that can still be allocated.
     pub segments_free: u64,
-    /// Whether freed space is discarded.
+    /// True if freed space is discarded.
     pub discards: bool,
-    /// Free segments whose space is still to be discarded, or looked at.
+    /// Free segments that are still to be discarded or checked for it.
     pub segments_to_discard: u64,
     /// Bytes written since the store was opened, by cause.
     pub written: Written,
     /// Bytes discarded since the store was opened.
     pub discarded_bytes: u64,
-    /// Bytes of current records, as far as known.
+    /// Bytes of current records. An estimate while overwrites are unverified.
     pub live_bytes: u64,
-    /// Bytes of segments in use that hold nothing current: dead records, padding, summaries, and what is still to be
-    /// filled of open ones. With `live_bytes` and `free_bytes` it makes up the tier.
+    /// Bytes of segments in use that hold nothing current: dead records, padding, summaries, and the unfilled part of
+    /// open segments. `live_bytes`, `free_bytes` and this add up to the size of the tier.
     pub dead_bytes: u64,
     /// Bytes of free segments.
     pub free_bytes: u64,
     /// Segments by state.
     pub states: States,
-    /// Segments that are not free, by what they hold.
+    /// Segments that are not free, by class of their content.
     pub classes: Classes,
-    /// What the device was asked to do since it was opened, and how much of that is in flight; zeros once it is closed.
+    /// Operations since the device was opened, and those in flight; zeros after the device is closed.
     pub operations: DeviceCounters,
 }
 
-/// Numbers about the store, cheap to ask for.
+/// Statistics of the store. They are cheap to collect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Keys of all databases.
     pub keys: u64,
-    /// Bytes of current records, as far as known: overwrites of records that were not at hand are estimates until
+    /// Bytes of current records. An overwrite whose predecessor was not in memory counts as an estimate until it is
     /// verified.
     pub live_bytes: u64,
-    /// What users may fill of the room that there is; less where the file system has no room for all that the limits allow.
-    /// Up to here puts that take no more than what they displace find room, if no record is longer than an
+    /// Bytes that users can fill. Lower than the configured limits allow if the file system has less room. Below this
+    /// limit, a put that is no longer than the record it replaces always finds room, if no record is longer than an
     /// eighth of a segment.
     pub user_limit_bytes: u64,
-    /// What users may not fill of the tier where records stay: the reserve, and what is open, spare or kept free.
+    /// Bytes of the output tier that users cannot fill: the reserve, and segments that are open, spare or kept free.
     pub reserve_bytes: u64,
-    /// Memory of the indexes of all databases, everything counted.
+    /// Memory of the indexes of all databases, including side structures.
     pub index_bytes: u64,
-    /// Memory for the index and the read cache: an index that takes all of it has no memory for more keys.
+    /// Memory for the index and the read cache. When the index uses all of it, puts of new keys fail for lack of
+    /// memory.
     pub index_limit_bytes: u64,
     /// Memory of the read cache.
     pub cache_bytes: u64,
     /// Memory of the latency histograms.
     pub latency_bytes: u64,
-    /// Overwrites of which it is not verified yet what they displaced.
+    /// Overwrites whose displaced record has not been verified yet.
     pub unverified_overwrites: u64,
-    /// How much of its pass the scrub has behind it, in thousandths.
+    /// Progress of the current scrub pass, in thousandths.
     pub scrub_permille: u64,
-    /// Segments that a backup or checkpoint has still to read.
+    /// Segments that a backup or checkpoint has yet to read.
     pub kept_segments: u64,
-    /// For how many milliseconds collection has wanted one of them; 0 if it wants none.
+    /// Milliseconds that collection has waited for one of the kept segments; 0 if it waits for none.
     pub kept_wait_ms: u64,
-    /// Segments that are kept because something in them is damaged.
+    /// Segments that are kept because they contain damage.
     pub damaged_segments: u64,
     /// The tiers.
     pub tiers: Vec<TierStats>,
-    /// What was done since the store was opened.
+    /// Operations since the store was opened.
     pub activity: Activity,
 }
 
 impl Stats {
-    /// Bytes written to all tiers for each byte of keys and values that users put; 0 before the first.
+    /// Returns bytes written to all tiers per byte of keys and values put by users; 0 before the first put.
     pub fn write_amplification_per_user_byte(&self) -> f64 {
         ratio(self.tiers.iter().map(|tier| tier.written.total()).sum(), self.activity.user_bytes)
     }
 
-    /// Bytes written to the tier where records stay for each byte of records that came to it, by destaging or, where
-    /// there is no other tier or they are large, from users; 0 before the first.
+    /// Returns bytes written to the output tier per byte of records that arrived there: destaged records, recovered
+    /// records, and user records written to it directly (with one tier, or if they are large). 0 before the first.
     pub fn write_amplification_per_destaged_byte(&self) -> f64 {
         let Some(tier) = self.tiers.last() else { return 0.0 };
         let Written { user_bytes, destaged_bytes, recovered_bytes, .. } = tier.written;
@@ -114,7 +116,7 @@ fn ratio(bytes: u64, of: u64) -> f64 {
 }
 
 impl Stats {
-    /// Of an open store.
+    /// Collects the statistics of an open store.
     pub(super) fn of(catalog: &Catalog) -> Stats {
         let space = &catalog.space;
         space.look_at_room();
@@ -149,8 +151,8 @@ impl TierStats {
         let geometry = device.as_ref().map(|device| device.geometry());
         let (mut states, live_bytes) = (tier.slots().states(), tier.live_bytes());
         let segment_bytes = u64::from(tier.shape().segment_bytes);
-        // Counts change while they are read, and relocation may use a slot that was not in reach before. So what is free is what
-        // the others leave.
+        // Counts change while they are read, and relocation may use a slot that was out of reach before. The free count
+        // is therefore computed as the remainder.
         let used = states.all().map(|(_, count)| count).sum::<u64>() - states.free;
         let segments_total = u64::from(tier.slots_in_reach()).max(used);
         states.free = segments_total - used;
@@ -179,7 +181,7 @@ impl TierStats {
 }
 
 impl Latencies {
-    /// Of an open store.
+    /// Collects the latencies of an open store.
     pub(super) fn of(space: &Space) -> Latencies {
         let of = |what| space.recorder().snapshot(what);
         let tier = |tier: &Tier| TierLatencies {

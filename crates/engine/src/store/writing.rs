@@ -1,4 +1,4 @@
-//! Writing, as users of the store see it.
+//! Writes: the public calls of `Store`.
 
 use bytes::Bytes;
 
@@ -11,12 +11,12 @@ use crate::write::batch::Batch;
 use crate::write::databases::check_database;
 use crate::write::options::{Condition, WriteOptions};
 
-/// Key, value, and when it expires in milliseconds since the Unix epoch.
+/// Key, value, and the time of expiry in milliseconds since the Unix epoch.
 type Put = (Bytes, Bytes, Option<u64>);
 
 impl Store {
-    /// Writes a value under a key of 1 to 65,536 bytes; returns its version. Both may be borrowed, owned or shared: see
-    /// [`ToBytes`].
+    /// Writes a value under a key of 1 to 65,536 bytes; returns its version. Key and value may be borrowed, owned or
+    /// shared: see [`ToBytes`].
     ///
     /// # Errors
     /// `Invalid` if key or value are too long, `Full` if there is no room, `Closed` after a close or a failed write.
@@ -40,10 +40,10 @@ impl Store {
         Ok(version)
     }
 
-    /// Deletes a key; says whether it was there.
+    /// Deletes a key. Returns true if the key existed.
     ///
     /// # Errors
-    /// As [`put`](Self::put), but never `Full` for want of user space.
+    /// As [`put`](Self::put), but never `Full` because of the user limit.
     pub async fn delete(&self, key: impl ToBytes) -> Result<bool> {
         self.delete_with(key, WriteOptions::default()).await
     }
@@ -59,7 +59,7 @@ impl Store {
         Ok(was_there)
     }
 
-    /// Writes a batch: all of it or nothing is seen and recovered.
+    /// Writes a batch. It becomes visible, and is recovered, as a whole or not at all.
     ///
     /// # Errors
     /// As [`put`](Self::put); `Invalid` if it does not fit in one segment.
@@ -67,7 +67,7 @@ impl Store {
         self.write_with(batch, WriteOptions::default()).await
     }
 
-    /// Writes a batch with options. An expiry counts for puts that have none of their own.
+    /// Writes a batch with options. The expiry of the options applies to puts without one of their own.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -75,13 +75,15 @@ impl Store {
         self.writer.write(self.database, batch, options).await
     }
 
-    /// Puts each of several values, in their order: of two of one key the later one stays. They become durable together, but
-    /// are no batch: each is seen, recovered and refused by itself. The results are in the order of the puts.
+    /// Puts several values in their order: of two puts of one key, the later one wins. They become durable together,
+    /// but are not a batch: each becomes visible, is recovered and may be refused on its own. Returns the results in
+    /// the order of the puts.
     pub async fn put_many(&self, puts: Vec<Put>) -> Vec<Result<u64>> {
         self.put_many_with(puts, WriteOptions::default()).await
     }
 
-    /// As [`put_many`](Self::put_many), with options for all of them. Expiry and condition of the options do not count.
+    /// As [`put_many`](Self::put_many), with options for all puts. The expiry and the condition of the options are
+    /// ignored.
     pub async fn put_many_with(&self, puts: Vec<Put>, options: WriteOptions) -> Vec<Result<u64>> {
         let began = self.space.runtime.now();
         let options =
@@ -93,11 +95,11 @@ impl Store {
         results
     }
 
-    /// Reads the entries of some keys, in their order, and writes what `change` makes of them as one batch. From the
-    /// reading until the batch is seen nobody else writes these keys, so that nothing is lost and nothing comes between.
-    /// Returns what `change` returned beside the batch. If the batch is empty, nothing is written.
+    /// Reads the entries of some keys, in their order, and writes the batch that `change` makes of them. The keys are
+    /// reserved from the read until the batch is visible, so that no other write comes between and no update is lost.
+    /// Returns the second part of the result of `change`. If the batch is empty, nothing is written.
     ///
-    /// Others who want to write these keys wait meanwhile, so `change` should not take long.
+    /// Other writers of these keys wait meanwhile, so `change` should not take long.
     ///
     /// ```
     /// # extern crate esker_engine as esker;
@@ -125,9 +127,9 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`write`](Self::write), and as [`get`](Self::get); `Invalid` if a key is written that was not named. Nothing
-    /// was written then, unless the store stopped because the device failed to write: then the batch may be there, whole, when
-    /// the store is opened again.
+    /// As [`write`](Self::write), and as [`get`](Self::get); `Invalid` if the batch writes a key that is not in `keys`.
+    /// Nothing was written then, unless the store stopped because the device failed to write: then the whole batch may
+    /// exist when the store is opened again.
     pub async fn update<T>(
         &self,
         keys: &[impl AsRef<[u8]>],
@@ -138,8 +140,8 @@ impl Store {
         self.writer.update(self.database, named, options, change).await
     }
 
-    /// As [`update`](Self::update), for keys of several databases, each named with its own. What the batch says without
-    /// [`Batch::in_database`] is about the database of this handle.
+    /// As [`update`](Self::update), for keys of several databases, each given with its database. Operations of the
+    /// batch without [`Batch::in_database`] apply to the database of this handle.
     ///
     /// # Errors
     /// As [`update`](Self::update), and as [`database`](Self::database).
@@ -156,8 +158,8 @@ impl Store {
         self.writer.update(self.database, named, options, change).await
     }
 
-    /// As [`update`](Self::update), and tells the version that each of the keys was given, in their order; `None` for one that was
-    /// not put.
+    /// As [`update`](Self::update), and also returns the version that each of the keys was given, in their order;
+    /// `None` for a key that was not put.
     ///
     /// # Errors
     /// As [`update`](Self::update).

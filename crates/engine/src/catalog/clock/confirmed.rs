@@ -1,21 +1,21 @@
-//! Wall-clock time as far as monotonic time confirms it.
+//! Wall-clock time, as far as monotonic time confirms it.
 
 use std::time::Duration;
 
 use esker_seeded_bugs::{Bug, planted};
 
-/// So far the wall clock may be from where monotonic time says it should be, and is still believed at once.
+/// Largest deviation of the wall clock from monotonic time that is believed at once, in milliseconds.
 const STEP_MS: u64 = 1000;
-/// A store that was closed for no longer than this believes the clock that it is opened with.
+/// If the store was closed for no longer than this, it believes the clock at open. In milliseconds.
 const CLOSED_MS: u64 = 7 * 24 * 3_600_000;
 
-/// The time that has come for certain. A clock that steps is believed when the step has lasted.
+/// Confirmed time. A step of the wall clock is believed once it has lasted.
 #[derive(Debug)]
 pub(super) struct ConfirmedTime {
-    /// What the wall clock said when it was last believed, and when that was by monotonic time.
+    /// Wall-clock time when it was last believed, and monotonic time at that moment.
     believed_ms: u64,
     at: Duration,
-    /// It says something else since.
+    /// Deviation of the wall clock since then, if it has stepped.
     step: Option<Step>,
 }
 
@@ -26,9 +26,9 @@ struct Step {
 }
 
 impl ConfirmedTime {
-    /// Of a store that was sure, when it was last open, that `known_ms` had come. `next_expiry_ms`: the earliest expiry
-    /// after that of a record that the store holds. Before it, the wall clock is believed however far it is ahead, because
-    /// no record expires by it.
+    /// Creates the state for a store whose confirmed time was `known_ms` when it was last open. `next_expiry_ms`: the
+    /// earliest later expiry among the store's records. Before that time the wall clock is believed however far ahead
+    /// it is, because no record expires by it.
     pub(super) fn new(
         known_ms: u64,
         wall_ms: u64,
@@ -42,8 +42,8 @@ impl ConfirmedTime {
         ConfirmedTime { believed_ms, at: now, step: None }
     }
 
-    /// The time that has come. A step of the wall clock that was there for as long as `lasts` says, whenever it was looked
-    /// at, is believed.
+    /// Returns the confirmed time. A step of the wall clock is believed once it has lasted for `lasts`, however often
+    /// it was checked.
     pub(super) fn look(&mut self, wall_ms: u64, now: Duration, lasts: Duration) -> u64 {
         let by_ms = wall_ms.wrapping_sub(self.expected_ms(now)) as i64;
         let is_same = |step: &Step| step.by_ms.abs_diff(by_ms) <= STEP_MS;
@@ -59,12 +59,12 @@ impl ConfirmedTime {
         wall_ms.min(self.expected_ms(now))
     }
 
-    /// Whether the wall clock is not believed.
+    /// Returns true if the wall clock is currently not believed.
     pub(super) fn has_stepped(&self) -> bool {
         self.step.is_some()
     }
 
-    /// What the wall clock would say if it had gone on as the monotonic one since it was last believed.
+    /// Returns the wall-clock time extrapolated by monotonic time since it was last believed.
     pub(super) fn expected_ms(&self, now: Duration) -> u64 {
         self.believed_ms.saturating_add(now.saturating_sub(self.at).as_millis() as u64)
     }
@@ -88,7 +88,7 @@ mod tests {
         let mut time = ConfirmedTime::new(BEGAN_MS, BEGAN_MS, HOUR, None);
         for minute in 0..100 {
             let now = HOUR + Duration::from_secs(60 * minute);
-            // It is slewed: by 0.1 % here.
+            // The wall clock is slewed, here by 0.1 %.
             let wall_ms = BEGAN_MS + minute * 60_060;
             assert_eq!(time.look(wall_ms, now, HOUR), wall_ms, "a clock that goes a little fast is believed");
             assert!(!time.has_stepped());
@@ -105,7 +105,7 @@ mod tests {
         }
         assert_eq!(time.look(BEGAN_MS + YEAR_MS + HOUR_MS, HOUR, HOUR), BEGAN_MS + YEAR_MS + HOUR_MS);
         assert!(!time.has_stepped());
-        // Back again: nothing waits for the time that had been believed.
+        // The clock is set back: confirmed time follows at once.
         let now = HOUR + Duration::from_secs(10);
         assert_eq!(time.look(BEGAN_MS + ms(now), now, HOUR), BEGAN_MS + ms(now));
         assert_eq!(time.look(BEGAN_MS + ms(2 * HOUR), 2 * HOUR, HOUR), BEGAN_MS + ms(2 * HOUR));
@@ -119,7 +119,7 @@ mod tests {
             let by_ms = if minute % 50 < 40 { YEAR_MS } else { 0 };
             assert_eq!(time.look(BEGAN_MS + by_ms + ms(now), now, HOUR), BEGAN_MS + ms(now), "{minute}");
         }
-        // Nor do steps by something else each time.
+        // A step whose size changes each time is not believed either.
         for minute in 300..600 {
             let now = Duration::from_secs(60 * minute);
             let wall_ms = BEGAN_MS + YEAR_MS + minute % 30 * HOUR_MS + ms(now);

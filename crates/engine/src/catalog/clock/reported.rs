@@ -1,6 +1,6 @@
 //! Records reported to callers as expired, by the wall clock alone, while no tombstone could be written.
 //!
-//! They stay expired in this process, whatever the clock says, and no other record does with them. A task writes their
+//! They stay expired in this process, whatever the clock says; other records are not affected. A task writes their
 //! tombstones as soon as there is room (`background/reported.rs`).
 
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use bytes::Bytes;
 use esker_index::KeyHash;
 use parking_lot::Mutex;
 
-/// Memory for them, in bytes: beyond it a caller gets the error that kept the tombstone from being written.
+/// Memory limit in bytes. Beyond it, a caller gets the error that prevented the tombstone.
 const MEMORY_BYTES: usize = 1 << 20;
-/// What one of them takes beside its key, in bytes, about.
+/// Approximate memory of a record besides its key, in bytes.
 const ENTRY_BYTES: usize = 128;
 
-/// A record without a tombstone.
+/// A reported record without a tombstone.
 #[derive(Clone)]
 pub(crate) struct ReportedRecord {
     pub(crate) key: Bytes,
@@ -23,7 +23,7 @@ pub(crate) struct ReportedRecord {
     pub(crate) expires_at_ms: u64,
 }
 
-/// The records, by their sequence numbers.
+/// The reported records, by sequence number.
 #[derive(Default)]
 pub(crate) struct Reported {
     records: Mutex<Records>,
@@ -58,7 +58,7 @@ impl Reported {
         true
     }
 
-    /// The record has a tombstone, or is not its key's any more.
+    /// Removes a record that has a tombstone now, or is no longer current.
     pub(crate) fn remove(&self, sequence: u64) {
         let mut records = self.records.lock();
         if let Some(record) = records.all.remove(&sequence) {
@@ -67,14 +67,14 @@ impl Reported {
         self.any.store(!records.all.is_empty(), Ordering::Release);
     }
 
-    /// The one with the lowest sequence number above `after`.
+    /// Returns the record with the lowest sequence number above `after`.
     pub(crate) fn next(&self, after: Option<u64>) -> Option<(u64, ReportedRecord)> {
         let records = self.records.lock();
         let from = after.map_or(0, |after| after + 1);
         records.all.range(from..).next().map(|(sequence, record)| (*sequence, record.clone()))
     }
 
-    /// The latest expiry of any.
+    /// Returns the latest expiry of any record.
     pub(crate) fn latest_ms(&self) -> Option<u64> {
         self.records.lock().all.values().map(|record| record.expires_at_ms).max()
     }

@@ -1,35 +1,36 @@
-//! What has expired for good, as few numbers.
+//! Watermarks: a compact representation of the records that have expired permanently.
 
 use esker_log::ExpiryWatermark;
 
-/// More are not kept. One is added when the clock was believed, then set back, and is believed again.
+/// Maximum number of watermarks. One is added each time the clock was believed, then set back, and is believed again.
 const WATERMARKS_MAX: usize = 16;
 
-/// Watermarks, of falling times and rising sequence numbers: none says what another says too.
+/// Watermarks in the order of decreasing times and increasing sequence numbers, so that none implies another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watermarks {
     all: Vec<ExpiryWatermark>,
 }
 
 impl Watermarks {
-    /// What all of these say.
+    /// Combines watermarks.
     pub(super) fn of(mut known: Vec<ExpiryWatermark>) -> Watermarks {
         known.sort_unstable_by_key(|mark| (mark.sequence, mark.time_ms));
         let mut all = Watermarks::default();
         for mark in known {
-            // Those of several tiers say the same, but for the last ones.
+            // The superblocks of several tiers have the same watermarks, except the last ones.
             let is_taken = all.raise(mark);
             debug_assert!(is_taken, "a superblock has at most {WATERMARKS_MAX} of falling times");
         }
         all
     }
 
-    /// Whether a record has expired for good.
+    /// Returns true if a watermark covers the record: it has expired permanently.
     pub(super) fn cover(&self, sequence: u64, expires_at_ms: u64) -> bool {
         self.all.iter().any(|mark| sequence <= mark.sequence && expires_at_ms <= mark.time_ms)
     }
 
-    /// Takes in one of a sequence number that is not less than that of any other. Returns false if it [cannot](Self::takes).
+    /// Adds a watermark whose sequence number is at least that of all others. Returns false if it
+    /// [cannot](Self::takes).
     pub(super) fn raise(&mut self, mark: ExpiryWatermark) -> bool {
         if !self.takes(mark.time_ms) {
             return false;
@@ -41,13 +42,13 @@ impl Watermarks {
         true
     }
 
-    /// Returns true if a watermark of this time can be taken in. If there are [`WATERMARKS_MAX`] and all are of later times,
-    /// it cannot: two of them made into one would let keys expire early, or come back.
+    /// Returns true if a watermark of this time can be added. With [`WATERMARKS_MAX`] watermarks of later times it
+    /// cannot, because merging two of them would let keys expire early, or reappear.
     pub(super) fn takes(&self, time_ms: u64) -> bool {
         self.all.len() < WATERMARKS_MAX || self.all.last().is_some_and(|last| last.time_ms <= time_ms)
     }
 
-    /// The latest time of any; 0 if there is none.
+    /// Returns the latest time of all watermarks; 0 if there are none.
     pub(super) fn latest_ms(&self) -> u64 {
         self.all.first().map_or(0, |mark| mark.time_ms)
     }
@@ -100,7 +101,7 @@ mod tests {
         assert!(marks.cover(200, last.time_ms));
     }
 
-    /// One that is raised while the superblocks are being written is not in them.
+    /// A watermark raised during a write of the superblocks is not part of it.
     #[test]
     fn a_watermark_raised_during_a_write_is_still_to_be_written() {
         let bench = crate::testing::Plan { slow: true, ..crate::testing::Plan::new(1) }.build();

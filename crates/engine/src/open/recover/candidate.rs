@@ -1,4 +1,4 @@
-//! An entry on its way into the index.
+//! Candidates: summary entries on their way into the index.
 
 use esker_index::{Indexes, KeyHash, Keyspace, Pointer};
 use esker_log::{Entry, Kind, Location, Packing, Tier as TierName};
@@ -6,7 +6,7 @@ use esker_seeded_bugs::{Bug, planted};
 
 use super::context::{RecoveryContext, Segment};
 
-/// An entry on its way into the index: 32 bytes.
+/// A summary entry on its way into the index: 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Candidate {
     pub(super) hash: KeyHash,
@@ -14,19 +14,20 @@ pub(super) struct Candidate {
     pub(super) place: Address,
 }
 
-/// 40 bits of packed location, 1 of kind (a tombstone), 23 of length in granules; or the number of a staged record.
+/// 40 bits of packed location, 1 bit of kind (tombstone), 23 bits of length in granules; or the number of a staged
+/// record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Address(u64);
 
 const TOMBSTONE: u64 = 1 << 40;
 const LENGTH_SHIFT: u32 = 41;
-/// No location has all bits set: such places are staged records.
+/// Prefix of staged records. No packed location has all bits set.
 const STAGED: u64 = u64::MAX << 32;
-/// Bits of the number of a record in its piece of staged memory.
+/// Bits of the number of a record within its piece of the staging file.
 const STAGED_NUMBER_BITS: u32 = 27;
 
 impl Address {
-    /// No place at all.
+    /// No location.
     pub(super) const NOWHERE: Address = Address(0);
 
     #[inline]
@@ -41,31 +42,31 @@ impl Address {
         Address(STAGED | (piece as u64) << STAGED_NUMBER_BITS | number as u64)
     }
 
-    /// Whether it can be in the index: neither a tombstone nor a staged record.
+    /// Returns true if it can be in the index: neither a tombstone nor a staged record.
     #[inline]
     pub(super) fn is_put(self) -> bool {
         self.0 & TOMBSTONE == 0
     }
 
-    /// Whether it is a tombstone on a device.
+    /// Returns true for a tombstone on a device.
     pub(super) fn is_tombstone(self) -> bool {
         self.0 & TOMBSTONE != 0 && self.staged().is_none()
     }
 
-    /// Piece and number of a staged record.
+    /// Returns piece and number of a staged record.
     pub(super) fn staged(self) -> Option<(usize, usize)> {
         let piece = ((self.0 & !STAGED) >> STAGED_NUMBER_BITS) as usize;
         let number = (self.0 & ((1 << STAGED_NUMBER_BITS) - 1)) as usize;
         (self.0 & STAGED == STAGED).then_some((piece, number))
     }
 
-    /// The packed location of a record that is not staged.
+    /// Returns the packed location of a record that is not staged.
     #[inline]
     pub(super) fn packed(self) -> u64 {
         self.0 & (TOMBSTONE - 1)
     }
 
-    /// The bytes that a record that is not staged takes.
+    /// Returns the padded length of a record that is not staged, in bytes.
     #[inline]
     pub(super) fn padded_bytes(self, packing: &Packing) -> i64 {
         ((self.0 >> LENGTH_SHIFT) * packing.granule_bytes) as i64
@@ -85,21 +86,20 @@ impl Candidate {
         }
     }
 
-    /// What the index holds of a record that is neither a tombstone nor staged.
+    /// Returns the index pointer of a record that is neither a tombstone nor staged.
     #[inline]
     pub(super) fn pointer(&self) -> Pointer {
         Pointer::new(self.place.packed()).expect("a record never begins at offset 0")
     }
 
-    /// By stored hash, then by key; of the versions of a key the newest comes first, and of its copies one that lies on a
-    /// device.
+    /// Sort key: stored hash, then key; the newest version of a key comes first, and among its copies one on a device.
     pub(super) fn order(&self, index: &Indexes) -> impl Ord + use<> {
         let newest_first = std::cmp::Reverse(self.sequence);
         (index.stored_hash(&self.hash), self.hash.slot, self.hash.check, newest_first, self.place)
     }
 }
 
-/// Bytes of current records, by tier and slot.
+/// Bytes of current records and of tombstones, by tier and slot.
 #[derive(Default)]
 pub(super) struct Live(Vec<(TierName, Vec<[i64; 2]>)>);
 
@@ -110,18 +110,19 @@ impl Live {
 
     #[inline]
     pub(super) fn add(&mut self, tier: TierName, slot: u32, bytes: i64, tombstone: bool) {
-        let (_, live) = self.0.iter_mut().find(|(name, _)| *name == tier).expect("its tier is there");
+        let (_, live) =
+            self.0.iter_mut().find(|(name, _)| *name == tier).expect("segments lie on tiers of the store");
         live[slot as usize][usize::from(tombstone)] += bytes;
     }
 
-    /// A record became current, or (-1) turned out not to be.
+    /// Adds a record that became current (1), or subtracts one that is not (-1).
     #[inline]
     pub(super) fn count(&mut self, packing: &Packing, place: Address, sign: i64) {
         let Location { tier, slot, .. } = packing.unpack(place.packed());
         self.add(tier, slot, sign * place.padded_bytes(packing), place.0 & TOMBSTONE != 0);
     }
 
-    /// What is not zero.
+    /// Returns the slots with nonzero counts.
     pub(super) fn into_slots(self) -> impl Iterator<Item = (TierName, u32, [i64; 2])> {
         let slots = |(tier, live): (TierName, Vec<[i64; 2]>)| {
             (0..)

@@ -1,4 +1,4 @@
-//! Whether a store that was closed still holds what it held then.
+//! Checks that a closed store still has the segments that it was closed with.
 
 use esker_log::Census;
 use esker_seeded_bugs::{Bug, planted};
@@ -8,8 +8,8 @@ use super::context::{Content, RecoveryContext, Segment};
 use crate::base::error::{Error, Result};
 
 impl RecoveryContext<'_> {
-    /// Compares what was found with the census of each tier that was closed. Whatever damage hides a segment, or the end of
-    /// one, or brings one back that was freed, makes a difference here if it was not noticed before.
+    /// Compares the segments found with the census of each tier that was closed. Damage that hides a segment or its
+    /// end, or revives a freed segment, shows as a difference here if it was not detected before.
     pub(super) fn check_census(&self, segments: &[Segment]) -> Result<()> {
         for (tier, superblock) in &self.tiers {
             let Some(expected) = superblock.census else { continue };

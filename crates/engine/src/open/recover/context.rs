@@ -1,4 +1,4 @@
-//! What the steps of recovery share.
+//! Types shared by the steps of recovery.
 
 use std::sync::Arc;
 
@@ -23,24 +23,24 @@ pub(crate) struct Unsealed {
     pub(crate) tail: u32,
 }
 
-/// A record of the staging file that no device has.
+/// A staged record that no device has.
 #[derive(Clone, Copy)]
 pub(crate) struct StagedRecord {
     pub(crate) piece: usize,
     pub(crate) entry: Entry,
-    /// It is the newest of its key.
+    /// True if it is the newest version of its key.
     pub(crate) is_newest: bool,
 }
 
-/// A free slot of which not both ends say so, or whose content was given up.
+/// A free slot that lacks one of its two markers, or whose content was given up.
 pub(crate) struct Unmarked {
     pub(crate) tier: TierName,
     pub(crate) slot: u32,
-    /// The last segment that was there.
+    /// Number of the last segment in the slot.
     pub(crate) segment: u64,
 }
 
-/// What recovery works with.
+/// Inputs of recovery.
 pub(crate) struct RecoveryContext<'a> {
     pub(crate) runtime: &'a Arc<dyn Runtime>,
     pub(crate) tiers: Vec<(&'a Arc<Tier>, &'a Superblock)>,
@@ -53,11 +53,11 @@ pub(crate) struct RecoveryContext<'a> {
     pub(crate) known_ms: u64,
     pub(crate) accept_loss: bool,
     pub(crate) progress: Progress,
-    /// Memory for entries, summaries that are being read, and the index.
+    /// Memory for entries, summaries in flight and the index, in bytes.
     pub(crate) memory_bytes: u64,
 }
 
-/// What is known of a segment's records.
+/// Source of a segment's entries: the summary, or a scan.
 pub(super) enum Content {
     Sealed(Footer),
     Scanned(SegmentScan, Stream),
@@ -80,20 +80,20 @@ impl Segment {
         }
     }
 
-    /// All that was in it is lost.
+    /// Returns true if all records of the segment are lost.
     pub(super) fn is_lost(&self) -> bool {
         matches!(&self.content, Content::Scanned(scan, _) if scan.entries.is_empty())
     }
 }
 
-/// A slot of a tier that holds a segment, or may hold one.
+/// A slot that holds a segment, or may hold one.
 pub(super) struct Found {
     pub(super) tier: TierName,
     pub(super) in_slot: FoundSlot,
 }
 
 impl RecoveryContext<'_> {
-    /// There is no segment in a slot that may have held one. One behind the limit is none of the tier's.
+    /// Frees a slot that turned out to hold no segment. A slot beyond the limit does not belong to the tier.
     pub(super) fn give_back(&self, tier: TierName, slot: u32) {
         let tier = self.tier(tier);
         if slot < tier.slots_total() {

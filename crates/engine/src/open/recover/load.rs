@@ -1,8 +1,9 @@
-//! Loading the entries of all segments into the shards of the index.
+//! Loads the entries of all segments into the shards of the index.
 //!
-//! Each worker collects a few entries for every shard, so few that they stay in its cache, and puts those of a shard into
-//! the index when they are enough to be worth the lock and the misses. Reading goes on meanwhile. What cannot be
-//! put in, because it is a tombstone or another entry has the slot, it keeps in its partition, for `resolve`.
+//! Each worker collects a batch of entries for every shard, small enough to stay in its processor's cache, and puts a
+//! batch into the index when it is worth the lock and the cache misses. Summaries are read meanwhile. Entries that
+//! cannot be put into the index (tombstones, and entries whose index slot is taken) stay in the worker's partition, for
+//! `resolve`.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -25,35 +26,35 @@ use crate::open::run::run;
 use crate::segments::staging::Staged;
 use crate::segments::tier::Tier;
 
-/// Summaries that a worker reads at a time: as many as take so many bytes, but at least and at most so many.
+/// Bytes of summaries that a worker has in flight, and the minimum and maximum number of them.
 const AHEAD_BYTES: u64 = 3 << 20;
 const AHEAD: RangeInclusive<u64> = 4..=16;
-/// Buffers for summaries are multiples of this, so that they fit the next one too.
+/// Summary buffers are multiples of this many bytes, so that they fit the next summary too.
 const BUFFER_BYTES: u64 = 64 << 10;
-/// Entries of a shard that are put into the index at once, at most. Those of all shards take 1.9 MiB, about what
-/// the cache of the second level has.
+/// Maximum number of entries of a shard that are put into the index at once. The batches of all shards take 1.9 MiB,
+/// about the size of the second-level cache.
 const BATCH_MAX: usize = 48;
-/// What an entry of a summary takes at least, roughly: from it follows how many there can be.
+/// Approximate minimum length of a summary entry, in bytes. Bounds the number of entries.
 const ENTRY_BYTES: usize = 8;
 
-/// What a worker could not put into the index, and what it counted.
+/// Entries that a worker could not put into the index, and its counts.
 #[derive(Default)]
 pub(super) struct Partition {
-    /// Tombstones, and entries whose place in the index is taken.
+    /// Tombstones, and entries whose index slot is taken.
     pub(super) left: Vec<Candidate>,
     pub(super) live: Live,
-    /// Highest sequence number met.
+    /// Highest sequence number seen.
     pub(super) highest: u64,
-    /// The earliest expiry met that is later than [`RecoveryContext::known_ms`].
+    /// Earliest expiry seen after [`RecoveryContext::known_ms`].
     pub(super) next_expiry_ms: Option<u64>,
-    /// Segments whose summary does not verify.
+    /// Segments with a damaged summary.
     pub(super) damaged: Vec<usize>,
-    /// Whether more was left than memory allows: then the worker stopped.
+    /// True if `left` exceeded the memory limit; the worker stopped then.
     pub(super) is_full: bool,
 }
 
 impl Partition {
-    /// Notes when a put expires, if that is after `known_ms`.
+    /// Notes the expiry of a put, if it is after `known_ms`.
     #[inline]
     fn note_expiry(&mut self, entry: &Entry, known_ms: u64) {
         if let Some(at_ms) = entry.expires_at_ms.filter(|&at_ms| at_ms > known_ms) {
@@ -62,12 +63,12 @@ impl Partition {
     }
 }
 
-/// What is loaded, and what a worker tells whoever waits for the store.
+/// One pass of loading, with the basis for progress reports.
 #[derive(Clone)]
 pub(super) struct Pass {
     /// The shards of this pass.
     pub(super) shards: Range<usize>,
-    /// How many candidates may be left by each worker.
+    /// Maximum number of candidates left per worker.
     pub(super) most_left: usize,
     pub(super) began: Duration,
     pub(super) done: f64,
@@ -75,7 +76,7 @@ pub(super) struct Pass {
 }
 
 impl RecoveryContext<'_> {
-    /// Step 3. Loads the entries of all segments that belong to these shards, a partition for each worker.
+    /// Step 3. Loads the entries of all segments that belong to these shards. Returns one partition per worker.
     pub(super) async fn load_entries(
         &self,
         segments: &Arc<Vec<Segment>>,
@@ -112,7 +113,8 @@ impl RecoveryContext<'_> {
         try_join_all(loaders).await
     }
 
-    /// The partition of the staged records. None of them is in the index before it is written to a segment.
+    /// Returns the partition of the staged records. A staged record gets into the index only once it is written to a
+    /// segment.
     pub(super) fn load_staged(&self, staged: &[Staged], shards: &Range<usize>) -> Partition {
         let mut partition = Partition::default();
         for (piece, staged) in staged.iter().enumerate() {
@@ -131,7 +133,8 @@ impl RecoveryContext<'_> {
     }
 }
 
-/// How many summaries a worker reads at a time, and what the largest of them takes; 0 if there is none.
+/// Returns the number of summaries that a worker reads concurrently, and the buffer size of the largest; 0 if there is
+/// none.
 pub(super) fn ahead(segments: &[Segment]) -> (usize, u64) {
     let summaries = segments.iter().filter_map(|segment| match &segment.content {
         Content::Sealed(footer) => Some(u64::from(footer.entry_bytes) + 2 * BUFFER_BYTES),
@@ -141,7 +144,7 @@ pub(super) fn ahead(segments: &[Segment]) -> (usize, u64) {
     ((AHEAD_BYTES / largest.max(1)).clamp(*AHEAD.start(), *AHEAD.end()) as usize, largest)
 }
 
-/// How many entries are collected for each of so many shards: of a small store no more than there can be, on average.
+/// Returns the batch size per shard: at most the average number of entries per shard, for a small store.
 fn batch(segments: &[Segment], shards: usize) -> usize {
     let entries = |segment: &Segment| match &segment.content {
         Content::Scanned(scan, _) => scan.entries.len(),
@@ -151,7 +154,7 @@ fn batch(segments: &[Segment], shards: usize) -> usize {
     (all / shards + 1).min(BATCH_MAX)
 }
 
-/// What unused places in batches hold.
+/// Fills unused places in batches.
 const NOBODY: (u32, Candidate) =
     (0, Candidate { hash: KeyHash { slot: 0, check: 0 }, sequence: 0, place: Address::NOWHERE });
 
@@ -164,32 +167,34 @@ struct Loader {
     cleared: Cleared,
     known_ms: u64,
     pass: Pass,
-    /// For the one who tells how far it is.
+    /// Set for the worker that reports progress.
     runtime: Option<Arc<dyn Runtime>>,
     progress: Progress,
-    /// Entries of a shard that are put into the index at once.
+    /// Batch size per shard.
     batch: usize,
-    /// For each shard of the pass room for a batch: entries with the lower half of their stored hashes.
+    /// Per shard of the pass, room for a batch: entries with the lower half of their stored hashes.
     batches: Vec<(u32, Candidate)>,
     counts: Vec<u8>,
-    /// A shard, and entries of it whose cache lines are on their way: they are put into the index next.
+    /// A shard and a batch of it that is put into the index next; its cache lines are being prefetched.
     next: (usize, Vec<(u32, Candidate)>),
-    /// Empty: memory for the next ones.
+    /// Empty vector that is reused for the next batch.
     spare: Vec<(u32, Candidate)>,
-    /// Of a batch, what is put into the index.
+    /// The part of a batch that is being put into the index.
     keys: Vec<(u32, Pointer)>,
     partition: Partition,
 }
 
 impl Loader {
-    /// Loads every `workers`-th segment, the newest first: then what holds the place of an older version lies in few segments,
-    /// unless all of them were written over, and the summaries of those alone are read again.
+    /// Loads every `workers`-th segment, newest first. Entries that hold an index slot against older versions are then
+    /// in few segments, unless the whole store was overwritten, and only the summaries of those segments are read
+    /// again.
     async fn load<'s>(&mut self, segments: &'s [Segment], worker: usize, workers: usize) -> Result<()> {
         let mine: Vec<(usize, &Segment)> =
             segments.iter().enumerate().rev().skip(worker).step_by(workers).collect();
         let mine = if planted(Bug::OldestLoadedFirst) { mine.into_iter().rev().collect() } else { mine };
         let tiers = self.tiers.clone();
-        // The segment of a summary that cannot be read is scanned, as if it were damaged; but not once others rely on it.
+        // A segment whose summary is unreadable is scanned, as if the summary were damaged; but not in later passes,
+        // because results of the first pass depend on it.
         let may_scan = self.pass.shards.start == 0;
         let tiers = &tiers;
         let read =
@@ -202,7 +207,7 @@ impl Loader {
                 }
                 read => read,
             };
-        // The next summaries are being read while one is loaded.
+        // The next summaries are read while one is loaded.
         let mut reads = FuturesOrdered::new();
         let mut begun = mine.iter().copied();
         reads.extend(begun.by_ref().take(ahead(segments).0).map(|one| read(one, None)));
@@ -227,7 +232,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Loads a segment.
+    /// Loads the entries of a segment.
     fn take(&mut self, number: usize, segment: &Segment, summary: Option<&(Buffer, usize)>) {
         let mut live = 0;
         match (&segment.content, summary) {
@@ -238,11 +243,11 @@ impl Loader {
                 let secret = self.secret;
                 let mut is_possible = true;
                 let put = |entry: Entry| match entry.offset {
-                    // No record begins there; whoever makes up a summary can make its checksum too.
+                    // No record begins at offset 0. A forged summary can have a valid checksum, so this is checked.
                     0 => is_possible = false,
                     _ => live += self.put(segment, &entry),
                 };
-                // What was loaded of a damaged one does not matter: loading begins again.
+                // Entries already loaded from a damaged summary do no harm, because loading restarts.
                 if footer.for_each_entry(&buffer[*at..], &secret, put).is_none() || !is_possible {
                     self.partition.damaged.push(number);
                 }
@@ -252,14 +257,15 @@ impl Loader {
         self.partition.live.add(segment.tier, segment.slot, live, false);
     }
 
-    /// Puts an entry where the others of its shard are; returns by how much it adds to the segment's live bytes.
+    /// Adds an entry to the batch of its shard. Returns the live bytes that it adds to its segment.
     #[inline]
     fn put(&mut self, segment: &Segment, entry: &Entry) -> i64 {
         self.partition.highest = self.partition.highest.max(entry.sequence);
         let candidate = Candidate::new(&self.packing, segment, entry);
         let stored = self.index.stored_hash(&candidate.hash);
         let shard = Indexes::shard_of(stored).wrapping_sub(self.pass.shards.start);
-        // All versions of a key are cleared up to a number, or the newest is not.
+        // A clear covers all versions of a key up to its sequence number, so that dropping them cannot revive an older
+        // one.
         if shard >= self.counts.len() || self.cleared.covers(&candidate.hash, entry.sequence) {
             return 0;
         }
@@ -280,8 +286,8 @@ impl Loader {
         candidate.place.padded_bytes(&self.packing)
     }
 
-    /// Has the entries that were collected for a shard put into the index, while the cache lines that they need are on their
-    /// way: those that were handed in before are put in now.
+    /// Hands in the batch of a shard: prefetches the cache lines that it needs, and puts the previously handed-in batch
+    /// into the index.
     fn hand_in(&mut self, shard: usize) {
         let count = usize::from(std::mem::take(&mut self.counts[shard]));
         let of_index = self.pass.shards.start + shard;
@@ -329,7 +335,8 @@ impl Loader {
     }
 }
 
-/// Reads the summary of a sealed segment, if it can into a buffer that was used before. None where the device does not give it.
+/// Reads the summary of a sealed segment, into a used buffer if that is large enough. Returns no buffer for a segment
+/// that was scanned.
 pub(super) async fn read(
     tiers: &[Arc<Tier>],
     number: usize,
@@ -337,9 +344,10 @@ pub(super) async fn read(
     used: Option<Buffer>,
 ) -> Result<(usize, Option<(Buffer, usize)>)> {
     let Content::Sealed(footer) = &segment.content else { return Ok((number, None)) };
-    let tier = tiers.iter().find(|t| t.name() == segment.tier).expect("its tier is there");
+    let tier =
+        tiers.iter().find(|t| t.name() == segment.tier).expect("the segment lies on a tier of the store");
     let bytes = u64::from(footer.entry_bytes);
-    // Some more than this one needs.
+    // Larger than this summary needs, to fit later ones too.
     let fresh = || {
         tier.device()
             .map(|device| device.buffer((bytes.next_multiple_of(BUFFER_BYTES) + BUFFER_BYTES) as usize))

@@ -1,4 +1,4 @@
-//! Reading where the device does not give everything: then piece by piece, and what is missing is noted.
+//! Reads from devices with unreadable sectors: piece by piece, noting the unreadable ranges.
 
 use std::ops::Range;
 
@@ -8,18 +8,19 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::base::error::{Error, Result};
 use crate::segments::tier::Tier;
 
-/// What is read at once of a segment that cannot be read whole, and how often at a time.
+/// Bytes per read of a segment that cannot be read at once.
 const PIECE_BYTES: u32 = 1 << 20;
+/// Maximum number of those reads in flight.
 const DEPTH: usize = 8;
 const PAGE_BYTES: u32 = 4096;
-/// Stands where the device gave nothing: neither zeros nor anything of the format.
+/// Fill byte for unreadable ranges: neither zero nor part of the format.
 const UNREAD: u8 = 0xff;
 
-/// Bytes of a slot, some of which the device may not have given.
+/// Bytes of a slot, some of which may be unreadable.
 #[derive(Default)]
 struct Part {
     bytes: Vec<u8>,
-    /// Offsets of what the device did not give.
+    /// Unreadable ranges.
     unread: Vec<Range<u32>>,
     error: Option<Error>,
 }
@@ -37,11 +38,11 @@ impl Part {
     }
 }
 
-/// The border in front of a slot, as [`Tier::read_border`] reads it. A block that the device does not give holds nothing.
+/// Reads the border in front of a slot, as [`Tier::read_border`] does. An unreadable block counts as empty.
 pub(super) async fn read_border(tier: &Tier, slot: u32, slots: u32) -> Result<(Buffer, usize)> {
     match tier.read_border(slot, slots).await {
         Err(error) if error.is_of_reading() => {
-            tracing::error!(tier = tier.name().name(), slot, %error, "the ends of slots are read one by one");
+            tracing::error!(tier = tier.name().name(), slot, %error, "reading two slot ends one by one");
         }
         read => return read,
     }
@@ -56,21 +57,21 @@ pub(super) async fn read_border(tier: &Tier, slot: u32, slots: u32) -> Result<(B
     Ok((Buffer::copy_from(&border.bytes), block as usize))
 }
 
-/// All bytes of one segment after the other, in the same memory as long as nothing fails.
+/// Reads one complete segment after the other, into the same memory as long as no read fails.
 #[derive(Default)]
 pub(super) struct Whole {
     buffer: Option<Buffer>,
-    /// Offsets of what the device did not give.
+    /// Unreadable ranges.
     pub(super) unread: Vec<Range<u32>>,
 }
 
 impl Whole {
-    /// What was read last.
+    /// Returns the bytes of the last segment read.
     pub(super) fn bytes(&self) -> &[u8] {
         self.buffer.as_deref().unwrap_or_default()
     }
 
-    /// Reads a segment. Of which a device gives nothing at all, that is failing as a whole.
+    /// Reads a segment. Returns the error if no part of it is readable.
     pub(super) async fn read(&mut self, tier: &Tier, slot: u32) -> Result<()> {
         let segment_bytes = tier.shape().segment_bytes;
         self.unread.clear();
@@ -98,7 +99,7 @@ impl Whole {
             if whole.unread.first() == Some(&(0..segment_bytes)) {
                 return Err(error);
             }
-            tracing::error!(tier = tier.name().name(), slot, unread = ?whole.unread, %error, "not all of a slot can be read");
+            tracing::error!(tier = tier.name().name(), slot, unread = ?whole.unread, %error, "part of a slot cannot be read");
         }
         (self.buffer, self.unread) = (Some(buffer), whole.unread);
         Ok(())

@@ -1,14 +1,15 @@
-//! Finding the newest version of the keys whose place in the index was taken when they were loaded.
+//! Finds the newest version of the keys whose index slot was taken when they were loaded.
 //!
-//! 1. What the workers were left with is sorted by stored hash: with what the index holds under it, that is all there is.
-//! 2. Of what the index holds under these stored hashes only the location is known; the rest is read from the summaries
-//!    once more.
-//! 3. Of each key the newest version wins, wherever it lies. It gets the slot if an older version of it, or nobody, has it
-//!    now, else an exact entry. Of several copies of one version the one in the older segment wins: a segment of copies
-//!    whose victims are all still there, as a crash in the middle of a relocation leaves it, is of no use then.
+//! 1. The entries left over by the workers are sorted by stored hash. Together with the entry that the index has under
+//!    the same stored hash, they are all entries of that hash.
+//! 2. The index has only the location of its entry. The rest is read from the summaries again.
+//! 3. The newest version of each key wins, in any segment. It gets the index slot if the slot is held by an older
+//!    version of the key or by none, else an exact entry. Among several copies of one version, the copy in the older
+//!    segment wins: a segment of copies whose victims all still exist, left by a crash in the middle of a relocation,
+//!    is then redundant.
 //!
-//! Stores that are seldom written over have nothing to do here. One that was written over everywhere has its summaries
-//! read twice.
+//! A store that is rarely overwritten has nothing to resolve. If it was overwritten everywhere, its summaries are read
+//! twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,24 +30,24 @@ use crate::open::run::run;
 use crate::segments::staging::Staged;
 use crate::segments::tier::Tier;
 
-/// Bytes that a candidate takes at most while it is found out whether it wins: it, its copy, and who has its place, in
-/// vectors that grow by doubling.
+/// Maximum memory per candidate while it is resolved, in bytes: the candidate, its copy, and the holder of its index
+/// slot, in vectors that grow by doubling.
 pub(super) const DISPUTE_BYTES: u64 = 6 * size_of::<Candidate>() as u64;
 
-/// How many entries of a slot are copies of what an older segment has.
+/// Per slot, the number of entries that are copies of entries in an older segment.
 pub(super) type Copies = BTreeMap<(TierName, u32), u64>;
 
-/// Where a staged record lies: number of the piece, number of the record in it.
+/// Location of a staged record: number of the piece, number of the record in it.
 pub(super) type StagedPlace = (usize, usize);
 
-/// Where the entry lies that has the slot of a stored hash: number of the segment, offset.
+/// Location of the entry that holds the index slot of a stored hash: position of the segment, offset.
 type Holder = (usize, u32);
 
-/// Which segment, by its number among those found, lies in a slot.
+/// By slot, the position of its segment among the segments found.
 type Slots = BTreeMap<(TierName, u32), usize>;
 
 impl RecoveryContext<'_> {
-    /// Step 4. Returns which staged records won, and counts copies.
+    /// Step 4. Returns the staged records that won, and counts copies.
     pub(super) async fn resolve(
         &self,
         segments: &Arc<Vec<Segment>>,
@@ -73,7 +74,7 @@ impl RecoveryContext<'_> {
         self.choose_winners(parts, self.deal(holding), &ages, copies).await
     }
 
-    /// Candidates by the worker who sees to them: those of one stored hash have one.
+    /// Distributes candidates to workers by stored hash: all candidates of one stored hash go to one worker.
     fn deal(&self, candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
         let workers = self.runtime.parallelism().max(1);
         let mut parts = vec![Vec::new(); workers];
@@ -83,7 +84,7 @@ impl RecoveryContext<'_> {
         parts
     }
 
-    /// 1. Sorts what was left, and finds the entries that have the slots of the index.
+    /// 1. Sorts the leftover entries, and finds the entries that hold their index slots.
     async fn sort_left(
         &self,
         parts: Vec<Vec<Candidate>>,
@@ -98,7 +99,7 @@ impl RecoveryContext<'_> {
                 let holders = groups.filter_map(|group| {
                     let location = packing.unpack(index.get(&group[0].hash)?.get());
                     let segment = slots.get(&(location.tier, location.slot));
-                    Some((*segment.expect("what was loaded lies in a segment"), location.offset))
+                    Some((*segment.expect("every loaded entry lies in a segment"), location.offset))
                 });
                 let holders: Vec<Holder> = holders.collect();
                 Ok((part, holders))
@@ -110,7 +111,7 @@ impl RecoveryContext<'_> {
         Ok((parts, holders))
     }
 
-    /// 2. Reads what the summaries say of those entries.
+    /// 2. Reads those entries from the summaries.
     async fn read_holders(
         &self,
         segments: &Arc<Vec<Segment>>,
@@ -130,7 +131,7 @@ impl RecoveryContext<'_> {
         Ok(try_join_all(find).await?.concat())
     }
 
-    /// 3. Gives the newest versions their places. Returns which staged records are among them.
+    /// 3. Puts the newest versions into the index. Returns the staged records among them.
     async fn choose_winners(
         &self,
         parts: Vec<Vec<Candidate>>,
@@ -163,7 +164,7 @@ impl RecoveryContext<'_> {
     }
 }
 
-/// Reads again what the summaries say of the entries that hold a slot of the index.
+/// Reads the summary entries of index slot holders again.
 struct Finder {
     tiers: Vec<Arc<Tier>>,
     secret: Secret,
@@ -173,7 +174,7 @@ struct Finder {
 }
 
 impl Finder {
-    /// Those of every `workers`-th segment.
+    /// Reads the holders in every `workers`-th segment.
     async fn find(&self, worker: usize, workers: usize) -> Result<Vec<Candidate>> {
         let mut begun = self.holders.chunk_by(|a, b| a.0 == b.0).skip(worker).step_by(workers);
         let read = |holders, used| self.read(holders, used);
@@ -198,7 +199,7 @@ impl Finder {
         Ok((holders, read(&self.tiers, number, &self.segments[number], used).await?.1))
     }
 
-    /// Looks for those entries of a segment that hold slots, in the order of their offsets.
+    /// Finds the holders in a segment's entries. Both are in the order of offsets.
     fn take(
         &self,
         holders: &[Holder],
@@ -229,14 +230,14 @@ impl Finder {
     }
 }
 
-/// The numbers of segments, which say which of two is older.
+/// Segment numbers, which decide which of two segments is older.
 struct Ages {
     slots: BTreeMap<(TierName, u32), u64>,
-    /// By piece of staged memory.
+    /// By piece of the staging file.
     staged: Vec<u64>,
 }
 
-/// Finds the winners among those who share a stored hash, and brings the index in line.
+/// Picks the winners among candidates with the same stored hash, and updates the index.
 struct Resolver {
     index: Arc<Indexes>,
     packing: Packing,
@@ -248,7 +249,7 @@ struct Resolver {
 }
 
 impl Resolver {
-    /// Both are in the order of candidates; `holding` are those that have the slots.
+    /// Resolves all groups. Both slices are in candidate order; `holding` are the holders of index slots.
     fn resolve(&mut self, left: &[Candidate], holding: &[Candidate]) {
         let index = self.index.clone();
         let stored = |candidate: &Candidate| index.stored_hash(&candidate.hash);
@@ -265,9 +266,9 @@ impl Resolver {
         }
     }
 
-    /// Of copies of one version, a tombstone comes first: it says that the version was dropped, or has expired. Otherwise it is
-    /// the one in the oldest segment of those on a device: one that is only staged may be a copy's victim, but what is durable
-    /// must not be freed for it. The others are counted.
+    /// Among copies of one version, sorts the copy that counts first: a tombstone, which proves that the version was
+    /// evicted or has expired; else the copy on a device in the oldest segment. A staged copy may be the original of a
+    /// durable copy, but the durable copy must not be freed for it. The other durable copies are counted.
     fn oldest_copies_first(&mut self, rivals: &mut [Candidate]) {
         let same = |a: &Candidate, b: &Candidate| (a.hash, a.sequence) == (b.hash, b.sequence);
         for copies in rivals.chunk_by_mut(same).filter(|copies| copies.len() > 1) {
@@ -285,7 +286,7 @@ impl Resolver {
         }
     }
 
-    /// The number of the segment that it lies in.
+    /// Returns the number of the candidate's segment.
     fn age(&self, candidate: &Candidate) -> u64 {
         match candidate.place.staged() {
             Some((piece, _)) => self.ages.staged[piece],
@@ -298,7 +299,7 @@ impl Resolver {
         (location.tier, location.slot)
     }
 
-    /// Gives the winners, one version of each key, their places.
+    /// Puts the winners, one version of each key, into the index.
     fn place(&mut self, winners: &[Candidate], in_slot: Option<Candidate>) {
         let stays = in_slot.is_some_and(|in_slot| winners.contains(&in_slot));
         let mut vacated = in_slot.filter(|_| !stays);
@@ -315,17 +316,17 @@ impl Resolver {
                 continue;
             }
             match vacated.take() {
-                // The slot tells keys apart by their stored hashes alone.
+                // Replacing works across keys, because a slot distinguishes keys only by their stored hash.
                 Some(loser) => {
                     let swung = self.index.replace(&loser.hash, loser.pointer(), winner.pointer());
-                    assert!(swung, "nobody else changes the index while it is recovered");
+                    assert!(swung, "recovery is the only writer of the index");
                 }
                 None => self.index.load(winner.hash, winner.pointer()),
             }
         }
         if let Some(loser) = vacated.filter(|_| !planted(Bug::LoserLeftInIndex)) {
             let removed = self.index.remove(&loser.hash, loser.pointer());
-            assert!(removed, "nobody else changes the index while it is recovered");
+            assert!(removed, "recovery is the only writer of the index");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the slots of a tier hold, by their first and last bytes.
+//! Content of a tier's slots, judged by their first and last bytes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use super::reading::read_border;
 use crate::base::error::{Error, Result};
 use crate::segments::tier::Tier;
 
-/// What the slots of all tiers hold.
+/// Content of the slots of all tiers.
 #[derive(Default)]
 pub(super) struct InSlots {
     pub(super) found: Vec<Found>,
-    /// The highest segment number in them, of segments that were freed too.
+    /// Highest segment number in any slot, freed segments included.
     pub(super) highest: u64,
     pub(super) unmarked: Vec<Unmarked>,
 }
 
-/// Reads in flight.
+/// Maximum number of reads in flight.
 const DEPTH: usize = 64;
 
 impl RecoveryContext<'_> {
-    /// Step 1. What the slots of a tier hold is added to what is known of others.
+    /// Step 1. Adds the content of a tier's slots to `known`.
     pub(super) async fn find_segments(
         &self,
         tier: &Arc<Tier>,
@@ -36,7 +36,7 @@ impl RecoveryContext<'_> {
         let device = tier.device()?;
         let on_device =
             device.geometry().bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
-        // It is shorter only where what is missing was given up.
+        // Shorter than the superblock's count only if the loss of the rest was accepted.
         let used = u64::from(superblock.used_slots).min(on_device) as u32;
         let slots = self.read_ends(tier, used).await?;
         tell_strays(tier, &slots);
@@ -56,7 +56,8 @@ impl RecoveryContext<'_> {
         Ok(())
     }
 
-    /// Refuses a limit that leaves out a segment. Slots behind it that only may have held one were looked at before.
+    /// Refuses a limit that excludes a segment. Slots beyond the limit that only may have held a segment were checked
+    /// before.
     pub(super) fn refuse_low_limit(&self, segments: &[Segment]) -> Result<()> {
         for (tier, _) in &self.tiers {
             let last = segments.iter().filter(|s| s.tier == tier.name()).map(|s| s.slot).max();
@@ -72,9 +73,9 @@ impl RecoveryContext<'_> {
         Ok(())
     }
 
-    /// The starts and ends of so many slots.
+    /// Reads the starts and ends of the first `used` slots.
     async fn read_ends(&self, tier: &Tier, used: u32) -> Result<Vec<SlotEnds>> {
-        // The end of a slot lies next to the start of the following one.
+        // The end of a slot is adjacent to the start of the next one, so one read covers both.
         let look = |slot: u32| async move {
             let (bytes, at) = read_border(tier, slot, used).await?;
             let end = &bytes[at - FOOTER_BYTES..at];
@@ -91,7 +92,7 @@ impl RecoveryContext<'_> {
     }
 }
 
-/// Says which slots begin with what was written for another one.
+/// Logs the slots that begin with data written for another slot.
 fn tell_strays(tier: &Tier, slots: &[SlotEnds]) {
     for (at, ends) in slots.iter().enumerate() {
         let SlotStart::Stray { segment, slot } = ends.start else { continue };
@@ -100,7 +101,7 @@ fn tell_strays(tier: &Tier, slots: &[SlotEnds]) {
             slot = at,
             segment,
             meant_for = slot,
-            "a write went astray"
+            "misdirected write: the slot has data meant for another slot"
         );
     }
 }

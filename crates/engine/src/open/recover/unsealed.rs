@@ -1,4 +1,4 @@
-//! Segments without a summary that can be used: they are read whole and scanned frame by frame.
+//! Segments without a usable summary: they are read completely and scanned frame by frame.
 
 use std::ops::Range;
 
@@ -14,22 +14,22 @@ use super::slots::InSlots;
 use crate::base::error::{Error, Result};
 use crate::segments::staging::Staged;
 
-/// What came of the scan.
+/// Result of the scan.
 pub(super) struct Scanned {
     segments: Vec<Segment>,
-    /// Tier, slot and length of segments of which nothing tells the number: all of it lay in the one frame that is lost. Such a
-    /// one gets a number that nobody has, to be sealed with.
+    /// Tier, slot and length of segments whose number is unknown, because their only frame is lost. Each gets an unused
+    /// number, to be sealed with.
     nameless: Vec<(TierName, u32, u32)>,
     unmarked: Vec<Unmarked>,
-    /// The highest segment number that any slot tells of.
+    /// Highest segment number in any slot.
     highest: u64,
 }
 
 impl RecoveryContext<'_> {
-    /// Step 2. Reads what has no summary. The other summaries are taken for good until they are loaded.
+    /// Step 2. Scans segments without a summary. Other summaries are trusted until they are loaded.
     pub(super) async fn scan_unsealed(&self, in_slots: InSlots) -> Result<Scanned> {
-        // A number that a free marker names must not be given out again, or else the segment that gets it could be taken for
-        // the one that was freed, where the marker still is at the end of its slot.
+        // The number in a free marker must not be reused, because otherwise the new segment could be mistaken for the
+        // freed one while the marker is still at the end of its slot.
         let InSlots { found, highest, mut unmarked } = in_slots;
         let followers = found.iter().filter_map(|f| Follower::of(&f.in_slot));
         let all: Vec<Follower> = followers.filter(|_| !planted(Bug::FollowerIgnored)).collect();
@@ -43,18 +43,18 @@ impl RecoveryContext<'_> {
                 (footer.segment, Content::Sealed(footer))
             } else {
                 whole.read(tier, slot).await?;
-                // What the device does not give was not torn.
+                // An unreadable start is not a torn one.
                 in_slot.may_be_torn &= whole.unread.first().is_none_or(|range| range.start > 0);
                 match scan_unsealed(&in_slot, &all, whole.bytes(), &self.secret, tier.shape()) {
                     Unsealed::Segment(segment, stream, mut scan) => {
                         scan.lost.extend(self.lost_tail(name, &whole, segment, &scan));
                         (segment, Content::Scanned(scan, stream))
                     }
-                    // It may have lain where nothing can be read.
+                    // No trace of a segment, and no unreadable part that may have held one.
                     Unsealed::Foreign if !self.may_have_held(name, &whole) => {
-                        // Never ours: foreign bytes that were there before.
+                        // It never held a segment: the bytes are older than the store.
                         self.give_back(name, slot);
-                        // But one whose end says that it was freed, and whose start is lost.
+                        // If the end marker names a freed segment, only the start marker is lost.
                         let is_there = slot < tier.slots_total();
                         let freed = Some(in_slot.after).filter(|&segment| is_there && segment > 0);
                         unmarked.extend(freed.map(|segment| Unmarked { tier: name, slot, segment }));
@@ -71,8 +71,8 @@ impl RecoveryContext<'_> {
         Ok(Scanned { segments, nameless, unmarked, highest })
     }
 
-    /// Whether a slot in which nothing is found may have held a segment where the device gives nothing. A closed store has a
-    /// summary at the end of each.
+    /// Returns true if a slot without any trace may have held a segment in its unreadable parts. In a closed store
+    /// every segment has a summary at its end, so the end must be unreadable too.
     fn may_have_held(&self, tier: TierName, whole: &Whole) -> bool {
         let starts = whole.unread.first().is_some_and(|range| range.start == 0);
         let ends = whole.unread.last().is_some_and(|range| range.end as usize == whole.bytes().len());
@@ -83,8 +83,9 @@ impl RecoveryContext<'_> {
         self.tiers.iter().any(|(t, s)| t.name() == tier && s.census.is_some())
     }
 
-    /// The frame that would come next in a segment without a summary, if that cannot be read: it is not torn. If its header can, but
-    /// not all of it is right, whatever cannot be read behind it may have proven it durable.
+    /// Returns the range of the frame after the last valid one, if it is lost because it is unreadable, rather than
+    /// torn. If its header is readable but the frame is invalid, any unreadable range behind it counts, because a later
+    /// frame there may have proven it durable.
     fn lost_tail(
         &self,
         tier: TierName,
@@ -93,7 +94,7 @@ impl RecoveryContext<'_> {
         scan: &SegmentScan,
     ) -> Option<Range<u32>> {
         let unit_bytes = self.tier(tier).shape().unit_bytes;
-        // At the end of each segment there is room for its summary.
+        // Each segment has room for a summary at its end.
         if self.is_closed(tier) || scan.tail as usize + unit_bytes as usize >= whole.bytes().len() {
             return None;
         }
@@ -107,7 +108,7 @@ impl RecoveryContext<'_> {
         (is_unread && !is_told).then_some(scan.tail..end)
     }
 
-    /// All segments that hold anything, free slots to be marked, and the highest segment number that there is.
+    /// Returns all segments that hold anything, free slots to be marked, and the highest segment number.
     pub(super) fn name(&self, scanned: Scanned, staged: &[Staged]) -> (Vec<Segment>, Vec<Unmarked>, u64) {
         let Scanned { mut segments, nameless, mut unmarked, highest } = scanned;
         let known = segments.iter().map(|s| s.segment).chain(staged.iter().map(|s| s.segment));
@@ -119,8 +120,8 @@ impl RecoveryContext<'_> {
             let content = Content::Scanned(scan, Stream::LANE);
             segments.push(Segment { tier, slot, segment: highest, opened_at: 0, content });
         }
-        // Of a segment whose first frame was torn, later ones may be whole. Once the store was closed they would prove a loss. Behind
-        // the limit nothing can be marked, so there it counts as in use.
+        // A segment whose first frame was torn may have intact later frames. After a close they would prove a loss, so
+        // its slot is marked as free. A slot beyond the limit cannot be marked, and counts as in use.
         let is_in_reach = |s: &Segment| s.slot < self.tier(s.tier).slots_total();
         for s in segments.extract_if(.., |s| is_in_reach(s) && !self.holds_anything(s)) {
             unmarked.push(Unmarked { tier: s.tier, slot: s.slot, segment: s.segment });
@@ -128,7 +129,8 @@ impl RecoveryContext<'_> {
         (segments, unmarked, highest)
     }
 
-    /// Step 2. Reads the segments whose summary turned out to be damaged. It was there, so all before it was durable.
+    /// Step 2 for segments whose summary turned out to be damaged. Their summary had been written, so all frames before
+    /// it were durable.
     pub(super) async fn scan_damaged(
         &self,
         mut segments: Vec<Segment>,
@@ -148,7 +150,7 @@ impl RecoveryContext<'_> {
         Ok(segments)
     }
 
-    /// Whether a segment holds records, or the loss of some. If not, its slot is free.
+    /// Returns true if a segment has records, or a loss of records. If not, its slot is freed.
     fn holds_anything(&self, segment: &Segment) -> bool {
         let Content::Scanned(scan, _) = &segment.content else { return true };
         let holds = !scan.entries.is_empty() || !scan.lost.is_empty();
@@ -158,8 +160,8 @@ impl RecoveryContext<'_> {
         holds
     }
 
-    /// Segments of which nothing is left, and that was accepted: their slots are free, and to be marked, so that what cannot be
-    /// read now is not back when it can.
+    /// Drops segments without any readable record, after the loss was accepted. Their slots are freed and marked, so
+    /// that content that is unreadable now does not reappear when it is readable again.
     pub(super) fn give_up(&self, segments: &mut Vec<Segment>, unmarked: &mut Vec<Unmarked>) {
         for s in segments.extract_if(.., |s| s.is_lost()) {
             self.give_back(s.tier, s.slot);
