@@ -1,7 +1,7 @@
 //! Who a connection is, and what it may do.
 //!
 //! A connection's session holds the user it speaks for, or none before it has said who it is. Whether a user may
-//! run a command is asked in one place, `resp::command::rights`; what a user has is decided here.
+//! run a command is asked in one place, `resp::commands::rights`; what a user has is decided here.
 //!
 //! - `auth/account`: what a user is made of, and how rules of ACL SETUSER change that.
 //! - `auth/change`: ACL SETUSER, DELUSER and SAVE.

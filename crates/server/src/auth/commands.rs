@@ -122,6 +122,11 @@ impl CommandTable {
         table
     }
 
+    /// Returns the names of all rows, in their order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.rows.iter().map(|row| row.name)
+    }
+
     fn bit(&self, category: &str) -> Option<u32> {
         self.categories.iter().position(|known| *known == category).map(|index| 1 << index)
     }

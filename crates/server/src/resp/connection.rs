@@ -24,7 +24,7 @@ use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::command::pubsub::{self, deliver};
+use super::commands::pubsub::{self, deliver};
 use super::run::{self, Batch, work};
 use super::session::{Answers, Session};
 use super::watch::Watch;

@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::command::{admit, client, connection, databases, info};
+use super::commands::admit;
 use super::connection::{Dialogue, Peer};
 use super::session::Session;
+use super::verb::{Opening, Run};
 use super::wire::commands::{Command, Commands};
 use super::wire::frame::Unparsed;
 use super::wire::reply::Replies;
 use crate::Limits;
-use crate::auth::Users;
 use crate::base::shutdown::Stop;
 
 const LOADING: &str = "LOADING Esker is loading the dataset in memory";
@@ -31,15 +31,6 @@ const COMMAND_BYTES_MAX: usize = 8 << 10;
 
 /// Time that a client which is being disconnected has to read the last answers.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// The state of a server whose store is being opened.
-pub(crate) struct Opening<'a> {
-    pub(crate) limits: &'a Limits,
-    pub(crate) users: &'a Users,
-    pub(crate) databases: u8,
-    /// Describes the progress of the opening.
-    pub(crate) progress: &'a (dyn Fn() -> String + Send + Sync),
-}
 
 /// Answers one client. Returns its dialogue once the store is open, or `None` if the client left before.
 pub(crate) async fn serve_loading<S>(
@@ -120,31 +111,16 @@ async fn answer(command: Command<'_>, session: &mut Session, opening: &Opening<'
         Ok(verb) => verb,
         Err(refused) => return replies.error(&refused.text),
     };
-    let wait = opening.limits.login_wait;
-    let logged_in = match verb.name {
-        "hello" => connection::hello(command, session, opening.users, wait, replies).await,
-        "auth" => connection::auth(command, session, opening.users, wait, replies).await,
-        "quit" => {
-            session.leaving = true;
-            return replies.simple("OK");
+    match (verb.while_opening, verb.run) {
+        (Some(answer), _) => answer(command, session, opening, replies),
+        (None, Run::Session(answer)) => answer(command, session, replies),
+        (None, Run::LogIn(log_in)) => {
+            let wait = opening.limits.login_wait;
+            if let Err(refusal) = log_in(command, session, opening.users, wait, replies).await {
+                replies.error(refusal.text());
+            }
         }
-        // The request of a web browser gets no answer.
-        "post" | "host:" => {
-            session.leaving = true;
-            return;
-        }
-        "reset" => {
-            session.reset(opening.users, replies);
-            return replies.simple("RESET");
-        }
-        "echo" => return replies.bulk(command.argument(1)),
-        "select" => return databases::enter(command, session, opening.databases, replies),
-        "info" => return info::while_opening(command, &(opening.progress)(), replies),
-        "client" if client::alone(command, session, replies) => return,
-        _ => return replies.error(LOADING),
-    };
-    if let Err(refusal) = logged_in {
-        replies.error(refusal.text());
+        _ => replies.error(LOADING),
     }
 }
 
@@ -175,6 +151,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Users;
     use crate::base::address::Address;
     use crate::base::config::{Access, Password};
 

@@ -11,8 +11,8 @@ use esker_engine::{Histogram, Latency};
 
 use crate::base::counting::count;
 
-/// Verbs of RESP, by whose places in their table calls are counted.
-pub(crate) const VERBS_COUNT: usize = 117;
+/// Limit of the rows of the table of RESP commands, by whose places calls are counted.
+pub(crate) const ROWS_MAX: usize = 256;
 
 /// Of one verb. Two verbs share no cache line.
 #[derive(Default)]
@@ -36,7 +36,7 @@ pub(crate) struct Known {
 }
 
 /// Of all verbs.
-pub(crate) struct Calls([OfVerb; VERBS_COUNT]);
+pub(crate) struct Calls([OfVerb; ROWS_MAX]);
 
 impl Default for Calls {
     fn default() -> Calls {

@@ -7,6 +7,7 @@ use bytes::BytesMut;
 use crate::Limits;
 use crate::auth::User;
 use crate::base::address::Address;
+use crate::resp::commands::TABLE;
 use crate::resp::session::Session;
 use crate::resp::wire::frame::Parser;
 use crate::resp::wire::reply::Replies;
@@ -39,7 +40,7 @@ impl Dialogue {
         let name = peer.user.as_ref().map_or("", |user| user.name());
         let client = Client::new(peer.id, peer.address.clone(), peer.local, name);
         Dialogue {
-            session: Session::new(peer.address, peer.user, Arc::new(client)),
+            session: Session::new(peer.address, peer.user, Arc::new(client), &TABLE),
             parser: Parser::new(limits),
             input: BytesMut::new(),
             replies: Replies::new(),

@@ -18,23 +18,21 @@ use bytes::Bytes;
 use esker_engine::{Entry, Error, Peek, Store, WriteOptions};
 use futures_util::future::join_all;
 
-use self::bounds::{answer_within, bound, loads_script};
-use super::command::admit::admit;
-use super::command::databases::places;
-use super::command::runs::{Alone, Run, run_of};
-use super::command::script as script_command;
-use super::command::set::SetOptions;
-use super::command::{Answer, OnKeys, connection, databases, iterate, object, pubsub, users};
+use self::answer::answer_alone;
+use super::commands::admit::admit;
+use super::commands::set::SetOptions;
+use super::commands::{connection, object};
 use super::script;
 use super::session::view::{Held, Place, View};
 use super::session::{Answers, Session, slow};
-use super::verbs::{self, Fast, Verb};
+use super::verb::facts::{Fast, InMulti};
+use super::verb::{OnKeys, Run, Verb};
 use super::wire::commands::{Command, Commands};
 use super::wire::reply::Replies;
 use crate::base::turn::{self, beside};
 use crate::service::{Service, sampling};
 
-mod bounds;
+mod answer;
 mod monitor;
 mod pause;
 mod reads;
@@ -118,12 +116,12 @@ pub(super) async fn next(
     let verb = match admitted {
         Ok(verb) => verb,
         Err(error) => {
-            let verb = verbs::find(batch.command(first));
+            let verb = session.commands.find(batch.command(first));
             if let Some(verb) = verb {
                 error.note(verb, session, service);
             }
             let error = error.text;
-            if verb.is_some_and(|verb| matches!(run_of(verb), Run::Alone(Alone::Exec))) {
+            if verb.is_some_and(|verb| matches!(verb.run, Run::Exec)) {
                 transaction::abort(session, &error, replies);
             } else {
                 session.spoil_transaction();
@@ -131,7 +129,7 @@ pub(super) async fn next(
             }
             replies.take_errors();
             if let Some(verb) = verb {
-                service.counters.calls.rejected(verb.index());
+                service.counters.calls.rejected(verb.counted_row);
             }
             if let Some(tracking) = &mut session.tracking {
                 // The command may have begun and waited for memory before it was refused.
@@ -152,17 +150,17 @@ pub(super) async fn next(
         return Instant::now();
     }
     batch.let_in = Some((first, verb));
-    let is_queued = session.transaction.is_some() && !verb.ends_or_leaves_transaction();
+    let is_queued = session.transaction.is_some() && verb.in_multi != InMulti::Runs;
     let is_monitored = !is_queued && service.channels.are_monitored();
     // Read before the command runs, which may select another.
     let database = session.database();
-    if is_monitored && verb.name == "exec" {
+    if is_monitored && matches!(verb.run, Run::Exec) {
         monitor::tell_queued(session, service);
     }
     if is_queued {
         transaction::queue(verb, batch.command(first), session, service, replies);
         if replies.take_errors() > 0 {
-            service.counters.calls.rejected(verb.index());
+            service.counters.calls.rejected(verb.counted_row);
         }
         batch.next += 1;
     } else {
@@ -181,7 +179,7 @@ pub(super) async fn next(
         }
     }
     // The confirmation of a subscription, or of its end, does not count as an answer.
-    let is_confirmed = !is_queued && pubsub::confirms(verb) && !replies.has_errors();
+    let is_confirmed = !is_queued && verb.subscribes && !replies.has_errors();
     let unwanted = if is_confirmed { replies.mark() } else { mark };
     hush(answers, unwanted, batch.next > first, session, replies);
     if is_monitored {
@@ -195,13 +193,13 @@ pub(super) async fn next(
     // If commands of several verbs ran together, each has already taken its own errors.
     let errors = replies.take_errors();
     if errors > 0 {
-        service.counters.calls.failed(verb.index(), errors.min(ended));
+        service.counters.calls.failed(verb.counted_row, errors.min(ended));
     }
     let took_us = took.as_micros() as u64;
     if service.slowlog.is_slow(took_us) {
-        slow::note(batch.command(first), took_us, verb.has_secrets(), session, service);
+        slow::note(batch.command(first), took_us, verb.has_secrets, session, service);
     }
-    session.client.note(verb.index(), now);
+    session.client.note(verb.counted_row, now);
     now
 }
 
@@ -231,116 +229,51 @@ async fn group(
         }
         Fast::Delete if batch.command(batch.next).len() > READ_WIDTH_MAX => {
             writes::long_delete(batch.command(batch.next), session, service, replies).await;
-            session.tally.ended(verb.index(), 1);
+            session.tally.ended(verb.counted_row, 1);
             batch.next += 1;
             return;
         }
         Fast::No | Fast::Facts | Fast::Set | Fast::Delete => {}
     }
     let command = batch.command(batch.next);
-    match run_of(verb) {
-        Run::Answer(answer) => {
-            if !answer_alone(verb, answer, command, session, service, replies).await {
+    match verb.run {
+        Run::Subcommand => {}
+        Run::Session(_) | Run::Answer(_) | Run::WaitBounded(_) => {
+            if !answer_alone(verb, command, session, service, replies).await {
                 return;
             }
         }
-        Run::Sampled(answer) => {
+        Run::Sampled(_) => {
             sampling::refresh(service, |bytes| session.try_hold_also(bytes)).await;
-            if !answer_alone(verb, answer, command, session, service, replies).await {
-                return;
-            }
-        }
-        Run::Load(_) if loads_script(command) => {
-            let bound = bound(verb, command, session, service);
-            match session.hold_at_least_also(bound.beside + replies.growth(bound.answer)).await {
-                Ok(()) => script_command::load(command, session, service, replies).await,
-                Err(refused) => replies.error(&format!("ERR cannot answer: {refused}")),
-            }
-        }
-        Run::Load(answer) => {
-            if !answer_alone(verb, answer, command, session, service, replies).await {
+            if !answer_alone(verb, command, session, service, replies).await {
                 return;
             }
         }
         Run::Usage(answer) => object::tell_usage(answer, command, session, service, replies).await,
-        Run::Script => {
+        Run::Script(_) => {
             let same = batch.admitted(session).take_while(|(_, other)| std::ptr::eq(*other, verb));
             let commands: Vec<_> = same.take(SCRIPTS_MAX).map(|(command, _)| command).collect();
             let us = commands.iter().map(|command| work::of_command(verb, *command)).sum();
             let eval = script::eval::eval(verb, commands.into_iter(), session, service, replies);
             let ran = beside(work::is_long(us), pin!(eval)).await;
-            session.tally.ended(verb.index(), ran as u64);
+            session.tally.ended(verb.counted_row, ran as u64);
             batch.next += ran;
             return;
         }
-        Run::Alone(alone) => run_alone(alone, command, session, service, replies).await,
+        Run::LogIn(log_in) => {
+            let wait = service.config.limits.login_wait;
+            if let Err(refusal) = log_in(command, session, &service.users, wait, replies).await {
+                connection::refuse_login(&refusal, verb, command, session, service, replies);
+            }
+        }
+        Run::Wait(wait) => wait(command, session, service, replies).await,
+        Run::Watch => transaction::watch(command, session, service, replies).await,
+        Run::Exec => transaction::exec(session, service, replies).await,
         Run::Read(_) => return reads::reads(verb, batch, session, service, replies).await,
         Run::Update(_) => return writes::updates(verb, batch, session, service, replies).await,
     }
-    session.tally.ended(verb.index(), 1);
+    session.tally.ended(verb.counted_row, 1);
     batch.next += 1;
-}
-
-/// Answers a command that waits only for memory: for its answer and for temporary data. Returns false if too little
-/// is left while earlier answers are unsent. Those have to be sent first, so that a client which does not take its
-/// answers is detected, and holds no memory while it waits for more.
-async fn answer_alone(
-    verb: &'static Verb,
-    answer: Answer,
-    command: Command<'_>,
-    session: &mut Session,
-    service: &Service,
-    replies: &mut Replies,
-) -> bool {
-    let bound = bound(verb, command, session, service);
-    let bytes = bound.beside + replies.growth(bound.answer);
-    if replies.unsent_bytes() > 0 && !session.try_hold_at_least_also(bytes) {
-        return false;
-    }
-    match session.hold_at_least_also(bytes).await {
-        Ok(()) => {
-            let us = work::of_command(verb, command) + bound.answer / work::ANSWER_BYTES_A_US;
-            let answered = async { answer_within(bound, answer, command, session, service, replies) };
-            beside(work::is_long(us), pin!(answered)).await;
-        }
-        Err(refused) => replies.error(&format!("ERR cannot answer: {refused}")),
-    }
-    true
-}
-
-async fn run_alone(
-    alone: Alone,
-    command: Command<'_>,
-    session: &mut Session,
-    service: &Service,
-    replies: &mut Replies,
-) {
-    match alone {
-        Alone::Hello | Alone::Auth => {
-            let wait = service.config.limits.login_wait;
-            let done = match alone {
-                Alone::Hello => connection::hello(command, session, &service.users, wait, replies).await,
-                _ => connection::auth(command, session, &service.users, wait, replies).await,
-            };
-            if let Err(refusal) = done {
-                connection::refuse_login(&refusal, command, session, service, replies);
-            }
-        }
-        Alone::FlushAll => iterate::flush(command, true, session, service, replies).await,
-        Alone::FlushOne => iterate::flush(command, false, session, service, replies).await,
-        Alone::Swap => databases::swap(command, session, service, replies).await,
-        Alone::Scan => iterate::scan(command, session, service, replies).await,
-        Alone::Keys => iterate::keys(command, session, service, replies).await,
-        Alone::RandomKey => iterate::random_key(session, service, replies).await,
-        Alone::RemoveUsers => users::remove(command, session, service, replies),
-        Alone::LoadUsers => users::load(session, service, replies).await,
-        Alone::SaveUsers => users::save(session, service, replies).await,
-        Alone::SetUser => users::set(command, session, service, replies).await,
-        Alone::Wait => iterate::wait(command, service, replies).await,
-        Alone::WaitAof => iterate::wait_aof(command, service, replies).await,
-        Alone::Watch => transaction::watch(command, session, service, replies).await,
-        Alone::Exec => transaction::exec(session, service, replies).await,
-    }
 }
 
 /// Acquires memory for values that are about to be read. Each value exists twice for a moment: as read, and as
@@ -369,7 +302,7 @@ fn together<K>(keys: &[K], width: usize, of_key: impl Fn(&K) -> usize, service: 
     (keys.len(), bytes)
 }
 
-/// A command, its verb, and the function that answers it.
+/// A command, its descriptor, and the function that answers it.
 type OnView<'a> = (Command<'a>, &'static Verb, OnKeys);
 
 /// Verbs of commands that answered with an error.
@@ -398,5 +331,5 @@ fn run_on_view(
 }
 
 fn count_failed(failed: &Failed, service: &Service) {
-    failed.iter().for_each(|verb| service.counters.calls.failed(verb.index(), 1));
+    failed.iter().for_each(|verb| service.counters.calls.failed(verb.counted_row, 1));
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::transaction::databases_of;
 use crate::base::address::Address;
 use crate::resp::session::{Session, slow};
-use crate::resp::verbs::{self, Verb};
+use crate::resp::verb::Verb;
 use crate::resp::wire::commands::Command;
 use crate::service::{Service, wall_clock_us};
 
@@ -24,7 +24,7 @@ pub(super) fn tell_each<'a>(
     service: &Service,
 ) {
     for command in commands {
-        if let Some(verb) = verbs::find(command) {
+        if let Some(verb) = session.commands.find(command) {
             tell(verb, command, database, session, service);
         }
     }
@@ -41,8 +41,7 @@ pub(super) fn tell_queued(session: &Session, service: &Service) {
 
 /// Reports a command. Commands for administrators are not shown, as in Redis.
 fn tell(verb: &Verb, command: Command<'_>, database: u8, session: &Session, service: &Service) {
-    let subcommand = command.arguments(1).next().and_then(|word| verb.subcommand(word));
-    if !subcommand.unwrap_or(verb).flags.contains(&"admin") {
+    if !verb.is_of_admins() {
         service.channels.tell_monitors(&line(verb, command, database, session, wall_clock_us()));
     }
 }
@@ -54,7 +53,7 @@ fn line(verb: &Verb, command: Command<'_>, database: u8, session: &Session, now_
         Address::Network(address) => address.to_string(),
     };
     let mut line = format!("{seconds}.{rest:06} [{database} {peer}]");
-    for argument in slow::shortened(command, verb.has_secrets(), ARGUMENTS_MAX, ARGUMENT_BYTES_MAX) {
+    for argument in slow::shortened(command, verb.has_secrets, ARGUMENTS_MAX, ARGUMENT_BYTES_MAX) {
         line.push_str(" \"");
         argument.iter().for_each(|byte| escape(*byte, &mut line));
         line.push('"');

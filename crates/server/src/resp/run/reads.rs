@@ -3,7 +3,6 @@
 //! Values in memory are answered from memory; device reads of a group are issued together.
 
 use super::*;
-use crate::resp::command::lcs;
 use crate::service::events::KeyspaceEvents;
 
 /// Bytes of answers of a group of GETs. The first size that can be acquired without waiting is used.
@@ -55,13 +54,13 @@ pub(super) async fn gets(
     match shown {
         Ok(0) => return mgets(batch, session, service, replies).await,
         Ok(done) => {
-            session.tally.ended(verb.index(), done as u64);
+            session.tally.ended(verb.counted_row, done as u64);
             service.counters.lookups.count(session.database(), hits, done as u64 - hits);
             batch.next += done;
         }
         Err(error) => {
             replies.store_error(&error);
-            session.tally.ended(verb.index(), 1);
+            session.tally.ended(verb.counted_row, 1);
             batch.next += 1;
         }
     }
@@ -130,7 +129,7 @@ fn answer_values(
     let (mut next, mut answered) = (batch.next, batch.answered);
     for value in values {
         let command = batch.command(next);
-        let verb = verbs::find(command).expect("the command was admitted");
+        let verb = session.commands.find(command).expect("the command was admitted");
         let wanted = command.len() - 1;
         if answered == 0 && verb.fast == Fast::Mget {
             replies.array(wanted);
@@ -151,9 +150,9 @@ fn answer_values(
         }
         answered += 1;
         if answered == wanted {
-            session.tally.ended(verb.index(), 1);
+            session.tally.ended(verb.counted_row, 1);
             if std::mem::take(&mut batch.failed) {
-                service.counters.calls.failed(verb.index(), 1);
+                service.counters.calls.failed(verb.counted_row, 1);
             }
             (next, answered) = (next + 1, 0);
         }
@@ -163,7 +162,7 @@ fn answer_values(
     (batch.next, batch.answered) = (next, answered);
     if answered > 0 {
         // A partly answered command continues even if rights change.
-        batch.let_in = verbs::find(batch.command(next)).map(|verb| (next, verb));
+        batch.let_in = session.commands.find(batch.command(next)).map(|verb| (next, verb));
     }
     adapt(session, bytes, service);
 }
@@ -196,7 +195,7 @@ pub(super) async fn counts(
     service: &Service,
     replies: &mut Replies,
 ) {
-    session.tally.ended(verb.index(), 1);
+    session.tally.ended(verb.counted_row, 1);
     let command = batch.command(batch.next);
     let keys: Vec<&[u8]> = command.arguments(1).collect();
     let store = session.store(service);
@@ -244,14 +243,14 @@ pub(super) async fn reads(
     let (store, database) = (session.store(service), session.database());
     let (mut group, mut keys, mut expected, mut us) = (Vec::new(), Vec::new(), 0, 0);
     for (command, verb) in batch.admitted(session) {
-        let Run::Read(on_keys) = run_of(verb) else { break };
+        let Run::Read(on_keys) = verb.run else { break };
         let of_key = |index| match verb.fast {
             Fast::Facts => beginning_bytes(command.argument(index), store),
             _ => store.read_bytes_hint(command.argument(index)),
         };
         let mut hint: usize = verb.keys.of(command).map(of_key).sum();
-        if verb.name == "lcs" {
-            hint += lcs::needed_bytes(of_key(1), of_key(2)) / 2;
+        if let Some(needed) = verb.sizes.compared {
+            hint += needed(of_key(1), of_key(2)) / 2;
         }
         let full = keys.len() >= session.read_width || expected + hint > service.read_bytes_goal;
         if verb.fast != first.fast || !group.is_empty() && full {
@@ -263,7 +262,7 @@ pub(super) async fn reads(
         group.push((command, verb, on_keys));
     }
     if !hold_values(expected, session, replies).await {
-        session.tally.ended(first.index(), 1);
+        session.tally.ended(first.counted_row, 1);
         batch.next += 1;
         return;
     }
@@ -277,13 +276,13 @@ pub(super) async fn reads(
     let looked = beside(work::is_long(us), pin!(looked)).await;
     match looked {
         Ok(bytes) => {
-            group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
+            group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.counted_row, 1));
             adapt(session, bytes, service);
             batch.next += done;
         }
         Err(error) if done == 1 => {
             replies.store_error(&error);
-            session.tally.ended(first.index(), 1);
+            session.tally.ended(first.counted_row, 1);
             batch.next += 1;
         }
         // Commands run one by one after an error, so that only those with unreadable keys fail.

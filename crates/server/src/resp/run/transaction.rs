@@ -15,20 +15,20 @@ use bytes::Bytes;
 use esker_engine::{Batch, Entry, Store, WriteOptions};
 
 use self::sizes::{Places, Wanted};
-use super::bounds::{answer_within, bound, loads_script};
+use super::answer::answer_within;
 use super::work;
 use crate::base::turn::{self, aside, beside};
-use crate::resp::command::admit::admit_again;
-use crate::resp::command::databases::selected;
-use crate::resp::command::durability;
-use crate::resp::command::runs::{Run, run_of};
-use crate::resp::command::{lcs, object, pubsub, script, tracking};
+use crate::resp::commands::admit::admit_again;
+use crate::resp::commands::databases::selected;
+use crate::resp::commands::durability;
+use crate::resp::commands::object;
 use crate::resp::script::eval::call_of;
 use crate::resp::script::run::{Again, CLOSED, Turn, run as run_scripts};
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::View;
-use crate::resp::verbs::Verb;
+use crate::resp::verb::facts::{Databases, InMulti};
+use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text;
 use crate::resp::wire::reply::{Protocol, Replies};
@@ -57,15 +57,13 @@ pub(super) fn queue(
 ) {
     let limits = &service.config.limits;
     let Some(transaction) = &mut session.transaction else { return };
-    // CLIENT TRACKING inside a transaction would miss the keys that the transaction read before it.
-    let is_of_tracking = tracking::is_tracking(verb, command);
-    if matches!(run_of(verb), Run::Alone(_)) || verb.name == "shutdown" || is_of_tracking {
+    if verb.in_multi == InMulti::Refused {
         transaction.spoil();
         return replies.error(error_text::NOT_IN_TRANSACTION);
     }
     match transaction.push(verb, command, limits) {
         Ok(queued) => {
-            if verb.name == "select"
+            if let Databases::Selected = verb.databases
                 && let Ok(database) = selected(command, service.config.databases)
             {
                 transaction.choose(database);
@@ -150,7 +148,9 @@ pub(super) fn databases_of(commands: &[Queued], session: &Session, service: &Ser
     let mut database = session.database();
     let of = |(verb, copied): &Queued| {
         let before = database;
-        if verb.name == "select" && admit_again(verb, copied.command(), session, before).is_ok() {
+        if matches!(verb.databases, Databases::Selected)
+            && admit_again(verb, copied.command(), session, before).is_ok()
+        {
             database = selected(copied.command(), service.config.databases).unwrap_or(before);
         }
         before
@@ -178,7 +178,7 @@ async fn run(
     replies: &mut Replies,
 ) -> Result<(), String> {
     let options = options_of(commands, session, service);
-    let has_scripts = commands.iter().any(|(verb, _)| matches!(run_of(verb), Run::Script));
+    let has_scripts = commands.iter().any(|(verb, _)| matches!(verb.run, Run::Script(_)));
     let databases = databases_of(commands, session, service);
     let (mut elsewhere, mut is_long, mut compared) = (Vec::new(), false, 0);
     loop {
@@ -348,10 +348,11 @@ fn answer_keys(
     for ((verb, copied), &database) in commands.iter().zip(databases) {
         let command = copied.command();
         view.database = database;
-        if let Run::Read(on_keys) | Run::Update(on_keys) = run_of(verb) {
-            tally.ended(verb.index(), 1);
-            if has_run_scripts && verb.name == "lcs" {
-                let needed = lcs::bytes_on(command, &view);
+        if let Run::Read(on_keys) | Run::Update(on_keys) = verb.run {
+            tally.ended(verb.counted_row, 1);
+            if has_run_scripts && let Some(needed) = verb.sizes.compared {
+                let bytes = |at| view.value_bytes(database, command.argument(at)).unwrap_or(0);
+                let needed = needed(bytes(1), bytes(2));
                 if needed > wanted.compared {
                     return (Batch::new(), Outcome::Again(Again::Compared(needed)));
                 }
@@ -364,13 +365,12 @@ fn answer_keys(
                 Err(denied) => replies.error(&denied),
             }
             if replies.take_errors() > 0 {
-                service.counters.calls.failed(verb.index(), 1);
+                service.counters.calls.failed(verb.counted_row, 1);
             }
-        } else if let Run::Script = run_of(verb) {
-            tally.ended(verb.index(), 1);
+        } else if let Run::Script(how) = verb.run {
+            tally.ended(verb.counted_row, 1);
             has_run_scripts = true;
-            match admit_again(verb, command, session, database)
-                .map(|()| call_of(verb, command, None, service))
+            match admit_again(verb, command, session, database).map(|()| call_of(how, command, None, service))
             {
                 Ok(Ok(call)) => {
                     if let Err(again) = run_scripts(&[call], turn, &mut view, session, service, &mut replies)
@@ -382,10 +382,10 @@ fn answer_keys(
                 Err(denied) => replies.error(&denied),
             }
             if replies.take_errors() > 0 {
-                service.counters.calls.failed(verb.index(), 1);
+                service.counters.calls.failed(verb.counted_row, 1);
             }
-        } else {
-            tracking::follow(verb, command, session);
+        } else if let Some(follow) = verb.at_its_turn {
+            follow(command, session);
         }
         if let Some(outbox) = &mut session.outbox {
             service.events.put(view.take_events(), outbox);
@@ -401,7 +401,7 @@ fn answer_keys(
 
 /// Remembers the keys that a command reads. No other client writes them until the transaction is visible.
 fn remember(verb: &Verb, command: Command<'_>, session: &Session) {
-    if verb.flags.contains(&"readonly") {
+    if verb.only_reads() {
         session.remember(verb.keys.of(command).map(|index| command.argument(index)));
     }
 }
@@ -421,23 +421,22 @@ async fn answer_others(
     for ((verb, copied), end) in commands.iter().zip(ends) {
         of_keys.move_to(replies, end.mark - from);
         from = end.mark;
-        let run = run_of(verb);
-        if !matches!(run, Run::Answer(_) | Run::Sampled(_) | Run::Usage(_) | Run::Load(_)) {
+        if !verb.run.is_without_view() {
             continue;
         }
         let (command, began) = (copied.command(), Instant::now());
         let database = session.database();
         session.uncommitted_keys = end.grown[usize::from(database)] - grown[usize::from(database)];
         match admit_again(verb, command, session, database) {
-            Ok(()) => answer_now(verb, run, command, session, service, replies).await,
+            Ok(()) => answer_other(verb, command, session, service, replies).await,
             Err(denied) => replies.error(&denied),
         }
         if replies.take_errors() > 0 {
-            service.counters.calls.failed(verb.index(), 1);
+            service.counters.calls.failed(verb.counted_row, 1);
         }
         let now = Instant::now();
         let mut tally = Tally::default();
-        tally.ended(verb.index(), 1);
+        tally.ended(verb.counted_row, 1);
         tally.settle(now - began, &service.counters.calls);
         turn::pause_at(now).await;
     }
@@ -445,31 +444,20 @@ async fn answer_others(
 }
 
 /// Answers a command that works on no key, or that only inspects a key from outside the view.
-async fn answer_now(
-    verb: &Verb,
-    run: Run,
+async fn answer_other(
+    verb: &'static Verb,
     command: Command<'_>,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) {
-    match run {
-        Run::Answer(_) if pubsub::is_refused_in_transaction(verb) => {
-            let name = verb.name.to_ascii_uppercase();
-            replies.error(&format!("ERR {name} isn't allowed for a DENY BLOCKING client"));
-        }
-        Run::Answer(answer) | Run::Sampled(answer) => {
-            let bound = bound(verb, command, session, service);
-            let us = work::of_command(verb, command) + bound.answer / work::ANSWER_BYTES_A_US;
-            let answered = async { answer_within(bound, answer, command, session, service, replies) };
-            beside(work::is_long(us), pin!(answered)).await;
-        }
-        Run::Load(_) if loads_script(command) => script::load(command, session, service, replies).await,
-        Run::Load(answer) => {
-            let bound = bound(verb, command, session, service);
-            answer_within(bound, answer, command, session, service, replies);
-        }
-        Run::Usage(answer) => object::tell_usage(answer, command, session, service, replies).await,
-        Run::Read(_) | Run::Update(_) | Run::Script | Run::Alone(_) => {}
+    if verb.in_multi == InMulti::RefusedByExec {
+        let name = verb.name.to_ascii_uppercase();
+        return replies.error(&format!("ERR {name} isn't allowed for a DENY BLOCKING client"));
     }
+    if let Run::Usage(answer) = verb.run {
+        return object::tell_usage(answer, command, session, service, replies).await;
+    }
+    let bound = (verb.bound)(command, session, service);
+    answer_within(bound, verb, command, session, service, replies).await;
 }

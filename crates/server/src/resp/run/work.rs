@@ -4,7 +4,7 @@
 //! in the index. It is an upper bound for most commands: an estimate that is too high costs a thread hand-over (some
 //! 50 us), one that is too low delays other clients.
 
-use crate::resp::verbs::Verb;
+use crate::resp::verb::Verb;
 use crate::resp::wire::commands::{Command, Commands};
 
 /// Microseconds above which commands run beside the serving threads.
@@ -15,16 +15,6 @@ pub(super) const ANSWER_BYTES_A_US: usize = 100;
 
 /// Bytes that are read, checked, decompressed or copied per microsecond.
 const BYTES_A_US: usize = 1024;
-
-/// Microseconds for merging one HyperLogLog of 16,384 registers with others.
-const SKETCH_US: usize = 70;
-
-/// Microseconds of INCRBYFLOAT on a number with thousands of digits, which a short argument such as 1e4931 can make
-/// of any value.
-const LONG_FLOAT_US: usize = 100;
-
-/// Digits of a number up to which INCRBYFLOAT takes no notable time.
-const FLOAT_DIGITS: usize = 40;
 
 /// Returns true if work of `us` microseconds should run beside the serving threads.
 pub(super) fn is_long(us: usize) -> bool {
@@ -44,16 +34,5 @@ pub(in crate::resp) fn has_long_arguments(commands: &Commands) -> bool {
 
 /// Returns the microseconds of a command without the values of its keys.
 pub(super) fn of_command(verb: &Verb, command: Command<'_>) -> usize {
-    let arguments = match verb.name {
-        "pfcount" | "pfmerge" => command.len() * SKETCH_US,
-        "incrbyfloat" if is_long_float(command.argument(2)) => LONG_FLOAT_US,
-        // Two values of 2,000 bytes are four million pairs.
-        "lcs" => LONG_US + 1,
-        _ => command.len(),
-    };
-    arguments + of_bytes(command.bytes())
-}
-
-fn is_long_float(argument: &[u8]) -> bool {
-    argument.len() > FLOAT_DIGITS || argument.iter().any(|byte| matches!(byte, b'e' | b'E'))
+    (verb.work_us)(command) + of_bytes(command.bytes())
 }

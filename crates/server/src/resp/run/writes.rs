@@ -4,12 +4,9 @@ use esker_engine::ErrorKind;
 use smallvec::SmallVec;
 
 use super::*;
-use crate::resp::command::bitfield;
-use crate::resp::command::dump::restored_bytes;
-use crate::resp::command::durability;
-use crate::resp::command::hyperloglog;
-use crate::resp::command::keys;
-use crate::resp::wire::number::parse_integer;
+use crate::resp::commands::databases::places;
+use crate::resp::commands::durability;
+use crate::resp::commands::keys;
 use crate::service::events::{Event, KeyspaceEvents};
 
 /// Returns the options of a SET whose outcome does not depend on the stored entry, or `None` for other commands.
@@ -70,7 +67,7 @@ pub(super) async fn sets(
         let written = pin!(store.put_with(key, value, WriteOptions { expires_at_ms, ..options }));
         answer(0, beside(work::is_long(us), written).await);
     }
-    session.tally.ended(verb.index(), width as u64);
+    session.tally.ended(verb.counted_row, width as u64);
     batch.next += width;
 }
 
@@ -113,12 +110,12 @@ pub(super) async fn updates(
     let (database, databases) = (session.database(), service.databases().len());
     let mut acknowledged = None;
     for (command, verb) in batch.admitted(session) {
-        let Run::Update(on_keys) = run_of(verb) else { break };
+        let Run::Update(on_keys) = verb.run else { break };
         let own = durability::own(command, verb);
         let long = matches!(verb.fast, Fast::Delete) && command.len() > READ_WIDTH_MAX;
         let places = places(verb, command, database, databases);
         let of_key = |(database, index)| service.database(database).read_bytes_hint(command.argument(index));
-        let made = made_bytes(command, verb, service.config.limits.bulk_bytes_max);
+        let made = (verb.sizes.made)(command, service.config.limits.bulk_bytes_max);
         let hint = places.clone().map(of_key).sum::<usize>() + made;
         let full = keys.len() >= session.read_width
             || bytes + command.bytes() > UPDATE_BYTES_MAX
@@ -135,11 +132,11 @@ pub(super) async fn updates(
     }
     let done = group.len();
     if !hold_values(expected, session, replies).await {
-        session.tally.ended(first.index(), 1);
+        session.tally.ended(first.counted_row, 1);
         batch.next += 1;
         return;
     }
-    group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
+    group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.counted_row, 1));
     let options = session.write_options();
     let options = WriteOptions { durability: acknowledged.or(options.durability), ..options };
     let is_long = work::is_long(us + bytes_us(bytes + expected, service));
@@ -159,28 +156,12 @@ pub(super) async fn updates(
                 if let Err(error) = updated {
                     refuse(&one, &keys, (error, options), session, service, replies).await;
                     let errors = replies.take_errors();
-                    service.counters.calls.failed(verb.index(), errors);
+                    service.counters.calls.failed(verb.counted_row, errors);
                 }
             }
         }
     }
     batch.next += done;
-}
-
-/// Returns the bytes of a value that a command makes from its arguments alone.
-fn made_bytes(command: Command<'_>, verb: &Verb, bulk_bytes_max: usize) -> usize {
-    let made = match verb.name {
-        "append" => Some(command.argument(2).len()),
-        "setrange" => parse_integer(command.argument(2))
-            .and_then(|offset| usize::try_from(offset).ok())
-            .map(|offset| offset.saturating_add(command.argument(3).len())),
-        "setbit" => parse_integer(command.argument(2)).and_then(|bit| usize::try_from(bit / 8 + 1).ok()),
-        "bitfield" => Some(bitfield::made_bytes(command, bulk_bytes_max)),
-        "restore" => Some(restored_bytes(command)),
-        "pfadd" | "pfcount" | "pfmerge" => Some(hyperloglog::MADE_BYTES),
-        _ => None,
-    };
-    made.unwrap_or(0).min(bulk_bytes_max)
 }
 
 /// Runs commands as one update. After an error, the commands have not answered.
@@ -196,7 +177,7 @@ async fn update(
     let change = |entries: &[Option<Entry>]| {
         // PFCOUNT counts as reading, though it may write. No other client writes these keys before the update is
         // visible.
-        for (command, verb, _) in group.iter().filter(|(_, verb, _)| only_reads(verb)) {
+        for (command, verb, _) in group.iter().filter(|(_, verb, _)| verb.only_reads()) {
             session.remember(verb.keys.of(*command).map(|index| command.argument(index)));
         }
         let (mut view, failed) =
@@ -217,10 +198,6 @@ async fn update(
     }
 }
 
-fn only_reads(verb: &Verb) -> bool {
-    verb.flags.contains(&"readonly")
-}
-
 /// Answers a command whose update the store refused: with the error, or, if the command would only have written data
 /// cached for later reads, from the stored entries.
 async fn refuse(
@@ -239,7 +216,7 @@ async fn refuse(
             Err(error) => replies.store_error(&error),
         };
     }
-    let looked = match only_reads(verb) {
+    let looked = match verb.only_reads() {
         true => reads::look(one, keys, session, service, replies).await.map(drop),
         false => Err(error),
     };
@@ -322,8 +299,8 @@ pub(super) async fn long_delete(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::Limits;
+    use crate::resp::commands::TABLE;
     use crate::resp::wire::commands::Commands;
     use crate::resp::wire::frame::Parser;
 
@@ -343,7 +320,7 @@ mod tests {
             parser.parse(&mut input, &mut commands, usize::MAX).1.unwrap();
             let data = input.freeze();
             let command = commands.get(0, &data);
-            assert_eq!(made_bytes(command, verbs::find(command).unwrap(), 1000), made, "{line}");
+            assert_eq!((TABLE.find(command).unwrap().sizes.made)(command, 1000), made, "{line}");
         }
     }
 }

@@ -6,15 +6,13 @@ use mlua::{Lua, MultiValue, Value};
 
 use super::lua::{errors, from_reply, spelled};
 use super::run::{Call, UNLIMITED_BYTES};
-use crate::resp::command::admit::admit_in_script;
-use crate::resp::command::databases::{places, selected};
-use crate::resp::command::durability;
-use crate::resp::command::lcs;
-use crate::resp::command::lengths::{after_bytes, moved_bytes, repeated_bytes};
-use crate::resp::command::runs::{Run, run_of};
+use crate::resp::commands::admit::admit_in_script;
+use crate::resp::commands::databases::{places, repeated_bytes, selected};
+use crate::resp::commands::{answer_now, durability, family};
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
-use crate::resp::verbs::{self, Verb};
+use crate::resp::verb::facts::{Databases, Values};
+use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::commands::{Command, Copied};
 use crate::resp::wire::error_text;
 use crate::resp::wire::reply::{Protocol, Replies};
@@ -22,10 +20,6 @@ use crate::service::Service;
 use crate::service::calls::Tally;
 use crate::service::channels::Outbox;
 use crate::service::scripts::control::{Reins, Stop};
-
-/// Commands that work on no key and have short answers.
-const WITHOUT_KEYS: [&str; 8] =
-    ["dbsize", "echo", "lastsave", "ping", "publish", "select", "spublish", "time"];
 
 /// Bytes of a command beside the values that it writes or answers: its name, keys and options.
 const BESIDE_VALUES_BYTES: usize = 64 << 10;
@@ -159,25 +153,20 @@ impl<'c> Caller<'c> {
             }
         })?;
         let command = copied.command();
-        let verb = verbs::find(command).ok_or_else(|| match verbs::family(command.verb()) {
+        let verb = self.session.commands.find(command).ok_or_else(|| match family(command.verb()) {
             Some((name, family)) => Refused::Text(error_text::of_another_type(name, family)),
             None => "Unknown Redis command called from script".into(),
         })?;
-        if !verb.accepts(command.len()) {
+        if !self.session.commands.counted_as(verb).accepts(command.len()) {
             return Err("Wrong number of args calling Redis command from script".into());
         }
-        let run = run_of(verb);
-        let is_allowed = match run {
-            Run::Read(_) | Run::Update(_) => true,
-            Run::Answer(_) => WITHOUT_KEYS.contains(&verb.name),
-            Run::Sampled(_) | Run::Usage(_) | Run::Load(_) | Run::Script | Run::Alone(_) => false,
-        };
+        let is_allowed = verb.in_scripts || matches!(verb.run, Run::Read(_) | Run::Update(_));
         if !is_allowed {
             return Err("This Redis command is not allowed from script".into());
         }
         admit_in_script(verb, command, self.session, self.service)?;
-        let publishes = verb.group == "pubsub";
-        if self.is_read_only && (publishes || matches!(run, Run::Update(_))) {
+        let publishes = verb.names_channels();
+        if self.is_read_only && (publishes || matches!(verb.run, Run::Update(_))) {
             return Err("Write commands are not allowed from read-only scripts.".into());
         }
         if durability::own(command, verb).is_some() {
@@ -189,7 +178,7 @@ impl<'c> Caller<'c> {
         if !publishes {
             self.check_keys(verb, command)?;
         }
-        if verb.name == "select" {
+        if let Databases::Selected = verb.databases {
             self.choose(command)?;
         }
         let published = self.session.outbox.as_ref().map_or(0, Outbox::bytes);
@@ -206,12 +195,12 @@ impl<'c> Caller<'c> {
             _ => Protocol::Resp2,
         };
         self.replies.limit(self.answer_max);
-        self.tally.ended(verb.index(), 1);
-        if verb.flags.contains(&"readonly") {
+        self.tally.ended(verb.counted_row, 1);
+        if verb.only_reads() {
             // No other client writes these keys before the script's writes are visible.
             self.session.remember(verb.keys.of(command).map(|index| command.argument(index)));
         }
-        match run {
+        match verb.run {
             Run::Update(on_keys) => {
                 if self.reins.write().is_err() {
                     return Err("".into());
@@ -219,20 +208,19 @@ impl<'c> Caller<'c> {
                 on_keys(command, self.view, &mut self.replies);
             }
             Run::Read(on_keys) => on_keys(command, self.view, &mut self.replies),
-            Run::Answer(answer) => {
+            _ => {
                 // DBSIZE includes the keys that the script added.
                 let grown = self.view.grown()[usize::from(self.view.database)];
                 self.session.uncommitted_keys = grown;
-                answer(command, self.session, self.service, &mut self.replies);
+                answer_now(verb, command, self.session, self.service, &mut self.replies);
                 self.session.uncommitted_keys = 0;
             }
-            Run::Sampled(_) | Run::Usage(_) | Run::Load(_) | Run::Script | Run::Alone(_) => {}
         }
         if let Some(outbox) = &mut self.session.outbox {
             self.service.events.put(self.view.take_events(), outbox);
         }
         if self.replies.take_errors() > 0 {
-            self.service.counters.calls.failed(verb.index(), 1);
+            self.service.counters.calls.failed(verb.counted_row, 1);
         }
         match self.replies.unlimit() {
             true => Err(Refused::Memory(format!(
@@ -255,10 +243,6 @@ impl<'c> Caller<'c> {
 
     /// Checks that the script declared the command's keys, and that the values made by the command fit.
     fn check_keys(&self, verb: &'static Verb, command: Command<'_>) -> Result<(), Refused> {
-        if verb.group == "pubsub" {
-            // The argument in the place of a key is a channel.
-            return Ok(());
-        }
         let (mut sum, mut largest) = (0, 0);
         let databases = self.service.databases().len();
         for (database, index) in places(verb, command, self.view.database, databases) {
@@ -273,15 +257,16 @@ impl<'c> Caller<'c> {
             let bytes = self.view.value_bytes(database, key).ok_or(Refused::Elsewhere(database))?;
             (sum, largest) = (sum + bytes, largest.max(bytes));
         }
-        if verb.name == "lcs" && lcs::needed_bytes(largest, sum - largest) > self.made_max {
+        let sizes = &verb.sizes;
+        if sizes.compared.is_some_and(|needed| needed(largest, sum - largest) > self.made_max) {
             let most = self.made_max;
             let text = format!("cannot compare: it would take more than {most} bytes (script-memory)");
             return Err(Refused::Memory(text));
         }
-        if !matches!(run_of(verb), Run::Update(_)) {
+        if !matches!(verb.run, Run::Update(_)) {
             return Ok(());
         }
-        let after = after_bytes(verb, command, largest, self.view.value_bytes_max);
+        let after = (sizes.after)(command, largest, self.view.value_bytes_max);
         let repeated = || {
             let named = places(verb, command, self.view.database, databases);
             repeated_bytes(named.filter_map(|(database, index)| {
@@ -289,7 +274,7 @@ impl<'c> Caller<'c> {
                 Some(((database, key), self.view.value_bytes(database, key)?))
             }))
         };
-        let moved = moved_bytes(verb, command, sum, after, repeated);
+        let moved = (sizes.moved)(command, &Values { sum, after, repeated: &repeated });
         let made = moved.max(after).saturating_add(self.view.made_bytes());
         match made > self.made_max {
             true => Err(Refused::Memory(format!(

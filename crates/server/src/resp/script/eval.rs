@@ -20,7 +20,7 @@ use super::run::{Again, CLOSED, Call, Turn, long_bytes, run};
 use crate::base::turn::{aside, leave_place};
 use crate::resp::session::Session;
 use crate::resp::session::view::{Place, View};
-use crate::resp::verbs::Verb;
+use crate::resp::verb::{Run, Script, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text;
 use crate::resp::wire::number::parse_integer;
@@ -52,12 +52,12 @@ pub(in crate::resp) fn short_bytes(command: Command<'_>, values: usize) -> usize
 /// Returns the call that a command asks for, or its error reply. `before`: the previous call, whose script is reused
 /// if it is the same.
 pub(in crate::resp) fn call_of<'c>(
-    verb: &Verb,
+    how: Script,
     command: Command<'c>,
     before: Option<&Call<'c>>,
     service: &Service,
 ) -> Result<Call<'c>, Vec<u8>> {
-    let by_name = verb.name.starts_with("evalsha");
+    let Script { by_digest: by_name, is_read_only } = how;
     if by_name && digest_of(command.argument(1)).is_none() {
         return Err(UNKNOWN.to_vec());
     }
@@ -73,7 +73,6 @@ pub(in crate::resp) fn call_of<'c>(
         None => by_body(command.argument(1), service),
     };
     let (script, is_known) = found.map_err(|Unknown(why)| why)?;
-    let is_read_only = verb.name.ends_with("_ro");
     Ok(Call { script, command, keys, is_read_only, is_new: !is_known })
 }
 
@@ -134,8 +133,8 @@ pub(in crate::resp) async fn eval(
     service: &Service,
     replies: &mut Replies,
 ) -> usize {
-    let Some(command) = commands.next() else { return 0 };
-    let first = match call_of(verb, command, None, service) {
+    let (Some(command), Run::Script(how)) = (commands.next(), verb.run) else { return 0 };
+    let first = match call_of(how, command, None, service) {
         Ok(call) => call,
         Err(why) => {
             replies.error_bytes(&why);
@@ -151,7 +150,7 @@ pub(in crate::resp) async fn eval(
     let may_others_follow = is_for_row(&first);
     row.push(first, verb, database, service);
     for command in commands.filter(|_| may_others_follow) {
-        let call = match call_of(verb, command, row.calls.last(), service) {
+        let call = match call_of(how, command, row.calls.last(), service) {
             Ok(call) if is_for_row(&call) => call,
             _ => break,
         };

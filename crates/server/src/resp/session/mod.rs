@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use self::queue::{Transaction, Watched};
 use self::subscriptions::Subscriptions;
 use self::tracking::KeepsKeys;
-use super::verbs::Verb;
+use super::verb::{Table, Verb};
 use super::wire::reply::{Protocol, Replies};
 use crate::auth::{User, Users};
 use crate::base::address::Address;
@@ -42,6 +42,8 @@ pub(crate) enum Answers {
 pub(crate) struct Session {
     /// Unique in this run of the server.
     pub(crate) id: u64,
+    /// The commands that the server has.
+    pub(in crate::resp) commands: &'static Table,
     /// The remote end of the socket.
     pub(crate) peer: Address,
     /// The user of the connection; `None` until a required login.
@@ -91,9 +93,15 @@ pub(crate) struct Session {
 const READ_WIDTH: usize = 32;
 
 impl Session {
-    pub(crate) fn new(peer: Address, user: Option<Arc<User>>, client: Arc<Client>) -> Session {
+    pub(in crate::resp) fn new(
+        peer: Address,
+        user: Option<Arc<User>>,
+        client: Arc<Client>,
+        commands: &'static Table,
+    ) -> Session {
         Session {
             id: client.id,
+            commands,
             peer,
             user,
             login_by: None,
@@ -142,7 +150,7 @@ impl Session {
     /// Resets the session to the state of a new connection.
     pub(crate) fn reset(&mut self, users: &Users, replies: &mut Replies) {
         let (share, held_bytes, waited_in_vain) = (self.share.take(), self.held_bytes, self.waited_in_vain);
-        let fresh = Session::new(self.peer.clone(), users.unnamed(), self.client.clone());
+        let fresh = Session::new(self.peer.clone(), users.unnamed(), self.client.clone(), self.commands);
         let answers = if self.answers == Answers::Skip { Answers::Skip } else { Answers::On };
         *self = Session { share, held_bytes, waited_in_vain, answers, ..fresh };
         self.client.forget_introduction(self.user.as_ref().map_or("", |user| user.name()));
@@ -270,8 +278,8 @@ impl Session {
 
     /// Ends the effect of CLIENT CACHING after a command, whether it ran or was refused. The effect outlasts CLIENT
     /// itself, and lasts for the whole transaction that follows it.
-    pub(crate) fn spend_caching(&mut self, verb: Option<&Verb>) {
-        if self.transaction.is_none() && verb.is_none_or(|verb| verb.name != "client") {
+    pub(in crate::resp) fn spend_caching(&mut self, verb: Option<&Verb>) {
+        if self.transaction.is_none() && verb.is_none_or(|verb| !verb.keeps_caching) {
             self.give_caching(false);
         }
     }

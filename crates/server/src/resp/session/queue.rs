@@ -4,7 +4,7 @@ use bytes::Bytes;
 use esker_engine::KeyWatch;
 
 use crate::Limits;
-use crate::resp::verbs::Verb;
+use crate::resp::verb::Verb;
 use crate::resp::wire::commands::{Command, Copied};
 
 /// A queued command with its verb.

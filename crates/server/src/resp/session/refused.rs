@@ -1,7 +1,7 @@
 //! Records refusals in the ACL log.
 
 use super::Session;
-use crate::resp::verbs::Verb;
+use crate::resp::verb::Verb;
 use crate::service::acl_log::{Reason, Refusal};
 use crate::service::{Service, wall_clock_ms};
 
@@ -15,7 +15,7 @@ pub(in crate::resp) fn note(
 ) {
     let context = if session.transaction.is_some() { "multi" } else { "toplevel" };
     let user = session.user.as_ref().map_or("", |user| user.name());
-    note_of(reason, context, object, user.as_bytes(), verb.name, session, service);
+    note_of(reason, context, object, user.as_bytes(), verb, session, service);
 }
 
 /// Records a refusal with a context and a user name, which the client may only have claimed.
@@ -24,12 +24,12 @@ pub(in crate::resp) fn note_of(
     context: &'static str,
     object: &[u8],
     user: &[u8],
-    verb: &str,
+    verb: &Verb,
     session: &Session,
     service: &Service,
 ) {
     let mut client = Vec::new();
-    session.client.describe(verb, &mut client);
+    session.client.describe(session.commands.counted_as(verb).name, &mut client);
     // No existing user has a name longer than this.
     let user = &user[..user.len().min(NAME_BYTES_MAX)];
     let refusal = Refusal { reason, context, object: object.to_vec(), user: user.to_vec() };

@@ -17,7 +17,7 @@ const LISTED_KEYS_MAX: usize = 8;
 /// A key's value and expiry, as the running command finds them.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// Empty if the command does not need it: see [`Fast::Facts`](crate::resp::verbs::columns::Fast).
+    /// Empty if the command does not need it: commands of that kind are answered from lengths alone.
     pub(crate) value: Bytes,
     pub(crate) value_bytes: u64,
     /// In milliseconds since the Unix epoch, at most [`LAST_MS`], so that arithmetic on it does not overflow.
@@ -174,7 +174,7 @@ impl View {
 
     fn place(&self, database: u8, key: &[u8]) -> usize {
         let found = self.find(database, key);
-        found.expect("the table of verbs names every key that a command works on")
+        found.expect("the descriptor of a command names every key that a command works on")
     }
 
     /// Returns true if the view has the entry of a key.

@@ -6,18 +6,15 @@
 use std::collections::HashMap;
 
 use crate::base::turn;
-use crate::resp::command::admit::admit_again;
-use crate::resp::command::databases::places as command_places;
-use crate::resp::command::lengths::{
-    after_bytes, copied_bytes, looked_through_bytes, moved_bytes, repeated_bytes,
-};
-use crate::resp::command::runs::{Run, run_of};
-use crate::resp::run::bounds::bound;
+use crate::resp::commands::admit::admit_again;
+use crate::resp::commands::databases::{places as command_places, repeated_bytes};
 use crate::resp::script::eval::{long_held_bytes, short_bytes};
 use crate::resp::script::run::long_bytes;
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::Place;
+use crate::resp::verb::Run;
+use crate::resp::verb::facts::Values;
 use crate::service::Service;
 
 /// The keys of a transaction, and upper bounds of its memory.
@@ -122,8 +119,8 @@ pub(super) async fn of(
     for ((verb, words), &database) in commands.iter().zip(databases) {
         turn::pause().await;
         let command = words.command();
-        if let Run::Answer(_) | Run::Sampled(_) | Run::Usage(_) | Run::Load(_) = run_of(verb) {
-            let bound = bound(verb, command, session, service);
+        if verb.run.is_without_view() {
+            let bound = (verb.bound)(command, session, service);
             other_answers = other_answers.saturating_add(bound.answer);
             beside = bound.beside.max(beside);
             continue;
@@ -136,7 +133,7 @@ pub(super) async fn of(
         let none = Size { most: 0, without_scripts: 0 };
         let (mut sum, mut sum_without_scripts, mut largest, mut places) =
             (0_usize, 0_usize, none, Vec::new());
-        let is_script = matches!(run_of(verb), Run::Script);
+        let is_script = matches!(verb.run, Run::Script(_));
         let chosen = elsewhere.iter().filter(|_| is_script);
         let of_scripts_elsewhere =
             chosen.flat_map(|other| verb.keys.of(command).map(move |index| (*other, index)));
@@ -163,21 +160,21 @@ pub(super) async fn of(
             }
             continue;
         }
-        let after = |largest| after_bytes(verb, command, largest, service.config.limits.bulk_bytes_max);
+        let (sizes, bulk_bytes_max) = (&verb.sizes, service.config.limits.bulk_bytes_max);
+        let after = |largest| (sizes.after)(command, largest, bulk_bytes_max);
         let size = Size { most: after(largest.most), without_scripts: after(largest.without_scripts) };
-        let after = size.most;
         let repeated = || repeated_bytes(places.iter().map(|(key, _, size)| (key, size.most)));
-        let moves = match verb.name {
-            "lcs" => {
-                let moves = moved_bytes(verb, command, sum_without_scripts, size.without_scripts, repeated);
-                compared = compared.max(moves);
+        let of_values = |sum, after| (sizes.moved)(command, &Values { sum, after, repeated: &repeated });
+        let moves = match sizes.compared {
+            Some(_) => {
+                compared = compared.max(of_values(sum_without_scripts, size.without_scripts));
                 compared
             }
-            _ => moved_bytes(verb, command, sum, after, repeated),
+            None => of_values(sum, size.most),
         };
         moved = moved.saturating_add(moves);
-        copied = copied.saturating_add(copied_bytes(verb, after));
-        looked_through = looked_through.saturating_add(looked_through_bytes(verb, sum));
+        copied = copied.saturating_add(if sizes.is_copy { size.most } else { 0 });
+        looked_through = looked_through.saturating_add(if sizes.is_scan { sum } else { 0 });
         for (key, place, _) in places {
             known.places.insert(key, (place, size));
         }

@@ -1,0 +1,111 @@
+//! Admission: checks before a command runs.
+
+use super::rights;
+use super::unsupported::family;
+use crate::resp::session::{Session, refused};
+use crate::resp::verb::Verb;
+use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
+use crate::service::Service;
+use crate::service::acl_log::Reason;
+
+/// The refusal of a command.
+pub(in crate::resp) struct NotAdmitted {
+    /// The error reply.
+    pub(in crate::resp) text: String,
+    /// The missing right and its object, if a right was missing.
+    refused: Option<(Reason, Vec<u8>)>,
+}
+
+impl From<String> for NotAdmitted {
+    fn from(text: String) -> NotAdmitted {
+        NotAdmitted { text, refused: None }
+    }
+}
+
+impl NotAdmitted {
+    /// Records the refusal in the ACL log if a right was missing.
+    pub(in crate::resp) fn note(&self, verb: &Verb, session: &Session, service: &Service) {
+        if let Some((reason, object)) = &self.refused {
+            refused::note(*reason, object, verb, session, service);
+        }
+    }
+}
+
+/// Returns the descriptor of a command that may run, or the refusal. The checks are in Redis' order: the command and
+/// its subcommand, the number of arguments, then rights.
+pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, NotAdmitted> {
+    let verb = session.commands.find(command).ok_or_else(|| unknown(command))?;
+    check_arguments(verb, command, session)?;
+    let database = session.database_of_next();
+    check_rights(verb, command, session, database)
+        .map_err(|denied| NotAdmitted { text: denied.text(verb), refused: denied.noted(verb, command) })?;
+    if session.hears_only() && !verb.for_subscribers {
+        return Err(error_text::not_while_subscribed(verb.name).into());
+    }
+    Ok(verb)
+}
+
+/// Checks the number of arguments, and that a command with subcommands names one of them. A command that requires a
+/// subcommand enforces this by its own arity.
+fn check_arguments(verb: &'static Verb, command: Command<'_>, session: &Session) -> Result<(), String> {
+    let parent = session.commands.counted_as(verb);
+    if !parent.accepts(command.len()) {
+        return Err(error_text::wrong_arguments(parent.name));
+    }
+    if verb.row != parent.row && !verb.accepts(command.len()) {
+        return Err(error_text::wrong_arguments(verb.name));
+    }
+    let Some(word) = command.arguments(1).next().filter(|_| verb.has_subcommands()) else { return Ok(()) };
+    let (family, words) = verb.unsupported;
+    Err(match words.iter().any(|known| is(word, known)) {
+        true => {
+            let name = format!("{} {}", verb.name, error_text::shown(word, 128));
+            format!("ERR {}", error_text::of_another_type(&name, family))
+        }
+        false => error_text::unknown_subcommand(&verb.name.to_ascii_uppercase(), command),
+    })
+}
+
+/// Returns the error for an unknown command.
+fn unknown(command: Command<'_>) -> String {
+    match family(command.verb()) {
+        Some((name, family)) => format!("ERR {}", error_text::of_another_type(name, family)),
+        None => error_text::unknown_command(command),
+    }
+}
+
+/// Checks a queued command again at EXEC: the user's rights may have changed since, and the database may be another.
+pub(in crate::resp) fn admit_again(
+    verb: &Verb,
+    command: Command<'_>,
+    session: &Session,
+    database: u8,
+) -> Result<(), String> {
+    check_rights(verb, command, session, database).map_err(|denied| denied.text_at_exec())
+}
+
+fn check_rights(
+    verb: &Verb,
+    command: Command<'_>,
+    session: &Session,
+    database: u8,
+) -> Result<(), rights::Denied> {
+    rights::check(verb, command, session.user.as_deref(), database)
+}
+
+/// Checks the rights to a command that a script calls.
+pub(in crate::resp) fn admit_in_script(
+    verb: &Verb,
+    command: Command<'_>,
+    session: &Session,
+    service: &Service,
+) -> Result<(), &'static str> {
+    check_rights(verb, command, session, session.database()).map_err(|denied| {
+        if let Some((reason, object)) = denied.noted(verb, command) {
+            let user = session.user.as_ref().map_or("", |user| user.name());
+            refused::note_of(reason, "lua", &object, user.as_bytes(), verb, session, service);
+        }
+        denied.text_in_script()
+    })
+}

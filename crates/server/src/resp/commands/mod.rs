@@ -1,0 +1,158 @@
+//! All commands, by family: each has the functions that run its commands, and their descriptors.
+//!
+//! [`admit`] decides whether a command may run. A new command needs a function and a descriptor in the file of its family.
+
+use std::sync::LazyLock;
+
+use super::session::Session;
+use super::verb::facts::{CATEGORIES, Group};
+use super::verb::{Run, Table, Verb, arranged};
+use super::wire::commands::Command;
+use super::wire::reply::Replies;
+use crate::auth::{CommandTable, Row};
+use crate::service::Service;
+
+mod acl;
+pub(super) mod admit;
+mod bitfield;
+mod bits;
+mod client;
+mod command;
+mod config;
+pub(super) mod connection;
+mod counters;
+pub(in crate::resp) mod databases;
+mod dump;
+pub(super) mod durability;
+mod expiry;
+mod help;
+pub(crate) mod hyperloglog;
+mod info;
+pub(super) mod keys;
+mod latency;
+mod lcs;
+mod long_double;
+pub(super) mod object;
+mod pauses;
+pub(super) mod pubsub;
+mod ranges;
+mod rights;
+mod scan;
+mod scripts;
+mod server;
+pub(super) mod set;
+mod strings;
+mod tracking;
+mod transactions;
+mod unsupported;
+mod users;
+
+pub use unsupported::family;
+
+/// The families, in the order in which COMMAND reports their commands.
+const FAMILIES: &[&[Verb]] = &[
+    ranges::COMMANDS,
+    counters::COMMANDS,
+    strings::COMMANDS,
+    set::COMMANDS,
+    lcs::COMMANDS,
+    bits::COMMANDS,
+    bitfield::COMMANDS,
+    hyperloglog::COMMANDS,
+    keys::COMMANDS,
+    dump::COMMANDS,
+    expiry::COMMANDS,
+    object::COMMANDS,
+    scan::COMMANDS,
+    durability::COMMANDS,
+    transactions::COMMANDS,
+    scripts::COMMANDS,
+    connection::COMMANDS,
+    client::COMMANDS,
+    pubsub::COMMANDS,
+    server::COMMANDS,
+    acl::COMMANDS,
+    config::COMMANDS,
+    command::COMMANDS,
+    latency::COMMANDS,
+];
+
+const COUNT: usize = {
+    let (mut count, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        count += FAMILIES[family].len();
+        family += 1;
+    }
+    count
+};
+
+static ROWS: [Verb; COUNT] = arranged(FAMILIES);
+
+/// All commands.
+pub(super) static TABLE: Table = Table::new(&ROWS);
+
+/// Answers a command that works on no key and does not wait.
+pub(in crate::resp) fn answer_now(
+    verb: &Verb,
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    match verb.run {
+        Run::Session(answer) => answer(command, session, replies),
+        Run::Answer(answer) | Run::Sampled(answer) => answer(command, session, service, replies),
+        _ => unreachable!("only commands without keys that do not wait are answered here"),
+    }
+}
+
+/// Returns all commands and subcommands, for the rights of users.
+pub(crate) fn command_table() -> &'static CommandTable {
+    static OF_RIGHTS: LazyLock<CommandTable> = LazyLock::new(|| {
+        let row = |verb: &Verb| {
+            // Lines of HTTP are not commands.
+            if verb.group == Group::Http {
+                return Row { name: "", needs: verb.needs, categories: 0 };
+            }
+            let categories = CATEGORIES.iter().enumerate();
+            let bits = categories.filter(|(_, category)| verb.is_in(category)).map(|(bit, _)| 1 << bit);
+            Row { name: verb.name, needs: verb.needs, categories: bits.sum() }
+        };
+        CommandTable::new(ROWS.iter().map(row).collect(), &CATEGORIES, |name| family(name).is_some())
+    });
+    &OF_RIGHTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_in_any_case() {
+        for verb in TABLE.described() {
+            for name in [verb.name.to_owned(), verb.name.to_uppercase()] {
+                assert_eq!(TABLE.named(name.as_bytes()).map(|found| found.name), Some(verb.name));
+            }
+        }
+        for other in ["", "g", "gets", "ge", "lpush", "zadd", "host\x1a", "config|get", &"x".repeat(1000)] {
+            assert!(TABLE.named(other.as_bytes()).is_none(), "{other}");
+        }
+        assert!(TABLE.longest_probe() < 6);
+    }
+
+    #[test]
+    fn rows_have_places_and_documentation_of_their_own() {
+        for (row, verb) in ROWS.iter().enumerate() {
+            assert_eq!(verb.row, row);
+            let command = verb.name.split('|').next().unwrap();
+            assert!(verb.is_counted || TABLE.counted_as(verb).name == command, "{}", verb.name);
+            let of_command = TABLE.named(command.as_bytes()).unwrap();
+            assert!(verb.name == command || TABLE.subcommands(of_command).iter().any(|one| one.row == row));
+            assert!(verb.group == Group::Http || !verb.summary.is_empty(), "{}", verb.name);
+            assert_eq!(ROWS.iter().filter(|other| other.name == verb.name).count(), 1, "{}", verb.name);
+        }
+        for verb in TABLE.described() {
+            assert_eq!(verb.has_subcommands(), !verb.help.is_empty() || !verb.unsupported.0.is_empty());
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Commands on all keys: SCAN, KEYS, RANDOMKEY, FLUSHALL, FLUSHDB, WAIT, WAITAOF.
+
+use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+
+use bytes::Bytes;
+use esker_engine::{Cursor, KeyPage};
+
+use crate::auth::Needs;
+use crate::base::turn::{self, beside};
+use crate::resp::session::Session;
+use crate::resp::verb::facts::{Databases, Group, InMulti, flags, tips};
+use crate::resp::verb::{Run, Verb};
+use crate::resp::wire::commands::Command;
+use crate::resp::wire::error_text::{self, is};
+use crate::resp::wire::glob::Pattern;
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::Replies;
+use crate::service::Service;
+use crate::service::expiring::CURSOR_MASK;
+
+const ON_ALL_KEYS: Verb = Verb {
+    group: Group::Generic,
+    needs: Needs::Read,
+    flags: flags::LONG_READ,
+    categories: &["keyspace"],
+    databases: Databases::Current,
+    in_multi: InMulti::Refused,
+    ..Verb::DEFAULT
+};
+
+/// The commands of this family.
+#[rustfmt::skip]
+pub(super) const COMMANDS: &[Verb] = &[
+    Verb { name: "keys", arity: 2,
+        run: Run::Wait(|command, session, service, replies| Box::pin(keys(command, session, service, replies))),
+        categories: &["keyspace", "dangerous"], tips: &[tips::EVERYWHERE, tips::ANY_ORDER], since: "1.0.0",
+        summary: "Returns all keys that match a pattern.", ..ON_ALL_KEYS },
+    Verb { name: "randomkey", arity: 1,
+        run: Run::Wait(|_, session, service, replies| Box::pin(random_key(session, service, replies))),
+        tips: &[tips::EVERYWHERE, tips::VARIES], since: "1.0.0", summary: "Returns some key.", ..ON_ALL_KEYS },
+    Verb { name: "scan", arity: -2,
+        run: Run::Wait(|command, session, service, replies| Box::pin(scan(command, session, service, replies))),
+        tips: &[tips::VARIES, "request_policy:special"], since: "2.8.0", summary: "Iterates over the keys.",
+        ..ON_ALL_KEYS },
+];
+
+/// Keys that a SCAN looks at without COUNT.
+const COUNT_DEFAULT: usize = 10;
+
+/// Limit of COUNT, because the keys of one step are in memory.
+const COUNT_MAX: usize = 1000;
+
+/// Number of keys above which KEYS is refused, because its reply is built in memory.
+const KEYS_MAX: u64 = 1_000_000;
+
+/// Keys per look-up in the store: some 200 us of work.
+const PART_MAX: usize = 100;
+
+/// Limit of the key bytes of one step of an iteration, exceeded only by a single long key; and bytes of a key's entry
+/// beside the key.
+const STEP_BYTES: usize = 1 << 20;
+const ENTRY_BYTES: usize = 256;
+
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
+pub(in crate::resp) async fn scan(
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let Some(cursor) = parse_cursor(command.argument(1)) else {
+        return replies.error("ERR invalid cursor");
+    };
+    let (mut pattern, mut count, mut strings) = (None, COUNT_DEFAULT, true);
+    let mut arguments = command.arguments(2);
+    while let Some(word) = arguments.next() {
+        let Some(value) = arguments.next() else { return replies.error(error_text::SYNTAX) };
+        match word {
+            _ if is(word, "match") => pattern = Some(value),
+            _ if is(word, "type") => strings = is(value, "string"),
+            _ if is(word, "count") => match parse_integer(value) {
+                Some(wanted @ 1..) => count = usize::try_from(wanted).unwrap_or(COUNT_MAX).min(COUNT_MAX),
+                Some(_) => return replies.error(error_text::SYNTAX),
+                None => return replies.error(error_text::NOT_AN_INTEGER),
+            },
+            _ => return replies.error(error_text::SYNTAX),
+        }
+    }
+    let pattern = match pattern.map(Pattern::new).transpose() {
+        Ok(pattern) => pattern,
+        Err(error) => return replies.error(error),
+    };
+    let beside = pattern.as_ref().map_or(0, Pattern::held_bytes);
+    let page = match page(Cursor::from_u64(cursor), count, beside, session, service).await {
+        Ok(page) => page,
+        Err(error) => return replies.error(&error),
+    };
+    let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
+    keys.retain(|key| strings && may_see(session, key));
+    if let Some(pattern) = pattern {
+        keys = matching(&pattern, keys).await;
+    }
+    replies.array(2);
+    replies.bulk(page.next.map_or(0, Cursor::to_u64).to_string().as_bytes());
+    replies.array(keys.len());
+    keys.iter().for_each(|key| replies.bulk(key));
+}
+
+/// Returns the keys that match.
+async fn matching(pattern: &Pattern, mut keys: Vec<Bytes>) -> Vec<Bytes> {
+    let mut found = 0;
+    for at in 0..keys.len() {
+        if pattern.matches_long(&keys[at]).await {
+            keys.swap(found, at);
+            found += 1;
+        }
+    }
+    keys.truncate(found);
+    keys
+}
+
+/// Parses a cursor as C parses an unsigned number: an empty text is zero, a negative number wraps around.
+fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let cursor: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(if negative { cursor.wrapping_neg() } else { cursor })
+}
+
+/// Returns one step of the iteration, with fewer than `most` keys if they are long. Acquires memory for it, and for
+/// `beside` bytes more.
+async fn page(
+    at: Cursor,
+    most: usize,
+    beside: usize,
+    session: &mut Session,
+    service: &Service,
+) -> Result<KeyPage, String> {
+    let store = session.store(service);
+    let wanted = service.step_of_keys(store, at, most, STEP_BYTES) + most * ENTRY_BYTES + beside;
+    session.hold_also(wanted).await.map_err(|refused| format!("ERR cannot answer: {refused}"))?;
+    let mut page = KeyPage { keys: Vec::new(), damaged: Vec::new(), next: None };
+    let (mut bytes, mut looked) = (0, 0);
+    let mut next = Some(at);
+    while let Some(at) = next.filter(|_| looked < most && bytes < STEP_BYTES) {
+        turn::pause().await;
+        let count = PART_MAX.min(most - looked);
+        let part = store.scan_keys(at, count, STEP_BYTES - bytes).await;
+        let part = part.map_err(|error| Replies::text_of(&error))?;
+        // A reply cannot report damage beside keys, and a partial list must not look complete.
+        part.damaged.first().map_or(Ok(()), |error| Err(Replies::text_of(error)))?;
+        bytes += part.keys.iter().map(|entry| entry.key.len()).sum::<usize>();
+        // A part may contain no live keys.
+        looked += part.keys.len().max(count);
+        page.keys.extend(part.keys);
+        next = part.next;
+    }
+    page.next = next;
+    Ok(page)
+}
+
+/// Key names are shown only to users with read rights to the keys.
+fn may_see(session: &Session, key: &[u8]) -> bool {
+    session.user.as_ref().is_some_and(|user| user.may_read(key))
+}
+
+pub(in crate::resp) async fn keys(
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    if session.store(service).len() > KEYS_MAX {
+        return replies.error(&format!("ERR KEYS is refused with more than {KEYS_MAX} keys; use SCAN"));
+    }
+    let pattern = match Pattern::new(command.argument(1)) {
+        Ok(pattern) => pattern,
+        Err(error) => return replies.error(error),
+    };
+    let (mut found, mut cursor) = (Found::default(), Some(Cursor::START));
+    while let Some(at) = cursor {
+        let beside = found.answered_bytes() + pattern.held_bytes();
+        match page(at, COUNT_MAX, beside, session, service).await {
+            Ok(page) => {
+                let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
+                keys.retain(|key| may_see(session, key));
+                matching(&pattern, keys).await.iter().for_each(|key| found.push(key));
+                cursor = page.next;
+            }
+            Err(error) => return replies.error(&error),
+        }
+    }
+    if let Err(refused) = session.hold_also(found.answered_bytes()).await {
+        return replies.error(&format!("ERR cannot answer: {refused}"));
+    }
+    let is_long = found.spans.len() > PART_MAX;
+    beside(is_long, pin!(async { found.answer(replies) })).await;
+}
+
+/// Keys that matched, concatenated.
+#[derive(Default)]
+struct Found {
+    bytes: Vec<u8>,
+    spans: Vec<(usize, u32)>,
+}
+
+impl Found {
+    fn push(&mut self, key: &[u8]) {
+        self.spans.push((self.bytes.len(), key.len() as u32));
+        self.bytes.extend_from_slice(key);
+    }
+
+    fn answer(self, replies: &mut Replies) {
+        // A key that moved during the iteration may have been found twice.
+        let Found { bytes, mut spans } = self;
+        let key = |&(start, length): &(usize, u32)| &bytes[start..start + length as usize];
+        spans.sort_unstable_by_key(key);
+        spans.dedup_by(|a, b| key(a) == key(b));
+        replies.array(spans.len());
+        spans.iter().for_each(|span| replies.bulk(key(span)));
+    }
+
+    /// Returns the bytes of the keys and of their answer. Buffers double when they grow.
+    fn answered_bytes(&self) -> usize {
+        const HEAD_BYTES: usize = 16;
+        let answer = self.bytes.len() + self.spans.len() * HEAD_BYTES;
+        2 * (self.bytes.capacity() + self.spans.capacity() * size_of::<(usize, u32)>() + answer)
+    }
+}
+
+pub(in crate::resp) async fn random_key(session: &mut Session, service: &Service, replies: &mut Replies) {
+    match some_key(session, service).await {
+        Ok(key) => replies.bulk_or_null(key.as_deref()),
+        Err(error) => replies.error(&error),
+    }
+}
+
+/// Limit of the keys that RANDOMKEY examines for one that the user may read.
+const RANDOM_KEYS_MAX: usize = 10_000;
+
+/// Returns a key near a random position of the iteration, else one after it, else one from the beginning. May return
+/// `None` to a user with read rights to only few of many keys.
+async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Bytes>, String> {
+    let random = || RandomState::new().hash_one(0);
+    // The mask covers all bits of a cursor, because otherwise the last shards would never be chosen.
+    let places = [Cursor::from_u64(random() & CURSOR_MASK), Cursor::START];
+    let (mut seen, mut count) = (0, COUNT_DEFAULT);
+    for place in places {
+        let mut cursor = Some(place);
+        while let Some(at) = cursor {
+            if seen >= RANDOM_KEYS_MAX {
+                return Ok(None);
+            }
+            let page = page(at, count, 0, session, service).await?;
+            // A page may contain no live keys.
+            seen += page.keys.len().max(count);
+            count = (2 * count).min(COUNT_MAX);
+            let mut keys: Vec<_> = page.keys.into_iter().map(|entry| entry.key).collect();
+            keys.retain(|key| may_see(session, key));
+            if !keys.is_empty() {
+                let chosen = random() as usize % keys.len();
+                return Ok(Some(keys.swap_remove(chosen)));
+            }
+            cursor = page.next;
+        }
+    }
+    Ok(None)
+}
