@@ -1,6 +1,6 @@
-//! An engine in miniature: records by pointer, of which the newest can be seen without I/O, and what an engine does
-//! to find a key's record, to delete it, and to relocate a segment. Every call goes to the index and to the oracle,
-//! and every answer is compared; what is stored is compared with a map of whole keys.
+//! A miniature engine: records by pointer, of which the newest are readable without I/O, and the operations of an engine to
+//! find a key's record, delete it, and relocate a segment. Every call goes to the index and to the oracle, and every result is
+//! compared; the stored keys are compared with a map of whole keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,19 +23,19 @@ struct Record {
 
 pub(crate) struct World {
     pub(crate) index: Index,
-    /// None where keys overflow from their buckets into the side table, of which the oracle knows nothing.
+    /// `None` where keys overflow from their buckets into the side table, which the oracle does not model.
     oracle: Option<Oracle>,
     hash: fn(Key) -> KeyHash,
     records: BTreeMap<Pointer, Record>,
     truth: BTreeMap<Key, u64>,
-    /// Records that nothing led to when it was last looked at.
+    /// Records that had no entry leading to them at the last check.
     unknown: BTreeSet<Pointer>,
     next: u64,
-    /// The newest so many records are in memory.
+    /// Number of newest records that are in memory.
     in_memory: u64,
 }
 
-/// Well mixed and invertible, so that keys differ in their 128 bits.
+/// Returns a well-mixed, invertible hash, so that keys differ in their 128 bits.
 pub(crate) fn spread(key: Key) -> KeyHash {
     let mut x = key.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -69,7 +69,7 @@ impl World {
         pointer
     }
 
-    /// Reads a record; fails if it lies in a segment that was freed.
+    /// Reads a record; panics if it lies in a segment that was freed.
     fn read(&self, pointer: Pointer) -> Record {
         *self.records.get(&pointer).unwrap_or_else(|| panic!("{pointer:?} was freed"))
     }
@@ -95,7 +95,7 @@ impl World {
         self.truth.insert(key, sequence);
     }
 
-    /// As an engine looks a key up: slot, side table, unverified overwrites.
+    /// Looks a key up like an engine: slot, side table, unverified overwrites.
     fn look_up(&mut self, key: Key) -> Option<(Pointer, Record)> {
         let hash = (self.hash)(key);
         let pointer = self.index.get(&hash);
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// The keys whose newest version is at a displaced pointer.
+    /// Returns the keys whose newest version is at a displaced pointer.
     fn hidden(&self, seen: &Suspects) -> Vec<(KeyHash, Pointer)> {
         let mut newest = BTreeMap::new();
         for unverified in &seen.unverified {
@@ -162,7 +162,7 @@ impl World {
         hidden.filter(|hidden| !is_own(hidden)).collect()
     }
 
-    /// `blindly`: although what was displaced cannot be read now.
+    /// Deletes a key; `blindly` means that displaced records cannot be read now.
     pub(crate) fn delete(&mut self, key: Key, blindly: bool) {
         let hash = (self.hash)(key);
         if !blindly {
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Frees a segment: its unverified overwrites are verified, its current records move, the rest is gone.
+    /// Frees a segment: verifies its unverified overwrites, moves its current records, drops the rest.
     pub(crate) fn relocate(&mut self, segment: Range<u64>) {
         self.note_unknown();
         let range = Pointer::new(segment.start).unwrap()..Pointer::new(segment.end).unwrap();
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// What pending unverified overwrites displaced in a range.
+    /// Returns the displaced pointers of pending unverified overwrites in a range.
     fn displaced(&self, range: &Range<Pointer>) -> Vec<Pointer> {
         let mut displaced = Vec::new();
         self.index.displaced(|pointer| displaced.extend(range.contains(&pointer).then_some(pointer)));
@@ -244,7 +244,7 @@ impl World {
         displaced
     }
 
-    /// Once nothing leads to a record, nothing will again, whatever is verified.
+    /// Checks that a record without any entry leading to it stays so, whatever is verified.
     fn note_unknown(&mut self) {
         for (at, record) in &self.records {
             if self.index.is_known(&(self.hash)(record.key), *at) {
@@ -267,7 +267,7 @@ impl World {
             all_displaced.extend(displaced);
             cursor = next;
         }
-        // What unverified overwrites say was displaced is met too.
+        // Displaced pointers of unverified overwrites are returned too.
         self.index.displaced(|displaced| {
             found.remove(&displaced);
             assert!(
@@ -291,7 +291,7 @@ impl World {
         assert!(self.index.is_empty() && self.index.unverified_len() == 0);
     }
 
-    /// As a recovery does: every key once, none known before.
+    /// Reloads like a recovery: inserts every key once into an empty index.
     pub(crate) fn reload(&mut self) {
         let mut newest: Vec<_> =
             self.truth.iter().map(|(&key, &sequence)| Record { key, sequence }).collect();
@@ -328,7 +328,7 @@ impl World {
         keys.for_each(|key| self.get(key));
     }
 
-    /// One random step over so many keys.
+    /// Does one random step over `keys` keys.
     pub(crate) fn step(&mut self, rng: &mut SmallRng, keys: u64) {
         let key = rng.random_range(0..keys);
         match rng.random_range(0..1000) {
