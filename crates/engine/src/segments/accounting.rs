@@ -1,4 +1,4 @@
-//! What was written to a tier, and why: every byte has one cause.
+//! Write accounting of a tier: bytes written, each byte with exactly one cause.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,11 +7,11 @@ use esker_planted::{Bug, planted};
 
 macro_rules! causes {
     ($($name:ident: $meaning:literal,)*) => {
-        /// Counts what is written to a tier.
+        /// Counts the bytes written to a tier, by cause.
         #[derive(Default)]
         pub(crate) struct WriteAccounting { $($name: AtomicU64,)* }
 
-        /// Bytes written to a tier since the store was opened, by cause. Together they are what the device was sent.
+        /// Bytes written to a tier since the store was opened, by cause. Their sum is the number of bytes sent to the device.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Written { $(#[doc = $meaning] pub $name: u64,)* }
@@ -23,12 +23,12 @@ macro_rules! causes {
         }
 
         impl Written {
-            /// All of it.
+            /// Returns the sum of all causes.
             pub fn total(&self) -> u64 {
                 0 $(+ self.$name)*
             }
 
-            /// The causes by name.
+            /// Returns name and bytes of each cause.
             pub fn all(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
             }
@@ -50,7 +50,7 @@ causes! {
     zeroed_bytes: "Zeros written ahead of short durable frames into a file's blocks that were never written.",
 }
 
-/// Where records come from.
+/// Source of records that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     User,
@@ -59,10 +59,10 @@ pub(crate) enum Origin {
     Recovered,
 }
 
-/// What a write to a segment consists of.
+/// Content of a write to a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content {
-    /// A frame; so many bytes of it are header and records.
+    /// A frame, `payload_bytes` of which are header and records.
     Frame {
         origin: Origin,
         payload_bytes: u32,

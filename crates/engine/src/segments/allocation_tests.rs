@@ -90,7 +90,7 @@ fn what_the_file_system_has_no_room_for_cannot_be_taken() {
     assert_eq!(slots.take(0), Some(Taken { slot: 4, was: Was::Secured }));
 }
 
-/// A process that is gone may have given their blocks to slots that it did not come to use.
+/// An earlier process may have given blocks to slots that it never used.
 #[test]
 fn slots_of_a_file_that_were_never_used_are_looked_at() {
     let mut slots = Allocation::new(9, true);
@@ -115,7 +115,7 @@ fn without_discards_freed_slots_are_just_free() {
     assert_eq!(taken, [1, 2, 5]);
 }
 
-/// Where a slot is, as the model knows it.
+/// State of a slot in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Fresh,
@@ -124,11 +124,11 @@ enum At {
     },
     Stale(Duration),
     Secured,
-    /// Somebody has it, or it is being discarded or secured.
+    /// Taken, or being discarded or secured.
     Out,
 }
 
-/// The same as [`Allocation`], by a walk over all slots each time.
+/// The same as [`Allocation`], by a walk over all slots at each call.
 struct Model {
     slots: Vec<At>,
     room: Option<u32>,
@@ -157,7 +157,7 @@ impl Model {
         self.slots.iter().position(|at| of(*at)).map(|slot| slot as u32)
     }
 
-    /// The slot of those without blocks that is next.
+    /// Returns the next slot without blocks.
     fn next_without_blocks(&self) -> Option<(u32, Was)> {
         let free = self.first(|at| matches!(at, At::Free { .. })).map(|slot| (slot, Was::Discarded));
         free.or_else(|| self.first(|at| at == At::Fresh).map(|slot| (slot, Was::Fresh)))
@@ -172,7 +172,7 @@ impl Model {
         stale.or_else(secured).or_else(|| self.next_without_blocks())
     }
 
-    /// Takes a slot out, and the room of its blocks if it has none.
+    /// Takes a slot, and the space for its blocks if it has none.
     fn take(&mut self, slot: u32, was: Was) {
         self.slots[slot as usize] = At::Out;
         if matches!(was, Was::Fresh | Was::Discarded) {
@@ -225,8 +225,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// Whatever is asked, in whatever order: nobody is given a slot that another has, the counts are those of a walk, and no
-/// fewer slots than `keep` are left.
+/// For any sequence of calls: no slot is given out twice, the counts equal those of a walk, and at least `keep` slots are left.
 fn agrees_with_the_model(
     grows: bool,
     used: u32,
@@ -353,7 +352,7 @@ fn agrees_with_the_model(
     Ok(())
 }
 
-/// What is discarded next, by a walk.
+/// Returns the slot to discard next, by a walk.
 fn next_to_discard(model: &mut Model, now: Duration, keep: u32) -> Next {
     if model.free_slots() <= keep {
         return Next::Nothing;
