@@ -94,7 +94,7 @@ fn what_is_free_of_many_keys_is_reserved_and_the_rest_left_to_others() {
     assert!(reservations.queue.lock().requests.is_empty() && reservations.queue.lock().last.is_empty());
 }
 
-/// Any sequence of requests and ends: no two that exclude each other hold at once, and in the end everybody had a turn.
+/// Any sequence of requests and releases: no two conflicting requests hold at once, and in the end every request was granted.
 #[test]
 fn whatever_comes_nobody_shares_what_is_exclusive_and_everybody_has_a_turn() {
     let mut state = 0x1234_5678_9abc_def1u64;
@@ -106,7 +106,7 @@ fn whatever_comes_nobody_shares_what_is_exclusive_and_everybody_has_a_turn() {
     };
     for _ in 0..200 {
         let reservations = Reservations::default();
-        // Which keys (as bits), whether it is exclusive, and the reservation.
+        // Keys (as bits), true if exclusive, and the reservation.
         let mut open: Vec<(u64, bool, Reserved)> = Vec::new();
         for _ in 0..120 {
             if random(3) > 0 {
