@@ -220,8 +220,8 @@ impl<T> Default for Look<T> {
 }
 
 impl<T> Look<T> {
-    /// Adds a segment with the share of its bytes that eviction would keep. Returns the warmer of this segment and the
-    /// coldest so far.
+    /// Adds a segment with the share of its bytes that eviction would keep. Returns the warmer of this segment and the coldest
+    /// so far, if there was one.
     pub fn see(&mut self, kept_share: f64, segment: T) -> Option<T> {
         self.seen += 1;
         if self.coldest.as_ref().is_some_and(|(least, _)| *least <= kept_share) {

@@ -98,7 +98,7 @@ mod tests {
         Pointer::new(key + 1).expect("below 2^40")
     }
 
-    /// Loads keys in batches; returns those that were left out.
+    /// Loads keys in batches; returns the keys that were left out.
     fn load(index: &Index, keys: Range<u64>) -> Vec<u64> {
         let mut by_shard = vec![Vec::new(); Index::SHARDS];
         keys.for_each(|key| by_shard[(index.stored_hash(&hash(key)) >> 32) as usize].push(key));

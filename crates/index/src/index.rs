@@ -140,9 +140,9 @@ impl Index {
 
     /// Deletion and expiry: removes exactly the entry at `old`. Returns false if the key is no longer there.
     ///
-    /// The caller first verifies the unverified overwrites of this stored hash. Those that it could not verify remain, and are
-    /// recorded for this key as well: the key is newer than the records they displaced, so those records never bring it back. A
-    /// key that is hidden by them is reported by [`Index::may_be_hidden`].
+    /// The caller first verifies the unverified overwrites of this stored hash. Unverifiable ones remain, and are recorded for
+    /// this key as well: the key is newer than the records they displaced, so those records never bring it back. A key that is
+    /// hidden by them is reported by [`Index::may_be_hidden`].
     pub fn remove(&self, hash: &KeyHash, old: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
@@ -266,9 +266,9 @@ impl Index {
         is_at(&writer, stored, hash, pointer) || writer.state.unverified.against(stored, pointer) > 0
     }
 
-    /// Verifies that the record at `pointer` has this hash. If its own key displaced it, drops all unverified overwrites of the
-    /// record. Returns the number of the others. All of them have the stored hash of the record, because it was displaced by
-    /// keys that share its slot.
+    /// Called after the record at `pointer` was found to have this hash. If its own key displaced it, drops all unverified
+    /// overwrites of the record. Returns the number of those that remain. All of them have the stored hash of the record,
+    /// because it was displaced by keys that share its slot.
     pub fn verify(&self, hash: &KeyHash, pointer: Pointer) -> Verified {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);

@@ -24,7 +24,7 @@ use crate::segments::allocation::Next;
 use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::tier::Tier;
 
-/// Number of free slots left undiscarded, for writers that need one during a discard.
+/// Number of free slots that stay available during a discard, for writers that need one.
 const KEEP: u32 = KEEP_FOR_RELOCATION + 1;
 /// Pause after a discard, as a multiple of its duration.
 const PAUSES: u32 = 4;

@@ -1,4 +1,5 @@
-//! The reclaimer: decides what to do next to make room, when, and how urgently. `choose` selects the segments to relocate.
+//! The reclaimer: chooses the next piece of work to make room, its time and its urgency. `choose` selects the segments to
+//! relocate.
 //!
 //! Destaging empties the fast tier in the order of age. Collecting keeps the output tier between two bounds: garbage takes no
 //! more than the reserve allows in addition to live data, and a few slots are always free. The closer the second bound, the

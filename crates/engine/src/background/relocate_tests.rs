@@ -113,7 +113,7 @@ impl Filled {
         relocated.expect("nothing fails")
     }
 
-    /// Checks that every key leads to its value, and that the live bytes of each slot are those that the index points at.
+    /// Checks that every key leads to its value, and that each slot's live bytes are the bytes that the index points at.
     fn check(&self) {
         self.check_but("");
     }

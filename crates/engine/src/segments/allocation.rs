@@ -210,8 +210,8 @@ impl Allocation {
         }
     }
 
-    /// Starts discarding freed slots and examining those that are free already. `in_file` is the number of slots in a file: an
-    /// earlier process may have given blocks to slots that were never used.
+    /// Starts discarding freed slots and examining already free ones. `in_file` is the number of slots in a file: an earlier
+    /// process may have given blocks to slots that were never used.
     pub(crate) fn begin_discards(&mut self, in_file: u32) {
         self.discards = true;
         self.use_through(in_file.min(self.total));

@@ -67,7 +67,7 @@ impl Space {
         tier.free_slots().saturating_sub(self.coalescing_reserve())
     }
 
-    /// Reserves the slots that memtables may still take, and one for what is copied, given that they use `slots_in_use`.
+    /// Reserves the slots that memtables may still take, and one for copied records, given that they use `slots_in_use`.
     pub(crate) fn reserve_for_coalescing(&self, slots_in_use: u32) {
         let left = self.coalescing_slots.saturating_sub(slots_in_use);
         self.coalescing_reserve.store(left, Ordering::Relaxed);

@@ -195,7 +195,7 @@ impl Tier {
         self.slots.count(SlotState::Free) == self.slots_total()
     }
 
-    /// Returns the number of slots that exist or can exist, without those that the file system has no space for.
+    /// Returns the number of slots that exist or can exist, except slots that the file system has no space for.
     pub(crate) fn slots_in_reach(&self) -> u32 {
         self.in_reach.load(Ordering::Relaxed)
     }

@@ -350,7 +350,7 @@ fn a_lane_that_stops_ends_behind_its_last_frame() {
     assert!(matches!(next(), Some(Job::End)));
 }
 
-/// Otherwise writers wait at the end of each segment. The padding of a frame may be what fills it to half.
+/// Otherwise writers wait at the end of each segment. The padding of a frame may fill it to half.
 #[test]
 fn the_next_segment_is_there_when_one_is_more_than_half_full() {
     let bench = bench(11);

@@ -1,6 +1,6 @@
-//! Decides which values are compressed: those that an attempt makes shorter. After failed attempts, further ones are rare, so
-//! that incompressible values cost next to nothing. Writers compress on their own threads, before they request a place in the
-//! log.
+//! Decides which values are compressed: each value that an attempt makes shorter. After failed attempts, further ones are rare,
+//! so that incompressible values cost next to nothing. Writers compress on their own threads, before they request a place in
+//! the log.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -108,7 +108,7 @@ impl Writer {
         self.flush_lanes().await
     }
 
-    /// Makes the lanes' records durable, without those that coalesce in memory.
+    /// Makes the lanes' records durable, but not the records that coalesce in memory.
     pub(crate) async fn flush_lanes(&self) -> Result<()> {
         let flushed: Vec<_> = self.lanes().map(|lane| lane.flush()).collect();
         for lane in flushed {

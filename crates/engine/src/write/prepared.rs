@@ -68,7 +68,7 @@ impl Prepared {
     }
 
     /// Returns the key of a tombstone if its batch creates and deletes it: the batch put it before, and the tombstone replaces
-    /// nothing, or only an expired record. Valid after it is known what the tombstone replaces.
+    /// nothing, or only an expired record. Valid after `replaces` was set.
     pub(crate) fn ephemeral(&self) -> Option<Ephemeral> {
         let is_created = self.follows_put && self.replaces.is_none_or(|replaced| replaced.expired);
         is_created.then(|| Ephemeral { key: self.key.clone(), hash: self.hash, origin: self.origin })

@@ -2,8 +2,8 @@
 //!
 //! See `docs/decisions/0006-update-under-reservation.md`.
 //!
-//! 1. The keys are reserved, so that no other writer changes them. Records appended before are visible or, if they are exactly
-//!    those of these keys, available in memory.
+//! 1. The keys are reserved, so that no other writer changes them. Records appended before are visible or, if every one of
+//!    these keys has an unpublished record, read from memory.
 //! 2. Their entries are read, and the caller's function returns a batch.
 //! 3. The batch is appended with the reservation. If it has only puts, the reservation ends then, and the next update reads the
 //!    appended records (decision 0023); otherwise it ends when they are visible.
@@ -211,7 +211,7 @@ impl Writer {
         Some(found)
     }
 
-    /// Returns the entries shown to the caller: those that have not expired.
+    /// Returns the entries shown to the caller: all but expired ones.
     fn shown(&self, found: &[Option<Found>], told: &mut Vec<(usize, Expired)>) -> Vec<Option<Entry>> {
         let mut show = |(at, found): (usize, &Option<Found>)| {
             let record = &found.as_ref()?.record;

@@ -1,4 +1,4 @@
-//! Identity of this start of the machine: the page cache keeps what a process left only until the machine stops.
+//! Identity of this start of the machine: the page cache keeps the data of a dead process only until the machine stops.
 
 /// Number of one start of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
