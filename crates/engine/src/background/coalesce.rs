@@ -135,7 +135,7 @@ impl Coalescer<'_> {
                 let written = self.write_out(pieces).await;
                 self.wrote_at = Some(self.space.runtime.now());
                 if let Err(error) = &written {
-                    // Before any task can observe that no record waits any more.
+                    // Latched before any task can observe that no record waits any more.
                     self.space.health.latch(error);
                 }
                 self.lane.memtable_written(self.relocator.output_ends().into_iter().collect());

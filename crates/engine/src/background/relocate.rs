@@ -64,7 +64,7 @@ pub(crate) struct Relocator<'a> {
     /// Offset below which each output is durable, by segment number.
     durable: BTreeMap<u64, u32>,
     throttle: Mutex<Throttle>,
-    /// Bytes of the output tier that collecting freed, minus the bytes of copies.
+    /// Bytes of the output tier that collecting freed, minus the bytes of outputs that it used up.
     gained_bytes: AtomicI64,
     /// Value of `gained_bytes` last reported to admission, which gets the differences.
     told_bytes: AtomicI64,
@@ -108,7 +108,7 @@ impl<'a> Relocator<'a> {
         self.throttle.get_mut().set_limit(bytes_per_s);
     }
 
-    /// Returns the bytes of the output tier that collecting freed, minus the bytes of copies.
+    /// Returns the bytes of the output tier that collecting freed, minus the bytes of outputs that it used up.
     pub(crate) fn gained_bytes(&self) -> i64 {
         self.gained_bytes.load(Ordering::Relaxed)
     }

@@ -29,7 +29,8 @@ enum Renewal {
 }
 
 impl Reclaimer<'_> {
-    /// Removes one piece from the accounts that need not be in them. Returns false if there is none.
+    /// Takes one step to reduce the bytes that count: removes expired records, evicts a segment, or drops tombstones. Returns
+    /// false if there is nothing to do.
     pub(crate) async fn relieve(&mut self) -> Result<bool> {
         let presses = self.writer.pressure.requests.is_wanted() || self.space.full.load(Ordering::Acquire);
         if self.expire_one(presses).await? {

@@ -11,7 +11,8 @@ macro_rules! causes {
         #[derive(Default)]
         pub(crate) struct WriteAccounting { $($name: AtomicU64,)* }
 
-        /// Bytes written to a tier since the store was opened, by cause. Their sum is the number of bytes sent to the device.
+        /// Bytes written to a tier since the store was opened, by cause. Their sum is the number of bytes written to the
+        /// device.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Written { $(#[doc = $meaning] pub $name: u64,)* }

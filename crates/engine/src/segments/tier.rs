@@ -34,7 +34,7 @@ pub(crate) struct Tier {
     placement_handles: u8,
     slots: Slots,
     pub(crate) allocation: Mutex<Allocation>,
-    /// Number of slots that exist or that the file system has space for; changed with the allocation locked.
+    /// Number of slots, except slots that the file system has no space for; changed with the allocation locked.
     pub(crate) in_reach: AtomicU32,
     /// Present if the device is a file that grows.
     pub(crate) room: Option<Room>,
@@ -195,7 +195,7 @@ impl Tier {
         self.slots.count(SlotState::Free) == self.slots_total()
     }
 
-    /// Returns the number of slots that exist or can exist, except slots that the file system has no space for.
+    /// Returns the number of slots, except slots that the file system has no space for.
     pub(crate) fn slots_in_reach(&self) -> u32 {
         self.in_reach.load(Ordering::Relaxed)
     }
@@ -256,8 +256,8 @@ impl Tier {
     }
 
     /// Frees a slot: the marker at both ends of the slot is durable before the slot can be taken again. There are two, so that
-    /// rot in one cannot bring the segment back. The end is written first, because a start torn by a power cut would be damage
-    /// while the segment's summary is still at the end.
+    /// rot in one cannot bring the segment back. The end is written first, because a start torn by a power failure would be
+    /// damage while the segment's summary is still at the end.
     pub(crate) async fn free_slot(&self, slot: u32, secret: &esker_log::Secret, now: Duration) -> Result<()> {
         let [first, last] = self.ends_to_mark();
         self.mark_free(slot, secret, first).await?;

@@ -20,7 +20,8 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
     loop {
         lane.spare_taken.notified().await;
         loop {
-            // The answer covers whether the store is full, which is checked later.
+            // `freed` is taken before all checks, including the later one whether the store is full, so that no announcement is
+            // missed.
             let (goes_on, freed) =
                 space.slot_freed.ask(|| lane.wants_spare() && space.health.check_writable().is_ok());
             if !goes_on {

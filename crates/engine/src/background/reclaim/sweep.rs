@@ -40,7 +40,7 @@ impl Reclaimer<'_> {
     }
 
     /// Removes expired records of one sealed segment, or of the open segments, from the index, at no bounded rate. Returns
-    /// false if there are none. `presses`: puts are refused otherwise, so a clock that has stepped is trusted sooner.
+    /// false if there are none. `presses`: true if puts are refused otherwise; a clock that has stepped is then trusted sooner.
     pub(crate) async fn expire_one(&mut self, presses: bool) -> Result<bool> {
         if presses {
             self.catalog.confirmed_under_pressure_ms();

@@ -148,7 +148,7 @@ impl Relocator<'_> {
                 unnamed.extend(key.is_none().then(|| entry.key_hash.keyspace().number()));
             }
         }
-        // An observer that came after the keys were to be read may have seen them.
+        // An observer that registered after step 2 may know these keys, and is notified of their keyspaces only.
         if !unnamed.is_empty() && !planted(Bug::EvictionNotReported) {
             let turn = self.catalog.observers.take_turn();
             unnamed.into_iter().for_each(|keyspace| turn.tell_missed(keyspace));

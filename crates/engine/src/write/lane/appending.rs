@@ -283,7 +283,7 @@ impl Lane {
             self.publish(appender, reservation)
         };
         let open = state.points.open(point).expect("it was appended to");
-        // Not only when the tail passes that point, which it may do by the padding of a frame.
+        // Tested at every append, not only when a record passes that point, because the padding of a frame may pass it.
         if open.tail() >= self.spare_from_bytes() && state.spare.is_none() && !state.spare_wanted {
             state.spare_wanted = true;
             self.spare_taken.notify_one();

@@ -158,7 +158,7 @@ impl Lane {
         Some(self.expires_from.load(Ordering::Acquire)).filter(|&at_ms| at_ms != NEVER_MS)
     }
 
-    /// Lowers that bound to `at_ms`. Returns false if it was no later already.
+    /// Lowers that bound to `at_ms`. Returns true if it was later before.
     pub(crate) fn expires_from_at_most(&self, at_ms: u64) -> bool {
         self.expires_from.fetch_min(at_ms, Ordering::AcqRel) > at_ms
     }
