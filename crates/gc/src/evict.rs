@@ -261,10 +261,14 @@ mod tests {
         let of = |streams: &[(u64, Stream)]| ends_probation(streams.iter().copied());
         let (new, back, copies) = (Stream::LANE, Stream::LONG_LIVED, Stream::RELOCATED[1]);
         assert_eq!(of(&[]), None);
-        assert_eq!(of(&[(3, new), (2, new), (4, copies)]), None, "no key that is back was written apart");
+        assert_eq!(of(&[(3, new), (2, new), (4, copies)]), None, "no segment of returned keys");
         assert_eq!(of(&[(3, new), (2, new), (4, back)]), Some(2));
         assert_eq!(of(&[(3, Stream::DESTAGED), (1, copies), (4, back)]), Some(3), "by destaging");
-        assert_eq!(of(&[(3, new), (5, new), (2, back)]), None, "not since the oldest");
+        assert_eq!(
+            of(&[(3, new), (5, new), (2, back)]),
+            None,
+            "no segment of returned keys since the oldest"
+        );
         let few: Vec<_> = (2..21).map(|segment| (segment, back)).chain([(1, new)]).collect();
         assert_eq!(of(&few), None);
         assert_eq!(of(&[few, vec![(0, new), (30, new)]].concat()), Some(0));
@@ -276,7 +280,7 @@ mod tests {
         let there = 8 * bits.bytes();
         let share = set as f64 / there as f64;
         let ideal = 1.0 - (-(chosen as f64) / there as f64).exp();
-        assert!((share / ideal - 1.0).abs() < 0.02, "{share} of the bits are set; {ideal} of an even choice");
+        assert!((share / ideal - 1.0).abs() < 0.02, "{share} of the bits are set; expected {ideal}");
     }
 
     #[test]
@@ -298,11 +302,11 @@ mod tests {
         (0..100).for_each(|number| reference.note(&key(number)));
         assert!((0..100).all(|number| reference.is_noted(&key(number))));
         let others = (1000..2000).filter(|number| reference.is_noted(&key(*number))).count();
-        assert!(others < 50, "{others} of 1000 that nobody asked for; 100 of 8192 bits are set");
+        assert!(others < 50, "{others} of 1000 unreferenced keys are noted; 100 of 8192 bits are set");
         (0..100).for_each(|number| reference.forget(&key(number)));
         assert!(!(0..100).any(|number| reference.is_noted(&key(number))));
         assert_eq!(reference.bytes(), 1 << 10);
-        assert_eq!(Reference::new(1500).bytes(), 1 << 10, "no more than it may take");
+        assert_eq!(Reference::new(1500).bytes(), 1 << 10, "at most the given size");
     }
 
     #[test]
@@ -315,7 +319,7 @@ mod tests {
         assert_eq!(known(2 * generation..3 * generation), generation);
         assert_eq!(known(generation..2 * generation), generation);
         assert!(known(0..generation) < generation / 50, "they are forgotten");
-        assert!(known(100_000..101_000) < 20, "nobody dropped them");
+        assert!(known(100_000..101_000) < 20, "they were never evicted");
         assert_eq!(ghosts.bytes(), 64 << 10);
     }
 
@@ -326,11 +330,7 @@ mod tests {
         budget.spend(150);
         assert_eq!(budget.left_bytes(10_000, 1 << 20), 50);
         assert_eq!(budget.left_bytes(20_000, 1 << 20), 250);
-        assert_eq!(
-            budget.left_bytes(1 << 40, 1 << 20),
-            1 << 20,
-            "what is not used does not add up without end"
-        );
+        assert_eq!(budget.left_bytes(1 << 40, 1 << 20), 1 << 20, "unused budget is limited");
         budget.spend(2 << 20);
         assert_eq!(budget.left_bytes(1 << 40, 1 << 20), 0);
     }

@@ -29,7 +29,7 @@ impl Pacer {
         relaxed: f64,
         drain_bytes_per_s: f64,
     ) -> Duration {
-        debug_assert!(drain_bytes_per_s > 0.0, "writers would wait for ever");
+        debug_assert!(drain_bytes_per_s > 0.0, "writers would wait forever");
         if free_share >= relaxed {
             self.next = now;
             return Duration::ZERO;

@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(placement.collected(Stream::LONG_LIVED, Some(399)), young);
         assert_eq!(placement.collected(survivors, Some(400)), middle);
         assert_eq!(placement.collected(old, Some(1600)), old);
-        assert_eq!(placement.collected(young, None), old, "an unknown age is a great one");
+        assert_eq!(placement.collected(young, None), old, "an unknown age counts as old");
         assert_eq!(placement.destaged(true), Stream::DESTAGED);
         assert_eq!(placement.destaged(false), Stream::LONG_LIVED);
         let narrow = seen(2, 100, 900, 1000, 1000);
@@ -198,7 +198,10 @@ mod tests {
     #[test]
     fn nothing_is_parted_before_anything_is_known() {
         let placement = Placement::new(4);
-        assert!(placement.is_short_lived(Some(u64::MAX - 1)), "all lives are briefer than an unknown one");
+        assert!(
+            placement.is_short_lived(Some(u64::MAX - 1)),
+            "every life counts as brief while ℓ is unknown"
+        );
         assert_eq!(placement.destaged(false), Stream::DESTAGED);
         assert_eq!(placement.collected(Stream::LONG_LIVED, None), Stream::RELOCATED[0]);
     }

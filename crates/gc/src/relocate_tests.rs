@@ -89,7 +89,7 @@ impl Host for FewSlots {
     }
 
     async fn seal_output(&self, output: OpenSegment) -> Result<(), ()> {
-        assert!(output.entries().len() > 1, "a segment is sealed that has hardly anything in it");
+        assert!(output.entries().len() > 1, "a nearly empty segment is sealed");
         self.slots.lock().open -= 1;
         Ok(())
     }

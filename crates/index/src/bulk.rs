@@ -61,7 +61,7 @@ impl Index {
         let mut table = writer.table();
         let (mut put_in, mut moved) = (0, 0);
         for (position, (stored, pointer)) in keys.iter().enumerate() {
-            assert!(*stored < STORED_HASHES, "a stored hash is the lower half of what it is told as");
+            assert!(*stored < STORED_HASHES, "not the lower half of a stored hash");
             match table.add(*stored, *pointer) {
                 Some(true) => put_in += 1,
                 Some(false) => left(position),

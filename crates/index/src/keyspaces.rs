@@ -268,7 +268,7 @@ mod tests {
             assert_eq!(indexes.get(&hash(7, keyspace)), None);
             assert_eq!(indexes.scan(keyspace, Cursor::START, 10), Step::default());
         }
-        assert_eq!(indexes.memory_bytes(), empty, "looking makes no index");
+        assert_eq!(indexes.memory_bytes(), empty, "a look-up creates no index");
         for keyspace in Keyspace::all() {
             indexes.load(hash(7, keyspace), pointer(100 + u64::from(keyspace.number())));
         }
@@ -280,7 +280,7 @@ mod tests {
         }
         let mut stored: Vec<u64> = Keyspace::all().map(|k| indexes.stored_hash(&hash(7, k))).collect();
         stored.dedup();
-        assert_eq!(stored.len(), Keyspace::COUNT, "each is reserved by itself");
+        assert_eq!(stored.len(), Keyspace::COUNT, "each keyspace has stored hashes of its own");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Slabs {
         let slab = self.0[generation].get().expect("a shard lives in a slab");
         let place_bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
         let mut residents = slab.residents.lock();
-        assert!(residents[shard], "a shard leaves where it is");
+        assert!(residents[shard], "a shard leaves only a slab that holds its table");
         residents[shard] = false;
         slab.region.give_back(free_pages(&residents, place_bytes, shard, page_bytes()));
     }

@@ -68,7 +68,7 @@ impl Packed {
     fn unverified(&self) -> UnverifiedOverwrite {
         let mut pointer = [0; 8];
         pointer[..POINTER_BYTES].copy_from_slice(&self.0[4..][..POINTER_BYTES]);
-        let displaced = Pointer::new(u64::from_le_bytes(pointer)).expect("it was made of a pointer");
+        let displaced = Pointer::new(u64::from_le_bytes(pointer)).expect("the bytes encode a pointer");
         let check = u64::from_le_bytes(self.0[4 + POINTER_BYTES..].try_into().expect("eight bytes"));
         UnverifiedOverwrite { displaced, check }
     }

@@ -40,7 +40,7 @@ fn scan_sees_all_that_stays() {
                 }
             }
         }
-        stay.for_each(|key| assert!(seen.contains(&key), "{key} was passed by"));
+        stay.for_each(|key| assert!(seen.contains(&key), "{key} was missed"));
     }
 }
 

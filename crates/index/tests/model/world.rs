@@ -135,7 +135,7 @@ impl World {
         let hidden = self.hidden(&seen);
         assert!(self.index.note_verified(hash, &seen, &hidden));
         if !seen.unverified.is_empty() {
-            assert!(!self.index.note_verified(hash, &seen, &hidden), "what was seen has changed");
+            assert!(!self.index.note_verified(hash, &seen, &hidden), "the suspects have changed");
         }
         if let Some(oracle) = &mut self.oracle {
             assert!(oracle.note_verified(hash, &seen, &hidden));
@@ -204,7 +204,7 @@ impl World {
         for hash in other {
             self.note_verified(&hash);
         }
-        assert_eq!(self.displaced(&range), [], "unverified are against records");
+        assert_eq!(self.displaced(&range), [], "every unverified overwrite displaced a record");
 
         for (old, record) in records {
             let hash = (self.hash)(record.key);
@@ -213,7 +213,7 @@ impl World {
             assert_eq!(
                 self.index.is_known(&hash, old),
                 current,
-                "there is no unverified against it any more"
+                "no unverified overwrite against it is left"
             );
             if let Some(oracle) = &mut self.oracle {
                 assert_eq!(oracle.is_current(&hash, old), current);
@@ -262,7 +262,7 @@ impl World {
             let Step { current, displaced, next } = self.index.scan(Cursor::from_u64(at.to_u64()), limit);
             assert!(next.is_none_or(|next| next > at), "a scan goes on");
             for pointer in current.into_iter().chain(displaced.iter().copied()) {
-                assert!(found.insert(pointer), "with no change meanwhile nothing is seen twice");
+                assert!(found.insert(pointer), "without changes meanwhile no entry is returned twice");
             }
             all_displaced.extend(displaced);
             cursor = next;
@@ -272,7 +272,7 @@ impl World {
             found.remove(&displaced);
             assert!(
                 all_displaced.contains(&displaced),
-                "a displaced record is in no slot, but a scan meets it"
+                "a displaced record is in no slot, but a scan returns it"
             );
         });
         assert_eq!(found.len() as u64, self.index.len());
