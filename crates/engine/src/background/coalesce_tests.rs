@@ -96,7 +96,7 @@ fn without_memory_nothing_coalesces_and_a_flush_ends() {
     start(&bench);
     bench.run(async {
         bench.sleep(Duration::from_millis(1)).await;
-        assert!(lane.wants_coalescing_spare(), "what is left is the lane's");
+        assert!(lane.wants_coalescing_spare(), "the only memory left is the lane's");
         put(&bench, "a").await;
         bench.writer.flush().await.expect("it is flushed");
         assert!(bench.get("a").now_or_never().is_some());
@@ -180,7 +180,7 @@ fn a_segment_of_copies_is_sealed_when_the_index_leads_to_it() {
                 loop {
                     for (at, slot) in sealed() {
                         let most = i64::from(SEGMENT_BYTES) * 3 / 4;
-                        assert!(slot.live_bytes() > most, "what was copied to slot {at} looks like garbage");
+                        assert!(slot.live_bytes() > most, "the copies in slot {at} look like garbage");
                     }
                     bench.sleep(Duration::from_micros(1)).await;
                 }

@@ -63,7 +63,7 @@ pub(crate) async fn run(space: Arc<Space>, name: TierName, rest: Duration) {
             Ok(bytes) => bytes,
             Err(Error::Closed { .. }) => break,
             Err(error) => {
-                tracing::warn!(tier = name.name(), %error, "freed space cannot be discarded; it is left as it is");
+                tracing::warn!(tier = name.name(), %error, "cannot discard freed space; no more is discarded on this tier");
                 break;
             }
         };

@@ -30,7 +30,7 @@ pub(crate) async fn run(space: Arc<Space>, name: TierName) {
         space.note_limit();
         tracing::warn!(
             path = tier.device_name(),
-            "the file system has no room for another segment; puts find what room the store makes by itself"
+            "the file system has no space for another segment; puts use only space that the store frees"
         );
         while !has_room_again(&space, tier, room).await {
             if space.health.check_writable().is_err() {
@@ -41,7 +41,7 @@ pub(crate) async fn run(space: Arc<Space>, name: TierName) {
         space.is_no_longer_full();
         space.announce_free_slot();
         space.reclaim.notify_one();
-        tracing::info!(path = tier.device_name(), "the file system has room again");
+        tracing::info!(path = tier.device_name(), "the file system has space again");
     }
 }
 

@@ -108,7 +108,7 @@ impl Pause {
         while !space.health.is_closed() {
             if space.runtime.now() >= until && !planted(Bug::RestWithoutEnd) {
                 tracing::warn!(
-                    "a checkpoint did not begin within {LONGEST_REST:?}; relocation goes on without it"
+                    "a checkpoint did not begin within {LONGEST_REST:?}; relocation continues without it"
                 );
                 return;
             }
@@ -142,7 +142,7 @@ mod tests {
             let rest = pauses.ask(|| {}).await.expect("it is granted");
             assert!(!rest.is_over());
             bench.sleep(Duration::from_secs(3600)).await;
-            assert!(rest.is_over(), "whoever asked must learn that relocation went on");
+            assert!(rest.is_over(), "the requester must see that relocation continued");
         };
         let resting = async {
             while pauses.asked.lock().pause.is_none() {

@@ -324,7 +324,11 @@ fn a_victim_with_a_damaged_record_is_kept_and_the_others_are_moved() {
         let at = tier.device_offset(victim, catalog.packing.unpack(pointer.get()).offset + 400);
         filled.bench.devices[0].corrupt(at, 0x10);
         assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(0)));
-        assert_eq!(filled.state(victim), SlotState::Damaged, "or else reading the key would not be an error");
+        assert_eq!(
+            filled.state(victim),
+            SlotState::Damaged,
+            "otherwise reading the key would not be an error"
+        );
         filled.check_but(&key);
         let (value, sequence, expires) = &filled.keys[&key];
         let bytes = tier.shape().padded(record_bytes(&key, value, *sequence, *expires));
@@ -461,7 +465,7 @@ fn deleted_key_stays_deleted_when_its_old_record_is_verified() {
         if fails { Fault::Error(5) } else { Fault::None }
     }));
     assert!(filled.bench.run(filled.bench.delete(&key)).expect("it is deleted"));
-    assert_eq!(filled.bench.catalog.index.unverified_len(), 1, "it is still unknown what was displaced");
+    assert_eq!(filled.bench.catalog.index.unverified_len(), 1, "the displaced record is not verified yet");
     filled.bench.devices[0].clear_faults();
     filled.expect(&key, None);
     filled.check();

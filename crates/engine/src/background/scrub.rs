@@ -34,7 +34,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             Ok(()) => {}
             Err(Error::Closed { .. }) => return,
             Err(error) => {
-                tracing::error!(%error, "a device is gone; there is no more scrub until the store is opened again");
+                tracing::error!(%error, "the scrub cannot read a device, and stops until the store is opened again");
                 return;
             }
         }
@@ -76,7 +76,7 @@ impl Scrub<'_> {
         let damaged = self.space.superblocks.damaged_copies(tiers).await?;
         self.space.counters.count_scrubbed(0, damaged.len() as u64);
         for error in &damaged {
-            tracing::error!(%error, "scrub: a copy of a superblock is damaged; the next write of it mends it");
+            tracing::error!(%error, "scrub: a copy of a superblock is damaged; the next superblock write repairs it");
         }
         self.space.counters.count_scrub_pass();
         Ok(())

@@ -38,16 +38,16 @@ macro_rules! causes {
 }
 
 causes! {
-    user_bytes: "Records that users wrote, tombstones too: header, key, value, padding to the granule.",
+    user_bytes: "Records of users, including tombstones: header, key, value, padding to the granule.",
     destaged_bytes: "Records copied from the fast tier to the capacity tier.",
     collected_bytes: "Records copied within the tier.",
-    recovered_bytes: "Records written at opening from memory that outlived the last process.",
+    recovered_bytes: "Records that an opening recovered from the staging file of the last process.",
     frame_header_bytes: "Headers of frames.",
     padding_bytes: "Padding of frames to whole write units.",
     summary_bytes: "Summaries of sealed segments, with their padding.",
     marker_bytes: "Markers of freed slots, each a write unit.",
-    superblock_bytes: "Superblocks, and the space around them when the tier was made.",
-    clearing_bytes: "Slots made to read as free before they were used for the first time.",
+    superblock_bytes: "Superblocks, and the space around them when the tier was formatted.",
+    clearing_bytes: "Zeros that make slots read as free before their first use.",
     zeroed_bytes: "Zeros written ahead of short durable frames into a file's blocks that were never written.",
 }
 

@@ -170,7 +170,7 @@ impl MemoryPool {
                 }
                 // The staging file's file system is full, which is common for `/dev/shm` of a container.
                 Err(error) if is_full(&error) && index > 0 => {
-                    tracing::warn!(pieces = index, %error, "less memory for segments than was planned");
+                    tracing::warn!(pieces = index, %error, "the staging file's file system is full; using fewer segment buffers than planned");
                     state.limit = index;
                 }
                 Err(error) if is_full(&error) => {
@@ -260,14 +260,14 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 buffered.add(segment(2, other.buffer()));
-                assert!(pool.take(&buffered).unwrap().is_none(), "it is still looked at");
+                assert!(pool.take(&buffered).unwrap().is_none(), "a reader still holds it");
                 assert!(pool.state.lock().parked.len() == 1);
                 done.send(()).unwrap();
             });
             let ended = is_done.recv_timeout(std::time::Duration::from_secs(10));
             assert!(held.find(TierName::Fast, 0, 1).is_some());
             drop(held);
-            ended.expect("a reader was waited for");
+            ended.expect("neither an add nor a take waits for a reader");
         });
         assert!(buffered.find(TierName::Fast, 0, 2).is_some());
         assert!(pool.take(&buffered).unwrap().is_some());

@@ -136,13 +136,17 @@ mod tests {
 
     #[test]
     fn what_waits_for_memtables_takes_what_live_records_leave_plenty_of() {
-        assert_eq!([0, 100, 240, 255].map(|left| waiting_slots(left, 15)), [0; 4], "all is needed");
+        assert_eq!(
+            [0, 100, 240, 255].map(|left| waiting_slots(left, 15)),
+            [0; 4],
+            "the collector needs all slots"
+        );
         assert_eq!([256, 480, 704].map(|left| waiting_slots(left, 15)), [1, 15, 29]);
         assert_eq!(
             [720, 1_000, u32::MAX].map(|left| waiting_slots(left, 15)),
             [30; 3],
             "twice the memtables"
         );
-        assert_eq!(waiting_slots(u32::MAX, 0), 0, "nothing coalesces");
+        assert_eq!(waiting_slots(u32::MAX, 0), 0, "no memtable");
     }
 }

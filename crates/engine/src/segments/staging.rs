@@ -138,7 +138,7 @@ pub(crate) fn clear(
         let bytes = if index < LEAST_PIECES as u64 { start_of(1, shape) } else { STAGING_HEADER_BYTES };
         match file.file.allocate(start_of(index, shape), bytes) {
             Err(error) if is_full(&error) => {
-                tracing::warn!(path = %file.path.display(), "no room for all of the staging file");
+                tracing::warn!(path = %file.path.display(), "the file system has no space for the whole staging file");
                 return Ok(start_of(index, shape));
             }
             allocated => allocated.map_err(io)?,

@@ -229,5 +229,5 @@ fn a_slot_is_not_covered_by_a_file_that_cannot_be_extended() {
     assert!(Superblock::find(&device.snapshot()).is_ok_and(|found| found.used_slots > 2));
     let written = device.snapshot();
     world.run(superblocks.cover_slot(tier, 1)).expect("it is covered");
-    assert!(written == device.snapshot(), "one that is covered needs no write");
+    assert!(written == device.snapshot(), "a covered slot needs no write");
 }

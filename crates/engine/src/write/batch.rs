@@ -149,7 +149,7 @@ impl Writer {
     pub(crate) async fn write(&self, database: u8, batch: Batch, options: WriteOptions) -> Result<()> {
         if options.condition != Condition::Always {
             return Err(Error::invalid(
-                "the options of a batch have no condition; name the keys that it is about with Batch::require",
+                "the options of a batch cannot have a condition; add conditions with Batch::require",
             ));
         }
         if !batch.conditions.is_empty() {

@@ -207,7 +207,8 @@ impl Committer<'_> {
             result = result.and(write.await);
         }
         self.tier.wrote_since(front.began);
-        let InFlight { frame, mode, began, .. } = self.in_flight.pop_front().expect("it was there");
+        let InFlight { frame, mode, began, .. } =
+            self.in_flight.pop_front().expect("the front was checked above");
         let result = match result.map_err(Error::from) {
             Ok(()) => self.make_durable(&frame, mode).await,
             Err(error) => Err(error),

@@ -73,7 +73,10 @@ async fn put_many(bench: &Bench, count: usize, durabilities: &[Durability]) -> V
         let put = bench.put(&name(number), &value(number), durability).await;
         if let (Ok(sequence), Durability::Sync) = (&put, durability) {
             let durable = bench.durable();
-            assert!(durable.iter().any(|e| e.sequence == *sequence), "{number} was acknowledged before");
+            assert!(
+                durable.iter().any(|e| e.sequence == *sequence),
+                "{number} was acknowledged before it was durable"
+            );
         }
         put
     });
@@ -299,7 +302,7 @@ fn a_failed_operation_fails_the_waiters_and_everything_after() {
             if flushed.is_ok() {
                 let early = puts.iter().take(50).filter_map(|put| put.as_ref().ok());
                 let all = early.into_iter().all(|at| durable.iter().any(|entry| entry.sequence == *at));
-                assert!(all, "{what}: a flush was acknowledged that was none");
+                assert!(all, "{what}: a flush was acknowledged before earlier puts were durable");
             }
         }
     }
@@ -311,7 +314,7 @@ fn a_flush_covers_what_was_acknowledged_before_it() {
         let bench = bench(seed);
         let puts = bench.run(put_many(&bench, 40, &[Durability::None]));
         assert!(bench.durable().len() < 40, "they were acknowledged from memory");
-        assert_eq!(visible(&bench, 40).len(), 40, "they are seen all the same");
+        assert_eq!(visible(&bench, 40).len(), 40, "they are visible although not durable");
         bench.run(bench.writer.flush()).expect("it is flushed");
         let durable: Vec<u64> = bench.durable().iter().map(|entry| entry.sequence).collect();
         let puts: Vec<u64> = puts.into_iter().map(|put| put.expect("it is put")).collect();
@@ -363,7 +366,7 @@ fn the_next_segment_is_there_when_one_is_more_than_half_full() {
         bench.run(bench.put(&name(number), &[7; 100], SYNC)).expect("it is put");
         bench.run(bench.sleep(Duration::from_millis(100)));
         let was_wanted = std::mem::replace(&mut is_wanted, bench.writer.lane.wants_spare());
-        assert!(!was_wanted || !is_wanted, "none is on its way after {number} puts");
+        assert!(!was_wanted || !is_wanted, "no spare segment is being opened after {number} puts");
     }
 }
 
@@ -427,7 +430,7 @@ fn a_flush_that_is_due_is_not_put_off_by_later_frames() {
         }
     });
     let slots = bench.space.first_tier().slots();
-    assert_eq!(slots.count(SlotState::Sealed), 0, "a summary is flushed for as well");
+    assert_eq!(slots.count(SlotState::Sealed), 0, "a summary causes a flush as well");
     let first = bench.catalog.hash_in(0, name(0).as_bytes());
     assert!(bench.durable().iter().any(|entry| entry.key_hash == first), "it is more than a second old");
 }

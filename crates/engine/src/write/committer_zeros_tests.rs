@@ -27,7 +27,7 @@ fn no_frame_is_lost_to_zeros_written_ahead_of_it() {
     let is_zeros = |o: &&Operation| o.kind == OperationKind::Write && o.bytes >= ZEROS_BYTES;
     assert!(log.lock().iter().filter(is_zeros).count() > 0, "nothing was written ahead");
     let device = &bench.devices[0];
-    assert!(device.snapshot() == device.durable_snapshot(), "zeros lie on what is durable");
+    assert!(device.snapshot() == device.durable_snapshot(), "zeros overwrote a durable frame");
     assert_eq!(bench.durable().len(), 21);
 }
 

@@ -44,7 +44,8 @@ impl Writer {
     fn follow_swaps(&self, records: &mut [Prepared]) -> bool {
         let mut any = false;
         for record in records.iter_mut().filter(|record| self.catalog.has_moved(record)) {
-            let keyspace = self.catalog.keyspace(record.database.expect("it has moved"));
+            let keyspace =
+                self.catalog.keyspace(record.database.expect("only a record with a database can move"));
             record.hash = record.hash.in_keyspace(keyspace);
             any = true;
         }

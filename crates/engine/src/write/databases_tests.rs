@@ -57,7 +57,11 @@ fn what_is_live_is_known_after_a_clear_of_one_database() {
             put(&bench, 5, "key 7", b"again", Durability::None).await;
             assert_eq!(get(&bench, 5, "key 7").await.as_deref(), Some(&b"again"[..]));
             bench.writer.clear(0..16).await.expect("it can be cleared");
-            assert_eq!((live_bytes(&bench.catalog), bench.catalog.index.len()), (0, 0), "all are exact");
+            assert_eq!(
+                (live_bytes(&bench.catalog), bench.catalog.index.len()),
+                (0, 0),
+                "the live bytes are exact"
+            );
         });
     }
 }

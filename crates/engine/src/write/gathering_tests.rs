@@ -177,7 +177,7 @@ fn the_better_way_is_found_on_every_device() {
             better[1] += 1;
         }
     }
-    assert!(better[0] > 1 && better[1] > 1, "both ways are the better one somewhere: {better:?}");
+    assert!(better[0] > 1 && better[1] > 1, "each strategy is the better one for some load: {better:?}");
 }
 
 #[test]
@@ -201,11 +201,11 @@ fn writers_that_leave_are_forgotten() {
     };
     gathering.finished(frame(10, 5, 1));
     assert_eq!(gathering.expects(ms(11)), Some((6, ms(12))));
-    assert_eq!(gathering.expects(ms(12)), None, "nobody waits for longer than a frame takes");
+    assert_eq!(gathering.expects(ms(12)), None, "no frame waits longer than a frame takes");
     gathering.finished(frame(20, 2, 0));
     assert_eq!(gathering.expects(ms(21)).map(|(writers, _)| writers), Some(2));
     gathering.finished(frame(30, 1, 0));
-    assert_eq!(gathering.expects(ms(31)), None, "one writer waits for nobody");
+    assert_eq!(gathering.expects(ms(31)), None, "a single writer is not waited for");
 }
 
 /// After a change of the load or of the device, the other strategy is found soon.

@@ -277,7 +277,10 @@ impl Queue {
             }
         }
         for earlier in &before {
-            let earlier = self.requests.get_mut(earlier).expect("what is over is not the last of anything");
+            let earlier = self
+                .requests
+                .get_mut(earlier)
+                .expect("a request that has ended is not the newest of any key");
             earlier.followers.push(number);
         }
         let granted = (!before.is_empty()).then(Completion::new);
@@ -302,7 +305,7 @@ impl Queue {
             self.forget(number, &request.what);
             // Step 2.
             for follower in request.followers {
-                let next = self.requests.get_mut(&follower).expect("it waits");
+                let next = self.requests.get_mut(&follower).expect("a follower is still queued");
                 next.waits_for -= 1;
                 match next.waits_for {
                     0 if next.given_up => over.push(follower),

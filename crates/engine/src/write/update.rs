@@ -83,7 +83,9 @@ impl Writer {
         tell: impl FnMut(usize, u64),
     ) -> Result<T> {
         if options.condition != Condition::Always {
-            return Err(Error::invalid("an update has no condition; compare the entries it is given"));
+            return Err(Error::invalid(
+                "an update cannot have a condition; compare the entries passed to it",
+            ));
         }
         let mut told = Vec::new();
         let outcome = self.update_reserved(database, &mut keys, options, change, tell, &mut told).await;
@@ -129,7 +131,7 @@ impl Writer {
         drop(entries);
         if !batch.conditions.is_empty() {
             return Err(Error::invalid(
-                "the batch of an update has no conditions; compare the entries it is given",
+                "the batch of an update cannot have conditions; compare the entries passed to the update",
             ));
         }
         if batch.is_empty() {
@@ -270,7 +272,9 @@ impl Writer {
             let conflict = conditions.iter().find_map(|(of, condition)| {
                 let sought = (of.database.unwrap_or(database), &of.key);
                 let at = keys.binary_search_by(|(number, key)| (*number, key).cmp(&sought));
-                let current = entries[at.expect("it is among them")].as_ref().map(|entry| entry.version);
+                let current = entries[at.expect("the keys of all conditions are in the list")]
+                    .as_ref()
+                    .map(|entry| entry.version);
                 (!condition.holds(current)).then(|| condition.conflict(&of.key, current))
             });
             conflict.map_or((batch, Ok(())), |conflict| (Batch::new(), Err(conflict)))

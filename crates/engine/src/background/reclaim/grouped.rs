@@ -98,9 +98,9 @@ mod tests {
     fn a_group_is_chosen_by_its_sums_and_emptied_before_another() {
         // The emptiest segment shares its group with a fully live one.
         assert_eq!(chosen(&[100, 1000, 400, 400, 900, 900], None), [2, 3]);
-        assert_eq!(chosen(&[100, 1000, 400, 400, 900, 900], Some(4)), [4, 5], "it was begun");
-        assert_eq!(chosen(&[1000, 980, 400, 400], Some(0)), [2, 3], "nothing is left to do in it");
-        assert_eq!(chosen(&[200, 1000, 900, 800], None), [0], "what is all live stays");
+        assert_eq!(chosen(&[100, 1000, 400, 400, 900, 900], Some(4)), [4, 5], "the group was begun");
+        assert_eq!(chosen(&[1000, 980, 400, 400], Some(0)), [2, 3], "no member of the group yields enough");
+        assert_eq!(chosen(&[200, 1000, 900, 800], None), [0], "fully live segments stay");
     }
 
     #[test]

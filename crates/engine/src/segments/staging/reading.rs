@@ -117,7 +117,7 @@ impl Reading {
         let bytes = file.metadata().map_err(io)?.len();
         let (mut pieces, mut damage) = (Vec::new(), Vec::new());
         if let Some(expected) = self.expected_bytes.filter(|&expected| bytes < expected) {
-            damage.push(format!("it is {bytes} bytes long and was {expected}"));
+            damage.push(format!("its length is {bytes} bytes, expected {expected}"));
         }
         for index in 0..bytes / start_of(1, self.shape) {
             let at = start_of(index, self.shape);
@@ -130,7 +130,10 @@ impl Reading {
                 continue;
             };
             if index == 0 && self.is_too_old(&head) {
-                damage.push("it is not the one of the last opening, which is still to be found".to_owned());
+                damage.push(
+                    "it was written before the last opening, which used another staging file; give that one"
+                        .to_owned(),
+                );
             }
             let is_of_this_boot = head.boot == self.boot.number() || planted(Bug::StagingOfAnyBoot);
             let is_of_last_opening = head.epoch == self.epoch || planted(Bug::StagingOfAnyOpening);

@@ -47,7 +47,7 @@ impl Appender<'_> {
         let sequence = self.first_sequence + at as u64;
         let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
         let offset = self.open.append(&record, prepared.hash);
-        let entry = self.open.entries().last().expect("it was appended");
+        let entry = self.open.entries().last().expect("a record was just appended");
         if !planted(Bug::ExpansionNotNoted) {
             lane.catalog.expansions.note(entry);
         }
@@ -253,7 +253,7 @@ impl Lane {
             // The committer may be asleep until the previous deadline.
             self.work.notify_one();
         }
-        let open = state.points.open(point).expect("the caller saw to it");
+        let open = state.points.open(point).expect("the caller made room at this append point");
         // Only a single record can have a number in advance.
         let first_sequence =
             records[0].sequence.unwrap_or_else(|| self.catalog.space.next_sequences(records.len()));
@@ -282,7 +282,7 @@ impl Lane {
         } else {
             self.publish(appender, reservation)
         };
-        let open = state.points.open(point).expect("it was appended to");
+        let open = state.points.open(point).expect("the frame was just appended to");
         // Tested at every append, not only when a record passes that point, because the padding of a frame may pass it.
         if open.tail() >= self.spare_from_bytes() && state.spare.is_none() && !state.spare_wanted {
             state.spare_wanted = true;
