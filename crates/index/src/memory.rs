@@ -26,7 +26,7 @@ pub(crate) struct Region {
 
 // SAFETY: the region owns its mapping, and all access to it is through `&[Bucket]`, which is made of atomics.
 unsafe impl Send for Region {}
-// SAFETY: as above; `Bucket` is `Sync`, and `give_back` only does what a store of zeros would.
+// SAFETY: as above; `Bucket` is `Sync`, and `give_back` has only the effect of a store of zeros.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -150,9 +150,9 @@ pub fn prefetch<T>(at: &T) {
 #[inline]
 pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
     let mask: u32;
-    // SAFETY: reads 64 bytes from each of two references to as many aligned bytes, and writes only the registers
-    // named. What it reads are atomics that others may write: each of its aligned loads takes whole slots, and no
-    // load of this processor is reordered with a later one, so it does what eight acquiring loads would.
+    // SAFETY: reads 64 bytes from each of two references to as many aligned bytes, and writes only the registers named. The
+    // bytes read are atomics that other threads may write: each aligned load here takes whole slots, and no load of this
+    // processor is reordered with a later one, so the loads are equivalent to eight acquiring loads.
     unsafe {
         std::arch::asm!(
             // The label is the upper 24 bits: gather the upper halves of four slots, shift them, compare.

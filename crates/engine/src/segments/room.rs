@@ -1,7 +1,7 @@
 //! Space of the file system, which a file that grows shares with other users.
 //!
-//! A segment needs blocks, and only allocating them shows whether there are any. A slot therefore does not count before it has
-//! its blocks: before a lane takes a slot, the slots kept for deletes and relocation are given theirs ([`Tier::secure`]).
+//! A segment needs blocks, and only allocating them shows whether there are any. Therefore no task relies on a slot before it
+//! has its blocks: before a lane takes a slot, the slots kept for deletes and relocation are given theirs ([`Tier::secure`]).
 //! Deletes and relocation then never need to grow the file when the file system is full.
 //!
 //! A tier is *short* from the moment its file system has no space for another segment. Slots without blocks do not count then,

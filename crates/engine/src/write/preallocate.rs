@@ -77,9 +77,9 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
 async fn next_segment_of(space: &Space, lane: &Lane, opened_at: u64) -> Result<Option<(OpenSegment, usize)>> {
     let tier = space.tier(lane.shape.tier);
     secure_kept_slots(space, tier).await?;
-    // Deletes must proceed when puts no longer can: one slot of relocation is lent to them, and a second one if the leftovers
-    // of a crash require the first: without deletes there may be nothing to relocate. Nor are slots kept from them for
-    // memtables then.
+    // Deletes must proceed when puts no longer can: one slot of relocation is lent to them, and a second one if the store is
+    // stuck because a crash has used up the first: without deletes there may be nothing to relocate. Nor are slots kept from
+    // them for memtables then.
     let (full, stuck) = (space.full.load(Ordering::Acquire), space.stuck.load(Ordering::Acquire));
     let lent = u32::from(full) + u32::from(full && stuck);
     let coalescing = if full { 0 } else { space.coalescing_reserve() };
