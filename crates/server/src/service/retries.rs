@@ -31,7 +31,7 @@ const ONE_PART: usize = 4;
 /// Interval between removals of users without kept requests.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// Hash of a request's method and its whole message; distinguishes requests with the same id.
+/// Hash of a request's method, database and content; distinguishes requests with the same id.
 pub(crate) type Fingerprint = [u8; 32];
 
 /// The answer of a request: an encoded message, or an error that depends on the state of the store.
