@@ -48,7 +48,7 @@ pub(crate) enum NotSaved {
     Failed(String),
 }
 
-/// Source of an admin's jobs: admins are logged in, and do not wait behind logins.
+/// Returns the caller of an admin's jobs: admins are logged in, and do not wait behind logins.
 fn admin() -> Caller {
     Caller { source: Source::Admin, deadline: login_deadline(None) }
 }

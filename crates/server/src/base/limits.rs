@@ -38,7 +38,7 @@ pub struct Limits {
     pub login_wait: Option<Duration>,
     /// Maximum idle time between two commands.
     pub idle_wait: Option<Duration>,
-    /// Idle time before the first TCP keepalive probe. Three probes follow at intervals of a third of it; without an answer the
+    /// Idle time before the first TCP keepalive probe. Three probes are sent, a third of this time apart; without an answer the
     /// connection is closed. The kernel counts in seconds.
     pub keepalive: Option<Duration>,
     /// Time that a client waits for memory before it is closed.

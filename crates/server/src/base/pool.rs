@@ -286,7 +286,7 @@ impl Shared {
         self.queue.lock().expect("the lock is never poisoned: jobs run without it")
     }
 
-    /// Refuses jobs. Called without the lock, because it drops what the jobs own.
+    /// Refuses jobs. Called without the lock, because dropping a job drops its captured data.
     fn refuse(&self, jobs: impl IntoIterator<Item = Job>, why: Busy) {
         for job in jobs {
             self.refused.fetch_add(1, Ordering::Relaxed);

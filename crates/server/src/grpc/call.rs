@@ -76,7 +76,7 @@ impl Call {
         Ok(())
     }
 
-    /// Returns true if what the call works on takes longer than a turn.
+    /// Returns true if the call's data takes longer than a turn to process.
     pub(super) fn is_long(&self) -> bool {
         is_long(&self.held, self.store.compression())
     }

@@ -51,7 +51,7 @@ impl DriveLog {
         Arc::new(DriveLog { path, read: Mutex::default() })
     }
 
-    /// Reads the counters periodically, if a drive is configured. Never returns otherwise.
+    /// Reads the drive's counters periodically. Returns at once if no drive is configured.
     pub(crate) async fn run(self: Arc<DriveLog>) {
         let Some(path) = self.path.clone() else { return };
         let mut turn = interval(if is_device(&path) { OF_DRIVE } else { OF_FILE });

@@ -12,7 +12,7 @@
 //!    that writers do not pay for the number of clients.
 //!
 //! All memory is limited. Without room for a key, other keys are removed from the table as if they had changed. Without room for
-//! pending changes, the clients are told to invalidate everything.
+//! pending changes, the clients receive an invalidation of everything.
 
 mod prefixes;
 mod table;
@@ -34,7 +34,7 @@ use crate::budget::Share;
 /// Maximum number of keys in one message.
 const MESSAGE_KEYS_MAX: usize = 1024;
 
-/// Maximum bytes held back for a client; beyond it, the client is told to invalidate everything.
+/// Maximum bytes held back for a client; beyond it, the client receives an invalidation of everything.
 pub(crate) const HELD_BYTES_MAX: usize = 32 << 10;
 
 /// Tracking mode.

@@ -50,7 +50,7 @@ async fn users_have_rights_and_prefixes() {
     assert_eq!(keys, [key("mine:a")]);
 }
 
-/// An upload may last longer than its user exists.
+/// An upload may outlive its user.
 #[tokio::test]
 async fn an_upload_of_who_is_removed_meanwhile_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ async fn an_upload_of_who_is_removed_meanwhile_is_refused() {
     assert!(running.store.is_empty());
 }
 
-/// So may any request.
+/// Any request may outlive its user.
 #[tokio::test]
 async fn a_request_of_who_is_removed_before_its_end_is_refused() {
     let (_directory, mut file, access) = users(&[

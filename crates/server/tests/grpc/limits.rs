@@ -208,7 +208,7 @@ async fn memory_is_for_those_who_log_in() {
     let mut health = HealthClient::new(channel.clone());
     let long = HealthCheckRequest { service: "x".repeat(100 << 10) };
     refused(health.check(long).await, Code::ResourceExhausted, "TOO_LARGE");
-    // However short its messages are.
+    // A stream of many short messages is refused too.
     let mut raw = tonic::client::Grpc::new(channel.clone());
     raw.ready().await.unwrap();
     let many = tonic::Request::new(futures_util::stream::iter(vec![b"\x0a\0".to_vec(); 1000]));

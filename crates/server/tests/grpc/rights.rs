@@ -231,7 +231,7 @@ async fn every_call_is_refused_by_every_rule_that_takes_a_command_of_it() {
     let rows = rows();
     let all: BTreeSet<&str> = rows.iter().flat_map(|row| row.commands).copied().collect();
     admin.set("on >pass ~* &*").await;
-    // A single command or subcommand, including some that no call stands for.
+    // Rules without one command or subcommand, including some that no call stands for.
     let others = ["append", "keys", "mset", "eval", "ttl", "client|tracking", "config|get", "object"];
     for command in all.iter().copied().chain(others) {
         let rules = format!("+@all -{command}");
@@ -241,7 +241,7 @@ async fn every_call_is_refused_by_every_rule_that_takes_a_command_of_it() {
             check_commands(row, &client, &kept, &rules).await;
         }
     }
-    // A category.
+    // Rules without one category.
     let categories = admin.list("").await;
     assert!(categories.len() >= 20, "{categories:?}");
     for category in categories {
@@ -253,7 +253,7 @@ async fn every_call_is_refused_by_every_rule_that_takes_a_command_of_it() {
             check_commands(row, &client, &kept.collect(), &rules).await;
         }
     }
-    // Only the commands of the call, and all of them but one.
+    // Rules with only the commands of the call, and with all of these but one.
     for row in &rows {
         for left_out in row.commands.iter().copied().map(Some).chain([None]) {
             let given = row.commands.iter().filter(|command| Some(**command) != left_out);

@@ -207,7 +207,7 @@ async fn who_is_too_slow_is_told_so_and_the_others_are_not() {
     let small = pb::WatchRequest { queue_bytes: 64 << 10, ..of(&[""]) };
     let slow = Watch::begin(&mut client, small).await;
     let mut other = Watch::begin(&mut client, of(&["other"])).await;
-    // Nobody reads meanwhile, and the changes exceed the capacity of the queue and of the network buffers together.
+    // The watch is not read meanwhile, and the changes exceed the capacity of the queue and of the network buffers together.
     for round in 0..50 {
         let mut batch = esker_engine::Batch::new();
         (0..1000).for_each(|n| _ = batch.put(format!("k{round}-{n:0100}"), "v"));

@@ -98,7 +98,7 @@ pub(crate) fn zeros(at: SocketAddr, until: Instant) {
 }
 
 /// CLIENT TRACKING of very many long keys and of thousands of prefixes, and subscribers to all keyspace events, beside writers
-/// that change all keys. Nobody reads.
+/// that change all keys. No client reads.
 pub(crate) fn keepers(at: SocketAddr, until: Instant) {
     let many = |count: usize, of: &dyn Fn(usize) -> String| (0..count).map(of).collect::<String>();
     let long = "k".repeat(200);

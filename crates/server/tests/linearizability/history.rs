@@ -62,7 +62,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Applies the operation, and returns true if the replies equal those that the client received.
+    /// Applies the operation, and returns true if the replies equal the client's.
     pub(crate) fn apply(&self, state: &mut [Value]) -> bool {
         let mut right = true;
         for (at, step) in self.steps.iter().enumerate() {

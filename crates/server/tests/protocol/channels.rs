@@ -78,7 +78,7 @@ async fn in_resp3_messages_are_pushed_beside_answers() {
     client.ask("SET k v", "+OK\r\n").await;
     client.ask("PING", "+PONG\r\n").await;
     client.ask("PUBLISH nobody x", ":0\r\n").await;
-    // From itself.
+    // A subscriber also receives its own messages.
     client.ask("PUBLISH ch me", ":1\r\n>3\r\n$7\r\nmessage\r\n$2\r\nch\r\n$2\r\nme\r\n").await;
 }
 

@@ -118,7 +118,7 @@ async fn client_subcommands() {
             "-ERR lib-ver cannot contain spaces, newlines or special characters.\r\n",
         )
         .await;
-    // Experimental in Redis: only an error makes clients continue without it.
+    // Clients try this command, and only an error makes them continue without it.
     let refused = "-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.\r\n";
     client.ask("CLIENT MAINT_NOTIFICATIONS ON", refused).await;
     client.ask("PING", "+PONG\r\n").await;

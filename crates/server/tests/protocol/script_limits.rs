@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{PATIENCE, Running, command, limited, plain};
 
-/// Returns a text with so many jumps that Lua 5.1 would take minutes to link them.
+/// Returns a text whose number of jumps takes Lua 5.1 minutes to link.
 fn many_jumps() -> String {
     format!("while true do {} end return 1", "do break end ".repeat(65_000))
 }

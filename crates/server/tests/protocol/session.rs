@@ -69,7 +69,7 @@ async fn durability_of_a_connection_and_of_one_write() {
     client.ask("CLIENT DURABILITY", "$7\r\ndefault\r\n").await;
     client.ask("CLIENT DURABILITY none", "+OK\r\n").await;
     client.ask("CLIENT DURABILITY", "$4\r\nnone\r\n").await;
-    // A hundred writes acknowledged from memory take far fewer device writes; a hundred durable ones take one each.
+    // A hundred writes acknowledged from memory take far fewer device writes; durable ones take at least one each.
     let before = flushes();
     for _ in 0..100 {
         client.ask("SET k v", "+OK\r\n").await;

@@ -178,7 +178,7 @@ async fn metrics_need_a_login_where_resp_does() {
     for path in ["/metrics", "/status.json", "/"] {
         assert_eq!(server.get(path, "").await.0, 401, "{path}");
     }
-    // default:wrong, default:open sesame
+    // The credentials are `default:wrong` and `default:open sesame`.
     assert_eq!(server.get("/metrics", "Authorization: Basic ZGVmYXVsdDp3cm9uZw==\r\n").await.0, 401);
     assert_eq!(server.get("/metrics", "Authorization: Basic !!!\r\n").await.0, 401);
     let (status, text) =

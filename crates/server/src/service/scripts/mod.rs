@@ -78,7 +78,7 @@ impl Scripts {
         }
     }
 
-    /// Waits for a permit to run a long script. At most half of the serving threads run one.
+    /// Waits for a permit to run a long script. There are half as many permits as serving threads, but at least two.
     pub(crate) async fn long_turn(&self) -> Running<'_> {
         let turns = self.turns.get_or_init(|| {
             let workers = tokio::runtime::Handle::current().metrics().num_workers();

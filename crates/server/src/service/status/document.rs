@@ -140,7 +140,7 @@ pub struct Percentiles {
 pub struct Amplification {
     /// In the last second; `None` without puts.
     pub now: Option<f64>,
-    /// Since the store was opened; none before the first put.
+    /// Since the store was opened; `None` before the first put.
     pub since_open: Option<f64>,
 }
 
