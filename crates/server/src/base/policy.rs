@@ -1,7 +1,7 @@
 //! Redis' names for the behaviour of puts on a full store: `maxmemory-policy`.
 //!
-//! The store distinguishes evicting any key from evicting keys with an expiry, and evicts keys that were not read recently. Several
-//! names therefore have the same effect, and `CONFIG GET` returns the name that was set.
+//! The store distinguishes evicting any key from evicting keys with an expiry, and evicts keys that were not read recently.
+//! Several names therefore have the same effect, and `CONFIG GET` returns the name that was set.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

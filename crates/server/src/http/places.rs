@@ -1,6 +1,6 @@
 //! Admission of HTTP connections. All are admitted, because a probe must get through whatever other clients do. At the limit, a
-//! new connection closes an old one of the address that has too many or has the most: the oldest idle one, or the oldest if all are
-//! busy.
+//! new connection closes an old one of the address that has too many or has the most: the oldest idle one, or the oldest if all
+//! are busy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
