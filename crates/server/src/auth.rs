@@ -255,7 +255,7 @@ impl Users {
         if self.access.users.is_none() {
             return Ok(());
         }
-        let _file = self.file.lock().expect("nobody panics with it");
+        let _file = self.file.lock().expect("the lock is never poisoned: no code panics while holding it");
         let fresh = Roster::read(&self.access, self.table, &self.checker)?;
         let told = fresh.clone();
         let old = self.replace(|roster| Ok(std::mem::replace(roster, fresh)));
@@ -276,7 +276,8 @@ impl Users {
         &self,
         change: impl FnOnce(&mut Roster) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let mut place = self.roster.write().expect("nobody panics with it");
+        let mut place =
+            self.roster.write().expect("the lock is never poisoned: no code panics while holding it");
         let mut fresh = Roster::clone(&place);
         let given = change(&mut fresh)?;
         self.room.take(fresh.bytes(), place.bytes())?;
@@ -306,7 +307,7 @@ impl Users {
     }
 
     fn roster(&self) -> Arc<Roster> {
-        self.roster.read().expect("nobody panics with it").clone()
+        self.roster.read().expect("the lock is never poisoned: no code panics while holding it").clone()
     }
 
     /// Returns the user of a connection before its login; `None` if a login is required.

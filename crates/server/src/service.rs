@@ -155,7 +155,9 @@ impl Service {
         let acl_log_bytes = slowlog_bytes / 4;
         let client_bytes = limits.client_bytes_max - slowlog_bytes - acl_log_bytes - script_bytes;
         let databases = (0..config.databases).map(|number| store.database(number));
-        let databases = databases.collect::<Result<_, _>>().expect("a store has all that can be configured");
+        let databases = databases
+            .collect::<Result<_, _>>()
+            .expect("the configuration allows only databases of the store");
         let given = |name: &str| config.settings.iter().find(|(known, _)| known == name);
         let policy = Policy::new(given(MAXMEMORY_POLICY).map(|(_, word)| word.as_str()));
         let budget = Budget::new(client_bytes, limits.connection_bytes_max, limits.memory_wait);

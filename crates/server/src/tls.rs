@@ -66,19 +66,22 @@ impl Tls {
     /// Reloads the files.
     pub(crate) fn reload(&self) -> Result<()> {
         let fresh = Current::read(&self.files)?;
-        *self.current.write().expect("nobody panics with it") = fresh;
+        *self.current.write().expect("the lock is never poisoned: no code panics while holding it") = fresh;
         Ok(())
     }
 
     /// Reloads the files if they changed. Returns true if they did.
     pub(crate) fn reload_if_changed(&self) -> Result<bool> {
         let now = stamps(&self.files);
-        if self.current.read().expect("nobody panics with it").stamps == now {
+        if self.current.read().expect("the lock is never poisoned: no code panics while holding it").stamps
+            == now
+        {
             return Ok(false);
         }
         let reloaded = self.reload();
         // An unusable file is logged once, and again only after its next change.
-        self.current.write().expect("nobody panics with it").stamps = now;
+        self.current.write().expect("the lock is never poisoned: no code panics while holding it").stamps =
+            now;
         reloaded.map(|()| true)
     }
 
@@ -111,7 +114,8 @@ impl Tls {
 
     async fn accept(&self, stream: Stream, application: Application) -> io::Result<TlsStream<Stream>> {
         let config = {
-            let current = self.current.read().expect("nobody panics with it");
+            let current =
+                self.current.read().expect("the lock is never poisoned: no code panics while holding it");
             match application {
                 Application::Resp => current.resp.clone(),
                 Application::Http => current.http.clone(),

@@ -166,7 +166,7 @@ impl Account {
         let mut hashes = self.secrets.iter().filter_map(Secret::hash).map(str::to_owned);
         let text = |reach: &Reach, sign| {
             let shown = reach.shown(sign);
-            shown.map(|text| String::from_utf8(text).expect("patterns were text")).collect()
+            shown.map(|text| String::from_utf8(text).expect("patterns are valid UTF-8")).collect()
         };
         let mut entry = UserEntry {
             off: self.is_off,

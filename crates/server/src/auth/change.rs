@@ -143,7 +143,7 @@ impl Users {
             let names = names.filter_map(|name| std::str::from_utf8(name).ok());
             Ok::<_, NoRoom>(names.filter(|name| roster.0.remove(*name).is_some()).count())
         });
-        Ok(removed.expect("fewer users take less memory"))
+        Ok(removed.expect("removing users never needs more memory"))
     }
 
     /// Returns true if a users file is configured, which can be reloaded and saved.
@@ -154,7 +154,7 @@ impl Users {
     /// Writes all users to the users file. Blocks the thread.
     pub(crate) fn save(&self) -> Result<(), NotSaved> {
         let path = self.access.users.as_ref().ok_or(NotSaved::NoFile)?;
-        let _file = self.file.lock().expect("nobody panics with it");
+        let _file = self.file.lock().expect("the lock is never poisoned: no code panics while holding it");
         let mut file = UserFile::default();
         for (name, user) in &self.roster().0 {
             if name == DEFAULT_NAME && self.access.password.is_some() {

@@ -7,7 +7,7 @@ use super::{Roster, User};
 pub(super) fn log(old: &Roster, fresh: &Roster) {
     let [added, removed, changed] = between(old, fresh);
     if !(added.is_empty() && removed.is_empty() && changed.is_empty()) {
-        tracing::info!(target: crate::AUDIT, ?added, ?removed, ?changed, "users were read again");
+        tracing::info!(target: crate::AUDIT, ?added, ?removed, ?changed, "users reloaded");
     }
 }
 

@@ -164,7 +164,9 @@ impl Checker {
         if secrets.is_empty() {
             against = self.nobody.hash.to_string();
         }
-        let mark = |keyed: Keyed| u64::from_le_bytes(keyed[..8].try_into().expect("it has more"));
+        let mark = |keyed: Keyed| {
+            u64::from_le_bytes(keyed[..8].try_into().expect("the digest has more than 8 bytes"))
+        };
         let against = mark(self.keyed(b"", against.as_bytes())).to_le_bytes();
         let password =
             Blake2s256::new().chain_update(self.keyed(name, password)).chain_update(against).finalize();

@@ -165,7 +165,7 @@ impl CommandTable {
         let goal = self.of_rights(rights);
         let mut allowed = Allowed::default();
         let rule = |allowed: &mut Allowed, rule: &str| {
-            self.apply(rule, allowed).expect("rules of rights are of commands and categories that there are");
+            self.apply(rule, allowed).expect("the rules name existing commands and categories");
         };
         if rights.contains(&Right::Admin) {
             rule(&mut allowed, "+@all");

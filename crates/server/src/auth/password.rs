@@ -140,7 +140,10 @@ impl Group {
 
     /// Returns a group without any password.
     pub(super) fn of_nobody(hash: &str) -> Group {
-        Group { hash: PasswordHash::new(hash).expect("it was made here"), outputs: Vec::new() }
+        Group {
+            hash: PasswordHash::new(hash).expect("the hash was made by this process"),
+            outputs: Vec::new(),
+        }
     }
 
     /// Returns true if new hashes can join this group.
@@ -193,6 +196,8 @@ impl Group {
 pub(super) fn salt_beside(secrets: &[Secret]) -> Result<Salt> {
     let shared =
         Group::of(secrets).into_iter().find(Group::is_as_made_here).and_then(|group| group.hash.salt);
-    let Some(salt) = shared else { return Ok(Salt::new(&random::<16>()?).expect("16 bytes are a salt")) };
+    let Some(salt) = shared else {
+        return Ok(Salt::new(&random::<16>()?).expect("16 bytes are a valid salt"));
+    };
     Ok(salt)
 }

@@ -110,7 +110,7 @@ async fn passwords_have_one_length_everywhere() {
     };
     assert!(server(&longest).is_ok());
     let refused = server(&longer).map(drop).unwrap_err().to_string();
-    assert_eq!(refused, "a password has up to 1024 bytes");
+    assert_eq!(refused, "a password may have at most 1024 bytes");
     let mut entry = UserEntry::default();
     assert_eq!(entry.set_password(&longer).unwrap_err().to_string(), refused);
     assert_eq!(entry, UserEntry::default());

@@ -130,7 +130,7 @@ impl Throttle {
     }
 
     fn look_at(&self, attempt: Attempt, now: Instant) -> Verdict {
-        let buckets = self.0.lock().expect("nobody panics with it");
+        let buckets = self.0.lock().expect("the lock is never poisoned: no code panics while holding it");
         let found = Key::of(attempt).map(|key| buckets.get(&key).map(|bucket| (key, bucket)));
         if found[0].is_some_and(|(_, bucket)| bucket.wrong.contains(&attempt.password)) {
             return Verdict::KnownWrong;
@@ -140,7 +140,7 @@ impl Throttle {
     }
 
     fn failed_at(&self, attempt: Attempt, now: Instant) -> bool {
-        let mut buckets = self.0.lock().expect("nobody panics with it");
+        let mut buckets = self.0.lock().expect("the lock is never poisoned: no code panics while holding it");
         let mut spent_last = false;
         for key in Key::of(attempt) {
             make_room(&mut buckets, &key, now);

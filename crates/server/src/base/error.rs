@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// Other machines could connect without a password.
     #[error(
-        "other machines reach {address}, and nobody needs a password: set a password or users, or allow it with \
+        "other machines can reach {address} without a password: set a password or users, or allow it with \
          allow-unauthenticated"
     )]
     Exposed {
@@ -33,16 +33,16 @@ pub enum Error {
         address: SocketAddr,
     },
     /// The number of databases is out of range.
-    #[error("databases is {asked}, and must be 1 to {}", esker_engine::Store::DATABASES)]
+    #[error("databases is {asked}; it must be 1 to {}", esker_engine::Store::DATABASES)]
     Databases {
         /// The configured number.
         asked: u8,
     },
     /// The password is longer than any login accepts.
-    #[error("a password has up to {} bytes", super::config::PASSWORD_BYTES_MAX)]
+    #[error("a password may have at most {} bytes", super::config::PASSWORD_BYTES_MAX)]
     PasswordTooLong,
     /// A TLS address is configured without a certificate.
-    #[error("{address} is to speak TLS, which needs tls-cert and tls-key")]
+    #[error("TLS on {address} requires tls-cert and tls-key")]
     NoCertificate {
         /// The configured address.
         address: SocketAddr,

@@ -29,7 +29,7 @@ impl Notices {
     }
 
     fn turn_at(&self, now: Instant) -> Option<u64> {
-        let mut window = self.0.lock().expect("nobody panics with it");
+        let mut window = self.0.lock().expect("the lock is never poisoned: no code panics while holding it");
         if window.began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
             (window.began, window.lines) = (Some(now), 0);
         }

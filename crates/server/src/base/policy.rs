@@ -74,7 +74,10 @@ impl Policy {
     pub(crate) fn word(&self, when_full: WhenFull) -> &'static str {
         let set = POLICIES.get(self.0.load(Ordering::Relaxed));
         let usual = || POLICIES.iter().find(|(_, means)| *means == when_full);
-        let (word, _) = set.filter(|(_, means)| *means == when_full).or_else(usual).expect("each has a word");
+        let (word, _) = set
+            .filter(|(_, means)| *means == when_full)
+            .or_else(usual)
+            .expect("every behaviour has a policy name");
         word
     }
 }

@@ -46,7 +46,7 @@ impl Held {
     pub(super) fn push(&self, piece: Piece) {
         self.bytes.fetch_add(piece.bytes(), Ordering::Relaxed);
         let pieces = self.now();
-        pieces.lock().expect("nobody panics with it").push(piece);
+        pieces.lock().expect("the lock is never poisoned: no code panics while holding it").push(piece);
     }
 
     /// Sets the bytes that the call works on once they are known. The memory taken may be several times as much, because the
@@ -61,13 +61,15 @@ impl Held {
     }
 
     fn now(&self) -> Pieces {
-        self.pieces.lock().expect("nobody panics with it").clone()
+        self.pieces.lock().expect("the lock is never poisoned: no code panics while holding it").clone()
     }
 
     /// Starts with no memory. The memory held so far is released when all data passed on is sent.
     pub(super) fn renew(&self) {
         self.bytes.store(0, Ordering::Relaxed);
-        let before = std::mem::take(&mut *self.pieces.lock().expect("nobody panics with it"));
+        let before = std::mem::take(
+            &mut *self.pieces.lock().expect("the lock is never poisoned: no code panics while holding it"),
+        );
         drop(before);
     }
 }
@@ -186,7 +188,7 @@ impl Body for Arriving {
             }
             if let Some((_, taking)) = &mut this.taking {
                 let piece = ready!(taking.as_mut().poll(context));
-                let (bytes, _) = this.taking.take().expect("it was there");
+                let (bytes, _) = this.taking.take().expect("the bytes are stored together with their future");
                 match piece {
                     Ok(piece) => this.held.push(piece),
                     Err(status) => return Poll::Ready(Some(Err(status))),

@@ -83,7 +83,8 @@ impl Client {
                 error::not_logged_in("a user and a password are needed (metadata authorization)")
             });
         };
-        let known = self.known.lock().expect("nobody panics with it").clone();
+        let known =
+            self.known.lock().expect("the lock is never poisoned: no code panics while holding it").clone();
         if let Some((header, user)) = known
             && bool::from(header.as_bytes().ct_eq(given.as_bytes()))
             && !user.is_outdated()
@@ -103,7 +104,8 @@ impl Client {
             }
             LoginRefused::Busy(busy) => error::busy(&busy),
         })?;
-        *self.known.lock().expect("nobody panics with it") = Some((given.clone(), user.clone()));
+        *self.known.lock().expect("the lock is never poisoned: no code panics while holding it") =
+            Some((given.clone(), user.clone()));
         Ok(user)
     }
 
@@ -142,7 +144,11 @@ impl Client {
     /// Returns true if a response has waited for the client beyond its deadline.
     pub(super) fn is_stalled(&self) -> bool {
         let now = Instant::now();
-        self.stalled.lock().expect("nobody panics with it").values().any(|&until| until < now)
+        self.stalled
+            .lock()
+            .expect("the lock is never poisoned: no code panics while holding it")
+            .values()
+            .any(|&until| until < now)
     }
 }
 
@@ -185,7 +191,8 @@ struct Unsent {
 impl Answering {
     /// Records that `bytes` were passed on.
     pub(super) fn handed_on(&self, bytes: usize) {
-        let mut unsent = self.unsent.lock().expect("nobody panics with it");
+        let mut unsent =
+            self.unsent.lock().expect("the lock is never poisoned: no code panics while holding it");
         if unsent.bytes == 0 {
             unsent.pace = Pace::start();
         }
@@ -195,7 +202,8 @@ impl Answering {
 
     /// Records that the client received `bytes`, or never will.
     pub(super) fn sent(&self, bytes: usize) {
-        let mut unsent = self.unsent.lock().expect("nobody panics with it");
+        let mut unsent =
+            self.unsent.lock().expect("the lock is never poisoned: no code panics while holding it");
         unsent.bytes -= bytes;
         unsent.pace.taken(bytes, Instant::now());
         self.note(&unsent);
@@ -208,7 +216,8 @@ impl Answering {
 
     fn note(&self, unsent: &Unsent) {
         let Some(wait) = self.wait else { return };
-        let mut stalled = self.client.stalled.lock().expect("nobody panics with it");
+        let mut stalled =
+            self.client.stalled.lock().expect("the lock is never poisoned: no code panics while holding it");
         match unsent.bytes {
             0 => stalled.remove(&self.id),
             _ => stalled.insert(self.id, unsent.pace.deadline(wait)),

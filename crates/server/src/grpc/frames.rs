@@ -65,7 +65,7 @@ struct Counts {
 
 impl Waiting {
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().expect("nobody panics with it")
+        self.0.lock().expect("the lock is never poisoned: no code panics while holding it")
     }
 
     fn came(&self, kind: u8, stream: u32, bytes: usize) -> io::Result<()> {
@@ -306,7 +306,7 @@ mod tests {
         for n in 1000..1000 + UNANSWERED_MAX {
             call(n).unwrap();
         }
-        waiting.came(HEADERS, 1, 50).expect("trailers of a call are no call");
+        waiting.came(HEADERS, 1, 50).expect("trailers do not count as a call");
         waiting.answered();
         call(2000).unwrap();
         call(2001).unwrap();

@@ -55,7 +55,7 @@ impl Body for Reading {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let rest = self.rest.as_mut().expect("it is there until the drop");
+        let rest = self.rest.as_mut().expect("the body is present until drop");
         let frame = ready!(rest.poll(context));
         let bytes = frame.as_ref().and_then(|frame| Some(frame.as_ref().ok()?.data_ref()?.len()));
         match self.left.checked_sub(bytes.unwrap_or(0)) {
@@ -71,7 +71,7 @@ impl Body for Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let mut rest = self.rest.take().expect("it is there until the drop");
+        let mut rest = self.rest.take().expect("the body is present until drop");
         if rest.incoming.is_end_stream() {
             return;
         }

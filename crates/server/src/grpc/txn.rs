@@ -204,7 +204,7 @@ fn bytes_of(answer: &Answer) -> usize {
 
 /// Returns the index of a key, which must be present.
 fn place(keys: &[Bytes], key: &Bytes) -> usize {
-    keys.binary_search(key).expect("all keys were collected")
+    keys.binary_search(key).expect("the list has every key of the transaction")
 }
 
 impl Compare {

@@ -26,7 +26,7 @@ pub(super) fn answer() -> Answer {
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
     let headers = answer.headers_mut();
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_str(&policy).expect("it is of ASCII"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_str(&policy).expect("the policy is ASCII"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     let isolation = HeaderName::from_static("cross-origin-resource-policy");

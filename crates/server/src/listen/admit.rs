@@ -62,7 +62,7 @@ impl Gatekeeper {
     /// Admits a connection, or returns the limit that it exceeds. `beyond` is the floor of its protocols in addition to
     /// [`FLOOR_BYTES`].
     pub(crate) fn admit(self: &Arc<Gatekeeper>, origin: Origin, beyond: usize) -> Result<Ticket, TooMany> {
-        let mut open = self.open.lock().expect("nobody panics with it");
+        let mut open = self.open.lock().expect("the lock is never poisoned: no code panics while holding it");
         if open.connections >= self.limits.connections() {
             return Err(TooMany::InAll);
         }
@@ -79,7 +79,8 @@ impl Gatekeeper {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut open = self.gatekeeper.open.lock().expect("nobody panics with it");
+        let mut open =
+            self.gatekeeper.open.lock().expect("the lock is never poisoned: no code panics while holding it");
         open.connections -= 1;
         if let Some(count) = open.by_origin.get_mut(&self.origin) {
             *count -= 1;

@@ -37,7 +37,7 @@ pub(super) async fn open(
     if !door.tls {
         return Ok((Either::Left(stream), unnamed));
     }
-    let tls = tls.expect("an address of TLS is refused without its files");
+    let tls = tls.expect("TLS addresses without certificate files are rejected at startup");
     let stream = tls.shake_hands(stream, peer, door.application, wait).await?;
     let names = certificate_names(&stream);
     let user = users.of_certificate(names.iter().map(String::as_str)).or(unnamed);

@@ -236,18 +236,18 @@ async fn accept(
 }
 
 async fn watch_tls(service: Arc<Service>) {
-    let tls = service.tls.as_ref().expect("it is watched only where there is one");
+    let tls = service.tls.as_ref().expect("certificates are watched only if TLS is configured");
     loop {
         sleep(TLS_LOOK).await;
         match tls.reload_if_changed() {
             Ok(false) => {}
             Ok(true) => {
                 service.reloads.tls.note(true);
-                tracing::info!("read changed certificates");
+                tracing::info!("reloaded changed certificates");
             }
             Err(error) => {
                 service.reloads.tls.note(false);
-                tracing::error!(%error, "changed certificates cannot be used; keeping the old ones")
+                tracing::error!(%error, "cannot use the changed certificates; the previous ones stay in force")
             }
         }
     }

@@ -113,7 +113,7 @@ impl Backups {
         match std::thread::Builder::new().name("backup".into()).spawn(work) {
             Ok(_) => Ok(()),
             Err(error) => {
-                tracing::error!(%error, "no thread for a backup");
+                tracing::error!(%error, "cannot start a thread for the backup");
                 self.change(|state| state.running_since = None);
                 Err(Refused::NoThread)
             }
@@ -147,16 +147,16 @@ fn take(store: &Store, directory: &Path, mut look: impl FnMut()) -> bool {
     match backup(store, directory, 0, |_| look()) {
         Ok(report) => {
             let (backup, keys, copied_bytes) = (report.summary.id, report.summary.keys, report.copied_bytes);
-            tracing::info!(backup, keys, copied_bytes, took = ?report.took, "a backup was taken");
+            tracing::info!(backup, keys, copied_bytes, took = ?report.took, "backup complete");
             true
         }
         // The backup may be the best possible one, but it does not count as successful.
         Err(error @ esker_backup::Error::Unread(_)) => {
-            tracing::error!(%error, directory = %directory.display(), "a backup was taken that is not whole");
+            tracing::error!(%error, directory = %directory.display(), "backup incomplete");
             false
         }
         Err(error) => {
-            tracing::error!(%error, directory = %directory.display(), "no backup was taken");
+            tracing::error!(%error, directory = %directory.display(), "backup failed");
             false
         }
     }

@@ -80,7 +80,7 @@ impl Reading {
         match read {
             Err(error) => {
                 if error != self.error {
-                    tracing::warn!(drive = %path.display(), %error, "the drive does not tell what it writes to its flash");
+                    tracing::warn!(drive = %path.display(), %error, "cannot read the write counters of the drive");
                 }
                 self.error = error;
             }

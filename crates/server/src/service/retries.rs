@@ -204,7 +204,7 @@ impl State {
                 OfUser { requests: HashMap::new(), ended: BTreeMap::new(), bytes: 0, unknown_until: started };
             self.users.insert(user.to_owned(), of_user);
         }
-        let of_user = self.users.get_mut(user).expect("it is there now");
+        let of_user = self.users.get_mut(user).expect("the user was inserted above");
         of_user.bytes += request.bytes;
         of_user.requests.insert(id.clone(), request);
     }
@@ -245,7 +245,8 @@ impl State {
         let Some((user, of_user)) = with_answers.max_by_key(|(_, of_user)| of_user.bytes) else {
             return false;
         };
-        let (_, (at, id)) = of_user.ended.first_key_value().expect("it has one");
+        let (_, (at, id)) =
+            of_user.ended.first_key_value().expect("users without ended requests were filtered out");
         let (user, id) = (user.clone(), id.clone());
         of_user.unknown_until = of_user.unknown_until.max(*at);
         self.remove(&user, &id);

@@ -87,7 +87,7 @@ impl Sampler {
 
 impl Status {
     pub(crate) fn to_json(&self) -> Bytes {
-        serde_json::to_vec(self).expect("it has nothing that JSON has not").into()
+        serde_json::to_vec(self).expect("the document has only types of JSON").into()
     }
 }
 

@@ -92,7 +92,7 @@ impl Table {
     fn take(&mut self, place: usize) -> (Bytes, Vec<u64>) {
         let (key, keepers) = self.keys.swap_remove(place);
         if let Some((moved, _)) = self.keys.get(place) {
-            *self.places.get_mut(moved).expect("every key has a place") = place;
+            *self.places.get_mut(moved).expect("every key has an index") = place;
         }
         self.items -= keepers.len();
         self.bytes -= key_bytes(&key) + keepers.len() * KEEPER_BYTES;
