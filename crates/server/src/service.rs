@@ -124,7 +124,7 @@ const READ_BYTES_GOAL: usize = 1 << 20;
 /// Maximum memory of the slow log in bytes, if that is a small part of the memory for clients.
 const SLOWLOG_BYTES: usize = 1 << 20;
 
-/// Divisor: part of the memory for clients that the tracking table may hold. Its entries stay for long.
+/// Divisor: part of the memory for clients that the tracking table may hold. Its entries are long-lived.
 const TRACKING_PART: usize = 8;
 
 /// Divisor: part of the memory for clients that cached scripts and idle interpreters may hold.

@@ -1,7 +1,7 @@
 //! Checks the passwords of logins.
 //!
-//! Argon2 runs on a pool of one thread with a bounded queue, in which address blocks take turns and logged-in users come first. A
-//! flood of guesses therefore takes at most one core and 7 MiB.
+//! Argon2 runs on a pool of one thread with a bounded queue, in which address blocks take turns and changes by admins come first.
+//! A flood of guesses therefore takes at most one core and 7 MiB.
 //!
 //! Connection pools open hundreds of connections at once with the same password. Logins with the same name and password therefore
 //! share one place in the queue, and a password that was right is remembered, as a keyed hash under a key of this process, until

@@ -5,7 +5,7 @@
 //! 1. A client is entered in the table for a key before the key is read for it. A change that the read does not see becomes
 //!    visible later, and the thread that makes it visible looks into the table after that.
 //! 2. An invalidation goes to the client's mailbox. The client's own task takes it out between batches of commands, so it follows
-//!    the reply that was made when it arrived.
+//!    any reply that was being made when it arrived.
 //! 3. With a redirection, invalidations that arrive while a command of the client runs are held back until the command is
 //!    answered.
 //! 4. Changes of keys under a prefix are collected in one list for all clients that listen to it. A separate task sends them, so

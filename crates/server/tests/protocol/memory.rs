@@ -89,7 +89,7 @@ async fn what_a_transaction_will_answer_is_known_before() {
 
 /// Returns a compressed DUMP payload of `bytes` times `a`, in the format of Redis.
 fn compressed(bytes: u32) -> Vec<u8> {
-    // A literal, followed by matches of it: a match has up to 264 bytes, encoded in three.
+    // A literal, followed by matches of it: a match has up to 264 bytes, encoded in three bytes.
     let (matches, rest) = ((bytes - 2) / 264, (bytes - 2) % 264);
     let literals = [&[1, b'a', b'a'][..], &[0, b'a'].repeat(rest as usize)].concat();
     let text = [&literals[..], &[0xe0, 255, 0].repeat(matches as usize)].concat();
