@@ -55,8 +55,8 @@ impl Held {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns an upper bound of the bytes that the call works on: those last set by [`works_on`](Self::works_on), and the memory taken
-    /// since.
+    /// Returns an upper bound of the bytes that the call works on: those last set by [`works_on`](Self::works_on), and the memory
+    /// taken since.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
