@@ -1,9 +1,11 @@
 //! The accept loop and the stop.
 //!
-//! The stop: 1. `/readyz` reports not ready, and for `drain_delay` the server keeps serving. 2. RESP and gRPC accept no more
-//! connections.
-//! 3. Long-running scripts are ended. Connections answer the commands that they have read, and close. 4. HTTP stops last, so that
-//!    it reports the state until then.
+//! Steps of the stop:
+//!
+//! 1. `/readyz` reports not ready, and for `drain_delay` the server keeps serving.
+//! 2. RESP and gRPC accept no more connections.
+//! 3. Long-running scripts are ended. Connections answer the commands that they have read, and close.
+//! 4. HTTP stops last, so that it reports the state until then.
 
 use std::future::Future;
 use std::pin::pin;
