@@ -1,8 +1,8 @@
-//! No command, request or frame keeps a serving thread: every verb is sent its largest legal arguments, and the processor time
-//! between two polls of a connection task is asserted, as the server measures it (`esker_turn_seconds`).
+//! No command, request or frame blocks a serving thread: every verb is sent its largest legal arguments, and the processor time
+//! between two polls of a connection task is checked, as measured by the server (`esker_turn_seconds`).
 //!
-//! Processor time does not depend on what else the machine does. The limit is a bound of the histogram's buckets: 4.1 ms with
-//! optimization, 8.2 ms in test builds, in which the server is not optimized at all.
+//! Processor time does not depend on the load of the machine. The limit is a bucket bound of the histogram: 4.1 ms with
+//! optimization, 8.2 ms in test builds, where the server is unoptimized.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,20 +13,20 @@ use crate::server::{ARGUMENTS_MAX, Hosted};
 
 mod largest;
 
-/// Bucket within which all turns must be.
+/// Histogram bound that no turn may exceed, in seconds.
 const BOUND: &str = if cfg!(debug_assertions) { "0.008192" } else { "0.004096" };
 
-/// However long a command takes, it is answered by then.
+/// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Turns so far that were longer than [`BOUND`].
+/// Returns the number of turns so far that exceeded [`BOUND`].
 fn long_turns(server: &Hosted) -> u64 {
     let metrics = server.metrics();
     let within = metrics.get(&format!("esker_turn_seconds_bucket{{le=\"{BOUND}\"}}"));
     metrics.get("esker_turn_seconds_count") - within
 }
 
-/// Sends bytes while it reads; returns the last bytes that came before `end`, or before the server closed the connection.
+/// Sends bytes while reading. Returns the last bytes received before `end`, or before the server closed the connection.
 fn exchange(to: SocketAddr, bytes: &[u8], end: Option<&[u8]>) -> Vec<u8> {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -55,14 +55,14 @@ fn exchange(to: SocketAddr, bytes: &[u8], end: Option<&[u8]>) -> Vec<u8> {
 
 const DONE: &[u8] = b"$8\r\n--done--\r\n";
 
-/// Sends commands and reads all answers.
+/// Sends commands and reads all replies.
 fn ask(server: &Hosted, commands: &[u8]) -> Vec<u8> {
     let all =
         [b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n", commands, b"*2\r\n$4\r\nECHO\r\n$8\r\n--done--\r\n"].concat();
     exchange(server.resp, &all, Some(DONE))
 }
 
-/// Names of all commands of the server.
+/// Returns the names of all commands of the server.
 fn verbs(server: &Hosted) -> Vec<String> {
     let mut stream = TcpStream::connect(server.resp).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -71,7 +71,7 @@ fn verbs(server: &Hosted) -> Vec<String> {
     stream.read_to_string(&mut text).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with(['*', '$', '+']));
     let mut verbs: Vec<_> = lines.filter(|name| !name.contains('|')).map(str::to_owned).collect();
-    // What forgets the keys of others comes last.
+    // Commands that delete the keys of others come last.
     verbs.sort_by_key(|name| (matches!(&**name, "flushall" | "flushdb" | "swapdb"), name.clone()));
     verbs
 }
@@ -121,7 +121,7 @@ fn requests_and_frames_without_end_keep_turns_short() {
     for (kind, payload) in [(6, &[7; 8][..]), (4, &[]), (8, &[0, 0, 0, 1])] {
         let preface = [PREFACE, &frame(4, 0, 0, &[])].concat();
         let flood = frame(kind, 0, 0, payload).repeat(20_000);
-        // GOAWAY ends it, and so does a flood that HTTP/2 does not allow.
+        // GOAWAY ends the connection, and so does a flood that HTTP/2 does not allow.
         exchange(server.grpc, &[preface, flood, frame(7, 0, 0, &[0; 8])].concat(), None);
     }
     assert_eq!(long_turns(&server) - before, 0, "of frames of HTTP/2, longer than {BOUND} s");

@@ -4,7 +4,7 @@ use super::*;
 use crate::base::address::Origin;
 use crate::budget::Budget;
 
-/// Matches names that begin with a letter, and notes whether others could take the lock meanwhile.
+/// Matches names that begin with a letter, and counts the calls made while the lock was held.
 struct Begins {
     letter: u8,
     channels: Arc<Channels>,
@@ -34,7 +34,7 @@ fn patterns_are_matched_while_others_go_on() {
     channels.subscribe_pattern(&a, pattern(b'a'), 1, &one);
     assert_eq!(channels.publish(Kind::Channel, b"ab", b"1"), 1);
     assert_eq!(channels.publish(Kind::Channel, b"b", b"nobody hears"), 0);
-    // What changes between two messages counts for the second.
+    // A change between two messages applies to the second.
     channels.subscribe_pattern(&b, pattern(b'b'), 1, &one);
     channels.subscribe_pattern(&b, pattern(b'b'), 2, &other);
     assert_eq!(channels.receivers(Kind::Channel, b"b"), 2);

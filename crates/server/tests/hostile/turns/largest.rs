@@ -2,14 +2,14 @@
 
 use super::ARGUMENTS_MAX;
 
-/// A value of nearly the longest length there is.
+/// Length of a value close to the maximum, in bytes.
 const VALUE_BYTES: usize = 15 << 20;
 
-/// Commands of a pipeline or a transaction, and names where commands take no list of keys.
+/// Number of commands in a pipeline or a transaction, and number of names for commands without a list of keys.
 const COMMANDS: usize = 10_000;
 const NAMES_MAX: usize = 1000;
 
-/// Sketches that are joined.
+/// Number of sketches to merge.
 const SKETCHES: usize = 50;
 
 pub(super) fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
@@ -23,7 +23,7 @@ pub(super) fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     bytes
 }
 
-/// A command with further arguments up to a number of them.
+/// Returns a command with further arguments, `most` in total.
 fn list(words: &[&str], most: usize, more: impl Fn(usize) -> String) -> Vec<u8> {
     let words = words.iter().map(|word| (*word).to_owned());
     let count = words.len();
@@ -35,7 +35,7 @@ fn keys(words: &[&str]) -> Vec<u8> {
     list(words, ARGUMENTS_MAX, |n| format!("k{n}"))
 }
 
-/// Keys and values in turns.
+/// Returns a command with alternating keys and values.
 fn pairs(verb: &str) -> Vec<u8> {
     list(&[verb], ARGUMENTS_MAX / 2 * 2 - 1, |n| if n % 2 == 0 { format!("k{n}") } else { "v".to_owned() })
 }
@@ -44,7 +44,7 @@ fn names(words: &[&str]) -> Vec<u8> {
     list(words, NAMES_MAX, |n| format!("n{n}"))
 }
 
-/// A value that compresses by a half.
+/// Returns a value that compresses to half its length.
 fn value() -> Vec<u8> {
     let mut state = 1_u64;
     let next = |_| {
@@ -69,7 +69,7 @@ fn transaction(commands: &[u8]) -> Vec<u8> {
     [command(&["MULTI"]), commands.to_vec(), command(&["EXEC"])].concat()
 }
 
-/// What the commands work on.
+/// Returns the commands that create the data for all verbs.
 pub(super) fn values() -> Vec<Vec<u8>> {
     let sketch = |n: usize| list(&["PFADD", &format!("pf{n}")], 3000, |element| format!("{n}-{element}"));
     let text = |key: &str, of: u8| command(&["SET".as_bytes(), key.as_bytes(), &vec![of; 11_000][..]]);
@@ -81,12 +81,12 @@ pub(super) fn values() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The longest commands of a verb; `None` if this does not know the verb.
+/// Returns the largest commands of a verb; `None` if the verb is unknown here.
 pub(super) fn of(verb: &str) -> Option<Vec<Vec<u8>>> {
     let one = |commands: Vec<u8>| Some(vec![commands]);
     let sketches = |words: &[&str]| list(words, 2000, |n| format!("pf{}", n % SKETCHES));
     let eval = |verb: &str, script: &str| keys(&[verb, script, &(ARGUMENTS_MAX - 3).to_string()]);
-    // Scripts that are not known are refused after their arguments were read.
+    // Unknown scripts are refused after their arguments were read.
     let unknown = "0".repeat(40);
     match verb {
         "append" => {
@@ -214,7 +214,7 @@ pub(super) fn of(verb: &str) -> Option<Vec<Vec<u8>>> {
         "latency" => one(command(&["LATENCY", "HISTOGRAM"]).repeat(100)),
         "slowlog" => one(command(&["SLOWLOG", "GET", "-1"]).repeat(100)),
         "monitor" => one([command(&[verb]), with_value(&["SET", "m"])].concat()),
-        // What stops the server is left out; a word that means nothing is read like others.
+        // Commands that stop the server are left out; an unknown argument is parsed like a known one.
         "shutdown" => one(command(&[verb, "nothing"])),
         "flushall" | "flushdb" => one([pairs("MSET"), command(&[verb])].concat()),
         "swapdb" => one(command(&[verb, "0", "1"]).repeat(2)),
