@@ -246,7 +246,7 @@ mod tests {
         let (found, read) = runtime.run(device.read(8192, Buffer::zeroed(4096)));
         read.expect("it is read");
         assert_eq!((found[99], found[100]), (0, 7));
-        // That read hit the drive's cache; reads from flash take longer.
+        // The previous read hit the drive's cache; reads from flash take longer.
         let before = runtime.now();
         runtime.run(device.read(1 << 20, Buffer::zeroed(4096))).1.expect("it is read");
         assert!(runtime.now() - before > Duration::from_micros(80), "{:?}", runtime.now() - before);
