@@ -19,8 +19,8 @@ use crate::verify::read_segment;
 /// Bytes from the start of a device that contain all copies of a superblock, for any write unit, and every file system
 /// signature.
 const HEAD_BYTES: u64 = 4 << 20;
-/// Length of the mark of an unfinished restore: [`RESTORE_MARK`] and the identity of the new store. It is at the
-/// position of the first superblock copy, which replaces it at the end.
+/// Length in bytes of the page that marks an unfinished restore: [`RESTORE_MARK`] and the identity of the new store. It
+/// is at the position of the first superblock copy, which replaces it at the end.
 const MARK_BYTES: usize = 4096;
 /// Bytes zeroed on a device between two progress reports.
 const ZERO_BYTES: u64 = 64 << 20;

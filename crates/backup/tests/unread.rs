@@ -133,7 +133,7 @@ fn a_page_that_cannot_be_read_costs_the_records_in_it() {
     let (outcome, path) = made.restored("restored");
     assert_eq!(unread(outcome.expect_err("it is not whole")).unread.len(), 1);
     let (found, [first, .., last]) = (damaged(&path), &lost[..]) else { panic!("several: {lost:?}") };
-    // The first record may end before its value does, and the record behind the last may begin before its key does.
+    // The first record may end before its value does, and the record after the last may begin before its key does.
     assert!((first + 1..=*last).all(|number| found.contains(&number)), "{found:?} of {lost:?}");
     assert!(found.iter().all(|number| (*first..=last + 1).contains(number)), "{found:?} of {lost:?}");
 

@@ -116,7 +116,7 @@ impl Buffer {
         }
     }
 
-    /// Shortens the buffer to `len` bytes, and returns the memory behind it to the system if the buffer is on the heap.
+    /// Shortens the buffer to `len` bytes, and returns the memory after it to the system if the buffer is on the heap.
     pub fn shrink(&mut self, len: usize) {
         self.truncate(len);
         #[cfg(target_os = "linux")]

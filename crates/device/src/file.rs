@@ -52,8 +52,8 @@ impl DeviceFile {
         }
     }
 
-    /// Returns the length of the longest write that fits one command, or `None` if the kernel's limit is unknown or
-    /// does not apply.
+    /// Returns the length of the longest write that fits one command, or `None` if another layer cuts writes (a file
+    /// system, or the page cache).
     pub(crate) fn longest_command(&self, offset: u64, memory: &[u8]) -> Option<usize> {
         let limit = self.volume.limit?;
         let of_pages = memory.as_ptr().addr().is_multiple_of(crate::probe::page_bytes())

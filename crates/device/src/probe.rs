@@ -257,7 +257,7 @@ pub(crate) fn next_hole(file: &File, at: u64, end: u64) -> io::Result<(u64, u64)
         return Ok((at.min(end), end));
     }
     let hole = seek(file, SeekFrom::Hole(at)).unwrap_or(length);
-    // No data behind it: the hole extends to the end of the file and beyond.
+    // No data after it: the hole extends to the end of the file and beyond.
     let data = if hole < length { seek(file, SeekFrom::Data(hole)).unwrap_or(end) } else { end };
     Ok((hole.min(end), data.min(end)))
 }

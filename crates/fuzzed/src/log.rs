@@ -13,7 +13,7 @@ const SEGMENT: u64 = 42;
 const SHAPE: SegmentShape =
     SegmentShape { tier: Tier::Capacity, segment_bytes: 16 << 10, unit_bytes: 4096, granule_bytes: 4 };
 
-/// A record behind two bytes with its offset in the segment.
+/// A record after two bytes with its offset in the segment.
 pub(crate) fn record(bytes: &[u8]) {
     let Some((offset, record)) = bytes.split_first_chunk::<2>() else { return };
     let identity = identity(u32::from(u16::from_le_bytes(*offset)));
@@ -33,7 +33,7 @@ fn identity(offset: u32) -> Identity {
     SECRET.identity(SEGMENT, offset)
 }
 
-/// A compressed value behind a codec byte, three bytes of stated length, and two bytes of piece length. In whole or in
+/// A compressed value after a codec byte, three bytes of stated length, and two bytes of piece length. In whole or in
 /// part, it decompresses to the stated length or is damaged.
 pub(crate) fn compressed(bytes: &[u8]) {
     let Some((head, stored)) = bytes.split_first_chunk::<6>() else { return };

@@ -18,7 +18,7 @@ impl Field {
         Field { name, offset, bytes, meaning }
     }
 
-    /// Returns a field behind fields of variable length.
+    /// Returns a field after fields of variable length.
     pub(crate) const fn variable(name: &'static str, bytes: usize, meaning: &'static str) -> Field {
         Field { name, offset: 0, bytes, meaning }
     }

@@ -1,9 +1,9 @@
 //! Scans a segment that has no usable summary, frame by frame, distinguishing a torn tail from rot.
 //!
 //! 1. Frames are walked from the start: each must carry the segment's number, the next index and no older epoch. If the
-//!    footer is readable, it gives the end of the last frame; everything behind is void.
+//!    footer is readable, it gives the end of the last frame; everything after it is void.
 //! 2. A frame that does not verify is the **torn tail** if nothing proves that it was durable: the scan ends there, and
-//!    everything behind is void.
+//!    everything after it is void.
 //! 3. It is **rot** if a later frame states that it was durable when that frame was written, or if the caller knows it
 //!    (a later segment of the same lane exists). Records that still verify are kept; a record with a rotten value keeps
 //!    its entry, so that reading its key is an error; records whose keys are unknown are counted as a loss. For long
@@ -35,7 +35,7 @@ pub struct SegmentScan {
     pub tail: u32,
     /// Ranges that were durable and are unreadable: the keys lost in them are unknown.
     pub lost: Vec<Range<u32>>,
-    /// True if anything behind the tail was discarded as torn.
+    /// True if anything after the tail was discarded as torn.
     pub torn: bool,
 }
 
@@ -76,7 +76,7 @@ pub fn scan_segment_up_to(
     wholly_durable: bool,
     tail: Option<u32>,
 ) -> SegmentScan {
-    // 1. The footer was written last; a segment with a known tail has no frames behind it.
+    // 1. The footer was written last; a segment with a known tail has no frames after it.
     let footer = (bytes.len() == shape.segment_bytes as usize)
         .then(|| {
             Footer::parse(&bytes[bytes.len().saturating_sub(FOOTER_BYTES)..], secret, shape.segment_bytes)
@@ -94,7 +94,7 @@ pub fn scan_segment_up_to(
         let Some(header) = here else {
             let behind = Position { at: next.at.saturating_add(shape.unit_bytes), ..next };
             let durable_through = if wholly_durable {
-                // Without a footer the end of the last frame is unknown, and nothing is missing behind the last one
+                // Without a footer the end of the last frame is unknown, and nothing is missing after the last one
                 // found.
                 if tail.is_some() || walk.frames(behind).next().is_some() { end } else { 0 }
             } else {
@@ -160,7 +160,7 @@ impl Walk<'_> {
         (header.segment == self.segment && fits).then_some(header)
     }
 
-    /// Iterates over the frames at or behind `from` that can follow there.
+    /// Iterates over the frames at or after `from` that can follow there.
     fn frames(&self, from: Position) -> impl Iterator<Item = FrameHeader> {
         (from.at as usize..self.bytes.len())
             .step_by(self.shape.unit_bytes as usize)

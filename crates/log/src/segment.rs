@@ -287,7 +287,7 @@ impl OpenSegment {
         frame.records += 1;
         frame.heads = frame.heads.wrapping_add(header.crc);
         if gap > 0 {
-            // A gap without a record behind it keeps its previous content, which is zeros.
+            // A gap without a record after it keeps its previous content, which is zeros.
             self.memory.append(&[&ZEROS[..gap]]);
         }
         let mut padding = padded as usize - bytes;
@@ -345,7 +345,7 @@ impl OpenSegment {
         Some(ClosedFrame { offset: frame.offset, memory, records: frame.records, payload_bytes })
     }
 
-    /// True if records were closed in a frame with no frame behind it: if they are damaged, that frame looks like one
+    /// True if records were closed in a frame with no frame after it: if they are damaged, that frame looks like one
     /// that was never completely written.
     pub fn is_unproven(&self) -> bool {
         self.unproven

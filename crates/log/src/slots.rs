@@ -35,7 +35,7 @@ pub struct FoundSlot {
     pub contradicted: bool,
     /// True if the first frame may be lost: its write went to another slot, or another slot's write came here.
     pub beheaded: bool,
-    /// True if the start is empty or unreadable and no summary was written behind it: the first frame may have been
+    /// True if the start is empty or unreadable and no summary was written after it: the first frame may have been
     /// lost or torn by a power failure instead of damaged.
     pub may_be_torn: bool,
 }
@@ -119,8 +119,8 @@ impl SlotEnds {
         (self.start, self.marker, self.footer.is_some()) == (nothing, nothing, false)
     }
 
-    /// True if the start is unreadable and no summary was begun, which would imply that all frames are durable. A torn
-    /// header is possible, because sectors need not be written atomically.
+    /// True if the start is unreadable and there is no sign of a summary (a summary would prove all frames durable).
+    /// The header may then be torn, because sectors need not be written atomically.
     fn is_unsealed_and_unknown(&self) -> bool {
         let is_as_before = matches!(self.marker, SlotStart::Free(_)) && self.footer.is_none();
         self.start == SlotStart::Unknown && is_as_before
@@ -163,7 +163,7 @@ impl SlotEnds {
 }
 
 /// Returns the slots that may hold a segment whose first frame is missing and that begins with zeros. Never-used slots
-/// are taken in order, so no such slot lies far behind the last slot with known content.
+/// are taken in order, so no such slot lies far beyond the last slot with known content.
 fn may_have_begun(slots: &[SlotEnds]) -> std::ops::Range<u32> {
     let known = slots.iter().rposition(|ends| !ends.is_blank()).map_or(0, |last| last + 1);
     0..(known + OPEN_AT_MOST).min(slots.len()) as u32

@@ -15,7 +15,7 @@ use crate::page::PAGE_BYTES;
 pub const COPIES: usize = 4;
 /// Format version that this code writes and reads.
 pub const FORMAT_VERSION: u64 = 4;
-/// Maximum offset of slot 0, far behind the copies of the largest write unit.
+/// Maximum offset of slot 0, far beyond the copies of the largest write unit.
 const DATA_OFFSET_MAX: u64 = 1 << 30;
 const PREFIX_BYTES: usize = 24;
 const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"ESKERSB1");
@@ -160,7 +160,7 @@ impl Superblock {
         unit_bytes.max(4096)
     }
 
-    /// Returns the offset of slot 0: behind the copies, on a multiple of 1 MiB.
+    /// Returns the offset of slot 0: after the copies, on a multiple of 1 MiB.
     pub fn data_offset_for(unit_bytes: u64) -> u64 {
         (COPIES as u64 * Superblock::stride_bytes(unit_bytes)).next_multiple_of(1 << 20)
     }

@@ -94,7 +94,7 @@ bugs! {
     ReservationIgnored,
     /// An update that writes nothing is acknowledged before the records that it read are visible.
     UnpublishedAnswered,
-    /// An update reads an unpublished record behind which a plain put was appended.
+    /// An update reads an unpublished record after which a plain put was appended.
     UnpublishedNotForgotten,
     /// A put is written to the keyspace that its database had before a swap.
     SwapOvertaken,
@@ -279,7 +279,7 @@ bugs! {
     StagedBatchCut,
     /// Recovery distributes a staged batch over two frames.
     StagedBatchSplit,
-    /// Summaries are loaded oldest first, so that the ones read twice are many.
+    /// Summaries are loaded oldest first, so that many of them are read twice.
     OldestLoadedFirst,
 
     // Group commit and rows of puts.
@@ -291,11 +291,11 @@ bugs! {
     EarlierNotWaitedFor,
     /// Segments count as opened after a number that is drawn and not yet published.
     DrawnNumberIgnored,
-    /// A frame waits for writers that are late without a limit.
+    /// A frame waits for late writers without a time limit.
     LateWritersWaitedFor,
     /// A row of puts is acknowledged when its first frame is durable.
     RowAnsweredByFirst,
-    /// A row of puts continues behind a put that has to wait for its turn.
+    /// A row of puts continues past a put that has to wait for its turn.
     RowGoesOnPastBlocked,
     /// A large value is visible before it is written.
     LargeSeenFromMemory,
@@ -325,7 +325,7 @@ bugs! {
     // The scrub.
     /// The scrub does not read the superblocks.
     ScrubSkipsSuperblocks,
-    /// A record that was moved while it was verified counts as damaged.
+    /// A record that was relocated while it was verified counts as damaged.
     MovedTakenForDamage,
     /// Segments with known damage are not verified again.
     KnownDamageNotVerified,

@@ -88,7 +88,7 @@ const STREAM_4: u8 = 26;
 /// Redis 8.8: with entries without a consumer.
 const STREAM_5: u8 = 27;
 
-/// Valkey 9: with an expiry behind each field.
+/// Valkey 9: with an expiry after each field.
 const HASH_OF_VALKEY: u8 = 22;
 
 /// Length of a time in milliseconds.

@@ -67,7 +67,7 @@ fn a_file_of_redis_is_read_and_what_is_no_string_is_named() {
     assert_eq!((reader.version(), reader.functions(), reader.offset()), (10, 1, OF_REDIS.len() as u64));
 }
 
-/// From version 80 on, Valkey has type numbers of its own: 22 is a hash with an expiry behind each field.
+/// From version 80 on, Valkey has type numbers of its own: 22 is a hash with an expiry after each field.
 #[test]
 fn valkey_has_types_of_its_own() {
     let field = |name: u8, expires_at: i64| [&[1, name, 1, b'v'][..], &expires_at.to_le_bytes()].concat();
@@ -190,7 +190,7 @@ fn a_cut_file_ends_early_wherever_it_is_cut() {
 }
 
 proptest! {
-    /// Without the checksum, so that the bytes behind a change are parsed.
+    /// Without the checksum, so that the bytes after a change are parsed.
     #[test]
     fn a_changed_file_is_read_or_refused(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let mut changed = OF_REDIS.to_vec();

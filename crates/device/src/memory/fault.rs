@@ -33,7 +33,7 @@ pub enum Fault {
     TornThenError(i32),
     /// The operation is acknowledged without effect: a lost write, or a flush that lies. A read returns zeros.
     Lost,
-    /// A write lands this many bytes behind its offset (wrapping at the end of the device), and a read reads from
+    /// A write lands this many bytes beyond its offset (wrapping at the end of the device), and a read reads from
     /// there. Other operations are unaffected.
     Misdirected(u64),
     /// The operation takes this much longer.

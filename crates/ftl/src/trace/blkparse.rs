@@ -76,7 +76,7 @@ pub(super) fn is_device(word: &str) -> bool {
     word.split_once(',').is_some_and(|(major, minor)| is_number(major) && is_number(minor))
 }
 
-/// True for the first line of the summary that `blkparse` prints behind the events.
+/// True for the first line of the summary that `blkparse` prints after the events.
 fn is_summary(line: &str) -> bool {
     ["CPU", "Total (", "Throughput (", "Events ("].iter().any(|start| line.starts_with(start))
 }

@@ -62,7 +62,7 @@ pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
     Ok(if request.bytes == 0 { Parsed::Nothing } else { Parsed::Request(device, request) })
 }
 
-/// The parts of a line behind its process and CPU.
+/// The parts of a line after its process and CPU.
 struct Line<'l> {
     at_ns: u64,
     /// Event name without its subsystem, or the device in a line of the tracer `blk`.
@@ -71,7 +71,7 @@ struct Line<'l> {
 }
 
 impl<'l> Line<'l> {
-    /// Finds the first word that is a time, and the event behind it. `None` if there is none.
+    /// Finds the first word that is a time, and the event after it. `None` if there is none.
     fn of(line: &'l str) -> Option<Line<'l>> {
         let mut rest = line;
         let mut at_ns = None;

@@ -116,7 +116,7 @@ fn a_length_that_is_not_the_values_is_damage() {
                     assert_eq!(found, Err(Damage::Compression), "{codec:?}: {raw_bytes} of {bytes}");
                 }
             }
-            // Nor does it accept a truncated value, or one with bytes behind it.
+            // Nor does it accept a truncated value, or one with bytes after it.
             let longer = [&stored[..], &[0; 9]].concat();
             for other in [&stored[..stored.len() - 1], &stored[..stored.len() / 2], &[], &longer[..]] {
                 assert_eq!(part(other, how, 0..bytes, 4096), Err(Damage::Compression), "{codec:?}, {bytes}");

@@ -108,7 +108,7 @@ fn a_hole_that_nothing_proves_durable_ends_the_segment() {
             let mut bytes = written.bytes.clone();
             bytes[hurt].fill(0xee);
             let scan = scan(&written, &bytes, false);
-            // Frames behind it arrived whole, but were never acknowledged.
+            // Frames after it arrived whole, but were never acknowledged.
             found(&written, &scan, 0..i);
             assert!(scan.lost.is_empty() && scan.torn);
             assert_eq!(scan.tail as usize, if i == 0 { 0 } else { written.frames[i - 1].end });
@@ -148,7 +148,7 @@ fn several_rotten_frames_in_a_row_are_one_loss() {
 fn a_loss_ends_where_its_proof_ends() {
     let written = write(small(), name(8), FRAMES, |i, offsets| if i < 2 { 0 } else { offsets[2] });
     let offset = |i: usize| written.frames[i].offset;
-    // Rot in a durable frame, followed directly by a torn frame: frames behind the torn one were never acknowledged.
+    // Rot in a durable frame, followed directly by a torn frame: frames after the torn one were never acknowledged.
     let mut bytes = written.bytes.clone();
     bytes[offset(1) + 8] ^= 1;
     bytes[offset(2) + 8] ^= 1;
@@ -196,7 +196,7 @@ fn the_footer_tells_where_the_last_frame_ends() {
     assert!(!sealed.torn);
 }
 
-/// Frames 4 and 5 arrived behind a torn one, and were void when the segment was sealed at opening.
+/// Frames 4 and 5 arrived after a torn one, and were void when the segment was sealed at opening.
 #[test]
 fn void_frames_behind_a_sealed_tail_stay_void() {
     let written = unproven();
@@ -275,7 +275,7 @@ fn hostile_headers_end_the_scan_and_do_not_hang_it() {
             assert!(scan.tail.is_multiple_of(UNIT as u32), "{header:?}");
         }
     }
-    // The highest index, behind a hole so that it can follow.
+    // The highest index, after a hole so that it can follow.
     let mut bytes = written.bytes.clone();
     bytes[..last].fill(0xee);
     let greatest = FrameHeader { index: u32::MAX, ..good };

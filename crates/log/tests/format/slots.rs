@@ -29,7 +29,7 @@ fn a_slot_that_ends_in_foreign_bytes_may_have_lost_its_start() {
     assert_eq!(find_in_slots(&slots, true).len(), 1);
 }
 
-/// A write may be cut at any byte, including within the header of a segment's first frame, while the frame behind it
+/// A write may be cut at any byte, including within the header of a segment's first frame, while the frame after it
 /// arrived. The second frame's header states whether the first frame was durable by then.
 #[test]
 fn a_first_header_that_was_torn_is_lost_only_if_it_was_durable() {
