@@ -119,8 +119,8 @@ impl Manifest {
     pub(crate) fn decode(text: &[u8], path: &Path) -> Result<Manifest> {
         let probe: Option<Probe> = serde_json::from_slice(text).ok();
         let format = probe.as_ref().and_then(|probe| probe.format);
-        // A manifest of a format without a checksum is accepted as intact; otherwise the checksum is verified first,
-        // because the format field may have rotted too.
+        // The checksum is verified first, because the format field may have rotted too. A manifest without a checksum
+        // field is of an older format, which is refused by its number below.
         let has_check = probe.is_none_or(|probe| probe.check.is_some());
         if has_check && !is_whole(text) {
             return Err(Error::damaged(path, "its checksum differs"));

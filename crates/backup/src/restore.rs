@@ -277,7 +277,7 @@ impl Place {
     }
 
     /// Replaces the superblock by the mark of an unfinished restore, durably, and zeros all positions of superblock
-    /// copies for any write unit. A file is entirely zero after that.
+    /// copies for any write unit. A file consists of zeros after the mark.
     fn behead(&self, superblock: &Superblock, identity: [u8; 16]) -> Result<()> {
         match self.device_bytes {
             Some(bytes) => self.zero(0, HEAD_BYTES.max(superblock.data_offset).min(bytes))?,
@@ -308,7 +308,7 @@ impl Place {
         self.sync()
     }
 
-    /// Zeros a range by the drive's own commands, if the kernel has some for it, or else by writing zeros.
+    /// Zeros a range with the drive's own commands, if it has some, or else by writing zeros.
     fn zero(&self, at: u64, bytes: u64) -> Result<()> {
         // On a block device a punched hole reads as zeros, or is refused; and the drive can free its blocks.
         let ways = [FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, FallocateFlags::ZERO_RANGE];

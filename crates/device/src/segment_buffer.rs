@@ -74,7 +74,7 @@ impl SegmentBuffer {
         Ok(SegmentBuffer::over(MmapMut::map_anon(bytes)?))
     }
 
-    /// A shared mapping of `bytes` bytes of `file` from `offset`, which outlives this process (not a power cut).
+    /// A shared mapping of `bytes` bytes of `file` from `offset`, which outlives this process but not a power failure.
     /// Allocates the file's blocks and keeps their content; the appender starts at zero.
     pub fn mapped(file: &File, offset: u64, bytes: usize) -> io::Result<Appender> {
         SegmentBuffer::check_size(bytes)?;

@@ -287,7 +287,7 @@ impl OpenSegment {
         frame.records += 1;
         frame.heads = frame.heads.wrapping_add(header.crc);
         if gap > 0 {
-            // A gap without a record after it keeps its previous content, which is zeros.
+            // Zeros without a record after them look like the unwritten memory that was there before.
             self.memory.append(&[&ZEROS[..gap]]);
         }
         let mut padding = padded as usize - bytes;
