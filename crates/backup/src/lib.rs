@@ -1,7 +1,7 @@
-//! Backups of an Esker store: what it holds at one point in time, copied while it is written to.
+//! Backups of an Esker store: its contents at one point in time, copied while it is in use.
 //!
-//! A backup directory has one file for each segment and one manifest for each backup. A sealed segment never changes, so the
-//! next backup copies only what is new. See `docs/decisions/0017-backups.md`.
+//! A backup directory has one file per segment and one manifest per backup. A sealed segment never changes, so the next
+//! backup copies only new segments. See `docs/decisions/0017-backups.md`.
 //!
 //! ```text
 //! DIR/lock                          held while somebody changes the directory

@@ -1,6 +1,7 @@
-//! Traces of one workload, as four tools wrote them, the output of other tools, and traces that are damaged.
+//! Traces of one workload as written by four tools, the output of other tools, and damaged traces.
 //!
-//! fio wrote 16 × 4 KiB at random, 4 × 64 KiB in order, two TRIMs of 128 KiB, and reads and writes of 12 KiB, to a loop device.
+//! fio wrote 16 × 4 KiB at random, 4 × 64 KiB in order, two TRIMs of 128 KiB, and reads and writes of 12 KiB, to a loop
+//! device.
 
 use std::path::{Path, PathBuf};
 
@@ -65,7 +66,7 @@ fn a_trace_costs_what_its_sizes_say() {
     let trace = &first.trace;
     assert_eq!((trace.writes, trace.trims, trace.trim_bytes), (24, 2, 256 << 10));
     assert_eq!((trace.sub_iu_writes, trace.misaligned_writes), (20, 0));
-    // Each write costs an IU, but for one of 12 KiB that lies in two.
+    // Each write costs one IU, except one of 12 KiB that touches two.
     let by_ius = 25.0 * 65_536.0 / trace.write_bytes as f64;
     assert!((first.iu_amplification - by_ius).abs() < 1e-9, "{first}");
     assert!(first.write_amplification >= first.iu_amplification, "{first}");
@@ -91,7 +92,7 @@ fn a_replay_lasts_until_the_last_request_is_done() {
     assert!(together.writes_per_s.is_finite() && together.write_mib_per_s > alone.write_mib_per_s);
 }
 
-/// Requests with data by stage (issued, completed, queued) and kind: writes, TRIMs, reads.
+/// Counts requests with data by stage (issued, completed, queued) and kind: writes, TRIMs, reads.
 fn counted(path: &Path) -> ([[usize; 3]; 3], Requests) {
     let mut requests = Requests::open(path).expect("it is a trace");
     let mut counts = [[0; 3]; 3];
@@ -125,7 +126,7 @@ fn output_of_every_tool_is_understood_to_the_last_line() {
     assert_eq!((report.trace.writes, report.trace.write_bytes), (39, 39 * 4096));
 }
 
-/// How other versions print the same: with tags, with the time since the event before, after a warning.
+/// Line variants of other versions: with tags, with the time since the previous event, after a warning.
 #[test]
 fn variants_of_lines_are_understood() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -164,7 +165,7 @@ fn lines_that_are_not_understood_are_counted_and_reported() {
             counted(&path)
         };
         let (before, _) = read(&whole[..end]);
-        // Cut anywhere in a line: the rest may read as another request.
+        // Cut at any position in a line: the rest may parse as another request.
         for kept in (blank + 1..last).step_by(7) {
             let (found, requests) = read(&whole[..end + kept]);
             let NotUnderstood { lines, first } = requests.not_understood();

@@ -1,4 +1,4 @@
-//! Which format a trace has.
+//! Formats of traces and their detection.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub enum Format {
     Fio3,
 }
 
-/// How binary files start that have a text to them, and how to get it.
+/// Magic bytes of binary formats that have a text form, and the command that prints it.
 const BINARIES: [(&[u8], &str); 5] = [
     (b"\x07\x74\x61\x65", "it is blktrace's binary output, whose text is printed by: blkparse -i FILE"),
     (b"PERFILE2", "it is perf's binary output, whose text is printed by: perf script -i FILE"),
@@ -36,7 +36,7 @@ const BINARIES: [(&[u8], &str); 5] = [
 ];
 
 impl Format {
-    /// The format of a file, by the first of its lines that one of the formats has.
+    /// Detects the format of a file from the first line that matches one.
     pub fn of(path: &Path) -> Result<Format, Error> {
         let mut lines = Lines::open(path)?;
         let mut first = None;
@@ -83,7 +83,7 @@ impl Format {
         })
     }
 
-    /// The format that starts with a line, or the version of an iolog that is not read.
+    /// Returns the format that begins with this line, or the unsupported version of an iolog.
     fn of_line(line: &str) -> Option<Result<Format, String>> {
         match fio::version(line) {
             Some("2") => return Some(Ok(Format::Fio2)),
@@ -98,7 +98,7 @@ impl Format {
         (blkparse::is_device(device) && blkparse::parse(line).is_ok()).then_some(Ok(Format::Blkparse))
     }
 
-    /// What a line says.
+    /// Parses a line.
     pub(super) fn parse(self, line: &str) -> Result<Parsed<'_>, String> {
         match self {
             Format::Blkparse => blkparse::parse(line),
@@ -109,7 +109,7 @@ impl Format {
         }
     }
 
-    /// What it is called in sentences.
+    /// Returns the name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Format::Blkparse => "blkparse",
