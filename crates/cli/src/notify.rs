@@ -1,5 +1,5 @@
-//! What the manager of services is told (sd_notify): datagrams to the socket that `NOTIFY_SOCKET` names, if there is one.
-//! Units of `Type=notify` and `Type=notify-reload` wait for them; for others they do nothing.
+//! Notifies the service manager (sd_notify): sends datagrams to the socket named by `NOTIFY_SOCKET`, if
+//! it is set. Units of `Type=notify` and `Type=notify-reload` wait for them; other units ignore them.
 
 use std::ffi::OsString;
 use std::future::pending;
@@ -11,19 +11,19 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::interval;
 
-/// Tells the manager of services what the process does.
+/// Notifies the service manager of the state of the process.
 #[derive(Debug)]
 pub(crate) struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// Longer than this it is not to be silent.
+    /// Watchdog timeout: the longest allowed time between two notifications.
     watchdog: Option<Duration>,
 }
 
 impl Notify {
-    /// To the socket that the environment names.
+    /// Uses the socket named by the environment.
     pub(crate) fn from_environment() -> Notify {
         let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-        // Both are inherited; the second says whom the first is about.
+        // Both variables are inherited. `WATCHDOG_PID` names the process that `WATCHDOG_USEC` is for.
         let is_about_others = number("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|&us| us > 0 && !is_about_others);
         Notify::to(std::env::var_os("NOTIFY_SOCKET"), watchdog.map(Duration::from_micros))
@@ -40,8 +40,8 @@ impl Notify {
         Notify { socket, watchdog }
     }
 
-    /// Says again and again that the process is alive, where somebody wants to know. A process whose threads for clients are
-    /// all stuck does not get to say it, and is started again.
+    /// Sends watchdog notifications at half the timeout, if there is one. A process whose client threads
+    /// are all stuck cannot send them, so the service manager restarts it.
     pub(crate) async fn stay_alive(&self) {
         let Some(most) = self.watchdog else { return pending().await };
         let mut turn = interval(most / 2);
@@ -51,17 +51,17 @@ impl Notify {
         }
     }
 
-    /// What the process does, in words.
+    /// Sends the state of the process in words.
     pub(crate) fn status(&self, text: &str) {
         self.send(&format!("STATUS={}", one_line(text)));
     }
 
-    /// It serves, and has ended a reload if one was begun.
+    /// Notifies that the process serves clients, and that a reload, if any, has ended.
     pub(crate) fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
-    /// It reads its settings and files again.
+    /// Notifies that the process reloads its settings and files.
     pub(crate) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let us = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
@@ -70,7 +70,7 @@ impl Notify {
         ));
     }
 
-    /// It ends.
+    /// Notifies that the process is stopping.
     pub(crate) fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=finishing commands in flight");
     }
@@ -84,7 +84,7 @@ impl Notify {
     }
 }
 
-/// A line end would begin another assignment.
+/// Replaces line ends, because they would begin another assignment.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }

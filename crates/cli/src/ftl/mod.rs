@@ -1,8 +1,8 @@
-//! `esker ftl`: a modelled drive with a coarse indirection unit. What is computed is in the crate `esker-ftl`.
+//! `esker ftl`: models a drive with a coarse indirection unit, by means of the crate `esker-ftl`.
 //!
-//! Exit codes are those of the command: 2 if the call is wrong (a drive that cannot be, a file that is no trace), 1 if something
-//! failed on the way (a trace that is cut or damaged), if `reproduce` is not within 10 % of what was published, or if `engine`
-//! misses a goal.
+//! The exit codes are those of the command: 2 if the call is wrong (an impossible drive, a file that is
+//! not a trace); 1 if something fails on the way (a truncated or damaged trace), if `reproduce` is not
+//! within 10 % of the published values, or if `engine` misses a goal.
 
 mod drive;
 mod jobs;

@@ -1,4 +1,4 @@
-//! What all verbs of `esker ftl` share: how results are printed, and what failures are.
+//! Output options and errors shared by all verbs of `esker ftl`.
 
 use clap::Args;
 use esker_ftl::Error;

@@ -8,7 +8,7 @@ use esker_modelled::{Configuration, EngineRun, Error, ScaledDrive, Setup, TierRo
 use super::output::Output;
 use crate::terminal::{Failure, note, say};
 
-/// What a fast drive erases together.
+/// Superblock length of a fast drive in bytes.
 const FAST_SUPERBLOCK_BYTES: u64 = 4 << 20;
 
 /// The drive and the store of both.

@@ -1,4 +1,4 @@
-//! What a setting's text may be, and what it becomes.
+//! The syntax of a setting's text, and its parsed value.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use esker_engine::{Compression, Durability, Error};
 
 use crate::time;
 
-/// The form of a setting.
+/// The type of a setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// Any text that is not empty.
+    /// Text that is not empty.
     Text,
     /// A path.
     Path,
-    /// Addresses `HOST:PORT` with commas between them, or `none`. A port alone is one of 127.0.0.1.
+    /// Addresses `HOST:PORT` separated by commas, or `none`. A port alone is one of 127.0.0.1.
     Addresses,
     /// A number of bytes such as `512m`.
     Size,
@@ -29,13 +29,13 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// Permissions of a file, in octal digits.
     Mode,
-    /// When a write is acknowledged.
+    /// A durability level.
     Durability,
-    /// How values are compressed.
+    /// A compression method.
     Compression,
 }
 
-/// A setting's value.
+/// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Text(String),
