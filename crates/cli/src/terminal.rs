@@ -1,4 +1,4 @@
-//! What a verb says: its result on stdout, its log on stderr, and why it did not do its work.
+//! Output of a verb: the result on stdout, the log and errors on stderr.
 
 use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use esker_server::LogFilter;
 use tracing_subscriber::{EnvFilter, reload};
 
-/// Why a verb did not do its work.
+/// The failure of a verb.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The call or its surroundings are wrong; nothing was changed.
+    /// The call or its environment is wrong; nothing was changed.
     Usage(String),
-    /// Something failed.
+    /// An error while the verb ran.
     Failed(String),
 }
 
-/// Writes a verb's result to stdout. Who reads it may have seen enough and have closed it, which is no failure.
+/// Writes a verb's result to stdout. A reader that has closed stdout early is not a failure.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     say_bytes(text.as_bytes())
 }
 
-/// As [`say`], of what need not be text.
+/// As [`say`], for bytes that need not be text.
 pub(crate) fn say_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = stdout();
     said(stdout.write_all(bytes).and_then(|()| stdout.flush()))
 }
 
-/// What became of something that was written to stdout.
+/// Converts the result of writing to stdout.
 pub(crate) fn said(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -37,30 +37,30 @@ pub(crate) fn said(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Writes to stderr, for a verb whose stdout holds data, and for progress. If stderr cannot be written, the text is lost: that is no
-/// failure of the verb.
+/// Writes progress, or messages of a verb whose stdout holds data, to stderr. If stderr cannot be
+/// written, the text is dropped: that is not a failure of the verb.
 pub(crate) fn note(text: &str) {
     let mut stderr = stderr();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// Says why, in one line, and returns the exit code that goes with it.
+/// Prints the failure as one line. Returns its exit code.
 pub(crate) fn fail(failure: Failure) -> ExitCode {
     let (code, text) = match failure {
         Failure::Usage(text) => (2, text),
         Failure::Failed(text) => (1, text),
     };
-    // Nobody may be there to read it either.
+    // stderr may be closed too.
     let _ = writeln!(stderr(), "esker: {}", text.replace('\n', " "));
     ExitCode::from(code)
 }
 
-/// A filter such as `info` or `warn,esker_server=debug`; `None` if the text is none.
+/// Parses a log filter such as `info` or `warn,esker_server=debug`; `None` if it is invalid.
 pub(crate) fn log_filter(text: &str) -> Option<EnvFilter> {
     EnvFilter::try_new(text).ok()
 }
 
-/// Changes what is logged.
+/// The log filter, which can be changed at run time.
 pub(crate) struct Log {
     change: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
     filter: Mutex<String>,
@@ -83,7 +83,7 @@ impl LogFilter for Log {
 
     fn set(&self, filter: &str) -> Result<(), String> {
         let parsed = parsed(filter)?;
-        // Whoever asks sees the filter that is in force, also while two change it.
+        // The lock covers both changes, so that the stored text always matches the filter in force.
         let mut current = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
         (self.change)(parsed).map_err(|error| error.to_string())?;
         filter.clone_into(&mut current);
@@ -97,7 +97,7 @@ fn parsed(filter: &str) -> Result<EnvFilter, String> {
     })
 }
 
-/// Lets the log go to stderr from here on, as lines for people or as JSON.
+/// Starts logging to stderr, as lines for people or as JSON.
 pub(crate) fn start_log(filter: &str, json: bool) -> Arc<Log> {
     let parsed = log_filter(filter).unwrap_or_else(|| EnvFilter::new("info"));
     let colours = stderr().is_terminal();

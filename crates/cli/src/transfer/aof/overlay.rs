@@ -17,10 +17,10 @@ use crate::transfer::record::{Destination, LeftOut, Record};
 /// Bytes of keys and values that are kept before they are written.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of expired keys and values at most.
+/// Limit of the bytes of expired keys and values.
 const EXPIRED_BYTES_MAX: usize = 512 << 20;
 
-/// Bytes that a version takes beside key and value.
+/// Overhead of a version beside key and value, in bytes.
 const VERSION_BYTES: usize = 128;
 
 /// A key of a database.
@@ -35,14 +35,14 @@ pub(super) struct Version {
 
 pub(super) struct Overlay<'t> {
     target: &'t mut dyn Destination,
-    /// `None`: the key was deleted.
+    /// The newest versions; `None` is a deleted key.
     versions: HashMap<Name, Option<Version>>,
     bytes: usize,
     /// Hashes of the keys that the target has because of this replay.
     written: HashSet<u64>,
     hasher: RandomState,
     now_ms: u64,
-    /// Whether the target was changed.
+    /// True if the target was changed.
     pub(super) has_written: bool,
 }
 
@@ -57,7 +57,7 @@ impl<'t> Overlay<'t> {
         self.now_ms
     }
 
-    /// Keys that were written to the target.
+    /// Returns the number of keys written to the target.
     pub(super) fn keys_written(&self) -> u64 {
         self.target.written()
     }
@@ -67,7 +67,7 @@ impl<'t> Overlay<'t> {
         if let Some(version) = self.versions.get_mut(name) {
             let version = version.take();
             let bytes = version.as_ref().map_or(0, |version| version.value.len());
-            // An expired version does not count.
+            // Saturating, because the bytes of expired versions are not in the sum.
             self.bytes = self.bytes.saturating_sub(bytes);
             return Ok(version);
         }
@@ -106,7 +106,7 @@ impl<'t> Overlay<'t> {
         true
     }
 
-    /// Writes all versions but the expired ones to the target.
+    /// Writes all versions except the expired ones to the target.
     fn write(&mut self, left_out: &mut LeftOut) -> Result<(), Failure> {
         let mut kept = 0;
         for (name, version) in std::mem::take(&mut self.versions) {
@@ -133,7 +133,8 @@ impl<'t> Overlay<'t> {
                 }
             }
         }
-        // What is kept does not count: the next write would come at once.
+        // Expired versions are not counted, because otherwise every following command would trigger a
+        // write.
         self.bytes = 0;
         if kept > EXPIRED_BYTES_MAX {
             return Err(Failure::Failed(format!(
