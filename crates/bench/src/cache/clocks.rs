@@ -1,20 +1,21 @@
-//! Published rules that keep records in the order in which they were put: FIFO, CLOCK, SIEVE and S3-FIFO.
+//! Published eviction rules that keep records in put order: FIFO, CLOCK, SIEVE and S3-FIFO.
 //!
-//! A log can follow the first two, if what is kept is copied. SIEVE and S3-FIFO are what can be had where records need not be
-//! moved (SIEVE), or may be (S3-FIFO, whose copies are counted).
+//! A log can implement the first two if it copies the kept records. SIEVE shows the possible hit ratio if
+//! records need not be moved, and S3-FIFO if they may be; its copies are counted.
 
 use std::collections::VecDeque;
 
 use super::lru::{Cache, Lru};
 
-/// FIFO whose oldest record is put back if it was asked for (CLOCK, FIFO-reinsertion), within a share of the puts.
+/// FIFO that reinserts its oldest record if that was requested (CLOCK, FIFO-reinsertion). Reinsertions
+/// are limited to a share of the puts.
 pub(super) struct Clock {
     order: VecDeque<u32>,
     is_there: Vec<bool>,
     was_asked: Vec<bool>,
     capacity: usize,
     copies: u64,
-    /// What may be copied for each put; 0: it is a FIFO.
+    /// Allowed copies per put; 0 means plain FIFO.
     share: f64,
     allowed: f64,
 }
@@ -60,7 +61,8 @@ impl Cache for Clock {
     }
 }
 
-/// SIEVE (Zhang et al., NSDI 2024): a hand goes from the oldest to the newest, and takes the first that was not asked for.
+/// SIEVE (Zhang et al., NSDI 2024): a hand moves from the oldest to the newest record, and evicts the
+/// first that was not requested.
 pub(super) struct Sieve {
     order: Lru,
     was_asked: Vec<bool>,
@@ -92,7 +94,7 @@ impl Cache for Sieve {
     }
 }
 
-/// Where a key is in an [`S3Fifo`].
+/// The queue of a key in an [`S3Fifo`].
 #[derive(Clone, Copy, PartialEq)]
 enum Queue {
     None,
@@ -100,8 +102,8 @@ enum Queue {
     Main,
 }
 
-/// S3-FIFO (Yang et al., SOSP 2023): a small FIFO of a tenth, from which what was asked for twice goes to the main one; and
-/// ghosts, which go to the main one at once.
+/// S3-FIFO (Yang et al., SOSP 2023): a small FIFO of a tenth of the capacity, from which records
+/// requested twice move to the main one; and ghosts, which enter the main one at once.
 pub(super) struct S3Fifo {
     small: VecDeque<u32>,
     main: VecDeque<u32>,

@@ -1,11 +1,11 @@
-//! A cache as a rule sees it, and the exact LRU.
+//! The interface of an eviction rule, and exact LRU.
 
-/// A cache of records that are all alike.
+/// A cache of records of equal size.
 pub(super) trait Cache {
-    /// A key is asked for, and put if it is not there; whether it was.
+    /// Requests a key, and puts it if it is absent. Returns true if it was present.
     fn ask(&mut self, key: u32) -> bool;
 
-    /// Records that were copied so far because they are kept.
+    /// Returns the number of records copied to keep them.
     fn copies(&self) -> u64 {
         0
     }
@@ -13,9 +13,9 @@ pub(super) trait Cache {
 
 const NOBODY: u32 = u32::MAX;
 
-/// A list of keys in which any can be found and taken out, and the exact LRU that it is.
+/// A list of keys with removal at any position, which is an exact LRU.
 pub(super) struct Lru {
-    /// Of each key the one that was asked for later, and the one that was asked for earlier.
+    /// For each key the next more recent one, and the next less recent one.
     later: Vec<u32>,
     earlier: Vec<u32>,
     is_there: Vec<bool>,
@@ -46,7 +46,7 @@ impl Lru {
         self.len == self.capacity
     }
 
-    /// The oldest, or the one that came after `key`.
+    /// Returns the oldest key, or the next one after `key`.
     pub(super) fn next(&self, key: Option<u32>) -> Option<u32> {
         let next = key.map_or(self.oldest, |key| self.later[key as usize]);
         (next != NOBODY).then_some(next)

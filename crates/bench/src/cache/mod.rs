@@ -1,10 +1,10 @@
-//! `esker-bench cache`: a store that evicts what nobody asks for, used as a cache: a key that is asked for and is not there is
-//! put.
+//! `esker-bench cache`: an evicting store used as a cache. A requested key that is absent is put.
 //!
-//! * The store (`measure`): hit ratio, beside that of an exact LRU of the same bytes for the same requests; bytes sent to the
-//!   device for each byte put; and how long gets take, before the store is full and after.
-//! * `--simulate` (`simulate`): published rules and the store's own, of records alone: hit ratio, and copies for each put. It
-//!   is what the rule was chosen by: `docs/decisions/0028-cache-mode.md`.
+//! * The store (`measure`): hit ratio, compared with an exact LRU of the same bytes for the same
+//!   requests; device bytes per byte put; and latencies of gets before and after the store is full.
+//! * `--simulate` (`simulate`): hit ratio and copies per put of published rules and of the store's own,
+//!   simulated with records alone. The store's rule was chosen by these results:
+//!   `docs/decisions/0028-cache-mode.md`.
 
 mod arguments;
 mod clocks;
@@ -17,7 +17,7 @@ pub(crate) use arguments::Arguments;
 
 use crate::instruments::failure::{Failure, Result};
 
-/// Measures, and prints what was measured.
+/// Measures, and prints the results.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(theta) = arguments.theta.iter().find(|theta| !(**theta > 0.0 && **theta <= 5.0)) {
         return Err(Failure::usage(format!("--theta is {theta}; it has to be more than 0, at most 5")));

@@ -1,4 +1,4 @@
-//! The store's own rule, of records that are all alike.
+//! Simulates the store's own eviction rule with records of equal size.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +8,7 @@ use esker_log::{KeyHash, Stream};
 use super::lru::Cache;
 
 const NOWHERE: u32 = u32::MAX;
-/// Segments that are being filled: of puts, of puts of keys that were dropped of late, and of copies.
+/// Indices of the segments being filled: with puts, with puts of recently evicted keys, and with copies.
 const PUTS: usize = 0;
 const BACK: usize = 1;
 const COPIES: usize = 2;
@@ -20,16 +20,16 @@ struct Full {
     stream: Stream,
 }
 
-/// CLOCK over segments, with ghosts and a budget of copies.
+/// CLOCK over segments, with ghosts and a copy budget.
 pub(super) struct Segments {
     asked: Reference,
     dropped: Ghosts,
     budget: CopyBudget,
-    /// Where each key is.
+    /// The segment of each key.
     segment_of: Vec<u32>,
     segments: BTreeMap<u32, Vec<u32>>,
     open: [u32; 3],
-    /// Full segments, in the order in which the hand comes to them.
+    /// Full segments, in the order of the CLOCK hand.
     order: VecDeque<Full>,
     next: u32,
     capacity: usize,
@@ -40,7 +40,8 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Of so many segments of so many records, with so many bits a record for each of the two tables.
+    /// A cache of `capacity` segments of `records` records. Each of the two tables has `bits` bits per
+    /// record.
     pub(super) fn new(keys: usize, capacity: usize, records: usize, bits: u64) -> Segments {
         let bytes = (capacity * records) as u64 * bits / 8;
         let mut cache = Segments {
@@ -62,7 +63,7 @@ impl Segments {
         cache
     }
 
-    /// What the store's keyed hash makes of a key.
+    /// Stands in for the store's keyed hash.
     fn hash(key: u32) -> KeyHash {
         let mixed = (u64::from(key) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
@@ -90,7 +91,7 @@ impl Segments {
         self.segment_of[key as usize] == segment && self.asked.is_noted(&Segments::hash(key))
     }
 
-    /// Frees a segment.
+    /// Frees a segment: copies its requested keys within the budget, and evicts the others.
     fn make_room(&mut self) {
         let of_all = self.order.iter().map(|segment| (u64::from(segment.number), segment.stream));
         let coldest = match ends_probation(of_all) {
@@ -122,7 +123,7 @@ impl Segments {
 }
 
 impl Segments {
-    /// The hand goes on to a segment to be freed.
+    /// Moves the CLOCK hand to the next segment to free.
     fn coldest(&mut self) -> u32 {
         let mut look = Look::default();
         for _ in 0..self.order.len() {

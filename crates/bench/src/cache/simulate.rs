@@ -1,4 +1,4 @@
-//! Rules beside each other, of records alone.
+//! Compares eviction rules in a simulation of records alone.
 
 use serde_json::json;
 
@@ -9,19 +9,19 @@ use super::rule::Segments;
 use crate::instruments::failure::Result;
 use crate::workload::{Popularity, Shape};
 
-/// So many segments, as a store of any size has some that are being filled.
+/// Number of segments in a simulated cache. As in any store, some of them are being filled.
 const SEGMENTS: usize = 256;
-/// Bits a record of each of the two tables of the store's rule.
+/// Bits per record in each of the two tables of the store's rule.
 const BITS: [u64; 3] = [2, 4, 8];
 
-/// What came of a rule.
+/// The result of a rule.
 struct Outcome {
     name: String,
     hit_ratio: f64,
     copies_per_put: f64,
 }
 
-/// Prints what comes of each rule.
+/// Prints the result of each rule.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let mut all = Vec::new();
     for &theta in &arguments.theta {
@@ -59,7 +59,7 @@ fn at(arguments: &Arguments, theta: f64) -> Vec<Outcome> {
     rules.into_iter().map(|(name, cache)| ask(arguments, theta, name, cache)).collect()
 }
 
-/// Makes all requests; the second half counts.
+/// Runs all requests; only the second half is counted.
 fn ask(arguments: &Arguments, theta: f64, name: String, mut cache: Box<dyn Cache>) -> Outcome {
     let (keys, requests) = (arguments.keys(), arguments.requests());
     let mut popularity = Popularity::new(Shape::Zipf(theta), keys, arguments.seed);
