@@ -139,7 +139,7 @@ fn a_kill_brings_nothing_back_that_was_written_out() {
     for number in 0..20 {
         world.runtime.run(store.delete(key(number))).expect("it is deleted");
     }
-    // Until the segment of survivors is sealed.
+    // Long enough for the segment of survivors to be sealed.
     world.runtime.run(world.runtime.sleep(Duration::from_secs(40)));
     for _ in 0..3 {
         world.runtime.run(store.compact()).expect("it is compacted");

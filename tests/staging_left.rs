@@ -61,7 +61,7 @@ fn a_staging_file_of_an_earlier_opening_is_not_taken_for_that_of_the_last() {
     assert_eq!(get(on(&killed).staging(&a)), Some(b"acknowledged".to_vec()));
 }
 
-/// By its directory, or by the file in it.
+/// Opened by its directory, or by the file in it.
 #[test]
 fn a_store_in_a_directory_has_one_staging_file() {
     let dir = temp();
@@ -88,7 +88,7 @@ fn a_store_in_a_directory_has_one_staging_file() {
             .map(|path| (path.clone(), fs::read(path).expect("it is read")))
             .collect();
         store.close().expect("the store closes");
-        // As a kill leaves them.
+        // The state after a kill.
         copies.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("it is put back"));
         assert_eq!(get(second(name)), Some(b"acknowledged".to_vec()), "{name}");
     }

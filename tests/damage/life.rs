@@ -29,7 +29,7 @@ const SINGLE_KEYS: u64 = 90;
 /// Number of keys per batch, which are only written together.
 const BATCH_KEYS: u64 = 3;
 const BATCHES: u64 = 10;
-/// Times to live are shorter than this, or longer than a day.
+/// Bound in milliseconds: times to live are shorter than this, or longer than a day.
 const SHORT_MS: u64 = 60_000;
 const DAY_MS: u64 = 86_400_000;
 

@@ -61,13 +61,13 @@ pub fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// Bytes in hexadecimal digits.
+/// Formats bytes in hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A string if the key is text and of database 0, else an object: `{"hex": "00ff"}`, `{"digest": "…"}` or
-/// `{"key": "text", "database": 3}`.
+/// Serializes as a string if the key is text and of database 0, else as an object: `{"hex": "00ff"}`,
+/// `{"digest": "…"}` or `{"key": "text", "database": 3}`.
 impl Serialize for Key {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;

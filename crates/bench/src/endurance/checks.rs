@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::arguments::Arguments;
 use super::sample::{Phase, Sample};
 
-/// One check.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
     pub(crate) what: &'static str,

@@ -175,7 +175,8 @@ pub(crate) fn export(arguments: &Export) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Moves all records of a source. Returns the number of records that were written, and what was left out.
+/// Moves all records of a source. Returns the number of records written, and the counts of those left
+/// out.
 fn transfer(source: &mut dyn Source, sink: &mut dyn Sink) -> Result<(u64, LeftOut), Failure> {
     let now_ms = now_ms();
     moving(sink, |sink, left_out, shown| {
@@ -195,7 +196,7 @@ fn transfer(source: &mut dyn Source, sink: &mut dyn Sink) -> Result<(u64, LeftOu
     })
 }
 
-/// Runs a transfer with a progress bar. A failure says how many records were written before it.
+/// Runs a transfer with a progress bar. A failure states the number of records written before it.
 fn moving<S: Sink + ?Sized>(
     sink: &mut S,
     transfer: impl FnOnce(&mut S, &mut LeftOut, &mut Shown) -> Result<(), Failure>,
@@ -213,7 +214,7 @@ fn moving<S: Sink + ?Sized>(
     }
 }
 
-/// The result in words or as JSON. `commands`: number of commands read from an append-only file.
+/// Formats the result in words or as JSON. `commands`: number of commands read from an append-only file.
 fn result(done: &str, moved: u64, commands: u64, left_out: &LeftOut, json: bool) -> String {
     if json {
         let mut value = serde_json::json!({ done: moved, "left_out": left_out.of });

@@ -30,7 +30,7 @@ impl Rdb {
     /// Reads the head of a file.
     ///
     /// # Errors
-    /// If the file is no RDB file or cannot be read.
+    /// If the file is not an RDB file or cannot be read.
     pub(super) fn new(input: Input, database: Option<u64>) -> Result<Rdb, Failure> {
         let (name, total) = (input.name.clone(), input.total);
         let reader = Reader::new(input.into_reader(), LIMITS).map_err(|error| match error {
@@ -44,7 +44,7 @@ impl Rdb {
         &self.name
     }
 
-    /// Returns true if commands follow the snapshot. Known at its end.
+    /// Returns true if commands follow the snapshot. Valid only at the end of the snapshot.
     pub(super) fn is_preamble(&self) -> bool {
         self.reader.is_preamble()
     }

@@ -83,14 +83,14 @@ pub(super) type Found = (Bytes, Option<u64>);
 
 /// A sink whose keys can be read and deleted again.
 pub(super) trait Destination: Sink {
-    /// Reads a key that was put; `None` if it is absent or no string.
+    /// Reads a key that was put; `None` if it is absent or not a string.
     fn read(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<Option<Found>, Failure>;
 
     /// Deletes a key if it exists. The implementation may delay the delete.
     fn delete(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<(), Failure>;
 }
 
-/// Milliseconds since the Unix epoch.
+/// Returns the current time in milliseconds since the Unix epoch.
 pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -47,7 +47,7 @@ fn what_is_exported_is_imported_again() {
         assert_eq!(call(at, &["export", &back, "--dir", format]).2, exported);
         assert_eq!(lines(&at.join(back)), lines(&at.join("one.jsonl")), "{format}");
     }
-    // And to a server.
+    // And into a server.
     let other = Serving::start(at, &["--dir", "two"]);
     let done = call(at, &["import", "csv-back.jsonl", "--to", other.word("resp"), "--json"]);
     assert_eq!(done, (Some(0), "{\"imported\":3005,\"left_out\":{}}\n".to_owned(), String::new()));

@@ -28,7 +28,7 @@ pub(crate) struct Run {
     pub(crate) mb_per_s: Option<f64>,
     /// The text after the numbers.
     pub(crate) message: String,
-    /// By kind: `read`, `write`.
+    /// Latencies by kind of operation: `read`, `write`.
     pub(crate) latency_us: BTreeMap<String, Latency>,
 }
 

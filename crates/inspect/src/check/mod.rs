@@ -103,22 +103,22 @@ impl StoreView {
 
     pub(crate) fn check_all(&self, options: CheckOptions, watcher: &dyn Watcher) -> Result<Checked> {
         let mut findings = Findings::new();
-        // 1.
+        // Step 1.
         superblocks::check(self, &mut findings)?;
         let staged = staging::look(self, &mut findings);
         let slots = self.slots();
         let segments = self.segments(&slots);
-        // 2.
+        // Step 2.
         let expected = segments.iter().map(Segment::records).sum();
         let versions = Versions::new(expected);
         let read_bytes = self.check_segments(&segments, &versions, &mut findings, watcher);
-        // 3.
+        // Step 3.
         let free_slots = slots::check(self, &slots, &segments, &mut findings);
         let confirmed = match self.is_in_use() {
             true => Some(twice::confirm(self, &mut findings, watcher)?),
             false => None,
         };
-        // 4.
+        // Step 4.
         let rule = Rule::new(self, &segments);
         watcher.begin("finding the newest versions", 0);
         let segment_count = segments.len() as u64;
@@ -127,7 +127,7 @@ impl StoreView {
         let places = Places { found, others: confirmed.as_ref().map(|confirmed| &confirmed.damaged) };
         let lost = self.count(&rule, &versions, &staged, &places, &mut counts);
         conclude(&mut findings, &lost.found);
-        // 5.
+        // Step 5.
         let mut index = IndexCheck::Skipped;
         if options.index && !self.is_in_use() {
             watcher.begin("comparing the index with the log", 0);

@@ -94,7 +94,7 @@ pub(crate) struct Benchmark {
     pub(crate) beside_writers: u64,
     /// The measured threads have one operation in flight, whatever `--queue_depth` is.
     pub(crate) one_at_a_time: bool,
-    /// The writers' rate rises in steps.
+    /// The rate of the writers rises in steps.
     pub(crate) steps: bool,
     /// All lengths of keys and values, and the share of reads, are fixed by the name.
     pub(crate) fixed: bool,

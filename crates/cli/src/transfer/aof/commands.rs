@@ -34,7 +34,7 @@ pub(super) struct Commands<R> {
     offset: u64,
 }
 
-/// Why a command was not read to its end.
+/// The reason why a command was not read to its end.
 enum Stop {
     Cut,
     Failed(Failure),
@@ -57,7 +57,7 @@ impl<R: BufRead> Commands<R> {
     /// Reads the next command.
     ///
     /// # Errors
-    /// If the file cannot be read, or the bytes are no command. The message names the offset.
+    /// If the file cannot be read, or the bytes are not a command. The message names the offset.
     pub(super) fn next(&mut self) -> Result<Step, Failure> {
         loop {
             let at = self.offset;

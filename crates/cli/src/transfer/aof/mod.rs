@@ -68,7 +68,7 @@ impl Files {
     /// Opens an RDB file, an append-only file, a manifest, or the directory of one.
     ///
     /// # Errors
-    /// If the path cannot be read, or is none of these.
+    /// If the path cannot be read, or is of no such kind.
     pub(super) fn open(path: &Path, options: Options) -> Result<Files, Failure> {
         let mut files = manifest::files_of(path)?.into_iter();
         let first = files.next().expect("there is a file");
@@ -76,11 +76,12 @@ impl Files {
         Ok(Files { first, others: files.collect(), options })
     }
 
-    /// Moves the keys to a target. Returns the number of commands that were read. The target is finished, whatever happens.
+    /// Moves the keys to a target. Returns the number of commands that were read. The target is finished
+    /// in any case.
     ///
     /// # Errors
-    /// If a file or the target fails, a command cannot be applied, or a file ends within a command. What was read before is in
-    /// the target then.
+    /// If a file or the target fails, a command cannot be applied, or a file ends within a command. The
+    /// target then has the keys that were read before.
     pub(super) fn import(
         self,
         target: &mut dyn Destination,

@@ -1,10 +1,12 @@
 //! The newest versions of keys between a replay and its target.
 //!
-//! 1. A key's newest version is kept here, so that commands which change one key many times reach the target once.
-//! 2. Above [`BYTES_MAX`] all versions are written. Keys that the target has because of this replay are remembered by a hash of
-//!    64 bits: other keys are absent for the commands, whatever else the target holds.
-//! 3. A version that has expired is not written, and stays here: a later command may set another expiry, as redis-server keeps
-//!    expired keys while it loads. Such versions are limited to [`EXPIRED_BYTES_MAX`].
+//! 1. A key's newest version is kept here, so that commands which change one key many times reach the
+//!    target once.
+//! 2. Above [`BYTES_MAX`] all versions are written. Keys that this replay wrote to the target are
+//!    remembered by a hash of 64 bits: all other keys are absent for the commands, whatever else the
+//!    target holds.
+//! 3. An expired version is not written, and stays here: a later command may set another expiry, as
+//!    redis-server keeps expired keys while it loads. Such versions are limited to [`EXPIRED_BYTES_MAX`].
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -14,7 +16,7 @@ use esker_engine::Bytes;
 use crate::terminal::Failure;
 use crate::transfer::record::{Destination, LeftOut, Record};
 
-/// Bytes of keys and values that are kept before they are written.
+/// Limit of the bytes of keys and values above which they are written.
 const BYTES_MAX: usize = 64 << 20;
 
 /// Limit of the bytes of expired keys and values.
@@ -38,7 +40,7 @@ pub(super) struct Overlay<'t> {
     /// The newest versions; `None` is a deleted key.
     versions: HashMap<Name, Option<Version>>,
     bytes: usize,
-    /// Hashes of the keys that the target has because of this replay.
+    /// Hashes of the keys that this replay wrote to the target.
     written: HashSet<u64>,
     hasher: RandomState,
     now_ms: u64,
@@ -96,7 +98,8 @@ impl<'t> Overlay<'t> {
         if self.bytes > BYTES_MAX { self.write(left_out) } else { Ok(()) }
     }
 
-    /// Forgets all keys of a database, or of all. Returns false if the target has some of them already.
+    /// Removes all keys of a database, or of all. Returns false, and removes nothing, if the target
+    /// already has some keys.
     pub(super) fn clear(&mut self, database: Option<u8>) -> bool {
         if self.has_written {
             return false;
