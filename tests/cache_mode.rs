@@ -281,7 +281,7 @@ fn evictions_are_told() {
     world.end();
 }
 
-/// Evicted keys of which one observer was notified, and the number of keyspaces that it missed.
+/// Evicted keys of which one observer was notified, and its number of `missed` notifications.
 #[derive(Default)]
 struct Evictions(Mutex<BTreeSet<Bytes>>, AtomicU64);
 
@@ -340,8 +340,8 @@ fn an_eviction_is_told_to_who_comes_while_it_goes_on() {
     world.end();
 }
 
-/// The policy for full stores can be changed while the store is open; the information about the use of
-/// keys is discarded with cache mode.
+/// The policy for full stores can be changed while the store is open; usage of keys is recorded only
+/// while it is a cache.
 #[test]
 fn a_full_store_can_be_made_a_cache_and_back() {
     let world = World::new(3, config(WhenFull::Refuse, Tiers::Capacity));
@@ -370,7 +370,7 @@ fn a_full_store_can_be_made_a_cache_and_back() {
     world.end();
 }
 
-/// An eviction does all its waiting before it reserves keys, so that a writer that only reads a key does
+/// An eviction does all its waiting before it reserves keys, so that an update that only reads a key does
 /// not wait for a reader of a checkpoint.
 #[test]
 fn keys_are_not_reserved_while_an_eviction_waits_for_a_checkpoint() {

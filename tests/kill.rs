@@ -106,8 +106,8 @@ fn key(writer: u64, n: u64) -> String {
     format!("{writer}-{}", n % KEYS)
 }
 
-/// Returns the random numbers of a writer's life, and the round before its first, which continues where
-/// the last child ended.
+/// Returns the random numbers of a writer, and the round before its first. The rounds of a child continue
+/// after those of the previous one, because its seed is higher.
 fn beginning(writer: u64, seed: u64) -> (Numbers, u64) {
     (Numbers(seed * 31 + writer), seed * 1_000_000)
 }

@@ -223,7 +223,7 @@ fn what_expires_is_told_once() {
     world.runtime.run(world.runtime.sleep(Duration::from_secs(5)));
     all.extend(told.take());
     all.iter_mut().for_each(|told| *told = told.split(" until").next().unwrap().to_owned());
-    // The batch's tombstone superseded the expired record, and the key was put and deleted.
+    // The batch's tombstone removed the expired record, and the key was put and deleted.
     let both = [expired(put_first), format!("Deleted {put_first}")];
     assert!(all.windows(2).any(|pair| pair == both), "the batch on {put_first} is two changes");
     all.sort();
@@ -243,8 +243,8 @@ impl Observer for Newest {
         if let Some((cause, version)) = before {
             assert!(version <= change.version, "{} goes back", change.key.escape_ascii());
             // A batch may put an absent key and delete it: that is one change, newer than the previous
-            // one. If the key had expired, the change may have the version of the tombstone that
-            // superseded the expired record.
+            // one. If the key had expired, the change may have the version of the tombstone that removed
+            // the expired record.
             let is_newer = version < change.version || cause == Cause::Expired;
             let came_and_went = change.cause == Cause::Deleted && is_newer;
             let is_sound = cause == Cause::Put || change.cause == Cause::Put || came_and_went;

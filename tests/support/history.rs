@@ -45,18 +45,18 @@ impl Histories {
         self.keys.entry(key.to_vec()).or_default().push(state);
     }
 
-    /// The last issued write was acknowledged.
+    /// Records that the last issued write was acknowledged.
     pub(crate) fn acknowledge(&mut self, key: &[u8], durable: bool) {
         let newest = self.keys.get_mut(key).and_then(|states| states.last_mut()).expect("it was issued");
         (newest.acknowledged, newest.durable) = (true, durable);
     }
 
-    /// The last issued write was refused and had no effect.
+    /// Records that the last issued write was refused and had no effect.
     pub(crate) fn refuse(&mut self, key: &[u8]) {
         self.keys.get_mut(key).expect("it was issued").pop();
     }
 
-    /// All acknowledged writes are on the medium.
+    /// Records that all acknowledged writes are on the medium.
     pub(crate) fn all_durable(&mut self) {
         let states = self.keys.values_mut().flatten();
         states.filter(|state| state.acknowledged).for_each(|state| state.durable = true);

@@ -336,7 +336,7 @@ mod tests {
         let device = MemoryDevice::new(33 << 20);
         let given = Arc::new(device.clone()) as Arc<dyn Device>;
         let options = Options::devices(None, Some(given)).segment_bytes(1 << 20).scrub_bytes_per_s(0);
-        // The smallest unit avoids padding, so that nothing is collected during the restore.
+        // The smallest unit avoids padding, so that nothing is collected while the store is filled.
         let options = options.indirection_unit_bytes(4096).durability(Durability::None);
         let options = options.compression(Compression::Off);
         let store = Blocking::open(options.memory_bytes(64 << 20)).expect("it opens");

@@ -191,7 +191,7 @@ mod tests {
         let text = std::fs::read_to_string(json).expect("there is JSON");
         let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
         assert_eq!(all["runs"][1]["operations"], 1000);
-        // `fill100K` writes a thousandth of the keys, and `fillbatch` one batch of 1000.
+        // `fill100K` makes as many writes to a thousandth of the keys, and `fillbatch` one batch of 1000.
         assert_eq!(all["runs"][2]["operations"], 1000);
         assert_eq!(all["runs"][3]["latency_us"]["write"]["count"], 1);
         assert_eq!(all["store"]["keys"], 1000);

@@ -102,8 +102,8 @@ fn members(device: &Block) -> Option<Advice> {
     })
 }
 
-/// Advice about a partition that begins within a unit, which turns every write of a unit into two partial
-/// writes of the drive's units.
+/// Returns advice about a partition that begins within a unit, which turns every write of a unit into two
+/// partial writes of the drive's units.
 fn misaligned(device: &Block, unit_bytes: u64) -> Option<Advice> {
     let partition = device.partition.filter(|partition| !partition.start_bytes.is_multiple_of(unit_bytes))?;
     let (disk, number) = (&device.disk, partition.number);
@@ -122,7 +122,7 @@ fn misaligned(device: &Block, unit_bytes: u64) -> Option<Advice> {
     Some(wrong(what, vec![parted]))
 }
 
-/// Advice about commands shorter than a unit, which split a write of a unit into several.
+/// Returns advice about commands shorter than a unit, which split a write of a unit into several.
 fn cut(device: &Block, unit_bytes: u64) -> Option<Advice> {
     let queue = &device.queue;
     let of_pages = queue.segments_max.map(|segments| segments * rustix::param::page_size() as u64);
@@ -150,7 +150,8 @@ fn rotational(device: &Block) -> Option<Advice> {
     is_disk.then(|| note("it says that it rotates; Esker is made for flash".to_owned(), Vec::new()))
 }
 
-/// Advice about a scheduler: segments are long and in order already, so a scheduler only delays reads.
+/// Returns advice about a scheduler: segments are long and in order already, so a scheduler only delays
+/// reads.
 fn scheduler(device: &Block) -> Option<Advice> {
     let scheduler = device.queue.scheduler.as_deref().filter(|scheduler| *scheduler != "none")?;
     if device.queue.rotational == Some(true) {

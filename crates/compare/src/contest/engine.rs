@@ -82,7 +82,7 @@ impl Engine {
     }
 }
 
-/// Groups the engines into turns: an engine is measured after the other, except that the raw device
+/// Groups the engines into turns: they are measured one after the other, except that the raw device
 /// alternates step by step with the store compared with it, because a device's performance varies from
 /// one quarter of an hour to the next.
 pub(crate) fn turns(engines: &[Engine]) -> Vec<Vec<Engine>> {

@@ -54,7 +54,7 @@ pub(crate) fn typed(program: &Path, words: &[String]) -> String {
     [program.display().to_string()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs the program to its end. Its stdout and stderr are also written to files beside `log`.
+/// Runs the program to its end. Its stdout is also written to `log`, and its stderr to a file beside it.
 pub(crate) fn run(program: &Path, words: &[String], group: Option<&Group>, log: &Path) -> Result<Output> {
     let failed = |error| Failure::failed(&format!("writing {}", log.display()), error);
     let mut text = File::create(log).map_err(failed)?;

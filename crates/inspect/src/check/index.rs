@@ -13,9 +13,9 @@ use crate::newest::Rule;
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};
 
-/// Free room of the copy in segments: enough that the store has no reason to collect.
+/// Free space of the opened store in segments: enough that it has no reason to collect.
 const ROOM_SEGMENTS: u64 = 64;
-/// Limit of the copy's background work during the comparison, in bytes per second.
+/// Limit of the opened store's background work during the comparison, in bytes per second.
 const BACKGROUND_BYTES_PER_S: u64 = 1 << 20;
 /// Limit of keys whose records are read after a location mismatch, to tell a moved record from a wrong
 /// index.
