@@ -167,7 +167,7 @@ fn left_over(seed: u64) {
             world.kill();
         }
     }
-    // If the device returns zeros for discarded ranges, all unused bytes are given back.
+    // If the device returns zeros for discarded ranges, all unused ranges are discarded.
     if discarded == Discarded::Zeros {
         for device in devices(&world) {
             let bytes = device.snapshot();
@@ -227,8 +227,8 @@ fn a_discard_that_fails_does_no_harm() {
     });
 }
 
-/// The file system has no blocks for a segment whose own were given back. The store continues with the
-/// space it has; when that is used up, only puts are refused.
+/// The file system has no blocks for a segment whose own blocks were returned to it. The store continues
+/// with the space it has; when that is used up, only puts are refused.
 #[test]
 fn a_file_system_without_room_for_given_back_blocks_refuses_puts_only() {
     cases("discard::a_file_system_without_room_for_given_back_blocks_refuses_puts_only", 6, |seed| {

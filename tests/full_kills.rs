@@ -29,7 +29,7 @@ impl Known {
         self.in_flight = Some((number, state));
     }
 
-    /// The write in flight was acknowledged (`done`), or refused without an effect.
+    /// Records that the write in flight was acknowledged (`done`), or refused without an effect.
     fn end(&mut self, done: bool) {
         if let Some((number, state)) = self.in_flight.take()
             && done

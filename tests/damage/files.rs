@@ -71,7 +71,7 @@ pub(crate) fn cut_files(image: &Image, cuts: u64) -> Vec<String> {
     let mut silent = Vec::new();
     for _ in 0..cuts {
         let (part, length) = tiers[random.below(tiers.len() as u64) as usize];
-        // A file of zero bytes is an empty store.
+        // At least one byte stays, because a file of zero bytes is an empty device.
         let (from, to) = match random.below(6) {
             0 => (1, 4096),
             1 => (4096, 1 << 20),

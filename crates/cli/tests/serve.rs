@@ -182,7 +182,7 @@ fn what_is_logged_can_be_changed_while_the_server_runs() {
     assert!(log.contains("CONFIG SET log=info"), "{log}");
 }
 
-/// Returns the stderr of a call that fails.
+/// Runs a call. Returns its stderr if it fails.
 fn accepts(directory: &Path, arguments: &[&str]) -> Result<(), String> {
     let Output { status, stderr, .. } = esker(directory, arguments).output().unwrap();
     if status.success() { Ok(()) } else { Err(String::from_utf8(stderr).unwrap()) }

@@ -52,7 +52,7 @@ pub(crate) fn prepare(arguments: &Arguments) -> Result<Comparison> {
 }
 
 fn sizes(arguments: &Arguments, quick: bool) -> Result<Sizes> {
-    // The last step counts, together with db_bench's only one, for which 0 means no limit.
+    // The last step is compared with db_bench's only one, for which 0 means no limit.
     let pressure_mb: BTreeSet<u64> = arguments.pressure_mb.iter().copied().collect();
     if pressure_mb.last() == Some(&0) {
         return Err(Failure::usage("--pressure-mb: one of the rates has to be more than 0"));

@@ -36,7 +36,8 @@ const SUMMARY_RECORD_BYTES: f64 = 20.0;
 /// Longest frame in bytes.
 const FRAME_BYTES: u64 = 1 << 20;
 
-/// Largest granule that is chosen without need, in bytes (`open/format.rs`).
+/// Largest granule that is chosen although a smaller one could address the store, in bytes
+/// (`open/format.rs`).
 const GRANULE_ROOMY: u64 = 64;
 
 /// Slots that are open, spare or kept free; their minimum in a small tier; and the unusable share of a

@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 const PARTS_MAX: u64 = 1 << 20;
 
-/// Limit of nested lists. SCAN nests its keys in a list within a list.
+/// Limit of the nesting of lists. SCAN returns its keys in a list within a list.
 const DEPTH_MAX: usize = 3;
 
 /// First bytes of a TLS alert record, by which a server reports an error.

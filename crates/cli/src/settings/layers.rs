@@ -67,7 +67,7 @@ impl Settings {
         self.given.get(name)
     }
 
-    /// Returns the setting, if its value is not the default.
+    /// Returns the setting, if it was given explicitly.
     pub(crate) fn explicit(&self, name: &str) -> Option<&Given> {
         self.get(name).filter(|given| given.origin != Origin::Default)
     }

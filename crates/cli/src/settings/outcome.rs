@@ -365,7 +365,7 @@ impl Settings {
         Ok(self.path("unix-socket").map(|path| UnixSocket { path, mode }))
     }
 
-    /// Returns the password of the user `default` from either setting.
+    /// Returns the password of the user `default`, from the setting `password` or `password-file`.
     fn password(&self) -> Result<Option<Password>, String> {
         if let Some(given) = self.get("password") {
             return Ok(Some(Password::new(&given.text)));

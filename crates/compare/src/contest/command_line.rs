@@ -38,7 +38,7 @@ pub(crate) fn line(
     dir: &Path,
     json: &Path,
 ) -> Option<Line> {
-    // A store in memory has no raw counterpart.
+    // Reads from memory have no raw counterpart.
     if engine == Engine::Raw && step.in_memory {
         return None;
     }

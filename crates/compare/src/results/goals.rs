@@ -102,7 +102,7 @@ const fn row(what: &'static str, step: &'static str, metric: Metric, goals: &'st
     Row { what, step, metric, goals }
 }
 
-/// Two thirds.
+/// Bound of a ratio: two thirds.
 const A_THIRD_LESS: f64 = 0.667;
 
 /// All rows, in the order of the report.

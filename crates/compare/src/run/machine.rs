@@ -108,7 +108,7 @@ fn disk(dir: &Path, mounts: &str) -> String {
     format!("{device}, {kind}{}", model.map_or(String::new(), |model| format!(", {model}")))
 }
 
-/// Returns whether cycles and instructions can be counted, in words.
+/// Returns a sentence about the availability of counters of cycles and instructions.
 fn counters() -> String {
     let output = Command::new("perf").args(["stat", "-e", "cycles,instructions", "true"]).output();
     match output {

@@ -1,5 +1,5 @@
-//! Segments are freed during a check beside a server, which has more damaged records than the report
-//! lists.
+//! Checks beside a server: segments are freed during the check, and more records are damaged than the
+//! report lists.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

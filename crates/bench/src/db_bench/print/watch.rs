@@ -1,7 +1,8 @@
 //! Output while a benchmark runs: db_bench's interval lines on stderr, its report file, and a progress
 //! bar on a terminal.
 //!
-//! Each output has its own thread with a clock, and all use one shared count of operations.
+//! The report file has its own thread with a clock, and so have the other outputs; all use one shared
+//! count of operations.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -67,8 +67,7 @@ impl Opened {
 impl Files {
     /// Opens an RDB file, an append-only file, a manifest, or the directory of one.
     ///
-    /// # Errors
-    /// If the path cannot be read, or is of no such kind.
+    /// # Errors If the path cannot be read, or is none of these files.
     pub(super) fn open(path: &Path, options: Options) -> Result<Files, Failure> {
         let mut files = manifest::files_of(path)?.into_iter();
         let first = files.next().expect("there is a file");
