@@ -1,5 +1,5 @@
-//! What the documents say of the repository is so: the files that they link to and name exist, the functions that assert the
-//! invariants exist, and the first page's example can be copied as it stands.
+//! Checks statements of the documents about the repository: files that they link to and name exist,
+//! functions that assert the invariants exist, and the example of the first page can be copied unchanged.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A text without its links, and where those lead.
+/// Returns a text without its links, and the targets of the links.
 fn split_links(text: &str) -> (String, Vec<&str>) {
     let (mut rest, mut links, mut from) = (String::new(), Vec::new(), text);
     while let Some((before, after)) = from.split_once("](") {
@@ -21,7 +21,7 @@ fn split_links(text: &str) -> (String, Vec<&str>) {
     (rest, links)
 }
 
-/// Every Markdown file below a directory, apart from what builds and package managers put there.
+/// Returns every Markdown file below a directory, except files of build tools and package managers.
 fn markdown_below(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(directory).expect("the directory can be listed") {
         let path = entry.expect("its entries can be read").path();
@@ -41,7 +41,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// A document's text outside of fenced blocks, and inside of them.
+/// Returns a document's text outside of fenced blocks, and inside of them.
 fn split_fences(text: &str) -> (String, String) {
     let (mut prose, mut fenced, mut is_fenced) = (String::new(), String::new(), false);
     for line in text.lines() {
@@ -56,7 +56,7 @@ fn split_fences(text: &str) -> (String, String) {
     (prose, fenced)
 }
 
-/// The directories at the top of the repository, but for those that nobody commits.
+/// Returns the directories at the top of the repository, except uncommitted ones.
 fn top_directories() -> BTreeSet<String> {
     let entries = std::fs::read_dir(root()).expect("the repository can be listed");
     let directories =
@@ -65,15 +65,15 @@ fn top_directories() -> BTreeSet<String> {
     names.filter(|name| !["target", ".git", "esker-data"].contains(&name.as_str())).collect()
 }
 
-/// Whether a word looks like a path of this repository: it begins with a directory at its top, or it has directories and
-/// the ending of a file that is kept here.
+/// Returns true if a word looks like a path of this repository: it begins with a directory at its top, or
+/// it has directories and the ending of a file that is kept here.
 fn looks_like_a_path(word: &str, top: &BTreeSet<String>) -> bool {
     let of_path = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let Some((first, _)) = word.split_once('/') else { return false };
     if first.is_empty() || first == "target" || !word.chars().all(of_path) {
         return false;
     }
-    // A component in capitals stands for whatever the reader puts there.
+    // A component in capitals is a placeholder.
     let is_placeholder = |part: &str| {
         part.chars().any(|c| c.is_ascii_uppercase()) && !part.chars().any(|c| c.is_ascii_lowercase())
     };
@@ -85,11 +85,11 @@ fn looks_like_a_path(word: &str, top: &BTreeSet<String>) -> bool {
     top.contains(first) || ending.is_some_and(|ending| kept.contains(&ending))
 }
 
-/// The paths that a document names in backticks, alone or in a fenced block, and that exist neither from the top of the
-/// repository nor beside the document.
+/// Returns the paths that a document names in backticks, alone or in a fenced block, and that exist
+/// neither from the top of the repository nor beside the document.
 fn missing_paths(text: &str, beside: &Path, top: &BTreeSet<String>) -> Vec<String> {
     let (prose, fenced) = split_fences(text);
-    // What a link shows is checked by where it leads.
+    // The text of a link is checked by its target.
     let prose = prose.replace("[`", "").replace("`](", "(");
     let spans = prose.split('`').skip(1).step_by(2);
     let words = fenced.split(|c: char| c.is_whitespace() || "\"'=(),:;".contains(c));
@@ -143,7 +143,8 @@ fn a_wrong_path_is_noticed() {
     assert_eq!(missing(harmless), [""; 0]);
 }
 
-/// rustdoc compiles the example. On the repository's page its hidden lines would show, and a copy has to be a whole program.
+/// rustdoc compiles the example. The repository's page would show its hidden lines, and a copy must be a
+/// complete program.
 #[test]
 fn the_example_of_the_first_page_can_be_copied() {
     let text = std::fs::read_to_string(root().join("README.md")).expect("it can be read");
@@ -183,7 +184,7 @@ fn invariants_are_asserted_where_the_table_says() {
     assert!(names >= 6, "the table names {names} functions");
 }
 
-/// Cargo finds no tests by itself here, so a file that nobody names would never run.
+/// Cargo does not find tests by itself here, so a file that is not named would never run.
 #[test]
 fn every_file_of_tests_is_in_a_program() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");

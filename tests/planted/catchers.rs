@@ -1,14 +1,14 @@
-//! Which test notices which bug.
+//! The table of planted bugs and the tests that detect them.
 
 use esker_seeded_bugs::Bug;
 use esker_seeded_bugs::Bug::*;
 
-/// A bug, and the test that has to fail with it.
+/// A bug, and the test that must fail with it.
 pub(crate) struct Catcher {
     pub(crate) bug: Bug,
     /// The test program, as [`Programs`](crate::programs::Programs) names it.
     pub(crate) program: &'static str,
-    /// The test's whole name.
+    /// The full name of the test.
     pub(crate) test: &'static str,
 }
 

@@ -17,7 +17,7 @@ use crate::serve::check_directory;
 use crate::terminal::{Failure, say};
 use crate::transfer::{PATIENCE, Places};
 
-/// How often a server is asked whether its backup has ended.
+/// Interval at which a server is asked whether its backup has ended.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// Takes backups of a store, lists, verifies and prunes them.
@@ -169,7 +169,7 @@ fn json_of_unread(unread: &Unread) -> Value {
     json!({ "tier": unread.tier.name(), "segment": unread.segment, "from": start, "to": end })
 }
 
-/// What was done with a backup, and a failure if it is not whole.
+/// Prints the result of a backup operation. Returns a failure if the backup is damaged.
 fn done(done: Result<Summary, Error>, as_json: bool, text: impl Fn(&str) -> String) -> Result<(), Failure> {
     let (summary, not_whole) = match done {
         Err(Error::Unread(summary)) => {
@@ -215,7 +215,7 @@ fn take(arguments: &Take) -> Result<(), Failure> {
     tell(arguments.json, &value, &text)
 }
 
-/// Has a server take a backup, and waits for its end.
+/// Makes a server take a backup, and waits until it ends.
 fn take_from(address: &str, arguments: &Take) -> Result<(), Failure> {
     let mut client = arguments.login.server(address, PATIENCE)?.connect()?;
     client.ask(&[b"BGSAVE"])?;
@@ -274,7 +274,7 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
     let restored = esker_backup::restore(directory, chosen.id, &target, |done, all| shown.show(done, all));
     shown.clear();
     let given = made.give();
-    // What became of the restore is told in any case.
+    // The result of the restore is printed even if changing the owner failed.
     let told = done(restored, chosen.directory.json, |text| format!("restored {text}\n"));
     match (told, given) {
         (Err(Failure::Failed(told)), Err(Failure::Failed(given))) => {
@@ -284,7 +284,7 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
     }
 }
 
-/// The bar of what counts in bytes.
+/// A progress bar of operations that count bytes.
 struct Progress {
     what: &'static str,
     bar: Bar,
@@ -336,7 +336,7 @@ mod tests {
         let device = MemoryDevice::new(33 << 20);
         let given = Arc::new(device.clone()) as Arc<dyn Device>;
         let options = Options::devices(None, Some(given)).segment_bytes(1 << 20).scrub_bytes_per_s(0);
-        // Nothing is padded, so nothing is collected meanwhile.
+        // The smallest unit avoids padding, so that nothing is collected while the store is filled.
         let options = options.indirection_unit_bytes(4096).durability(Durability::None);
         let options = options.compression(Compression::Off);
         let store = Blocking::open(options.memory_bytes(64 << 20)).expect("it opens");

@@ -1,4 +1,4 @@
-//! `esker device DEVICE`: what a device is, what of it matters to a store, and what to do about it.
+//! `esker device DEVICE`: shows the properties of a device that matter to a store, with advice.
 
 use std::fmt::Write;
 use std::fs;
@@ -44,7 +44,7 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The shortest time in which a drive writes enough to be told from another.
+/// Shortest measurement that distinguishes drives.
 const MEASURE_TIME_LEAST: Duration = Duration::from_millis(10);
 
 fn measure_time(text: &str) -> Result<Duration, String> {
@@ -53,30 +53,30 @@ fn measure_time(text: &str) -> Result<Duration, String> {
     is_enough.then_some(time).ok_or_else(|| format!("'{text}' is no time to measure in: give 10ms or more"))
 }
 
-/// All that is told.
+/// The complete output.
 #[derive(Serialize)]
 struct Told {
-    /// The file or directory on the device that was asked for, if it was not the device itself.
+    /// The given file or directory on the device, unless the device itself was given.
     #[serde(serialize_with = "as_text")]
     lies_on_it: Option<PathBuf>,
     device: Block,
-    /// What an NVMe drive says of itself, or why it does not. `None`: it is no NVMe drive.
+    /// Preferences that an NVMe drive reports, or the error. `None` if it is not an NVMe drive.
     nvme: Option<Identity>,
     probes: Probes,
     measured: Option<Measured>,
-    /// What the device seems to hold; `None`: nothing, it cannot be read, or a path on it was given.
+    /// The content of the device; `None` if it is empty, unreadable, or a path on it was given.
     holds: Option<&'static str>,
     #[serde(flatten)]
     unit: Unit,
-    /// The index at rest.
+    /// Memory of the index at rest, in bytes.
     index_bytes: Option<u64>,
-    /// The index under overwrites.
+    /// Memory of the index under overwrites, in bytes.
     index_bytes_max: Option<u64>,
     advice: Vec<Advice>,
     settings: Vec<String>,
 }
 
-/// The answer to Identify.
+/// The answer to the Identify command.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Identity {
@@ -84,12 +84,12 @@ enum Identity {
     Not(String),
 }
 
-/// A path as text. Bytes that are no UTF-8 are replaced.
+/// Serializes a path as text. Bytes that are not UTF-8 are replaced.
 fn as_text<S: serde::Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
     path.as_ref().map(|path| path.display().to_string()).serialize(to)
 }
 
-/// The writes that a drive likes, in bytes.
+/// Preferred write and deallocate sizes of a drive, in bytes.
 #[derive(Debug, Serialize)]
 struct Preferences {
     write_granularity: Option<u64>,
@@ -98,7 +98,7 @@ struct Preferences {
     deallocate_granularity: Option<u64>,
 }
 
-/// Shows it; fails if something is wrong with the device.
+/// Prints the output. Fails if something is wrong with the device.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Some(path) = &arguments.device else {
         return Err(Failure::Usage("which device? give its path, such as /dev/nvme0n1".to_owned()));
@@ -144,7 +144,8 @@ fn look(arguments: &Arguments, path: &Path) -> Result<Told, Failure> {
     };
     let namespace = device.disk.starts_with("nvme").then(|| identify(&device));
     let unit = Unit::of(&device, namespace.as_ref().and_then(|told| told.as_ref().ok()), measured.as_ref());
-    // A device that is in use is another's, whatever it holds. One that cannot be read tells nothing.
+    // The content of a device in use is irrelevant: it belongs to its user. An unreadable device counts
+    // as empty.
     let is_free = device.mounted_at.is_empty() && device.holders.is_empty() && device.partitions.is_empty();
     let holds = if is_device && is_free && measured.is_none() { held(path) } else { None };
     let mut advice = advise(&device, unit.bytes, is_device);
@@ -164,7 +165,7 @@ fn look(arguments: &Arguments, path: &Path) -> Result<Told, Failure> {
     })
 }
 
-/// What a device holds: a store, something with a known signature, or other data.
+/// Returns the content of a device: a store, a known signature, or other data.
 fn held(path: &Path) -> Option<&'static str> {
     match esker_inspect::holds_store(path) {
         Ok(true) => Some(STORE),
@@ -172,7 +173,7 @@ fn held(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Asks the drive; of a partition, the whole of it.
+/// Asks the whole drive of a device or partition.
 fn identify(device: &Block) -> Result<Namespace, String> {
     let drive = Drive::open(&Path::new("/dev").join(&device.disk)).map_err(|error| error.to_string())?;
     drive.namespace().map_err(|error| error.to_string())
@@ -310,7 +311,7 @@ fn shown(told: &Told) -> String {
     text
 }
 
-/// What was measured, a line for each size.
+/// Returns the measurements as a table, one line per size.
 fn table(measured: &Measured) -> String {
     let mut text = "\nwrites of    aligned      4 KiB beside it  aligned / beside it\n".to_owned();
     for row in &measured.rows {

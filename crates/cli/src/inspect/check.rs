@@ -80,7 +80,7 @@ pub(crate) fn check(arguments: &Check) -> Result<Outcome, Failure> {
     Ok(if report.well { Outcome::Well } else { Outcome::NotWell })
 }
 
-/// Findings and keys that are shown; JSON has all that are listed.
+/// Limit of findings and keys in the text output; JSON has all listed ones.
 const SHOWN: usize = 100;
 
 fn text(report: &Report, seconds: f64) -> String {
@@ -159,7 +159,7 @@ fn keys(what: &str, keys: &[Key], number: u64) -> String {
     text + &more("  ", keys.len(), number)
 }
 
-/// What is said of those that are not shown, of so many that are listed and so many that there are.
+/// Returns the text about those not shown: `listed` of `number` are listed.
 fn more(indent: &str, listed: usize, number: u64) -> String {
     let (listed, mut text) = (listed as u64, String::new());
     let in_json = listed.saturating_sub(SHOWN as u64);

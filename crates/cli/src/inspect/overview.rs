@@ -1,4 +1,4 @@
-//! `esker inspect`: what a store is and how full it is, or the layout of its bytes.
+//! `esker inspect`: an overview of a store, or the layout of its bytes.
 
 use std::fmt::Write;
 
@@ -48,7 +48,7 @@ fn show_layout(as_json: bool) -> Result<Outcome, Failure> {
     }
     let mut text = format!("The on-disk format, version {}\n", format_version());
     if !super::show::colours() {
-        // To the letter what docs/format.md has.
+        // The same text as in docs/format.md, byte for byte.
         say(&format!("{text}\n{}", layout_text()))?;
         return Ok(Outcome::Well);
     }

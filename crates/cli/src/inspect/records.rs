@@ -1,4 +1,4 @@
-//! `esker records` and `esker trace`: records as they lie in the log.
+//! `esker records` and `esker trace`: records and their locations in the log.
 
 use std::fmt::Write;
 
@@ -61,7 +61,7 @@ pub(crate) fn of_segment(arguments: &OfSegment) -> Result<Outcome, Failure> {
     Ok(Outcome::Well)
 }
 
-/// What is said of records that may not be what they seem.
+/// Note that a newest record may not be the newest version.
 const IN_DOUBT: &str = "note: keys are lost that cannot be named, so what is newest here may not be the newest; see esker check\n";
 
 fn segment_text(found: &Records) -> String {
@@ -87,7 +87,7 @@ fn segment_text(found: &Records) -> String {
     text
 }
 
-/// Length of a value, and how it is compressed.
+/// Returns the length of a value and its compression.
 fn value(row: &RecordRow) -> String {
     let length = row.value_bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
     row.compression.map_or(length.clone(), |how| format!("{length} {how}"))

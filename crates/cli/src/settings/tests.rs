@@ -136,7 +136,7 @@ fn secrets_are_not_shown() {
     assert!(!format!("{:?}", outcome.config).contains("hunter2"));
 }
 
-/// A third of three quarters of an eighth of `memory`.
+/// The limits are a third of three quarters of an eighth of `memory`.
 #[test]
 fn sizes_that_follow_from_memory_are_shown_as_they_hold() {
     let shown = |text: &str| {
@@ -234,7 +234,7 @@ fn sizes_that_no_store_works_with_are_refused() {
         ("iu = 3", "iu (FILE:1) is 3; it must be a power of two from 4k to 1m"),
         ("iu = \"1g\"", "iu (FILE:1) is 1g; it must be"),
         ("iu = 2048", "from 4k to 1m"),
-        // Small tiers have short segments, which take less memory.
+        // Small tiers have short segments, which need less memory.
         ("capacity-limit = \"129m\"\nmemory = \"36m\"", "memory (FILE:2) is 36m; it must be at least 37m"),
         (&format!("{two}fast-limit = \"16m\"\nmemory = \"34m\""), "at least 35m"),
         (&format!("{two}fast-limit = \"16m\"\niu = \"1m\"\nmemory = \"137m\""), "at least 138m"),

@@ -1,6 +1,7 @@
-//! CSV with four columns: key, value, when it expires, in milliseconds since the Unix epoch, or nothing, and the number of its
-//! database. The names of the columns say how bytes are shown: `key_base64,value_base64,expires_at_ms,database` or
-//! `key_hex,value_hex,expires_at_ms,database`. Of a file without the last column all is of database 0.
+//! CSV with four columns: key, value, expiry in milliseconds since the Unix epoch or empty, and the
+//! number of the database. The names of the columns give the encoding of bytes:
+//! `key_base64,value_base64,expires_at_ms,database` or `key_hex,value_hex,expires_at_ms,database`. In a
+//! file without the last column all keys are in database 0.
 
 use base64ct::{Base64, Encoding as _};
 use clap::ValueEnum;
@@ -68,11 +69,11 @@ pub(super) fn write(record: &Record, encoding: Encoding, text: &mut Vec<u8>) {
     text.push(b'\n');
 }
 
-/// Reads such a file.
+/// Reads records from CSV.
 pub(super) struct Reader {
     input: Input,
     encoding: Encoding,
-    /// Whether there is a column for it.
+    /// True if the file has the database column.
     has_database: bool,
 }
 

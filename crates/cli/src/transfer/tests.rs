@@ -22,7 +22,7 @@ fn records() -> Vec<Record> {
     ]
 }
 
-/// What is read from a file of such bytes.
+/// Reads records from a file with the given bytes.
 fn read(format: Format, text: &[u8]) -> Result<Vec<Record>, String> {
     let input = Input::of(Box::new(std::io::Cursor::new(text.to_vec())), "file".to_owned(), None);
     let text_of = |failure: Failure| match failure {
@@ -64,7 +64,7 @@ fn what_is_written_is_read_back_in_every_format() {
     }
 }
 
-/// A cut at the end of a record cannot be seen: no format says how many there are.
+/// A cut at the end of a record is undetectable, because no format states the number of records.
 #[test]
 fn a_file_that_is_cut_within_a_record_ends_early() {
     for (format, encoding) in FORMATS {

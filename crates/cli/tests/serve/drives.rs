@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use super::inspect::{json, run};
 use super::*;
 
-/// Runs a call that must fail with this exit code, and returns its one line.
+/// Runs a call that must fail with this exit code. Returns its one line of output.
 fn fails(directory: &Path, code: i32, arguments: &[&str]) -> String {
     let (ended, _, text) = run(directory, arguments);
     assert_eq!((ended, text.lines().count()), (code, 1), "{arguments:?}: {text}");
@@ -65,7 +65,7 @@ fn only_a_scratch_device_is_measured_and_only_if_that_is_said() {
     let refused = fails(path, 2, &["device", device.name(), "--measure"]);
     assert!(refused.contains("--destroy-data") && refused.contains("data that is not zero"), "{refused}");
     assert!(std::fs::read(path.join("image")).unwrap().iter().all(|byte| *byte == 7), "it is untouched");
-    // Somebody else has it.
+    // Another process has the device open.
     let other =
         std::fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device.name()).unwrap();
     let measured = ["device", device.name(), "--measure", "--destroy-data", "--measure-time", "40ms"];
@@ -78,7 +78,8 @@ fn only_a_scratch_device_is_measured_and_only_if_that_is_said() {
     assert_ne!(std::fs::read(path.join("image")).unwrap()[..4096], [7; 4096], "it is overwritten");
 }
 
-/// The page of OCP and the standard one, as a drive has them that wrote so many bytes to its flash and was given so many.
+/// Returns the OCP page and the standard page of a drive that wrote `flash` bytes to its flash for `host`
+/// bytes of the host.
 fn pages(flash: u128, host: u128) -> Vec<u8> {
     let mut pages = vec![0; 1024];
     pages[..16].copy_from_slice(&flash.to_le_bytes());

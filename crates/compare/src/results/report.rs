@@ -1,4 +1,5 @@
-//! `report.md` and `results.json`: medians, ratios to the goals, and how it was measured.
+//! Writes `report.md` and `results.json`: medians, ratios to the goals, and the conditions of the
+//! measurement.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,13 +16,13 @@ use crate::contest::engine::Engine;
 use crate::contest::plan;
 use crate::run::comparison::Comparison;
 
-/// Writes both anew.
+/// Rewrites both files.
 pub(crate) fn write(comparison: &Comparison, records: &[Record]) -> Result<()> {
     for (name, text) in
         [("report.md", markdown(comparison, records)), ("results.json", results(comparison, records))]
     {
         let path = comparison.out.join(name);
-        // A reader finds the old one or the new one.
+        // A reader finds either the old or the new file.
         let beside = path.with_extension("new");
         std::fs::write(&beside, text)
             .and_then(|()| std::fs::rename(&beside, &path))
@@ -183,7 +184,7 @@ fn how(text: &mut String, comparison: &Comparison, records: &[Record]) {
     text.push('\n');
 }
 
-/// What holds for all measurements.
+/// Writes the conditions of all measurements.
 fn conditions(text: &mut String, comparison: &Comparison) {
     let (machine, sizes) = (&comparison.machine, &comparison.sizes);
     let caches = if machine.caches_dropped {

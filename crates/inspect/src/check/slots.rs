@@ -1,4 +1,5 @@
-//! What the slots say as a whole: free ones, writes that went astray, numbers that come twice, and the census of a close.
+//! Checks all slots together: free slots, misdirected writes, duplicate segment numbers, and the census
+//! of a close.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use super::report::{Finding, Findings, Severity};
 use crate::slots::{Segment, TierSlots, is_plainly_free};
 use crate::store::{StoreView, TierView};
 
-/// Everything that the ends of slots say, against the segments that were found. Returns how many slots are free.
+/// Compares the ends of all slots with the segments that were found. Returns the number of free slots.
 pub(super) fn check(
     view: &StoreView,
     slots: &[TierSlots],
@@ -56,7 +57,7 @@ fn at_slot(tier: &TierView, slot: u32, severity: Severity, what: impl Into<Strin
     Finding::at(tier, tier.slot_offset(slot), severity, what)
 }
 
-/// What a tier that was closed must hold.
+/// Compares the segments of a closed tier with its census.
 fn census(view: &StoreView, number: usize, segments: &[Segment], findings: &mut Findings) {
     let tier = &view.tiers[number];
     if let Some((then, now)) = view.census_differs(number, segments) {

@@ -1,4 +1,4 @@
-//! The staging file of a store that was killed: what only it holds, and whether it is whole.
+//! Checks the staging file of a killed store: whether it is intact, and which records are only in it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,26 +9,27 @@ use esker_log::{Entry, KeyHash};
 use super::report::{Finding, Findings, Severity, StagingReport};
 use crate::store::StoreView;
 
-/// What the staging file says of keys.
+/// The content of the staging file, by key.
 #[derive(Default)]
 pub(crate) struct Staged {
-    /// The newest version of each key in it.
+    /// The sequence number of the newest version of each key in it.
     newest: HashMap<KeyHash, u64>,
     report: Option<StagingReport>,
 }
 
 impl Staged {
-    /// Whether it holds this version of a key, or a newer one.
+    /// Returns true if the staging file holds a version of the key that is newer than `sequence`.
     pub(crate) fn has_newer(&self, hash: &KeyHash, sequence: u64) -> bool {
         self.newest.get(hash).is_some_and(|&staged| staged > sequence)
     }
 
-    /// Whether it holds any version of a key.
+    /// Returns true if the staging file holds any version of the key.
     pub(super) fn has(&self, hash: &KeyHash) -> bool {
         self.newest.contains_key(hash)
     }
 
-    /// What to say, where so many of its keys have a version on the devices that is as new.
+    /// Returns the report. `on_devices` is the number of staged keys whose version on the devices is at
+    /// least as new.
     pub(super) fn report(&self, on_devices: u64) -> Option<StagingReport> {
         let keys = self.newest.len() as u64;
         self.report
@@ -37,7 +38,8 @@ impl Staged {
     }
 }
 
-/// Looks into the staging file, where one counts: the store was not closed, and nobody has it open.
+/// Reads the staging file if an opening would use it: the store was not closed, and no process has it
+/// open.
 pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
     let first = &view.tiers[0];
     let mut staged = Staged::default();

@@ -1,4 +1,4 @@
-//! The superblocks of a store: copies, sizes, and whether the tiers are of one time.
+//! Checks the superblocks of a store: copies, sizes, and that the epochs of the tiers match.
 
 use esker_log::{SUPERBLOCK_COPIES, Superblock};
 
@@ -6,7 +6,7 @@ use super::report::{Finding, Findings, Severity};
 use crate::error::Result;
 use crate::store::{HEAD_BYTES, StoreView, TierView};
 
-/// Every copy on every tier.
+/// Checks every copy on every tier.
 pub(super) fn check(view: &StoreView, findings: &mut Findings) -> Result<()> {
     for tier in &view.tiers {
         copies(view, tier, findings)?;
@@ -35,7 +35,7 @@ fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<
             Ok(found) if found == *newest => {
                 padding(tier, &head, at, &found.encode(copy as usize), findings);
             }
-            // Copies are written two at a time: a crash in between leaves two of each.
+            // Copies are written two at a time: a crash in between leaves two old and two new ones.
             Ok(found) if !view.is_closed() && found.generation + 1 == newest.generation => {}
             Ok(found) if found.store_id == newest.store_id => {
                 let (has, newest) = (found.generation, newest.generation);
@@ -57,7 +57,7 @@ fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<
     Ok(())
 }
 
-/// Behind a copy lie zeros.
+/// Checks that the padding after a copy is zeros.
 fn padding(tier: &TierView, head: &[u8], at: u64, wanted: &[u8], findings: &mut Findings) {
     let found = &head[at as usize..(at as usize + wanted.len()).min(head.len())];
     if let Some(differs) = found.iter().zip(wanted).position(|(a, b)| a != b) {
@@ -66,7 +66,8 @@ fn padding(tier: &TierView, head: &[u8], at: u64, wanted: &[u8], findings: &mut 
     }
 }
 
-/// An opening raises the epoch on one tier after the other, so a crash explains a difference of one.
+/// Compares the epochs of the tiers. An opening raises the epoch on one tier after the other, so a crash
+/// explains a difference of one.
 fn one_time(fast: &TierView, capacity: &TierView, findings: &mut Findings) {
     let (ahead, behind) =
         if fast.superblock.epoch > capacity.superblock.epoch { (fast, capacity) } else { (capacity, fast) };

@@ -1,18 +1,19 @@
-//! The files of an append-only file: one file, or since Redis 7 a directory whose manifest names a base and its increments.
+//! The files of an append-only file: one file, or since Redis 7 a directory whose manifest names a base
+//! and its increments.
 
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
 
 use crate::terminal::Failure;
 
-/// How the name of a manifest ends.
+/// Ending of the name of a manifest.
 const ENDING: &str = ".manifest";
 
-/// Returns the files that `path` stands for, in the order in which their contents apply: `path` itself, or the files that a
-/// manifest names. `path` may be a manifest or the directory of one.
+/// Returns the files of `path`, in the order in which they apply: `path` itself, or the files of a
+/// manifest. `path` may be a manifest or its directory.
 ///
 /// # Errors
-/// If a directory has no manifest or several, or a manifest is not understood.
+/// If a directory has no manifest or several, or a manifest is invalid.
 pub(super) fn files_of(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let manifest = if path.is_dir() {
         manifest_in(path)?
@@ -52,7 +53,8 @@ fn manifest_in(directory: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The names of the base and of the increments in order of their numbers; an error with the number of its line.
+/// Returns the names of the base and of the increments in order of their numbers. An error has the number
+/// of its line.
 fn parse(text: &str) -> Result<Vec<String>, (usize, String)> {
     let (mut base, mut increments) = (None, Vec::new());
     for (number, line) in (1..).zip(text.lines()) {
@@ -78,7 +80,7 @@ fn parse(text: &str) -> Result<Vec<String>, (usize, String)> {
             }
             (Some("b"), Some(_)) => base = Some(name),
             (Some("i"), Some(sequence)) => increments.push((sequence, name)),
-            // A file that redis-server has not removed yet, and no longer reads.
+            // A history file, which redis-server no longer reads and has not removed yet.
             (Some("h"), Some(_)) => {}
             _ => return Err((number, "seq needs a number, and type is b, i or h".to_owned())),
         }
@@ -87,7 +89,7 @@ fn parse(text: &str) -> Result<Vec<String>, (usize, String)> {
     Ok(base.into_iter().chain(increments.into_iter().map(|(_, name)| name)).collect())
 }
 
-/// The name behind `file`, which may be in quotes, and the rest of the line.
+/// Returns the name after `file`, which may be in quotes, and the rest of the line.
 fn named(line: &str) -> Option<(String, &str)> {
     let rest = line.strip_prefix("file")?.trim_start();
     let (name, rest) = match rest.strip_prefix('"') {
