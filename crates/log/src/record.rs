@@ -299,7 +299,7 @@ impl<'a> RecordView<'a> {
     pub fn in_memory(bytes: &'a [u8], identity: &Identity) -> Result<RecordView<'a>, Damage> {
         debug_assert!(
             RecordView::claimed(bytes, identity).is_ok_and(|claimed| claimed.damage.is_none()),
-            "{identity:?} is no place of a record"
+            "no record lies at {identity:?}"
         );
         RecordView::with_value(bytes, &Header::parse(bytes)?)
     }
