@@ -1,7 +1,7 @@
 //! A record: one version of one key.
 //!
 //! ```text
-//! flags (1) | lengths | sequence | what is flagged | checksums (8 or 12) | key | value | zeros up to the granule
+//! flags (1) | lengths | sequence | flagged fields | checksums (8 or 12) | key | value | zeros up to the granule
 //! ```
 //!
 //! The bytes in front of the key are the header; its numbers are LEB128. A CRC32C covers the record's identity, its
