@@ -70,7 +70,7 @@ fn manifest_path(directory: &Path, id: u64) -> PathBuf {
 pub(crate) fn each_manifest(directory: &Path, mut see: impl FnMut(Manifest)) -> Result<()> {
     let (numbered, others) = manifest_paths(directory)?;
     if let Some(path) = others.first() {
-        return Err(Error::damaged(path, "it has no number for a name"));
+        return Err(Error::damaged(path, "its file name is not a number"));
     }
     numbered.iter().try_for_each(|(id, path)| read_manifest(path, *id).map(&mut see))
 }
@@ -96,13 +96,13 @@ fn manifest_paths(directory: &Path) -> Result<(BTreeMap<u64, PathBuf>, Vec<PathB
 }
 
 fn is_none(directory: &Path) -> Error {
-    Error::Invalid(format!("{} is no directory of backups", directory.display()))
+    Error::Invalid(format!("{} is not a backup directory", directory.display()))
 }
 
 fn read_manifest(path: &Path, id: u64) -> Result<Manifest> {
     let manifest = Manifest::decode(&fs::read(path).map_err(Error::io(path))?, path)?;
     if manifest.id != id {
-        return Err(Error::damaged(path, format!("it is the manifest of backup {}", manifest.id)));
+        return Err(Error::damaged(path, format!("it contains the manifest of backup {}", manifest.id)));
     }
     Ok(manifest)
 }

@@ -51,7 +51,7 @@ fn not_whole(summary: &Summary) -> String {
         more => format!(", and {more} more ranges"),
     };
     format!(
-        "backup {id} is there and is not whole: {bytes} bytes of the store could not be read when it was taken, and records \
+        "backup {id} was taken but is incomplete: {bytes} bytes of the store could not be read when it was taken, and records \
          in them are damaged or missing in it: {}{more}; a store restored from it may need esker serve --accept-loss or esker repair \
          before it opens",
         named.join(", ")

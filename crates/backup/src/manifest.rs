@@ -123,7 +123,7 @@ impl Manifest {
         // field is of an older format, which is refused by its number below.
         let has_check = probe.is_none_or(|probe| probe.check.is_some());
         if has_check && !is_whole(text) {
-            return Err(Error::damaged(path, "its checksum differs"));
+            return Err(Error::damaged(path, "checksum mismatch"));
         }
         if let Some(format) = format.filter(|format| *format != u64::from(FORMAT)) {
             return Err(Error::Invalid(format!(
@@ -138,7 +138,10 @@ impl Manifest {
             serde_json::from_slice(text).map_err(|error| Error::damaged(path, error.to_string()))?;
         let is_plain = |file: &str| !file.is_empty() && !file.contains('/');
         if let Some(segment) = manifest.segments.iter().find(|segment| !is_plain(&segment.file)) {
-            return Err(Error::damaged(path, format!("{:?} is no name of a segment's file", segment.file)));
+            return Err(Error::damaged(
+                path,
+                format!("{:?} is not a valid name of a segment file", segment.file),
+            ));
         }
         Ok(manifest)
     }

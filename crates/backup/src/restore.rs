@@ -167,7 +167,9 @@ fn check_fits(manifest: &Manifest, target: &Target) -> Result<()> {
     for (fast, name) in [(true, "fast"), (false, "capacity")] {
         match (manifest.superblock(fast).is_some(), target.tier(fast).is_some()) {
             (true, false) => {
-                return Err(Error::Invalid(format!("the backup has a {name} tier; say where it is to be")));
+                return Err(Error::Invalid(format!(
+                    "the backup has a {name} tier, but the target has none; give a path for it"
+                )));
             }
             (false, true) => return Err(Error::Invalid(format!("the backup has no {name} tier"))),
             _ => {}
@@ -179,7 +181,7 @@ fn check_fits(manifest: &Manifest, target: &Target) -> Result<()> {
         });
         if !fits {
             return Err(Error::Invalid(format!(
-                "the manifest of backup {} contradicts itself about segment {}",
+                "the manifest of backup {} is inconsistent: segment {} does not fit its tier",
                 manifest.id, segment.number
             )));
         }
@@ -231,7 +233,7 @@ fn refuse_used(places: &[(Place, &Superblock)]) -> Result<()> {
             Held::Other(what) => what,
         };
         return Err(Error::Invalid(format!(
-            "{} holds {holds}; it is left as it is: give another target, or --overwrite if nothing in it is needed",
+            "{} holds {holds} and was not changed: give another target, or --overwrite if its content is not needed",
             place.path.display()
         )));
     }

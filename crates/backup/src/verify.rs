@@ -62,7 +62,7 @@ fn put_aside(
     let _lock = match Directory::lock(directory) {
         Ok(lock) => lock,
         Err(error) => {
-            return Ok(Some((path, format!("{what}; it keeps its name, so verify again: {error}"))));
+            return Ok(Some((path, format!("{what}; it could not be put aside, so verify again: {error}"))));
         }
     };
     match read_segment(directory, segment, |_, _| Ok(())) {
@@ -73,7 +73,7 @@ fn put_aside(
     let what = match fs::rename(&path, &aside) {
         Ok(()) => {
             sync(&directory.join("segments"))?;
-            format!("{what}; its name ends in {DAMAGED} now, and {HEALS}")
+            format!("{what}; it was put aside with the suffix {DAMAGED}, and {HEALS}")
         }
         Err(error) => format!("{what}; it cannot be put aside: {error}"),
     };
@@ -106,16 +106,16 @@ pub(crate) fn read_segment(
         }
         check.write(&piece[..read]);
         if at + read as u64 > segment.bytes {
-            return Err(Error::damaged(&path, format!("it is longer than {} bytes", segment.bytes)));
+            return Err(Error::damaged(&path, format!("it has more than {} bytes", segment.bytes)));
         }
         take(at, &piece[..read])?;
         at += read as u64;
     }
     if at != segment.bytes {
-        return Err(Error::damaged(&path, format!("it has {at} bytes of {}", segment.bytes)));
+        return Err(Error::damaged(&path, format!("it has {at} bytes instead of {}", segment.bytes)));
     }
     if check.finish() != segment.check {
-        return Err(Error::damaged(&path, "its checksum differs"));
+        return Err(Error::damaged(&path, "checksum mismatch"));
     }
     Ok(())
 }
@@ -123,11 +123,13 @@ pub(crate) fn read_segment(
 fn not_opened(path: &Path, segment: &Segment, error: std::io::Error) -> Error {
     match error.kind() {
         // A segment that was still open has no equal part in a later backup.
-        std::io::ErrorKind::NotFound if segment.footer.is_none() => Error::damaged(path, "it is not there"),
+        std::io::ErrorKind::NotFound if segment.footer.is_none() => {
+            Error::damaged(path, "the file is missing")
+        }
         std::io::ErrorKind::NotFound if damaged_path(path).exists() => {
             Error::damaged(path, format!("it was damaged and put aside; {HEALS}"))
         }
-        std::io::ErrorKind::NotFound => Error::damaged(path, format!("it is not there; {HEALS}")),
+        std::io::ErrorKind::NotFound => Error::damaged(path, format!("the file is missing; {HEALS}")),
         _ => Error::io(path)(error),
     }
 }

@@ -185,7 +185,7 @@ fn a_shared_file_that_rotted_is_copied_again_after_a_verification() {
     take(&store, &copies);
     let aside = PathBuf::from(format!("{}.damaged", file.display()));
     let said = verify(&copies, Some(2), |_, _| {}).expect_err("it rotted").to_string();
-    assert!(said.contains("its checksum differs") && said.contains(".damaged now"), "{said}");
+    assert!(said.contains("checksum mismatch") && said.contains("with the suffix .damaged"), "{said}");
     assert!(aside.exists() && !file.exists());
     let made = Target::directory(&dir.path().join("made"));
     let said = restore(&copies, Some(1), &made, |_, _| {}).expect_err("it rotted").to_string();

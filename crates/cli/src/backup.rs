@@ -357,12 +357,12 @@ mod tests {
         let named = |path: &str| Directory { directory: at.join(path), json: false };
         let chosen = || Chosen { directory: named("copies"), id: None };
         let said = failed(run(&Arguments { verb: Verb::Verify(chosen()) }));
-        assert!(said.contains("is not whole") && said.contains("of segment"), "{said}");
+        assert!(said.contains("is incomplete") && said.contains("of segment"), "{said}");
         let (copies, made) = (at.join("copies"), at.join("made"));
         let words = [Path::new("restore"), &copies, Path::new("--dir"), &made];
         let given = Restore::augment_args(clap::Command::new("restore")).get_matches_from(words);
         let said = failed(restore(&Restore::from_arg_matches(&given).expect("it is a call")));
-        assert!(said.contains("is not whole") && said.contains("of segment"), "{said}");
+        assert!(said.contains("is incomplete") && said.contains("of segment"), "{said}");
         assert!(at.join("made/data.esker").exists());
         assert!(run(&Arguments { verb: Verb::List(named("copies")) }).is_ok());
         let listed = esker_backup::list(&at.join("copies")).expect("it is listed");

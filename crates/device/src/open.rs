@@ -240,7 +240,10 @@ fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError
     // Refused before opening, because opening a pipe would block.
     if let Some(metadata) = existing.as_ref().ok().filter(|metadata| probe::kind_of(metadata).is_none()) {
         let what = if metadata.is_dir() { "a directory" } else { "a special file" };
-        return Err(DeviceError::invalid(path, format!("{what}, where a file or a block device is needed")));
+        return Err(DeviceError::invalid(
+            path,
+            format!("{what}; a regular file or a block device is required"),
+        ));
     }
     let mut open = fs::OpenOptions::new();
     open.read(true).write(true);
@@ -316,7 +319,9 @@ fn direct_blocks(kind: DeviceKind, logical_block_bytes: u32, told: DirectIo) -> 
     let bytes = match (told, kind) {
         // Checked before any trial transfer: the kernel would silently serve such a transfer through the page cache,
         // and a FailStop would then attribute write errors to the wrong write.
-        (DirectIo::Refused, _) => return Err(io::Error::other("the kernel does not do it on this file")),
+        (DirectIo::Refused, _) => {
+            return Err(io::Error::other("the kernel does not support it on this file"));
+        }
         (DirectIo::Aligned(bytes), DeviceKind::File) => bytes,
         _ => logical_block_bytes,
     };
@@ -324,7 +329,9 @@ fn direct_blocks(kind: DeviceKind, logical_block_bytes: u32, told: DirectIo) -> 
     if bytes.is_power_of_two() && bytes as usize <= crate::BUFFER_ALIGNMENT {
         Ok(bytes)
     } else {
-        Err(io::Error::other(format!("it needs blocks of {bytes} bytes, the limit is 4096")))
+        Err(io::Error::other(format!(
+            "it requires an alignment of {bytes} bytes; at most 4096 are supported"
+        )))
     }
 }
 

@@ -125,7 +125,7 @@ fn refuse_foreign_owner(path: &Path, metadata: &fs::Metadata) -> Result<(), Stri
     if owner == user || Some(owner) == of_directory {
         return Ok(());
     }
-    Err(format!("it belongs to user {owner}, and not to user {user} or the owner of its directory"))
+    Err(format!("it is owned by user {owner}; the owner must be user {user} or the owner of its directory"))
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl ReadOnlyFile {
         let metadata = fs::metadata(path).map_err(failed)?;
         let Some(kind) = probe::kind_of(&metadata) else {
             let what = if metadata.is_dir() { "a directory" } else { "a special file" };
-            let what = format!("{what}, where a file or a block device is needed");
+            let what = format!("{what}; a regular file or a block device is required");
             return Err(DeviceError::invalid(&name, what));
         };
         let file = File::open(path).map_err(failed)?;

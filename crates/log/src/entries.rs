@@ -370,7 +370,10 @@ fn unzigzag(value: u64) -> i64 {
 /// Converts a length or an offset to granules of minimum size.
 fn units(bytes: u32) -> u64 {
     let bytes = u64::from(bytes);
-    assert!(bytes.is_multiple_of(MIN_GRANULE_BYTES), "{bytes} bytes are no whole granules");
+    assert!(
+        bytes.is_multiple_of(MIN_GRANULE_BYTES),
+        "{bytes} bytes are not a multiple of the smallest granule"
+    );
     bytes / MIN_GRANULE_BYTES
 }
 

@@ -1,7 +1,7 @@
 //! A record: one version of one key.
 //!
 //! ```text
-//! flags (1) | lengths | sequence | what is flagged | checksums (8 or 12) | key | value | zeros up to the granule
+//! flags (1) | lengths | sequence | flagged fields | checksums (8 or 12) | key | value | zeros up to the granule
 //! ```
 //!
 //! The bytes in front of the key are the header; its numbers are LEB128. A CRC32C covers the record's identity, its
@@ -299,7 +299,7 @@ impl<'a> RecordView<'a> {
     pub fn in_memory(bytes: &'a [u8], identity: &Identity) -> Result<RecordView<'a>, Damage> {
         debug_assert!(
             RecordView::claimed(bytes, identity).is_ok_and(|claimed| claimed.damage.is_none()),
-            "{identity:?} is no place of a record"
+            "no record lies at {identity:?}"
         );
         RecordView::with_value(bytes, &Header::parse(bytes)?)
     }

@@ -20,10 +20,10 @@ pub enum DriveError {
         error: io::Error,
     },
     /// The device is not an NVMe device.
-    #[error("{} is no NVMe device: its driver does not know NVMe's commands", .0.display())]
+    #[error("{} is not an NVMe device: its driver does not support NVMe commands", .0.display())]
     NotNvme(PathBuf),
     /// The command did not reach the drive.
-    #[error("{}: {what} cannot be had: {error}{}", path.display(), hint(error))]
+    #[error("{}: cannot read NVMe {what}: {error}{}", path.display(), hint(error))]
     Command {
         /// The device.
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum DriveError {
         error: io::Error,
     },
     /// The drive refused the command, for example because it does not support the page.
-    #[error("{} has no {what} (status {status:#x})", path.display())]
+    #[error("{}: the drive refused to return NVMe {what} (status {status:#x})", path.display())]
     Refused {
         /// The device.
         path: PathBuf,
@@ -59,7 +59,7 @@ pub enum DriveError {
         error: NamespaceError,
     },
     /// The drive supports none of the known pages with a counter of flash writes.
-    #[error("it does not tell what its flash took: {ocp}; {vendor}")]
+    #[error("the drive does not report the bytes written to its flash: {ocp}; {vendor}")]
     Untold {
         /// The failure of the OCP page.
         ocp: Box<DriveError>,
@@ -70,9 +70,9 @@ pub enum DriveError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => "; drives answer root alone",
+        Some(libc::EACCES | libc::EPERM) => "; only root may query a drive",
         Some(libc::EINVAL | libc::EOPNOTSUPP) => {
-            "; it is no NVMe device, or its driver passes no commands on"
+            "; not an NVMe device, or its driver does not pass commands through"
         }
         _ => "",
     }
@@ -133,11 +133,11 @@ impl<A: Admin> Drive<A> {
     /// # Errors
     /// The failure of the query; [`DriveError::NotNvme`] if the opened device is a controller instead of a namespace.
     pub fn namespace(&self) -> Result<Namespace, DriveError> {
-        let what = "the number of its namespace";
+        let what = "namespace number";
         let namespace = self.admin.namespace().map_err(|error| self.unreached(what, error))?;
         let mut bytes = [0; IDENTIFY_BYTES];
         let command = Command { opcode: IDENTIFY, namespace, cdw10: OF_NAMESPACE };
-        self.send("answer to Identify", command, &mut bytes)?;
+        self.send("Identify data", command, &mut bytes)?;
         let failed = |error| DriveError::Namespace { path: self.path.clone(), error };
         Namespace::parse(&bytes).map_err(failed)
     }
@@ -253,19 +253,19 @@ mod tests {
     #[test]
     fn a_drive_that_has_neither_page_is_told_with_both_reasons() {
         let text = drive(|_| Err(Answer::Status(NO_SUCH_PAGE))).counters().expect_err("it has none");
-        let both = "it does not tell what its flash took: /dev/nvme0n1 has no log page 0xc0 (status 0x109); /dev/nvme0n1 has \
-                    no log page 0xca (status 0x109)";
+        let both = "the drive does not report the bytes written to its flash: /dev/nvme0n1: the drive refused to return NVMe log \
+                    page 0xc0 (status 0x109); /dev/nvme0n1: the drive refused to return NVMe log page 0xca (status 0x109)";
         assert_eq!(text.to_string(), both);
     }
 
     #[test]
     fn errors_of_the_kernel_say_what_to_do() {
         let text = |answers| drive(answers).counters().expect_err("it fails").to_string();
-        assert!(text(|_| Err(Answer::Errno(libc::EACCES))).ends_with("; drives answer root alone"));
-        assert!(text(|_| Err(Answer::Errno(libc::EINVAL))).contains("passes no commands on"));
+        assert!(text(|_| Err(Answer::Errno(libc::EACCES))).ends_with("; only root may query a drive"));
+        assert!(text(|_| Err(Answer::Errno(libc::EINVAL))).contains("does not pass commands through"));
         let gone = text(|_| Err(Answer::Errno(libc::ENODEV)));
-        assert_eq!(gone, "/dev/nvme0n1: log page 0xc0 cannot be had: No such device (os error 19)");
-        assert!(text(|_| Err(Answer::Errno(libc::ENOTTY))).contains("is no NVMe device"));
+        assert_eq!(gone, "/dev/nvme0n1: cannot read NVMe log page 0xc0: No such device (os error 19)");
+        assert!(text(|_| Err(Answer::Errno(libc::ENOTTY))).contains("is not an NVMe device"));
     }
 
     #[test]
@@ -279,6 +279,9 @@ mod tests {
         let gone = drive(|_| Ok(vec![0; IDENTIFY_BYTES])).namespace().expect_err("it is not active");
         assert_eq!(gone.to_string(), "/dev/nvme0n1: the namespace is not active");
         let refused = drive(|_| Err(Answer::Status(0x0B))).namespace().expect_err("it is refused");
-        assert_eq!(refused.to_string(), "/dev/nvme0n1 has no answer to Identify (status 0xb)");
+        assert_eq!(
+            refused.to_string(),
+            "/dev/nvme0n1: the drive refused to return NVMe Identify data (status 0xb)"
+        );
     }
 }

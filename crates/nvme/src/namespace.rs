@@ -44,13 +44,13 @@ pub struct Namespace {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
     /// The answer has the wrong length.
-    #[error("the answer to Identify has {IDENTIFY_BYTES} bytes, and this has {0}")]
+    #[error("the answer to Identify has {0} bytes instead of {IDENTIFY_BYTES}")]
     Length(usize),
     /// The drive has no active namespace of this number.
     #[error("the namespace is not active")]
     Inactive,
     /// The block length is not one of NVMe.
-    #[error("its blocks would have 2^{0} bytes")]
+    #[error("the namespace has blocks of 2^{0} bytes; NVMe blocks have 2^9 to 2^20 bytes")]
     Blocks(u8),
 }
 

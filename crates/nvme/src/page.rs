@@ -46,13 +46,13 @@ pub struct Counters {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
     /// The length is wrong.
-    #[error("a log page has {PAGE_BYTES} bytes, and this has {0}; was it saved as a whole?")]
+    #[error("the log page has {0} bytes instead of {PAGE_BYTES}; save the whole page")]
     Length(usize),
     /// The vendor's page lacks a required row.
-    #[error("page 0xca has no row {0:#04x}; the drive counts otherwise, so try its page 0xc0")]
+    #[error("log page 0xca has no row {0:#04x}; try log page 0xc0 instead")]
     MissingRow(u8),
     /// The page does not have the OCP identity.
-    #[error("page 0xc0 does not end with the identity that OCP gives it; the drive has another page there")]
+    #[error("log page 0xc0 is not the OCP page: it does not end with the OCP identity")]
     NotOcp,
     /// A line is not part of a hex dump.
     #[error("line {line} of the hex dump is not an offset and bytes: {text}")]

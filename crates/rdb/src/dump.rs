@@ -60,13 +60,13 @@ pub fn decode(payload: &[u8], value_bytes_max: u64) -> Result<Vec<u8>, Refused> 
             Text::TooLong { bytes } => return Err(Refused::TooLong { bytes }),
         },
         of => {
-            let what = "the payload has a type of value that is not known here";
+            let what = "the payload has an unknown value type";
             let kind = input.skip_value(of, Dialect::of(version.into()))?;
             return Err(kind.map_or(Refused::Bad(input.corrupt(what)), Refused::Other));
         }
     };
     if input.offset() < body.len() as u64 {
-        return Err(input.corrupt("the payload goes on behind its value").into());
+        return Err(input.corrupt("the payload has bytes after its value").into());
     }
     Ok(value)
 }

@@ -15,10 +15,10 @@ pub enum Error {
         source: io::Error,
     },
     /// The file is not in RDB format.
-    #[error("this is no RDB file: it does not begin with REDIS or VALKEY and a version")]
+    #[error("not an RDB file: it does not begin with REDIS or VALKEY and a version")]
     NotRdb,
     /// The file is truncated.
-    #[error("the file ends early, at byte {offset}: it was cut, or is still being written")]
+    #[error("the file ends early, at byte {offset}: it is truncated, or is still being written")]
     EndsEarly {
         /// Offset of the end.
         offset: u64,
@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// The file contains an element that this reader does not know.
     #[error(
-        "{what} at byte {offset} is not known here: a newer Redis or Valkey wrote this (RDB version {version})"
+        "unknown {what} at byte {offset}: a newer Redis or Valkey wrote this file (RDB version {version})"
     )]
     Unknown {
         /// Byte offset.
@@ -44,7 +44,7 @@ pub enum Error {
         version: u32,
     },
     /// The checksum does not match.
-    #[error("damaged: the checksum in the file is {expected:016x}, and that of its bytes {found:016x}")]
+    #[error("checksum mismatch: the file states {expected:016x}, but its bytes have {found:016x}")]
     Checksum {
         /// Checksum in the file.
         expected: u64,

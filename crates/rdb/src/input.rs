@@ -107,7 +107,7 @@ impl<R: Read> Input<R> {
             (2, 0x80) => Length::Plain(u32::from_be_bytes(self.array()?).into()),
             (2, 0x81) => Length::Plain(u64::from_be_bytes(self.array()?)),
             (3, _) => Length::Special(first & 0x3f),
-            _ => return Err(self.corrupt("a length begins with no byte that a length begins with")),
+            _ => return Err(self.corrupt("a length has an invalid first byte")),
         })
     }
 
@@ -115,9 +115,7 @@ impl<R: Read> Input<R> {
     pub(crate) fn length(&mut self) -> Result<u64> {
         match self.length_or_encoding()? {
             Length::Plain(length) => Ok(length),
-            Length::Special(_) => {
-                Err(self.corrupt("the encoding of a string stands where a length has to be"))
-            }
+            Length::Special(_) => Err(self.corrupt("a string encoding is in the place of a length")),
         }
     }
 }

@@ -236,7 +236,7 @@ impl<R: Read> Input<R> {
                 3 => self.skip(4)?,
                 4 => self.skip(8)?,
                 5 => self.skip_string()?,
-                _ => return Err(self.corrupt("a module's value has a piece of a type that there is not")),
+                _ => return Err(self.corrupt("a module value has a piece of an unknown type")),
             }
         }
     }

@@ -5,7 +5,7 @@
 //! ones. Memory is bounded by the limits that the caller sets, whatever the input; invalid bytes are an [`Error`].
 //!
 //! ```text
-//! file:    "REDIS" or "VALKEY" version | what there is, one after the other | EOF checksum
+//! file:    "REDIS" or "VALKEY" version | elements in sequence | EOF checksum
 //! payload: type value version checksum
 //! ```
 //!

@@ -201,7 +201,7 @@ impl<R: Read> Reader<R> {
                 input.skip_lengths(3)?;
                 input.skip_module_value()?;
             }
-            _ => return Err(self.unknown(format!("what is numbered {opcode}"), offset)),
+            _ => return Err(self.unknown(format!("opcode {opcode}"), offset)),
         }
         Ok(())
     }
@@ -215,7 +215,7 @@ impl<R: Read> Reader<R> {
             }
         } else {
             let kind = self.input.skip_value(of, self.dialect())?;
-            Value::Other(kind.ok_or_else(|| self.unknown(format!("the type of value {of}"), offset))?)
+            Value::Other(kind.ok_or_else(|| self.unknown(format!("value type {of}"), offset))?)
         };
         let (key, value) = match key {
             Text::Whole(key) => (key, value),

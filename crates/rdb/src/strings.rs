@@ -89,6 +89,6 @@ impl<R: Read> Input<R> {
     }
 
     fn unknown_encoding(&self) -> Error {
-        self.corrupt("a string has an encoding that there is not")
+        self.corrupt("a string has an unknown encoding")
     }
 }

@@ -56,7 +56,7 @@ bugs! {
     StatedLengthBelieved,
     /// A segment is filled completely, with no room for its summary.
     NoRoomForSummary,
-    /// The whole records of a torn frame are accepted.
+    /// Intact records of a torn frame are accepted.
     TornFrameTaken,
     /// Rot in the middle of the log is mistaken for a torn tail.
     RotTakenForTornTail,

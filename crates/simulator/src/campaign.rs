@@ -43,14 +43,16 @@ impl Campaign {
                         }
                         let plan = Plan::draw(self.first + number, self.shape);
                         match run(&plan) {
-                            Ok(of_one) => reached.lock().expect("nobody panics with it").add(&of_one),
+                            Ok(of_one) => {
+                                reached.lock().expect("no thread panics while it holds the lock").add(&of_one)
+                            }
                             Err(failure) => {
                                 failed.fetch_add(1, Ordering::Relaxed);
                                 self.tell_of_failure(self.first + number, &plan, &failure);
                             }
                         }
                         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                        let mut told = told.lock().expect("nobody panics with it");
+                        let mut told = told.lock().expect("no thread panics while it holds the lock");
                         if told.elapsed() > REPORT_EVERY {
                             *told = Instant::now();
                             eprintln!("{done} histories in {} s", began.elapsed().as_secs());
@@ -60,7 +62,7 @@ impl Campaign {
             }
         });
         let (done, failed) = (done.into_inner(), failed.into_inner());
-        let reached = reached.into_inner().expect("nobody panics with it");
+        let reached = reached.into_inner().expect("no thread panics while it holds the lock");
         print_reached(&reached);
         println!(
             "{done} histories from seed {} on in {} s: {} operations, {} ends of processes, {failed} failed",

@@ -26,7 +26,7 @@ pub struct EngineRun {
     pub value_bytes: u64,
     /// User bytes per put.
     pub user_bytes: u64,
-    /// True if [`LEAST_GAIN`] applies.
+    /// True if the gain over in-place writes must reach `LEAST_GAIN`.
     pub must_gain: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct EngineRow {
     pub in_place_trimmed: f64,
     /// Factor by which less is programmed than in place.
     pub gain: f64,
-    /// True if [`LEAST_GAIN`] applies.
+    /// True if the gain over in-place writes must reach `LEAST_GAIN`.
     pub must_gain: bool,
     /// Drive writes by the engine before the measurement, and during it.
     pub drive_writes: [f64; 2],

@@ -16,7 +16,7 @@ pub enum Error {
     },
     /// A size is not a multiple of the indirection unit.
     #[error(
-        "{what} of {bytes} bytes is no multiple of the indirection unit of {iu_bytes} bytes; {below} would be one"
+        "{what} of {bytes} bytes is not a multiple of the indirection unit of {iu_bytes} bytes; use {below}, for example"
     )]
     NotWholeIus {
         /// Name of the size.
@@ -60,7 +60,7 @@ pub enum Error {
         namespace_bytes: u64,
     },
     /// A request uses a placement handle that the drive does not have.
-    #[error("placement handle {handle} is not there: the drive has {handles}")]
+    #[error("placement handle {handle} does not exist: the drive has {handles} handles")]
     NoSuchHandle {
         /// The requested handle.
         handle: u16,
@@ -85,7 +85,7 @@ pub enum Error {
     },
     /// The file is not a trace in a supported format.
     #[error(
-        "{}, line {line}: this is no trace that can be replayed: {what}; it must be the text of blkparse, the text of \
+        "{}, line {line}: not a trace that can be replayed: {what}; it must be the text of blkparse, the text of \
          ftrace with block_rq_issue or block_rq_complete, or an iolog of fio (version 2 or 3)",
         path.display()
     )]

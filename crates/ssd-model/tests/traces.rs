@@ -179,7 +179,7 @@ fn lines_that_are_not_understood_are_counted_and_reported() {
         assert!(report.to_string().contains("NOT UNDERSTOOD"), "{report}");
         damaged[end + blank..end + last - 1].fill(0xff);
         let (_, requests) = read(&damaged);
-        let first = Some((41, "it is no text".to_owned()));
+        let first = Some((41, "not text (invalid UTF-8)".to_owned()));
         assert_eq!(requests.not_understood().first, first, "{name}");
     }
 }
@@ -194,19 +194,19 @@ fn files_that_are_no_trace_are_refused_with_the_reason() {
     };
     for (bytes, said) in [
         (&b""[..], "the file is empty"),
-        (b"hello\n", "line 1: this is no trace"),
+        (b"hello\n", "line 1: not a trace"),
         (
             b"\n# comment\nhello\nworld\n\xff\n",
-            "line 3: this is no trace that can be replayed: it starts with 'hello'",
+            "line 3: not a trace that can be replayed: it starts with 'hello'",
         ),
         (b"\x07tae\0\0", "blkparse -i FILE"),
         (b"PERFILE2", "perf script -i FILE"),
-        (b"\x7fELF\xff\xfe\n", "it is no text"),
+        (b"\x7fELF\xff\xfe\n", "not text (invalid UTF-8)"),
         (b"fio version 1 iolog\n", "its iolog version is 1"),
-        (b"fio version 2 iolog\n/dev/sda add\n", "no request was found"),
+        (b"fio version 2 iolog\n/dev/sda add\n", "contains no request"),
         (b"cpus=2\nwhat\n", "the first line that was not understood is 2"),
         (b"fio version 2 iolog\na write 0 4096\nb write 0 4096\n", "choose one with --device: a b"),
-        (b"fio version 2 iolog\na read 0 4096\n", "nothing is written"),
+        (b"fio version 2 iolog\na read 0 4096\n", "contains no write"),
         (b"fio version 2 iolog\na write 18446744073709551615 4096\n", "its request ends beyond"),
         (b"fio version 2 iolog\na write 0 4096000000\n", "beyond a namespace of 268435456"),
     ] {

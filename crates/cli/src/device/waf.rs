@@ -189,13 +189,13 @@ mod tests {
             Failure::Usage(why) | Failure::Failed(why) => why,
         };
         let refused = |path: &Path| why(read_both(path, None).expect_err("it is refused"));
-        assert!(refused(cut.path()).contains("a log page has 512 bytes, and this has 288"));
+        assert!(refused(cut.path()).contains("the log page has 288 bytes instead of 512"));
         assert!(refused(file_of(&[0; 512]).path()).contains("no row 0xf4"));
         assert!(refused(Path::new("/nowhere")).starts_with("/nowhere: "));
         let read = |file: &tempfile::NamedTempFile| read_both(file.path(), None).expect("it is a page");
         let backwards = of_files(read(&good), Some(read(&newer))).map(drop).expect_err("it is refused");
         assert!(why(backwards).contains("went back"));
         let no_drive = of_drive(Path::new("/dev/null"), None).map(drop).expect_err("it is refused");
-        assert!(why(no_drive).contains("no NVMe device"));
+        assert!(why(no_drive).contains("not an NVMe device"));
     }
 }

@@ -63,8 +63,8 @@ fn what_keeps_a_backup_from_its_end_is_one_line() {
     said(1, &["backup", "take", "--from", &address], "backup-dir");
     said(2, &["backup", "take", "copies", "--dir", "store"], "in use");
     said(2, &["backup", "take", "copies", "--dir", "nowhere"], "nowhere");
-    said(2, &["backup", "list", "nowhere"], "no directory of backups");
-    said(2, &["restore", "nowhere", "--dir", "made"], "no directory of backups");
+    said(2, &["backup", "list", "nowhere"], "not a backup directory");
+    said(2, &["restore", "nowhere", "--dir", "made"], "not a backup directory");
     server.stop(Signal::TERM);
     assert_eq!(call(at, &["backup", "take", "copies", "--dir", "store"]).0, Some(0));
     said(2, &["restore", "copies", "--dir", "store"], "holds a store of Esker");

@@ -21,10 +21,10 @@ fn what_is_no_block_device_is_told() {
     assert!(fails(path, 2, &["device", "/dev/nowhere"]).contains("/dev/nowhere: No such file"));
     assert!(fails(path, 2, &["device", "/dev/null"]).contains("is no block device"));
     assert!(fails(path, 2, &["device", "/proc/version"]).contains("lies on no block device"));
-    assert!(fails(path, 2, &["device", "waf", "/dev/null"]).contains("no NVMe device"));
+    assert!(fails(path, 2, &["device", "waf", "/dev/null"]).contains("not an NVMe device"));
     assert!(fails(path, 2, &["device", "waf", "/dev/nowhere"]).contains("/dev/nowhere: No such file"));
     std::fs::write(path.join("page"), [0; 100]).unwrap();
-    assert!(fails(path, 1, &["device", "waf", "--log", "page"]).contains("a log page has 512 bytes"));
+    assert!(fails(path, 1, &["device", "waf", "--log", "page"]).contains("bytes instead of 512"));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn the_server_shows_what_a_byte_costs_the_flash() {
 
     save(b"no page");
     let status = until(&|drive| drive["error"] != "");
-    assert!(status["drive"]["error"].as_str().unwrap().contains("a log page has 512 bytes"), "{status}");
+    assert!(status["drive"]["error"].as_str().unwrap().contains("bytes instead of 512"), "{status}");
     assert_eq!(status["drive"]["amplification"], 1.5, "what was known stays");
     server.stop(Signal::TERM);
 }

@@ -115,7 +115,7 @@ fn missing_permission_is_not_told_as_a_missing_store() {
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains("Permission denied"), "{arguments:?}: {text}");
-        assert!(!text.contains("holds no store") && !text.contains("no directory of backups"), "{text}");
+        assert!(!text.contains("holds no store") && !text.contains("not a backup directory"), "{text}");
     }
     for closed in ["store", "copies"] {
         fs::set_permissions(path.join(closed), Permissions::from_mode(0o700)).unwrap();

@@ -1,5 +1,5 @@
 //! The io_uring backend: one reactor thread per device owns a ring, and other threads hand it requests. Short reads of
-//! a thread that waits for them in [`block_on`](crate::block_on) go to a ring of that thread instead: see [`own`].
+//! a thread that waits for them in [`block_on`](crate::block_on()) go to a ring of that thread instead: see [`own`].
 //!
 //! ```text
 //! caller ── request ──► queue ──► reactor: SQEs, one submit_and_wait per loop ──► kernel

@@ -204,7 +204,7 @@ fn shapes_that_cannot_work_are_refused_with_a_remedy() {
     assert!(said(Shape { iu_bytes: 12_288, ..good.clone() }).contains("power of two from 4 to 64 KiB"));
     let odd = said(Shape { namespace_bytes: 512 * IU + 4096, ..good.clone() });
     assert!(
-        odd.contains("no multiple of the indirection unit") && odd.contains(&(512 * IU).to_string()),
+        odd.contains("not a multiple of the indirection unit") && odd.contains(&(512 * IU).to_string()),
         "{odd}"
     );
     assert!(said(Shape { raw_bytes: 514 * IU, ..good.clone() }).contains("more over-provisioning"));

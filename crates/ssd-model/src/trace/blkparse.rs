@@ -20,7 +20,7 @@ pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
         return Ok(Parsed::Nothing);
     }
     if !is_device(device) {
-        return Err(format!("it starts with '{device}', which is no device such as 8,0"));
+        return Err(format!("it starts with '{device}' instead of a device such as 8,0"));
     }
     let _cpu: u32 = number("CPU", words.next())?;
     let mut time = words.next().ok_or("the line ends before its time")?;
@@ -44,7 +44,7 @@ pub(super) fn action<'l>(device: &'l str, at_ns: u64, fields: &'l str) -> Result
         "D" => Stage::Issued,
         "C" => Stage::Completed,
         other if OTHER_ACTIONS.contains(&other) => return Ok(Parsed::Nothing),
-        other => return Err(format!("'{other}' is no action of blkparse")),
+        other => return Err(format!("'{other}' is not an action of blkparse")),
     };
     if !fields.trim_end().ends_with(']') {
         return Err("the line ends before its process in [brackets]".to_owned());

@@ -31,7 +31,7 @@ fn parse<'l>(mut words: impl Iterator<Item = &'l str>, at_ns: u64) -> Result<Par
         "add" | "open" | "close" | "wait" | "sync" | "datasync" | "sync_file_range" => {
             return Ok(Parsed::Nothing);
         }
-        other => return Err(format!("'{other}' is no action of an iolog")),
+        other => return Err(format!("'{other}' is not an action of an iolog")),
     };
     let offset = number("offset", words.next())?;
     let bytes = number("length", words.next())?;

@@ -25,11 +25,11 @@ pub enum Format {
 
 /// Magic bytes of binary formats that have a text form, and the command that prints it.
 const BINARIES: [(&[u8], &str); 5] = [
-    (b"\x07\x74\x61\x65", "it is blktrace's binary output, whose text is printed by: blkparse -i FILE"),
-    (b"PERFILE2", "it is perf's binary output, whose text is printed by: perf script -i FILE"),
+    (b"\x07\x74\x61\x65", "it is blktrace's binary output; convert it to text with: blkparse -i FILE"),
+    (b"PERFILE2", "it is perf's binary output; convert it to text with: perf script -i FILE"),
     (
         b"\x17\x08\x44tracing",
-        "it is trace-cmd's binary output, whose text is printed by: trace-cmd report FILE",
+        "it is trace-cmd's binary output; convert it to text with: trace-cmd report FILE",
     ),
     (b"\x1f\x8b", "it is compressed; unpack it with gunzip"),
     (b"\x28\xb5\x2f\xfd", "it is compressed; unpack it with unzstd"),
@@ -53,7 +53,7 @@ impl Format {
             let text = match std::str::from_utf8(bytes) {
                 Ok(text) if end != End::TooLong => text.trim_start(),
                 Err(_) if first.is_some() && end != End::TooLong => continue,
-                _ => return unknown("it is no text".to_owned()),
+                _ => return unknown("not text (invalid UTF-8)".to_owned()),
             };
             match Format::of_line(text) {
                 Some(Ok(format)) => return Ok(format),
@@ -73,7 +73,7 @@ impl Format {
         }
         Err(match first {
             Some((line, what)) => {
-                let what = format!("{what}, and no line of it is a line of a trace");
+                let what = format!("{what}, and no line is in a known trace format");
                 Error::UnknownFormat { path: path.to_owned(), line, what }
             }
             None => Error::Trace {

@@ -171,7 +171,8 @@ fn scan(replay: &Replay, iu_bytes: u32) -> Result<Scan, Error> {
     let devices = requests.devices();
     let device = match (&replay.device, devices) {
         (_, []) => {
-            let what = "no request was found in it: record block_rq_issue, or blkparse's D lines".to_owned();
+            let what =
+                "the trace contains no request: record block_rq_issue, or blkparse's D lines".to_owned();
             return Err(failed(match &requests.not_understood().first {
                 Some((line, why)) => {
                     format!("{what}; the first line that was not understood is {line}: {why}")
@@ -181,11 +182,12 @@ fn scan(replay: &Replay, iu_bytes: u32) -> Result<Scan, Error> {
         }
         (None, [_]) => 0,
         (None, _) => {
-            let what = format!("it has several devices, choose one with --device: {}", devices.join(" "));
+            let what =
+                format!("the trace has several devices; choose one with --device: {}", devices.join(" "));
             return Err(failed(what));
         }
         (Some(wanted), _) => devices.iter().position(|device| device == wanted).ok_or_else(|| {
-            failed(format!("the device {wanted} is not in it; it has {}", devices.join(" ")))
+            failed(format!("the trace does not contain device {wanted}; it has {}", devices.join(" ")))
         })?,
     };
     let is_there = |stage: &Stage| {
@@ -196,7 +198,7 @@ fn scan(replay: &Replay, iu_bytes: u32) -> Result<Scan, Error> {
     let stage = stages.into_iter().find(is_there).expect("the device was met in a request");
     let tally = tallies[device][stage as usize];
     if tally.write_bytes == 0 {
-        return Err(failed("nothing is written in it, so it wears no drive".to_owned()));
+        return Err(failed("the trace contains no write, so it causes no wear".to_owned()));
     }
     let (format, name, lost) = (requests.format(), devices[device].clone(), requests.lost());
     let not_understood = requests.not_understood().clone();
@@ -208,7 +210,7 @@ fn shape(replay: &Replay, profile: &Profile, scan: &Scan) -> Result<Shape, Error
     let end = scan.tally.end_bytes;
     let namespace = match replay.namespace_bytes {
         Some(namespace) if namespace < end => {
-            let what = format!("it reaches to byte {end}, beyond a namespace of {namespace} bytes");
+            let what = format!("the trace reaches byte {end}, beyond a namespace of {namespace} bytes");
             return Err(Error::Trace { path: replay.path.clone(), what });
         }
         Some(namespace) => namespace,

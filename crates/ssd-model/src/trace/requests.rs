@@ -87,7 +87,8 @@ impl Requests {
     }
 
     fn line(&mut self, end: End) -> Result<Option<Request>, String> {
-        let line = std::str::from_utf8(self.lines.bytes()).map_err(|_| "it is no text".to_owned())?;
+        let line =
+            std::str::from_utf8(self.lines.bytes()).map_err(|_| "not text (invalid UTF-8)".to_owned())?;
         let parsed = self.format.parse(line)?;
         // A line without a line end may be truncated.
         if end == End::Cut && !line.trim().is_empty() {

@@ -36,7 +36,9 @@ impl Blocks {
                 None => 1.0,
                 Some(percent) => {
                     percent.parse().ok().filter(|weight| (0.0..=100.0).contains(weight)).ok_or_else(|| {
-                        format!("'{percent}' in '{text}' is no percentage from 0 to 100, as in 4k/60:64k/40")
+                        format!(
+                            "'{percent}' in '{text}' is not a percentage from 0 to 100, as in 4k/60:64k/40"
+                        )
                     })?
                 }
             };
@@ -154,7 +156,7 @@ mod tests {
             ("4k/x:8k/50", "'x' in"),
             ("4k/50:8k", "for some lengths"),
             ("4k/50:4k/50", "names a length twice"),
-            ("4k/-1:8k/101", "no percentage"),
+            ("4k/-1:8k/101", "not a percentage"),
             ("", "is not a size"),
         ] {
             let error = Blocks::parse(text).expect_err(text);

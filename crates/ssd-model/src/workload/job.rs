@@ -109,7 +109,7 @@ impl Jobs {
         let failed = |what: String| Error::Jobs { path: path.to_owned(), what };
         let jobs: Jobs = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
         if jobs.jobs.is_empty() {
-            return Err(failed("there is no [[job]] in it".to_owned()));
+            return Err(failed("the file contains no [[job]]".to_owned()));
         }
         Ok(jobs)
     }

@@ -133,7 +133,7 @@ fn bytes_behind_a_snapshot_without_commands_are_an_error() {
         import(&[&snapshot("aof-preamble"), &b"garbage\r\n"[..]].concat()).result.expect_err("garbage");
     assert!(error.contains("no command of an append-only file"), "{error}");
     let error = import(b"hello").result.expect_err("no format");
-    assert!(error.contains("no RDB file") && error.contains("no append-only file either"), "{error}");
+    assert!(error.contains("not an RDB file") && error.contains("no append-only file either"), "{error}");
 }
 
 #[test]
