@@ -221,7 +221,7 @@ ROWS = [
     ),
     Row(
         "BITFIELD over the limit",
-        "BITFIELD may not write beyond it either; Redis lets the last integer end up to eight bytes behind it",
+        "BITFIELD may not write beyond `argument-limit` either; Redis lets the last integer end up to eight bytes",
         lambda of: of.verb() == b"bitfield" and b"exceeds maximum allowed size" in error(of.esker) and of.redis[0] == "*",
         goes_on=False,
     ),
