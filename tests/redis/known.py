@@ -185,18 +185,18 @@ ROWS = [
     ),
     Row(
         "the order of PUBSUB CHANNELS",
-        "PUBSUB lists names in their order",
+        "PUBSUB lists names in sorted order",
         lambda of: of.verb() == b"pubsub" and of.where in ("reply", "exec") and is_in_another_order(of),
     ),
     Row(
         "memory of a transaction",
-        "a transaction whose values and answers could with `EXECABORT`",
+        "A transaction whose values and answers could take more is refused with `EXECABORT`",
         lambda of: b"EXECABORT" in error(of.esker) and b"client-memory-each" in error(of.esker),
         goes_on=False,
     ),
     Row(
         "expired keys that SCAN meets",
-        "Redis tells of a key that SCAN finds expired as missed",
+        "Redis reports `keymiss` for a key that SCAN finds expired",
         is_missed_when_passed_by,
     ),
     Row(
@@ -206,34 +206,34 @@ ROWS = [
     ),
     Row(
         "OBJECT ENCODING",
-        "**OBJECT** tells what Redis would of a value that was written by SET",
+        "**OBJECT** answers as Redis does for a value that was written by SET",
         is_encoding,
     ),
     Row(
         "OBJECT FREQ and IDLETIME",
-        "IDLETIME is a time for which nobody used the key at least",
+        "IDLETIME is a lower bound of the time since the last use",
         is_use,
     ),
     Row(
         "cursors of SCAN",
-        "with cursors that stay good across restarts",
+        "with cursors that stay valid across restarts",
         lambda of: of.verb() == b"scan" and of.redis[0] == of.esker[0] == "*" and has_cursor(of),
     ),
     Row(
         "BITFIELD over the limit",
-        "BITFIELD may not write beyond it either; Redis lets the last integer end up to eight bytes behind it",
+        "BITFIELD may not write beyond `argument-limit` either; Redis lets the last integer end up to eight bytes",
         lambda of: of.verb() == b"bitfield" and b"exceeds maximum allowed size" in error(of.esker) and of.redis[0] == "*",
         goes_on=False,
     ),
     Row(
         "arguments above the limit",
-        "An argument of more than `argument-limit` is an error that names it, and the connection goes on",
+        "An argument of more than `argument-limit` is an error that names the setting, and the connection stays open",
         lambda of: b"(argument-limit)" in error(of.esker) and (of.redis[0] == "broken" or b"Protocol error" in error(of.redis)),
         goes_on=False,
     ),
     Row(
         "SWAPDB and CLIENT TRACKING",
-        "and so does SWAPDB, of which Redis tells nobody",
+        "and so does SWAPDB, for which Redis sends nothing",
         lambda of: of.where == "heard" and of.verb() == b"swapdb" and is_flushed(of),
         goes_on=False,
     ),
