@@ -199,7 +199,7 @@ fn conditions(text: &mut String, comparison: &Comparison) {
          configuration, step by step.\n\
          * Steps without a number of operations last {} s.\n\
          * Values are compressed by: {}. Compression leaves half of them, but of those of the Rust engines nothing.\n\
-         * Stock db_bench has no queue depth: where so many operations are in flight it has as many threads, as have the \
+         * Stock db_bench has no queue depth: it has one thread for each operation in flight, as have the \
          Rust engines; Esker has two threads with the rest in flight on each. `raw` is the device without a store: random \
          reads of 4 KiB, O_DSYNC writes of 4 KiB, and a reader beside writers of long runs, with the same clients.\n\
          * Bytes written and processor time are what Linux says of the process in `/proc/PID/io` and `/proc/PID/stat`, \
