@@ -83,7 +83,7 @@ impl Places {
 impl StoreView {
     pub(crate) fn tier(&self, name: Tier) -> &crate::store::TierView {
         let found = self.tiers.iter().find(|tier| tier.name() == name);
-        found.expect("what was found lies on a tier of the store")
+        found.expect("every location is on a tier of the store")
     }
 
     /// Parses the record at the start of `bytes`, which lies at `offset` of `segment`, and verifies its

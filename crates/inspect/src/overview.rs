@@ -196,10 +196,10 @@ impl StoreView {
     fn notes(&self, tiers: &[TierOverview]) -> Vec<String> {
         let mut notes = Vec::new();
         match self.state() {
-            State::InUse => notes.push("another process has it open: what is shown changes meanwhile".to_owned()),
+            State::InUse => notes.push("another process has it open: the values may change meanwhile".to_owned()),
             State::NotClosed => notes.push(
-                "it was not closed; opening it recovers what was acknowledged, also from the staging file, which is \
-                 not looked at here"
+                "it was not closed; opening it recovers the acknowledged writes, also from the staging file, which is not \
+                 read here"
                     .to_owned(),
             ),
             State::Closed => {}
@@ -215,7 +215,7 @@ impl StoreView {
             }
             if tier.states.unclear > 0 && !self.is_in_use() {
                 let (unclear, path) = (tier.states.unclear, &tier.path);
-                notes.push(format!("{path}: {unclear} slots are unclear; esker check says more"));
+                notes.push(format!("{path}: {unclear} slots are unclear; see esker check"));
             }
         }
         notes

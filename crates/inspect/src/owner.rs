@@ -42,7 +42,7 @@ pub(crate) fn give_as(new: &Path, old: &Path) -> io::Result<()> {
     let (new, old) = (open(CWD, new.as_os_str())?, open(CWD, old.as_os_str())?);
     let (made, like) = (new.metadata()?, old.metadata()?);
     if made.is_dir() != like.is_dir() {
-        return Err(io::Error::other("one of both is a directory, and the other is none"));
+        return Err(io::Error::other("one is a directory and the other is not"));
     }
     if like.is_dir() {
         for name in [FILE_IN_DIRECTORY, STAGING_IN_DIRECTORY] {
@@ -55,7 +55,7 @@ pub(crate) fn give_as(new: &Path, old: &Path) -> io::Result<()> {
             let like = counterpart.as_ref().unwrap_or(&like);
             // Another user who owns the directory can have moved any file of ours into it.
             if !is_ours(&made) && !has_owner_of(&file.metadata()?, like) {
-                return Err(io::Error::other("another user has the directory"));
+                return Err(io::Error::other("another user owns the directory"));
             }
             give(&file, like)?;
             // The old store has no such file: the new file keeps its mode.
@@ -106,10 +106,10 @@ fn give(file: &File, like: &Metadata) -> io::Result<()> {
     let found = file.metadata()?;
     let refused = |what| Err(io::Error::other(what));
     match () {
-        () if !found.is_dir() && !found.is_file() => refused("it is no file"),
-        () if found.is_file() && found.nlink() > 1 => refused("it has other names too"),
+        () if !found.is_dir() && !found.is_file() => refused("it is not a file"),
+        () if found.is_file() && found.nlink() > 1 => refused("it has other hard links"),
         () if has_owner_of(&found, like) => Ok(()),
-        () if !is_ours(&found) => refused("another user has it"),
+        () if !is_ours(&found) => refused("another user owns it"),
         () => fchown(file, Some(like.uid()), Some(like.gid())),
     }
 }

@@ -279,7 +279,7 @@ impl StoreView {
         }
         if !left.is_empty() {
             let what = format!(
-                "keys that moved whenever they were looked up: {}; ask the server instead",
+                "{} keys moved during every attempt to read them; read them from the server instead",
                 left.len()
             );
             // The error is the last item, so the returned control flow has no effect.
@@ -300,7 +300,7 @@ impl StoreView {
     ) -> Result<BTreeSet<KeyHash>> {
         let (segments, versions) = self.versions_of(watcher, keep, keeps_all);
         if self.is_in_doubt(&segments) {
-            let what = "keys are lost that cannot be named, so no value can be told to be the newest; see esker check";
+            let what = "keys that cannot be named are lost, so any value may be stale; see esker check";
             return Err(InspectError::Damaged(what.to_owned()));
         }
         let rule = Rule::new(self, &segments);

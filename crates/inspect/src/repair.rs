@@ -143,8 +143,8 @@ impl StoreView {
         for path in &self.paths {
             if !is_on_file_system(path)? {
                 return Err(InspectError::call(format!(
-                    "{} is a block device, which cannot be swapped by its name; repair to files or to other devices \
-                     with --to, and serve those, or write them back to it when all is as it should be",
+                    "{} is a block device, which cannot be swapped by renaming; repair to files or to other devices with \
+                     --to, and serve those, or copy them back to it once you have verified them",
                     path.display()
                 )));
             }
@@ -156,14 +156,14 @@ impl StoreView {
         let (beside, damaged) = (with(".repaired"), with(".damaged"));
         if let Some(there) = damaged.iter().chain(&beside).find(|path| is_there(path)) {
             let what =
-                format!("{} is there already, from an earlier repair; move it away first", there.display());
+                format!("{} already exists, from an earlier repair; move it away first", there.display());
             return Err(InspectError::Call(what));
         }
         for path in &paths {
             if !may_give_as(path).map_err(|error| not_found(path, &error))? {
                 let what = format!(
-                    "what this user makes cannot have the owner and the group of {}; repair it as its owner or as root, or \
-                     with --to",
+                    "this user cannot give files the owner and the group of {}; repair it as its owner or as root, or with \
+                     --to",
                     path.display()
                 );
                 return Err(InspectError::Call(what));
@@ -173,8 +173,7 @@ impl StoreView {
         let _locked = self.lock()?;
         let mut repaired = self.repair_to(&beside, watcher)?;
         if !repaired.well {
-            let what =
-                "the new store does not pass a check; it was left beside the old one, which is as it was";
+            let what = "the new store fails a check; it was left beside the old one, which is unchanged";
             return Err(InspectError::Damaged(what.to_owned()));
         }
         for (path, new) in paths.iter().zip(&beside) {
@@ -206,7 +205,7 @@ impl StoreView {
             (None, [fast, capacity]) => Options::fast_and_capacity(fast, capacity),
             (None, [path]) if self.tiers[0].superblock.fast => Options::fast_only(path),
             (None, [path]) => Options::capacity_only(path),
-            _ => return Err(InspectError::call("a store that lies at no path cannot be opened for writing")),
+            _ => return Err(InspectError::call("a store without a path cannot be opened for writing")),
         };
         Ok(options.create(false).memory_bytes(self.engine_memory_bytes()))
     }
@@ -217,7 +216,7 @@ impl StoreView {
             let leads_nowhere = is_there(path) && !path.exists();
             if path.is_dir() || path.is_file() || leads_nowhere {
                 return Err(InspectError::call(format!(
-                    "{} is there already; name a place where nothing is",
+                    "{} already exists; name a path that does not exist",
                     path.display()
                 )));
             }
@@ -237,7 +236,7 @@ impl StoreView {
             [to] if wanted == 1 => Options::capacity_only(to),
             _ => {
                 let what = format!(
-                    "the store has {wanted} tiers, so the new one needs as many places; {} were named",
+                    "the store has {wanted} tiers, so the new one needs as many paths; {} were given",
                     to.len()
                 );
                 return Err(InspectError::Call(what));
@@ -268,7 +267,7 @@ impl StoreView {
             let read = at.record.and_then(|record| Ok((record, self.raw_value(&record)?)));
             let Ok((record, value)) = read else {
                 let what =
-                    format!("a record that verified a moment ago, at {:?}, no longer does", at.location);
+                    format!("the record at {:?} was valid a moment ago and is damaged now", at.location);
                 return Err(InspectError::Damaged(what));
             };
             copied.kept_keys += 1;
@@ -341,8 +340,8 @@ fn not_found(path: &Path, error: &std::io::Error) -> InspectError {
 
 fn not_given(new: &Path, path: &Path, error: &std::io::Error) -> InspectError {
     InspectError::Damaged(format!(
-        "the new store {} was whole, but cannot be given to the owner of {}: {error}; the old one is as it was: see that \
-         {} is still what this repair made and no link, give it to that owner, and rename both by hand",
+        "the new store {} is complete, but cannot be given to the owner of {}: {error}; the old store is unchanged: make \
+         sure that {} is still the one that this repair made, and no link, give it to that owner, and rename both by hand",
         new.display(),
         path.display(),
         new.display()
@@ -360,7 +359,7 @@ fn unfinished(to: &Path) -> PathBuf {
 fn remove_left(path: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let refused = |what: &str| {
-        InspectError::call(format!("{} is there already and {what}; move it away first", path.display()))
+        InspectError::call(format!("{} already exists and {what}; move it away first", path.display()))
     };
     let files = match found {
         found if found.is_file() => vec![path.to_owned(), StagingLook::beside_file(path)],
@@ -436,7 +435,7 @@ fn named(path: &Path, ending: &str) -> PathBuf {
 fn swap(path: &Path, old: &Path, new: &Path) -> Result<()> {
     let failed = |error: std::io::Error| {
         InspectError::Damaged(format!(
-            "{} cannot be swapped for {}: {error}; rename by hand what is there",
+            "{} cannot be swapped for {}: {error}; rename them by hand",
             path.display(),
             new.display()
         ))

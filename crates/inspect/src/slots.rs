@@ -219,7 +219,7 @@ impl StoreView {
         let (lowest, highest) = (there.iter().min(), there.iter().max());
         Err(InspectError::call(match (lowest, highest) {
             (Some(lowest), Some(highest)) => format!(
-                "there is no segment {number}; the {} that are there are numbered from {lowest} to {highest} (see esker segments)",
+                "there is no segment {number}; the store has {} segments, numbered from {lowest} to {highest} (see esker segments)",
                 there.len()
             ),
             _ => format!("there is no segment {number}: the store holds none"),

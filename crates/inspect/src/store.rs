@@ -178,12 +178,12 @@ impl TierView {
         let path = source.path();
         let head = read_head(&*source)?;
         let superblock = Superblock::find(&head).map_err(|error| match error {
-            SuperblockError::Absent => InspectError::call(format!(
-                "{path} holds no store: there is no superblock where the first copies of one lie"
-            )),
+            SuperblockError::Absent => {
+                InspectError::call(format!("{path} holds no store: it has no superblock at its start"))
+            }
             SuperblockError::Version { .. } => InspectError::call(format!("{path}: {error}")),
             SuperblockError::Damaged => InspectError::Damaged(format!(
-                "{path}: {error}; without one nothing in it can be told from anything else: restore a backup"
+                "{path}: {error}; without a superblock the data cannot be interpreted: restore a backup"
             )),
         })?;
         if let Some(what) = superblock.nonsense() {

@@ -53,7 +53,7 @@ pub(super) fn compare(
     let wrong_keys = if suspects.all(|suspect| answers(view, rule, &store, suspect)) { 0 } else { elsewhere };
     let mut wrong = Vec::new();
     if wrong_keys > 0 {
-        wrong.push(format!("the index leads elsewhere than the log for {wrong_keys} of {keys} keys"));
+        wrong.push(format!("the index points to other records than the log for {wrong_keys} of {keys} keys"));
     }
     let stats = store.stats();
     let there = stats.keys;

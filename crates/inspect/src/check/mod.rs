@@ -242,12 +242,12 @@ impl StoreView {
     fn compared(&self, compared: Compared, findings: &mut Findings) -> IndexCheck {
         let tier = &self.tiers[0];
         for what in compared.wrong {
-            let so = "please report this with the output of esker inspect: the log alone decides, and repair goes by it";
+            let so = "please report this with the output of esker inspect: the log is authoritative, and repair uses only the log";
             findings.add(Finding::at(tier, 0, Severity::Damage, what).so(so));
         }
         if let IndexCheck::Refused { why } = &compared.check {
             let what = format!("a server would not open it: {why}");
-            let so = "because of what is listed beside this, if anything is; else see that message";
+            let so = "the other findings are the cause, if there are any; else see the message";
             findings.add(Finding::at(tier, 0, Severity::Damage, what).so(so));
         }
         compared.check
@@ -282,9 +282,9 @@ impl StoreView {
     }
 }
 
-const LOST: &str = "reading this key is an error until it is put again; repair goes on without it";
-const STAGED: &str = "nothing is lost once the store was opened: the staging file holds a newer version; repair goes on without the key";
-const SUPERSEDED: &str = "nothing is lost: the key is deleted, or a newer version of it counts";
+const LOST: &str = "reads of this key fail until it is written again; repair leaves it out";
+const STAGED: &str = "nothing is lost once the store has been opened: the staging file holds a newer version; repair leaves the key out";
+const SUPERSEDED: &str = "nothing is lost: the key is deleted, or a newer version of it is current";
 
 /// Sets the consequence of each damaged record: whether its key is lost.
 fn conclude(findings: &mut Findings, lost: &BTreeMap<u64, Lost>) {

@@ -76,7 +76,7 @@ pub(super) fn confirm(view: &StoreView, findings: &mut Findings, watcher: &dyn W
     let is_suspect = |s: &&Segment| suspects.contains(&s.number) || s.number == 0;
     let segments: Vec<&Segment> = segments.iter().filter(is_suspect).collect();
     let segment_bytes = later.packing.segment_bytes;
-    watcher.begin("looking once more at what seems damaged", segments.len() as u64 * segment_bytes);
+    watcher.begin("checking damaged segments again", segments.len() as u64 * segment_bytes);
     let mut buffer = Buffer::zeroed(segment_bytes as usize);
     let (mut unread, mut entries) = (Vec::new(), Vec::new());
     for segment in segments {

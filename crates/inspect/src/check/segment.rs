@@ -20,7 +20,7 @@ use crate::versions::Version;
 
 const NOTHING_LOST: &str =
     "no key is lost; esker repair, or collection in a server, writes the records elsewhere";
-const PADDING: &str = "nothing lies there";
+const PADDING: &str = "no data is stored there";
 
 /// A segment's bytes, and the collection of its findings.
 pub(super) struct SegmentCheck<'a> {
@@ -43,7 +43,7 @@ impl SegmentCheck<'_> {
                 range.start,
                 Severity::Damage,
                 what,
-                "what lay there is named below; replace the device",
+                "affected records are listed below; replace the device",
             );
         }
         // Step 1.
@@ -56,9 +56,8 @@ impl SegmentCheck<'_> {
                 None
             }
             Content::Nameless => {
-                let what = "a segment was here of which nothing is left";
-                let so =
-                    "its keys cannot be named: restore a backup, or repair, which lists what may be stale";
+                let what = "nothing is left of the segment in this slot";
+                let so = "its keys cannot be named: restore a backup, or repair, which lists the keys that may be stale";
                 self.unnamed(0, what, so);
                 None
             }
@@ -135,11 +134,17 @@ impl SegmentCheck<'_> {
         let wrong = [
             (
                 footer.max_sequence != highest,
-                format!("highest sequence number {}, it is {highest}", footer.max_sequence),
+                format!("highest sequence number {}, but it is {highest}", footer.max_sequence),
             ),
-            (footer.expires_s != expires_s, format!("expiry at {}, it is {expires_s}", footer.expires_s)),
-            (!footer.start.is_multiple_of(unit), format!("start {}, which is no whole unit", footer.start)),
-            (!footer.tail.is_multiple_of(unit), format!("tail {}, which is no whole unit", footer.tail)),
+            (footer.expires_s != expires_s, format!("expiry at {}, but it is {expires_s}", footer.expires_s)),
+            (
+                !footer.start.is_multiple_of(unit),
+                format!("start {}, which is not a multiple of the unit", footer.start),
+            ),
+            (
+                !footer.tail.is_multiple_of(unit),
+                format!("tail {}, which is not a multiple of the unit", footer.tail),
+            ),
         ];
         for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
             self.add(at, Severity::Damage, format!("the footer says {what}"), NOTHING_LOST);
@@ -150,9 +155,10 @@ impl SegmentCheck<'_> {
     /// Reports the defects of a segment without a summary.
     fn scanned(&mut self, scan: &SegmentScan) {
         if self.view.is_closed() {
-            let so = "a close leaves a summary in every segment, and this one is gone; repair writes another";
+            let so =
+                "closing writes a summary to every segment, and this one is lost; repair writes a new one";
             let at = self.bytes.len() as u32 - FOOTER_BYTES as u32;
-            self.add(at, Severity::Damage, "the segment has no summary that can be found", so);
+            self.add(at, Severity::Damage, "the segment has no valid footer", so);
         }
         self.lost(scan);
     }
@@ -179,7 +185,7 @@ impl SegmentCheck<'_> {
         while at < footer.tail {
             let Some(header) = self.frame_at(at) else {
                 let so = if at == 0 {
-                    "opening finds the segment by its footer; repair writes it anew"
+                    "opening finds the segment by its footer; repair rewrites it"
                 } else {
                     NOTHING_LOST
                 };
@@ -240,26 +246,27 @@ impl SegmentCheck<'_> {
         let says = |what: String| Some(what);
         match header {
             h if h.slot != self.segment.slot => {
-                says(format!("slot {}, and it lies in {}", h.slot, self.segment.slot))
+                says(format!("slot {}, but it is in slot {}", h.slot, self.segment.slot))
             }
-            h if h.index != index => says(format!("index {}, and it should be {index}", h.index)),
+            h if h.index != index => says(format!("index {}, but it should be {index}", h.index)),
             h if h.epoch < epoch || h.epoch > opened => says(format!("epoch {}, after {epoch}", h.epoch)),
             h if h.stream != footer.stream => {
-                says(format!("stream {}, the footer {}", h.stream.0, footer.stream.0))
+                says(format!("stream {}, but the footer says {}", h.stream.0, footer.stream.0))
             }
-            h if !h.padded_bytes.is_multiple_of(shape.unit_bytes) => {
-                says(format!("{} bytes, no whole units of {}", h.padded_bytes, shape.unit_bytes))
-            }
+            h if !h.padded_bytes.is_multiple_of(shape.unit_bytes) => says(format!(
+                "{} bytes, which is not a multiple of the unit of {}",
+                h.padded_bytes, shape.unit_bytes
+            )),
             h if h.offset + h.padded_bytes > footer.tail => {
-                says("that it ends behind the last frame".to_owned())
+                says("that it ends after the last frame".to_owned())
             }
             h if h.records as usize != entries.len() => {
-                says(format!("{} records, the summary {}", h.records, entries.len()))
+                says(format!("{} records, but the summary has {}", h.records, entries.len()))
             }
             h if !(begins && dense)
                 || !entries.is_empty() && end > h.offset + h.bytes.next_multiple_of(shape.granule_bytes) =>
             {
-                says("other places of its records than the summary".to_owned())
+                says("record offsets that differ from the summary".to_owned())
             }
             _ => None,
         }
@@ -283,7 +290,7 @@ impl SegmentCheck<'_> {
         let (start, end) = (entry.offset as usize, entry.offset as usize + entry.bytes as usize);
         let checked = match self.bytes.get(start..end) {
             Some(bytes) => self.verify(entry, bytes),
-            None => Err("it lies behind the end of its segment".to_owned()),
+            None => Err("it ends after the end of its segment".to_owned()),
         };
         let what = match checked {
             Ok(bytes) => {
@@ -318,7 +325,7 @@ impl SegmentCheck<'_> {
             == (entry.sequence, entry.kind, entry.expires_at_ms, entry.bytes)
             && record.expansion() == entry.expansion;
         if !same || secret.key_hash(record.keyspace, record.key) != entry.key_hash {
-            return Err("the record is another one than the summary says".to_owned());
+            return Err("the record does not match its entry in the summary".to_owned());
         }
         if record.kind == Kind::Tombstone && !(record.value.is_empty() && record.expires_at_ms.is_none()) {
             return Err("a tombstone has a value or an expiry".to_owned());

@@ -32,9 +32,9 @@ pub(super) fn check(
         for (slot, ends) in (0..).zip(&of_tier.ends) {
             for (start, offset) in [(ends.start, 0), (ends.marker, tier.shape.segment_bytes - 64)] {
                 if let SlotStart::Stray { segment, slot: meant } = start {
-                    let what = format!("here lies what was written for segment {segment} in slot {meant}");
+                    let what = format!("data is here that was written for segment {segment} in slot {meant}");
                     let so =
-                        "a write went astray, and what it should have replaced, or did replace, may be lost";
+                        "a write was misdirected: data of this slot and of the intended slot may be lost";
                     let finding = at_slot(tier, slot, Severity::Damage, what).so(so);
                     findings.add(Finding { offset: finding.offset + u64::from(offset), ..finding });
                 }
@@ -45,7 +45,9 @@ pub(super) fn check(
             free += 1;
             if !is_plainly_free(ends) && !ends.is_blank() && ends.start == SlotStart::Unknown {
                 let what = "the start of a free slot holds neither a marker nor zeros";
-                findings.add(at_slot(tier, slot, Severity::Note, what).so("nothing of the store lies there"));
+                findings.add(
+                    at_slot(tier, slot, Severity::Note, what).so("no data of the store is stored there"),
+                );
             }
         }
         census(view, number, segments, findings);
@@ -63,10 +65,10 @@ fn census(view: &StoreView, number: usize, segments: &[Segment], findings: &mut 
     if let Some((then, now)) = view.census_differs(number, segments) {
         let name = tier.name().name();
         let what = format!(
-            "the {name} tier was closed with {then} segments, and those that are found now, {now} of them, are not the same"
+            "the {name} tier was closed with {then} segments, and the {now} segments found now are not the same ones"
         );
-        let so = "a segment, or the end of one, is missing, or one is back that was freed: restore a backup, or \
-                  repair, which lists the keys that may be stale";
+        let so = "a segment or the end of one is missing, or a freed segment is back: restore a backup, or repair, which \
+                  lists the keys that may be stale";
         findings.add(Finding::at(tier, 0, Severity::Damage, what).so(so).unnamed());
     }
 }

@@ -50,7 +50,8 @@ pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
     let looked = match StagingLook::of(place, &first.superblock, first.shape) {
         Ok(looked) => looked,
         Err(error) => {
-            let so = "what only it holds is not known; a server cannot open the store either";
+            let so =
+                "data that only the staging file holds is unknown; a server cannot open the store either";
             findings.add(Finding::at(first, 0, Severity::Damage, error.to_string()).so(so).unnamed());
             return staged;
         }
@@ -60,26 +61,28 @@ pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
     let (segments, damage) = match looked.content {
         StagingContent::Left { segments, damage } => (segments, damage),
         StagingContent::Lost => {
-            let so = "what was acknowledged at durability process and is not on the devices is gone: opening refuses this, unless \
-                      the loss is accepted";
+            let so = "writes that were acknowledged at durability process and are not on the devices are lost: opening \
+                      refuses this, unless the loss is accepted";
             let what = "the staging file of the process that was killed is missing".to_owned();
             findings.add(at(Severity::Damage, what).so(so).unnamed());
             return staged;
         }
         StagingContent::Missing => {
-            let so = "what was acknowledged at durability process and is not on the devices is gone";
-            findings.add(at(Severity::Note, "the staging file of this store is not there".to_owned()).so(so));
+            let so =
+                "writes that were acknowledged at durability process and are not on the devices are lost";
+            findings
+                .add(at(Severity::Note, "the staging file of this store does not exist".to_owned()).so(so));
             return staged;
         }
         _ => {
-            let so = "nobody can tell whether it is whole, so opening takes nothing from it";
-            let what = "the staging file is of an earlier start of the machine".to_owned();
+            let so = "it may be incomplete, so opening takes nothing from it";
+            let what = "the staging file is from an earlier boot of the machine".to_owned();
             findings.add(at(Severity::Note, what).so(so));
             return staged;
         }
     };
     for what in damage {
-        let so = "records that were acknowledged and are nowhere else may be lost: opening refuses this, unless the loss is accepted";
+        let so = "acknowledged records that are stored nowhere else may be lost: opening refuses this, unless the loss is accepted";
         findings.add(at(Severity::Damage, what).so(so).unnamed());
     }
     let cleared = view.cleared;

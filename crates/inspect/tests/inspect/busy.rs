@@ -105,7 +105,7 @@ fn segments_that_are_freed_before_the_second_look_are_not_damaged() {
     damage(&mut bytes);
     let busy = Busy::new(bytes);
     let sealed = busy.sealed();
-    let report = busy.check("looking once more at what seems damaged", sealed.clone());
+    let report = busy.check("checking damaged segments again", sealed.clone());
     assert_eq!((counts(&report), report.well), ((0, 0, 0, 0), true));
     assert!(report.in_flight >= sealed.len() as u64);
 }

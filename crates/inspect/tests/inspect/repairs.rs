@@ -48,7 +48,7 @@ fn a_repair_that_fails_leaves_nothing_in_the_way_of_the_next_one() {
     let failing = Failing { bytes: made.tiers[0].clone(), data_offset, once };
     let view = StoreView::over(vec![Arc::new(failing)]).expect("it is a store");
     let error = view.repair_to(std::slice::from_ref(&to), &()).expect_err("the device fails on the way");
-    assert!(error.to_string().contains("no longer does"), "{error}");
+    assert!(error.to_string().contains("is damaged now"), "{error}");
     let left: Vec<_> = std::fs::read_dir(directory.path()).expect("it is there").collect();
     assert!(left.is_empty(), "{left:?}");
     assert!(made.view().repair_to(&[to], &()).expect("nothing is in the way").well);
@@ -198,7 +198,7 @@ fn a_repair_makes_nothing_where_a_link_leads_to() {
             }
             let error =
                 view.repair_in_place(&Linker { new: &new, to: &elsewhere }).expect_err("a link is there");
-            assert!(error.to_string().contains("store.repaired is there already"), "{error}");
+            assert!(error.to_string().contains("store.repaired already exists"), "{error}");
             assert_eq!(std::fs::read_dir(&elsewhere).map_or(0, Iterator::count), 0);
             assert_eq!(elsewhere.exists(), exists);
             std::fs::remove_file(&new).expect("the link is as it was");
