@@ -127,7 +127,7 @@ impl Drop for NewFile {
 }
 
 fn taken(path: &Path, failure: fn(String) -> Failure) -> Failure {
-    failure(format!("{} is there already; give another name, or remove it", path.display()))
+    failure(format!("{} already exists; give another name, or remove it", path.display()))
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -186,7 +186,7 @@ mod tests {
             assert_eq!(std::fs::read(&path).ok().as_deref(), Some(&b"text"[..]));
             assert_eq!(path.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
             assert!(
-                matches!(NewFile::create(&path), Err(Failure::Usage(what)) if what.contains("there already"))
+                matches!(NewFile::create(&path), Err(Failure::Usage(what)) if what.contains("already exists"))
             );
             std::fs::remove_file(&path).expect("it is there");
             drop(make(&path));
@@ -201,7 +201,7 @@ mod tests {
         for (make, _) in ways() {
             let file = make(&path);
             std::fs::write(&path, "other").expect("it is written");
-            assert!(matches!(file.keep(), Err(Failure::Failed(what)) if what.contains("there already")));
+            assert!(matches!(file.keep(), Err(Failure::Failed(what)) if what.contains("already exists")));
             assert_eq!(names(directory.path()), ["file"]);
             assert_eq!(std::fs::read(&path).ok().as_deref(), Some(&b"other"[..]));
             std::fs::remove_file(&path).expect("it is there");

@@ -88,7 +88,7 @@ impl Tiers {
         let path = dir.join(format!("{name}.esker"));
         if path.exists() {
             return Err(Failure::usage(format!(
-                "{} is there already; give a directory without a store, so that the figures are of this run alone",
+                "{} already exists; give a directory without a store, so that the measurements are of this run only",
                 path.display()
             )));
         }

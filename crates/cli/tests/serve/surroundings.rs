@@ -201,7 +201,7 @@ fn picture_does_not_take_the_place_of_a_file() {
     assert!(picture.contains("<svg"), "{picture}");
     fs::write(path.join("letter"), "dear").unwrap();
     let (code, _, why) = run(path, &["segments", "store", "--svg", "letter"]);
-    assert!(code == 2 && why.contains("letter is there already"), "{why}");
+    assert!(code == 2 && why.contains("letter already exists"), "{why}");
     assert_eq!(fs::read_to_string(path.join("letter")).unwrap(), "dear");
 }
 

@@ -180,7 +180,7 @@ fn what_keeps_a_transfer_from_its_end_is_one_line() {
         ),
         (&["export", "new.jsonl", "--dir", "nothing"], 2, "nothing"),
         (&["export", "new.jsonl"], 2, "which store? Give a server's address, --dir, or"),
-        (&["export", "there.jsonl", "--from", &address], 2, "there.jsonl is there already"),
+        (&["export", "there.jsonl", "--from", &address], 2, "there.jsonl already exists"),
         (&["export", "new.jsonl", "--from", &free], 1, "cannot reach"),
         (&["export", "new.jsonl", "--from", &address, "--user", "ann"], 2, "ESKER_PASSWORD"),
         (&["export", "new.jsonl", "--from", &address, "--dir", "store"], 2, "cannot be used with"),
