@@ -227,7 +227,7 @@ fn take_from(address: &str, arguments: &Take) -> Result<(), Failure> {
             continue;
         }
         if field("rdb_last_bgsave_status") != Some("ok") {
-            let what = "the server could not take the backup, or not all of it; its log says why";
+            let what = "the server failed to take a complete backup; its log has the reason";
             return Err(Failure::Failed(what.to_owned()));
         }
         let took_s: u64 = field("rdb_last_bgsave_time_sec").and_then(|text| text.parse().ok()).unwrap_or(0);

@@ -136,7 +136,7 @@ fn directory_of(path: &Path) -> &Path {
 
 fn lock(file: &File, path: &Path) -> io::Result<()> {
     flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-        Errno::WOULDBLOCK => io::Error::other(format!("another process writes {}", path.display())),
+        Errno::WOULDBLOCK => io::Error::other(format!("another process is writing {}", path.display())),
         error => error.into(),
     })
 }
@@ -215,7 +215,7 @@ mod tests {
         std::fs::write(directory.path().join("file.partial"), "left").expect("it is written");
         let first = create_named(&path).expect("nobody writes it");
         let error = create_named(&path).expect_err("the first one writes it").to_string();
-        assert!(error.contains("another process writes"), "{error}");
+        assert!(error.contains("another process is writing"), "{error}");
         drop(first);
         create_named(&path).expect("nobody writes it").keep().expect("it is kept");
     }

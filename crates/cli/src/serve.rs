@@ -185,7 +185,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     }
     let mut sockets = Sockets::bind(&config).map_err(|error| Failure::Usage(error.to_string()))?;
     if config.access.allow_unauthenticated {
-        tracing::warn!("nobody needs a password (allow-unauthenticated)");
+        tracing::warn!("clients need no password (allow-unauthenticated)");
     }
     raise_file_limit(config.limits.connections_max);
     let mut terminate = on_signal(SignalKind::terminate())?;
@@ -288,7 +288,7 @@ async fn finish_or_force(finish: impl Future<Output = Result<(), Failure>>) -> R
         biased;
         finished = finish => finished,
         name = force => {
-            tracing::warn!("{name} again: ending at once; what was acknowledged is recovered at the next start");
+            tracing::warn!("{name} again: ending at once; acknowledged writes are recovered at the next start");
             std::process::exit(FORCED);
         }
     }
@@ -331,7 +331,7 @@ impl Reloading {
         control.set_connections(new.connections, new.connections_per_address);
         self.settings = settings;
         if !later.is_empty() {
-            tracing::warn!("changed, and in force after another start only: {}", later.join(", "));
+            tracing::warn!("changed, but in effect only after a restart: {}", later.join(", "));
         }
         Ok(now.join(", "))
     }
@@ -351,9 +351,9 @@ async fn reload(control: Control, store: Store, mut hangup: Signal, mut reloadin
                 notify::ready(SERVING);
             }
             Err(error) => {
-                tracing::error!(%error, "SIGHUP: the reload failed; what was in force before stays");
+                tracing::error!(%error, "SIGHUP: the reload failed; whatever failed to load keeps its previous state");
                 notify::ready(&format!(
-                    "serving, but the last reload failed, and what was before stays: {error}"
+                    "serving, but the last reload failed, and whatever failed to load keeps its previous state: {error}"
                 ));
             }
         }
@@ -387,7 +387,7 @@ pub(crate) fn check_directory(directory: &Path) -> Result<(), Failure> {
             let (directory, foreign) = (directory.display(), foreign.display());
             Err(Failure::Usage(format!(
                 "cannot keep a store at {directory}: it holds {foreign}, and no store; give a directory that is empty or \
-                 not there yet, such as {directory}/esker"
+                 does not exist yet, such as {directory}/esker"
             )))
         }
         _ => Ok(()),

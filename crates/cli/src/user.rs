@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             let path = &who.file.users;
             let mut file = if path.exists() { read(path)? } else { UserFile::default() };
             if file.users().contains_key(&who.name) {
-                return Err(usage(format!("there is a user {} already", who.name)));
+                return Err(usage(format!("user {} already exists", who.name)));
             }
             if rights.contains(&Right::Admin) && !prefix.is_empty() {
                 return Err(usage(
@@ -178,7 +178,7 @@ fn write(file: &UserFile, path: &Path) -> Result<(), Failure> {
     let shown = path.display();
     file.write(path).map_err(|error| Failure::Failed(format!("cannot write {shown}: {error}")))?;
     say(&format!(
-        "wrote {shown}; a server that runs knows it after a reload: systemctl reload esker, or kill -HUP its process\n"
+        "wrote {shown}; a running server uses it after a reload: systemctl reload esker, or kill -HUP its process\n"
     ))
 }
 

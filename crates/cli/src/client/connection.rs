@@ -144,7 +144,7 @@ impl Client {
 
     /// The error that the answer does not fit the command.
     pub(crate) fn unexpected(&self, command: &str) -> Trouble {
-        Trouble::Failed(format!("{} answers something else to {command} than a server should", self.address))
+        Trouble::Failed(format!("{} gave an unexpected answer to {command}", self.address))
     }
 
     /// Reads an answer with lists nested to at most `depth`.

@@ -33,8 +33,8 @@ impl Trouble {
     /// The error that no connection could be made.
     pub(super) fn unreachable(address: &str, error: &io::Error) -> Trouble {
         let what = match error.kind() {
-            io::ErrorKind::ConnectionRefused => "nobody listens there (connection refused)".to_owned(),
-            io::ErrorKind::TimedOut => "nobody answers there".to_owned(),
+            io::ErrorKind::ConnectionRefused => "no process listens there (connection refused)".to_owned(),
+            io::ErrorKind::TimedOut => "no answer (timed out)".to_owned(),
             _ => error.to_string(),
         };
         Trouble::Away(format!("cannot reach {address}: {what}"))
@@ -81,13 +81,13 @@ impl Trouble {
 
     /// The error that an answer is not RESP.
     pub(super) fn no_resp(address: &str, line: &str) -> Trouble {
-        Trouble::Refused(format!("{address} speaks no RESP: {:.80}", line.escape_debug().to_string()))
+        Trouble::Refused(format!("{address} does not speak RESP: {:.80}", line.escape_debug().to_string()))
     }
 
     /// The error that a server answers in TLS on a plain connection.
     pub(super) fn wants_tls(address: &str) -> Trouble {
         Trouble::Refused(format!(
-            "{address} speaks TLS: add --tls, and --ca if its authority is one of your own"
+            "{address} speaks TLS: add --tls, and --ca if its authority is a private one"
         ))
     }
 }
@@ -97,20 +97,20 @@ fn of_tls(address: &str, error: &io::Error) -> Option<Trouble> {
     let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let text = match error {
         rustls::Error::InvalidMessage(_) => {
-            format!("{address} speaks no TLS: leave out --tls, or give the port that it speaks TLS on")
+            format!("{address} does not speak TLS: leave out --tls, or give its TLS port")
         }
         // An authority with the same name but another key, such as a regenerated private one.
         rustls::Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => {
             format!(
-                "the certificate of {address} is of an authority that is not trusted: give its certificate with --ca"
+                "the certificate of {address} is from an untrusted authority: give the authority's certificate with --ca"
             )
         }
         rustls::Error::InvalidCertificate(
             why @ (CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }),
         ) => format!(
-            "the certificate of {address} is for another name: {why}; say with --server-name for which one it should be"
+            "the certificate of {address} is for another name: {why}; give the expected name with --server-name"
         ),
         rustls::Error::InvalidCertificate(why) => format!("the certificate of {address} is not valid: {why}"),
         rustls::Error::AlertReceived(

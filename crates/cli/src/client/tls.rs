@@ -55,7 +55,7 @@ impl Tls {
             }
         };
         let of_name = ServerName::try_from(name.to_owned())
-            .map_err(|_| format!("'{name}' is no name of a host and no address; give --server-name"))?;
+            .map_err(|_| format!("'{name}' is neither a host name nor an address; give --server-name"))?;
         Ok(Tls { config: Arc::new(config), name: of_name })
     }
 }
@@ -72,7 +72,9 @@ fn roots(given: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = given {
         for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|error| format!("{} is no authority: {error}", path.display()))?;
+            roots.add(certificate).map_err(|error| {
+                format!("{} is not the certificate of an authority: {error}", path.display())
+            })?;
         }
         return Ok(roots);
     }

@@ -139,7 +139,7 @@ fn cut(device: &Block, unit_bytes: u64) -> Option<Advice> {
     let can_be_set = queue.command_bytes_max.is_some_and(|most| most >= unit_bytes)
         && of_pages.is_none_or(|of_pages| of_pages >= unit_bytes);
     if !can_be_set {
-        return Some(note(format!("{what}; the device takes no longer ones"), Vec::new()));
+        return Some(note(format!("{what}; the device accepts no longer commands"), Vec::new()));
     }
     let (disk, kib) = (device.disk.replace('/', "!"), queue.command_bytes_max.unwrap_or(unit_bytes) >> 10);
     Some(wrong(what, vec![format!("echo {kib} > /sys/block/{disk}/queue/max_sectors_kb")]))
@@ -158,13 +158,13 @@ fn scheduler(device: &Block) -> Option<Advice> {
         return None;
     }
     let disk = device.disk.replace('/', "!");
-    let what = format!("the scheduler {scheduler} sorts what a store has put in order already");
+    let what = format!("the scheduler {scheduler} sorts writes that the store has already put in order");
     Some(note(what, vec![format!("echo none > /sys/block/{disk}/queue/scheduler")]))
 }
 
 fn discard(device: &Block) -> Option<Advice> {
     (device.queue.discard_max_bytes == Some(0)).then(|| {
-        let what = "it takes no discards: the drive goes on to move what a store has freed";
+        let what = "it accepts no discards: the drive continues to move data that the store has freed";
         note(what.to_owned(), Vec::new())
     })
 }
@@ -172,7 +172,7 @@ fn discard(device: &Block) -> Option<Advice> {
 fn size(device: &Block, unit_bytes: u64) -> Option<Advice> {
     let rest = device.bytes % unit_bytes;
     (rest > 0).then(|| {
-        let what = format!("its last {} are no whole unit and stay unused", bytes(rest as f64));
+        let what = format!("its last {} are less than a unit and stay unused", bytes(rest as f64));
         note(what, Vec::new())
     })
 }

@@ -50,7 +50,9 @@ const MEASURE_TIME_LEAST: Duration = Duration::from_millis(10);
 fn measure_time(text: &str) -> Result<Duration, String> {
     let time = crate::time::parse(text)?;
     let is_enough = time >= MEASURE_TIME_LEAST;
-    is_enough.then_some(time).ok_or_else(|| format!("'{text}' is no time to measure in: give 10ms or more"))
+    is_enough
+        .then_some(time)
+        .ok_or_else(|| format!("'{text}' is not a valid time for the measurement: give 10ms or more"))
 }
 
 /// The complete output.
@@ -115,7 +117,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let wrong = told.advice.iter().filter(|advice| advice.level == Level::Wrong).count();
     match wrong {
         0 => Ok(()),
-        _ => Err(Failure::Failed(format!("{}: {wrong} of what is listed should be mended", path.display()))),
+        _ => Err(Failure::Failed(format!("{}: {wrong} of the listed items should be fixed", path.display()))),
     }
 }
 
@@ -124,14 +126,14 @@ fn look(arguments: &Arguments, path: &Path) -> Result<Told, Failure> {
         fs::metadata(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
     let is_device = metadata.file_type().is_block_device();
     if metadata.file_type().is_char_device() {
-        let why = "is no block device; of an NVMe drive, name a namespace such as /dev/nvme0n1";
+        let why = "is not a block device; for an NVMe drive, give a namespace such as /dev/nvme0n1";
         return Err(Failure::Usage(format!("{} {why}", path.display())));
     }
     let number = if is_device { metadata.rdev() } else { metadata.dev() };
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let number = (libc::major(number), libc::minor(number));
     let device = Block::read(Path::new("/sys"), &mounts, number).ok_or_else(|| {
-        let why = "lies on no block device that the kernel tells of (a network, memory, or several disks)";
+        let why = "lies on no block device that the kernel knows (a network, memory, or several disks)";
         Failure::Usage(format!("{} {why}", path.display()))
     })?;
     let measured = match arguments.measure {
@@ -182,7 +184,7 @@ fn identify(device: &Block) -> Result<Namespace, String> {
 fn measure_device(arguments: &Arguments, path: &Path, device: &Block) -> Result<Measured, Failure> {
     if !arguments.destroy_data {
         let holds = content(path)?.map(|what| format!(" It seems to hold {what}.")).unwrap_or_default();
-        let why = "--measure overwrites it; if nothing on it is needed, say --destroy-data, too.";
+        let why = "--measure overwrites it; if nothing on it is needed, add --destroy-data.";
         return Err(Failure::Usage(format!("{}: {why}{holds}", path.display())));
     }
     let mut disk = Disk::open(path, device.bytes)?;
@@ -206,10 +208,10 @@ impl Identity {
         match self {
             Identity::Not(why) => why.clone(),
             Identity::Told(Preferences { write_granularity: None, .. }) => {
-                "the drive does not say which writes it likes".to_owned()
+                "the drive does not report which writes it prefers".to_owned()
             }
             Identity::Told(likes) => format!(
-                "likes writes of {} at multiples of {}, best of {}; deallocates {}",
+                "prefers writes of {} at multiples of {}, best of {}; deallocates {}",
                 size(likes.write_granularity),
                 size(likes.write_alignment),
                 size(likes.optimal_write),

@@ -128,7 +128,7 @@ fn commands_that_cut_a_unit_are_told() {
     // The setting cannot exceed the device's limit.
     sys.write("devices/pci/block/sda/queue/max_segments", "8");
     let advice = advise(&sys.disk(), 64 << 10);
-    assert!(wrong(&advice).is_empty() && advice[0].what.ends_with("no longer ones"), "{advice:?}");
+    assert!(wrong(&advice).is_empty() && advice[0].what.ends_with("no longer commands"), "{advice:?}");
 }
 
 #[test]

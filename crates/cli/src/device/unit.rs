@@ -54,11 +54,11 @@ impl Unit {
     pub(super) fn reason(&self) -> &'static str {
         match self.source {
             Source::Measured => "measured just now",
-            Source::Drive => "the drive says so (NPWG), and the kernel less; set iu",
+            Source::Drive => "the drive reports it (NPWG), but the kernel reports less; set iu",
             Source::Kernel => "the device reports it",
             Source::Default => {
-                "taken for granted: the device reports none beyond 4 KiB, as most do whatever they map; if its data sheet names \
-                 another, set iu"
+                "assumed: the device reports none beyond 4 KiB, as most devices do whatever their unit is; if its data sheet \
+                 names another, set iu"
             }
         }
     }

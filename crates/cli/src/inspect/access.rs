@@ -197,7 +197,7 @@ pub(crate) fn get(arguments: &Get) -> Result<Outcome, Failure> {
 
 fn warn_if_open(view: &StoreView) {
     if !view.is_closed() {
-        let what = "the store is not closed: what only memory or the staging file holds is not seen";
+        let what = "the store is not closed: data that is only in memory or in the staging file is not shown";
         let _ = writeln!(std::io::stderr(), "esker: {what}");
     }
 }

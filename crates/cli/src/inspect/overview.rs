@@ -143,7 +143,7 @@ fn of_tier(tier: &TierOverview) -> String {
     let shown = causes.map(|(name, part)| format!("{name} {}", bytes(part)));
     line(
         "written by",
-        format!("{} (what lies there now; a running server counts all of it)", shown.join(", ")),
+        format!("{} (data on the devices now; a running server counts all writes)", shown.join(", ")),
     );
     text.push_str(&classes(tier));
     text

@@ -125,7 +125,7 @@ impl Settings {
         if log_filter(self.log()).is_none() {
             let given = self.get("log").expect("log has a default");
             return Err(format!(
-                "{given}: '{}' is no filter such as info or warn,esker_server=debug",
+                "{given}: '{}' is not a filter such as info or warn,esker_server=debug",
                 given.text
             ));
         }
@@ -236,7 +236,7 @@ impl Settings {
             }
             () if each > clients / 4 * 3 => (
                 pair("client-memory-each", "client-memory"),
-                "one client cannot have more than three quarters, since a quarter is kept for those who come",
+                "one client cannot have more than three quarters, because a quarter is reserved for new clients",
             ),
             () if self.explicit("argument-limit").is_some() && argument > each / 3 => {
                 // The first of these that has a value determines the limit of one client.
@@ -319,7 +319,7 @@ impl Settings {
             log: None,
         };
         if config.access.allow_unauthenticated {
-            let why = "nobody is served without a password where there is one";
+            let why = "a password excludes access without one";
             self.exclude("allow-unauthenticated", "password", why)?;
             self.exclude("allow-unauthenticated", "password-file", why)?;
             self.exclude("allow-unauthenticated", "users", why)?;
@@ -327,15 +327,15 @@ impl Settings {
         if config.resp.is_empty() && config.resp_tls.is_empty() && config.unix.is_none() {
             let given = self.get("resp").expect("resp has a default");
             return Err(format!(
-                "{given} is none, and there is neither resp-tls nor unix-socket: nobody could reach the store"
+                "{given} is none, and there is neither resp-tls nor unix-socket: no client could reach the store"
             ));
         }
         for (name, addresses) in config.addresses() {
             if let Some(address) = config.exposed(name, &addresses) {
                 let given = self.get(name).expect("its addresses were given");
                 return Err(format!(
-                    "{given} has {address}, which other machines reach, and nobody needs a password: set password or \
-                     users, or allow it with allow-unauthenticated"
+                    "{given} has {address}, which other machines can reach without a password: set password or users, or \
+                     allow it with allow-unauthenticated"
                 ));
             }
         }
@@ -399,7 +399,7 @@ impl Settings {
         };
         let (memory, text) = given(OptionName::Memory);
         vec![
-            (memory, format!("{text} less what clients have of it")),
+            (memory, format!("{text} minus the memory of clients")),
             given(OptionName::FastLimit),
             given(OptionName::CapacityLimit),
             given(OptionName::IndirectionUnit),

@@ -60,7 +60,7 @@ impl Settings {
             // The store and logins take seven eighths.
             None => ((store + login_bytes).div_ceil(7) * 8, "client-memory".to_owned()),
         };
-        Err(too_little(given, least, &format!("what the store takes beside {clients}")))
+        Err(too_little(given, least, &format!("which the store needs in addition to {clients}")))
     }
 }
 

@@ -36,14 +36,16 @@ impl Questioner {
         let answer = String::from_utf8_lossy(&answer);
         let json = answer.lines().find_map(|line| line.strip_prefix("status:"));
         let json = json.ok_or_else(|| {
-            Trouble::Refused(format!("{address} tells no status: it is no Esker, or an older one"))
+            Trouble::Refused(format!(
+                "{address} reports no status: it is not an Esker server, or an older one"
+            ))
         })?;
         let status: Status = serde_json::from_str(json)
             .map_err(|error| Trouble::Refused(format!("{address}: its status is not understood: {error}")))?;
         if status.format != FORMAT {
             let of = status.format;
             return Err(Trouble::Refused(format!(
-                "{address} tells its status in form {of}, and this esker knows form {FORMAT}: use an esker of its version, {}",
+                "{address} reports its status in format {of}, but this esker reads format {FORMAT}: use an esker of its version, {}",
                 status.version
             )));
         }

@@ -66,7 +66,7 @@ impl Source for Reader {
             (Some(text), None) => Ok(Bytes::from(text.into_owned())),
             (None, Some(text)) => Base64::decode_vec(&text)
                 .map(Bytes::from)
-                .map_err(|_| self.0.wrong(&format!("{name}_base64 is no base64"))),
+                .map_err(|_| self.0.wrong(&format!("{name}_base64 is not base64"))),
             _ => Err(self.0.wrong(&format!("it needs either {name} or {name}_base64"))),
         };
         let key = bytes("key", line.key, line.key_base64)?;

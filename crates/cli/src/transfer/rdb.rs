@@ -34,7 +34,9 @@ impl Rdb {
     pub(super) fn new(input: Input, database: Option<u64>) -> Result<Rdb, Failure> {
         let (name, total) = (input.name.clone(), input.total);
         let reader = Reader::new(input.into_reader(), LIMITS).map_err(|error| match error {
-            Error::NotRdb => Failure::Usage(format!("{name}: {error}, and is no append-only file either")),
+            Error::NotRdb => {
+                Failure::Usage(format!("{name}: {error}, and is not an append-only file either"))
+            }
             other => failed(&name, &other),
         })?;
         Ok(Rdb { reader, name, total, database, functions: 0 })

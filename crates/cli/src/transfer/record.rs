@@ -19,15 +19,15 @@ pub(super) struct Record {
 }
 
 /// Reasons for which the target cannot hold a record that should have been moved.
-pub(super) const SERVER_TOO_LONG: &str = "longer than the server takes";
-pub(super) const STORE_TOO_LONG: &str = "longer than the store takes";
+pub(super) const SERVER_TOO_LONG: &str = "longer than the server accepts";
+pub(super) const STORE_TOO_LONG: &str = "longer than the store accepts";
 pub(super) const VALUE_TOO_LONG: &str = "value of more than 512 MiB";
 pub(super) const KEY_TOO_LONG: &str = "key of more than 65536 bytes";
 pub(super) const EMPTY_KEY: &str = "empty key";
 
 /// The reason for a record in a database that the target does not have.
 pub(super) fn no_database(number: u64) -> String {
-    format!("database {number}, which is not there")
+    format!("database {number}, which does not exist")
 }
 
 /// Counts of the records that were not moved.

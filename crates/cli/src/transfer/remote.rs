@@ -326,7 +326,7 @@ fn keys_of_databases(info: &str) -> Result<Vec<(u8, u64)>, Failure> {
     let as_number = |(number, keys): (u64, u64)| match u8::try_from(number) {
         Ok(number) => Ok((number, keys)),
         Err(_) => Err(Failure::Failed(format!(
-            "database {number} of the server has {keys} keys, and only databases 0 to 255 can be exported: nothing was"
+            "database {number} of the server has {keys} keys, but only databases 0 to 255 can be exported: nothing was exported"
         ))),
     };
     info.lines().filter_map(keys_of_database).map(as_number).collect()

@@ -46,7 +46,7 @@ impl Reader {
         let number = digits.and_then(|digits| digits.parse().ok()).filter(|&number| number <= most);
         number.ok_or_else(|| {
             let sign = char::from(sign);
-            self.input.wrong(&format!("'{sign}' and a number of at most {most} should stand here"))
+            self.input.wrong(&format!("expected '{sign}' and a number of at most {most}"))
         })
     }
 
@@ -59,7 +59,7 @@ impl Reader {
             let bytes = self.number(&line, b'$', WORD_BYTES_MAX)?;
             words.push(self.input.bytes(bytes)?.into());
             if self.input.bytes(2)? != b"\r\n" {
-                return Err(self.input.wrong("the word before is longer than it says"));
+                return Err(self.input.wrong("the previous word is longer than its length says"));
             }
         }
         Ok(Some(words))

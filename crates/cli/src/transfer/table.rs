@@ -105,8 +105,8 @@ impl Source for Reader {
             return Err(self.input.wrong("it has other columns than the first line"));
         };
         let database = database.and_then(|number| number.parse().ok());
-        let database = database.ok_or_else(|| self.input.wrong("the database is no number"))?;
-        let wrong = |name| self.input.wrong(&format!("the {name} is not written as the column's name says"));
+        let database = database.ok_or_else(|| self.input.wrong("the database is not a number"))?;
+        let wrong = |name| self.input.wrong(&format!("the {name} is not encoded as the column's name says"));
         let key = self.encoding.decode(key).ok_or_else(|| wrong("key"))?;
         let value = self.encoding.decode(value).ok_or_else(|| wrong("value"))?;
         let expires_at_ms = match expires {

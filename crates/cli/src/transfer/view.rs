@@ -47,8 +47,8 @@ impl ViewSource {
         }
         if !view.is_closed() {
             return Err(Failure::Failed(format!(
-                "{shown} lies on a file system that takes no writes, and was not closed: what its staging file holds is recovered \
-                 by opening the store, which writes; copy it to a file system that takes writes"
+                "{shown} lies on a read-only file system and was not closed: the records in its staging file are recovered \
+                 by opening the store, which writes; copy it to a writable file system"
             )));
         }
         let (sender, seen) = sync_channel(AHEAD);

@@ -19,7 +19,7 @@ fn what_is_no_block_device_is_told() {
     let path = directory.path();
     assert!(fails(path, 2, &["device"]).contains("which device?"));
     assert!(fails(path, 2, &["device", "/dev/nowhere"]).contains("/dev/nowhere: No such file"));
-    assert!(fails(path, 2, &["device", "/dev/null"]).contains("is no block device"));
+    assert!(fails(path, 2, &["device", "/dev/null"]).contains("is not a block device"));
     assert!(fails(path, 2, &["device", "/proc/version"]).contains("lies on no block device"));
     assert!(fails(path, 2, &["device", "waf", "/dev/null"]).contains("not an NVMe device"));
     assert!(fails(path, 2, &["device", "waf", "/dev/nowhere"]).contains("/dev/nowhere: No such file"));
@@ -51,7 +51,9 @@ fn only_a_scratch_device_is_measured_and_only_if_that_is_said() {
     let path = directory.path();
     assert!(fails(path, 2, &["device", "--measure"]).contains("DEVICE"));
     let no_time = ["device", "/dev/null", "--measure", "--destroy-data", "--measure-time", "0s"];
-    assert!(fails(path, 2, &no_time).contains("'0s' is no time to measure in: give 10ms or more"));
+    assert!(
+        fails(path, 2, &no_time).contains("'0s' is not a valid time for the measurement: give 10ms or more")
+    );
     assert!(
         fails(path, 2, &["device", ".", "--measure", "--destroy-data"]).contains("is a file or a directory")
     );

@@ -130,13 +130,13 @@ fn what_is_wrong_with_a_connection_is_said_in_one_line() {
     let named = format!("localhost:{port}");
     for (arguments, code, expected) in [
         (&["--from", &address, "--tls", "--ca", "ca.pem"][..], 2, "is for another name"),
-        (&["--from", &named, "--tls", "--ca", "other.pem"], 2, "authority that is not trusted"),
+        (&["--from", &named, "--tls", "--ca", "other.pem"], 2, "untrusted authority"),
         (&["--from", &named, "--tls", "--ca", "empty.pem"], 2, "empty.pem: there are none"),
         (&["--from", &named, "--tls", "--ca", "none.pem"], 2, "none.pem"),
         (&["--from", &named, "--tls", "--ca", "ca.pem"], 2, "Give a password as ESKER_PASSWORD"),
         (&["--from", &plain, "--tls", "--ca", "ca.pem"], 2, "leave out --tls"),
         (&["--from", &address], 2, "speaks TLS: add --tls"),
-        (&["--from", &free], 1, "nobody listens there"),
+        (&["--from", &free], 1, "no process listens there"),
         (&["--from", &named, "--ca", "ca.pem"], 2, "--tls"),
         (&["--from", &named, "--user", "ann"], 2, "--password-file"),
         (&["--from", "not an address"], 2, "give HOST:PORT"),

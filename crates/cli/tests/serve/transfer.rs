@@ -89,7 +89,7 @@ fn an_import_that_leaves_out_what_is_too_long_has_failed() {
     for (to, what) in [("--to", "server"), ("--dir", "store")] {
         let place = if to == "--to" { server.word("resp").to_owned() } else { "other".to_owned() };
         let (code, said, why) = call(at, &["import", "keys.jsonl", to, &place]);
-        assert_eq!(said, format!("imported 1 key; left out: longer than the {what} takes (1)\n"));
+        assert_eq!(said, format!("imported 1 key; left out: longer than the {what} accepts (1)\n"));
         assert_eq!(code, Some(1));
         assert!(why.contains("keys that the target cannot hold and were left out: 1"), "{why}");
     }
@@ -111,7 +111,7 @@ fn what_the_target_cannot_hold_is_left_out_and_told() {
     write(at.join("keys.jsonl"), lines.concat()).unwrap();
     for to in [["--dir", "other"], ["--to", &address]] {
         let (code, said, why) = call(at, &[&["import", "--rdb", "dump.rdb"][..], &to].concat());
-        let left_out = "database 20, which is not there (1), empty key (1)";
+        let left_out = "database 20, which does not exist (1), empty key (1)";
         assert_eq!(said, format!("imported 1 key; left out: {left_out}, list (1)\n"), "{to:?}: {why}");
         assert!(code == Some(1) && why.contains("cannot hold and were left out: 2"), "{to:?}: {why}");
         // Records that were not requested do not count as missed.
@@ -121,7 +121,8 @@ fn what_the_target_cannot_hold_is_left_out_and_told() {
         assert_eq!((code, said), (Some(0), format!("imported 0 keys; left out: {left_out}\n")), "{why}");
 
         let (code, said, why) = call(at, &[&["import", "keys.jsonl"][..], &to].concat());
-        let left_out = "database 20, which is not there (1), empty key (1), key of more than 65536 bytes (1)";
+        let left_out =
+            "database 20, which does not exist (1), empty key (1), key of more than 65536 bytes (1)";
         assert_eq!(said, format!("imported 1 key; left out: {left_out}\n"), "{to:?}: {why}");
         assert!(code == Some(1) && why.contains("cannot hold and were left out: 3"), "{to:?}: {why}");
     }

@@ -181,17 +181,21 @@ fn each_question_after_trouble_comes_by_a_new_connection() {
         "loading Esker is loading",
         "away ADDR answers: ERR max number",
         "refused ADDR answers: NOAUTH Authentication required. Give a password",
-        "refused ADDR tells its status",
-        "refused ADDR tells no status",
+        "refused ADDR reports its status",
+        "refused ADDR reports no status",
         "refused ADDR: its status",
-        "refused ADDR speaks no RESP: $99999999999",
-        "refused ADDR speaks no RESP: HTTP",
+        "refused ADDR does not speak RESP: $99999999999",
+        "refused ADDR does not speak RESP: HTTP",
         "away the connection to ADDR is lost: it closed the connection",
     ];
     for (said, expected) in said.iter().zip(expected) {
         let expected = expected.replace("ADDR", &address);
         assert!(said.starts_with(&expected), "{expected}: {said}");
     }
-    assert!(said[5].contains("form 9") && said[6].contains("no Esker") && said[7].contains("not understood"));
+    assert!(
+        said[5].contains("format 9")
+            && said[6].contains("not an Esker")
+            && said[7].contains("not understood")
+    );
     assert_eq!(client.ask().map(|heard| heard.status.keys).ok(), Some(1_234_567));
 }

@@ -104,7 +104,7 @@ impl<R: BufRead> Commands<R> {
         let number = digits.and_then(|digits| digits.parse().ok()).filter(|number| *number <= most);
         number.ok_or_else(|| {
             let sign = char::from(sign);
-            self.no_command(at, &format!("'{sign}' and a number of at most {most} should stand there"))
+            self.no_command(at, &format!("expected '{sign}' and a number of at most {most}"))
         })
     }
 

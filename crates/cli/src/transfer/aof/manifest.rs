@@ -63,7 +63,7 @@ fn parse(text: &str) -> Result<Vec<String>, (usize, String)> {
             continue;
         }
         let Some((name, rest)) = named(line) else {
-            return Err((number, "'file NAME seq NUMBER type b, i or h' should stand there".to_owned()));
+            return Err((number, "expected 'file NAME seq NUMBER type b, i or h'".to_owned()));
         };
         if name.contains('/') {
             return Err((
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn manifest_with_faults_is_refused_with_its_line() {
         for (text, line, expected) in [
-            ("x\n", 1, "should stand there"),
+            ("x\n", 1, "expected 'file NAME"),
             ("file a seq 1 type b\nfile ../b seq 1 type i\n", 2, "is a path"),
             ("file a seq 1 type b\nfile b seq 2 type b\n", 2, "second base"),
             ("file a seq x type b\n", 1, "seq needs a number"),

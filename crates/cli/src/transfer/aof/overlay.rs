@@ -141,9 +141,9 @@ impl<'t> Overlay<'t> {
         self.bytes = 0;
         if kept > EXPIRED_BYTES_MAX {
             return Err(Failure::Failed(format!(
-                "keys of {kept} bytes in the file have expired, of at most {EXPIRED_BYTES_MAX} that are kept while commands may \
-                 set another expiry: load the file into a redis-server, which deletes them, and export from there with \
-                 esker export --from"
+                "expired keys in the file take {kept} bytes, more than the {EXPIRED_BYTES_MAX} that are kept because later \
+                 commands may set another expiry: load the file into a redis-server, which deletes them, and export from \
+                 there with esker export --from"
             )));
         }
         Ok(())

@@ -295,14 +295,12 @@ impl<'t> Replay<'t> {
     }
 
     fn add(&mut self, name: Name, by: Option<i64>, left_out: &mut LeftOut) -> Done {
-        let by = by.ok_or_else(|| Stop::Refused("its number is none of 64 bits".to_owned()))?;
+        let by = by.ok_or_else(|| Stop::Refused("its number is not a 64-bit integer".to_owned()))?;
         self.change(name, left_out, |value| {
             let old = if value.is_empty() { Some(0) } else { signed(value) };
             let sum = old.and_then(|old| old.checked_add(by));
             let sum = sum.ok_or_else(|| {
-                Stop::Refused(
-                    "the value that it counts on is no number of 64 bits, or the sum is none".to_owned(),
-                )
+                Stop::Refused("the current value or the sum is not a 64-bit integer".to_owned())
             })?;
             *value = sum.to_string().into();
             Ok(())
@@ -381,7 +379,7 @@ impl<'t> Replay<'t> {
         let number = signed(text).and_then(|number| number.checked_mul(if in_seconds { 1000 } else { 1 }));
         let base = if is_relative { self.overlay.now_ms() as i64 } else { 0 };
         let at = number.and_then(|number| number.checked_add(base));
-        let at = at.ok_or_else(|| Stop::Refused(format!("'{}' is no time", text.escape_ascii())))?;
+        let at = at.ok_or_else(|| Stop::Refused(format!("'{}' is not a time", text.escape_ascii())))?;
         Ok(at.max(0) as u64)
     }
 }

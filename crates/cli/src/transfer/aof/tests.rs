@@ -133,7 +133,7 @@ fn bytes_behind_a_snapshot_without_commands_are_an_error() {
         import(&[&snapshot("aof-preamble"), &b"garbage\r\n"[..]].concat()).result.expect_err("garbage");
     assert!(error.contains("no command of an append-only file"), "{error}");
     let error = import(b"hello").result.expect_err("no format");
-    assert!(error.contains("not an RDB file") && error.contains("no append-only file either"), "{error}");
+    assert!(error.contains("not an RDB file") && error.contains("not an append-only file either"), "{error}");
 }
 
 #[test]
@@ -226,11 +226,11 @@ fn command_that_cannot_be_applied_is_refused_with_offset_and_remedy() {
         ("JSON.SET k $ 1", "a command of a module"),
         ("NONSENSE", "NONSENSE cannot be applied"),
         ("SET a b WAT", "its option 'WAT' is not known"),
-        ("INCRBY a x", "its number is none of 64 bits"),
+        ("INCRBY a x", "its number is not a 64-bit integer"),
         ("SETRANGE a 999999999999 x", "512 MiB"),
         ("SELECT x", "its arguments are none of SELECT"),
         ("EXEC", "EXEC stands without MULTI"),
-        ("PEXPIREAT a soon", "'soon' is no time"),
+        ("PEXPIREAT a soon", "'soon' is not a time"),
     ] {
         let done = import(&[before.clone(), commands(line), commands("SET b 2")].concat());
         let error = done.result.expect_err(line);
@@ -336,5 +336,5 @@ fn only_the_database_that_is_wanted_is_imported() {
     assert_eq!((done.result, done.keys), (Ok(3), vec!["1 a=1".to_owned()]));
     assert_eq!(done.left_out["command in database 0"], 1);
     let done = import(&text);
-    assert_eq!(done.left_out["command in database 20, which is not there"], 1);
+    assert_eq!(done.left_out["command in database 20, which does not exist"], 1);
 }
