@@ -256,7 +256,7 @@ fn verify(chosen: &Chosen) -> Result<(), Failure> {
     let directory = &chosen.directory.directory;
     let verified = esker_backup::verify(directory, chosen.id, |done, all| shown.show(done, all));
     shown.clear();
-    let is_whole = if verified.is_ok() { "whole" } else { "what there is of it is as it was" };
+    let is_whole = if verified.is_ok() { "whole" } else { "the data that it contains is intact" };
     done(verified, chosen.directory.json, |text| format!("{text}: {is_whole}\n"))
 }
 

@@ -197,7 +197,7 @@ impl Client {
                     None => None,
                     Some(value) => {
                         let stamp = self.shared.values.stamp_of(self.first + number, value);
-                        Some(stamp.ok_or_else(|| named("a value that nobody wrote".into()))?)
+                        Some(stamp.ok_or_else(|| named("a value that was never written".into()))?)
                     }
                 };
                 let times = (began_ms, self.shared.runtime.wall_clock_ms());

@@ -58,7 +58,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Parsed, String> {
     while let Some(word) = words.next() {
         let Some(body) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')).filter(|b| !b.is_empty())
         else {
-            return Err(format!("'{word}' is no flag; flags are written --name=value"));
+            return Err(format!("'{word}' is not a flag; flags are written --name=value"));
         };
         let (name, mut value) = match body.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
@@ -117,7 +117,7 @@ impl Parsed {
 
     /// Returns the flag's text, if it was given.
     pub(crate) fn text(&self, name: &'static str) -> Option<&str> {
-        debug_assert!(find(name).is_some(), "{name} is no flag");
+        debug_assert!(find(name).is_some(), "{name} is not a flag");
         self.values.get(name).map(String::as_str)
     }
 
@@ -259,7 +259,7 @@ mod tests {
             ("--sync=maybe", "true or false"),
             ("--compression_ratio=half", "a number"),
             ("--num", "needs a value"),
-            ("fillseq", "is no flag"),
+            ("fillseq", "is not a flag"),
             ("--noqueue_depth", "unknown flag"),
         ] {
             let error = parse(&words(line)).expect_err(line);
