@@ -120,7 +120,7 @@ impl Manifest {
         let probe: Option<Probe> = serde_json::from_slice(text).ok();
         let format = probe.as_ref().and_then(|probe| probe.format);
         // The checksum is verified first, because the format field may have rotted too. A manifest without a checksum
-        // field is of an older format, which is refused by its number below.
+        // field is of an older format, and refused by its number below, or damaged if it states the present format.
         let has_check = probe.is_none_or(|probe| probe.check.is_some());
         if has_check && !is_whole(text) {
             return Err(Error::damaged(path, "checksum mismatch"));

@@ -64,7 +64,8 @@ struct Place {
 /// not the time: frames that an earlier run of the same store left anywhere on the device would be believed. `progress`
 /// receives the bytes zeroed or copied so far and the total.
 ///
-/// 1. All targets are examined. A target that holds anything but an unfinished restore is refused.
+/// 1. All targets are examined. Unless they may be overwritten, a target that holds anything but an unfinished restore
+///    is refused.
 /// 2. The superblocks are replaced by a mark with the new store's identity, durably, on all tiers.
 /// 3. Segments are copied and made durable, on all tiers.
 /// 4. The superblocks are written. The first copy replaces the mark.
@@ -75,9 +76,10 @@ struct Place {
 /// complete.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the target does not fit the backup or is not empty, [`Error::Damaged`] if a file of the backup
-/// does not match; in both cases the target is not a store. [`Error::Unread`] if the store was restored, but not all of
-/// the original could be read when the backup was taken.
+/// [`Error::Invalid`] if the target does not fit the backup or is not empty; its content is unchanged.
+/// [`Error::Damaged`] if the manifest is damaged, with the same effect, or if a segment file does not match; the target
+/// is then no store.
+/// [`Error::Unread`] if the store was restored, but not all of the original could be read when the backup was taken.
 pub fn restore(
     directory: &Path,
     id: Option<u64>,

@@ -135,7 +135,8 @@ impl Shared {
     fn ended(&self, number: u64, outcome: Outcome, answer: Completion<Outcome>) -> Option<Waker> {
         let mut state = self.state.lock();
         let claim = state.under_way.remove(&number).unwrap_or(Claim::Nothing);
-        // A plain write that found no space changed nothing and made no claim, so it does not stop the device.
+        // A plain write that found no space harmed no bytes outside its own range and claims no durability, so it does
+        // not stop the device.
         let is_harmless =
             |error: &DeviceError| claim == Claim::Nothing && matches!(error, DeviceError::Full { .. });
         if let Err(error) = &outcome

@@ -15,7 +15,7 @@ pub struct Candidate {
     pub used_bytes: u64,
 }
 
-/// Returns the `count` oldest segments: the victims of destaging, which must take all segments in turn.
+/// Returns at most `count` of the oldest segments: the victims of destaging, which must take all segments in turn.
 pub fn oldest(candidates: impl IntoIterator<Item = Candidate>, count: usize) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = candidates.into_iter().collect();
     all.sort_unstable_by_key(|c| c.segment);
@@ -23,10 +23,10 @@ pub fn oldest(candidates: impl IntoIterator<Item = Candidate>, count: usize) -> 
     all
 }
 
-/// Returns the `count` segments with the highest benefit per cost, best first. The score is `(1 − u) · age / u`, where
-/// `u` is the live share and `age` counts segments opened since the segment was sealed (`newest` is the highest number
-/// assigned). Segments that would yield less than `least_yield` are left alone: relocating fully live data only wears
-/// the medium.
+/// Returns at most `count` segments: those with the highest benefit per cost, best first. The score is
+/// `(1 − u) · age / u`, where `u` is the live share and `age` counts segments opened since the segment was sealed
+/// (`newest` is the highest number assigned). Segments that would yield less than `least_yield` are left alone:
+/// relocating fully live data only wears the medium.
 ///
 /// This is Rosenblum and Ousterhout's cost-benefit (LFS, 1992) with `u` in place of `1 + u`, because the cost of a copy
 /// is its write, while the read is cheap.

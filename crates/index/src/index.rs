@@ -267,8 +267,8 @@ impl Index {
     }
 
     /// Called after the record at `pointer` was found to have this hash. If its own key displaced it, drops all unverified
-    /// overwrites of the record. Returns the number of those that remain. All of them have the stored hash of the record,
-    /// because it was displaced by keys that share its slot.
+    /// overwrites of the record. Returns the number of those that remain, and whether any entry still leads to the record. All
+    /// its overwrites have the stored hash of the record, because it was displaced by keys that share its slot.
     pub fn verify(&self, hash: &KeyHash, pointer: Pointer) -> Verified {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);

@@ -20,6 +20,7 @@ pub struct Published {
     pub displaced: Option<Pointer>,
     /// True if an unverified overwrite was recorded, because the displaced record was not in memory.
     pub unverified: bool,
-    /// True if the index had no entry with this stored hash, and so no older version of the key.
+    /// True if nothing in the index could lead to an older version of the key: no slot with this stored hash, no side
+    /// table entry of the key, and no unverified overwrite behind which a removal left the key hidden.
     pub is_first: bool,
 }

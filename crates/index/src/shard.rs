@@ -28,7 +28,8 @@ pub(crate) struct Shard {
     /// Slab that holds the table.
     generation: AtomicU32,
     /// True if a key was removed while unverified overwrites of its stored hash were pending: a key may be hidden although the
-    /// slot is empty. Set before the slot is emptied, and never reset but by a clear; only damage leads to it.
+    /// slot is empty. Set before the slot is emptied, and reset only by a clear. Only damage causes it, because a remover
+    /// verifies these overwrites first.
     pub(crate) removed_unverified: AtomicBool,
     /// Number of entries in the table; written under the lock.
     pub(crate) used: AtomicUsize,

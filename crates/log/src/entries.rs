@@ -28,7 +28,7 @@ const STEP: u8 = 1 << 3;
 /// Four bits: number of length classes by which the record would be longer uncompressed.
 const EXPANSION_SHIFT: u32 = 4;
 const EXPANSION_MASK: u8 = 15;
-/// Growth of a full list, as a reciprocal of its length. After doubling, half of the list could stay empty.
+/// A full list grows by its length divided by this. After doubling, half of the list could stay empty.
 const GROWTH_DIVISOR: usize = 4;
 /// Initial capacity in entries.
 const LEAST_ENTRIES: usize = 64;

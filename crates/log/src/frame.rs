@@ -49,8 +49,12 @@ const DURABLE_THROUGH: Field = Field::new(
     "bytes of this segment below this offset were durable; in the first frame, where the segment before it of its stream ended",
 );
 const SLOT: Field = Field::new("slot", 52, 4, "slot of the tier for which it was written");
-const OPENED_AT: Field =
-    Field::new("opened_at", 56, 8, "highest sequence number that was given out when the segment was opened");
+const OPENED_AT: Field = Field::new(
+    "opened_at",
+    56,
+    8,
+    "sequence number up to which all changes were published when the segment was opened, or lower",
+);
 /// Layout of the frame header.
 pub(crate) const FIELDS: &[Field] = &[
     MAGIC,

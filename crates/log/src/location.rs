@@ -33,7 +33,7 @@ pub const PACKED_BITS: u32 = LOCATION_BITS + CLASS_BITS;
 pub const MAX_GRANULES: u64 = 1 << LOCATION_BITS;
 /// Smallest granule in bytes.
 pub const MIN_GRANULE_BYTES: u64 = 4;
-/// Maximum number of granules per segment: recovery stores a record's granule offset in 23 bits.
+/// Maximum number of granules per segment: recovery stores a record's length in granules in 23 bits.
 pub const SEGMENT_GRANULES_MAX: u64 = 1 << 23;
 const CLASS_STEP_BYTES: u64 = 576;
 const LAST_CLASS: u8 = (1 << CLASS_BITS) - 1;
@@ -122,9 +122,9 @@ pub fn class_bytes(class: u8, offset: u32) -> u64 {
     bytes.min(left_in_page(offset.into()) + (bytes.div_ceil(page) - 1) * page)
 }
 
-/// Maximum number of doublings of a location's length bound that cover the uncompressed record: a factor of four. A
-/// read therefore knows its maximum memory before it allocates it, and a short record that claims a huge uncompressed
-/// value contradicts its location.
+/// Maximum number of times that a location's length bound must be doubled to cover the uncompressed record: twice, a
+/// factor of four. A read therefore knows its maximum memory before it allocates it, and a short record that claims a
+/// huge uncompressed value contradicts its location.
 pub const EXPANSION_MAX: u8 = 2;
 
 /// Returns the size class of the location of a record of `record_bytes` bytes, with its padding, whose uncompressed

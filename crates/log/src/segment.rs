@@ -287,7 +287,8 @@ impl OpenSegment {
         frame.records += 1;
         frame.heads = frame.heads.wrapping_add(header.crc);
         if gap > 0 {
-            // Zeros without a record after them look like the unwritten memory that was there before.
+            // Published before the record. If the process dies in between, a gap of zeros without a record behind it is
+            // left, which readers take for the end of the records, as they do unwritten memory.
             self.memory.append(&[&ZEROS[..gap]]);
         }
         let mut padding = padded as usize - bytes;

@@ -119,16 +119,17 @@ impl SlotEnds {
         (self.start, self.marker, self.footer.is_some()) == (nothing, nothing, false)
     }
 
-    /// True if the start is unreadable and there is no sign of a summary (a summary would prove all frames durable).
-    /// The header may then be torn, because sectors need not be written atomically.
+    /// True if the start is unreadable and the end is as it was before the segment (zeros or a free marker): no summary
+    /// was begun, which would prove all frames durable. The header may then be torn, because sectors need not be written
+    /// atomically.
     fn is_unsealed_and_unknown(&self) -> bool {
         let is_as_before = matches!(self.marker, SlotStart::Free(_)) && self.footer.is_none();
         self.start == SlotStart::Unknown && is_as_before
     }
 
-    /// True if the start was lost. A freed slot has markers at both ends, which stay until something else is written
-    /// there; a slot that was never used has neither. So foreign bytes at the end were brought there by damage, such as
-    /// swapped pages.
+    /// True if the start is zeros because it was lost: the end has a free marker, or bytes that are neither a marker nor
+    /// a footer. A freed slot has markers at both ends, which stay until something else is written there; a slot that was
+    /// never used has neither. So foreign bytes at the end were brought there by damage, such as swapped pages.
     fn has_lost_start(&self) -> bool {
         let end_is_foreign = self.marker == SlotStart::Unknown && self.footer.is_none();
         self.start == SlotStart::Free(None) && (self.freed_at_end().is_some() || end_is_foreign)

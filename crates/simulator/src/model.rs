@@ -267,7 +267,7 @@ impl Model {
         let slot = &mut self.slots[slot];
         assert_eq!(at, slot.newest(), "a slot has one writer");
         slot.history.pop();
-        // A key that was evicted counts as deleted.
+        // An evicted key looks deleted, so a read may have matched the write that was refused.
         slot.visible = slot.visible.min(slot.newest());
         let states = slot.history.len();
         slot.dropped.iter_mut().for_each(|dropped| *dropped = states.min(*dropped));

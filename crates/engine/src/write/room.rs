@@ -169,7 +169,7 @@ impl Writer {
     }
 
     /// Returns true if `bytes` more would exceed the user limit, or if no room can be made at all. Zero bytes fit unless no
-    /// room can be made; so does any number of bytes in a store that evicts.
+    /// room can be made; so does any number of bytes in a store that evicts any key (`WhenFull::Evict`).
     pub(crate) fn has_no_room(&self, bytes: u64) -> bool {
         let evicts = self.catalog.recency.when_full() == WhenFull::Evict;
         let over = bytes > 0 && !evicts && self.is_beyond_limit(bytes);

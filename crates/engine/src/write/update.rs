@@ -5,8 +5,8 @@
 //! 1. The keys are reserved, so that no other writer changes them. Records appended before are visible or, if every one of
 //!    these keys has an unpublished record, read from memory.
 //! 2. Their entries are read, and the caller's function returns a batch.
-//! 3. The batch is appended with the reservation. If it has only puts, the reservation ends then, and the next update reads the
-//!    appended records (decision 0023); otherwise it ends when they are visible.
+//! 3. The batch is appended with the reservation. If it has only puts, none of them a large value, the reservation ends then,
+//!    and the next update reads the appended records (decision 0023); otherwise it ends when they are visible.
 //!
 //! The result is returned only after all records shown to the caller are visible.
 

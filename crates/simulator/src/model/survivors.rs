@@ -33,7 +33,8 @@ impl Model {
         }
     }
 
-    /// Asserts that a lost write without `Sync` was recent when the process ended.
+    /// Asserts that every lost write was recent when the process ended, within the time that its durability allows: an
+    /// acknowledged `Sync` write is never lost.
     pub(super) fn check_age(&self, survivors: &[Survivor], ended: Duration) {
         for (number, (slot, Survivor { at, .. })) in self.slots.iter().zip(survivors).enumerate() {
             let old = |s: &State| match s.durability {

@@ -148,7 +148,8 @@ impl Relocator<'_> {
                 unnamed.extend(key.is_none().then(|| entry.key_hash.keyspace().number()));
             }
         }
-        // An observer that registered after step 2 may know these keys, and is notified of their keyspaces only.
+        // An observer that registered after step 2 may know these keys, and so may any observer if a key could not be read:
+        // they are notified of the keyspaces only.
         if !unnamed.is_empty() && !planted(Bug::EvictionNotReported) {
             let turn = self.catalog.observers.take_turn();
             unnamed.into_iter().for_each(|keyspace| turn.tell_missed(keyspace));

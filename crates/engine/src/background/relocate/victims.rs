@@ -137,7 +137,8 @@ impl Relocator<'_> {
     }
 
     /// Frees emptied victims of which all superseding records are durable by now and that no checkpoint keeps. If there are
-    /// none and others are `wanted`, writes the memtable out for them. Returns false if none was freed.
+    /// none and others are `wanted`, writes the memtable out for them, or waits for the one being written out, after which
+    /// the caller tries again. Returns false if no victim was freed and no memtable waited for.
     pub(crate) async fn free_emptied(&mut self, wanted: bool) -> Result<bool> {
         let space = self.space;
         let is_released = |emptied: &mut Emptied| {

@@ -14,11 +14,12 @@ use super::walk::Walk;
 use crate::base::error::Result;
 use crate::segments::buffers::STAGING_HEADER_BYTES;
 
-/// Bytes examined at once, and in all, to recognize a staging file.
+/// Bytes examined at once, and bytes from the start that are examined even if they have data, to recognize a staging file.
 const LOOK_BYTES: usize = 1 << 20;
 const LOOK_FAR_BYTES: u64 = 64 << 20;
 
 /// Returns true if the file has content but is no staging file: no page begins with a header, and the file is not all zeros.
+/// Beyond the first [`LOOK_FAR_BYTES`] it is examined only until data was found.
 pub(crate) fn is_something_else(file: &File) -> Result<bool> {
     let bytes = file.metadata().map_err(io)?.len();
     let mut piece = vec![0u8; LOOK_BYTES];

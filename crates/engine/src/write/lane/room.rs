@@ -109,8 +109,9 @@ impl Lane {
         !self.state.lock().sealing.is_empty()
     }
 
-    /// Returns true if writers wait for room, or soon will. There may never be large values, and while records coalesce the
-    /// lane may get no other records.
+    /// Returns true if the lane has no segment, and writers wait for one or soon will. Without waiting writers, a lane counts
+    /// only after its first segment in this opening, because it may never get a record: all records may coalesce. The lane of
+    /// large values does not count, because there may be no further ones.
     pub(crate) fn is_out_of_room(&self) -> bool {
         let state = self.state.lock();
         let is_used = self.stream != Stream::LARGE && self.has_begun.load(Ordering::Acquire);
