@@ -10,7 +10,7 @@
 //! - `auth/file`: the users file.
 //! - `auth/checker`: checks passwords in a queue; a password that was right before skips the queue.
 //! - `auth/password`: password hashes and their cost limits.
-//! - `auth/reach`: sets of keys and channels.
+//! - `auth/prefixes`: sets of keys and channels.
 //! - `auth/room`: the memory budget of users.
 //! - `auth/throttle`: limits password guessing.
 //!
@@ -335,8 +335,8 @@ impl Users {
         user.account.secrets.iter().all(keeps).then(|| now.clone())
     }
 
-    /// Returns the current version of a user if its session may continue without a new login: the user is enabled, and still
-    /// needs no password if the session began without one.
+    /// Returns the current version of a user if its session may continue without a new login: the user exists with all its
+    /// passwords (see [`refresh`](Self::refresh)), is enabled, and still needs no password if it needed none before.
     pub(crate) fn still(&self, user: &Arc<User>) -> Option<Arc<User>> {
         let now = if user.is_outdated() { self.refresh(user)? } else { user.clone() };
         let may = !now.is_off() && (now.needs_no_password() || !user.needs_no_password());

@@ -1,10 +1,11 @@
 //! Memory held by clients: one budget for all of them, and a share for each connection.
 //!
 //! Every connection has a small *floor* from its first to its last byte, which suffices for small commands. It takes memory
-//! beyond its floor from the general memory before allocating. If none is left it waits, in order of arrival, and is closed when
-//! the wait times out; connections within their floors never wait. A quarter of the budget is reserved for floors, so that new
+//! beyond its floor from the general memory before allocating. If none is left it waits, in order of arrival. When the wait times
+//! out, the command or call fails, or the connection is closed if it cannot go on without the memory. Connections within their
+//! floors never wait. A quarter of the budget is reserved for floors, so that new
 //! connections find room whatever others hold; floors take at most three quarters, so that general memory remains. Floors are
-//! counted by origin (`floors`), so that no single address takes all of them.
+//! counted by origin (`minimums`), so that no single address takes all of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -51,7 +51,7 @@ const SEGMENT_END: f64 = 1.0 / 16.0;
 /// and without a warning.
 const FILLED_MOST: f64 = 0.9;
 
-/// The proposed fast tier: this fraction of the live bytes, but at least this length in bytes.
+/// The proposed fast tier: the bytes of all records divided by `FAST_PART`, but at least `FAST_LEAST` bytes.
 const FAST_PART: u64 = 20;
 const FAST_LEAST: u64 = 1 << 30;
 const FAST_UNIT_BYTES: u64 = 4096;

@@ -5,7 +5,7 @@
 //!   is read.
 //! - `resp`: encoding of commands, and the types of answers.
 //! - `stream`, `tls`: the connection, plain or encrypted.
-//! - `trouble`: errors, with their remedies.
+//! - `errors`: errors, with their remedies.
 
 mod connection;
 mod errors;

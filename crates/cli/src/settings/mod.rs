@@ -3,7 +3,7 @@
 //! - `table`: every setting, once.
 //! - `kind`: the syntax of a setting's text.
 //! - `layers`: precedence: flag, environment, file, default.
-//! - `outcome`: options of the store and the server; refuses contradictions.
+//! - `resolved`: options of the store and the server; refuses contradictions.
 //! - `sizes`: refuses sizes with which no store works.
 //! - `changes`: the changes that a reload applies.
 //! - `example`: prints the settings.

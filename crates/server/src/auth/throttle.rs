@@ -6,7 +6,8 @@
 //! - A refused login is not counted, so that a block ends even if a client keeps trying.
 //! - Repeating the same wrong password gains a guesser nothing, and is typical of a client with an old password, which may do so
 //!   for hours. It is refused without a check, and is not counted.
-//! - A block applies to one user.
+//! - A user whose budget is used up is blocked at that address only, and the other users there are not, unless the budget of the
+//!   address is used up too.
 //! - The number of entries is limited. The entry with the fewest wrong passwords is dropped first, and no other client is blocked
 //!   in its place.
 

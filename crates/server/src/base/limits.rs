@@ -41,7 +41,7 @@ pub struct Limits {
     /// Idle time before the first TCP keepalive probe. Three probes are sent, a third of this time apart; without an answer the
     /// connection is closed. The kernel counts in seconds.
     pub keepalive: Option<Duration>,
-    /// Time that a client waits for memory before it is closed.
+    /// Time that a client waits for memory before its command fails or its connection is closed.
     pub memory_wait: Duration,
     /// Maximum run time of a script.
     pub script_time: Duration,

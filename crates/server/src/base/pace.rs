@@ -25,7 +25,7 @@ impl Pace {
     }
 
     /// As [`progress`](Self::progress), for a client that reads replies. Bytes that network buffers accepted at once must not pay
-    /// for time in which the client reads nothing, so the paid time ends at `now`.
+    /// for time in which the client reads nothing, so the paid time ends at `now` at the latest.
     pub(crate) fn taken(&mut self, bytes: usize, now: Instant) {
         self.progress(bytes);
         self.paid_until = self.paid_until.min(now);

@@ -4,14 +4,14 @@
 //! - `frames`: limits that HTTP/2 itself lacks.
 //! - `reading`: the frames of a request body.
 //! - `body`: bodies of requests and responses, with memory taken beforehand and a minimum speed.
-//! - `counted`: number of list elements of a message, before it is decoded. `chunks`: the chunks of an upload.
+//! - `message_counts`: number of list elements of a message, before it is decoded. `chunks`: the chunks of an upload.
 //! - `client`: the client of a connection, and the memory of its calls.
 //! - `call`: state of a call. `service`: dispatch of calls to functions.
 //! - `read`: unary reads. `write`, `change`, `txn`: writes, the last two of which read first, atomically. `stream`: streaming
 //!   calls.
 //! - `watch`: streams of changes as they become visible.
 //! - `rights`: the RESP commands whose rights a call requires.
-//! - `asked`: common properties of unary requests. `once`: requests that are executed once however often they are sent.
+//! - `request_info`: common properties of unary requests. `once`: requests that are executed once however often they are sent.
 //! - `convert`: conversions between messages and engine types. `error`: errors as status codes with details.
 //! - `loading`: responses while the store is opened.
 //! - `health`: the standard health service.

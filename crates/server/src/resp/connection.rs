@@ -131,7 +131,7 @@ where
     timeout(service.config.limits.closing_wait, goodbye).await?
 }
 
-/// Refreshes the session's user if the users file was reloaded.
+/// Refreshes the session's user if it was changed or reloaded.
 fn follow_users(session: &mut Session, service: &Service) -> Result<(), Ended> {
     if session.user.as_ref().is_some_and(|user| user.is_outdated()) {
         let user = session.user.take();
@@ -286,7 +286,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         }
     }
 
-    /// Refreshes the user if the users file was reloaded, and the limits if the client logged in or out.
+    /// Refreshes the user if it was changed or reloaded, and the limits if the client logged in or out.
     fn look_at_user(&mut self) -> Result<(), Ended> {
         follow_users(&mut self.session, self.service)?;
         let is_narrow = self.session.user.is_none();

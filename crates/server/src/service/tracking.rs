@@ -203,7 +203,7 @@ impl Tracking {
         tracker
     }
 
-    /// Changes the tracking mode.
+    /// Changes NOLOOP and the redirection. A client stays in broadcast mode or out of it.
     pub(crate) fn change(&self, tracker: &Tracker, how: How) {
         tracker.no_loop.store(how.no_loop, Ordering::Relaxed);
         let mut telling = lock(&tracker.telling);

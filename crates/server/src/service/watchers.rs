@@ -126,8 +126,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watchers {
-    /// Begins a watch. Returns `None` if the number of watches plus those of the origin reaches the limit, so that one origin
-    /// leaves as many to others as it has.
+    /// Begins a watch. Returns `None` if all watches and those of the origin, counted with the new one, would together exceed
+    /// [`WATCHES_MAX`], so that one origin leaves at least as many to others as it has.
     pub(crate) fn watch(
         self: &Arc<Watchers>,
         store: &Store,
@@ -147,7 +147,7 @@ impl Watchers {
         let watcher = Arc::new(Watcher { keyspace, may_see, queue, queue_bytes, arrived });
         let number = begun.next;
         lock(&self.index).add(number, &prefixes, &keys, &watcher);
-        // Observed after the entry in the index, so that every change visible from here on is queued.
+        // The store is observed after the watcher is in the index, so that every change visible from here on is queued.
         if begun.observation.is_none() {
             begun.observation = Some(store.observe(self.clone()));
         }

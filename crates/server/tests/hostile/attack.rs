@@ -57,7 +57,7 @@ pub(crate) enum Attack {
     Patterns,
     /// Values of zeros of every length, requested in all ways and not read.
     Zeros,
-    /// Client-side caching of very many keys with very many prefixes, and subscriptions to all keyspace events, without reading.
+    /// Client-side caching of very many keys and of very many prefixes, and subscriptions to all keyspace events, without reading.
     Keepers,
     /// From another address: gRPC connections that check health once and then stay silent.
     GrpcHealth,

@@ -136,7 +136,7 @@ impl Hosted {
         Hosted::start_as("tight")
     }
 
-    /// Starts a server with the usual memory for clients that accepts commands with the largest arguments.
+    /// Starts a server with enough memory for clients that send commands with the largest arguments.
     pub(crate) fn start_roomy() -> Hosted {
         Hosted::start_as(ROOMY)
     }

@@ -74,7 +74,7 @@ async fn a_full_cache_evicts_of_all_databases() {
     client.ask("CONFIG SET notify-keyspace-events Ee", "+OK\r\n").await;
     listener.ask("PSUBSCRIBE __keyevent@*__:evicted").await;
     let value = "v".repeat(2000);
-    // Only after the swap does each name occur in a single database.
+    // After the swap, the keyspace of database 2 has another number than the database. Each key names its database.
     client.ask("SWAPDB 2 5", "+OK\r\n").await;
     for round in 0..600 {
         for database in [0, 2, 7] {

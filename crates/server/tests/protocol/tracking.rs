@@ -431,7 +431,7 @@ async fn who_keeps_keys_and_does_not_read_costs_others_nothing() {
     assert!(keys.parse::<usize>().unwrap() * 2_000 < 1 << 20, "{keys} keys are remembered");
 }
 
-/// A user with rights to some keys is notified of these alone.
+/// The number of prefixes of a client and their lengths are limited.
 #[tokio::test]
 async fn prefixes_are_bounded() {
     let limits = Limits { arguments_max: 40, ..Limits::default() };

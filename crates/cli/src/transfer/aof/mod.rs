@@ -67,7 +67,8 @@ impl Opened {
 impl Files {
     /// Opens an RDB file, an append-only file, a manifest, or the directory of one.
     ///
-    /// # Errors If the path cannot be read, or is none of these files.
+    /// # Errors
+    /// If the path cannot be read, or is none of these files.
     pub(super) fn open(path: &Path, options: Options) -> Result<Files, Failure> {
         let mut files = manifest::files_of(path)?.into_iter();
         let first = files.next().expect("there is a file");

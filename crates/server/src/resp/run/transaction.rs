@@ -3,9 +3,9 @@
 //! Commands are queued as copies. EXEC is one update of the store over the keys of all commands and the watched keys:
 //! the commands run one after the other on one view, and its final state is written as one batch. See decision 0006.
 //!
-//! Commands that work on no key run after the update, if anything was written, and their answers are put between the
-//! others'. Their answers do not depend on the view. There may be many of them, each of which takes long: other
-//! clients must not wait for all of them together.
+//! Commands that work on no key run after the update, unless it failed or a watched key had changed, and their answers
+//! are put between the others'. Their answers do not depend on the view. There may be many of them, each of which takes
+//! long: other clients must not wait for all of them together.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -220,7 +220,7 @@ struct Attempt<'a> {
     compared: usize,
 }
 
-/// Runs a transaction once. If it has to run again, this attempt had no effect.
+/// Runs a transaction once. If it has to run again, this attempt wrote, published and answered nothing.
 async fn attempt_once(
     attempt: Attempt<'_>,
     session: &mut Session,

@@ -63,8 +63,8 @@ pub(crate) struct Session {
     pub(crate) tracking: Option<KeepsKeys>,
     /// Messages published by running scripts.
     pub(crate) outbox: Option<Outbox>,
-    /// Correction of DBSIZE inside EXEC: net keys added up to the running command's turn, less net keys added by the
-    /// whole transaction, which is already written.
+    /// Correction of DBSIZE. In EXEC: net keys added up to the running command's turn, less net keys added by the
+    /// whole transaction, which is already written. In a script: net keys added so far, which are not yet written.
     pub(crate) uncommitted_keys: i64,
     watched: Vec<Watched>,
     watched_bytes: usize,
@@ -153,7 +153,7 @@ impl Session {
     }
 
     /// Sets the session's share of the memory for clients to `bytes`. Waits if too little is left; after a wait in
-    /// vain, further calls in the same batch fail at once.
+    /// vain, further calls in the same batch fail at once instead of waiting.
     pub(crate) async fn hold(&mut self, bytes: usize) -> Result<(), Refused> {
         let held = match &mut self.share {
             Some(share) if self.waited_in_vain => share.hold_now(bytes),
@@ -268,8 +268,8 @@ impl Session {
         }
     }
 
-    /// Ends the effect of CLIENT CACHING after a command, whether it ran or was refused. The effect outlasts CLIENT
-    /// itself, and lasts for the whole transaction that follows it.
+    /// Ends the effect of CLIENT CACHING after a command, whether it ran or was refused. No CLIENT command ends the
+    /// effect, and within a transaction it lasts until EXEC or DISCARD.
     pub(crate) fn spend_caching(&mut self, verb: Option<&Verb>) {
         if self.transaction.is_none() && verb.is_none_or(|verb| verb.name != "client") {
             self.give_caching(false);

@@ -16,8 +16,8 @@ const SUBSCRIPTION_BYTES: usize = 320;
 /// holds.
 const LISTED_BYTES: usize = 96;
 
-/// Patterns of one client. A publisher, and a writer whose keys cause events, matches every pattern of all clients,
-/// at about a microsecond each.
+/// Limit of the patterns of one client. A publisher, and a writer whose keys cause events, matches every pattern of
+/// all clients, at about a microsecond each.
 const PATTERNS_MAX: usize = 1000;
 
 const TOO_MANY_PATTERNS: &str =

@@ -14,7 +14,7 @@ pub(crate) enum Stop {
     Memory = 2,
     /// SCRIPT KILL.
     Killed = 3,
-    /// It selected a database other than the one that its keys were read from.
+    /// It selected a database from which its keys were not read.
     Elsewhere = 4,
     /// The server is stopping.
     Shutdown = 5,
