@@ -31,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-command", &[]),
     ("esker-ssd-model", &["esker-command"]),
     ("esker-ssd-bench", &["esker-device", "esker-log", "esker-engine", "esker-ssd-model", "esker-simulated"]),
-    ("esker-bench", &["esker-device", "esker-log", "esker-gc", "esker-engine", "esker-command"]),
+    ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-command"]),
     ("esker-compare", &["esker-bench", "esker-command"]),
     ("esker-cli", &[
         "esker-device", "esker-log", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-command",

@@ -377,6 +377,8 @@ bugs! {
     SweepNotAwaited,
     /// Time that no watermark can express counts as confirmed.
     WatermarksMerged,
+    /// A record counts as expired permanently although no watermark covers it.
+    RefusedWatermarkIgnored,
     /// A key that is reported expired while nothing can be written makes other keys expire.
     ReportedCoversOthers,
     /// The epoch is not raised before sequence numbers of the next one are assigned.
@@ -387,6 +389,8 @@ bugs! {
     DamagedSegmentForgotten,
     /// A damaged segment keeps every younger tombstone, of any key.
     DamagedSegmentKeepsAll,
+    /// A copy that began while a segment was listed as damaged drops its tombstones after the segment is unlisted.
+    UnlistedDamageMissed,
     /// A delete takes a damaged record for its key's without comparing the keys.
     DamagedKeyNotCompared,
 

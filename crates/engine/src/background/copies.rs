@@ -62,16 +62,13 @@ pub(crate) struct CopyWriter<'a> {
 }
 
 impl CopyWriter<'_> {
-    /// Returns true if a segment other than the victim may hold an older version of the tombstone's key: one opened before the
-    /// tombstone was written, or a damaged one that lists the key. Segments opened later got only current records, none of
-    /// which it deletes.
+    /// Returns true if a segment other than the victim may hold an older version of the tombstone's key.
     fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
         let cleared = self.catalog.is_cleared(entry);
         if planted(Bug::TombstoneDroppedEarly) && self.space.newest_segment() > victim.segment {
             return false;
         }
-        !cleared
-            && (self.oldest.other_than(victim.segment) <= entry.sequence || self.space.damaged.need(entry))
+        !cleared && self.space.may_hold_older(&self.oldest, victim.segment, entry)
     }
 
     /// Returns true if the record that superseded one of this memtable is in a later memtable, none of which is durable yet.

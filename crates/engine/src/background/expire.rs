@@ -85,7 +85,9 @@ impl Expirer<'_> {
         let uncovered = current().filter(|entry| !self.catalog.has_expired_for_good(entry));
         if let Some(last_ms) = uncovered.filter_map(|entry| entry.expires_at_ms).max() {
             // First, because otherwise a key that a client has seen absent could return.
-            self.catalog.expire_for_good(last_ms);
+            if !self.catalog.expire_confirmed(last_ms, self.catalog.confirmed_ms()) {
+                return Ok(Taken { any: false, again: true });
+            }
         }
         let mut taken = Taken::default();
         let (mut left, mut some) = (current(), Vec::with_capacity(KEYS_AT_ONCE));

@@ -148,7 +148,8 @@ impl<'a> Relocator<'a> {
                 return Ok(Outcome::OutOfRoom);
             }
             Err(failed) => {
-                let slot = victims[failed.victim].0.slot;
+                // A victim that turned out to be damaged is no longer in the list.
+                let slot = victims.get(failed.victim).map_or(slots[0], |(victim, _)| victim.slot);
                 self.give_up(tier_name, &victims);
                 return Err((slot, failed.error));
             }

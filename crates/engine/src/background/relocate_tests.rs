@@ -470,3 +470,26 @@ fn deleted_key_stays_deleted_when_its_old_record_is_verified() {
     filled.expect(&key, None);
     filled.check();
 }
+
+/// Relocation of another task began while the segment was listed, so its `oldest` leaves that segment out.
+#[test]
+fn tombstone_is_needed_after_a_damaged_segment_is_unlisted() {
+    let filled = Filled::new(Plan::new(42), 2);
+    let (damaged, space) = (filled.sealed()[0], &filled.bench.space);
+    let (tier, slot) = (space.first_tier(), space.first_tier().slot(damaged));
+    let entries =
+        filled.bench.run(space.read_entries(tier, damaged)).expect("it is read").expect("it is whole");
+    let put = entries.iter().next().expect("it has records");
+    let sequence = slot.opened_at() + 1;
+    let tombstone = Entry { kind: Kind::Tombstone, sequence, ..put };
+    assert!(tier.slots().advance(damaged, SlotState::Sealed, SlotState::Damaged));
+    assert!(space.list_damaged((tier.name(), damaged), Some(&entries), Vec::new(), u64::MAX));
+    let oldest = space.oldest_segments();
+    assert!(
+        oldest.other_than(0) > sequence && space.may_hold_older(&oldest, 0, &tombstone),
+        "it lists the key"
+    );
+    space.unlist_damaged(slot.segment());
+    assert!(space.may_hold_older(&oldest, 0, &tombstone), "the segment may be relocated and holds the key");
+    assert!(space.may_hold_older(&space.oldest_segments(), 0, &tombstone));
+}

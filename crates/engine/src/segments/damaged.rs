@@ -61,6 +61,8 @@ pub(crate) struct DamagedSegment {
 #[derive(Default)]
 pub(crate) struct DamagedSegments {
     count: AtomicUsize,
+    /// Number of segments that were removed from the list.
+    unlisted: AtomicU64,
     memory_bytes: AtomicU64,
     state: Mutex<State>,
 }
@@ -94,6 +96,11 @@ impl DamagedSegments {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
+    }
+
+    /// Returns how many segments were removed from the list so far.
+    pub(crate) fn unlisted(&self) -> u64 {
+        self.unlisted.load(Ordering::Acquire)
     }
 
     /// Returns the memory reserved for the lists in bytes.
@@ -188,6 +195,8 @@ impl Space {
         let Some(DamagedSegment { tier, slot, keys, opened_at, .. }) = state.segments.remove(&segment) else {
             return;
         };
+        // Before the keys are removed, and `count` falls: see `Space::may_hold_older`.
+        self.damaged.unlisted.fetch_add(1, Ordering::Release);
         let slots = self.tier(tier).slots();
         if keys.is_some() {
             // Before the lock is released, because from then on the keys are no longer listed.
