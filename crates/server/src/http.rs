@@ -146,18 +146,33 @@ async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, 
             Ok(()) => plain(StatusCode::OK, "ready\n"),
             Err(reason) => not_ready(&reason),
         },
-        _ if !is_known && let Err(refused) = log_in(request, address, service).await => match refused {
-            LoginRefused::Wrong => {
-                let mut answer = plain(StatusCode::UNAUTHORIZED, "a user and a password are needed\n");
-                let how = HeaderValue::from_static("Basic realm=\"esker\", charset=\"UTF-8\"");
-                answer.headers_mut().insert(WWW_AUTHENTICATE, how);
-                answer
+        path => {
+            if !is_known && let Err(refused) = log_in(request, address, service).await {
+                return refused_login(refused);
             }
-            LoginRefused::Busy(busy) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{busy}\n")),
-        },
-        _ if let Err(refused) = check_host(request, service) => {
-            plain(StatusCode::MISDIRECTED_REQUEST, refused)
+            match check_host(request, service) {
+                Ok(()) => page_of(path, address, service).await,
+                Err(refused) => plain(StatusCode::MISDIRECTED_REQUEST, refused),
+            }
         }
+    }
+}
+
+fn refused_login(refused: LoginRefused) -> Answer {
+    match refused {
+        LoginRefused::Wrong => {
+            let mut answer = plain(StatusCode::UNAUTHORIZED, "a user and a password are needed\n");
+            let how = HeaderValue::from_static("Basic realm=\"esker\", charset=\"UTF-8\"");
+            answer.headers_mut().insert(WWW_AUTHENTICATE, how);
+            answer
+        }
+        LoginRefused::Busy(busy) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{busy}\n")),
+    }
+}
+
+/// Makes a page that needs a login: the live view, its data, or the metrics.
+async fn page_of(path: &str, address: &Address, service: &Service) -> Answer {
+    match path {
         "/" => page::answer(),
         "/status.json" => of_type(JSON, plain(StatusCode::OK, service.status.json(service))),
         _ => {

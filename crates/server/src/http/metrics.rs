@@ -293,7 +293,7 @@ fn store(text: &mut Text, stats: &Stats) {
     for tier in &stats.tiers {
         for (cause, bytes) in tier.written.all() {
             let cause = cause.trim_end_matches("_bytes");
-            let labels = format_args!("tier=\"{}\",cause=\"{cause}\"", tier.name);
+            let labels = format!("tier=\"{}\",cause=\"{cause}\"", tier.name);
             let _ = writeln!(text.0, "esker_tier_written_bytes_total{{{labels}}} {bytes}");
         }
     }

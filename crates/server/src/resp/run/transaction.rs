@@ -415,7 +415,7 @@ async fn answer_others(
     replies: &mut Replies,
 ) {
     let Answered { replies: mut of_keys, ends } = answered;
-    let grown = ends.last().map_or([0; _], |end| end.grown);
+    let grown = ends.last().map(|end| end.grown).unwrap_or_default();
     let mut from = 0;
     replies.array(commands.len());
     for ((verb, copied), end) in commands.iter().zip(ends) {
