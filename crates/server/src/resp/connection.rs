@@ -31,6 +31,7 @@ use super::wire::commands::Commands;
 use super::wire::frame::{Parser, Unparsed};
 use super::wire::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use crate::Limits;
+use crate::base::address::Address;
 use crate::base::counting::count;
 use crate::base::shutdown::Stop;
 use crate::base::turn::{self, behind_the_others, beside};
@@ -56,6 +57,12 @@ const OPERATIONS_MAX: usize = 1024;
 /// Commands of a batch where little memory is left: what batches hold while they wait for more must leave room for the
 /// answers of some, or else all wait in vain.
 const BATCH_MAX_IF_TIGHT: usize = 64;
+
+/// Arguments that are parsed in one turn.
+const PARSED_MAX: usize = 8192;
+
+/// Memory of a connection that takes longer than a turn to give back: the allocator does so when the last block is freed.
+const LARGE_BYTES: usize = 4 << 20;
 
 /// Why a conversation ended early.
 enum Ended {
@@ -102,31 +109,10 @@ where
     let address = dialogue.address().clone();
     dialogue.session.share = Some(share);
     let mut conversation = Conversation::new(stream, dialogue, service, stop);
-    let ended = conversation.talk().await;
-    let Conversation { transport, .. } = &mut conversation;
-    match ended {
-        Ok(()) => {}
-        Err(Ended::Killed) => return Ok(()),
-        Err(Ended::Gone(error)) => return Err(error),
-        Err(Ended::Dropped(why)) => {
-            service.counters.count_dropped(why);
-            tracing::debug!(%why, %address, "connection dropped");
-            match why {
-                // The error itself is among the answers already.
-                Dropped::Protocol => {}
-                Dropped::SlowReader | Dropped::ReplyQueue => return Ok(()),
-                _ => transport.replies.error(&format!("ERR {why}")),
-            }
-        }
-    }
-    transport.replies.count_errors(&service.counters.errors);
-    let goodbye = async {
-        while transport.replies.unsent_bytes() > 0 {
-            transport.exchange(false, service).await?;
-        }
-        transport.stream.shutdown().await
-    };
-    timeout(service.config.limits.closing_wait, goodbye).await?
+    let served = conversation.serve(&address).await;
+    let is_large = conversation.was_large;
+    beside(is_large, pin!(async move { drop(conversation) })).await;
+    served
 }
 
 /// Takes the session's user anew if the users were read again.
@@ -154,6 +140,9 @@ struct Conversation<'a, S> {
     /// Whether the parser has the narrow limits.
     is_narrow: bool,
     watch: Watch,
+    /// The connection once held more than [`LARGE_BYTES`], so freeing what is left may take as long as giving that back to the
+    /// kernel.
+    was_large: bool,
     /// A command that was too long was told of in the log.
     told_too_long: bool,
     /// Made once: to begin waiting for it anew with every command costs as much as a short command.
@@ -168,6 +157,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let narrow = limits.before_login();
         let is_narrow = session.user.is_none();
         parser.set_limits(if is_narrow { &narrow } else { limits });
+        parser.pause_after(PARSED_MAX);
         let watch = Watch::new(limits, is_narrow);
         session.login_by = watch.login_by();
         let (transport, commands) = (Transport::new(stream, input, replies), Commands::default());
@@ -181,6 +171,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             narrow,
             is_narrow,
             watch,
+            was_large: false,
             told_too_long: false,
             interrupts,
             stop,
@@ -197,6 +188,38 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         if self.service.budget.is_tight() { most.min(BATCH_MAX_IF_TIGHT) } else { most }
     }
 
+    /// Serves the client until its end, and sends it the answers that are left.
+    async fn serve(&mut self, address: &Address) -> io::Result<()> {
+        let ended = self.talk().await;
+        let session = &mut self.session;
+        beside(work::is_long_release(session), pin!(async { session.release_kept() })).await;
+        let (transport, service) = (&mut self.transport, self.service);
+        match ended {
+            Ok(()) => {}
+            Err(Ended::Killed) => return Ok(()),
+            Err(Ended::Gone(error)) => return Err(error),
+            Err(Ended::Dropped(why)) => {
+                service.counters.count_dropped(why);
+                tracing::debug!(%why, %address, "connection dropped");
+                match why {
+                    // The error itself is among the answers already.
+                    Dropped::Protocol => {}
+                    Dropped::SlowReader | Dropped::ReplyQueue => return Ok(()),
+                    _ => transport.replies.error(&format!("ERR {why}")),
+                }
+            }
+        }
+        transport.replies.count_errors(&service.counters.errors);
+        let goodbye = async {
+            while transport.replies.unsent_bytes() > 0 {
+                transport.exchange(false, service).await?;
+                turn::pause().await;
+            }
+            transport.stream.shutdown().await
+        };
+        timeout(service.config.limits.closing_wait, goodbye).await?
+    }
+
     async fn talk(&mut self) -> Result<(), Ended> {
         while !self.session.leaving && !self.session.client.is_killed() {
             self.look_at_user()?;
@@ -206,6 +229,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             let (consumed, parsed) = self.parser.parse(&mut self.transport.input, &mut self.commands, most);
             let more = self.commands.len() >= most;
             let left = self.transport.input.len() - consumed;
+            let is_paused = self.parser.is_paused();
             let is_partial = left > 0 && !more || self.parser.is_passing();
             // What is passed by arrives for a command that began long ago.
             let begins = consumed > 0 && !(self.parser.is_passing() && self.commands.is_empty());
@@ -243,7 +267,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if !self.deliver().await? {
                 break;
             }
-            if more && left > 0 {
+            if (more || is_paused) && left > 0 {
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -324,6 +348,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             now = run::next(&mut batch, now, &mut self.session, self.service, replies).await;
             self.transport.replies.count_errors(&self.service.counters.errors);
             self.session.held_bytes = self.held() + work;
+            self.was_large |= self.session.held_bytes > LARGE_BYTES;
             let unsent = self.transport.replies.unsent_bytes();
             if unsent > limits.backlog_bytes_hard {
                 return Err(Ended::Dropped(Dropped::ReplyQueue));
@@ -347,6 +372,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                         self.watch.check(&self.transport, true, budget).map_err(Ended::Dropped)?;
                     }
                 }
+                // A client that takes its answers at once is written to without end.
+                turn::pause().await;
                 // Who waits for its client does not make commands slow.
                 now = Instant::now();
             }
@@ -466,6 +493,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                         }
                         exchanged = self.transport.exchange(false, self.service), if self.transport.replies.unsent_bytes() > 0 => {
                             exchanged?;
+                            turn::pause().await;
                         }
                         interrupt = &mut self.interrupts => break interrupt.unwrap_or(Interrupt::Stopped),
                     }

@@ -4,6 +4,7 @@
 //! an upper bound for most commands: one that is too high costs the hand-over of a thread (some 50 us), one that is too low
 //! makes others wait.
 
+use crate::resp::session::Session;
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::{Command, Commands};
 
@@ -51,6 +52,16 @@ pub(super) fn of_command(verb: &Verb, command: Command<'_>) -> usize {
         _ => command.len(),
     };
     arguments + of_bytes(command.bytes())
+}
+
+/// The microseconds that a command takes to free what the session keeps.
+pub(super) fn of_release(verb: &Verb, session: &Session) -> usize {
+    if matches!(verb.name, "unwatch" | "discard" | "reset" | "exec") { session.kept_len() } else { 0 }
+}
+
+/// Returns true if freeing what the session keeps takes long.
+pub(in crate::resp) fn is_long_release(session: &Session) -> bool {
+    is_long(session.kept_len())
 }
 
 fn is_long_float(argument: &[u8]) -> bool {
