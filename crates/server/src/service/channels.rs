@@ -180,27 +180,29 @@ impl Channels {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Subscribes to all channels whose names match a pattern. Returns false if the pattern is new and the maximum number of
-    /// patterns is reached.
-    pub(crate) fn subscribe_pattern(
+    /// Subscribes to all channels whose names match one of the patterns. Returns false, and subscribes to none of them, if that
+    /// would exceed [`PATTERNS_MAX`] different patterns.
+    pub(crate) fn subscribe_patterns<M: Matches + 'static>(
         &self,
-        pattern: &Bytes,
-        matches: impl FnOnce() -> Arc<dyn Matches>,
+        new: &HashMap<Bytes, Arc<M>>,
         subscriber: u64,
         mailbox: &Arc<Mailbox>,
     ) -> bool {
         let mut subscribed = lock(&self.subscribed);
         let Subscribed { patterns, listed, .. } = &mut *subscribed;
-        if patterns.len() >= PATTERNS_MAX && !patterns.contains_key(pattern) {
+        let others = new.keys().filter(|pattern| !patterns.contains_key(*pattern)).count();
+        if patterns.len() + others > PATTERNS_MAX {
             return false;
         }
-        let entry = patterns.entry(pattern.clone());
-        let (_, subscribers) = entry.or_insert_with(|| {
+        if others > 0 {
             *listed = None;
-            (matches(), Subscribers::new())
-        });
-        subscribers.insert(subscriber, mailbox.clone());
-        self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        for (pattern, matches) in new {
+            let entry = patterns.entry(pattern.clone());
+            let (_, subscribers) = entry.or_insert_with(|| (matches.clone(), Subscribers::new()));
+            subscribers.insert(subscriber, mailbox.clone());
+        }
+        self.count.fetch_add(new.len(), Ordering::Relaxed);
         true
     }
 

@@ -24,6 +24,9 @@ const ROOMY: &str = "roomy";
 /// Maximum arguments of one command on a roomy server. A larger number makes tests slower, but turns no longer.
 pub(crate) const ARGUMENTS_MAX: usize = 200_000;
 
+/// Commands of one batch of a roomy server.
+pub(crate) const PIPELINE_MAX: usize = 4096;
+
 const ASKED: &str = "ESKER_HOSTILE_SERVER";
 
 pub(crate) struct Hosted {
@@ -101,7 +104,7 @@ async fn serve(kind: &str) {
         limits.client_bytes_max = 1 << 30;
         limits.connection_bytes_max = 768 << 20;
         limits.arguments_max = ARGUMENTS_MAX;
-        limits.pipeline_max = 4096;
+        limits.pipeline_max = PIPELINE_MAX;
         return run(config, store).await;
     }
     limits.client_bytes_max = CLIENT_BYTES as usize;

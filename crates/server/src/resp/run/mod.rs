@@ -124,7 +124,8 @@ pub(super) async fn next(
             }
             let error = error.text;
             if verb.is_some_and(|verb| matches!(run_of(verb), Run::Alone(Alone::Exec))) {
-                transaction::abort(session, &error, replies);
+                let is_long = work::is_long_release(session);
+                beside(is_long, pin!(async { transaction::abort(session, &error, replies) })).await;
             } else {
                 session.spoil_transaction();
                 replies.error(&error);
@@ -160,7 +161,10 @@ pub(super) async fn next(
         monitor::tell_queued(session, service);
     }
     if is_queued {
-        transaction::queue(verb, batch.command(first), session, service, replies);
+        let command = batch.command(first);
+        let is_long = transaction::is_refused(command, session, service) && work::is_long_release(session);
+        let queued = async { transaction::queue(verb, command, session, service, replies) };
+        beside(is_long, pin!(queued)).await;
         if replies.take_errors() > 0 {
             service.counters.calls.rejected(verb.index());
         }
@@ -299,7 +303,9 @@ async fn answer_alone(
     }
     match session.hold_at_least_also(bytes).await {
         Ok(()) => {
-            let us = work::of_command(verb, command) + bound.answer / work::ANSWER_BYTES_A_US;
+            let us = work::of_command(verb, command)
+                + work::of_release(verb, session)
+                + bound.answer / work::ANSWER_BYTES_A_US;
             let answered = async { answer_within(bound, answer, command, session, service, replies) };
             beside(work::is_long(us), pin!(answered)).await;
         }
@@ -339,7 +345,10 @@ async fn run_alone(
         Alone::Wait => iterate::wait(command, service, replies).await,
         Alone::WaitAof => iterate::wait_aof(command, service, replies).await,
         Alone::Watch => transaction::watch(command, session, service, replies).await,
-        Alone::Exec => transaction::exec(session, service, replies).await,
+        Alone::Exec => {
+            let is_long = work::is_long_release(session);
+            beside(is_long, pin!(transaction::exec(session, service, replies))).await;
+        }
     }
 }
 

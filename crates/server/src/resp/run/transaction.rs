@@ -77,6 +77,11 @@ pub(super) fn queue(
     }
 }
 
+/// Returns true if a command does not fit into the transaction, which is then discarded.
+pub(super) fn is_refused(command: Command<'_>, session: &Session, service: &Service) -> bool {
+    session.transaction.as_ref().is_some_and(|queued| !queued.has_room(command, &service.config.limits))
+}
+
 /// Discards the transaction that is being queued, if any, because its EXEC was refused.
 pub(super) fn abort(session: &mut Session, why: &str, replies: &mut Replies) {
     session.transaction = None;

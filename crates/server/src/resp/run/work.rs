@@ -4,6 +4,7 @@
 //! in the index. It is an upper bound for most commands: an estimate that is too high costs a thread hand-over (some
 //! 50 us), one that is too low delays other clients.
 
+use crate::resp::session::Session;
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::{Command, Commands};
 
@@ -52,6 +53,16 @@ pub(super) fn of_command(verb: &Verb, command: Command<'_>) -> usize {
         _ => command.len(),
     };
     arguments + of_bytes(command.bytes())
+}
+
+/// The microseconds that a command takes to free what the session keeps.
+pub(super) fn of_release(verb: &Verb, session: &Session) -> usize {
+    if matches!(verb.name, "unwatch" | "discard" | "reset" | "exec") { session.kept_len() } else { 0 }
+}
+
+/// Returns true if freeing what the session keeps takes long.
+pub(in crate::resp) fn is_long_release(session: &Session) -> bool {
+    is_long(session.kept_len())
 }
 
 fn is_long_float(argument: &[u8]) -> bool {

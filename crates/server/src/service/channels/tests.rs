@@ -27,16 +27,17 @@ fn patterns_are_matched_while_others_go_on() {
     let was_locked = Arc::<AtomicUsize>::default();
     let pattern = |letter: u8| {
         let (channels, was_locked) = (channels.clone(), was_locked.clone());
-        move || -> Arc<dyn Matches> { Arc::new(Begins { letter, channels, was_locked }) }
+        let name = Bytes::from(vec![letter, b'*']);
+        HashMap::from([(name, Arc::new(Begins { letter, channels, was_locked }))])
     };
     let (one, other) = (Channels::mailbox(), Channels::mailbox());
-    let (a, b) = (Bytes::from_static(b"a*"), Bytes::from_static(b"b*"));
-    channels.subscribe_pattern(&a, pattern(b'a'), 1, &one);
+    let b = Bytes::from_static(b"b*");
+    assert!(channels.subscribe_patterns(&pattern(b'a'), 1, &one));
     assert_eq!(channels.publish(Kind::Channel, b"ab", b"1"), 1);
     assert_eq!(channels.publish(Kind::Channel, b"b", b"nobody hears"), 0);
     // A change between two messages applies to the second.
-    channels.subscribe_pattern(&b, pattern(b'b'), 1, &one);
-    channels.subscribe_pattern(&b, pattern(b'b'), 2, &other);
+    assert!(channels.subscribe_patterns(&pattern(b'b'), 1, &one));
+    assert!(channels.subscribe_patterns(&pattern(b'b'), 2, &other));
     assert_eq!(channels.receivers(Kind::Channel, b"b"), 2);
     assert_eq!(channels.publish(Kind::Channel, b"b", b"2"), 2);
     assert_eq!(channels.publish(Kind::Shard, b"b", b"of another kind"), 0);
