@@ -157,6 +157,12 @@ fn the_example_of_the_first_page_can_be_copied() {
     }
 }
 
+/// Returns true if a source defines a function or struct of this name.
+fn is_made_in(source: &str, name: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    ["fn", "struct"].iter().any(|kind| source.split(&format!("{kind} {name}")).skip(1).any(ends))
+}
+
 #[test]
 fn invariants_are_asserted_where_the_table_says() {
     let docs = root().join("docs");
@@ -176,12 +182,79 @@ fn invariants_are_asserted_where_the_table_says() {
         assert!(!sources.is_empty(), "{row}");
         for name in words.split('`').skip(1).step_by(2) {
             let name = name.rsplit("::").next().unwrap_or(name);
-            let made = ["fn", "struct"].map(|kind| format!("{kind} {name}"));
-            assert!(made.iter().any(|made| sources.contains(made)), "{name} is not made there: {row}");
+            assert!(is_made_in(&sources, name), "{name} is not made there: {row}");
             names += 1;
         }
     }
     assert!(names >= 6, "the table names {names} functions");
+}
+
+/// Returns the source files below a directory, except tests.
+fn sources_below(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("the directory can be listed") {
+        let path = entry.expect("its entries can be read").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() && name != "tests" {
+            sources_below(&path, found);
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Returns true if the code of a source file, without comments and tests, has an atomic ordering other than Relaxed.
+fn has_strong_ordering(text: &str) -> bool {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+    let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let strong = ["Acquire", "Release", "AcqRel", "SeqCst"].map(|name| format!("Ordering::{name}"));
+    code.into_iter().any(|line| strong.iter().any(|strong| line.contains(strong)))
+}
+
+#[test]
+fn memory_orderings_are_where_the_tables_say() {
+    let docs = root().join("docs");
+    let text = std::fs::read_to_string(docs.join("memory-ordering.md")).expect("it can be read");
+    let mut names = 0;
+    for row in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| words")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        // The tables of protocols have five columns, the fourth of which is prose.
+        let [_, store, load, _, test] = cells[..] else {
+            assert_eq!(cells.len(), 2, "{row}");
+            continue;
+        };
+        let links = split_links(row).1;
+        let read = |link: &&str| {
+            std::fs::read_to_string(docs.join(link)).unwrap_or_else(|error| panic!("{link}: {error}"))
+        };
+        let sources: String = links.iter().filter(|link| link.ends_with(".rs")).map(read).collect();
+        for cell in [store, load, test] {
+            for name in split_links(cell).0.split('`').skip(1).step_by(2) {
+                assert!(is_made_in(&sources, name), "{name} is not made there: {row}");
+                names += 1;
+            }
+        }
+    }
+    assert!(names >= 100, "the tables name {names} functions");
+}
+
+#[test]
+fn every_file_with_a_memory_ordering_is_explained() {
+    let text = std::fs::read_to_string(root().join("docs/memory-ordering.md")).expect("it can be read");
+    let linked: BTreeSet<&str> = split_links(&text).1.into_iter().collect();
+    let mut sources = Vec::new();
+    for entry in std::fs::read_dir(root().join("crates")).expect("the directory can be listed") {
+        sources_below(&entry.expect("its entries can be read").path().join("src"), &mut sources);
+    }
+    let mut strong = 0;
+    for source in sources {
+        if has_strong_ordering(&std::fs::read_to_string(&source).expect("it can be read")) {
+            let path = source.strip_prefix(root()).expect("it lies in the repository").display();
+            let is_linked = linked.contains(format!("../{path}").as_str());
+            assert!(is_linked, "docs/memory-ordering.md does not explain the orderings of {path}");
+            strong += 1;
+        }
+    }
+    assert!(strong > 30, "{strong} files have an ordering other than Relaxed");
 }
 
 /// Cargo does not find tests by itself here, so a file that is not named would never run.

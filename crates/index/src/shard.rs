@@ -9,7 +9,7 @@
 //!    the bucket examined first, or to another slab. A writer therefore counts a move after the new copy is in place and before
 //!    the old copy is overwritten.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -152,6 +152,9 @@ impl<'a> Writer<'a> {
             }
         } else {
             let empty = self.slabs.enter(0, self.number).expect("the first slab is always there");
+            // As in `rebuild`: a late reader that sees these zeros must also see that the shard has moved, because otherwise it
+            // would report a miss before the clear, and a later look-up could still find the key.
+            fence(Ordering::Release);
             empty.zero();
             self.move_to(0);
         }

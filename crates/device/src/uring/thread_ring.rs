@@ -210,8 +210,12 @@ impl Parker {
         Parker { notified: AtomicBool::new(false), thread: std::thread::current(), bell: OnceLock::new() }
     }
 
+    /// Returns true if the thread was woken since the last call.
+    ///
+    /// Releases, as the swap in `wake_by_ref` acquires: a waker that is not noticed here sees a bell that was made before this
+    /// call. Otherwise it could only unpark a thread that is about to sleep in its ring.
     fn take_notice(&self) -> bool {
-        self.notified.swap(false, Ordering::Acquire)
+        self.notified.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -221,7 +225,7 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.notified.swap(true, Ordering::Release) {
+        if self.notified.swap(true, Ordering::AcqRel) {
             return;
         }
         if let Some(bell) = self.bell.get() {

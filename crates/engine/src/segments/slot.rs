@@ -256,8 +256,11 @@ impl Slot {
 
     /// Returns the sequence number at which the segment was opened: it holds no version that a tombstone with a lower number
     /// would need to hide. 0 if unknown, because [it holds copies](Self::hold_copies).
+    ///
+    /// Acquires, as [`open_at`](Self::open_at) releases: a task that sees a damaged segment exempted from this rule also sees the
+    /// list of its keys, which replaces the rule.
     pub(crate) fn opened_at(&self) -> u64 {
-        self.opened_at.load(Ordering::Relaxed)
+        self.opened_at.load(Ordering::Acquire)
     }
 
     /// Declares that its versions also exist in another segment, which counts: a relocation was interrupted, or gave up, before
@@ -269,7 +272,7 @@ impl Slot {
 
     /// Sets the sequence number at which it counts as opened.
     pub(crate) fn open_at(&self, sequence: u64) {
-        self.opened_at.store(sequence, Ordering::Relaxed);
+        self.opened_at.store(sequence, Ordering::Release);
     }
 }
 

@@ -23,6 +23,11 @@ pub(crate) enum Stop {
 /// Steps of work between two checks of the clock.
 const STEPS: u32 = 1 << 14;
 
+/// Values of `Reins::fate`. It changes once, so writer and killer agree on the result.
+const UNDECIDED: u8 = 0;
+const WROTE: u8 = 1;
+const KILLED: u8 = 2;
+
 /// Limits and state of a running script, shared by its runner, its interpreter, and the connection that kills it.
 #[derive(Debug, Default)]
 pub(crate) struct Reins {
@@ -30,8 +35,8 @@ pub(crate) struct Reins {
     stop: AtomicU8,
     /// Number of scripts begun with these reins.
     begun: AtomicU64,
-    wrote: AtomicBool,
-    kill: AtomicBool,
+    /// [`UNDECIDED`], [`WROTE`] or [`KILLED`]: whichever of the first write and SCRIPT KILL came first.
+    fate: AtomicU8,
     /// True when the server is stopping, which also ends a script that has written: its writes are discarded.
     closes: AtomicBool,
     /// True if a failed allocation ends the script instead of raising an error that it may catch.
@@ -100,10 +105,16 @@ impl Reins {
         if self.closes.load(Ordering::SeqCst) {
             return Err(self.stop(Stop::Shutdown));
         }
-        match self.kill.load(Ordering::SeqCst) && !self.wrote.load(Ordering::SeqCst) {
-            true => Err(self.stop(Stop::Killed)),
-            false => Ok(()),
+        match self.fate.load(Ordering::Acquire) {
+            KILLED => Err(self.stop(Stop::Killed)),
+            _ => Ok(()),
         }
+    }
+
+    /// Decides the script's fate if it is undecided. Returns true if it is `fate` now.
+    fn decide(&self, fate: u8) -> bool {
+        let first = self.fate.compare_exchange(UNDECIDED, fate, Ordering::AcqRel, Ordering::Acquire);
+        first.is_ok() || first == Err(fate)
     }
 
     /// Ends the script.
@@ -138,11 +149,7 @@ impl Reins {
 
     /// Marks the script as writing, after which it cannot be killed. Fails if it was killed before.
     pub(crate) fn write(&self) -> Result<(), Stop> {
-        self.wrote.store(true, Ordering::SeqCst);
-        match self.kill.load(Ordering::SeqCst) {
-            true => Err(self.stop(Stop::Killed)),
-            false => Ok(()),
-        }
+        if self.decide(WROTE) { Ok(()) } else { Err(self.stop(Stop::Killed)) }
     }
 
     /// Ends the script at its next check, even if it has written.
@@ -152,12 +159,7 @@ impl Reins {
 
     /// Asks the script to end. Returns true unless it has written.
     pub(crate) fn kill(&self) -> bool {
-        self.kill.store(true, Ordering::SeqCst);
-        let wrote = self.wrote.load(Ordering::SeqCst);
-        if wrote {
-            self.kill.store(false, Ordering::SeqCst);
-        }
-        !wrote
+        self.decide(KILLED)
     }
 
     /// Returns the next random number of `lrand48`, below 2³¹.
@@ -171,5 +173,27 @@ impl Reins {
     /// Seeds the random number generator.
     pub(crate) fn seed(&self, seed: u32) {
         self.random.store(u64::from(seed) << 16 | 0x330E, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn killed_script_never_writes_whoever_kills_it_again() {
+        let reins = Reins::default();
+        assert!(reins.kill());
+        assert_eq!(reins.write(), Err(Stop::Killed));
+        assert!(reins.kill(), "it is killed already");
+        assert_eq!(reins.write(), Err(Stop::Killed));
+    }
+
+    #[test]
+    fn script_that_has_written_is_not_killed() {
+        let reins = Reins::default();
+        assert_eq!(reins.write(), Ok(()));
+        assert!(!reins.kill());
+        assert_eq!((reins.check_asked(), reins.write()), (Ok(()), Ok(())));
     }
 }
