@@ -1,4 +1,4 @@
-//! Figures of the store beside those of its device, in one run.
+//! Measures the store and its device in one run.
 //!
 //! ```text
 //! cargo bench --bench store -- get  [--dir DIR] [--keys N] [--seconds S]
@@ -6,11 +6,13 @@
 //! cargo bench --bench store -- open [--dir DIR] [--store DIR] [--keys N] [--value-bytes N]
 //! ```
 //!
-//! * `get`: uncached random gets of 4 KiB values, 64 in flight, and raw random reads of 4 KiB at the same depth of the same
-//!   file, in alternation.
-//! * `put`: durable puts of 4 KiB by one writer and by 64, and raw O_DSYNC writes of as many bytes, in alternation.
-//! * `open`: opening a store whose process was killed a moment ago, in every round, or that was closed, and reading as many
-//!   bytes of metadata in one go. `--store` names a store that is kept; it is made if it is not there.
+//! * `get`: uncached random gets of 4 KiB values, 64 in flight, alternating with raw random reads of 4
+//!   KiB of the same file at the same depth.
+//! * `put`: durable puts of 4 KiB by one writer and by 64, alternating with raw O_DSYNC writes of the
+//!   same length.
+//! * `open`: opening a store whose process was killed a moment ago, in every round, or that was closed,
+//!   compared with one sequential read of the same bytes of metadata. `--store` names a store that is
+//!   kept; it is made if it does not exist.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -74,7 +76,7 @@ fn main() {
         "put" => puts(&arguments),
         "open" if arguments.child => write_and_die(&arguments),
         "open" => open(&arguments),
-        // `cargo bench` without arguments runs the two that are short.
+        // `cargo bench` without arguments runs the two short benchmarks.
         "" => {
             puts(&arguments);
             gets(&arguments);
@@ -83,7 +85,7 @@ fn main() {
     }
 }
 
-/// A generator of keys that needs no library and is the same every time.
+/// A deterministic generator of keys that needs no library.
 struct Numbers(u64);
 
 impl Numbers {
@@ -97,8 +99,8 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:016x}").into_bytes()
 }
 
-/// The number, and bytes that do not compress: or else gets would hit the read cache, and puts write less than the raw writes
-/// beside them.
+/// Returns a value with the number and incompressible bytes: otherwise gets would hit the read cache, and
+/// puts would write less than the raw writes beside them.
 fn value(number: u64, bytes: usize) -> Vec<u8> {
     let mut numbers = Numbers(number);
     let words = (0..bytes.div_ceil(8)).map(|at| if at == 0 { number } else { numbers.below(u64::MAX) });
@@ -123,7 +125,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs operations one after the other, so many at a time, for a while; returns how many a second, and how long each took.
+/// Runs operations, `depth` at a time, for a while. Returns the operations per second and the latency of
+/// each.
 fn run<F: Future<Output = ()>>(
     depth: usize,
     seconds: f64,
@@ -156,7 +159,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Processor time that this process has used, in microseconds.
+/// Returns the processor time used by this process, in microseconds.
 fn cpu_us() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
@@ -205,7 +208,7 @@ fn gets(arguments: &Arguments) {
     let store = Blocking::open(options).expect("the store opens");
     load(store.store(), keys, VALUE_BYTES);
     store.flush().expect("the store flushes");
-    // As large a file, written, to be read in the raw.
+    // A written file of the same length, for raw reads.
     let raw = open_raw(&scratch.0.join("raw"));
     let raw_bytes = keys * 4224;
     let raw_bytes = raw_bytes - raw_bytes % (1 << 20);
@@ -278,7 +281,7 @@ fn puts(arguments: &Arguments) {
     let mut next = 0u64;
     let (mut ratios, mut gains) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        // As many bytes as the frame of one put takes.
+        // The length of the frame of one put.
         let (_, raw_took) = run(1, arguments.seconds, || {
             let mut buffer = raw.buffer(2 * 4096);
             buffer.fill(9);
@@ -319,7 +322,7 @@ fn puts(arguments: &Arguments) {
     store.close().expect("the store closes");
 }
 
-/// Fills a store, or writes over some of its records, and ends as if killed.
+/// Fills a store, or overwrites some of its records, and kills its own process.
 fn write_and_die(arguments: &Arguments) {
     let options = Options::directory(&arguments.dir).memory_bytes(1 << 30).durability(Durability::Process);
     let store = Blocking::open(options).expect("the store opens");
@@ -329,7 +332,7 @@ fn write_and_die(arguments: &Arguments) {
     unreachable!("the process was killed");
 }
 
-/// Runs this program as a child that writes the first so many keys and is killed.
+/// Runs this program as a child that writes the first `keys` keys and is killed.
 fn write_and_be_killed(store_dir: &Path, keys: u64, value_bytes: usize) {
     let status = Command::new(std::env::current_exe().expect("this program has a path"))
         .args(["open", "--child", "--dir"])
@@ -340,7 +343,8 @@ fn write_and_be_killed(store_dir: &Path, keys: u64, value_bytes: usize) {
     assert_eq!(status.signal(), Some(9), "the child was killed");
 }
 
-/// Opens the store and closes it again; how long opening took beside reading its metadata, by the clock.
+/// Opens the store and closes it again. Returns the ratio of the time of opening to that of reading its
+/// metadata.
 fn open_once(how: &str, store_dir: &Path, keys: u64) -> f64 {
     drop_page_cache();
     let cpu_before = cpu_us();
@@ -351,7 +355,7 @@ fn open_once(how: &str, store_dir: &Path, keys: u64) -> f64 {
     let recovery = store.store().recovery();
     assert_eq!(recovery.keys, keys, "every acknowledged key is there");
     store.close().expect("the store closes");
-    // The same bytes of metadata, one after the other: what no recovery can beat.
+    // A sequential read of the same bytes of metadata is the lower bound for a recovery.
     let data = open_raw(&store_dir.join("data.esker"));
     let metadata_bytes = recovery.metadata_bytes;
     let began = Instant::now();
@@ -382,13 +386,14 @@ fn open(arguments: &Arguments) {
     }
     let (mut killed, mut closed) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        // Some segments' worth of records, so that segments are open, and records staged, when it dies.
+        // Records for several segments, so that segments are open and records staged when the process
+        // dies.
         let written = (100 << 20) / (arguments.value_bytes as u64 + 64);
         write_and_be_killed(&store_dir, written.min(keys), arguments.value_bytes);
         killed.push(open_once("killed", &store_dir, keys));
         closed.push(open_once("closed", &store_dir, keys));
     }
-    // Many small records cost more for each byte of metadata.
+    // Many small records cost more per byte of metadata.
     let goal = if arguments.value_bytes < 1024 { 5 } else { 3 };
     println!(
         "open: {:.2} times the time of reading the metadata after SIGKILL, goal {goal}; {:.2} times after a close (medians of {ROUNDS})",
@@ -398,6 +403,6 @@ fn open(arguments: &Arguments) {
 }
 
 fn drop_page_cache() {
-    // Only root may; without it the raw read is as warm as the store's.
+    // Only root may drop the page cache; otherwise both the raw read and the store's use it.
     std::fs::write("/proc/sys/vm/drop_caches", "1").ok();
 }

@@ -1,4 +1,4 @@
-//! Writes that happen together, and writes that depend on what is there, with calls that block.
+//! Atomic batches and conditional writes, with blocking calls.
 //!
 //! `cargo run --example batch [DIRECTORY]`
 
@@ -12,14 +12,14 @@ fn main() -> Result<(), Error> {
     let store = Blocking::open(Options::directory(&dir))?;
     store.put("account/anna", "100")?;
 
-    // All of a batch is seen and recovered, or nothing.
+    // A batch is visible and recovered whole or not at all.
     let mut transfer = Batch::new();
     transfer.put("account/anna", "60").put("account/ben", "40").delete("pending/7");
     store.write(transfer)?;
     assert_eq!(store.get("account/anna")?.as_deref(), Some(&b"60"[..]));
     assert_eq!(store.get("account/ben")?.as_deref(), Some(&b"40"[..]));
 
-    // A version changes with every write of its key: what was read is replaced only if nobody else wrote meanwhile.
+    // Every write gives its key a new version: the value is replaced only if no other write came in between.
     let read = store.get_entry("account/ben")?.expect("it was written above");
     let if_unchanged = WriteOptions::new().condition(Condition::IfVersion(read.version));
     let version = store.put_with("account/ben", "45", if_unchanged)?;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Error> {
     assert_eq!(late.kind(), ErrorKind::Conflict);
     println!("{late}");
 
-    // A batch can have conditions too, on keys that it writes and on others.
+    // A batch can have conditions, on keys that it writes and on others.
     let mut opening = Batch::new();
     opening.require("account/anna", Condition::IfAbsent).put("account/anna", "0").put("pending/8", "welcome");
     let taken = store.write(opening).expect_err("the account is there");

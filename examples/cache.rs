@@ -1,4 +1,4 @@
-//! A cache: a store that drops what nobody asks for instead of refusing puts, and tells what it dropped.
+//! A cache: a store that evicts rarely read keys instead of refusing puts, and notifies an observer of them.
 //!
 //! `cargo run --example cache [DIRECTORY]`
 
@@ -10,7 +10,7 @@ use esker::{
     Blocking, Cause, Change, Compression, Durability, Error, Observer, Options, WhenFull, WriteOptions,
 };
 
-/// Counts what the cache drops. It is called by whoever writes, so it has to be quick.
+/// Counts evicted keys. The writing thread calls it, so it must be quick.
 #[derive(Default)]
 struct Dropped(AtomicU64);
 
@@ -32,15 +32,15 @@ fn main() -> Result<(), Error> {
     let options = Options::directory(&dir)
         .capacity_limit_bytes(64 << 20)
         .when_full(WhenFull::Evict)
-        // These pages would take next to no room.
+        // Compressed, these pages would take almost no space.
         .compression(Compression::Off)
-        // What is lost in a power cut can be fetched again.
+        // Pages lost in a power failure can be fetched again.
         .durability(Durability::None);
     let store = Blocking::open(options)?;
     let dropped = Arc::new(Dropped::default());
     let _observation = store.observe(dropped.clone());
 
-    // Four times what fits. One page is asked for again and again.
+    // Four times the capacity. One page is read repeatedly.
     let (page, an_hour) = (vec![7u8; 16 << 10], WriteOptions::new().ttl(Duration::from_secs(3600)));
     store.put_with("page/front", &page, an_hour)?;
     for n in 0..16_000u32 {
@@ -48,7 +48,7 @@ fn main() -> Result<(), Error> {
         assert!(store.get("page/front")?.is_some(), "what is asked for stays");
     }
 
-    // Neither reads the value.
+    // Neither call reads the value.
     assert!(!store.contains("page/0")?, "what nobody asked for made room");
     assert!(store.contains("page/15999")?, "what was just put is there");
     let evicted = store.stats().activity.records_evicted;

@@ -1,4 +1,4 @@
-//! Writes, closes, reopens and reads, with calls that block.
+//! Writes, closes, reopens and reads, with blocking calls.
 //!
 //! `cargo run --example embedded [DIRECTORY]`
 

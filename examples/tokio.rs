@@ -1,4 +1,4 @@
-//! Many writers at once under tokio. The store brings its own threads; any executor will do.
+//! Concurrent writers under tokio. The store has threads of its own; any executor works.
 //!
 //! `cargo run --example tokio [DIRECTORY]`
 
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Error> {
     });
     let store = Store::open(Options::directory(&dir)).await?;
 
-    // Each put is on the medium when it returns; those that wait at the same time share one device write.
+    // Each put is on the medium when it returns; concurrent puts share one device write.
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
         let store = store.clone();
@@ -36,17 +36,17 @@ async fn main() -> Result<(), Error> {
     println!("{} puts in {} device writes", activity.puts, activity.frames);
     assert!(activity.frames < activity.puts);
 
-    // One write may ask for less than the store's durability.
+    // A single write may use a lower durability than the store's.
     let soon = WriteOptions::new().durability(Durability::Periodic(Duration::from_millis(100)));
     store.put_with("counter", "1", soon).await?;
 
-    // Reads of several keys go to the device together.
+    // Reads of several keys are submitted to the device together.
     let keys: Vec<String> = (0..KEYS).map(|n| format!("7/{n}")).collect();
     for (n, value) in store.get_many(&keys).await.into_iter().enumerate() {
         assert_eq!(value?.as_deref(), Some(n.to_string().as_bytes()));
     }
 
-    // A future that is dropped leaves nothing half done: the put happens or not.
+    // Dropping a future is safe: its put happens as a whole or not at all.
     let put = store.put("perhaps", "whole");
     let _ = tokio::time::timeout(Duration::ZERO, put).await;
     assert!(store.get("perhaps").await?.is_none_or(|value| value == "whole"));

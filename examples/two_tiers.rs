@@ -1,4 +1,4 @@
-//! A fast tier in front of a capacity tier; here both are files, and could as well be block devices.
+//! A fast tier in front of a capacity tier. Here both are files; block devices work the same way.
 //!
 //! `cargo run --example two_tiers [FAST CAPACITY]`
 
@@ -19,12 +19,12 @@ fn main() -> Result<(), Error> {
         .capacity_limit_bytes(1 << 30);
     let store = Blocking::open(options)?;
 
-    // More than the fast tier holds: what is oldest there moves on to the capacity tier.
+    // More than the fast tier holds: its oldest records are destaged to the capacity tier.
     let value = vec![7u8; 4000];
     for n in 0..10_000u32 {
         store.put(n.to_le_bytes(), &value)?;
     }
-    // At least one indirection unit: this goes straight to the capacity tier.
+    // A value of at least one indirection unit is written directly to the capacity tier.
     store.put("large", vec![1u8; 64 << 10])?;
 
     let stats = store.stats();

@@ -1,5 +1,5 @@
-//! Changes that depend on several keys: transfers between accounts, by many threads at once. Nothing comes between the reading
-//! and the writing, so no money is lost or made.
+//! Updates that depend on several keys: concurrent transfers between accounts. No other write comes between the reads and the
+//! writes of an update, so the total stays the same.
 //!
 //! `cargo run --example update [DIRECTORY]`
 
@@ -19,7 +19,7 @@ fn main() -> Result<(), Error> {
         store.put(account, "100")?;
     }
 
-    // Updates of the same keys wait for each other; updates of others go on.
+    // Updates of the same keys wait for each other; updates of other keys run at the same time.
     let made = std::thread::scope(|scope| {
         let some = |thread: usize| transfer_some(&store, thread);
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || some(thread))).collect();
@@ -34,7 +34,7 @@ fn main() -> Result<(), Error> {
     store.close()
 }
 
-/// Makes transfers, and says how many were not refused.
+/// Makes transfers. Returns the number of accepted ones.
 fn transfer_some(store: &Blocking, thread: usize) -> Result<usize, Error> {
     let mut made = 0;
     for n in 0..TRANSFERS {
@@ -44,7 +44,7 @@ fn transfer_some(store: &Blocking, thread: usize) -> Result<usize, Error> {
     Ok(made)
 }
 
-/// Moves money from one account to another, if there is enough; says whether it did.
+/// Moves money from one account to another. Returns false if the balance is too low.
 fn transfer(store: &Blocking, from: &str, to: &str, amount: u64) -> Result<bool, Error> {
     store.update(&[from, to], WriteOptions::new(), |found| {
         let balance = |entry: &Option<Entry>| number(entry.as_ref().map(|entry| &entry.value[..]));
@@ -56,7 +56,7 @@ fn transfer(store: &Blocking, from: &str, to: &str, amount: u64) -> Result<bool,
     })
 }
 
-/// A balance as it is stored; an account that is not there has none.
+/// Returns the stored balance, 0 for an absent account.
 fn number(text: Option<&[u8]>) -> u64 {
     text.map_or(0, |text| String::from_utf8_lossy(text).parse().expect("balances are numbers"))
 }

@@ -1,5 +1,5 @@
-//! What the documents say of the repository is so: the files that they link to and name exist, the functions that assert the
-//! invariants exist, and the first page's example can be copied as it stands.
+//! Checks statements of the documents about the repository: files that they link to and name exist,
+//! functions that assert the invariants exist, and the example of the first page can be copied unchanged.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A text without its links, and where those lead.
+/// Returns a text without its links, and the targets of the links.
 fn split_links(text: &str) -> (String, Vec<&str>) {
     let (mut rest, mut links, mut from) = (String::new(), Vec::new(), text);
     while let Some((before, after)) = from.split_once("](") {
@@ -21,7 +21,7 @@ fn split_links(text: &str) -> (String, Vec<&str>) {
     (rest, links)
 }
 
-/// Every Markdown file below a directory, apart from what builds and package managers put there.
+/// Returns every Markdown file below a directory, except files of build tools and package managers.
 fn markdown_below(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(directory).expect("the directory can be listed") {
         let path = entry.expect("its entries can be read").path();
@@ -41,7 +41,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// A document's text outside of fenced blocks, and inside of them.
+/// Returns a document's text outside of fenced blocks, and inside of them.
 fn split_fences(text: &str) -> (String, String) {
     let (mut prose, mut fenced, mut is_fenced) = (String::new(), String::new(), false);
     for line in text.lines() {
@@ -56,7 +56,7 @@ fn split_fences(text: &str) -> (String, String) {
     (prose, fenced)
 }
 
-/// The directories at the top of the repository, but for those that nobody commits.
+/// Returns the directories at the top of the repository, except uncommitted ones.
 fn top_directories() -> BTreeSet<String> {
     let entries = std::fs::read_dir(root()).expect("the repository can be listed");
     let directories =
@@ -65,15 +65,15 @@ fn top_directories() -> BTreeSet<String> {
     names.filter(|name| !["target", ".git", "esker-data"].contains(&name.as_str())).collect()
 }
 
-/// Whether a word looks like a path of this repository: it begins with a directory at its top, or it has directories and
-/// the ending of a file that is kept here.
+/// Returns true if a word looks like a path of this repository: it begins with a directory at its top, or
+/// it has directories and the ending of a file that is kept here.
 fn looks_like_a_path(word: &str, top: &BTreeSet<String>) -> bool {
     let of_path = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let Some((first, _)) = word.split_once('/') else { return false };
     if first.is_empty() || first == "target" || !word.chars().all(of_path) {
         return false;
     }
-    // A component in capitals stands for whatever the reader puts there.
+    // A component in capitals is a placeholder.
     let is_placeholder = |part: &str| {
         part.chars().any(|c| c.is_ascii_uppercase()) && !part.chars().any(|c| c.is_ascii_lowercase())
     };
@@ -85,11 +85,11 @@ fn looks_like_a_path(word: &str, top: &BTreeSet<String>) -> bool {
     top.contains(first) || ending.is_some_and(|ending| kept.contains(&ending))
 }
 
-/// The paths that a document names in backticks, alone or in a fenced block, and that exist neither from the top of the
-/// repository nor beside the document.
+/// Returns the paths that a document names in backticks, alone or in a fenced block, and that exist
+/// neither from the top of the repository nor beside the document.
 fn missing_paths(text: &str, beside: &Path, top: &BTreeSet<String>) -> Vec<String> {
     let (prose, fenced) = split_fences(text);
-    // What a link shows is checked by where it leads.
+    // The text of a link is checked by its target.
     let prose = prose.replace("[`", "").replace("`](", "(");
     let spans = prose.split('`').skip(1).step_by(2);
     let words = fenced.split(|c: char| c.is_whitespace() || "\"'=(),:;".contains(c));
@@ -143,7 +143,8 @@ fn a_wrong_path_is_noticed() {
     assert_eq!(missing(harmless), [""; 0]);
 }
 
-/// rustdoc compiles the example. On the repository's page its hidden lines would show, and a copy has to be a whole program.
+/// rustdoc compiles the example. The repository's page would show its hidden lines, and a copy must be a
+/// complete program.
 #[test]
 fn the_example_of_the_first_page_can_be_copied() {
     let text = std::fs::read_to_string(root().join("README.md")).expect("it can be read");
@@ -154,6 +155,12 @@ fn the_example_of_the_first_page_can_be_copied() {
         assert!(block.contains("fn main()"), "no whole program:\n{block}");
         assert!(!block.lines().any(|line| line == "#" || line.starts_with("# ")), "a hidden line:\n{block}");
     }
+}
+
+/// Returns true if a source defines a function or struct of this name.
+fn is_made_in(source: &str, name: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    ["fn", "struct"].iter().any(|kind| source.split(&format!("{kind} {name}")).skip(1).any(ends))
 }
 
 #[test]
@@ -175,15 +182,82 @@ fn invariants_are_asserted_where_the_table_says() {
         assert!(!sources.is_empty(), "{row}");
         for name in words.split('`').skip(1).step_by(2) {
             let name = name.rsplit("::").next().unwrap_or(name);
-            let made = ["fn", "struct"].map(|kind| format!("{kind} {name}"));
-            assert!(made.iter().any(|made| sources.contains(made)), "{name} is not made there: {row}");
+            assert!(is_made_in(&sources, name), "{name} is not made there: {row}");
             names += 1;
         }
     }
     assert!(names >= 6, "the table names {names} functions");
 }
 
-/// Cargo finds no tests by itself here, so a file that nobody names would never run.
+/// Returns the source files below a directory, except tests.
+fn sources_below(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("the directory can be listed") {
+        let path = entry.expect("its entries can be read").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() && name != "tests" {
+            sources_below(&path, found);
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Returns true if the code of a source file, without comments and tests, has an atomic ordering other than Relaxed.
+fn has_strong_ordering(text: &str) -> bool {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+    let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let strong = ["Acquire", "Release", "AcqRel", "SeqCst"].map(|name| format!("Ordering::{name}"));
+    code.into_iter().any(|line| strong.iter().any(|strong| line.contains(strong)))
+}
+
+#[test]
+fn memory_orderings_are_where_the_tables_say() {
+    let docs = root().join("docs");
+    let text = std::fs::read_to_string(docs.join("memory-ordering.md")).expect("it can be read");
+    let mut names = 0;
+    for row in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| words")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        // The tables of protocols have five columns, the fourth of which is prose.
+        let [_, store, load, _, test] = cells[..] else {
+            assert_eq!(cells.len(), 2, "{row}");
+            continue;
+        };
+        let links = split_links(row).1;
+        let read = |link: &&str| {
+            std::fs::read_to_string(docs.join(link)).unwrap_or_else(|error| panic!("{link}: {error}"))
+        };
+        let sources: String = links.iter().filter(|link| link.ends_with(".rs")).map(read).collect();
+        for cell in [store, load, test] {
+            for name in split_links(cell).0.split('`').skip(1).step_by(2) {
+                assert!(is_made_in(&sources, name), "{name} is not made there: {row}");
+                names += 1;
+            }
+        }
+    }
+    assert!(names >= 100, "the tables name {names} functions");
+}
+
+#[test]
+fn every_file_with_a_memory_ordering_is_explained() {
+    let text = std::fs::read_to_string(root().join("docs/memory-ordering.md")).expect("it can be read");
+    let linked: BTreeSet<&str> = split_links(&text).1.into_iter().collect();
+    let mut sources = Vec::new();
+    for entry in std::fs::read_dir(root().join("crates")).expect("the directory can be listed") {
+        sources_below(&entry.expect("its entries can be read").path().join("src"), &mut sources);
+    }
+    let mut strong = 0;
+    for source in sources {
+        if has_strong_ordering(&std::fs::read_to_string(&source).expect("it can be read")) {
+            let path = source.strip_prefix(root()).expect("it lies in the repository").display();
+            let is_linked = linked.contains(format!("../{path}").as_str());
+            assert!(is_linked, "docs/memory-ordering.md does not explain the orderings of {path}");
+            strong += 1;
+        }
+    }
+    assert!(strong > 30, "{strong} files have an ordering other than Relaxed");
+}
+
+/// Cargo does not find tests by itself here, so a file that is not named would never run.
 #[test]
 fn every_file_of_tests_is_in_a_program() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");

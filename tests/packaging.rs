@@ -1,8 +1,8 @@
-//! What the service file of systemd promises beyond its syntax.
+//! Checks the guarantees of the systemd unit beyond its syntax.
 
 use std::collections::BTreeMap;
 
-/// The settings of the unit's `[Service]` section; of those that are there more than once, the last.
+/// Returns the settings of the unit's `[Service]` section; of repeated settings the last.
 fn service() -> BTreeMap<String, String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/esker.service");
     let unit = std::fs::read_to_string(path).expect("the unit can be read");
@@ -13,22 +13,23 @@ fn service() -> BTreeMap<String, String> {
     settings.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
 }
 
-/// The staging file of a store on raw devices lies under `/dev/shm`, and holds what was acknowledged with durability
-/// `process`. It has to be there when the service is started again after it was killed.
+/// The staging file of a store on raw devices lies under `/dev/shm`, and holds writes acknowledged with
+/// durability `process`. It must exist when the service is restarted after a kill.
 #[test]
 fn a_restart_keeps_the_staging_file() {
     let service = service();
     let of = |name: &str| service.get(name).map(String::as_str);
-    // systemd removes what the service's user has in /dev/shm whenever the service stops, unless told not to.
+    // By default systemd removes the files of the service's user in /dev/shm whenever the service stops.
     assert_eq!(of("RemoveIPC"), Some("no"));
-    // Each of these gives the service a /dev/shm that is gone when it stops, or removes what is in it.
+    // Each of these gives the service a private /dev/shm that is removed when it stops, or removes the
+    // files in it.
     for (name, harmless) in [("PrivateIPC", "no"), ("DynamicUser", "no"), ("PrivateTmp", "yes")] {
         assert!(of(name).is_none_or(|value| value == harmless), "{name}={:?}", of(name));
     }
     for name in ["TemporaryFileSystem", "InaccessiblePaths", "RootDirectory", "RootImage"] {
         assert_eq!(of(name), None);
     }
-    // The kernel's boot id, without which no staging file is believed, lies in /proc/sys.
+    // The kernel's boot id, without which every staging file is ignored, lies in /proc/sys.
     assert_ne!(of("ProcSubset"), Some("pid"));
 }
 
@@ -37,8 +38,8 @@ fn the_service_is_started_again_after_it_died() {
     assert_eq!(service().get("Restart").map(String::as_str), Some("on-failure"));
 }
 
-/// `/bin/kill` is no part of a minimal Debian; the shell is of every one. What `/etc/esker` is made with is what the package
-/// gives it.
+/// `/bin/kill` is missing in a minimal Debian; the shell is in every one. The mode of `/etc/esker` is
+/// that of the package.
 #[test]
 fn a_reload_needs_what_every_system_has() {
     let service = service();
@@ -46,7 +47,7 @@ fn a_reload_needs_what_every_system_has() {
     assert_eq!(service.get("ConfigurationDirectoryMode").map(String::as_str), Some("0750"));
 }
 
-/// That they name metrics which are there is checked beside the server.
+/// A test of the server checks that the metrics named there exist.
 #[test]
 fn alert_rules_and_dashboard_can_be_read() {
     let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/");

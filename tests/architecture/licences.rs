@@ -1,6 +1,6 @@
-//! Licence expressions, as `Cargo.toml` has them.
+//! Licence expressions in the syntax of `Cargo.toml`.
 
-/// Licences that we ship code under. Exceptions stand with what they are exceptions of.
+/// Licences under which we ship code. An exception is listed with its licence.
 const ALLOWED: &[&str] = &[
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -13,9 +13,10 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// Whether an expression can be satisfied with licences that are allowed; an error if it is none.
+/// Returns true if an expression can be satisfied with allowed licences. Returns an error if it is
+/// invalid.
 pub(crate) fn is_allowed(expression: &str) -> Result<bool, String> {
-    // `/` is how `OR` was once written.
+    // `/` is the old form of `OR`.
     let text = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let tokens: Vec<_> = text.split_whitespace().collect();
     let mut rest = tokens.as_slice();
@@ -85,7 +86,7 @@ fn expressions_are_satisfied_by_what_is_allowed() {
     }
 }
 
-/// `deny.toml` is for those who have cargo-deny, and must say the same.
+/// `deny.toml`, for users of cargo-deny, must have the same list.
 #[test]
 fn deny_toml_allows_the_same() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deny.toml");

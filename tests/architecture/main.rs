@@ -1,5 +1,6 @@
-//! What keeps the house in order: arrows between crates and between their rooms point one way, dependencies are used, and their
-//! licences are known. Each rule is a table; a change that breaks one says so here, with what to do.
+//! Checks the structure of the repository: dependencies between crates and between their rooms point one
+//! way, declared dependencies are used, and their licences are allowed. Each rule is a table; a violation
+//! is reported with its remedy.
 
 mod licences;
 mod modules;

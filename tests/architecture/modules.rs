@@ -1,7 +1,7 @@
-//! The modules of a crate, and which of them uses which.
+//! The modules of a crate, and the dependencies between them.
 //!
-//! A name that a module only passes on (`pub use`) is looked up where it comes from: `crate::Error` is an arrow to the file of
-//! the error, and not to `lib.rs`. That a module has children is no arrow.
+//! A re-exported name (`pub use`) is resolved to its definition: `crate::Error` is an arrow to the file
+//! of the error, and not to `lib.rs`. A declaration of a child module is not an arrow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ pub(crate) type Arrows = BTreeMap<Module, BTreeSet<Module>>;
 /// The sources of a crate without its tests.
 pub(crate) struct Modules(BTreeMap<Module, Source>);
 
-/// A module as it is written in code.
+/// Formats a module's path as in code.
 pub(crate) fn shown(module: &Module) -> String {
     if module.is_empty() { "the root".to_owned() } else { module.join("::") }
 }
 
-/// All Rust files below a directory.
+/// Returns all Rust files below a directory.
 pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut directories = vec![directory.to_owned()];
@@ -51,7 +51,7 @@ impl Modules {
         Modules::of(files.iter().map(|(path, text)| (path.to_str().expect("names are UTF-8"), text.as_str())))
     }
 
-    /// The same of files that are given, by their paths in `src`.
+    /// As `below`, from texts by their paths in `src`.
     pub(crate) fn of<'t>(files: impl IntoIterator<Item = (&'t str, &'t str)>) -> Modules {
         let mut modules = BTreeMap::new();
         for (path, text) in files {
@@ -69,7 +69,7 @@ impl Modules {
         Modules(modules)
     }
 
-    /// Modules right below the root, and whether they are folders.
+    /// Returns the modules right below the root, and whether they are folders.
     pub(crate) fn rooms(&self) -> BTreeMap<String, bool> {
         let mut rooms = BTreeMap::new();
         for module in self.0.keys().filter(|module| !module.is_empty()) {
@@ -78,15 +78,15 @@ impl Modules {
         rooms
     }
 
-    /// The first parts of all paths, without those of tests.
+    /// Returns the first components of all paths, without those of tests.
     pub(crate) fn firsts(&self) -> BTreeSet<&str> {
         self.0.values().flat_map(Source::firsts).collect()
     }
 
-    /// Which file uses which.
+    /// Returns the arrows between files.
     pub(crate) fn arrows(&self) -> Arrows {
         let of = |module: &Module, source: &Source| -> BTreeSet<Module> {
-            // A name that is passed on is used only if it stands in the code, too.
+            // A re-exported name is used only if the code contains it too.
             let is_used = |one: &&Use| !one.is_public || source.identifiers.contains(&one.name);
             let uses = source.uses.iter().filter(is_used);
             let named = uses.filter_map(|one| self.absolute(module, &one.path));
@@ -101,7 +101,7 @@ impl Modules {
         self.0.iter().map(|(module, source)| (module.clone(), of(module, source))).collect()
     }
 
-    /// A path from the root of the crate, if it leads into the crate.
+    /// Returns a path from the root of the crate, if it leads into the crate.
     fn absolute(&self, module: &Module, path: &[String]) -> Option<Module> {
         let supers = path.iter().take_while(|part| *part == "super").count();
         match path.first()?.as_str() {
@@ -118,13 +118,13 @@ impl Modules {
         }
     }
 
-    /// What a name of a module stands for by one of its `use`s.
+    /// Returns the path that a name of a module stands for by one of its `use`s.
     fn alias(&self, module: &Module, name: &str) -> Option<Module> {
         let found = self.0.get(module)?.uses.iter().find(|one| one.name == name)?;
         self.absolute(module, &found.path)
     }
 
-    /// The module that has what a path leads to.
+    /// Returns the module that defines the last component of a path.
     fn holder(&self, path: &[String], depth: usize) -> Module {
         let longest = (0..=path.len()).rev().find(|&length| self.0.contains_key(&path[..length]));
         let module = path[..longest.unwrap_or(0)].to_vec();
@@ -152,7 +152,7 @@ fn module_of(path: &str) -> Module {
     module
 }
 
-/// The arrows between rooms of the first level, the root left out.
+/// Returns the arrows between rooms of the first level, without the root.
 pub(crate) fn between_rooms(arrows: &Arrows) -> Arrows {
     let mut rooms = Arrows::new();
     for (module, others) in arrows {
@@ -163,7 +163,7 @@ pub(crate) fn between_rooms(arrows: &Arrows) -> Arrows {
     rooms
 }
 
-/// Modules that lead to each other, two or more, the largest knot first.
+/// Returns the cycles: sets of two or more modules that lead to each other, the largest first.
 pub(crate) fn knots(arrows: &Arrows) -> Vec<BTreeSet<Module>> {
     let reach: BTreeMap<_, _> = arrows.keys().map(|from| (from, reached(arrows, from))).collect();
     let knot = |from: &&Module| -> BTreeSet<Module> {

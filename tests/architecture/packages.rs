@@ -1,4 +1,5 @@
-//! Packages as cargo sees them: which of ours may use which, that what is declared is used, and what it is licensed under.
+//! Packages as cargo sees them: dependencies among our own packages, the use of declared dependencies,
+//! and licences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use crate::licences::is_allowed;
 use crate::modules::{Modules, files_below};
 use crate::source::Source;
 
-/// Which package may use which of ours, the lowest first.
+/// The packages of ours that each of our packages may use, the lowest first.
 #[rustfmt::skip]
 const ARROWS: &[(&str, &[&str])] = &[
     ("esker-seeded-bugs", &[]),
@@ -30,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-command", &[]),
     ("esker-ssd-model", &["esker-command"]),
     ("esker-ssd-bench", &["esker-device", "esker-log", "esker-engine", "esker-ssd-model", "esker-simulated"]),
-    ("esker-bench", &["esker-device", "esker-log", "esker-gc", "esker-engine", "esker-command"]),
+    ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-command"]),
     ("esker-compare", &["esker-bench", "esker-command"]),
     ("esker-cli", &[
         "esker-device", "esker-log", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-command",
@@ -40,7 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-fuzz-entry", &["esker-cli", "esker-engine", "esker-log", "esker-nvme", "esker-rdb", "esker-server"]),
 ];
 
-/// Which may use more in their tests.
+/// Additional packages that tests may use.
 #[rustfmt::skip]
 const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("esker-engine", &["esker-simulated"]),
@@ -50,10 +51,10 @@ const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("esker-server", &["esker-device"]),
 ];
 
-/// Dependencies that no source names, and what they are for: package, dependency, reason.
+/// Dependencies that no source names: package, dependency, reason.
 const KEPT: &[(&str, &str, &str)] = &[];
 
-/// Packages that the shipped command has in two versions, and why that has no remedy here.
+/// Packages of which the shipped command has two versions, and why that cannot be changed here.
 const TWICE: &[(&str, &str)] = &[
     ("getrandom", "ring has 0.2 and rand 0.9 has 0.3"),
     ("rand_core", "rand 0.9 has 0.9 and getrandom 0.4 has 0.10"),
@@ -65,15 +66,16 @@ const TWICE: &[(&str, &str)] = &[
 struct Dependency {
     /// The package.
     of: String,
-    /// What its sources call the dependency.
+    /// Name of the dependency in the package's sources.
     name: String,
     /// The dependency's package.
     package: String,
-    /// Whether only tests, examples and measurements have it.
+    /// True if only tests, examples and measurements use it.
     is_for_tests: bool,
 }
 
-/// What `cargo metadata` says, for the platform that this runs on: only its packages have been downloaded.
+/// The output of `cargo metadata` for the current platform, because only its packages have been
+/// downloaded.
 struct Metadata(Value);
 
 fn root() -> &'static Path {
@@ -117,7 +119,7 @@ impl Metadata {
         list(&self.0["packages"]).find(|package| text(package, "id") == id).expect("each is described")
     }
 
-    /// Our packages, with their directories.
+    /// Returns our packages with their directories.
     fn members(&self) -> BTreeMap<String, PathBuf> {
         let ids = list(&self.0["workspace_members"]).filter_map(Value::as_str);
         let named = ids.map(|id| {
@@ -132,7 +134,7 @@ impl Metadata {
         list(&self.0["resolve"]["nodes"]).find(|node| text(node, "id") == id).expect("each is resolved")
     }
 
-    /// Dependencies of our packages.
+    /// Returns the dependencies of our packages.
     fn dependencies(&self) -> Vec<Dependency> {
         let mut dependencies = Vec::new();
         for id in list(&self.0["workspace_members"]).filter_map(Value::as_str) {
@@ -150,7 +152,7 @@ impl Metadata {
         dependencies
     }
 
-    /// Names and versions of what a package of ours is built from.
+    /// Returns names and versions of the packages that one of our packages is built from.
     fn built_into(&self, name: &str) -> BTreeMap<&str, BTreeSet<&str>> {
         let is_it = |package: &&Value| text(package, "name") == name;
         let mut next = vec![text(self.packages().find(is_it).expect("it is there"), "id")];
@@ -167,12 +169,12 @@ impl Metadata {
     }
 }
 
-/// What the table says of a package.
+/// Returns the row of a package in a table.
 fn row<'t>(table: &'t [(&str, &[&'t str])], name: &str) -> Option<&'t [&'t str]> {
     table.iter().find(|(of, _)| *of == name).map(|(_, may)| *may)
 }
 
-/// Arrows that the tables do not have.
+/// Returns the arrows that the tables do not allow.
 fn strangers(dependencies: &[Dependency], ours: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
     for Dependency { of, package, is_for_tests, .. } in dependencies {
@@ -186,7 +188,8 @@ fn strangers(dependencies: &[Dependency], ours: &BTreeSet<String>) -> Vec<String
     found
 }
 
-/// What the sources of a package name: in the package itself, and in tests, examples and measurements.
+/// Returns the names used in the sources of a package: in the package itself, and together with tests,
+/// examples and measurements.
 fn named(directory: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
     let itself = Modules::below(&directory.join("src"));
     let itself: BTreeSet<_> = itself.firsts().into_iter().map(str::to_owned).collect();
@@ -200,7 +203,7 @@ fn named(directory: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
     (itself, with_tests)
 }
 
-/// Dependencies that no source names.
+/// Returns the dependencies that no source names.
 fn unused(
     dependencies: &[Dependency],
     named: &BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)>,
@@ -223,7 +226,7 @@ fn unused(
     found
 }
 
-/// Names in `workspace.dependencies` that no package takes.
+/// Returns the names in `workspace.dependencies` that no package uses.
 fn untaken(workspace: &toml::Table, members: &[toml::Table]) -> Vec<String> {
     let declared = workspace["workspace"]["dependencies"].as_table().expect("a table");
     let mut taken = BTreeSet::new();
@@ -242,7 +245,7 @@ fn untaken(workspace: &toml::Table, members: &[toml::Table]) -> Vec<String> {
     untaken.map(|name| format!("no package takes {name} of workspace.dependencies: take it out")).collect()
 }
 
-/// Licences that are not allowed, or not told.
+/// Returns the packages without a licence, or whose licence is not allowed.
 fn unlicensed<'p>(packages: impl Iterator<Item = &'p Value>) -> Vec<String> {
     let judge = |package: &Value| {
         let (name, version) = (text(package, "name"), text(package, "version"));
@@ -258,7 +261,7 @@ fn unlicensed<'p>(packages: impl Iterator<Item = &'p Value>) -> Vec<String> {
     packages.filter_map(judge).collect()
 }
 
-/// Packages that would have planted bugs in what users build.
+/// Returns the packages that would contain planted bugs in a user's build.
 fn planted<'p>(packages: impl Iterator<Item = &'p Value>) -> Vec<String> {
     let mut found = Vec::new();
     for package in packages {

@@ -1,26 +1,26 @@
-//! The order of the rooms inside of each crate: folders and files right below `src`.
+//! The order of the rooms inside each crate: folders and files right below `src`.
 //!
-//! Two rules: a room uses rooms that stand before it in its crate's table, and no others; and no knot of files that use each
-//! other is larger than its crate's row says.
+//! Two rules: a room uses only rooms that precede it in its crate's table; and no cycle of files is
+//! larger than the crate's row allows.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::modules::{Arrows, Modules, between_rooms, knots, shown};
 
-/// Files that may use each other, at most.
+/// Default limit of the files in a cycle.
 const KNOT_MOST: usize = 3;
 
-/// What holds inside of a crate.
+/// The rules inside a crate.
 #[derive(Debug)]
 struct Row {
     name: &'static str,
-    /// Rooms from the lowest to the highest; those of one step know nothing of each other. Where there is no table, folders are in
-    /// no circle with anything.
+    /// Rooms from the lowest to the highest; those of one step must not use each other. Without a table,
+    /// no folder may be part of a cycle.
     order: &'static [&'static [&'static str]],
-    /// The largest knot of files.
+    /// Limit of the files in a cycle.
     knot_most: usize,
-    /// Whether the row is in force; if not, what it would say is printed.
+    /// True if the row is in force; if not, its violations are printed.
     is_on: bool,
 }
 
@@ -57,7 +57,7 @@ const ROWS: &[Row] = &[
     row("fuzz-entry", &[]),
 ];
 
-/// What breaks a row, a line each.
+/// Returns the violations of a row, one per line.
 fn broken(row: &Row, modules: &Modules) -> Vec<String> {
     let (name, arrows, rooms) = (row.name, modules.arrows(), modules.rooms());
     let mut broken = Vec::new();
@@ -94,7 +94,7 @@ fn broken(row: &Row, modules: &Modules) -> Vec<String> {
     broken
 }
 
-/// What a judgement says of every arrow between rooms, with the files that it leads from and to.
+/// Returns the messages of `judge` about all arrows between rooms, with the files at both ends.
 fn inside(arrows: &Arrows, judge: impl Fn(&str, &str) -> Option<String>) -> BTreeSet<String> {
     let pairs = arrows.iter().flat_map(|(module, others)| others.iter().map(move |other| (module, other)));
     let said = pairs.filter_map(|(module, other)| {
@@ -154,7 +154,7 @@ fn every_rule_is_seen_to_refuse() {
     let said = judged(&[], 2, &files);
     assert!(said.starts_with("crate: folders in a circle: high, low, middle\n"), "{said}");
     assert!(said.contains("high to low: high uses low\n"), "{said}");
-    // Files alone may use each other; that is a knot and no circle of folders.
+    // Single files may use each other, which is a cycle of files and not of folders.
     assert_eq!(judged(&[], 2, &[("a.rs", "use crate::b;"), ("b.rs", "use crate::a;")]), "");
     assert_eq!(judged(&[&["low"], &["middle"], &["high"]], 3, &[files[0], files[2], ("middle.rs", "")]), "");
 }

@@ -1,34 +1,35 @@
-//! A source file as far as the arrows between files are concerned: its words, its `use` trees and its paths.
+//! The parts of a source file that matter for arrows between files: its words, its `use` trees and its
+//! paths.
 //!
-//! No parser: macros are read as if their bodies were code, and code for tests alone is left out.
+//! This is not a parser: bodies of macros are read as code, and code for tests alone is skipped.
 
 use std::collections::BTreeSet;
 
 /// A `use`, one leaf of its tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Use {
-    /// As it is written, `*` and `self` at its end left out.
+    /// The path in the source, without a final `*` or `self`.
     pub(crate) path: Vec<String>,
-    /// The name that it brings; `*` for all.
+    /// The imported name; `*` for all.
     pub(crate) name: String,
-    /// Whether others may take the name from here.
+    /// True if other modules may import the name from here.
     pub(crate) is_public: bool,
 }
 
-/// What a file says of others.
+/// The names in a file that refer to other files.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     pub(crate) uses: Vec<Use>,
-    /// Paths of two parts or more outside of `use`.
+    /// Paths of two components or more outside of `use`.
     pub(crate) paths: Vec<Vec<String>>,
     /// Identifiers outside of `use`.
     pub(crate) identifiers: BTreeSet<String>,
-    /// Modules that are for tests alone.
+    /// Modules for tests alone.
     pub(crate) test_modules: Vec<String>,
 }
 
 impl Source {
-    /// Reads a file, without what is only for tests.
+    /// Reads a file without its tests.
     pub(crate) fn of(text: &str) -> Source {
         let mut source = Source::default();
         let words = source.without_tests(&words(text));
@@ -43,7 +44,7 @@ impl Source {
         source
     }
 
-    /// The first parts of all paths, and the names that are used as they are.
+    /// Returns the first components of all paths, and the imported names.
     pub(crate) fn firsts(&self) -> BTreeSet<&str> {
         let uses = self.uses.iter().map(|one| &one.path);
         uses.chain(&self.paths).filter_map(|path| path.first()).map(String::as_str).collect()
@@ -74,14 +75,14 @@ impl Source {
         while at < words.len() {
             let is_public = words[at] == "pub";
             if is_public && words.get(at + 1) == Some(&"(") {
-                // `pub(in crate::room)` is no use of the room.
+                // `pub(in crate::room)` does not use the room.
                 at = closing(words, at + 1);
             }
             if is_public {
                 at += 1;
             }
             match words.get(at) {
-                // `use<>` of a type is none.
+                // `use<>` of a type is not an import.
                 Some(&"use") if words.get(at + 1) != Some(&"<") => {
                     at = self.read_tree(words, at + 1, Vec::new(), is_public);
                 }
@@ -104,7 +105,7 @@ impl Source {
         }
     }
 
-    /// Reads the tree at a word, and returns where it ends: the word behind its last.
+    /// Reads the `use` tree at a word. Returns the position after its end.
     fn read_tree(&mut self, words: &[&str], mut at: usize, mut path: Vec<String>, is_public: bool) -> usize {
         while at < words.len() {
             match words[at] {
@@ -144,7 +145,7 @@ impl Source {
     }
 }
 
-/// Whether words begin with `#[cfg(test)]` or one that asks for more beside it.
+/// Returns true if words begin with `#[cfg(test)]` or a condition that includes it.
 fn is_for_tests(words: &[&str]) -> bool {
     let inside = |end: usize| &words[4..end.min(words.len())];
     words.starts_with(&["#", "[", "cfg", "("])
@@ -152,7 +153,7 @@ fn is_for_tests(words: &[&str]) -> bool {
         && !inside(closing(words, 1)).contains(&"not")
 }
 
-/// Where the bracket at a word closes.
+/// Returns the position at which the bracket at a word closes.
 fn closing(words: &[&str], open: usize) -> usize {
     let mut depth = 0;
     for (at, word) in words.iter().enumerate().skip(open) {
@@ -168,7 +169,7 @@ fn closing(words: &[&str], open: usize) -> usize {
     words.len() - 1
 }
 
-/// The word behind an item: behind its braces, its semicolon, or, of a field, its comma.
+/// Returns the position after an item: after its braces, its semicolon, or, for a field, its comma.
 fn item_end(words: &[&str], mut at: usize) -> usize {
     while at < words.len() {
         match words[at] {
@@ -186,7 +187,8 @@ fn is_identifier(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// The words of a source: identifiers, numbers, `::` and single characters; no comments, texts, characters or lifetimes.
+/// Splits a source into words: identifiers, numbers, `::` and single characters; without comments,
+/// strings, characters or lifetimes.
 pub(crate) fn words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text;
@@ -217,7 +219,7 @@ pub(crate) fn words(text: &str) -> Vec<&str> {
     words
 }
 
-/// Length of the comment at the beginning, which may have others in it.
+/// Returns the length of the comment at the beginning, which may contain others.
 fn comment(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
@@ -233,7 +235,8 @@ fn comment(text: &str) -> usize {
     text.len()
 }
 
-/// The letters before the quote of a text at the beginning, and how many `#` follow them.
+/// Returns the number of letters before the quote of a string at the beginning, and the number of `#`
+/// after them.
 fn text_prefix(text: &str) -> Option<(usize, usize)> {
     let letters = ["br", "cr", "r", "b", "c", ""].into_iter().find(|letters| {
         text.strip_prefix(letters).is_some_and(|behind| behind.trim_start_matches('#').starts_with('"'))
@@ -252,7 +255,7 @@ fn text_length(text: &str) -> usize {
     start + escaped(&text[start..], '"')
 }
 
-/// Length up to and with a quote that is not escaped.
+/// Returns the length up to and including an unescaped quote.
 fn escaped(text: &str, quote: char) -> usize {
     let mut is_escaped = false;
     for (at, c) in text.char_indices() {
@@ -266,7 +269,7 @@ fn escaped(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Length of the character or the lifetime at the beginning.
+/// Returns the length of the character or the lifetime at the beginning.
 fn quote(text: &str) -> usize {
     let mut behind = text.chars().skip(1);
     match (behind.next(), behind.next()) {
@@ -283,7 +286,7 @@ fn words_are_code_alone() {
         fn f<'a>(x: &'a str) -> char { g("crate::no \" crate::no", r#"crate::"no"#, b"no", '"', '\'', 'x', b'\\') }
         r#type
     "##;
-    // The letter before a character in bytes stays, which does no harm.
+    // The letter before a byte character stays, which is harmless.
     let expected = "fn f < > ( x : & str ) - > char { g ( , , , , , , b ) } r # type";
     assert_eq!(words(text), expected.split_whitespace().collect::<Vec<_>>());
 }

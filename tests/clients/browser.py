@@ -1,9 +1,9 @@
-"""The page at `/` in a real browser: it moves, fits a phone, and survives a restart of the server. See run.py.
+"""Tests the page at `/` in a real browser: it updates, fits a phone, and survives a restart of the server. See run.py.
 
     python3 tests/clients/run.py target/release/esker --only browser --log
     SCREENSHOTS=docs/pictures python3 tests/clients/run.py target/release/esker --only browser --access plain
 
-Speaks the browser's own protocol (CDP) over two pipes, so that no library is needed.
+Uses the browser's own protocol (CDP) over two pipes, so that no library is needed.
 """
 
 import base64
@@ -35,7 +35,7 @@ class Browser:
         here_reads, there_writes = os.pipe()
         there_reads, here_writes = os.pipe()
 
-        def pipes():  # it wants them as 3 and 4, and may have been given just those
+        def pipes():  # the browser requires descriptors 3 and 4, which the pipes may already have
             reads, writes = os.dup(there_reads), os.dup(there_writes)
             os.dup2(reads, 3)
             os.dup2(writes, 4)
@@ -71,7 +71,7 @@ class Browser:
                         self.note(message["method"], message["params"])
 
     def note(self, method, params):
-        """What a console would show as an error. That a server which is gone cannot be reached is not the page's."""
+        """Records errors that a console would show, except that a stopped server cannot be reached."""
         if method == "Runtime.exceptionThrown":
             self.errors.append(params["exceptionDetails"].get("exception", {}).get("description", "?"))
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
@@ -105,7 +105,7 @@ class Browser:
         return result["result"].get("value")
 
     def wait(self, what, expression):
-        """Until it is true in the page."""
+        """Waits until the expression is true in the page."""
         deadline = time.monotonic() + PATIENCE
         while not self.value(expression):
             if time.monotonic() > deadline:
@@ -133,7 +133,7 @@ class Browser:
 
 
 class Load:
-    """Writes and reads until it is told to stop."""
+    """Writes and reads until it is stopped."""
 
     def __init__(self):
         self.ending = threading.Event()
@@ -172,11 +172,11 @@ class Load:
 
 
 def log_in(browser):
-    """As a browser does once somebody has typed name and password."""
+    """Logs in like a browser whose user has typed name and password."""
     if os.environ["PASSWORD"]:
         browser.ask("Page.navigate", url=os.environ["HTTP"])
         browser.wait("nothing is shown without a login", "!document.getElementById('tiles')")
-        browser.errors.clear()  # that the page was refused
+        browser.errors.clear()  # the refusal of the page
         who = f"{os.environ['LOGIN'] or 'default'}:{os.environ['PASSWORD']}"
         secret = "Basic " + base64.b64encode(who.encode()).decode()
         browser.ask("Network.setExtraHTTPHeaders", headers={"Authorization": secret})

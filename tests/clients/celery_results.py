@@ -42,7 +42,7 @@ def key(result):
 
 
 def results():
-    """Each is told on the channel of its task, and is there to be read again."""
+    """Each result is published on the channel of its task, and can be read again."""
     sent = [add.delay(n, n) for n in range(50)]
     same([result.get(timeout=20) for result in sent], [n + n for n in range(50)])
     same([app.AsyncResult(result.id).result for result in sent], [n + n for n in range(50)])

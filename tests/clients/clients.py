@@ -1,4 +1,4 @@
-"""How each client is installed below a cache directory, and run."""
+"""Installs each client below a cache directory, and runs it."""
 
 import functools
 import glob
@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Missing(Exception):
-    """A toolchain is not there."""
+    """A toolchain is missing."""
 
 
 def need(*programs):
@@ -21,7 +21,7 @@ def need(*programs):
 
 
 def call(*command, cwd=None, **variables):
-    """Runs it; its output is shown if it fails."""
+    """Runs a command; prints its output if it fails."""
     done = subprocess.run(command, cwd=cwd, env={**os.environ, **variables}, capture_output=True, text=True)
     if done.returncode != 0:
         sys.stderr.write(done.stdout + done.stderr)
@@ -30,7 +30,7 @@ def call(*command, cwd=None, **variables):
 
 
 def copy(folder, *names):
-    """A folder of the cache with these files, since package managers write beside them."""
+    """Copies files to a folder of the cache, because package managers write beside them."""
     os.makedirs(folder, exist_ok=True)
     for name in names:
         shutil.copy(os.path.join(HERE, name), folder)
@@ -39,7 +39,7 @@ def copy(folder, *names):
 
 @functools.cache
 def python_with(cache, requirements):
-    """A Python of its own with what a file of requirements lists."""
+    """Makes a virtual environment with the packages of a requirements file. Returns its Python."""
     folder = os.path.join(cache, requirements.removesuffix(".txt"))
     python = os.path.join(folder, "bin", "python")
     try:
@@ -65,7 +65,7 @@ class Python:
 
 
 class Exporter(Python):
-    """Debian has it as a package of its own name; it speaks RESP2, and redis-py writes the keys that it counts."""
+    """Debian's package has another name; it speaks RESP2, and redis-py writes the keys that it counts."""
 
     def __init__(self):
         super().__init__("redis_exporter", "redis_exporter.py")
@@ -112,7 +112,7 @@ class Go:
         files = [os.path.join(self.source, name) for name in ("main.go", "go.mod", "go.sum")]
         folder = copy(os.path.join(cache, "go", self.source), *files)
         self.program = os.path.join(folder, "exercise")
-        # The cache of modules is made writable, so that whoever made it can remove it.
+        # The module cache is made writable, so that its owner can remove it.
         kept = {"GOMODCACHE": os.path.join(cache, "go", "modules"), "GOCACHE": os.path.join(cache, "go", "build")}
         call("go", "build", "-modcacherw", "-o", self.program, ".", cwd=folder, **kept)
 
@@ -152,7 +152,7 @@ class Rust:
 
 
 class Tool:
-    """redis-cli or redis-benchmark, which take the same options for who and where."""
+    """redis-cli or redis-benchmark, which have the same options for user and address."""
 
     def __init__(self, name, protocols):
         self.name, self.protocols = name, protocols
@@ -173,7 +173,7 @@ class Tool:
 
 
 class Browser:
-    """The page of those who watch. It speaks no RESP, and is tried once."""
+    """The monitoring page. It does not use RESP, and is tested once."""
 
     name, protocols = "browser", (2,)
 
@@ -195,7 +195,7 @@ CLIENTS = (
     Go("go-redis", "go_redis"),
     Java("jedis", "jedis"),
     Rust(),
-    # Libraries that use one of those, or are made of one.
+    # Libraries that use one of those clients, or derive from one.
     Python("redis-py.asyncio", "redis_asyncio.py"),
     Python("redlock-py", "redlock_py.py"),
     Python("pottery", "pottery_lock.py"),

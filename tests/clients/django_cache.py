@@ -103,7 +103,7 @@ def patterns():
 def clear():
     outside = redis.Redis.from_url(url(0))
     outside.set("app:outside", 1)
-    if login:  # FLUSHDB needs the right admin
+    if login:  # FLUSHDB needs the admin right
         fails(redis.exceptions.NoPermissionError, cache.clear)
         return
     cache.clear()

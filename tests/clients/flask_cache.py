@@ -75,7 +75,7 @@ def counters():
 
 
 def clear():
-    """What begins with the prefix is deleted, and nothing else."""
+    """Only keys that begin with the prefix are deleted."""
     raw.set("app:other", 1)
     with app.app_context():
         same(cache.clear(), True)

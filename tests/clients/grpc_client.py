@@ -19,7 +19,7 @@ PACKAGES = ["grpcio", "grpcio-tools", "grpcio-health-checking", "grpcio-reflecti
 
 
 def prepare(directory):
-    """The environment's Python, with the generated stubs in `directory`."""
+    """Makes the environment and the stubs in `directory`. Returns the environment's Python."""
     python = directory / "venv/bin/python"
     subprocess.run([sys.executable, "-m", "venv", directory / "venv"], check=True)
     subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
@@ -104,12 +104,12 @@ def call(address):
 
 
 def new_calls(esker, store, code, refused):
-    """Calls that look before they write, retries, and watches."""
+    """Tests conditional writes, retries, and watches."""
     watch = store.Watch(esker.WatchRequest(prefixes=[b"py:"], with_values=True))
     assert next(watch).HasField("started")
 
     def told():
-        """The next change."""
+        """Returns the next change."""
         while True:
             if waiting:
                 return waiting.pop(0)
@@ -167,7 +167,7 @@ def new_calls(esker, store, code, refused):
 
 
 def examples(grpc, esker, store):
-    """Runs what docs/grpc.md shows, but for how to connect. What waits for changes does so beside."""
+    """Runs the examples of docs/grpc.md, except the connection. An example that waits for changes runs in its own thread."""
     text = (REPOSITORY / "docs/grpc.md").read_text()
     blocks = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "insecure_channel" not in block]
     assert len(blocks) == 4

@@ -1,5 +1,5 @@
-"""What the Python programs share: where the server is and who asks, from HOST, PORT, PROTOCOL, LOGIN, PASSWORD and CA
-(see run.py), and how a check is held."""
+"""Shared by the Python programs: address and credentials from HOST, PORT, PROTOCOL, LOGIN, PASSWORD and CA (see run.py),
+and the functions of a check."""
 
 import os
 import threading
@@ -12,7 +12,7 @@ protocol = int(os.environ["PROTOCOL"])
 
 
 def url(database=0):
-    """The address of a database as Redis clients read it."""
+    """Returns the URL of a database for Redis clients."""
     who = f"{quote(login or '')}:{quote(password)}@" if password else ""
     where = f"{who}{os.environ['HOST']}:{os.environ['PORT']}/{database}?protocol={protocol}"
     if authority:
@@ -26,7 +26,7 @@ def same(found, expected):
 
 
 def fails(kind, work, text=""):
-    """The work must fail, with this kind of error and this in what it says."""
+    """Checks that the work fails, with this kind of error and this text in its message."""
     try:
         found = work()
     except kind as error:
@@ -35,7 +35,7 @@ def fails(kind, work, text=""):
 
 
 def in_threads(count, work):
-    """What the work gives for each number below the count, each done by a thread of its own."""
+    """Runs the work for each number below the count, in its own thread. Returns the results."""
     done, wrong = [None] * count, []
 
     def run(number):

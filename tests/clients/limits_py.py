@@ -1,4 +1,4 @@
-"""limits, the limiter of Flask-Limiter and SlowAPI: of many who ask at once as many get in as may. See run.py."""
+"""limits, the limiter of Flask-Limiter and SlowAPI: of many concurrent requests exactly the allowed number passes. See run.py."""
 
 import time
 
@@ -36,7 +36,7 @@ def ending():
 
 
 def moving_window():
-    """This one keeps a list, which is said by name."""
+    """This strategy needs a list; the error names the type."""
     limiter = strategies.MovingWindowRateLimiter(store)
     fails(redis.ResponseError, lambda: limiter.hit(five, "page"), "is a command of lists")
 

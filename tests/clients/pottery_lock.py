@@ -1,4 +1,4 @@
-"""Pottery's Redlock and NextID: scripts that look at a key and change it. Its keys begin with redlock: and nextid:.
+"""Pottery's Redlock and NextID: scripts that read a key and change it. The keys begin with redlock: and nextid:.
 See run.py."""
 
 import time
@@ -60,14 +60,14 @@ def threads():
 
 
 def ids():
-    """Numbers that grow, and of which nobody gets the same."""
+    """IDs increase, and each is given out once."""
 
     def take(number):
         maker, got = NextID(key="orders", masters={client}), []
         while len(got) < 25:
             try:
                 got.append(next(maker))
-            except QuorumNotAchieved:  # somebody else was faster
+            except QuorumNotAchieved:  # another thread was faster
                 continue
         same(got, sorted(got))
         return got

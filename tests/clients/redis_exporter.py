@@ -1,4 +1,4 @@
-"""redis_exporter, whose metrics Prometheus reads, as a user that may monitor and nothing else. See run.py.
+"""redis_exporter, the source of Prometheus metrics, as a user with no right but monitor. See run.py.
 
 EXPORTER is the program, WATCHER that user."""
 
@@ -24,7 +24,7 @@ command += ["-tls-ca-cert-file", authority] if authority else []
 
 
 def scrape():
-    """Every metric with its labels, as text, and its value."""
+    """Returns the value of every metric, by name and labels as text."""
     until = time.monotonic() + WAIT_SECONDS_MAX
     while True:
         try:
@@ -73,7 +73,7 @@ def rates():
 
 
 def silence():
-    """The exporter has nothing to complain of."""
+    """The exporter logged no warning and no error."""
     exporter.terminate()
     told = exporter.communicate()[0]
     same(("level=info" in told, [line for line in told.splitlines() if "level=info" not in line]), (True, []))

@@ -1,4 +1,4 @@
-"""redis-py against the server that HOST, PORT, PROTOCOL, LOGIN, PASSWORD and CA tell of. See run.py."""
+"""redis-py with the server given by HOST, PORT, PROTOCOL, LOGIN, PASSWORD and CA. See run.py."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def refused(start, *command):
     try:
         found = client.execute_command(*command)
     except redis.ResponseError as error:
-        # redis-py takes the code of errors that it has a class for off their text.
+        # redis-py removes the error code from the text if it has a class for the code.
         return same(start in f"{error}" or start in type(error).__name__, True)
     raise AssertionError(f"{command} is answered {found}")
 
@@ -149,7 +149,7 @@ def pool():
 
 
 def caching():
-    """Client-side caching: a value is read once, and again when somebody else has changed it. It is of RESP3."""
+    """Client-side caching: a value is read once, and again after another client has changed it. Needs RESP3."""
     if protocol != 3:
         return
     from redis.cache import CacheConfig
@@ -175,7 +175,7 @@ def caching():
 
 
 def unix_socket():
-    """The same server by its unix socket."""
+    """Connects to the same server by its unix socket."""
     path = os.environ["SOCKET"]
     local = redis.Redis.from_url(f"unix://{path}", username=login, password=password)
     local.set("app:socket", "here")

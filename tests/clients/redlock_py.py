@@ -1,4 +1,4 @@
-"""redlock-py: a lock is held by one, is released by its holder alone, and ends by itself. See run.py."""
+"""redlock-py: a lock has one holder, is released by its holder alone, and expires. See run.py."""
 
 import time
 
@@ -32,7 +32,7 @@ def expiry():
     time.sleep(0.25)
     later = manager.lock("app:lock", 30_000)
     same(bool(later), True)
-    manager.unlock(held)  # the one that has ended does not release the one that came later
+    manager.unlock(held)  # an expired lock does not release a later one
     same(client.get("app:lock"), later.key)
     manager.unlock(later)
 

@@ -5,22 +5,22 @@
     python3 tests/clients/run.py target/release/esker
     python3 tests/clients/run.py target/release/esker --only redis-py,jedis --access plain,tls --log
 
-Each client does in its own language what `redis_py.py` does: the handshake of its library, binary values, pipelines,
-transactions with WATCH, expiry, SCAN, numbers, errors, 8 MiB values, a pool, and reading back what it wrote after the
-server got SIGKILL. Libraries on top of clients do what they are for: a lock is held by one, a limiter lets in as many
-as it says, a cache forgets in time, no increment is lost. Every one runs over RESP2 and RESP3 if it speaks both, and as
-each of these:
+Each client runs in its own language the tests of `redis_py.py`: the handshake of its library, binary values, pipelines,
+transactions with WATCH, expiry, SCAN, numbers, errors, 8 MiB values, a pool, and reading its writes back after a SIGKILL
+of the server. Libraries on top of clients are tested for their purpose: a lock has one holder, a limiter lets exactly its
+limit pass, a cache expires in time, no increment is lost. Every client runs over RESP2 and RESP3 if it speaks both, and
+with each of these kinds of access:
 
-    plain       nobody needs a password
-    password    one password, that of the user default
+    plain       no password
+    password    one password, of the user default
     user        a user that may read and write keys that begin with app:
     tls         that user, over TLS
 
 Needs Python 3.9. The libraries are installed below --cache and nothing is written elsewhere; the file that names a
-library pins its version (requirements.txt, package.json, go.mod, pom.xml, Cargo.toml). A client whose toolchain is not
-there (python3 with venv, node and npm, go, java and mvn, cargo, redis-cli, redis-benchmark, chromium, redis_exporter or
+library pins its version (requirements.txt, package.json, go.mod, pom.xml, Cargo.toml). A client whose toolchain is
+missing (python3 with venv, node and npm, go, java and mvn, cargo, redis-cli, redis-benchmark, chromium, redis_exporter or
 prometheus-redis-exporter, as Debian names it) is skipped and listed with the reason. One of the clients is a browser,
-which looks at the page of `--http`. Exits with 1 if anything failed, with 2 if nothing could be tried.
+which tests the page of `--http`. Exits with 1 if any test failed, and with 2 if none could run.
 """
 
 import argparse
@@ -40,7 +40,7 @@ RUN_SECONDS_MAX = 120
 
 
 def follow(process, server, log):
-    """Reads what a client prints, kills and restarts the server when it asks for that; how many checks were good."""
+    """Reads the output of a client, and kills and restarts the server at its request. Returns the number of passed checks."""
     good, said = 0, []
     for line in process.stdout:
         said.append(line)
@@ -48,7 +48,7 @@ def follow(process, server, log):
             good += 1
         elif line.startswith("kill the server"):
             server.kill()
-            time.sleep(0.3)  # long enough for the client to notice, whatever it does then
+            time.sleep(0.3)  # long enough for the client to notice
             server.start()
             process.stdin.write("go on\n")
             process.stdin.flush()
@@ -58,7 +58,7 @@ def follow(process, server, log):
 
 
 def attempt(command, folder, environment, server, log):
-    """Runs one client to its end. Answers (checks that were good, what went wrong)."""
+    """Runs one client to its end. Returns (number of passed checks, problem)."""
     process = subprocess.Popen(
         command,
         cwd=folder,

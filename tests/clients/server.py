@@ -1,4 +1,4 @@
-"""The server that clients are tried against: `esker serve` on a directory and a port of its own."""
+"""The server for the clients: `esker serve` with its own directory and port."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import threading
 
 ACCESS = ("plain", "password", "user", "tls")
 USER, WATCHER, PASSWORD = "ann", "watcher", "correct horse"
-# What keys begin with, and what libraries put before the names that they are given.
+# Prefixes of keys, and prefixes that libraries add to names.
 PREFIXES = ("app:",)
 PREFIXES += ("key:", "counter:")  # redis-benchmark
 PREFIXES += ("redlock:", "nextid:")  # Pottery
@@ -24,7 +24,7 @@ def free_port():
 
 
 def make_certificate(folder):
-    """A certificate of 127.0.0.1 and localhost that signs itself; (certificate, key)."""
+    """Makes a self-signed certificate of 127.0.0.1 and localhost. Returns (certificate, key)."""
     cert, key = os.path.join(folder, "server.pem"), os.path.join(folder, "server.key")
     names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
@@ -37,7 +37,7 @@ def make_certificate(folder):
 
 
 class Server:
-    """It is started on the same port again after it was killed, so that clients find it."""
+    """Restarts on the same port after a kill, so that clients find it."""
 
     def __init__(self, binary, folder, access):
         self.access, self.folder, self.port = access, folder, free_port()
@@ -67,7 +67,7 @@ class Server:
         self.start()
 
     def environment(self, protocol):
-        """What client programs read."""
+        """Returns the environment variables for client programs."""
         users = self.access in ("user", "tls")
         return {
             "HOST": "127.0.0.1",

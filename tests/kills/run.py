@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Kills a server under load near full, again and again, and checks every key against what was acknowledged.
+"""Kills a nearly full server under load, again and again, and checks every key against its acknowledged writes.
 
     python3 tests/kills/run.py target/release/esker --kills 500
 
-Python 3 and nothing else. The kills are shared out among one tier and two, at durability `sync` and `process`, and one tier
-in which writes wait to be overwritten. Each client has keys of its own and one command at a time under way, so after a kill a
-key is what was acknowledged last, or what the command that was under way would have made of it; anything else is printed and
-ends the run with 1. `--seed` replays the order of the commands, though not the moments of the kills.
+Needs Python 3 and nothing else. The kills are distributed over one tier and two, at durability `sync` and `process`, and one
+tier with coalescing. Each client has its own keys and one command in flight, so after a kill a key has its last acknowledged
+state, or the state after the command in flight; any other state is printed and ends the run with exit code 1. `--seed` replays
+the order of the commands, but not the times of the kills.
 """
 
 import argparse
@@ -34,7 +34,7 @@ CONFIGURATIONS = {
 
 
 class Gone(Exception):
-    """The server is not there any more."""
+    """The server has ended."""
 
 
 class Client:
@@ -75,7 +75,7 @@ class Client:
 
 
 def value(key, version):
-    """The bytes of a version of a key: some hundreds to some hundred thousand, told by both."""
+    """Returns the value of a version of a key: some hundreds to some hundred thousand bytes, derived from both."""
     seed = hashlib.sha256(b"%s %d" % (key, version)).digest()
     sizes = (300, 2_000, 20_000, 60_000, 150_000)
     length = sizes[seed[0] % len(sizes)] + seed[1]
@@ -83,7 +83,7 @@ def value(key, version):
 
 
 class Writer(threading.Thread):
-    """Sets and deletes its own keys until the server is gone."""
+    """Sets and deletes its own keys until the server ends."""
 
     def __init__(self, port, model, seed):
         super().__init__(daemon=True)
@@ -122,7 +122,7 @@ class Writer(threading.Thread):
 
 
 def launch(binary, directory, arguments, durability):
-    """The server, which may not answer yet."""
+    """Starts the server without waiting. Returns its process."""
     command = [binary, "serve", "--resp", "127.0.0.1:0", "--memory", "192m", "--durability", durability]
     if "--fast-limit" in arguments:
         command += ["--fast", os.path.join(directory, "fast"), "--capacity", os.path.join(directory, "capacity")]
@@ -133,7 +133,7 @@ def launch(binary, directory, arguments, durability):
 
 
 def start(binary, directory, arguments, durability):
-    """The server and its port, once it answers."""
+    """Starts the server and waits until it is ready. Returns its process and its port."""
     process = launch(binary, directory, arguments, durability)
     line = process.stdout.readline().decode()
     if "127.0.0.1:" not in line:
@@ -144,7 +144,7 @@ def start(binary, directory, arguments, durability):
 
 
 def version_of(key, found):
-    """Which version of a key was found; None if it is none."""
+    """Returns the version of a found value; None if it is invalid."""
     if found is None:
         return 0
     try:
@@ -155,7 +155,7 @@ def version_of(key, found):
 
 
 def check(port, models):
-    """Compares every key with what it may be; returns what is wrong, and goes on from what is there."""
+    """Compares every key with its allowed states. Returns the problems, and takes the found states as the expected ones."""
     client, wrong = Client(port), []
     for model in models:
         for key, state in model.items():
@@ -168,7 +168,7 @@ def check(port, models):
 
 
 def works_again(port, model):
-    """Deletes work on a full store, and then puts do."""
+    """Checks that deletes work on a full store, and puts work after them."""
     client, problems = Client(port), []
     for key, state in list(model.items())[:40]:
         answer = client.call(b"DEL", key)
@@ -191,7 +191,7 @@ def works_again(port, model):
 
 
 def kill_alive(process):
-    """Kills a server; one that had ended by itself is a problem."""
+    """Kills a server. Returns a problem if it had already ended by itself."""
     process.send_signal(signal.SIGKILL)
     code = process.wait()
     return [] if code == -signal.SIGKILL else [f"the server had ended by itself with {code} when it was to be killed"]
@@ -223,7 +223,7 @@ def run(name, binary, kills, seed, keep):
             refused += writer.refused
             problems += [writer.problem] if writer.problem else []
         if kill % 4 == 3:
-            # And once more while it opens.
+            # Another kill while it opens.
             opening = launch(binary, directory, arguments, durability)
             time.sleep(dice.uniform(0, 0.15))
             problems += kill_alive(opening)

@@ -1,14 +1,14 @@
-//! Which test notices which bug.
+//! The table of planted bugs and the tests that detect them.
 
 use esker_seeded_bugs::Bug;
 use esker_seeded_bugs::Bug::*;
 
-/// A bug, and the test that has to fail with it.
+/// A bug, and the test that must fail with it.
 pub(crate) struct Catcher {
     pub(crate) bug: Bug,
     /// The test program, as [`Programs`](crate::programs::Programs) names it.
     pub(crate) program: &'static str,
-    /// The test's whole name.
+    /// The full name of the test.
     pub(crate) test: &'static str,
 }
 
@@ -195,6 +195,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(NumbersNotReserved, "esker_engine", "background::watermarks::tests::epoch_is_raised_before_numbers_of_the_next_one_are_given_out"),
 
     row(DamagedSegmentForgotten, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
+    row(UnlistedDamageMissed, "esker_engine", "background::relocate::tests::tombstone_is_needed_after_a_damaged_segment_is_unlisted"),
+    row(RefusedWatermarkIgnored, "esker_engine", "catalog::clock::tests::record_reported_as_expired_is_covered_by_a_watermark"),
     row(DamagedSegmentKeepsAll, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
     row(DamagedKeyNotCompared, "esker_engine", "catalog::lookup::tests::damaged_record_is_deleted_by_its_own_key_alone"),
     row(StalledReaderWaitedFor, "store", "stalled_readers::stopped_checkpoint_is_cancelled_when_its_room_is_wanted"),

@@ -1,8 +1,8 @@
-//! The test of the tests: every bug of `esker_seeded_bugs` is switched on, one at a time, and the test that is named here for it has
-//! to fail. See `docs/decisions/0019-planted-bugs.md`.
+//! The test of the tests: every bug of `esker_seeded_bugs` is switched on, one at a time, and the test in its
+//! table row must fail. See `docs/decisions/0019-planted-bugs.md`.
 //!
-//! `cargo test` runs this as part of the suite, and `tests/planted/run` by itself. Words behind it choose bugs by parts of their
-//! names.
+//! `cargo test` runs this as part of the suite, and `tests/planted/run` by itself. Its arguments choose
+//! bugs by parts of their names.
 
 mod catchers;
 mod programs;
@@ -18,7 +18,8 @@ use esker_seeded_bugs::Bug;
 use crate::catchers::{CATCHERS, Catcher};
 use crate::programs::{Ended, Programs};
 
-/// A test that takes longer has not noticed anything. Alone on two cores none takes a tenth of it.
+/// Time limit after which a test counts as not having detected the bug. Alone on two cores no test takes
+/// a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn main() -> ExitCode {
@@ -56,8 +57,8 @@ fn main() -> ExitCode {
     if sound && caught == wanted.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Parts of the names of the bugs that are wanted, from what `cargo test` hands to each test program. `None`: what it asks for
-/// is not here.
+/// Returns the parts of names of the requested bugs, from the arguments that `cargo test` passes to each
+/// test program. `None`: the arguments request something else.
 fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     while let Some(argument) = arguments.next() {
@@ -73,7 +74,7 @@ fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<Vec<String>> {
     Some(parts)
 }
 
-/// Every bug has one row.
+/// Checks that every bug has one row.
 fn check_table() -> Result<(), String> {
     for bug in Bug::ALL {
         let rows = CATCHERS.iter().filter(|catcher| catcher.bug == *bug).count();
@@ -87,7 +88,7 @@ fn check_table() -> Result<(), String> {
     Ok(())
 }
 
-/// The tests pass where nothing is planted: else their failing says nothing.
+/// Checks that the tests pass without planted bugs, because otherwise their failures prove nothing.
 fn without_bugs(programs: &Programs, wanted: &[&Catcher]) -> bool {
     let mut tests: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for Catcher { program, test, .. } in wanted {
@@ -106,7 +107,7 @@ fn without_bugs(programs: &Programs, wanted: &[&Catcher]) -> bool {
     sound.into_inner().expect("nobody panics")
 }
 
-/// Does something with each of the items, on all processors.
+/// Runs `work` for each of the items, on all processors.
 fn in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,4 +1,4 @@
-//! The test programs of the workspace, and running some of their tests.
+//! Builds the test programs of the workspace, and runs some of their tests.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,36 +10,36 @@ use serde_json::Value;
 
 use crate::catchers::CATCHERS;
 
-/// How a test program ended.
+/// The result of a test program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// All its tests passed, and there were some.
+    /// All its tests passed, and there was at least one.
     Passed,
     /// A test failed.
     Failed,
     /// It did not end in time.
     Hung,
-    /// Neither.
+    /// Any other result.
     Otherwise(String),
 }
 
-/// Test programs, each with where it lies and where its package does.
+/// Test programs by name, with their paths and those of their packages.
 pub(crate) struct Programs(BTreeMap<String, (PathBuf, PathBuf)>);
 
 impl Programs {
-    /// Builds those that are not built yet. They are called as cargo calls them: `esker_engine` has the tests in that package's
-    /// sources, `store` is a program of tests.
+    /// Builds the programs that are not built yet. They have cargo's names: `esker_engine` has the tests
+    /// in that package's sources, `store` is a program of tests.
     ///
     /// # Panics
-    /// If they cannot be built, or two are called the same.
+    /// If they cannot be built, or if two have the same name.
     pub(crate) fn build() -> Programs {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        // As the program that runs was built, so that nothing is built twice.
+        // With the profile of this program, so that nothing is built twice.
         let profile: &[&str] = if cfg!(debug_assertions) { &[] } else { &["--release"] };
         let mut command = Command::new(cargo);
         command.args(["test", "--quiet", "--workspace", "--no-run", "--message-format=json"]).args(profile);
-        // What cargo tells this program of its package. Build scripts ask for some of it, and would run again, and all that is
-        // built on what they build.
+        // Variables that cargo sets for this program's package. Build scripts depend on some of them, and
+        // would run again, together with all builds that depend on them.
         std::env::vars_os().map(|(name, _)| name).filter(is_of_package).for_each(|name| {
             command.env_remove(name);
         });
@@ -54,14 +54,14 @@ impl Programs {
         let mut programs = BTreeMap::new();
         for (name, place) in messages.filter_map(|message| Programs::of(&message)) {
             if let Some(other) = programs.insert(name.clone(), place) {
-                // Those that have no row here may be.
+                // Programs without a row here may have equal names.
                 assert!(CATCHERS.iter().all(|row| row.program != name), "{name} is {other:?}, and another");
             }
         }
         Programs(programs)
     }
 
-    /// What a message of cargo says, if it is of a test program.
+    /// Parses a message of cargo if it is about a test program.
     fn of(message: &Value) -> Option<(String, (PathBuf, PathBuf))> {
         let (target, text) = (&message["target"], |value: &Value| value.as_str().map(str::to_owned));
         if message["profile"]["test"] != true {
@@ -72,10 +72,11 @@ impl Programs {
         Some((name, (text(&message["executable"])?.into(), manifest.parent()?.to_owned())))
     }
 
-    /// Runs some tests of a program, by their whole names, with a bug or without. Returns how it ended, and how long it took.
+    /// Runs some tests of a program, by their full names, with a bug or without. Returns the result and
+    /// the duration.
     ///
     /// # Panics
-    /// If there is no such program.
+    /// If the program does not exist.
     pub(crate) fn run(
         &self,
         program: &str,
@@ -111,14 +112,14 @@ impl Programs {
     }
 }
 
-/// Whether a variable of the environment tells a program of the package that cargo runs it for.
+/// Returns true if an environment variable describes the package for which cargo runs a program.
 fn is_of_package(name: &OsString) -> bool {
     let of_package =
         ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_", "OUT_DIR"];
     name.to_str().is_some_and(|name| of_package.iter().any(|beginning| name.starts_with(beginning)))
 }
 
-/// The exit code, if it ends in time.
+/// Returns the exit code if the program ends in time.
 fn wait(child: &mut Child, began: Instant, patience: Duration) -> Result<Ended, Option<i32>> {
     loop {
         if let Some(status) = child.try_wait().expect("it is our child") {
@@ -134,13 +135,13 @@ fn wait(child: &mut Child, began: Instant, patience: Duration) -> Result<Ended, 
     }
 }
 
-/// What an exit code of a test program means, with what it said.
+/// Converts the exit code and the output of a test program.
 fn of_code(code: Option<i32>, said: &str, tests: usize) -> Ended {
     let ran = said.matches("\ntest ").count();
     match code {
         _ if ran < tests => Ended::Otherwise(format!("{ran} of {tests} tests ran; was one renamed?")),
         Some(0) => Ended::Passed,
-        // What libtest exits with when a test failed, and not what a crash looks like.
+        // libtest's exit code for a failed test, which differs from a crash.
         Some(101) if said.contains("FAILED") => Ended::Failed,
         other => Ended::Otherwise(format!("it ended with {other:?}")),
     }

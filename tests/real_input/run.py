@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Loads every stanza of Debian's package index, kills the server at the last reply, and looks for every one again.
+"""Loads every stanza of Debian's package index, kills the server at the last reply, and reads every one back.
 
     tests/real_input/run.py target/release/esker
     tests/real_input/run.py target/release/esker --config all
     tests/real_input/run.py target/release/esker --config two-tier -- --durability process --memory 256m
 
-The key is a package's name, the value its stanza; where a name comes more than once the last stanza counts. Stanzas go
-in through `redis-cli --pipe` if it is installed, else through the small client below. The server gets SIGKILL the
-moment the last reply is there, so with `--durability sync` or `process` (not `periodic`, not `none`) every stanza must
-be there after the restart. SIGKILL says nothing about power cuts: the kernel outlives the process.
+The key is a package's name, the value its stanza; of repeated names the last stanza counts. `redis-cli --pipe` loads the
+stanzas if it is installed, else the small client below. The server gets SIGKILL immediately after the last reply, so
+with `--durability sync` or `process` (not `periodic`, not `none`) every stanza must exist after the restart. SIGKILL
+proves nothing about power failures, because the kernel outlives the process.
 
-Needs Python 3.9 and `apt-cache` with package lists; nothing else. Prints one line per configuration and exits with 1
-if anything failed, with 2 if it could not be tried.
+Needs Python 3.9 and `apt-cache` with package lists; nothing else. Prints one line per configuration. Exits with 1
+if a configuration failed, and with 2 if the test could not run.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def cannot(why):
 
 
 def stanzas():
-    """(name, stanza) of every package, as apt knows them, in its order."""
+    """Returns (name, stanza) of every package known to apt, in its order."""
     if not shutil.which("apt-cache"):
         cannot("there is no apt-cache; run this on Debian or Ubuntu, or in a container of one (apt-get install apt)")
     dump = subprocess.run(["apt-cache", "dumpavail"], stdout=subprocess.PIPE, check=True).stdout
@@ -59,7 +59,7 @@ def command(*words):
 
 
 class Client:
-    """As much of a RESP2 client as is needed here."""
+    """A minimal RESP2 client."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
@@ -104,7 +104,7 @@ class Server:
 
 
 def load(address, pairs, loader):
-    """Sends all, and returns when the last reply is there; how many replies were errors."""
+    """Sends all pairs, and waits for the last reply. Returns the number of error replies."""
     if loader == "redis-cli":
         host, port = address.rsplit(":", 1)
         pipe = subprocess.Popen(
@@ -174,7 +174,7 @@ def run(binary, name, flags, pairs, loader, tmp):
     seconds = time.monotonic() - started
     tally.check(errors == 0, lambda: f"{errors} of {len(pairs)} SETs were not OK")
 
-    # After the kill, and once more after a stop that is not one.
+    # After the kill, and once more after a regular stop.
     for end in (signal.SIGTERM, signal.SIGTERM):
         server = Server(binary, places)
         print(f"{name}: {server.ready}", file=sys.stderr)

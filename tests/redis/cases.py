@@ -1,7 +1,7 @@
 """Cases: a list of steps on one to three connections, from empty databases to a comparison of all keys and events.
 
-A case is a function of the seed and its number. Both servers get the same steps, one after the other; a step is over when its
-reply came from both. So whatever differs is the servers' doing.
+A case is a function of the seed and its number. Both servers get the same steps, one after the other; a step ends when both
+servers have replied. So every difference is caused by the servers.
 """
 
 import random
@@ -12,29 +12,29 @@ from wire import Broken, Client
 
 MODES = ["plain", "pipeline", "multi", "eval", "connections", "watch", "listen", "tracking"]
 
-# Drawn less often: they empty the databases, or have little to say.
+# Drawn less often: they empty the databases, or their replies show little.
 SELDOM = set(b"""flushall flushdb swapdb select echo ping dbsize wait command config function module script object pubsub
  publish spublish client""".split())
 SUBSCRIBING = set(b"subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe".split())
 TRANSACTION = set(b"multi exec discard watch unwatch".split())
-# Not queued: EXEC would answer more than one reply for them.
+# Not queued, because EXEC would contain more than one reply for each of them.
 NOT_IN_MULTI = SUBSCRIBING | TRANSACTION | set(b"client eval evalsha eval_ro evalsha_ro script function module".split())
-# Refused by the server in a transaction or a script, and drawn there seldom.
+# Drawn seldom in a transaction or a script, where the server refuses them.
 REFUSED = set(b"keys scan randomkey flushall flushdb swapdb wait object pubsub config".split())
-# Whose replies are times that pass.
+# Commands whose replies are remaining or absolute times, which vary.
 CLOCKS = set(b"ttl pttl expiretime pexpiretime".split())
 DATABASES = (0, 1, 2)
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one connection sends."""
+    """A command or script of one connection."""
 
     connection: int
     words: tuple = ()
-    # Commands that a script calls one after the other, instead of `words`.
+    # Commands called by a script, instead of `words`.
     calls: tuple = ()
-    # Whether it is sent in one write with the next step of this connection.
+    # True if it is sent in one write with the next step of this connection.
     joined: bool = False
 
     def command(self):
@@ -58,7 +58,7 @@ class Case:
 
 @dataclass
 class Difference:
-    """Two replies that are not the same. `where`: reply, exec, eval, heard, keys or events."""
+    """Two replies that differ. `where`: reply, exec, eval, heard, keys or events."""
 
     case: Case
     at: int
@@ -66,7 +66,7 @@ class Difference:
     words: list
     redis: tuple
     esker: tuple
-    # Whether something was to expire in the past before.
+    # True if an earlier step set an expiry in the past.
     expires: bool = False
 
     def verb(self):
@@ -74,7 +74,7 @@ class Difference:
 
 
 def script_of(calls):
-    """A script that calls commands and returns all replies. Every word may be a key, and is declared as one."""
+    """Returns a script that calls the commands and returns all replies. Every word may be a key, and is declared as one."""
     words, lines = [], []
     for call in calls:
         named = ",".join(f"ARGV[{len(words) + at}]" for at in range(1, len(call) + 1))
@@ -85,7 +85,7 @@ def script_of(calls):
 
 
 class Maker:
-    """Draws cases. `verbs`: of each command its arity and the positions of its keys."""
+    """Draws cases. `verbs`: arity and key positions of each command."""
 
     def __init__(self, seed, verbs):
         self.seed, self.verbs = seed, verbs
@@ -124,7 +124,7 @@ class Maker:
         return [step for _ in range(6) for step in self.plain(2) + self.transaction(0)]
 
     def script(self, connection):
-        # What a script may call in Redis, one call or some.
+        # Commands that a script may call in Redis, one or several.
         without = NOT_IN_MULTI | {b"command"}
         return Step(connection, calls=tuple(self.any(without, REFUSED) for _ in range(self.rng.randint(1, 6))))
 
@@ -145,7 +145,7 @@ class Maker:
         return steps
 
     def watch(self):
-        """One connection watches and runs a transaction, while others write in every way."""
+        """Draws a connection that watches keys and runs a transaction, and others that write in all ways."""
         steps = []
         for _ in range(5):
             watched = [Step(0, tuple(self.draw.command(b"watch", (-2, 1, -1, 1)))) for _ in range(self.rng.randint(1, 2))]
@@ -164,7 +164,7 @@ class Maker:
         return steps
 
     def come_and_go(self, connection, joined):
-        """A key is put and goes again, in one write, transaction or script, or not."""
+        """Draws steps that put and delete a key, in one write, transaction or script, or separately."""
         key = self.draw.key()
         put = self.rng.choice([(b"incr", key), (b"append", key, b"x"), (b"set", key, b"1", b"NX"), (b"setbit", key, b"1", b"1")])
         gone = self.rng.choice([(b"del", key), (b"getdel", key), (b"expireat", key, b"1"), (b"set", key, b"1", b"PXAT", b"1")])
@@ -176,7 +176,7 @@ class Maker:
         return [Step(connection, of, joined=joined) for of in words]
 
     def listen(self):
-        """Connections that subscribe, and one that publishes and writes."""
+        """Draws connections that subscribe, and one that publishes and writes."""
         subscribing = sorted(SUBSCRIBING & set(self.verbs))
         steps = []
         for _ in range(25):
@@ -189,7 +189,7 @@ class Maker:
         return steps
 
     def tracking(self):
-        """A connection that is notified of keys that change, and others that read and write."""
+        """Draws a connection that is notified of changed keys, and others that read and write."""
         options = self.draw.options([b"NOLOOP"], [self.rng.choice((b"OPTIN", b"OPTOUT"))])
         steps = [Step(0, (b"CLIENT", b"TRACKING", b"ON", *options))]
         if self.protocol == 2 and self.rng.random() < 0.3:
@@ -222,8 +222,8 @@ class Runner:
         self.commands = 0
 
     def run(self, case, is_known):
-        """Returns the differences of a case. `is_known` gets each and says whether it is documented, and whether what follows it
-        is to be compared all the same; the case ends at the first that says no."""
+        """Returns the differences of a case. `is_known` returns true for a documented difference after which the comparison
+        can continue; the case ends at the first for which it returns false."""
         for admin in self.admins:
             admin.call("FLUSHALL")
         rows = [[Client(server.port) for _ in range(case.connections)] for server in self.servers]
@@ -235,7 +235,7 @@ class Runner:
         finally:
             for client in rows[0] + rows[1]:
                 client.close()
-            # So that nothing of it comes with the events of the next case.
+            # Drains the events, so that none appears among those of the next case.
             self.events()
 
     def run_steps(self, case, rows, is_known):
@@ -284,7 +284,7 @@ class Runner:
                 self.sent[name] = self.sent.get(name, 0) + 1
 
     def answer(self, client, case):
-        """The reply to a command. Invalidations that come before it are kept for `heard`."""
+        """Returns the reply to a command. Invalidations that precede it are kept for `heard`."""
         try:
             reply = client.reply()
             while case.mode == "tracking" and reply[0] == ">":
@@ -295,10 +295,10 @@ class Runner:
             return "broken", str(broken).encode()
 
     def heard(self, client):
-        """All that came for a connection."""
+        """Returns all pushes to a connection."""
         heard = self.early.pop(client, [])
         try:
-            # Invalidations may lie behind the first answer.
+            # Invalidations may follow the first answer.
             for token in (b"fuzz-1", b"fuzz-2"):
                 client.send([b"PING", token])
                 while token_of(reply := client.reply()) != token:
@@ -308,7 +308,7 @@ class Runner:
         return heard
 
     def compare(self, case, at, step, redis, esker):
-        """The differences of a reply: of a transaction and a script, those of each command."""
+        """Returns the differences of a reply; for a transaction and a script, those of each command."""
         verb, key = step.verb(), step.connection
         if verb == b"exec":
             of, where = self.queued.pop(key, []), "exec"
@@ -329,7 +329,7 @@ class Runner:
                 yield Difference(case, at, where, list(words), theirs, ours, self.expires)
 
     def compare_ends(self, case):
-        """The differences of all keys, and of the events."""
+        """Returns the differences of all keys, and of the events."""
         last = len(case.steps) - 1
         for database in DATABASES:
             keys = []
@@ -353,7 +353,7 @@ class Runner:
             yield Difference(case, last, "events", [b"events"], ("*", redis), ("*", esker), self.expires)
 
     def events(self):
-        """All events since the last time, as each server sent them. Those of keys that expire come when each server likes."""
+        """Returns all events since the last call, in each server's order. The time of an expiry event is up to the server."""
         rows = []
         for admin, ear in zip(self.admins, self.ears):
             admin.call("PUBLISH", "fuzz", "end")
@@ -371,7 +371,7 @@ def listens(case):
 
 
 def token_of(reply):
-    """What a PING was about that this answers, also that of a subscriber."""
+    """Returns the token of the PING that this reply answers, also for a subscriber."""
     kind, value = reply
     if kind in "*>" and value and value[0] == ("$", b"pong"):
         return value[1][1]
@@ -389,7 +389,7 @@ def is_list(reply, length):
 
 
 def same(words, redis, esker):
-    """Whether two replies to a command are the same; times may have passed in between."""
+    """Returns true if two replies to a command are equal, except for elapsed time."""
     if redis == esker:
         return True
     if words and words[0].lower() in CLOCKS and redis[0] == esker[0] == ":":

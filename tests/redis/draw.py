@@ -1,7 +1,7 @@
-"""Arguments of commands, drawn at random: by a rule for each command, and by the key positions of a command without one.
+"""Draws arguments of commands: by a rule for each command, and by the key positions of a command without a rule.
 
-`Draw.command` makes a command that is mostly in order; `odd` then drops, adds or replaces words of some. Everything is a
-function of the random numbers, so that a seed replays it.
+`Draw.command` makes a command that is mostly valid; `odd` then drops, adds or replaces words of some commands. Everything is
+a function of the random numbers, so that a seed replays it.
 """
 
 from wire import VALUE_BYTES_MAX
@@ -10,15 +10,15 @@ KEYS = [b"a", b"b", b"n", b"m", b"h", b"c"]
 NUMBERS = b"""0 1 -1 2 3 5 7 8 10 -5 64 100 007 +1 -0 1.5 1e3 3.0e3 0x10 inf -inf nan 1e400 5e-324 9223372036854775807
  -9223372036854775808 9223372036854775808 18446744073709551615 18446744073709551616 2147483648 -2147483649 x""".split()
 NUMBERS += [b"", b" 1", b"1 ", b"a\0b", b"\xff", b"1\n"]
-# Times that would pass during a case.
+# Times to live that would end during a case.
 SHORT = {b"%d" % number for number in range(1, 1000)} | {b"007"}
 EXPIRING = set(b"set setex psetex getex expire pexpire restore".split())
 WORDS = b"""NX XX GT LT GET EX PX EXAT PXAT KEEPTTL PERSIST REPLACE ABSTTL IDLETIME FREQ DB COUNT MATCH TYPE LEN IDX
  MINMATCHLEN WITHMATCHLEN BIT BYTE SET INCRBY OVERFLOW WRAP SAT FAIL AND OR XOR NOT ASYNC SYNC HELP * string 16""".split()
-# Times in seconds: long enough not to pass during a case, or past.
+# Times in seconds: too long to end during a case, or in the past.
 TIMES = [b"1000", b"5000", b"100000", b"-1", b"0", b"-100", b"9223372036854775807", b"9223372036854775", b"x", b"1.5"]
 MOMENTS = [b"4102444800", b"4102444801", b"1", b"1000000000", b"0", b"-1", b"9223372036854775807", b"x"]
-# Offsets of bits up to the longest value, at it and behind it.
+# Bit offsets up to the end of the longest value, at it and beyond it.
 OFFSETS = [b"0", b"1", b"7", b"8", b"9", b"100", b"#0", b"#3", b"-1", b"x", b"1000"]
 LIMIT_BITS = [b"%d" % (VALUE_BYTES_MAX * 8 + more) for more in (-8, -1, 0, 1)]
 TYPES = b"u1 u2 u7 u8 u32 u63 i1 i2 i8 i32 i63 i64 u64 i65 u0 x8 i".split()
@@ -26,7 +26,7 @@ PATTERNS = [b"*", b"a", b"?", b"[ab]", b"[^a]", b"k*", b"\\*", b"[", b"", b"*a*b
 
 
 def crc64(data, table=[]):
-    """The checksum at the end of what DUMP returns."""
+    """Returns the checksum at the end of a DUMP payload."""
     if not table:
         for byte in range(256):
             for _ in range(8):
@@ -39,18 +39,18 @@ def crc64(data, table=[]):
 
 
 def dumped(value, version=9, checksum=None):
-    """A payload of RESTORE for a string."""
+    """Returns a payload of RESTORE for a string."""
     length = bytes([len(value)]) if len(value) < 64 else bytes([64 | len(value) >> 8, len(value) & 255])
     body = b"\0" + length + value + version.to_bytes(2, "little")
     return body + (crc64(body) if checksum is None else checksum).to_bytes(8, "little")
 
 
-# An odd word more asks them for facts of the machine, or ends or stops others.
+# With an additional odd word they would return facts of the machine, or end or stop other connections.
 NO_ODD = {b"client", b"command", b"config", b"wait", b"function", b"module"}
 
 
 class Draw:
-    """Draws commands. `large`: whether keys and values of the largest lengths are among them."""
+    """Draws commands. `large`: True to include keys and values of the largest lengths."""
 
     def __init__(self, random, large):
         self.random, self.large = random, large
@@ -93,7 +93,7 @@ class Draw:
                 return b"%d" % self.random.randint(-1000, 1000)
 
     def options(self, *options):
-        """Some options in any order, each a list of words; seldom one of them twice."""
+        """Returns some options in any order, each a list of words; seldom one of them twice."""
         chosen = [option for option in options if self.chance(0.35)]
         if chosen and self.chance(0.05):
             chosen.append(self.of(chosen))
@@ -101,7 +101,7 @@ class Draw:
         return [word for option in chosen for word in option]
 
     def when(self):
-        """An option that lets a key expire."""
+        """Returns an option that sets an expiry."""
         seconds, word = self.of(TIMES), self.one(b"EX", b"PX", b"EXAT", b"PXAT")
         if word == b"PX":
             return [word, seconds + b"000" if seconds in TIMES[:3] else seconds]
@@ -109,7 +109,7 @@ class Draw:
         return [word, {b"EX": seconds, b"EXAT": moment, b"PXAT": moment + b"000"}[word]]
 
     def until(self, verb):
-        """The time of EXPIRE and its kin."""
+        """Returns the time argument of EXPIRE and similar commands."""
         if verb.endswith(b"at"):
             moment = self.of(MOMENTS)
             return moment + b"000" if verb.startswith(b"p") and moment.isdigit() else moment
@@ -117,11 +117,11 @@ class Draw:
         return seconds + b"000" if verb.startswith(b"p") and seconds in TIMES[:3] else seconds
 
     def bit(self, writes=True):
-        # Bits are read up to 512 MiB here, whatever a value may have; in Redis the limit is the same for both.
+        # Here bits can be read up to 512 MiB, whatever the limit of values is; Redis has the same limit for both.
         return self.of(LIMIT_BITS) if writes and self.large and self.chance(0.02) else self.of(OFFSETS)
 
     def command(self, verb, positions):
-        """A command of a verb, by its rule if it has one. `positions`: arity and first, last and step of its keys."""
+        """Returns a command of a verb, by its rule if it has one. `positions`: arity and first, last and step of its keys."""
         rule = RULES.get(verb)
         words = rule(self, verb) if rule else self.by_positions(*positions)
         command = [word for part in verb.split(b"|") for word in [part]] + words
@@ -134,7 +134,7 @@ class Draw:
         return command
 
     def by_positions(self, arity, first, last, step):
-        """Arguments of a command that there is no rule for."""
+        """Returns the arguments of a command without a rule."""
         count = max(abs(arity) - 1 + (self.random.randrange(3) if arity < 0 else 0), 0)
         words = [self.one(self.number(), self.value(), self.of(WORDS)) for _ in range(count)]
         if first > 0:
@@ -226,7 +226,7 @@ def getex(draw, verb):
 
 def setrange(draw, verb):
     offset = b"%d" % (VALUE_BYTES_MAX - draw.random.randrange(3)) if draw.large and draw.chance(0.1) else draw.number()
-    # What lies between the limit here and that of Redis' default is refused by both for other reasons.
+    # Offsets between the limit here and Redis' default limit are refused by both for other reasons.
     return [draw.key(), offset, draw.value()]
 
 

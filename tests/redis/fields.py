@@ -1,11 +1,11 @@
-"""The fields of INFO that Redis has and the server has not, beside the list of them in docs/compatibility.md."""
+"""Compares the fields of INFO that Redis has and the server lacks with their list in docs/compatibility.md."""
 
 import fnmatch
 import re
 
 from wire import Client
 
-# The sentence of the document that lists them.
+# The sentence of the document that lists the missing fields.
 LIST = re.compile(r"These fields of Redis 7\.0 are absent,(.*?`)\.\s", re.DOTALL)
 
 
@@ -17,7 +17,7 @@ def names(server):
 
 
 def check(redis, esker, document):
-    """Returns a line for each field that is absent and not listed, and for each entry of the list that is of no absent field."""
+    """Returns a line for each absent field that is not listed, and for each entry of the list that matches no absent field."""
     found = LIST.search(document)
     patterns = re.findall(r"`([^`]+)`", found[1]) if found else []
     absent = names(redis) - names(esker)

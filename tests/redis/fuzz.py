@@ -3,10 +3,10 @@
 
     python3 tests/redis/fuzz.py target/release/esker --commands 100000 --seed 1
 
-Python 3 and a redis-server 7.0, nothing else. The commands are those of COMMAND LIST of the server. They run alone, in
+Needs Python 3 and a redis-server 7.0, nothing else. The commands are those of the server's COMMAND LIST. They run alone, in
 pipelines, in transactions, in scripts, on several connections, beside WATCH, and with subscribers and client-side caching, in
-RESP2 and RESP3. A difference that docs/compatibility.md does not document ends with exit code 1: it is cut down to a few
-steps, and the line that replays it is printed. `known.py` lists the documented ones.
+RESP2 and RESP3. A difference that docs/compatibility.md does not document ends the run with exit code 1: the case is minimized
+to a few steps, and the command that replays it is printed. `known.py` lists the documented differences.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from wire import Broken, Client, start_esker, start_redis
 HERE = os.path.dirname(os.path.abspath(__file__))
 DOCUMENT = os.path.join(HERE, "..", "..", "docs", "compatibility.md")
 
-# Commands that no case sends, and where they are compared or why they cannot be.
+# Commands that no case sends: the test that compares them, or the reason why they cannot be compared.
 NOT_GENERATED = {
     b"acl": "needs users: crates/server/tests/protocol/users.rs and admins.rs compare it",
     b"auth": "needs users: crates/server/tests/protocol/users.rs",
@@ -59,7 +59,7 @@ def arguments():
 
 
 def verbs_of(server):
-    """The commands that a server says it has: of each its arity and the positions of its keys."""
+    """Returns the commands of a server with their arity and key positions."""
     client = Client(server.port)
     names = [name.lower() for _, name in client.call("COMMAND", "LIST")[1]]
     tops = [name for name in names if b"|" not in name]
@@ -79,7 +79,7 @@ class Fuzz:
         self.by_mode = dict.fromkeys(MODES, 0)
 
     def is_known(self, difference):
-        """For a run that is not counted: whether the case goes on behind a difference."""
+        """Returns true if the case can continue after a difference; without counting it."""
         row = find(difference)
         return row is not None and row.goes_on
 
@@ -116,7 +116,7 @@ class Fuzz:
         print(f"  {explained(last)}", flush=True)
 
     def shrink(self, case, difference):
-        """Leaves out steps, and calls of scripts, as long as there is a difference of the same command."""
+        """Removes steps, and calls of scripts, as long as a difference of the same command remains."""
         def fails(candidate):
             found = self.undocumented(candidate)
             alike = [of for of in found if of.verb() == difference.verb() and of.where.split()[0] == difference.where.split()[0]]
@@ -165,7 +165,7 @@ class Fuzz:
 
 
 def shown(reply, most=300):
-    """A reply on one line."""
+    """Formats a reply on one line."""
     kind, value = reply
     if isinstance(value, list):
         text = f"{kind}[" + ", ".join(shown(of, 100) for of in value) + "]"

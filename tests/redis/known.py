@@ -1,7 +1,7 @@
-"""The differences from Redis that docs/compatibility.md documents, as far as the cases meet them.
+"""The differences from Redis that docs/compatibility.md documents, as far as cases can show them.
 
-Each row quotes the document, so that a row and its sentence cannot part: the program does not start where the quotation is
-not there. A row says which replies it excuses, no more; a row that excuses nothing in a long run is reported.
+Each row quotes the document, so that a row and its sentence stay in step: the program does not start if a quotation is
+missing. A row defines exactly the replies that it excuses; a row that excuses nothing in a long run is reported.
 """
 
 import re
@@ -12,15 +12,15 @@ from typing import Callable
 @dataclass(frozen=True)
 class Row:
     name: str
-    # Of docs/compatibility.md, without its line breaks.
+    # A quotation from docs/compatibility.md, without its line breaks.
     quotation: str
     excuses: Callable
-    # Whether both servers have the same keys afterwards, so that the rest of the case is compared.
+    # True if both servers have the same keys afterwards, so that the rest of the case is compared.
     goes_on: bool = True
 
 
 def error(reply):
-    """The text of an error; empty for other replies."""
+    """Returns the text of an error; empty for other replies."""
     return reply[1] if reply[0] in "-!" else b""
 
 
@@ -34,7 +34,7 @@ def is_refused_in_script(of):
 
 
 def is_missed_when_passed_by(of):
-    """Redis tells of a key as missed that a SCAN finds expired."""
+    """Redis publishes a keymiss event for a key that a SCAN finds expired."""
     if of.where != "events" or not of.expires:
         return False
     theirs, ours = ([event for event in row[1] if b"keymiss" not in event[1]] for row in (of.redis, of.esker))
@@ -43,7 +43,7 @@ def is_missed_when_passed_by(of):
 
 
 def is_deleted_after_expiry(of):
-    """Redis has an expired key until it looks at it; BITOP deletes it before, and tells so."""
+    """Redis keeps an expired key until a command finds it; BITOP deletes it first, and publishes an event."""
     if of.where != "events" or not of.expires:
         return False
     bitop = any(words[0].lower() == b"bitop" for step in of.case.steps for words in step.calls or [step.words])
@@ -63,20 +63,20 @@ def is_encoding(of):
 
 
 def is_use(of):
-    """In a transaction the key may be there at one moment and not at the other."""
+    """In a transaction the key may exist at one moment and not at another."""
     is_asked = of.verb() == b"object" and of.words[1].lower() in (b"freq", b"idletime")
     return is_asked and (of.where == "exec" or of.redis[0] == of.esker[0] == ":")
 
 
 def is_flushed(of):
-    """Those who track keys are told to forget all here, and nobody anything in Redis."""
+    """Here tracking clients are notified that all keys are invalid; Redis sends no notification."""
     flush = (">", [("$", b"invalidate"), ("_", b"")])
     ours = [[reply for reply in row if reply != flush] for _, row in of.esker[1]]
     return [row for _, row in of.redis[1]] == ours
 
 
 def is_kept_by_noloop(of):
-    """More is invalidated here than in Redis, and all that Redis invalidates."""
+    """Here all keys that Redis invalidates are invalidated, and others too."""
     options = [word.lower() for step in of.case.steps for word in step.words if step.words[0].lower() == b"client"]
     if of.where != "heard" or b"noloop" not in options:
         return False
@@ -92,13 +92,13 @@ def is_kept_by_noloop(of):
 
 
 def is_undeclarable(of, length):
-    """A script names a key that cannot be, and so is not in its KEYS."""
+    """A script names an impossible key, which is therefore not in its KEYS."""
     is_named = any(len(word) == length for word in of.words[1:])
     return of.where == "eval" and is_named and b"non declared key" in error(of.esker)
 
 
 def is_heard_in_another_order(of):
-    """Each connection heard the same messages."""
+    """Each connection received the same messages, in any order."""
     if of.where != "heard":
         return False
     rows = zip(of.redis[1], of.esker[1])
@@ -110,19 +110,19 @@ def is_unsubscribed_in_another_order(of):
 
 
 def is_in_another_order(of):
-    """The same elements."""
+    """The replies have the same elements, in any order."""
     theirs, ours = elements(of.redis), elements(of.esker)
     return theirs is not None and ours is not None and sorted(map(repr, theirs)) == sorted(map(repr, ours))
 
 
 def has_cursor(of):
-    """A SCAN goes on from a cursor, or is to be gone on with."""
+    """A SCAN that continues from a cursor, or returns one."""
     replies = [reply[1][0][1] for reply in (of.redis, of.esker) if reply[1]]
     return of.words[1] != b"0" or any(cursor != b"0" for cursor in replies)
 
 
 def elements(reply):
-    """The keys of a SCAN that is over or of KEYS."""
+    """Returns the keys of a finished SCAN or of KEYS."""
     kind, value = reply
     if kind != "*" or not isinstance(value, list):
         return None
@@ -185,18 +185,18 @@ ROWS = [
     ),
     Row(
         "the order of PUBSUB CHANNELS",
-        "PUBSUB lists names in their order",
+        "PUBSUB lists names in sorted order",
         lambda of: of.verb() == b"pubsub" and of.where in ("reply", "exec") and is_in_another_order(of),
     ),
     Row(
         "memory of a transaction",
-        "a transaction whose values and answers could with `EXECABORT`",
+        "A transaction whose values and answers could take more is refused with `EXECABORT`",
         lambda of: b"EXECABORT" in error(of.esker) and b"client-memory-each" in error(of.esker),
         goes_on=False,
     ),
     Row(
         "expired keys that SCAN meets",
-        "Redis tells of a key that SCAN finds expired as missed",
+        "Redis reports `keymiss` for a key that SCAN finds expired",
         is_missed_when_passed_by,
     ),
     Row(
@@ -206,34 +206,34 @@ ROWS = [
     ),
     Row(
         "OBJECT ENCODING",
-        "**OBJECT** tells what Redis would of a value that was written by SET",
+        "**OBJECT** answers as Redis does for a value that was written by SET",
         is_encoding,
     ),
     Row(
         "OBJECT FREQ and IDLETIME",
-        "IDLETIME is a time for which nobody used the key at least",
+        "IDLETIME is a lower bound of the time since the last use",
         is_use,
     ),
     Row(
         "cursors of SCAN",
-        "with cursors that stay good across restarts",
+        "with cursors that stay valid across restarts",
         lambda of: of.verb() == b"scan" and of.redis[0] == of.esker[0] == "*" and has_cursor(of),
     ),
     Row(
         "BITFIELD over the limit",
-        "BITFIELD may not write beyond it either; Redis lets the last integer end up to eight bytes behind it",
+        "BITFIELD may not write beyond `argument-limit` either; Redis lets the last integer end up to eight bytes",
         lambda of: of.verb() == b"bitfield" and b"exceeds maximum allowed size" in error(of.esker) and of.redis[0] == "*",
         goes_on=False,
     ),
     Row(
         "arguments above the limit",
-        "An argument of more than `argument-limit` is an error that names it, and the connection goes on",
+        "An argument of more than `argument-limit` is an error that names the setting, and the connection stays open",
         lambda of: b"(argument-limit)" in error(of.esker) and (of.redis[0] == "broken" or b"Protocol error" in error(of.redis)),
         goes_on=False,
     ),
     Row(
         "SWAPDB and CLIENT TRACKING",
-        "and so does SWAPDB, of which Redis tells nobody",
+        "and so does SWAPDB, for which Redis sends nothing",
         lambda of: of.where == "heard" and of.verb() == b"swapdb" and is_flushed(of),
         goes_on=False,
     ),
@@ -284,11 +284,11 @@ ROWS = [
 
 
 def missing_quotations(document):
-    """The rows whose quotation the document has not."""
+    """Returns the rows whose quotation is missing in the document."""
     text = re.sub(r"\s+", " ", document)
     return [row for row in ROWS if row.quotation not in text]
 
 
 def find(difference):
-    """The row that excuses a difference, if one does."""
+    """Returns the row that excuses a difference, if any."""
     return next((row for row in ROWS if row.excuses(difference)), None)

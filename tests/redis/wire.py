@@ -1,7 +1,7 @@
 """Two servers on loopback, and a client that reads RESP2 and RESP3 without losing the type of a reply.
 
 A reply is a tuple `(type, value)`: the type is the first byte of its line, and the value is bytes, an int, None or a list of
-replies. `(">", …)` is a push; pushes are replies like others, in the order in which they come.
+replies. `(">", …)` is a push; pushes are returned like replies, in the order of arrival.
 """
 
 import contextlib
@@ -13,15 +13,15 @@ import subprocess
 import tempfile
 import time
 
-# The longest value of both servers, so that values at the limit are cheap.
+# Limit of values in both servers, small so that values at the limit are cheap.
 VALUE_BYTES_MAX = 1 << 20
 
-# All events, those of new and missed keys too.
+# All events, including those of new and missed keys.
 EVENTS = "AKEnm"
 
 
 class Broken(Exception):
-    """The server ended the connection, or sent bytes that are no reply."""
+    """The server closed the connection, or sent bytes that are not a reply."""
 
 
 class Client:
@@ -35,7 +35,7 @@ class Client:
     def send(self, *commands):
         """Sends commands, each a sequence of bytes, in one write."""
         with contextlib.suppress(OSError):
-            # A server that ended the connection is found by the reply that does not come.
+            # A closed connection is detected by the missing reply.
             self.socket.sendall(b"".join(encoded(words) for words in commands))
 
     def call(self, *words):
@@ -75,7 +75,7 @@ class Client:
 
 
 def encoded(words):
-    """A command on the wire."""
+    """Returns an encoded command."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         parts.append(b"$%d\r\n%s\r\n" % (len(word), word))
@@ -83,7 +83,7 @@ def encoded(words):
 
 
 class Server:
-    """A process that serves RESP in a directory of its own, until it is stopped."""
+    """A process that serves RESP in its own directory, until it is stopped."""
 
     def __init__(self, name, directory, process, port):
         self.name, self.directory, self.process, self.port = name, directory, process, port

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Esker beside redis-server, under redis-benchmark.
+"""Compares Esker with redis-server, under redis-benchmark.
 
-Both servers run at once; short runs of redis-benchmark alternate between them, so that a machine that is busy with other
-things slows both down. Printed for each kind of run: the rates and the processor time that a request costs the server (medians), and the
-medians and extremes of the ratios of neighbouring runs. Needs redis-server and redis-benchmark.
+Both servers run at the same time; short runs of redis-benchmark alternate between them, so that other load on the machine
+slows both down. Prints for each kind of run the medians of the rates and of the server's processor time per request, and the
+median and the extremes of the ratios of adjacent runs. Needs redis-server and redis-benchmark.
 
     cargo build --release -p esker-cli
     tests/speed/redis_benchmark.py --esker target/release/esker
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-# name: command, commands in a pipeline, requests, whether they are durable, the ratio that Esker is to reach.
+# name: command, commands per pipeline, requests, True if they are durable, goal for Esker's ratio.
 RUNS = {
     "set1": ("set", 1, 100_000, False, 1.0),
     "get1": ("get", 1, 100_000, False, 1.0),
@@ -32,7 +32,7 @@ RUNS = {
 
 
 class Server:
-    """A server that answers by the time it is made."""
+    """A server process that is ready when the constructor returns."""
 
     def __init__(self, name, command, port, directory):
         self.name, self.port = name, port
@@ -48,7 +48,7 @@ class Server:
         sys.exit(f"{name} did not start: see {self.log.name}")
 
     def answers(self):
-        """Whether it has loaded what it keeps: before that a server listens, and answers errors."""
+        """Returns true if the server has loaded its data; before that it listens, and answers with errors."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1) as client:
                 client.sendall(b"PING\r\n")
@@ -57,11 +57,11 @@ class Server:
             return False
 
     def processor_seconds(self):
-        # The clock of another process's processor time, as clock_getcpuclockid(3) makes it.
+        # The clock ID of another process's processor time, computed like clock_getcpuclockid(3).
         return time.clock_gettime((~self.process.pid << 3) | 2)
 
     def run(self, command, pipeline, requests, arguments):
-        """Requests a second, microseconds of the server's processor a request, p50 and p99 in milliseconds."""
+        """Returns requests per second, processor microseconds of the server per request, p50 and p99 in milliseconds."""
         before = self.processor_seconds()
         made = subprocess.run(
             ["redis-benchmark", "-p", str(self.port), "-t", command, "-P", str(pipeline), "-n", str(requests),
@@ -108,7 +108,7 @@ def main():
 
 
 def pair(names, durable, directory, arguments):
-    """Runs both servers and prints a line for each kind of run; whether a goal was missed."""
+    """Runs both servers and prints a line per kind of run. Returns true if a goal was missed."""
 
     def esker(name, program, port):
         home = os.path.join(directory, name)
@@ -139,7 +139,7 @@ def measure(one, other, names, arguments):
     for name in names:
         command, pipeline, requests, durable, goal = RUNS[name]
         requests = max(int(requests * arguments.scale), arguments.clients * pipeline)
-        # Every key is there, and was read once where they are to be read.
+        # Writes every key, and reads each once if the run reads them.
         for server in (one, other):
             server.run("set", 1 if durable else 16, min(10_000, requests) if durable else 8 * arguments.keys, arguments)
             if command == "get":

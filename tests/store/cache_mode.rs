@@ -1,5 +1,5 @@
-//! A store that forgets what nobody asks for instead of refusing puts: it never refuses, what was asked for stays, what it
-//! dropped is gone for good, and no older version of it shows.
+//! A store that evicts cold keys instead of refusing puts: it never refuses a put, requested keys stay,
+//! and evicted keys are gone for good, without an older version in their place.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ fn config(when_full: WhenFull, tiers: Tiers) -> Config {
     Config { when_full, more_memory_bytes: 8 << 20, ..Config::new(tiers) }
 }
 
-/// Ten times what fits is put, of which some keys are asked for all the time.
+/// Puts ten times the capacity, while some keys are read all the time.
 #[test]
 fn a_full_cache_takes_every_put_and_keeps_what_is_asked_for() {
     for tiers in TIERS {
@@ -65,7 +65,7 @@ fn a_full_cache_takes_every_put_and_keeps_what_is_asked_for() {
     }
 }
 
-/// Not when it is opened again, and nothing is written to it; nor when whatever is put waits in memory first.
+/// Holds after another opening, with no further writes, and with puts that wait in memory first.
 #[test]
 fn a_cache_that_is_far_from_full_drops_nothing() {
     for when_full in [WhenFull::Evict, WhenFull::EvictExpiring] {
@@ -99,7 +99,8 @@ fn a_cache_that_is_far_from_full_drops_nothing() {
     }
 }
 
-/// Deletes leave tombstones that what is cold keeps alive, so that goes first; it is copied, not dropped.
+/// Segments with cold records keep tombstones of deletes alive, so they are chosen first; their records
+/// are copied, not evicted.
 #[test]
 fn a_cache_that_is_far_from_full_drops_nothing_when_tombstones_go() {
     let config = config(WhenFull::Evict, Tiers::Capacity);
@@ -121,17 +122,17 @@ fn a_cache_that_is_far_from_full_drops_nothing_when_tombstones_go() {
     world.end();
 }
 
-/// What is known of a key.
+/// The test's knowledge of a key.
 #[derive(Clone, Copy, Default)]
 struct Known {
-    /// The stamp of the last put that was acknowledged, and of the last that was begun; 0: there is none.
+    /// The stamp of the last acknowledged put, and of the last started one; 0 if there is none.
     acked: u64,
     begun: u64,
-    /// It was found gone since.
+    /// True if the key was found absent since then.
     gone: bool,
 }
 
-/// A writer who overwrites, asks for a few keys all the time, and for the others hardly ever.
+/// A writer that overwrites keys, reads a few of them all the time, and the others rarely.
 async fn write(store: &Store, known: &RefCell<Vec<Known>>, random: &mut Random, stamp: &Cell<u64>) {
     let keys = known.borrow().len() as u64;
     loop {
@@ -148,7 +149,7 @@ async fn write(store: &Store, known: &RefCell<Vec<Known>>, random: &mut Random, 
     }
 }
 
-/// Somebody who looks all the time which keys are gone.
+/// Checks all the time which keys are absent.
 async fn watch(world: &World, store: &Store, known: &RefCell<Vec<Known>>) {
     loop {
         for (number, known) in (0..).zip(&mut *known.borrow_mut()) {
@@ -161,7 +162,8 @@ async fn watch(world: &World, store: &Store, known: &RefCell<Vec<Known>>) {
     }
 }
 
-/// Whenever the process or the power ends, what was found gone is gone, and what is there is what was put last.
+/// After any end of the process or the power, absent keys stay absent, and present keys have their last
+/// value.
 #[test]
 fn what_was_dropped_is_gone_for_good() {
     let (dropped, seen_gone) = (Cell::new(0), Cell::new(0));
@@ -208,7 +210,8 @@ fn what_was_dropped_is_gone_for_good() {
     }
 }
 
-/// A store that drops only keys that expire keeps the others, and refuses puts when there is nothing else.
+/// A store that evicts only expiring keys keeps the others, and refuses puts when no expiring key is
+/// left.
 #[test]
 fn keys_that_do_not_expire_are_kept_where_that_was_asked_for() {
     let world = World::new(2, config(WhenFull::EvictExpiring, Tiers::Capacity));
@@ -243,7 +246,7 @@ fn keys_that_do_not_expire_are_kept_where_that_was_asked_for() {
     world.end();
 }
 
-/// Keys that were put and evicted, as somebody who observes was told.
+/// Keys that were put and not evicted, from an observer's notifications; and the number of evictions.
 #[derive(Default)]
 struct Told(Mutex<BTreeSet<Bytes>>, AtomicU64);
 
@@ -261,7 +264,7 @@ impl Observer for Told {
     fn cleared(&self, _: Option<u8>) {}
 }
 
-/// Who observes is told of every key that is evicted.
+/// Observers are notified of every evicted key.
 #[test]
 fn evictions_are_told() {
     let world = World::new(4, config(WhenFull::Evict, Tiers::Capacity));
@@ -278,7 +281,7 @@ fn evictions_are_told() {
     world.end();
 }
 
-/// What one observer was told of keys that were evicted.
+/// Evicted keys of which one observer was notified, and its number of `missed` notifications.
 #[derive(Default)]
 struct Evictions(Mutex<BTreeSet<Bytes>>, AtomicU64);
 
@@ -297,7 +300,8 @@ impl Observer for Evictions {
     }
 }
 
-/// Observers come at any moment of an eviction: what they have seen does not go without their being told.
+/// Observers register at any point of an eviction: no key that they have seen is evicted without a
+/// notification.
 #[test]
 fn an_eviction_is_told_to_who_comes_while_it_goes_on() {
     let world = World::new(5, config(WhenFull::Evict, Tiers::Capacity));
@@ -336,7 +340,8 @@ fn an_eviction_is_told_to_who_comes_while_it_goes_on() {
     world.end();
 }
 
-/// What becomes of puts can be changed while the store is open; what is known of a key's use comes and goes with it.
+/// The policy for full stores can be changed while the store is open; usage of keys is recorded only
+/// while it is a cache.
 #[test]
 fn a_full_store_can_be_made_a_cache_and_back() {
     let world = World::new(3, config(WhenFull::Refuse, Tiers::Capacity));
@@ -365,8 +370,8 @@ fn a_full_store_can_be_made_a_cache_and_back() {
     world.end();
 }
 
-/// What an eviction has to wait for, it waits for before it reserves keys: whoever only looks at one does not wait for a reader of
-/// a checkpoint.
+/// An eviction does all its waiting before it reserves keys, so that an update that only reads a key does
+/// not wait for a reader of a checkpoint.
 #[test]
 fn keys_are_not_reserved_while_an_eviction_waits_for_a_checkpoint() {
     (0..30).for_each(looks_beside_a_checkpoint);
@@ -375,7 +380,7 @@ fn keys_are_not_reserved_while_an_eviction_waits_for_a_checkpoint() {
 fn looks_beside_a_checkpoint(seed: u64) {
     let world = World::new(seed, config(WhenFull::Evict, Tiers::Capacity));
     let store = world.open();
-    // Where the reclaimer is when the checkpoint is taken differs.
+    // The number of keys varies the reclaimer's position at the time of the checkpoint.
     let count = 2 * store.stats().user_limit_bytes / 2000 + 7 * seed;
     for number in 0..count {
         put(&world, &store, number, number, 2000);

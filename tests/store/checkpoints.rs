@@ -1,5 +1,5 @@
-//! Checkpoints: a store made from a checkpoint holds what the original held at that moment, whatever is written, sealed and
-//! collected while the checkpoint is read.
+//! A store made from a checkpoint has the content of the original at that moment, whatever is written,
+//! sealed and collected while the checkpoint is read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,14 +17,14 @@ use futures_util::future::join;
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 
 const KEYS: u64 = 150;
-/// What is read of a segment at a time.
+/// Bytes of a segment in one read.
 const PIECE_BYTES: u32 = 16 << 10;
 
 fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:03}"))
 }
 
-/// Puts random keys, and notes the newest stamp of each.
+/// Puts random keys, and records the newest stamp of each.
 async fn put_some(
     store: &Store,
     random: &mut Random,
@@ -40,7 +40,7 @@ async fn put_some(
     }
 }
 
-/// Reads a checkpoint from its first segment to its last, slowly.
+/// Reads a checkpoint slowly, from its first segment to its last.
 async fn read(world: &World, checkpoint: &mut Checkpoint) -> Vec<(CheckpointSegment, Vec<u8>)> {
     let secret = checkpoint.superblocks()[0].secret();
     let mut segments = Vec::new();
@@ -64,7 +64,7 @@ async fn read(world: &World, checkpoint: &mut Checkpoint) -> Vec<(CheckpointSegm
     segments
 }
 
-/// A world whose device holds what was read of a checkpoint.
+/// Makes a world whose device holds the bytes read from a checkpoint.
 fn restored(config: Config, superblock: &Superblock, segments: &[(CheckpointSegment, Vec<u8>)]) -> World {
     let world = World::new(1, config);
     let device = world.capacity.clone().expect("it has one");
@@ -90,10 +90,10 @@ fn a_checkpoint_is_the_store_of_its_moment() {
         let world = World::new(seed, config.clone());
         let (store, mut random) = (world.open(), Random::new(seed));
         let mut stamps = BTreeMap::new();
-        // Some segments are collected by then.
+        // Enough for some segments to be collected.
         world.runtime.run(put_some(&store, &mut random, &mut stamps, (2000, 500..3500)));
         let then = stamps.clone();
-        // Some keys are new until the writers stand still.
+        // Some keys are new until the checkpoint stops the writers.
         let new_keys = async {
             for number in 0..60 {
                 store.put(format!("new {number}"), "value").await.expect("there is room");
@@ -104,7 +104,7 @@ fn a_checkpoint_is_the_store_of_its_moment() {
         let mut checkpoint = checkpoint.expect("it is taken");
         let keys = checkpoint.keys();
         let superblock = checkpoint.superblocks()[0].clone();
-        // Enough for every segment of the checkpoint to be collected, as far as it may be.
+        // Enough for every segment of the checkpoint to be collected, as far as allowed.
         let go_on = async {
             for _ in 0..40 {
                 put_some(&store, &mut random, &mut stamps, (40, 500..3500)).await;
@@ -131,7 +131,7 @@ fn a_checkpoint_is_the_store_of_its_moment() {
     assert!(most_open.get() > 1, "no checkpoint has an open segment of copies");
 }
 
-/// The summary of a full segment takes long, and the segment belongs to the checkpoint meanwhile.
+/// Writing the summary of a full segment takes long, and meanwhile the segment belongs to the checkpoint.
 #[test]
 fn segment_that_is_being_sealed_is_read_with_its_summary() {
     let config = Config { durability: Durability::Sync, ..Config::new(Tiers::Capacity) };
@@ -151,7 +151,8 @@ fn segment_that_is_being_sealed_is_read_with_its_summary() {
         begun.store(true, Ordering::Relaxed);
         Fault::Late(Duration::from_millis(500))
     }));
-    // New keys, so that nothing is collected. The last unit of a slot is a marker or a summary; some rounds meet a summary.
+    // New keys, so that nothing is collected. The last unit of a slot is a marker or a summary; in some
+    // rounds it is a summary.
     let mut numbers = 0..;
     let mut sealed = 0;
     for _ in 0..8 {

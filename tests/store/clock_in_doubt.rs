@@ -1,4 +1,4 @@
-//! What a wall clock that is not believed keeps from expiring, and what it does not.
+//! The effects of an unconfirmed wall clock on expiry.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn sleep(world: &World, seconds: u64) {
     world.runtime.run(world.runtime.sleep(Duration::from_secs(seconds)));
 }
 
-/// The store is killed, and opened so many days later.
+/// Kills the store, and opens it `days` days later.
 fn reopen_after(world: &mut World, store: Store, days: i64) -> Store {
     sleep(world, 2);
     world.kill();
@@ -76,7 +76,7 @@ fn expired_keys_give_index_memory_back_before_a_put_is_refused() {
     let config = Config { hash_bits: Some(6), capacity_segments: 1200, ..Config::new(Tiers::Capacity) };
     let world = World::new(3, config);
     let store = world.open();
-    // The clock steps, and is not believed for an hour.
+    // The clock steps, and stays unconfirmed for an hour.
     world.runtime.jump_wall_clock(20 * DAY_MS);
     let at_ms = store.now_ms() + 1;
     let refused = (0..400_000).find_map(|number| put(&world, &store, format!("{number}"), Some(at_ms)).err());

@@ -1,4 +1,4 @@
-//! Puts that wait in memory to be overwritten: what is overwritten is never written, and nothing else is lost.
+//! Coalescing: overwritten puts are never written to the device, and nothing else is lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn config(durability: Durability, capacity_segments: u64) -> Config {
     Config { durability, coalesce_for, capacity_segments, ..Config::new(Tiers::Capacity) }
 }
 
-/// Some keys are written much more often than others.
+/// Draws a key with a skew: some keys are written much more often than others.
 fn skewed(random: &mut Random, keys: u64) -> u64 {
     let below = 1 + random.below(keys);
     let below = 1 + random.below(below);
@@ -39,7 +39,7 @@ fn stamp(world: &World, store: &Store, number: u64) -> Option<u64> {
     found.map(|value| stamp_of(&key(number), &value))
 }
 
-/// Bytes that were written to the device for puts.
+/// Returns the bytes written to the device for puts.
 fn written(store: &Store) -> u64 {
     store.stats().tiers.iter().map(|tier| tier.written.user_bytes).sum()
 }
@@ -52,7 +52,7 @@ fn what_is_overwritten_in_memory_is_never_written() {
         let mut newest = BTreeMap::new();
         for stamp in 0..3000 {
             if stamp % 8 == 0 {
-                // For the next segment to be there.
+                // Lets the next segment be prepared.
                 world.runtime.run(world.runtime.sleep(Duration::from_millis(1)));
             }
             let number = random.below(20);
@@ -81,7 +81,7 @@ fn what_is_overwritten_in_memory_is_never_written() {
     });
 }
 
-/// What survives of a memtable is copied while the collector looks for garbage.
+/// The survivors of a memtable are copied while the collector works.
 #[test]
 fn nothing_is_lost_beside_the_collector() {
     cases("coalescing::nothing_is_lost_beside_the_collector", 8, |seed| {
@@ -124,8 +124,8 @@ fn nothing_is_lost_beside_the_collector() {
     });
 }
 
-/// What was written out is of no use in the staging file: a key that was deleted since, and of which nothing is left on the
-/// device, does not come back.
+/// Staged records of a memtable that was written out are ignored: a key that was deleted since, and of
+/// which nothing is left on the device, does not come back.
 #[test]
 fn a_kill_brings_nothing_back_that_was_written_out() {
     let mut world = World::new(3, Config { staging: true, ..config(Durability::Process, 80) });
@@ -139,11 +139,11 @@ fn a_kill_brings_nothing_back_that_was_written_out() {
     for number in 0..20 {
         world.runtime.run(store.delete(key(number))).expect("it is deleted");
     }
-    // Until the segment of survivors is sealed.
+    // Long enough for the segment of survivors to be sealed.
     world.runtime.run(world.runtime.sleep(Duration::from_secs(40)));
     for _ in 0..3 {
         world.runtime.run(store.compact()).expect("it is compacted");
-        // For the lane's segment to be sealed: what is in it is kept.
+        // Fills the lane's segment until it is sealed, which keeps its content.
         let batch = |stamp: u64| {
             let mut batch = Batch::new();
             for n in 100..130 {
@@ -163,7 +163,7 @@ fn a_kill_brings_nothing_back_that_was_written_out() {
     world.end();
 }
 
-/// What supersedes a record that has waited long enough is durable with it, though it has time itself.
+/// A record that supersedes an overdue one becomes durable with it, although its own deadline is later.
 #[test]
 fn what_supersedes_what_is_due_is_due() {
     cases("coalescing::what_supersedes_what_is_due_is_due", 10, |seed| {
@@ -190,7 +190,8 @@ fn what_supersedes_what_is_due_is_due() {
     });
 }
 
-/// A record that is flushed while a newer one of its key comes, and expires, is there after a power cut.
+/// A flushed record survives a power failure, even if a newer record of its key is put during the flush
+/// and expires.
 #[test]
 fn what_expires_meanwhile_hides_nothing_that_was_flushed() {
     const KEYS: u64 = 150;
@@ -199,12 +200,12 @@ fn what_expires_meanwhile_hides_nothing_that_was_flushed() {
         let more_memory_bytes = 16 << 20;
         let mut world = World::new(seed, Config { more_memory_bytes, ..config(Durability::None, 250) });
         let store = world.open();
-        // The last two wait: so half of what waits is written out, which takes a while.
+        // The last two rounds wait in memory, of which half is written out; that takes a while.
         for stamp in 0..3 * KEYS {
             if stamp == KEYS {
                 world.runtime.run(store.flush()).expect("it is flushed");
             }
-            // For the next segment to be there.
+            // Lets the next segment be prepared.
             world.runtime.run(world.runtime.sleep(Duration::from_micros(20)));
             put(&world, &store, stamp % KEYS, stamp);
         }
@@ -233,12 +234,12 @@ fn what_expires_meanwhile_hides_nothing_that_was_flushed() {
     });
 }
 
-/// A life of puts, deletes, batches and flushes, and then a kill or a power cut, several times over.
+/// Runs puts, deletes, batches and flushes, and then a kill or a power failure, several times.
 fn ends(seed: u64, kills: bool) {
     let mut random = Random::new(seed);
     let durability = if kills { Durability::Process } else { Durability::None };
     let mut world = World::new(seed, Config { staging: kills, ..config(durability, 80) });
-    // All states of each key since the one that is durable, which comes first.
+    // All states of each key since the durable one, which comes first.
     let mut states: BTreeMap<u64, Vec<Option<u64>>> = (0..60).map(|number| (number, vec![None])).collect();
     let mut next = 0;
     for life in 0..4 {
@@ -276,7 +277,8 @@ fn ends(seed: u64, kills: bool) {
                     *states.get_mut(&number).expect("it is known") = vec![Some(next)];
                 }
                 38 => {
-                    // Writers go on while it is flushed: what supersedes what is flushed may be lost, and that may not.
+                    // Writes continue during the flush: records that supersede flushed ones may be lost,
+                    // but the flushed ones may not.
                     let put = store.put(key(number), value(&key(number), next, VALUE_BYTES));
                     let flushed = join_all([
                         Box::pin(store.flush()) as std::pin::Pin<Box<dyn Future<Output = _>>>,
@@ -299,7 +301,7 @@ fn ends(seed: u64, kills: bool) {
                 }
             }
         }
-        // What is written out may be on its way.
+        // The write of a memtable may be in flight.
         world.runtime.run(world.runtime.sleep(Duration::from_micros(random.below(2000))));
         drop(store);
         if kills { world.kill() } else { world.power_cut() }
@@ -317,7 +319,7 @@ fn a_power_cut_loses_nothing_that_was_flushed() {
     cases("coalescing::a_power_cut_loses_nothing_that_was_flushed", 300, |seed| ends(seed, false));
 }
 
-/// What has waited for as long as it may is durable.
+/// Records are durable at their deadline.
 #[test]
 fn nothing_waits_longer_than_it_may() {
     cases("coalescing::nothing_waits_longer_than_it_may", 20, |seed| {
@@ -327,7 +329,7 @@ fn nothing_waits_longer_than_it_may() {
         for number in 0..20 {
             put(&world, &store, number, number);
         }
-        // Half of the time nothing is written, and all of it after that.
+        // No writes in the first half of the time, and all of them after it.
         world.runtime.run(world.runtime.sleep(Duration::from_secs(5)));
         assert_eq!(written(&store), 0);
         world.runtime.run(world.runtime.sleep(Duration::from_millis(5100)));
@@ -340,7 +342,7 @@ fn nothing_waits_longer_than_it_may() {
     });
 }
 
-/// A close writes everything out, and a store of two tiers lets nothing wait.
+/// A close writes everything out, and in a store with two tiers puts do not wait.
 #[test]
 fn a_close_writes_everything_out() {
     for tiers in [Tiers::Capacity, Tiers::Fast, Tiers::Both] {
@@ -359,7 +361,8 @@ fn a_close_writes_everything_out() {
     }
 }
 
-/// As every full store does, though slots are kept for many segments that coalesce. (Where the file system is full, see `full_disk`.)
+/// A full store accepts deletes and then puts, although slots are reserved for many coalescing segments.
+/// (For a full file system, see `full_disk`.)
 #[test]
 fn a_full_store_takes_deletes_and_then_puts() {
     cases("coalescing::a_full_store_takes_deletes_and_then_puts", 4, |seed| {
@@ -396,7 +399,7 @@ fn a_full_store_takes_deletes_and_then_puts() {
     });
 }
 
-/// Keys expire as always, whether they wait in memory or were copied from there.
+/// Keys expire on time, both in memory and after they were copied from there.
 #[test]
 fn keys_that_wait_expire() {
     cases("coalescing::keys_that_wait_expire", 10, |seed| {

@@ -1,4 +1,5 @@
-//! Values that are compressed are what was put, however they are read, wherever they lie, and whatever compressed them.
+//! Compressed values read back as they were put, by every way of reading, at every place, and for every
+//! compression method.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +19,10 @@ fn compressing() -> Config {
     Config { compression: Compression::Lz4, ..Config::new(Tiers::Capacity) }
 }
 
-/// Every way to read, of one key.
+/// Reads one key in all ways.
 fn read_all_ways(world: &World, store: &Store, key: &Bytes, expected: &[u8], random: &mut Random) {
     let what = || format!("{key:?}, {} bytes", expected.len());
-    // It may be another key's, whose slot it is.
+    // The hint may be that of another key in the same slot.
     let hint = store.read_bytes_hint(key);
     assert!(hint >= expected.len() || world.config.hash_bits.is_some(), "{hint} of {}", what());
     let bytes = expected.len() as u64;
@@ -96,7 +97,7 @@ fn all_ways(seed: u64) {
         }
         world.runtime.run(store.compact()).expect("it can be compacted");
         scan_all(&world, &store, &expected);
-        // An update reads what is there, be it published or not.
+        // An update reads the current value, published or not.
         let first = expected.keys().next().expect("there are some").clone();
         let entry = world.runtime.run(store.update(&[&first], Default::default(), |found| {
             (Batch::new(), found[0].as_ref().map(|entry| entry.value.clone()))
@@ -134,7 +135,8 @@ fn values_of_all_kinds_come_back_whatever_compressed_them() {
     cases("compression::values_of_all_kinds_come_back_whatever_compressed_them", 6, all_ways);
 }
 
-/// Bytes that the device was sent for so many puts of values of one word each, and for moving half of them.
+/// Returns the bytes written to the device for puts of values that repeat one word, and for relocating
+/// half of them.
 fn written(compression: Compression) -> (u64, u64) {
     let config = Config { compression, ..Config::new(Tiers::Capacity) };
     let mut world = World::new(5, config);
@@ -149,7 +151,7 @@ fn written(compression: Compression) -> (u64, u64) {
     world.runtime.run(store.close()).expect("it closes");
     drop(store);
     world.power_cut();
-    // What was being filled is sealed now.
+    // The open segments are sealed now.
     let store = world.open();
     for number in (0..60).step_by(2) {
         world.runtime.run(store.delete(key(number))).expect("it is deleted");
@@ -181,7 +183,8 @@ fn what_is_written_and_moved_is_as_short_as_it_was_compressed() {
     }
 }
 
-/// A value that shrank to little makes others of its class take four times as much memory, and those of other classes none.
+/// A value that shrank to a small part makes hints of its class four times as large, and those of other
+/// classes no larger.
 #[test]
 fn what_reads_take_is_known_before_and_grows_by_four_at_most() {
     let mut world = World::new(2, Config { segment_bytes: 4 << 20, ..compressing() });
@@ -193,7 +196,7 @@ fn what_reads_take_is_known_before_and_grows_by_four_at_most() {
     let before = hints(&store);
     assert_eq!(before[4], 0);
     for _ in 0..70 {
-        // Noise came before.
+        // Incompressible values came before.
         world.runtime.run(store.put(key(5), vec![0; 16_000])).expect("there is room");
     }
     let zeros = store.read_bytes_hint(key(5));
@@ -211,14 +214,14 @@ fn what_reads_take_is_known_before_and_grows_by_four_at_most() {
     world.end();
 }
 
-/// A record whose header states a longer value than it has, with checksums that agree.
+/// A record whose header states a longer value than it has, with valid checksums.
 #[test]
 fn a_few_bytes_that_claim_to_be_many_are_damage() {
     for stated in [16_001, 15_999, 20_000, 1 << 20, u32::MAX] {
         let world = World::new(3, compressing());
         let store = world.open();
         world.runtime.run(store.put("other", vec![8; 16_000])).expect("there is room");
-        // With room behind it: its header may become longer.
+        // Another record follows, so that there is room for a longer header.
         world.runtime.run(store.put("bomb", vec![7; 16_000])).expect("there is room");
         world.runtime.run(store.close()).expect("it closes");
         drop(store);

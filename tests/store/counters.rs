@@ -1,4 +1,5 @@
-//! The store's numbers against the devices' own: every byte that a device was sent has a cause, and every call is timed.
+//! Compares the store's counters with the devices': every byte written to a device has a cause, and every
+//! call is timed.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn devices(world: &World) -> Vec<DeviceCounters> {
     [&world.fast, &world.capacity].into_iter().flatten().map(|device| device.counters()).collect()
 }
 
-/// What was written since `before` has causes, to the byte.
+/// The bytes written since `before` have causes, to the byte.
 fn agree(world: &World, store: &Store, before: &[DeviceCounters]) -> Stats {
     let stats = store.stats();
     for ((tier, now), before) in stats.tiers.iter().zip(devices(world)).zip(before) {
@@ -59,7 +60,7 @@ fn bytes_have_causes(seed: u64) {
         let written = stats.tiers.last().expect("a tier").written;
         assert!(written.summary_bytes > 0 && written.padding_bytes > 0 && written.frame_header_bytes > 0);
         assert!(written.superblock_bytes > 0, "{written:?}");
-        // In a file that grows, the first tier of all has blocks that were never written when the store is new.
+        // In a growing file, the first tier has blocks that were never written while the store is new.
         let zeroed = stats.tiers[0].written.zeroed_bytes;
         assert!(if grows { life > 0 || zeroed > 0 } else { zeroed == 0 }, "{zeroed} in life {life}");
         assert!(stats.tiers.iter().any(|tier| tier.written.marker_bytes > 0), "{stats:?}");

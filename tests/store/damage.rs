@@ -1,30 +1,35 @@
-//! Damage is never silent: bytes of a store's tiers and staging file are changed in every way that one fault of the
-//! medium can change them, and the store is opened, read, compacted and opened again.
+//! Damage is never silent: the bytes of a store's tiers and staging file are changed in every way in
+//! which one fault of the medium can change them, and the store is opened, read, compacted and opened
+//! again.
 //!
-//! **The rule.** After a single damage (a bit; 512 bytes or 4 KiB that are zeros, garbage, a copy of other 4 KiB or have
-//! changed places with them; a device or file that ends early) either the opening is refused, or every key ever written
-//! is what it was when the store ended, or reading it is `Corrupt`. No value that is older, no key that is missing, none
-//! that is back, no batch in parts, no panic and no wait without an end. The same after a compaction, and after the next
-//! opening.
+//! **The rule.** A single damage is: a flipped bit; 512 bytes or 4 KiB that are zeros, garbage, a copy of
+//! other 4 KiB, or swapped with them; or a device or file that ends early. After it, either the opening
+//! is refused, or every key ever written has the value that it had when the store ended, or reading it
+//! returns `Corrupt`. There is no older value, no missing key, no key that is back, no partial batch, no
+//! panic and no endless wait. The same holds after a compaction, and after the next opening.
 //!
-//! **What a killed store may lose.** Nothing can tell the last frame that was written from one that the kill cut short,
-//! if it is not proven by anything. So where the damage hits
-//! * *the last frame of a user's append point* (the newest unsealed segment of each stream of a lane), the keys with records
-//!   in it may be found as they were before it, which is how an opening finds them that reads zeros in its place. A frame
-//!   in front of it is one with it as long as no later frame says that it was durable: that of a write which nobody waited
-//!   for, or the one before the last if both were in flight together;
-//! * *staged memory in front of a record that is nowhere else*, the key of that record may be found as it was before it.
+//! **Losses that are allowed in a killed store.** An unproven last frame cannot be told from one that the
+//! kill cut short. So if the damage hits
+//! * *the last frame of a user's append point* (the newest unsealed segment of each stream of a lane),
+//!   the keys with records in it may be found in their state before it, which is also the result of an
+//!   opening that reads zeros in its place. A preceding frame counts as part of it as long as no later
+//!   frame says that it was durable: the frame of a write whose durability was not awaited, or the frame
+//!   before the last if both were in flight together;
+//! * *staged memory before a record that exists nowhere else*, the key of that record may be found in its
+//!   state before it.
 //!
-//! That is all. A last frame that is also in staged memory is not lost with the one on the device. The last frame of
-//! *copies* is no exception: as long as the segment that they come from is not free its records are there, and once it is
-//! free the copies were durable, and its marker is there to prove it. A store that was closed may lose nothing.
-//! Damage to padding, to what freed slots still hold, or to slots that were never used may pass without notice. A lone
-//! tier of which nothing is left, not the first sector, is an empty device, and is made a store.
+//! No other loss is allowed. A last frame that is also in staged memory is not lost with the one on the
+//! device. The last frame of *copies* is no exception: as long as the segment of the originals is not
+//! free, the records are in it, and once it is free, the copies were durable, which its marker proves. A
+//! closed store may lose nothing. Damage to padding, to the old content of freed slots, or to slots that
+//! were never used may go unnoticed. A lone tier without even its first sector is an empty device, and is
+//! formatted.
 //!
-//! **What every key must be** is what the same store is found to hold without damage, which in turn must agree with what
-//! was acknowledged. Times to live have either run out by then or are longer than the test.
+//! **The expected state of every key** is read from the same store without damage, and must agree with
+//! the acknowledged writes. Times to live have either run out by then or are longer than the test.
 //!
-//! `ESKER_DAMAGES=200000` plants so many; `ESKER_DAMAGE=12:345` replays one, and `ESKER_DAMAGE=12` all of one image.
+//! `ESKER_DAMAGES=200000` sets the number of damages; `ESKER_DAMAGE=12:345` replays one, and
+//! `ESKER_DAMAGE=12` all of one image.
 
 mod anatomy;
 mod files;
@@ -46,22 +51,22 @@ use crate::damage::judge::{Fault, Outcome, control, judge};
 use crate::damage::life::{Ending, LIVES};
 use crate::damage::plant::{Damage, Kind};
 
-/// How many damages are planted, in how many stores.
+/// Number of damages, and of stores.
 const DAMAGES: u64 = 2400;
 const IMAGES: u64 = 2 * LIVES.len() as u64;
-/// Damages of an image where there are many.
+/// Number of damages per image if many are planted.
 const DAMAGES_OF_IMAGE: u64 = 250;
-/// Places at which the files of a store are cut off.
+/// Number of offsets at which the files of a store are cut off.
 const CUTS: u64 = 12;
-/// Lines of the table.
+/// Limit of lines in the table.
 const SHOWN: usize = 60;
 
 thread_local! {
-    /// Whether panics of this thread are part of what is being looked for.
+    /// True if panics of this thread are results of the test.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A damage that was silent, or worse.
+/// A silent damage, or a worse fault.
 struct Failure {
     image: u64,
     number: u64,
@@ -71,7 +76,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// What it has in common with others.
+    /// Returns the properties by which failures are grouped.
     fn kind(&self) -> (String, String) {
         let hit = self.damage.as_ref().map_or("no damage".into(), |(damage, home)| {
             let cut = if damage.kind == Kind::Cut { "cut in" } else { "in" };
@@ -81,7 +86,7 @@ impl Failure {
     }
 }
 
-/// What came of all damages.
+/// The results of all damages.
 #[derive(Default)]
 struct Tally {
     outcomes: BTreeMap<Outcome, u64>,
@@ -94,13 +99,13 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// The damage of this number of an image.
+/// Returns the damage with this number in an image.
 fn drawn(image: &Image, number: u64) -> Damage {
     let mut random = Random::new(image.number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number << 20 ^ 0xDA_3A6E);
     Damage::draw(&mut random, &image.anatomy.pieces, |part| image.bytes(part))
 }
 
-/// Makes an image and plants damages of these numbers in it, one at a time.
+/// Makes an image and plants the damages with these numbers in it, one at a time.
 fn plant(image: u64, numbers: std::ops::Range<u64>, tally: &Mutex<Tally>) {
     let image = Image::make(image);
     let fail = |number, damage, fault| {
@@ -133,7 +138,7 @@ fn plant(image: u64, numbers: std::ops::Range<u64>, tally: &Mutex<Tally>) {
     }
 }
 
-/// A panic of the store under test is a line of the table, and not one on the screen.
+/// Reports panics of the store under test in the table instead of on the screen.
 fn hush() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -143,7 +148,8 @@ fn hush() {
     }));
 }
 
-/// Plants damages in images, on as many threads as there are cores. `jobs`: images with the numbers of damages.
+/// Plants damages in images, on as many threads as there are cores. `jobs`: images with the numbers of
+/// damages.
 fn plant_all(jobs: &[(u64, std::ops::Range<u64>)]) -> Tally {
     let (tally, next) = (Mutex::new(Tally::default()), AtomicU64::new(0));
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16));
@@ -159,7 +165,7 @@ fn plant_all(jobs: &[(u64, std::ops::Range<u64>)]) -> Tally {
     tally.into_inner()
 }
 
-/// Says what was silent: what is alike in one line, and how to replay the first of it.
+/// Prints silent damages: equal ones in one line, with the command to replay the first of them.
 fn report(tally: &Tally) {
     println!("outcomes: {:?}; planted: {:?}", tally.outcomes, tally.kinds);
     let mut groups: BTreeMap<(String, String), Vec<&Failure>> = BTreeMap::new();
@@ -206,14 +212,14 @@ fn no_damage_is_silent() {
     assert_eq!(failed, 0, "{failed} of {planted} damages were not told");
     if replayed.is_none() {
         assert!(planted >= damages, "{planted} were planted");
-        // It is no proof if most of it hits nothing.
+        // The test proves little if most damages hit nothing.
         let noticed: u64 = [Outcome::Refused, Outcome::Told].iter().map(|o| tally.outcomes[o]).sum();
         assert!(noticed * 4 > planted, "{:?}", tally.outcomes);
         check_reach(&tally.hit);
     }
 }
 
-/// Real files, which can end at any byte.
+/// Uses real files, which can end at any byte.
 #[test]
 fn a_file_that_ends_too_early_is_told() {
     let closed = |number: &u64| {
@@ -226,7 +232,7 @@ fn a_file_that_ends_too_early_is_told() {
     assert!(silent.is_empty(), "{} of {} were silent", silent.len(), 3 * CUTS);
 }
 
-/// Every structure was hit, wherever it can be.
+/// Checks that every structure was hit at every possible place.
 fn check_reach(hit: &BTreeSet<(Part, What)>) {
     use What::{
         Footer, FrameHeader, FreeMarker, Key, LastCopies, LastFrame, Padding, RecordHeader, StagedRecord,

@@ -1,5 +1,5 @@
-//! A record that cannot be read is the trouble of whoever asks for it, and of nobody else: keys that share its slot of the
-//! index are read, written and deleted, their segments are collected, and an iteration goes past it.
+//! An unreadable record affects only calls for its own key: keys that share its index slot are read,
+//! written and deleted, their segments are collected, and an iteration continues past it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:04}"))
 }
 
-/// Where on the device the value of a key lies.
+/// Returns the offset of a key's value on the device.
 fn place_of(image: &[u8], number: u64) -> usize {
     let fingerprint = &value(&key(number), 1, 1000)[..24];
     image.windows(24).position(|bytes| bytes == fingerprint).expect("it is on the device")
 }
 
-/// All keys of the store with their stamps, and how many records were told of as damaged.
+/// Returns all keys of the store with their stamps, and the number of records reported as damaged.
 async fn iterate(store: &Store) -> (BTreeMap<Bytes, u64>, usize) {
     let (mut found, mut damaged, mut cursor) = (BTreeMap::new(), 0, Some(Cursor::START));
     while let Some(at) = cursor {
@@ -36,8 +36,8 @@ async fn iterate(store: &Store) -> (BTreeMap<Bytes, u64>, usize) {
     (found, damaged)
 }
 
-/// A store with few hash bits, so that nearly every key shares its slot, in which one record rots. Its key is written by
-/// nobody any more.
+/// A store with few hash bits, so that nearly every key shares its slot, in which one record rots. Its
+/// key is not written any more.
 fn one_rotten_record(seed: u64) {
     let mut random = Random::new(seed);
     let config = Config { hash_bits: Some(6), capacity_segments: 40, ..Config::new(Tiers::Capacity) };
@@ -56,7 +56,7 @@ fn one_rotten_record(seed: u64) {
     drop(store);
     let rotten = random.below(KEYS);
     let device = world.capacity.clone().expect("it has a tier");
-    // Of the value, or of the header in front of it.
+    // In the value, or in the header before it.
     let at = place_of(&device.snapshot(), rotten) as u64;
     device.corrupt(if random.one_in(2) { at + 100 } else { at - 20 }, 0x40);
 
@@ -109,7 +109,7 @@ fn a_rotten_record_is_nobody_elses_trouble() {
     cases("damage_isolation::a_rotten_record_is_nobody_elses_trouble", 12, one_rotten_record);
 }
 
-/// Reads of a device fail as long as this is set.
+/// Makes reads of a device fail while the returned flag is set.
 fn unreadable(device: &MemoryDevice) -> Arc<AtomicBool> {
     let unreadable = Arc::new(AtomicBool::new(false));
     let fails = unreadable.clone();
@@ -120,8 +120,9 @@ fn unreadable(device: &MemoryDevice) -> Arc<AtomicBool> {
     unreadable
 }
 
-/// Neither what a put displaced nor the summary of its segment can be read. The key that was put is deleted all the same; what
-/// it displaced is not taken for absent, be it another key's, nor does it come back, be it an older version.
+/// Neither a record displaced by a put nor the summary of its segment can be read. The put key can be
+/// deleted nevertheless. The displaced record is not taken for absent if it belongs to another key, and
+/// does not come back if it is an older version.
 #[test]
 fn a_key_is_deleted_beside_what_cannot_be_read() {
     for displaced in ["deleted", "neighbour"] {
@@ -160,7 +161,8 @@ fn a_key_is_deleted_beside_what_cannot_be_read() {
     }
 }
 
-/// Now and then the device cannot be read for a while. What succeeds meanwhile has happened, and what is told is true.
+/// The device becomes unreadable occasionally. Calls that succeed meanwhile take effect, and their
+/// results are true.
 fn unreadable_for_a_while(seed: u64) {
     let mut random = Random::new(seed);
     let config = Config { hash_bits: Some(5), capacity_segments: 60, ..Config::new(Tiers::Capacity) };
@@ -217,7 +219,7 @@ fn a_device_that_cannot_be_read_for_a_while_changes_nothing() {
     cases(test, 12, unreadable_for_a_while);
 }
 
-/// Another key has the slot, and its record cannot be read.
+/// The slot belongs to another key, whose record cannot be read.
 #[test]
 fn a_key_is_read_without_its_value_beside_a_record_that_cannot_be_read() {
     for (broken, healthy) in [(1, 2), (2, 1)] {

@@ -1,4 +1,4 @@
-//! Scans of a store whose records become damaged while they are read.
+//! Scans of a store whose records become damaged during the scan.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use futures_util::future::{Either, select};
 
 use crate::support::{Config, Tiers, World, value};
 
-/// The first record that a scan meets is damaged from the first look on, the second from the second.
+/// The first record of the scan is damaged from the first read on, the second from its second read on.
 #[test]
 fn a_record_that_becomes_damaged_during_a_scan_does_not_keep_it_from_ending() {
     let world = World::new(1, Config::new(Tiers::Capacity));
@@ -29,7 +29,7 @@ fn a_record_that_becomes_damaged_during_a_scan_does_not_keep_it_from_ending() {
         let number = reads.len() as u64;
         let times = reads.entry(operation.offset).or_insert(10 * number);
         *times += 1;
-        // Reads as zeros: the first place always, the second when it is read again.
+        // Reads as zeros: the first record always, the second from its second read on.
         if *times == 11 { Fault::None } else { Fault::Lost }
     }));
     let scan = Box::pin(store.scan_keys(Cursor::START, 100, 1 << 20));

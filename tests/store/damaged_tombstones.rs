@@ -1,5 +1,5 @@
-//! A damaged record keeps the tombstones of its own segment's keys, one for each, and no others: a store with damage does not
-//! fill up, nothing that was deleted comes back, and a damaged key can be deleted.
+//! A damaged record keeps one tombstone for each key of its own segment, and no others: a store with
+//! damage does not fill up, no deleted key comes back, and a damaged key can be deleted.
 
 use esker::{Blocking, Durability, ErrorKind, Options, WhenFull};
 use esker_device::{Device as _, MemoryDevice, WriteMode};
@@ -30,7 +30,7 @@ fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
     buffer.to_vec()
 }
 
-/// A closed store with some keys, of which one has a damaged value.
+/// Returns a closed store with some keys, one of which has a damaged value.
 fn damaged() -> MemoryDevice {
     let device = MemoryDevice::new(BYTES);
     let store = Blocking::open(on(&device)).expect("it opens");
@@ -50,7 +50,7 @@ fn delete_old(store: &Blocking) {
     }
 }
 
-/// Only the damaged key is left of the old ones, and reading it is an error.
+/// Checks that of the old keys only the damaged one is left, and that reading it is an error.
 fn check(store: &Blocking, when: &str) {
     for number in 0..OLD_KEYS {
         let found = store.get(old(number));
@@ -61,7 +61,7 @@ fn check(store: &Blocking, when: &str) {
     }
 }
 
-/// Puts and deletes tiny keys for several times what the store holds.
+/// Puts and deletes tiny keys until several times the capacity was written.
 fn churn(store: &Blocking, name: &str, keys: u64, rounds: u64) {
     for round in 0..rounds {
         for number in 0..keys {
@@ -81,7 +81,7 @@ fn damaged_record_does_not_fill_the_store_with_tombstones() {
         let device = damaged();
         let store = Blocking::open(on(&device).when_full(when_full)).expect("it opens");
         delete_old(&store);
-        // Tombstones alone are several times what users may fill.
+        // The tombstones alone exceed the user limit several times.
         churn(&store, "new", 500, 300);
         check(&store, "while it is open");
         assert_eq!(store.stats().damaged_segments, 1, "{:?}", store.stats());
@@ -94,8 +94,8 @@ fn damaged_record_does_not_fill_the_store_with_tombstones() {
     }
 }
 
-/// Of each key of a damaged segment only the newest tombstone is kept, or else a few keys that are put and deleted over and over
-/// would fill the store.
+/// For each key of a damaged segment only the newest tombstone is kept, because otherwise a few keys that
+/// are put and deleted repeatedly would fill the store.
 #[test]
 fn damaged_segment_keeps_one_tombstone_a_key() {
     let device = damaged();
@@ -149,7 +149,8 @@ fn damaged_key_can_be_put_and_frees_its_segment() {
     assert_eq!(store.get(old(DAMAGED)).expect("it is read").as_deref(), Some(&b"again"[..]));
 }
 
-/// A segment whose summary is damaged has all its records: they are found by its frames, and it is collected.
+/// A segment with a damaged summary still has all its records: they are found by its frames, and it is
+/// collected.
 #[test]
 fn damaged_summary_is_replaced_by_relocation() {
     let device = MemoryDevice::new(BYTES);
@@ -161,7 +162,7 @@ fn damaged_summary_is_replaced_by_relocation() {
     let store = Blocking::open(on(&device)).expect("it opens");
     let mut bytes = bytes_of(&device);
     let superblock = esker_log::Superblock::find(&bytes).expect("it has one");
-    // The footers of all segments.
+    // Damages the footers of all segments.
     for end in (superblock.data_offset + SEGMENT..=BYTES).step_by(SEGMENT as usize) {
         bytes[end as usize - 8..end as usize].iter_mut().for_each(|byte| *byte ^= 0x55);
         let unit = esker_device::Buffer::copy_from(&bytes[end as usize - 4096..end as usize]);

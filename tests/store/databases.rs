@@ -1,4 +1,4 @@
-//! Databases of one store: the same key in several, clears of one, swaps, and what is left of them after a crash.
+//! Databases of one store: the same key in several, clears of one, swaps, and their state after a crash.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use futures_util::future::select;
 use crate::support::{Config, Tiers, World};
 
 fn world(seed: u64, tiers: Tiers) -> World {
-    // An index with keys takes nine mebibytes at least.
+    // An index with keys takes at least nine mebibytes.
     World::new(
         seed,
         Config { staging: seed.is_multiple_of(2), more_memory_bytes: 32 << 20, ..Config::new(tiers) },
@@ -21,7 +21,7 @@ fn database(store: &Store, number: u8) -> Store {
     store.database(number).expect("there are sixteen")
 }
 
-/// The value of a key in each of some databases.
+/// Returns the value of a key in each of several databases.
 fn values<const N: usize>(world: &World, store: &Store, key: &str, of: [u8; N]) -> [Option<Bytes>; N] {
     of.map(|number| world.runtime.run(database(store, number).get(key)).expect("it can be read"))
 }
@@ -104,7 +104,7 @@ fn a_swap_lasts_when_it_was_answered() {
     }
 }
 
-/// Whenever the power is cut, the databases are swapped or not, on both tiers alike.
+/// After a power failure at any moment, the databases are swapped or not, on both tiers alike.
 #[test]
 fn a_swap_that_is_cut_off_happens_or_not() {
     let (mut swapped, mut not) = (0, 0);
@@ -119,7 +119,7 @@ fn a_swap_that_is_cut_off_happens_or_not() {
         });
         drop(store);
         world.power_cut();
-        // The second opening finds what the first one did.
+        // The second opening finds the same state as the first.
         for again in [false, true] {
             let store = world.open();
             match values(&world, &store, "key", [0, 9]) {
@@ -174,7 +174,7 @@ fn a_key_moves_between_databases_in_one_step() {
     world.end();
 }
 
-/// A clear covers every record that was written before it, the newest too.
+/// A clear covers every record written before it, including the newest.
 #[test]
 fn a_clear_lasts_for_the_newest_record() {
     let mut world = world(6, Tiers::Capacity);

@@ -1,4 +1,4 @@
-//! A life of a store, with destaging, collecting and crashes, is the same whenever it is lived from the same seed.
+//! The life of a store, with destaging, collecting and crashes, depends on its seed alone.
 
 #![allow(clippy::disallowed_methods, reason = "one of the tests lets the real clock into a simulated world")]
 
@@ -15,19 +15,19 @@ use futures_util::future::{join_all, select};
 
 use crate::support::{Config, Tiers, World, cases, value};
 
-/// What leads a run away from its seed.
+/// An influence other than the seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leak {
     Nothing,
-    /// The clock of the machine.
+    /// The real clock.
     Clock,
-    /// Randomness of the machine.
+    /// Real randomness.
     Randomness,
     /// The order of background tasks.
     Order,
 }
 
-/// The simulated world as the engine sees it, with something real shining through.
+/// The simulated world of the engine, with one real influence.
 struct Leaky {
     world: SimRuntime,
     leak: Leak,
@@ -39,7 +39,7 @@ impl Leaky {
         if self.leak == leak { RandomState::new().hash_one(0) } else { 0 }
     }
 
-    /// How long the machine took so far.
+    /// Returns the real time since the start, if the clock leaks.
     fn elapsed(&self) -> Duration {
         if self.leak == Leak::Clock { self.began.elapsed() } else { Duration::ZERO }
     }
@@ -79,14 +79,14 @@ impl Runtime for Leaky {
     }
 }
 
-/// What a run is compared by.
+/// Hashes by which runs are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
-    /// Of all that was decided, and asked of the devices.
+    /// Hash of all decisions and device requests.
     trace: u64,
-    /// Of what the devices hold in the end.
+    /// Hash of the devices' final content.
     content: u64,
-    /// Segments that were freed.
+    /// Number of freed segments.
     freed: u64,
 }
 
@@ -100,7 +100,7 @@ fn content(world: &World) -> u64 {
     words.fold(0, |sum: u64, word| (sum.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-/// Three lives of a store that several writers overwrite and read.
+/// Runs three lives of a store that several writers overwrite and read.
 fn life(seed: u64, leak: Leak) -> Run {
     let mut random = Random::new(seed);
     let mut config =
@@ -153,11 +153,11 @@ fn the_same_seed_is_the_same_run() {
     assert!(freed.into_inner() > 0, "segments were destaged or collected");
 }
 
-/// What the other test sees if something in the engine depends on more than the seed.
+/// Shows that the other test fails if the engine depends on more than the seed.
 #[test]
 fn what_does_not_come_from_the_seed_shows() {
     for leak in [Leak::Clock, Leak::Randomness, Leak::Order] {
-        // Those in which not every write is durable at once, so that the clock matters.
+        // Seeds with which not every write is durable at once, so that the clock matters.
         for seed in [1, 3, 5, 7] {
             assert_ne!(life(seed, leak), life(seed, leak), "seed {seed}: {leak:?} does not show");
         }

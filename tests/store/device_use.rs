@@ -1,5 +1,6 @@
-//! What calls cost the devices: a put reads nothing, a hit reads at most once, and what is not there is not looked for on
-//! a device. That the capacity tier gets whole, aligned units only is asserted by every world of these tests.
+//! Device operations per call: a put reads nothing, a get of an existing key reads at most once, and a
+//! get of an absent key reads nothing. Every world of these tests asserts that the capacity tier gets
+//! only whole, aligned units.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,7 @@ fn costs(seed: u64) {
     let world = World::new(seed, config);
     let store = world.open();
     let key = |number: u64| Bytes::from(format!("key {number}"));
-    // Background work may read; a put that waited for a read would fail.
+    // Background work may read; a put that depended on a read would fail.
     for device in [&world.fast, &world.capacity].into_iter().flatten() {
         device.set_faults(Box::new(|operation: &Operation| match operation.kind {
             OperationKind::Read => Fault::Error(libc::EIO),
@@ -71,7 +72,7 @@ fn puts_read_nothing_and_hits_once() {
     cases("device_use::puts_read_nothing_and_hits_once", 30, costs);
 }
 
-/// A store without collection, in which nothing is written twice.
+/// Returns a store without collection, in which nothing is written twice.
 fn roomy() -> Config {
     Config { segment_bytes: 1 << 20, capacity_segments: 40, ..Config::new(Tiers::Capacity) }
 }
@@ -86,7 +87,7 @@ fn fill(world: &World, store: &Store, keys: u64, value_bytes: usize) {
     world.runtime.run(store.flush()).expect("it is written");
 }
 
-/// Headers, padding and summaries, but for what a last, short segment rounds up.
+/// Headers, padding and summaries, except for the rounding of a last, short segment.
 #[test]
 fn a_record_takes_few_bytes_beyond_its_key_and_its_value() {
     for (value_bytes, keys, beyond_most, ratio_most) in [(100, 50_000, 32.0, 1.3), (4096, 2500, 42.0, 1.03)] {
@@ -110,7 +111,8 @@ fn a_record_takes_few_bytes_beyond_its_key_and_its_value() {
     }
 }
 
-/// A record lies in no page more than it has to where that costs little, and is read with no page more than it lies in.
+/// A record spans no more pages than necessary if that is cheap, and a get reads only the pages of its
+/// record.
 #[test]
 fn a_get_reads_the_pages_that_its_record_lies_in() {
     for (value_bytes, keys, most) in
@@ -122,7 +124,7 @@ fn a_get_reads_the_pages_that_its_record_lies_in() {
         world.runtime.run(store.close()).expect("it closes");
         drop(store);
         let store = world.open();
-        // What opening looks at in the background.
+        // Waits until background reads of the opening are done.
         world.runtime.run(world.runtime.sleep(Duration::from_secs(1)));
         let pages = Arc::new(AtomicU64::new(0));
         let count = pages.clone();
@@ -147,7 +149,8 @@ fn a_get_reads_the_pages_that_its_record_lies_in() {
     }
 }
 
-/// What collecting read and wrote: there are no gets here, and outputs are written by collecting alone.
+/// Returns the bytes read and written by collection: there are no gets here, and only collection writes
+/// outputs.
 fn background_bytes(world: &World, store: &Store) -> u64 {
     let device = world.capacity.as_ref().expect("a capacity tier");
     device.counters().read_bytes + store.stats().tiers[0].written.collected_bytes
@@ -156,7 +159,7 @@ fn background_bytes(world: &World, store: &Store) -> u64 {
 #[test]
 fn background_work_keeps_to_its_limit_while_writers_wait() {
     const LIMIT_BYTES_PER_S: u64 = 4_000_000;
-    // Long enough for several reads each.
+    // Long enough for several reads per segment.
     let config = Config { segment_bytes: 2 << 20, capacity_segments: 20, ..Config::new(Tiers::Capacity) };
     let world = World::new(11, config);
     let options = world.options().background_bytes_per_s(LIMIT_BYTES_PER_S);
@@ -169,7 +172,7 @@ fn background_work_keeps_to_its_limit_while_writers_wait() {
     };
     (0..keys).for_each(|number| put(number, 1));
     let mut random = Random::new(11);
-    // Until writers wait for collecting.
+    // Until writers wait for collection.
     (0..2 * keys).for_each(|stamp| put(random.below(keys), stamp));
     let stalled = store.stats().activity.stalls;
     let mut rate = |rounds: u64| {
@@ -181,7 +184,7 @@ fn background_work_keeps_to_its_limit_while_writers_wait() {
     let limited = rate(8);
     assert!(store.stats().activity.stalls > stalled, "nobody waited, so nothing was shown");
     assert!(limited < 1.1, "{limited} of the limit");
-    // One that is changed meanwhile holds from the next relocation on.
+    // A change takes effect with the next relocation.
     store.set_background_bytes_per_s(Some(2 * LIMIT_BYTES_PER_S));
     let raised = rate(4);
     assert!((1.5..2.2).contains(&raised), "{raised} of the limit before");

@@ -1,6 +1,6 @@
-//! Stores on real files and raw block devices, by both ways of doing I/O, with and without the page cache.
+//! Stores on real files and raw block devices, with both I/O backends, with and without the page cache.
 //!
-//! Tests on block devices need root and loop devices. Where there are none they print `SKIPPED: ` and why.
+//! Tests on block devices need root and loop devices. Without them they print `SKIPPED: ` and the reason.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn temp() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory for the test")
 }
 
-/// A value that says to which key and round it belongs, all through.
+/// Returns a value whose every word identifies its key and round.
 fn value(key: u64, round: u64, bytes: usize) -> Vec<u8> {
     let seed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
     let mut word = seed;
@@ -37,7 +37,7 @@ fn value_bytes(key: u64, round: u64) -> usize {
     }
 }
 
-/// What is in the store after [`fill`]: the round in which a key was put last, unless it was deleted.
+/// The content of the store after [`fill`]: the round of each key's last put, unless it was deleted.
 struct Content {
     keys: u64,
     rounds: u64,
@@ -55,7 +55,7 @@ impl Content {
         !key.is_multiple_of(4)
     }
 
-    /// Writes everything, from several threads.
+    /// Writes all keys, from several threads.
     fn fill(&self, store: &Blocking) {
         std::thread::scope(|scope| {
             for part in 0..8 {
@@ -89,7 +89,7 @@ fn stats(store: &Blocking) -> Stats {
     store.store().stats()
 }
 
-/// Fills a store until segments were freed, closes it, opens it again and looks for everything.
+/// Fills a store until segments were freed, closes it, opens it again and checks every key.
 fn destages_and_recovers(options: &dyn Fn() -> Options, direct: Option<bool>, backend: &str) {
     let content = Content { keys: 800, rounds: 4 };
     let store = Blocking::open(options()).expect("the store opens");
@@ -123,7 +123,7 @@ enum Configuration {
 const CONFIGURATIONS: [Configuration; 4] =
     [Configuration::Directory, Configuration::FastOnly, Configuration::CapacityOnly, Configuration::TwoTiers];
 
-/// A store of small segments in files, too small for all that is written to it.
+/// Returns a store of small segments in files, smaller than the data written to it.
 fn in_files(configuration: Configuration, dir: &Path) -> Options {
     let options = match configuration {
         Configuration::Directory => Options::directory(dir.join("store")).capacity_limit_bytes(20 << 20),
@@ -150,7 +150,7 @@ fn on_files(backend: Backend, name: &str, direct: bool) {
             return println!("SKIPPED: {error}");
         }
         println!("{configuration:?}, {name}, direct: {direct}");
-        // A file system may refuse direct I/O; then it is not used, whatever was asked for.
+        // A file system may refuse direct I/O, which is then not used.
         destages_and_recovers(&options, (!direct).then_some(false), name);
     }
 }
@@ -206,7 +206,7 @@ impl Drop for Loop {
     }
 }
 
-/// Loop devices of so many bytes, or the reason why there are none, said aloud.
+/// Attaches loop devices of these lengths, or prints the reason why that fails.
 fn loops<const N: usize>(dir: &Path, bytes: [u64; N]) -> Option<[Loop; N]> {
     let attach =
         |n: usize| Loop::attach(&dir.join(format!("disk {n}")), bytes[n], &["--direct-io=on", "-b", "4096"]);
@@ -252,7 +252,7 @@ fn two_raw_devices() {
 fn a_raw_device_alone() {
     let dir = temp();
     let Some([device]) = loops(dir.path(), [32 << 20]) else { return };
-    // Whatever lay on it before must not be taken for a part of the store.
+    // The old content of a device must not be taken for a part of the store.
     let noise: Vec<u8> = value(1, 1, 32 << 20).iter().map(|byte| byte | 1).collect();
     std::fs::write(&device.0, &noise).expect("the device can be written");
     let tier_of = |fast| if fast { Options::fast_only(&device.0) } else { Options::capacity_only(&device.0) };
@@ -273,7 +273,7 @@ fn a_raw_device_alone() {
         let name = stats(&store).tiers[0].backend;
         store.close().expect("the store closes");
         destages_and_recovers(&|| options(fast), Some(true), name);
-        // So that the other tier can be made there.
+        // Makes room for another tier on the device.
         std::fs::write(&device.0, &noise).expect("the device can be written");
     }
 }
@@ -306,7 +306,7 @@ fn a_raw_device_that_is_read_only_or_too_small_is_refused() {
         assert!(status.is_ok_and(|s| s.success()), "blockdev {flag}");
     };
     set("--setro");
-    // The kernel opens it, and would refuse the first write.
+    // The kernel opens the device, and would refuse the first write.
     refused(small(), ErrorKind::Invalid, &[&path, "read-only", "blockdev --setrw"]);
     set("--setrw");
     Blocking::open(small()).and_then(|store| store.close()).expect("it can be written again");
@@ -351,7 +351,7 @@ fn large_values_with_default_options() {
     }
 }
 
-/// What the files below a directory take on the disk.
+/// Returns the disk usage of the files in a directory.
 fn disk_bytes(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).expect("the directory can be read");
     let bytes = |entry: std::fs::DirEntry| entry.metadata().expect("the file is there").blocks() * 512;
@@ -366,7 +366,8 @@ fn a_fresh_store_takes_little_room() {
     store.put("k", "v").expect("the put succeeds");
     wait(Duration::from_millis(200));
     let bytes = disk_bytes(&path);
-    // Two pieces of staging memory have their blocks from the start, so that a delete never fails for want of them.
+    // Two pieces of staging memory have their blocks from the start, so that a delete never fails for
+    // lack of blocks.
     assert!(bytes <= 56 << 20, "a fresh store takes {} MiB on disk", bytes >> 20);
     store.close().expect("the store closes");
 }
@@ -401,8 +402,8 @@ fn periodic_writes_are_flushed_in_time_under_load() {
     store.close().expect("the store closes");
 }
 
-/// What the kernel has counted of this process: calls and bytes of reads and writes, bytes that went to or came from a
-/// disk (those of io_uring too), and processor time in ticks.
+/// Returns the kernel's counters of this process: calls and bytes of reads and writes, bytes from and to
+/// disks (those of io_uring too), and processor time in ticks.
 fn counted() -> Vec<u64> {
     let io = std::fs::read_to_string("/proc/self/io").expect("the kernel counts I/O");
     let number = |line: &str| line.split_whitespace().last().and_then(|n| n.parse().ok()).expect("a number");
@@ -415,7 +416,7 @@ fn ticks() -> u64 {
     [11, 12].map(|at| fields[at].parse::<u64>().expect("a number")).iter().sum()
 }
 
-/// Not a test of its own: what the child runs, alone in its process.
+/// Not a test: the code of the child, alone in its process.
 #[test]
 fn child_that_idles() {
     let Ok(dir) = std::env::var("ESKER_CHILD_DIR") else { return };
@@ -435,7 +436,7 @@ fn child_that_idles() {
         }
     }
     let activity = || stores.iter().map(|store| stats(store).activity).collect::<Vec<_>>();
-    // Segments are made ready, and garbage is collected, for a moment longer.
+    // Segments are prepared, and garbage is collected, for a moment longer.
     let mut before = activity();
     loop {
         wait(Duration::from_millis(300));
@@ -446,7 +447,7 @@ fn child_that_idles() {
             break;
         }
     }
-    // Counting counts, too: what it takes is known from two looks at once.
+    // Reading the counters counts too; two immediate readings give its cost.
     let (first, second) = (counted(), counted());
     let time = ticks();
     wait(Duration::from_secs(2));

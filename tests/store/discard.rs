@@ -1,5 +1,5 @@
-//! Freed segments are discarded: after a moment, between their markers, while nobody can take them, also after a crash, and
-//! only once. Nothing depends on what a discarded range reads as.
+//! Freed segments are discarded: after a delay, between their markers, while no writer can take them,
+//! also after a crash, and only once. Nothing depends on the bytes read from a discarded range.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 
 const TIERS: [Tiers; 3] = [Tiers::Capacity, Tiers::Both, Tiers::Fast];
 const DISCARDED: [Discarded; 3] = [Discarded::Zeros, Discarded::Stale, Discarded::Noise];
-/// Where the slots of a tier begin.
+/// Byte offset of the slots of a tier.
 const DATA_OFFSET: u64 = 1 << 20;
 
 fn key(number: u64) -> Bytes {
@@ -34,7 +34,7 @@ fn rest(world: &World, time: Duration) {
     world.runtime.run(world.runtime.sleep(time));
 }
 
-/// Puts over keys that are there until many segments were freed.
+/// Overwrites existing keys until many segments were freed.
 fn churn(world: &World, store: &Store, random: &mut Random, there: &mut BTreeMap<u64, u64>, puts: u64) {
     for _ in 0..puts {
         let number = random.below(60);
@@ -65,7 +65,7 @@ fn config(seed: u64) -> Config {
     }
 }
 
-/// Notes where a tier is discarded, and refuses what touches a marker.
+/// Records the discards of a tier, and refuses one that touches a marker.
 fn watch(device: &MemoryDevice, unit_bytes: u64, segment_bytes: u64) -> Arc<Mutex<Vec<u64>>> {
     let slots = Arc::new(Mutex::new(Vec::new()));
     let noted = slots.clone();
@@ -124,7 +124,8 @@ fn crashes_among_discards_lose_nothing() {
     cases("discard::crashes_among_discards_lose_nothing", 60, lives);
 }
 
-/// A crash comes before anything is discarded: it is made up for after the next opening, and not again after the one after.
+/// A crash happens before any discard: the next opening makes up for it, and the one after does not
+/// repeat it.
 fn left_over(seed: u64) {
     let mut random = Random::new(seed);
     let hour = Some(Duration::from_secs(3600));
@@ -166,7 +167,7 @@ fn left_over(seed: u64) {
             world.kill();
         }
     }
-    // What is not in use is given back wherever the device returns zeros.
+    // If the device returns zeros for discarded ranges, all unused ranges are discarded.
     if discarded == Discarded::Zeros {
         for device in devices(&world) {
             let bytes = device.snapshot();
@@ -226,8 +227,8 @@ fn a_discard_that_fails_does_no_harm() {
     });
 }
 
-/// The file system has no blocks left for a segment whose own were given back. The store goes on with the room that it has;
-/// when that is used up, a put is refused, and nothing else.
+/// The file system has no blocks for a segment whose own blocks were returned to it. The store continues
+/// with the space it has; when that is used up, only puts are refused.
 #[test]
 fn a_file_system_without_room_for_given_back_blocks_refuses_puts_only() {
     cases("discard::a_file_system_without_room_for_given_back_blocks_refuses_puts_only", 6, |seed| {

@@ -1,5 +1,5 @@
-//! What each durability level survives, and what it does not: shown in a simulated world, where a power cut takes whatever
-//! was not flushed.
+//! The crashes that each durability level survives, and those that it does not, in a simulated world
+//! where a power failure loses everything that was not flushed.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn put_all(world: &World, store: &Store) {
     });
 }
 
-/// How many of the keys are there, each with its value.
+/// Returns the number of keys that exist, and checks their values.
 fn count(world: &World, store: &Store) -> u64 {
     world.runtime.run(async {
         let mut there = 0;
@@ -44,7 +44,7 @@ enum Crash {
     Kill,
 }
 
-/// How many of the acknowledged keys are there after a crash that comes so long after the last acknowledgement.
+/// Returns the number of acknowledged keys after a crash `after` the last acknowledgement.
 fn survivors(seed: u64, config: Config, crash: Crash, after: Duration) -> u64 {
     let mut world = World::new(seed, config);
     let store = world.open();
@@ -65,11 +65,12 @@ fn survivors(seed: u64, config: Config, crash: Crash, after: Duration) -> u64 {
     there
 }
 
-/// Each level survives what it promises, and a crash that comes earlier takes everything: else the test would see nothing.
+/// Each level survives as promised, and an earlier crash loses everything, because otherwise the test
+/// would show nothing.
 #[test]
 fn each_level_survives_what_it_promises_and_no_more() {
     const AT_ONCE: Duration = Duration::ZERO;
-    // Twice the period: it may be written at its end, and the flush takes a moment too.
+    // Twice the period: the write may start at the end of the period, and the flush takes a moment too.
     let (period, late) = (Duration::from_millis(50), Duration::from_millis(100));
     let rows = [
         (Durability::Sync, Crash::PowerCut, AT_ONCE, KEYS),
@@ -89,8 +90,8 @@ fn each_level_survives_what_it_promises_and_no_more() {
     });
 }
 
-/// A write with a near deadline does not wait for an earlier one whose deadline is far: the committer, which sleeps until
-/// the latter, is told.
+/// A write with a near deadline does not wait for an earlier one with a far deadline: the committer,
+/// which sleeps until the far one, is woken.
 #[test]
 fn a_near_deadline_does_not_wait_for_a_far_one() {
     use esker_device::Runtime;
@@ -109,7 +110,7 @@ fn a_near_deadline_does_not_wait_for_a_far_one() {
         };
         world.runtime.run(async {
             put(0, far).await.expect("the put is acknowledged");
-            // The committer falls asleep until the first deadline.
+            // The committer sleeps until the first deadline.
             world.runtime.sleep(Duration::from_millis(5)).await;
             put(1, near).await.expect("the put is acknowledged");
             world.runtime.sleep(Duration::from_millis(40)).await;
@@ -151,13 +152,13 @@ fn one_write_can_ask_for_more_than_the_store_gives() {
     drop(store);
     let store = world.open();
     assert!(world.runtime.run(store.get("last")).expect("the get succeeds").is_some());
-    // What came before it in the lane is there too: the log has no holes.
+    // Earlier records of the lane are durable too: the log has no holes.
     assert_eq!(count(&world, &store), KEYS);
     drop(store);
     world.end();
 }
 
-/// A put that is not durable yet is seen by nobody.
+/// A put that is not durable yet is visible to no reader.
 #[test]
 fn sync_is_visible_no_earlier_than_durable() {
     cases("durability::sync_is_visible_no_earlier_than_durable", 30, |seed| {
@@ -173,7 +174,7 @@ fn sync_is_visible_no_earlier_than_durable() {
                 }
             }),
         );
-        // Look again and again at a key from the middle; cut the power the moment it is seen.
+        // Polls a key from the middle; the power fails as soon as it is visible.
         let wanted = KEYS / 2;
         world.runtime.run(async {
             while store.get(key(wanted)).await.expect("the get succeeds").is_none() {

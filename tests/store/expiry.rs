@@ -1,4 +1,5 @@
-//! Expiry: what has expired stays so, whatever happens to the clock and to the store, and ceases to count.
+//! Expiry: an expired key stays expired, whatever happens to the clock and to the store, and is not
+//! counted any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ fn reopen(world: &World, store: Store) -> Store {
     world.open()
 }
 
-/// A world whose capacity tier takes its time to write.
+/// Returns a world whose capacity tier has slow writes.
 fn slow_world(seed: u64, write: Duration) -> World {
     let mut world = World::new(seed, Config::new(Tiers::Both));
     let mut options = MemoryOptions::new((2 << 20) + 24 * (64 << 10));
@@ -43,14 +44,15 @@ fn slow_world(seed: u64, write: Duration) -> World {
     world
 }
 
-/// A large value has its number before it is written. While it is on its way, an older version of its key is relocated.
+/// A large value gets its sequence number before it is written. While its write is in flight, an older
+/// version of its key is relocated.
 fn large_value_expires(seed: u64) {
     let world = slow_world(seed, Duration::from_millis(50));
     let store = world.open();
     let expires_at_ms = world.runtime.wall_clock_ms() + 5_000;
     let large = |key: String| store.put_with(key, vec![7u8; 9000], expiring(expires_at_ms));
     put(&world, &store, "key", vec![1u8; 200]);
-    // Until the oldest segment of the fast tier is just not relocated yet.
+    // Puts until the oldest segment of the fast tier is about to be relocated.
     let mut lasting = 0..;
     let fast = || store.stats().tiers[0].clone();
     while fast().segments_free > fast().segments_total / 2 + 1 {
@@ -65,13 +67,13 @@ fn large_value_expires(seed: u64) {
     let (put_large, ()) = world.runtime.run(join(large("key".into()), others));
     put_large.expect("it is put");
     assert_eq!(get(&world, &store, "key").map(|value| value.len()), Some(9000));
-    // Its segment is full, and everything in it expires.
+    // These fill the segment of the large value, and expire too.
     let fillers = (0..14).map(|number| large(format!("large {number}")));
     for filler in world.runtime.run(join_all(fillers)) {
         filler.expect("it is put");
     }
     sleep(&world, Duration::from_secs(6));
-    // Whatever was opened before the large value is relocated and freed.
+    // Puts until all segments that were opened before the large value are relocated and freed.
     for number in 0..2000 {
         put(&world, &store, &format!("brief {}", number % 7), vec![3u8; 900]);
     }
@@ -99,7 +101,8 @@ const YEAR_MS: i64 = 365 * DAY_MS as i64;
 
 const TIERS: [Tiers; 3] = [Tiers::Capacity, Tiers::Both, Tiers::Fast];
 
-/// Ends the process in one of three ways, when what was told was told for two seconds, and opens the store again.
+/// Waits two seconds, within which reported expiry becomes durable, ends the process in one of three
+/// ways, and opens the store again.
 fn end_and_open(world: &mut World, random: &mut Random, store: Store) -> Store {
     sleep(world, Duration::from_secs(2));
     match random.below(3) {
@@ -111,7 +114,8 @@ fn end_and_open(world: &mut World, random: &mut Random, store: Store) -> Store {
     world.open()
 }
 
-/// Asks for a key in one of the ways in which a store can tell that it has expired. Says whether it is there.
+/// Asks for a key in one of the ways in which a store can report that it has expired. Returns true if the
+/// key exists.
 fn ask(world: &World, random: &mut Random, store: &Store, key: &str) -> bool {
     let runtime = &world.runtime;
     match random.below(6) {
@@ -144,7 +148,7 @@ fn ask(world: &World, random: &mut Random, store: &Store, key: &str) -> bool {
     }
 }
 
-/// Gives relocation something to do.
+/// Makes work for relocation.
 fn churn(world: &World, random: &mut Random, store: &Store) {
     let weak = WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
     for _ in 0..300 {
@@ -160,7 +164,7 @@ fn few_segments(seed: u64) -> Config {
     Config { fast_segments, capacity_segments, ..Config::new(TIERS[seed as usize % 3]) }
 }
 
-/// The clock is two years ahead, and then right again. Only what somebody asked for has expired.
+/// The clock is two years ahead, and then right again. Only keys whose expiry was reported have expired.
 fn ahead_and_back(seed: u64) {
     let mut random = Random::new(seed);
     let mut world = World::new(seed, few_segments(seed));
@@ -201,7 +205,7 @@ fn ahead_and_back(seed: u64) {
         }
     };
     check(&world, &mut random, &store);
-    // Times to live that are set now run out in time.
+    // Times to live that are set now end on time.
     let soon_ms = store.now_ms() + 1500;
     world.runtime.run(store.put_with("soon", "x", expiring(soon_ms))).expect("it is put");
     assert!(get(&world, &store, "soon").is_some());
@@ -224,7 +228,7 @@ fn a_clock_that_is_ahead_for_a_while_expires_only_what_is_asked_for() {
     cases(test, 6, ahead_and_back);
 }
 
-/// The clock is ahead for so long that it is believed, and is then set right.
+/// The clock is ahead until the store believes it, and is then set right.
 fn believed_and_set_back(seed: u64) {
     let mut random = Random::new(seed);
     let mut world = World::new(seed, few_segments(seed));
@@ -263,7 +267,7 @@ fn times_to_live_run_out_though_the_clock_was_believed_when_it_was_wrong() {
     cases(test, 6, believed_and_set_back);
 }
 
-/// What is known of a key.
+/// The test's knowledge of a key.
 struct Known {
     expires_at_ms: u64,
     told: bool,
@@ -276,7 +280,7 @@ fn wandering_clock(seed: u64) {
     let mut store = world.open();
     let mut known: std::collections::BTreeMap<String, Known> = Default::default();
     let mut off_ms = 0i64;
-    // The latest time that it was while the clock was right.
+    // The latest time while the clock was right.
     let mut right_ms = world.runtime.wall_clock_ms();
     for step in 0..400u64 {
         let key = format!("key {}", random.below(60));
@@ -316,7 +320,7 @@ fn wandering_clock(seed: u64) {
                 world.runtime.jump_wall_clock(next_ms - off_ms);
                 off_ms = next_ms;
                 if off_ms != 0 && random.one_in(2) {
-                    // It is not wrong for long.
+                    // A wrong clock is corrected before the store believes it.
                     sleep(&world, Duration::from_secs(random.below(600)));
                 }
                 if off_ms != 0 && random.one_in(2) {
@@ -340,7 +344,7 @@ fn a_clock_that_wanders_loses_nothing_and_brings_nothing_back() {
     cases("expiry::a_clock_that_wanders_loses_nothing_and_brings_nothing_back", 15, wandering_clock);
 }
 
-/// Keys that expire cease to count, wherever their records lie, and without a value being read.
+/// Expired keys are not counted any more, wherever their records lie, and without reading a value.
 fn ceases_to_count(seed: u64) {
     let mut random = Random::new(seed);
     let mut world = World::new(seed, few_segments(seed));
@@ -409,7 +413,8 @@ fn a_key_is_gone_at_the_very_moment_at_which_it_expires() {
     world.end();
 }
 
-/// Expiry that is reported while a checkpoint keeps its segments and a compaction is asked for is written within a second.
+/// A reported expiry is written within a second, even if a checkpoint keeps its segments and a compaction
+/// is requested.
 #[test]
 fn what_was_told_to_have_expired_stays_so_while_a_checkpoint_is_read() {
     let mut world = World::new(1, Config::new(Tiers::Capacity));
@@ -427,7 +432,7 @@ fn what_was_told_to_have_expired_stays_so_while_a_checkpoint_is_read() {
             world.runtime.sleep(Duration::from_millis(1400)).await;
         };
         let first = world.runtime.run(select(Box::pin(store.compact()), Box::pin(told)));
-        // The compaction leaves segments that the checkpoint keeps.
+        // The compaction skips the segments that the checkpoint keeps.
         match first {
             Either::Left((compacted, told)) => {
                 compacted.expect("nothing fails");
@@ -445,7 +450,8 @@ fn what_was_told_to_have_expired_stays_so_while_a_checkpoint_is_read() {
     world.end();
 }
 
-/// An answer that cannot be made a fact, because a second read fails, is not given; and nobody else's key expires by that.
+/// If a second read fails, so that an expiry cannot be made final, the get returns an error instead of
+/// "expired", and no other key expires.
 #[test]
 fn a_read_that_fails_while_an_expiry_is_made_a_fact_is_told() {
     let mut failed_late = 0;
@@ -472,7 +478,7 @@ fn a_read_that_fails_while_an_expiry_is_made_a_fact_is_told() {
             }
             _ => Fault::None,
         }));
-        // It reads the key alone, and leaves nothing in memory for whoever looks again.
+        // `contains` reads the key alone, and caches nothing for the next read.
         let told = world.runtime.run(store.contains("asked"));
         device.clear_faults();
         world.runtime.jump_wall_clock(-YEAR_MS);

@@ -1,5 +1,5 @@
-//! A flush that fails, for whomever it was, is the end of all acknowledgements that could rest on what it should have made
-//! durable: no flush beside it or after it heals it.
+//! A failed flush, whatever its caller, ends all acknowledgements that could depend on it: no concurrent
+//! or later flush repairs it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use futures_util::future::join3;
 
 use crate::support::{Config, Tiers, World, stamp_of, value};
 
-/// What the device has seen since the test began to watch it.
+/// Phases of the device since the test began to watch it.
 const WATCHED: u32 = 1;
 const READ: u32 = 2;
 const FLUSH_FAILED: u32 = 3;
@@ -24,7 +24,7 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:04}"))
 }
 
-/// A device on which everything takes the same time, so that the order of what happens is known.
+/// A device on which every operation takes the same time, so that the order of events is known.
 fn slow_device(world: &World, like: &MemoryDevice) -> MemoryDevice {
     let each = |ms| Duration::from_millis(ms)..Duration::from_millis(ms);
     let mut options = MemoryOptions::new(like.geometry().bytes);
@@ -42,7 +42,7 @@ fn at(durability: Durability) -> WriteOptions {
     WriteOptions { durability: Some(durability), ..WriteOptions::default() }
 }
 
-/// The first flush from now on fails, which is relocation's. The phase tells how far it has come.
+/// Makes the next flush fail, which is relocation's. Returns the phase of the device.
 fn fail_next_flush(device: &MemoryDevice) -> Arc<AtomicU32> {
     let phase = Arc::new(AtomicU32::new(WATCHED));
     let seen = phase.clone();
@@ -69,16 +69,16 @@ async fn reaches(world: &World, phase: &AtomicU32, wanted: u32) {
 
 async fn churn(store: &Store) {
     for stamp in 1..=4u64 {
-        // The first of them stay, so that what is relocated has something to copy.
+        // Some of the first keys stay current, so that relocation has records to copy.
         for number in (stamp - 1) * 10..60 {
             store.put(key(number), value(&key(number), stamp, 5000)).await.expect("it is put");
         }
     }
 }
 
-/// A frame was written and not flushed; relocation flushes the device, and that fails; a second frame was written meanwhile
-/// and is flushed for a writer that waits, which the device says went well. It covers neither frame: what the first flush
-/// lost, no other finds again.
+/// A frame is written and not flushed. Relocation flushes the device, and that flush fails. Meanwhile a
+/// second frame is written and flushed for a waiting writer, and the device reports success. This flush
+/// covers neither frame, because data lost by the first flush is not recovered by another.
 fn a_flush_beside_a_failed_one(tiers: Tiers) {
     let config = Config { segment_bytes: 256 << 10, ..Config::new(tiers) };
     let mut world = World::new(15, config);
@@ -89,8 +89,8 @@ fn a_flush_beside_a_failed_one(tiers: Tiers) {
     world.runtime.run(churn(&store));
 
     let phase = fail_next_flush(&output);
-    // As long as a frame may become, so that it is written at once. With two tiers it is a large value, so that it goes to
-    // the tier to which relocation writes.
+    // The length of the longest frame, so that it is written at once. With two tiers it is a large value,
+    // so that it goes to the tier to which relocation writes.
     let long = |number| value(&key(number), 1, 70_000);
     let writer = async {
         reaches(&world, &phase, READ).await;
@@ -131,14 +131,14 @@ fn a_success_beside_a_failed_flush_is_not_believed() {
     }
 }
 
-/// A close that cannot write what was acknowledged before says so.
+/// A close returns an error if it cannot write records that were acknowledged before.
 #[test]
 fn a_close_tells_that_its_last_flush_failed() {
     for tiers in [Tiers::Capacity, Tiers::Both] {
         let world = World::new(3, Config::new(tiers));
         let store = world.open();
         let device = world.fast.as_ref().or(world.capacity.as_ref()).expect("it has a tier");
-        // The flush that close begins with goes well; another acknowledgement follows while it is under way.
+        // The first flush of the close succeeds; another write is acknowledged during it.
         let flushes = AtomicU32::new(0);
         device.set_faults(Box::new(move |operation: &Operation| {
             let fails = operation.kind == OperationKind::Flush && flushes.fetch_add(1, Ordering::Relaxed) > 0;

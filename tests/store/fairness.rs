@@ -1,4 +1,5 @@
-//! Whoever wants to write keys that others keep reserving gets its turn: what came later does not overtake it.
+//! A writer that waits for keys which others keep reserving gets its turn: later requests do not overtake
+//! it.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use futures_util::future::{Either, join_all, select};
 
 use crate::support::{Config, Tiers, World, cases};
 
-/// So many others.
+/// Number of other tasks.
 const TASKS: u64 = 8;
-/// So long it may take, in virtual time, to get one turn and use it. Each of the others has its keys for a fraction of a
-/// millisecond.
+/// Limit, in virtual time, for getting one turn and using it. Each of the other tasks reserves its keys
+/// for a fraction of a millisecond.
 const TURN: Duration = Duration::from_millis(3);
 
 fn key(number: u64) -> Bytes {
@@ -23,15 +24,15 @@ fn conditional() -> WriteOptions {
     WriteOptions { condition: Condition::IfPresent, ..WriteOptions::default() }
 }
 
-/// Keys of each task that are on the device and not in memory, so that an update of them takes a while: more than the cache
-/// has room for.
+/// Number of keys per task that are on the device and not in memory, so that an update of them takes a
+/// while: more than the cache can hold.
 const COLD: u64 = 150;
 
 fn cold(task: u64, number: u64) -> Bytes {
     Bytes::from(format!("cold {task} {}", number % COLD))
 }
 
-/// A store with the cold keys, and with hot ones.
+/// Opens a store with the cold keys and the hot keys.
 fn open(seed: u64) -> (World, Store) {
     let tiers = [Tiers::Capacity, Tiers::Both][seed as usize % 2];
     let world = World::new(seed, Config { capacity_segments: 240, ..Config::new(tiers) });
@@ -50,7 +51,8 @@ fn open(seed: u64) -> (World, Store) {
     (world, store)
 }
 
-/// Tasks that have keys reserved nearly all of the time: each its hot one, beside a cold one that is read meanwhile.
+/// Runs tasks that keep keys reserved nearly all of the time: each reserves its hot key, and a cold key
+/// that is read meanwhile.
 async fn reserve_for_ever(world: &World, store: &Store, hot: impl Fn(u64) -> Bytes) {
     let task = async |task: u64| {
         for round in 0u64.. {
@@ -63,14 +65,14 @@ async fn reserve_for_ever(world: &World, store: &Store, hot: impl Fn(u64) -> Byt
                 (batch, ())
             };
             store.update(&keys, WriteOptions::default(), change).await.expect("it is updated");
-            // Also where nothing had to be waited for.
+            // Yields even if the update did not wait.
             world.runtime.sleep(Duration::from_micros(1)).await;
         }
     };
     join_all((0..TASKS).map(task)).await;
 }
 
-/// Whether something that needs so many turns ends in time beside such tasks.
+/// Returns true if `work`, which needs `turns` turns, ends in time beside such tasks.
 fn ends_beside_them<T>(
     seed: u64,
     turns: u32,
@@ -141,7 +143,7 @@ fn plain_puts_of_a_hot_key_get_their_turn() {
     });
 }
 
-/// Waiting for a turn and giving it up holds nobody up.
+/// Dropping a request for a turn delays no other request.
 #[test]
 fn a_turn_that_is_given_up_is_passed_on() {
     cases("fairness::a_turn_that_is_given_up_is_passed_on", 20, |seed| {

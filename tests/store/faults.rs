@@ -1,5 +1,5 @@
-//! Devices that fail and bytes that rot: a call gets the right value or an error, never a wrong or an older value, and
-//! never `None` for a key that is there.
+//! Failing devices and rotting bytes: a call returns the right value or an error, never a wrong or an
+//! older value, and never `None` for an existing key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub(crate) fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:04}"))
 }
 
-/// What was written under a key. It has one writer, and later writes have higher stamps.
+/// The writes of a key. It has one writer, and later writes have higher stamps.
 #[derive(Clone, Default)]
 struct Known {
-    /// The newest that is sure to be durable.
+    /// The newest durable one.
     durable: Option<u64>,
-    /// The newest that was acknowledged, at whatever level.
+    /// The newest acknowledged one, at any level.
     acked: Option<u64>,
     /// Those after the durable one, acknowledged or not.
     later: Vec<u64>,
@@ -55,7 +55,7 @@ impl Known {
 
 type Keys = Arc<parking_lot::Mutex<BTreeMap<u64, Known>>>;
 
-/// Writers of their own keys, at all levels, that call for a flush now and then; until one of their calls fails.
+/// Writes own keys at all levels with occasional flushes, until a call fails.
 async fn write_at_all_levels(store: Store, world: &World, known: Keys, writer: u64, mut random: Random) {
     for round in 0..300u64 {
         if random.one_in(12) {
@@ -86,7 +86,7 @@ async fn write_at_all_levels(store: Store, world: &World, known: Keys, writer: u
             Err(_) => return,
         }
         if random.one_in(4) {
-            // So that what nobody waits for is written now and then.
+            // Lets the committer write frames that no writer waits for.
             world.runtime.sleep(Duration::from_micros(random.below(400))).await;
         }
     }
@@ -96,8 +96,8 @@ pub(crate) fn devices(world: &World) -> Vec<&MemoryDevice> {
     [&world.fast, &world.capacity].into_iter().flatten().collect()
 }
 
-/// Something fails in the middle of writing: reads go on, nothing more is acknowledged, nothing hangs, and the next
-/// opening has all that was acknowledged.
+/// A write or flush fails: reads continue, no further write is acknowledged, nothing hangs, and the next
+/// opening has all acknowledged writes.
 fn failing_writes(seed: u64) {
     let mut random = Random::new(seed);
     let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
@@ -136,7 +136,7 @@ fn failing_writes(seed: u64) {
     let writing = Box::pin(join_all(writers.collect::<Vec<_>>()));
     let pause = world.runtime.sleep(Duration::from_secs(600));
     assert!(matches!(world.runtime.run(select(writing, pause)), Either::Left(_)), "writers wait for ever");
-    // It may also do so now, at something that goes on in the background.
+    // The device may also vanish now, during a background operation.
     let vanished = || fault == Fault::Vanish && failed.load(Ordering::Relaxed);
     for (number, known) in &*known.lock() {
         match world.runtime.run(store.get(key(*number))) {
@@ -181,7 +181,8 @@ fn a_failed_write_or_flush_stops_the_store_and_loses_nothing() {
     cases("faults::a_failed_write_or_flush_stops_the_store_and_loses_nothing", 150, failing_writes);
 }
 
-/// Reads fail now and then, in background work too: that is an error of the call that met it, and nobody else's.
+/// Reads fail occasionally, also in background work: a failed read is an error of its own call, and of no
+/// other.
 fn failing_reads(seed: u64) {
     let mut random = Random::new(seed);
     let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
@@ -225,8 +226,9 @@ fn a_failed_read_is_one_calls_error() {
     cases("faults::a_failed_read_is_one_calls_error", 60, failing_reads);
 }
 
-/// A store that was written, overwritten, deleted from and closed, and perhaps opened and closed once more; its devices' bytes are then damaged one place at a
-/// time. Every key reads as it was or as an error, or the store says that it is damaged.
+/// A store that was written, overwritten, deleted from and closed, and perhaps opened and closed once
+/// more. The bytes of its devices are then damaged in one place at a time. Every key reads as its value
+/// or as an error, or the store reports damage.
 fn rot(seed: u64, single_bits: bool, reopened: bool) {
     let mut random = Random::new(seed);
     let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
@@ -250,7 +252,7 @@ fn rot(seed: u64, single_bits: bool, reopened: bool) {
     }
     world.runtime.run(store.close()).expect("it closes");
     drop(store);
-    // An opening in which nothing is moved leaves only sealed segments.
+    // An opening without relocation leaves only sealed segments.
     let mut moved = reopened;
     while moved {
         let store = world.open();
@@ -325,7 +327,7 @@ fn a_damaged_sector_is_never_a_wrong_answer() {
     cases("faults::a_damaged_sector_is_never_a_wrong_answer", 30, |seed| rot(seed, false, true));
 }
 
-/// The same for what was written since the last opening: the newest segments have no summary yet.
+/// The same for records since the last opening: the newest segments have no summary yet.
 #[test]
 fn rot_in_open_segments_is_never_a_wrong_answer() {
     cases("faults::rot_in_open_segments_is_never_a_wrong_answer", 30, |seed| rot(seed, seed % 2 == 0, false));

@@ -1,4 +1,4 @@
-//! Devices that somebody made up, with checksums that agree: they are refused, and nothing panics.
+//! Forged devices with valid checksums are refused, and nothing panics.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use esker_log::Superblock;
 
 use crate::support::opening::{make, small};
 
-/// Whoever makes up a superblock can make its checksum too. None of what no store has gets further than that.
+/// A forger of a superblock can also compute its checksum. Values that no store has are refused anyway.
 #[test]
 fn a_superblock_that_says_nonsense_is_refused() {
     let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -36,7 +36,7 @@ fn a_superblock_that_says_nonsense_is_refused() {
         let mut bytes = image.clone();
         let encoded = changed.encode(0);
         bytes[..encoded.len()].copy_from_slice(&encoded);
-        // As they may lie at another stride.
+        // Removes the other copies, which may lie at another stride.
         bytes[encoded.len()..4 << 20].fill(0);
         let device = Arc::new(MemoryDevice::from_bytes(MemoryOptions::new(bytes.len() as u64), &bytes));
         let error = Blocking::open(on(&device)).expect_err("it should have been refused");

@@ -1,5 +1,5 @@
-//! Full tiers: puts are refused with a typed error, reads and deletes go on, and room that is made is used again without
-//! anybody's help. A fast tier that fills faster than it drains slows writers down.
+//! Full tiers: puts are refused with a typed error, reads and deletes continue, and freed space is reused
+//! without intervention. A fast tier that fills faster than it drains slows writers down.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))
 }
 
-/// Puts new keys until the store is full; what is in it.
+/// Puts new keys until the store is full. Returns its content.
 fn fill(world: &World, store: &Store, random: &mut Random, value_bytes: u64) -> BTreeMap<u64, u64> {
     let mut there = BTreeMap::new();
     for number in 0.. {
@@ -52,7 +52,8 @@ fn full(seed: u64) {
     let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
     config.hash_bits = None;
     config.more_memory_bytes = 32 << 20;
-    // Segments of a few write units hold less than the user limit counts on, if records are tiny and each is synced.
+    // Segments of a few write units hold less than the user limit assumes, if records are tiny and each
+    // is synced.
     config.unit_bytes = config.unit_bytes.min(config.segment_bytes / 16);
     let mut world = World::new(seed, config);
     let mut store = world.open();
@@ -61,7 +62,7 @@ fn full(seed: u64) {
     let highest = there.len() as u64;
     assert!(highest > 20, "{highest} keys fill the store");
     check(&world, &store, &there, highest + 1..highest + 5);
-    // A crash does not make it any fuller.
+    // A crash does not increase the usage.
     let crashes = match random.below(3) {
         0 => Some(World::power_cut as fn(&mut World)),
         1 => Some(World::kill as fn(&mut World)),
@@ -83,7 +84,7 @@ fn full(seed: u64) {
         there.remove(&number);
     }
     check(&world, &store, &there, (0..highest).filter(|number| !kept(*number)));
-    // Puts work again, in a while, for a quarter of what there was.
+    // After a while, a quarter of the keys can be put again.
     for number in (0..highest).filter(|number| number % 4 == 0) {
         let value = value(&key(number), highest + number, 24 + random.below(value_bytes) as usize);
         let mut attempts = 0;
@@ -113,7 +114,7 @@ fn a_full_store_reads_and_deletes_and_takes_puts_again() {
     cases("full::a_full_store_reads_and_deletes_and_takes_puts_again", 12, full);
 }
 
-/// The same few keys put and deleted for ever: tombstones must not pile up.
+/// Puts and deletes the same few keys repeatedly: tombstones must not accumulate.
 fn put_and_delete(seed: u64, tiers: Tiers, long_value: bool) {
     let mut random = Random::new(seed);
     let mut config = Config::random(&mut random, tiers);
@@ -146,14 +147,15 @@ fn tombstones_do_not_fill_a_store() {
     cases(test, 6, |seed| put_and_delete(seed, TIERS[seed as usize % 3], false));
 }
 
-/// The segment of long values stays open, and might hold older versions of all that is deleted later.
+/// The segment of long values stays open, and might hold older versions of all keys deleted later.
 #[test]
 fn tombstones_do_not_fill_a_store_beside_one_long_value() {
     let test = "full::tombstones_do_not_fill_a_store_beside_one_long_value";
     cases(test, 3, |seed| put_and_delete(seed, Tiers::Both, true));
 }
 
-/// Keys are put again and again in a store that has room for all of them: what is displaced makes room, in time.
+/// Keys are overwritten repeatedly in a store with space for all of them: superseded records are freed in
+/// time.
 fn overwrite(seed: u64) {
     let mut random = Random::new(seed);
     let tiers = TIERS[seed as usize % 3];
@@ -195,7 +197,7 @@ fn overwriting_what_fits_never_fills_a_store() {
     cases("full::overwriting_what_fits_never_fills_a_store", 12, overwrite);
 }
 
-/// A small store is filled to its limit, and what is in it is overwritten by as much again and again.
+/// A small store is filled to its limit, and then as many bytes are overwritten again and again.
 fn overwrite_at_limit(seed: u64) {
     let mut random = Random::new(seed);
     let tiers = TIERS[seed as usize % 3];
@@ -261,7 +263,7 @@ fn overwriting_at_the_limit_goes_on() {
     cases("full::overwriting_at_the_limit_goes_on", 10, overwrite_at_limit);
 }
 
-/// A capacity device that is slow: writers wait, none fails, and reads are answered meanwhile.
+/// With a slow capacity device writers wait, no write fails, and reads are answered meanwhile.
 fn back_pressure(seed: u64) {
     let mut random = Random::new(seed);
     let mut config = Config::new(Tiers::Both);
@@ -295,7 +297,7 @@ fn a_full_fast_tier_slows_writers_down() {
     cases("full::a_full_fast_tier_slows_writers_down", 6, back_pressure);
 }
 
-/// A full store with nothing to do does nothing.
+/// A full store without requests does no I/O.
 #[test]
 fn a_full_store_rests() {
     cases("full::a_full_store_rests", 6, |seed| {
@@ -317,7 +319,8 @@ fn a_full_store_rests() {
     });
 }
 
-/// Clearing while others write: what was acknowledged before is gone, what begins after is there, now and after a crash.
+/// A clear beside writers: records acknowledged before it are gone, and records of writes that start
+/// after it exist, now and after a crash.
 fn clear(seed: u64) {
     let mut random = Random::new(seed);
     let config = Config::random(&mut random, TIERS[seed as usize % 3]);
@@ -380,7 +383,7 @@ fn small(tiers: Tiers) -> Config {
     config
 }
 
-/// Keys that are never used again, put and deleted, beside a few that stay: what only tells that a key is gone goes too.
+/// Keys that are put and deleted once, beside a few that stay: tombstones are freed too.
 fn delete_heavy(seed: u64) {
     let mut random = Random::new(seed);
     let config = small(TIERS[seed as usize % 3]);
@@ -432,7 +435,7 @@ fn deleting_for_ever_leaves_nothing_behind() {
     cases("full::deleting_for_ever_leaves_nothing_behind", 6, delete_heavy);
 }
 
-/// Everything expires, and a put comes only when all before it that expired is the room that it needs.
+/// All keys expire, and each put needs the space of the keys that expired before it.
 fn expiring(seed: u64) {
     let mut random = Random::new(seed);
     let world = World::new(seed, small(TIERS[seed as usize % 3]));
@@ -465,8 +468,9 @@ fn what_has_expired_is_no_reason_to_refuse_a_put() {
     cases("full::what_has_expired_is_no_reason_to_refuse_a_put", 6, expiring);
 }
 
-/// Writers are far ahead of the summaries of what they filled: all slots hold segments that are still being sealed. That is no
-/// reason to refuse a put, since what is dead in them, or may be evicted, makes room once they are.
+/// Writers are far ahead of the summaries of their segments: all slots hold segments that are still being
+/// sealed. No put is refused, because garbage and evictable records in them provide space once they are
+/// sealed.
 fn ahead_of_sealing(when_full: WhenFull) {
     let mut config =
         Config { when_full, staging: true, more_memory_bytes: 64 << 20, ..Config::new(Tiers::Fast) };

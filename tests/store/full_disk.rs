@@ -1,7 +1,9 @@
-//! A full file system is met like a full store: puts are `Full`, reads and deletes go on, room that was freed is used again,
-//! and what the store says of itself is true. Another program takes the room and gives it back.
+//! On a full file system the store behaves like a full store: puts fail with `Full`, reads and deletes
+//! continue, freed space is reused, and the store's statistics are true. Another program takes the space
+//! and frees it again.
 //!
-//! Needs root, to mount a small file system on a loop device; where that fails, `SKIPPED: ` and why is printed.
+//! Needs root, to mount a small file system on a loop device; if that fails, `SKIPPED: ` and the reason
+//! are printed.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,10 +17,10 @@ use esker::{Blocking, Durability, Error, ErrorKind, Options, Stats, WriteOptions
 const MIB: u64 = 1 << 20;
 const SEGMENT_BYTES: u64 = MIB;
 const VALUE_BYTES: usize = 60_000;
-/// How long puts wait to be overwritten, where they do.
+/// Coalescing time of puts, in tests with coalescing.
 const COALESCE_FOR: Duration = Duration::from_secs(5);
 
-/// A file system of its own, gone when it is dropped.
+/// A separate file system, unmounted on drop.
 struct SmallDisk {
     dir: tempfile::TempDir,
 }
@@ -31,7 +33,7 @@ impl SmallDisk {
         std::fs::create_dir(&at).expect("a place to mount it");
         run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))?;
-        // Where loop devices cannot be written to, the mount succeeds and is read-only.
+        // If loop devices cannot be written to, the mount succeeds and is read-only.
         let probe = at.join("probe");
         File::create(&probe).and_then(|_| std::fs::remove_file(&probe)).ok()?;
         Some(disk)
@@ -45,13 +47,13 @@ impl SmallDisk {
         esker_device::file_system(&self.path()).expect("it is mounted").available_bytes
     }
 
-    /// Another program takes what is left, but for so much.
+    /// Simulates another program that takes all but `bytes` bytes.
     fn take_all_but(&self, bytes: u64) -> PathBuf {
         let path = self.path().join("of another program");
         let mut file = File::create(&path).expect("a file");
         let piece = vec![1; 256 << 10];
         while self.free_bytes() > bytes && file.write_all(&piece).is_ok() {
-            // Or else the file system counts what it has not given yet.
+            // Otherwise the file system's count includes blocks that it has not allocated yet.
             let _ = file.sync_data();
         }
         path
@@ -72,7 +74,7 @@ fn run(command: &mut Command) -> Option<Output> {
     output.status.success().then_some(output)
 }
 
-/// The disk that a test works on, or why there is none.
+/// Returns the file system of a test, or prints that it is skipped.
 fn disk(bytes: u64) -> Option<SmallDisk> {
     let disk = SmallDisk::mount(bytes);
     if disk.is_none() {
@@ -81,7 +83,7 @@ fn disk(bytes: u64) -> Option<SmallDisk> {
     disk
 }
 
-/// No limit is set: it is what the file system can give.
+/// Opens without a limit, so that the file system determines it.
 fn open(at: &Path) -> Blocking {
     open_coalescing(at, Duration::ZERO)
 }
@@ -105,7 +107,7 @@ fn value(number: u64) -> Vec<u8> {
     words.flat_map(u64::to_le_bytes).take(VALUE_BYTES).collect()
 }
 
-/// Puts keys from `first` on until the store is full; the first that it refused.
+/// Puts keys from `first` on until the store is full. Returns the first key that it refused.
 fn fill(store: &Blocking, first: u64) -> u64 {
     for number in first.. {
         if let Err(error) = store.put(key(number), value(number)) {
@@ -131,7 +133,7 @@ fn delete(store: &Blocking, numbers: impl Iterator<Item = u64>) {
     }
 }
 
-/// Puts a key as soon as there is room.
+/// Puts a key as soon as there is space.
 fn put_in_a_while(store: &Blocking, number: u64) {
     for _ in 0..600 {
         match store.put(key(number), value(number)) {
@@ -143,13 +145,14 @@ fn put_in_a_while(store: &Blocking, number: u64) {
     panic!("put {number} finds no room: {:?}", store.store().stats());
 }
 
-/// What is told to be free is either free on the disk, or in the file already; if not at once, then when the file system is
-/// asked again a moment later.
+/// Checks that the space reported as free is either free on the disk or in the file already. If not at
+/// once, then when the store has queried the file system again a moment later.
 fn tells_the_truth(disk: &SmallDisk, store: &Blocking) {
     let stats = || store.store().stats();
     let too_much = |stats: &Stats| {
         let tier = &stats.tiers[0];
-        // Blocks of the file that no segment has. Those that are given at this moment count on one side or the other.
+        // Blocks of the file that belong to no segment. Blocks allocated at this moment count on either
+        // side.
         let blocks = std::fs::metadata(&tier.path).expect("the file is there").blocks() * 512;
         let taken = (tier.segments_total * SEGMENT_BYTES).saturating_sub(tier.free_bytes);
         let in_file = blocks.saturating_sub(taken) + 2 * SEGMENT_BYTES;
@@ -178,12 +181,12 @@ fn meets_a_full_file_system(coalesce_for: Duration) {
     let store = open_coalescing(&disk.path(), coalesce_for);
     tells_the_truth(&disk, &store);
     let end = fill(&store, 0);
-    // Segments that coalesce have a few slots.
+    // Coalescing segments take a few slots.
     let least = if coalesce_for.is_zero() { 35 * MIB } else { 32 * MIB };
     assert!(end * VALUE_BYTES as u64 > least, "{end} values fit");
     tells_the_truth(&disk, &store);
     check(&store, 0..end);
-    // Nothing is left for whatever opens the store again.
+    // No space is left for the process that opens the store again.
     let taken = disk.take_all_but(0);
     store.close().expect("it closes");
     let store = open_coalescing(&disk.path(), coalesce_for);
@@ -204,7 +207,7 @@ fn meets_a_full_file_system(coalesce_for: Duration) {
     drop(taken);
 }
 
-/// The staging file may be gone, or have to grow, when there is no room for it.
+/// The staging file may be missing, or have to grow, while there is no space for it.
 #[test]
 fn a_store_opens_on_a_full_file_system_without_its_staging_file() {
     for grows in [false, true] {
@@ -214,7 +217,7 @@ fn a_store_opens_on_a_full_file_system_without_its_staging_file() {
         store.close().expect("it closes");
         let staging = disk.path().join("store/staging.esker");
         if grows {
-            // As an opening with less memory leaves it.
+            // The length after an opening with less memory.
             let file = File::options().write(true).open(&staging).expect("it is there");
             file.set_len(SEGMENT_BYTES + 4096).expect("it is cut");
         } else {
@@ -225,7 +228,7 @@ fn a_store_opens_on_a_full_file_system_without_its_staging_file() {
         check(&store, 0..end);
         assert_eq!(store.put(key(end), value(end)).expect_err("it is full").kind(), ErrorKind::Full);
         std::fs::remove_file(taken).expect("it is given back");
-        // What is staged from now on is staged for good.
+        // From now on staged records stay staged.
         for number in 0..end.min(200) {
             for _ in 0..200 {
                 let options =
@@ -245,8 +248,8 @@ fn a_store_opens_on_a_full_file_system_without_its_staging_file() {
     }
 }
 
-/// A file system with some room left lowers the limit. The message names it, since a higher limit of the store would change
-/// nothing, and has the bytes that are compared with the limit.
+/// A file system with little free space lowers the limit. The message names the file system, because a
+/// higher limit of the store would have no effect, and it has the bytes that are compared with the limit.
 #[test]
 fn refusal_below_the_limit_of_the_store_names_the_file_system() {
     let Some(disk) = disk(80 * MIB) else { return };
@@ -284,7 +287,7 @@ fn notices_another_program(coalesce_for: Duration) {
     tells_the_truth(&disk, &store);
     assert!(store.store().check_writable().is_err_and(|error| error.kind() == ErrorKind::Full));
     check(&store, 0..end);
-    // Deletes go on as long as there is anything to delete.
+    // Deletes continue as long as there are keys to delete.
     delete(&store, 0..end);
     assert!(store.store().is_empty());
     for number in 0..100 {

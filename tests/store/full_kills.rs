@@ -1,5 +1,5 @@
-//! A full store that is killed, again and again, at any moment: while it relocates, while it is opened. It opens, deletes go
-//! on, puts go on once there is room, and nothing that was acknowledged is lost.
+//! A full store that is killed repeatedly, at any moment: while it relocates, while it is opened. It
+//! opens, deletes continue, puts continue once there is space, and no acknowledged write is lost.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))
 }
 
-/// What was acknowledged: the stamp of each key, or that it is not there; and what was being written.
+/// The acknowledged state of each key: its stamp, or `None` if absent; and the write in flight.
 #[derive(Default)]
 struct Known {
     acknowledged: BTreeMap<u64, Option<u64>>,
@@ -29,7 +29,7 @@ impl Known {
         self.in_flight = Some((number, state));
     }
 
-    /// It was acknowledged, or (not done) refused without having happened.
+    /// Records that the write in flight was acknowledged (`done`), or refused without an effect.
     fn end(&mut self, done: bool) {
         if let Some((number, state)) = self.in_flight.take()
             && done
@@ -42,7 +42,7 @@ impl Known {
         self.acknowledged.iter().filter(|(_, state)| state.is_some()).map(|(number, _)| *number).collect()
     }
 
-    /// Every key is as it was acknowledged; what was in flight happened or not.
+    /// Checks that every key has its acknowledged state; the write in flight may have happened or not.
     fn check(&mut self, world: &World, store: &Store) {
         if let Some((number, _)) = self.in_flight {
             self.acknowledged.entry(number).or_default();
@@ -70,7 +70,7 @@ impl Case {
         self.random.borrow_mut().below(bound)
     }
 
-    /// One write at `Process`; false if the store is full.
+    /// Makes one write at `Process`. Returns false if the store is full.
     async fn write(&self, store: &Store, number: u64, stamp: Option<u64>) -> bool {
         self.known.borrow_mut().begin(number, stamp);
         let options = WriteOptions { durability: Some(Durability::Process), ..WriteOptions::default() };
@@ -90,7 +90,7 @@ impl Case {
         done
     }
 
-    /// Deletes and overwrites without end.
+    /// Deletes and overwrites keys endlessly.
     async fn write_for_ever(&self, store: &Store, round: u64) {
         for turn in 0.. {
             let there = self.known.borrow().there();
@@ -107,7 +107,7 @@ impl Case {
         self.world.kill();
     }
 
-    /// Opens the store; while it is being opened it may be killed, too.
+    /// Opens the store, perhaps with kills during the opening.
     fn open(&mut self) -> Store {
         while self.below(3) == 0 {
             let pause = self.world.runtime.sleep(Duration::from_micros(self.below(6000)));
@@ -122,7 +122,7 @@ impl Case {
         self.world.open()
     }
 
-    /// In a while there is room for a put.
+    /// Puts a key as soon as there is space.
     fn put_in_a_while(&self, store: &Store, number: u64, stamp: u64) {
         for _ in 0..300 {
             if self.world.runtime.run(self.write(store, number, Some(stamp))) {
@@ -151,7 +151,7 @@ fn killed(seed: u64) {
         next += 1;
     }
     for round in 1..14 {
-        // Mostly so soon that collecting has freed nothing yet.
+        // Mostly so short that collection has freed nothing yet.
         let longest = [300, 3000, 30_000, 200_000][case.below(4) as usize];
         let pause = case.world.runtime.sleep(Duration::from_micros(case.below(longest)));
         case.world.runtime.run(select(Box::pin(case.write_for_ever(&store, round)), pause));
@@ -177,8 +177,8 @@ fn a_full_store_may_be_killed_as_often_as_one_likes() {
     cases("full_kills::a_full_store_may_be_killed_as_often_as_one_likes", 16, killed);
 }
 
-/// A few short values that are put and deleted again, and a kill or a power cut before there are more: each life leaves a segment that
-/// is nearly empty, in a store that has room for fewer of them than there are lives.
+/// A few short values are put and deleted, and then the process is killed or the power fails: each life
+/// leaves a nearly empty segment, in a store with fewer slots than lives.
 #[test]
 fn lives_that_end_early_do_not_fill_a_store() {
     cases("full_kills::lives_that_end_early_do_not_fill_a_store", 6, |seed| {

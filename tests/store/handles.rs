@@ -1,4 +1,4 @@
-//! What becomes of handles and futures: closing, letting go of every handle, dropping a future halfway, other threads.
+//! Handles and futures: closing, dropping every handle, dropping a future halfway, other threads.
 
 use std::future::Future;
 use std::task::{Context, Waker};
@@ -40,7 +40,7 @@ fn a_closed_store_refuses_everything_and_reopens_at_once() {
         store.close().expect("closing again is fine");
         assert_eq!(store.store().stats().activity.puts, 1, "numbers can still be asked for");
     }
-    // No handle was dropped, and nobody waits.
+    // No handle was dropped, and no call waits.
     for _ in 0..5 {
         opens_with_its_key(options());
     }
@@ -58,7 +58,7 @@ fn a_store_whose_handles_are_dropped_can_be_opened_again() {
     }
 }
 
-/// Compiles only if it is given something that may go to another thread.
+/// Compiles only for values that may be sent to another thread.
 fn may_be_sent<T: Send>(it: T) -> T {
     it
 }
@@ -100,7 +100,7 @@ fn futures_may_be_sent_to_other_threads() {
     esker_device::block_on(may_be_sent(all)).expect("all of it succeeds");
 }
 
-/// Polls a future so many times and drops it.
+/// Polls a future `polls` times and drops it.
 fn poll_and_drop(future: impl Future, polls: usize) {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -124,14 +124,14 @@ fn a_future_that_is_dropped_leaves_the_store_usable() {
         let s = store.store();
         match round % 5 {
             0 => poll_and_drop(s.put(key, value.slice(..3)), polls),
-            // Large: it has the key reserved, and goes another way.
+            // A large value: it reserves the key, and takes another path.
             1 => poll_and_drop(s.put(key, value), polls),
             2 => poll_and_drop(s.put_with(key, value, if_absent()), polls),
             3 => poll_and_drop(s.delete(key), polls),
             _ => poll_and_drop(s.write(one_put(key.as_bytes(), &value[..3])), polls),
         }
     }
-    // No key stays reserved, and what is there was written as it is.
+    // No key stays reserved, and every existing value is complete.
     let check = |store: &Blocking| {
         for n in 0..10 {
             let found = store.get(format!("key {n}")).expect("the get succeeds");

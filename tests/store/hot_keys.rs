@@ -1,5 +1,6 @@
-//! Updates of one key by many: each sees what the one before it wrote as soon as that was appended, and they share flushes.
-//! What an update was shown is visible, and as durable as was asked for, before anybody is told what follows from it.
+//! Many concurrent updates of one key: each sees the previous one's write as soon as that was appended,
+//! and they share flushes. The records that an update has read are visible, and as durable as requested,
+//! before the update is acknowledged.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -13,8 +14,8 @@ use futures_util::{join, poll};
 
 use crate::support::{Config, Tiers, World};
 
-/// A world with one device on which writes and flushes take ten milliseconds, and reads one; and a store that has an open
-/// segment, so that an update is appended as soon as it is polled.
+/// Returns a world with one device on which writes and flushes take ten milliseconds, and reads one; and
+/// a store with an open segment, so that an update is appended as soon as it is polled.
 fn slow_store(seed: u64) -> (World, Store) {
     let mut world = World::new(seed, Config::new(Tiers::Capacity));
     let like = world.capacity.take().expect("it has one");
@@ -121,7 +122,7 @@ fn deletes_batches_and_other_keys_are_in_order_with_them() {
         assert!(poll!(&mut taking).is_pending());
         let mut second = increment(&store, "n");
         assert!(poll!(&mut second).is_pending());
-        // Both keys: of one of them the newest record is not published, of the other nothing is known.
+        // Both keys: the newest record of one is not published yet, and the other is unknown.
         let copy = |entries: &[Option<Entry>]| {
             let seen = number(entries[0].as_ref());
             let mut batch = Batch::new();
@@ -140,7 +141,8 @@ fn deletes_batches_and_other_keys_are_in_order_with_them() {
     world.runtime.run(store.close()).expect("it closes");
 }
 
-/// What could not be made durable is acknowledged to nobody, and neither is what follows from it.
+/// A write that cannot be made durable is not acknowledged, and neither are the updates that depend on
+/// it.
 #[test]
 fn a_failed_write_fails_all_that_follow() {
     let (mut world, store) = slow_store(5);

@@ -1,4 +1,4 @@
-//! What ends in the middle of something: a close while writers wait or after reads failed, a clear that is dropped, a kill.
+//! Interrupted operations: a close while writers wait or after failed reads, a dropped clear, a kill.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))
 }
 
-/// Writers that wait for room when the store is closed are told so.
+/// Writers that wait for space when the store is closed get an error.
 #[test]
 fn a_close_ends_the_wait_for_room() {
     cases("interrupted::a_close_ends_the_wait_for_room", 40, |seed| {
@@ -39,7 +39,7 @@ fn a_close_ends_the_wait_for_room() {
     });
 }
 
-/// Whoever takes a checkpoint may not look at it again before the store is closed.
+/// The owner of a checkpoint may stop polling it before the store is closed.
 #[test]
 fn a_close_does_not_wait_for_a_checkpoint_that_nobody_polls() {
     let left = Cell::new(0);
@@ -59,7 +59,8 @@ fn a_close_does_not_wait_for_a_checkpoint_that_nobody_polls() {
     assert!(left.get() > 0, "each checkpoint was taken before the close");
 }
 
-/// Relocation rests longer for writers whose drive takes long than for others, or no checkpoint would ever be taken beside them.
+/// Relocation pauses longer for writers on a slow drive, because otherwise a checkpoint could never be
+/// taken beside them.
 #[test]
 fn a_checkpoint_is_taken_beside_writers_whose_drive_takes_long() {
     let world = World::new(1, Config { durability: Durability::Sync, ..Config::new(Tiers::Capacity) });
@@ -69,7 +70,7 @@ fn a_checkpoint_is_taken_beside_writers_whose_drive_takes_long() {
         OperationKind::Write => Fault::Late(Duration::from_millis(900)),
         _ => Fault::None,
     }));
-    // They take turns, so that there is always one whose write has long to go.
+    // The writers alternate, so that there is always one whose write has long to go.
     let writer = async |first: u64, after_ms: u64| {
         world.runtime.sleep(Duration::from_millis(after_ms)).await;
         for n in 0..100 {
@@ -92,8 +93,8 @@ fn a_checkpoint_is_taken_beside_writers_whose_drive_takes_long() {
     world.end();
 }
 
-/// A clear whose future is dropped has happened to all keys or to none, and what can be read after it is there after the next
-/// opening.
+/// A clear whose future is dropped has affected all keys or none, and the keys readable after it are
+/// readable after the next opening.
 #[test]
 fn a_clear_that_is_dropped_happens_or_not() {
     let cut_short = Cell::new(0);
@@ -114,7 +115,7 @@ fn a_clear_that_is_dropped_happens_or_not() {
         let count = |store: &Store| {
             (0..20).filter(|n| world.runtime.run(store.get(key(*n))).expect("it is read").is_some()).count()
         };
-        // It may go on by itself; then it has to be seen.
+        // The clear may continue by itself, which must be visible then.
         world.runtime.run(world.runtime.sleep(Duration::from_millis(50)));
         let before = count(&store);
         assert!(before == 0 || before == 20, "it happened in part: {before} of 20 keys are left");
@@ -130,7 +131,7 @@ fn a_clear_that_is_dropped_happens_or_not() {
     assert!(cut_short.get() > 0, "it is never dropped on its way");
 }
 
-/// A close after relocation could not read something seals what there is of the copies, and nothing is lost.
+/// A close after failed reads of relocation seals the existing copies, and nothing is lost.
 #[test]
 fn a_close_after_failed_reads_ends_well() {
     cases("interrupted::a_close_after_failed_reads_ends_well", 30, |seed| {
@@ -169,8 +170,8 @@ fn a_close_after_failed_reads_ends_well() {
     });
 }
 
-/// A panic in a background task, which is caught there, ends every wait with an error: of those who wait for a frame, for a
-/// flush, for a compaction, and for room.
+/// A panic in a background task, which is caught there, ends every wait with an error: for a frame, for a
+/// flush, for a compaction, and for space.
 #[test]
 fn a_panic_in_a_background_task_ends_every_wait() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().expect("a runtime");
@@ -192,8 +193,8 @@ fn a_panic_in_a_background_task_ends_every_wait() {
                 Fault::None
             }));
             let at = |durability| WriteOptions { durability: Some(durability), ..WriteOptions::default() };
-            // More than a segment, so that there has to be a flush: a single record could share the durable write of the
-            // next one.
+            // More than a segment, so that a flush is required: a single record could share the durable
+            // write of the next one.
             for n in 100..130 {
                 let _ = store.put_with(key(n), value(&key(n), 0, 5000), at(Durability::None)).await;
             }
@@ -203,7 +204,7 @@ fn a_panic_in_a_background_task_ends_every_wait() {
                 Box::pin(store.flush()),
                 Box::pin(store.compact()),
                 Box::pin(async {
-                    // Once everything is cleared, nothing is read any more.
+                    // After a clear, nothing is read any more.
                     if panics_at == OperationKind::Read { Ok(()) } else { store.clear().await }
                 }),
             ]);
@@ -216,17 +217,19 @@ fn a_panic_in_a_background_task_ends_every_wait() {
     }
 }
 
-/// What was deleted does not come back after a kill, though the memory of a segment that was freed since is still there.
+/// Deleted keys do not come back after a kill, although the memory of a segment that was freed since
+/// still exists.
 #[test]
 fn a_kill_brings_nothing_back_that_was_deleted() {
-    // With each of these, keys came back when the memory of sealed segments was taken for what a kill had left.
+    // With each of these seeds, keys came back when the memory of sealed segments was recovered after a
+    // kill.
     for seed in [3, 4, 25, 36, 37, 44, 48, 56] {
         let back = kill_after_deletes(seed);
         assert_eq!(back, 0, "deleted keys came back with seed {seed}");
     }
 }
 
-/// How many deleted keys come back.
+/// Returns the number of deleted keys that come back.
 fn kill_after_deletes(seed: u64) -> usize {
     let mut config = Config::new(Tiers::Capacity);
     config.capacity_segments = 240;
@@ -246,7 +249,7 @@ fn kill_after_deletes(seed: u64) -> usize {
         world.runtime.run(store.put(key(n), value(&key(n), n, bytes))).expect("it is put");
     };
     let long_lived = || store.stats().tiers[0].classes.long_lived;
-    // Most writes go to few keys, until records are parted.
+    // Most writes go to few keys, until short-lived and long-lived records are separated.
     for _ in 0..40_000 {
         let n = if random.below(20) < 19 { random.below(10) } else { 10_000 + random.below(4000) };
         put(n, if n < 20 { 3000 } else { 24 });
@@ -293,7 +296,8 @@ fn kill_after_deletes(seed: u64) -> usize {
     back
 }
 
-/// Several handles close a store at the same time: none of them takes the others' end for a fault.
+/// Several handles close a store at the same time: none of them reports the end of the others as an
+/// error.
 #[test]
 fn two_closes_at_a_time_both_end_well() {
     cases("interrupted::two_closes_at_a_time_both_end_well", 40, |seed| {

@@ -1,4 +1,4 @@
-//! An iteration over keys does not read their values, and meets every key all the same.
+//! An iteration over keys reads no values, and returns every key.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::support::opening::small;
 const KEYS: usize = 200;
 const VALUE_BYTES: usize = 64 << 10;
 
-/// Two blocks, which a key at a border takes.
+/// Two blocks: the length of a read for a key at a block boundary.
 const SHORT_BYTES: u64 = 2 * 4096;
 
 fn key(number: usize) -> Bytes {
@@ -25,11 +25,11 @@ fn value(number: usize) -> Vec<u8> {
 }
 
 fn options(device: &Arc<MemoryDevice>) -> Options {
-    // What is read is measured, so values are as long as they are put.
+    // Reads are measured, so values must have their full length on the device.
     small(Options::devices(None, Some(device.clone()))).compression(Compression::Off)
 }
 
-/// A device with a store of large values, none of which is in memory when it is opened again.
+/// Returns a device with a store of large values, none of which is in memory after it is opened again.
 fn stored() -> (Arc<MemoryDevice>, Blocking) {
     let device = Arc::new(MemoryDevice::new(128 << 20));
     let store = Blocking::open(options(&device)).expect("it opens");
@@ -43,7 +43,7 @@ fn stored() -> (Arc<MemoryDevice>, Blocking) {
     (device, store)
 }
 
-/// Waits until nothing is read in the background: what is collected or discarded after an opening.
+/// Waits until background reads end: collection or discard after an opening.
 fn rest(device: &MemoryDevice) {
     let mut before = u64::MAX;
     while before != device.counters().read_bytes {
@@ -52,7 +52,7 @@ fn rest(device: &MemoryDevice) {
     }
 }
 
-/// All keys, of steps of so many keys and bytes.
+/// Returns all keys, in steps of `limit` keys and `bytes` bytes.
 fn all_keys(store: &Blocking, limit: usize, bytes: usize) -> Vec<Bytes> {
     let (mut found, mut cursor) = (Vec::new(), Some(Cursor::START));
     while let Some(at) = cursor {
@@ -88,7 +88,7 @@ fn keys_are_found_without_reading_their_values() {
         assert_eq!((entry.value_bytes, entry.version), (VALUE_BYTES as u64, stored.version));
     }
 
-    // Keys that were written again are found behind what they displaced, which nobody has looked at since.
+    // Overwritten keys are found behind the records that they displaced, which are still unverified.
     for number in 0..KEYS / 2 {
         store.put(key(number), value(number)).expect("there is room");
     }
@@ -97,7 +97,7 @@ fn keys_are_found_without_reading_their_values() {
     assert_eq!(found, expected);
     assert!(bytes <= 2 * KEYS as u64 * SHORT_BYTES, "{bytes} bytes were read after overwrites");
 
-    // What it is compared with.
+    // The reference for comparison.
     let whole = || {
         let mut cursor = Some(Cursor::START);
         while let Some(at) = cursor {

@@ -1,8 +1,8 @@
 //! Real processes, killed with SIGKILL at random moments, while they write and while they recover.
 //!
-//! The parent starts this test program again as a child that opens a store and writes; the child prints each write once it
-//! is acknowledged. The parent kills it, opens the store and looks for everything that was printed.
-//! `ESKER_KILLS` sets the number of kills, `ESKER_SEED` the first seed.
+//! The parent starts this test program again as a child that opens a store and writes; the child prints
+//! each write once it is acknowledged. The parent kills it, opens the store and checks every printed
+//! write. `ESKER_KILLS` sets the number of kills, `ESKER_SEED` the first seed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -50,7 +50,7 @@ impl Numbers {
     }
 }
 
-/// Not a test of its own: what the child runs.
+/// Not a test: the code of the child.
 #[test]
 fn child_that_writes() {
     let Some(dir) = environment("ESKER_CHILD_DIR") else { return };
@@ -72,7 +72,7 @@ fn child_that_writes() {
     });
 }
 
-/// What a writer does in a round, with its own keys.
+/// The step of a writer in a round, with its own keys.
 enum Step {
     Put(u64, usize),
     Delete(u64),
@@ -89,7 +89,7 @@ impl Step {
         }
     }
 
-    /// What it leaves: the round of each key, where it is there.
+    /// Applies the step: sets the round of each key that exists after it.
     fn apply(&self, writer: u64, round: u64, held: &mut Held) {
         match self {
             Step::Put(n, _) => drop(held.insert(key(writer, *n), round)),
@@ -99,19 +99,21 @@ impl Step {
     }
 }
 
-/// Puts in a batch.
+/// Number of puts in a batch.
 const BATCH: u64 = 5;
 
 fn key(writer: u64, n: u64) -> String {
     format!("{writer}-{}", n % KEYS)
 }
 
-/// What is drawn of a writer's life, and the round before its first, which goes on where the last child ended.
+/// Returns the random numbers of a writer, and the round before its first. The rounds of a child continue
+/// after those of the previous one, because its seed is higher.
 fn beginning(writer: u64, seed: u64) -> (Numbers, u64) {
     (Numbers(seed * 31 + writer), seed * 1_000_000)
 }
 
-/// Rounds of a put, a put of a large value, a delete, or a batch; each is printed when it is acknowledged: `+writer round`.
+/// Runs rounds with a put, a put of a large value, a delete, or a batch; each is printed when it is
+/// acknowledged: `+writer round`.
 fn write_for_ever(store: &Blocking, writer: u64, seed: u64) {
     let (mut numbers, last) = beginning(writer, seed);
     for round in last + 1.. {
@@ -131,7 +133,7 @@ fn write_for_ever(store: &Blocking, writer: u64, seed: u64) {
                 store.put(key.clone(), value(&key, round, bytes)).expect("the put is acknowledged");
             }
         }
-        // One write, so that lines of several writers do not mix.
+        // One write call, so that lines of several writers do not mix.
         let line = format!("+{writer} {round}\n");
         std::io::stdout().lock().write_all(line.as_bytes()).expect("the parent listens");
     }
@@ -143,7 +145,7 @@ fn value(key: &str, round: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// The round that a value is of, after checking every byte of it.
+/// Returns the round of a value, after checking every byte of it.
 fn round_of(key: &str, found: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(&found[..found.len().min(64)]).into_owned();
     let mut parts = text.split('|');
@@ -154,10 +156,10 @@ fn round_of(key: &str, found: &[u8]) -> u64 {
     round
 }
 
-/// The round of each key's value, where it is there.
+/// The round of each existing key's value.
 type Held = BTreeMap<String, u64>;
 
-/// Runs a child until it is killed; the last round that each writer was told of.
+/// Runs a child until it is killed. Returns the last acknowledged round of each writer.
 fn run_and_kill(
     configuration: Configuration,
     dir: &Path,
@@ -199,8 +201,9 @@ fn run_and_kill(
     told
 }
 
-/// A writer's keys are what its acknowledged rounds left, or what the one round that was under way makes of that, whole.
-/// Whichever is found is what they are from now on.
+/// Checks that a writer's keys are in the state after its acknowledged rounds, or in the state after the
+/// one round in flight, which is applied completely or not at all. The found state is the expected one
+/// from now on.
 fn check(store: &Blocking, writer: u64, seed: u64, last: Option<u64>, held: &mut Held, replay: &str) {
     let (mut numbers, first) = beginning(writer, seed);
     for round in first + 1..=last.unwrap_or(first) {
@@ -238,7 +241,7 @@ fn kill_again_and_again(configuration: Configuration, sync: bool) {
     let mut numbers = Numbers(first);
     for seed in first..first + kills {
         let replay = format!("ESKER_SEED={first} ESKER_KILLS={kills} cargo test --test store kill::");
-        // One in five dies while it recovers.
+        // One child in five dies while it recovers.
         let after = if numbers.next().is_multiple_of(5) {
             5 + numbers.next() % 40
         } else {

@@ -1,4 +1,4 @@
-//! Large values: parts of them, and what they take in memory.
+//! Large values: reading parts of them, and their memory usage.
 
 use std::ops::Bound;
 
@@ -56,7 +56,7 @@ fn parts(seed: u64) {
         drop(store);
         store = world.open();
     }
-    // Rot anywhere in a value is found, whatever part of it is asked for.
+    // Rot anywhere in a value is found, whatever part of it is read.
     let (key, value) = (&keys[5], &values[5]);
     for device in [&mut world.fast, &mut world.capacity].into_iter().flatten() {
         let bytes = device.snapshot();
@@ -69,7 +69,7 @@ fn parts(seed: u64) {
         let error = world.runtime.run(store.get_range(key, range)).expect_err("it does not verify");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
-    // Expired, it is not there.
+    // After its expiry the value is gone.
     let soon = world.runtime.wall_clock_ms() + 1000;
     let how = esker::WriteOptions { expires_at_ms: Some(soon), ..Default::default() };
     world.runtime.run(store.put_with(keys[4].clone(), values[4].clone(), how)).expect("there is room");
@@ -90,8 +90,8 @@ fn parts_of_values_are_those_of_the_whole() {
     cases("large::parts_of_values_are_those_of_the_whole", 8, parts);
 }
 
-/// A large value has its number before it is written, and a small one of the same key goes another way. Whichever is the
-/// later by its number is the one that is found, before a reopening and after it.
+/// A large value gets its sequence number before it is written, and a small value of the same key takes
+/// another path. The value with the higher number is found, before a reopening and after it.
 #[test]
 fn a_large_value_is_numbered_when_nobody_else_writes_its_key() {
     cases("large::a_large_value_is_numbered_when_nobody_else_writes_its_key", 20, |seed| {
@@ -99,7 +99,7 @@ fn a_large_value_is_numbered_when_nobody_else_writes_its_key() {
         let mut store = world.open();
         let (small, large) = (value(b"key", 1, 100), value(b"key", 2, 9000));
         world.runtime.run(store.put("key", value(b"key", 0, 100))).expect("it is put");
-        // The conditional put has to read what is there from its device.
+        // The conditional put has to read the current record from its device.
         world.runtime.run(store.close()).expect("it closes");
         drop(store);
         store = world.open();
@@ -123,7 +123,7 @@ fn a_large_value_is_numbered_when_nobody_else_writes_its_key() {
 
 const VALUE_BYTES: usize = 100 << 20;
 
-/// How much more memory than before was in use at once while something was done, in MiB.
+/// Runs `work`. Returns its result and the increase of the peak memory usage in MiB.
 fn peak_of<T>(work: impl FnOnce() -> T) -> (T, u64) {
     std::fs::write("/proc/self/clear_refs", "5").expect("the peak can be forgotten");
     let before = status("VmRSS");
@@ -131,7 +131,7 @@ fn peak_of<T>(work: impl FnOnce() -> T) -> (T, u64) {
     (done, status("VmHWM").saturating_sub(before) >> 20)
 }
 
-/// Not a test of its own: what the child runs, alone in its process.
+/// Not a test: the code of the child, alone in its process.
 #[test]
 fn child_with_a_large_value() {
     let Ok(dir) = std::env::var("ESKER_CHILD_DIR") else { return };
@@ -150,7 +150,7 @@ fn child_with_a_large_value() {
     let (found, get) = peak_of(|| store.get("large").expect("a get succeeds").expect("it is there"));
     let held = status("VmRSS").saturating_sub(rss) >> 20;
     assert!(found == large);
-    // The copy in the segment; with one more it would be twice that.
+    // One copy in the segment; another copy would double the usage.
     assert!(put < 115, "a put of 100 MiB takes {put} MiB more");
     assert!(range < 16, "a range of 1000 bytes takes {range} MiB");
     // The last size class reaches to the end of the segment.
@@ -167,7 +167,7 @@ fn large_values_are_not_copied_twice() {
     println!("{}", answer_of(child("large::child_with_a_large_value", dir.path())));
 }
 
-/// Large values are not in order with what goes through the main lane, so they are visible when they are written.
+/// Large values are not ordered with records of the main lane, so they are visible when they are written.
 #[test]
 fn a_large_value_is_acknowledged_when_it_is_written() {
     let world = World::new(1, Config::new(Tiers::Both));
@@ -180,7 +180,7 @@ fn a_large_value_is_acknowledged_when_it_is_written() {
     world.end();
 }
 
-/// Keys that share a slot of the index are told apart where parts of their values are read.
+/// Reads of parts of values distinguish keys that share a slot of the index.
 #[test]
 fn a_part_is_that_of_its_own_key() {
     let config = Config { segment_bytes: 4 << 20, hash_bits: Some(1), ..Config::new(Tiers::Capacity) };
@@ -201,7 +201,7 @@ fn a_part_is_that_of_its_own_key() {
     world.end();
 }
 
-/// By the wall clock alone, so that nothing has taken it out of the index yet.
+/// Expired by the wall clock alone, so that the record is still in the index.
 #[test]
 fn a_part_of_an_expired_value_is_not_returned() {
     let world = World::new(1, Config { segment_bytes: 4 << 20, ..Config::new(Tiers::Capacity) });

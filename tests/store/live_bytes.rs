@@ -1,5 +1,5 @@
-//! The bytes of current records that a store tells of are those of the records: whatever was estimated is put right when
-//! its unverified overwrite is verified, and moving, a crash and opening again change nothing.
+//! The reported live bytes equal the bytes of the current records: an estimate is corrected when its
+//! unverified overwrite is verified, and relocation, a crash and another opening change nothing.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,11 +12,11 @@ use esker_simulated::Random;
 
 use crate::support::{Config, Tiers, World, cases, value};
 
-/// What the records of a store take.
+/// The bytes of the records in a store.
 #[derive(Default)]
 struct Book {
     puts: BTreeMap<String, u64>,
-    /// How many were written. Each counts until relocation finds that it is not needed any more.
+    /// Number of tombstones written. Each counts until relocation finds that it is unnecessary.
     tombstones: u64,
 }
 
@@ -29,7 +29,7 @@ fn padded(key: &str, value_bytes: usize, sequence: u64) -> u64 {
     ((header + key.len() + value_bytes) as u64).next_multiple_of(MIN_GRANULE_BYTES)
 }
 
-/// A tombstone, whichever of the numbers it has that are given out here.
+/// Returns the length of a tombstone, which is the same for all sequence numbers in this test.
 fn tombstone() -> u64 {
     let of = |number: u64| padded(&key(0), 0, 1 << SEQUENCE_EPOCH_SHIFT | number);
     assert_eq!(of(0), of((1 << 14) - 1));
@@ -47,8 +47,8 @@ fn put(world: &World, store: &Store, book: &mut Book, key: String, value: Vec<u8
     }
 }
 
-/// Waits until nothing moves, and verifies every unverified overwrite: a delete verifies those of its hash, and one of a key that is not
-/// there does no more. Returns the unverified overwrites that there were.
+/// Waits until nothing moves, and verifies every unverified overwrite: a delete of an absent key verifies
+/// those of its hash and does nothing else. Returns the previous number of unverified overwrites.
 fn quiet(world: &World, store: &Store) -> u64 {
     world.runtime.run(store.flush()).expect("the flush succeeds");
     world.runtime.run(world.runtime.sleep(Duration::from_secs(1)));
@@ -69,7 +69,7 @@ fn quiet(world: &World, store: &Store) -> u64 {
     unverified
 }
 
-/// What the store tells is what the current records take, and any of the tombstones.
+/// Checks that the reported live bytes are those of the current records and of any of the tombstones.
 fn check(store: &Store, book: &Book, when: &str) {
     let puts: u64 = book.puts.values().sum();
     let tombstone = tombstone();
@@ -108,11 +108,12 @@ fn end(world: &mut World, random: &mut Random, store: Store) -> Store {
     world.open()
 }
 
-/// Returns how many unverified overwrites were verified, how many segments freed, and how many keys found again that had lost their slot.
+/// Returns the numbers of verified overwrites, of freed segments, and of displaced keys that were found
+/// again.
 fn account(seed: u64) -> (u64, u64, u64) {
     let mut random = Random::new(seed);
     let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3];
-    // Few enough for keys that were never written to have all the hashes.
+    // So few bits that absent keys cover all hashes.
     let hash_bits = Some(4 + random.below(5) as u32);
     let config = Config { hash_bits, ..Config::random(&mut random, tiers) };
     let deletes = random.one_in(2);
@@ -172,12 +173,14 @@ fn live_bytes_are_those_of_the_records() {
     );
 }
 
-/// A put displaces a record that is not in memory unseen, which has to be remembered until somebody sees it: more of that
-/// than the index should take is seen to before the segments are needed, however much there is to relocate.
+/// A put of a key whose old record is not in memory displaces that record unverified, and the index has
+/// to remember that until it is verified. If these entries take more memory than planned, they are
+/// verified before their segments need to be freed, however much there is to relocate.
 #[test]
 fn what_is_remembered_of_dead_records_is_bounded() {
     const KEYS: u64 = 300_000;
-    /// 21 bytes each, of an eighth of what the smallest store has for its index. Without a limit they are twice as many.
+    /// 21 bytes each, in an eighth of the smallest store's index memory. Without a limit there would be
+    /// twice as many.
     const UNVERIFIED: u64 = (12 << 20) / 8 / 21;
     cases("live_bytes::what_is_remembered_of_dead_records_is_bounded", 1, |seed| {
         let (durability, capacity_segments) = (Durability::None, 840);
@@ -188,7 +191,7 @@ fn what_is_remembered_of_dead_records_is_bounded() {
             let key = if stamp < KEYS { stamp } else { random.below(KEYS) };
             let put = store.put(key.to_le_bytes().to_vec(), stamp.to_le_bytes().repeat(5));
             world.runtime.run(put).expect("there is room");
-            // In the beginning there is nothing to relocate, and no time to look at unverified overwrites.
+            // At first there is nothing to relocate, and unverified overwrites are not checked.
             if stamp > 3 * KEYS && stamp.is_multiple_of(100) {
                 most = most.max(store.stats().unverified_overwrites);
             }
@@ -203,7 +206,7 @@ fn what_is_remembered_of_dead_records_is_bounded() {
     });
 }
 
-/// The index may not grow without bound where verifying is slow: then writers wait for it.
+/// The index must not grow without bound if verification is slow: writers wait for it.
 #[test]
 fn writers_wait_for_what_is_remembered_of_dead_records() {
     const KEYS: u64 = 100_000;

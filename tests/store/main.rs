@@ -1,7 +1,8 @@
-//! The tests of the store as its users see it. They are one program: the engine is linked once, and all cores have work until the
-//! last test ends. `cargo test --test store crash` runs those whose names contain a word.
+//! The tests of the store through its public API. They are one program: the engine is linked once, and
+//! all cores are busy until the last test ends. `cargo test --test store crash` runs the tests whose
+//! names contain a word.
 //!
-//! Whatever looks at its own process starts this program once more for it, with `support::child`.
+//! A test that examines its own process runs in a child of this program, by means of `support::child`.
 
 mod cache_mode;
 mod checkpoints;

@@ -1,5 +1,5 @@
-//! What the read cache takes of memory is what it says it does, for small values too; what is read stays what it was for as long
-//! as somebody holds it; and who waits for a read or a write is small.
+//! The memory usage of the read cache is as reported, for small values too; a value that a caller holds
+//! does not change; and pending reads and writes take little memory.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{answer_of, child, status};
 
 const KEYS: u64 = 300_000;
 
-/// Not a test of its own: what the child runs, alone in its process, whose memory is looked at.
+/// Not a test: the code of the child, alone in its process, whose memory is measured.
 #[test]
 fn child_with_a_full_cache() {
     let Ok(dir) = std::env::var("ESKER_CHILD_DIR") else { return };
@@ -22,7 +22,7 @@ fn child_with_a_full_cache() {
     }
     store.flush().expect("it can be flushed");
     let before = status("VmRSS");
-    // Each twice in a row, as a full cache takes in what is read again soon.
+    // Each twice in a row, because a full cache admits records that are read again soon.
     for numbers in (0..KEYS).collect::<Vec<_>>().chunks(256) {
         let keys: Vec<Bytes> = numbers.iter().map(|number| key(*number)).collect();
         for _ in 0..2 {
@@ -44,7 +44,7 @@ fn a_cache_full_of_small_values_takes_what_it_says() {
     println!("{}", answer_of(child("memory::child_with_a_full_cache", dir.path())));
 }
 
-/// Not a test of its own, as above: a full cache, and records of a few bytes that wait in memory to be overwritten.
+/// Not a test, as above: a full cache, and records of a few bytes that wait in memory to be overwritten.
 #[test]
 fn child_with_tiny_records() {
     let Ok(dir) = std::env::var("ESKER_CHILD_DIR") else { return };
@@ -54,7 +54,7 @@ fn child_with_tiny_records() {
     let options = options.durability(Durability::None).compression(Compression::Off);
     let store = Blocking::open(options.coalesce_for(Duration::from_secs(20))).expect("the store opens");
     let key = |kind: u8, number: u64| Bytes::from([&[kind; 8], &number.to_le_bytes()[..]].concat());
-    // All of the segment memory is touched, and the cache is full.
+    // All segment memory is touched, and the cache is full.
     for number in 0..40_000 {
         store.put(key(1, number), vec![number as u8; 4000]).expect("there is room");
     }
@@ -86,18 +86,18 @@ fn store_of_tiny_records_stays_within_its_memory() {
 
 #[test]
 fn values_that_are_held_stay_what_they_were() {
-    // More than the read cache holds, which has memory of its own for what it takes in.
+    // More than the read cache holds, which has its own memory for admitted records.
     const HELD: u64 = 20_000;
     let dir = tempfile::tempdir().expect("a directory");
     let options = Options::directory(dir.path().join("store")).segment_bytes(1 << 20).memory_bytes(96 << 20);
     let options = options.durability(Durability::None).compression(Compression::Off);
     let store = Blocking::open(options.clone()).expect("the store opens");
-    // Of three lengths, so that buffers of several sizes are handed out.
+    // Three lengths, so that buffers of several sizes are used.
     let value = |number: u64| number.to_le_bytes().repeat(400 << (number % 3));
     for number in 0..HELD {
         store.put(number.to_le_bytes().to_vec(), value(number)).expect("there is room");
     }
-    // Nothing is in memory when it is opened again.
+    // No value is in memory after the store is opened again.
     store.close().expect("it closes");
     let store = Blocking::open(options).expect("the store opens");
     let get = |number: u64| {

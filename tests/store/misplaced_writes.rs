@@ -1,4 +1,4 @@
-//! A write that is lost, or ends up somewhere else: every key reads as it is, or as damage.
+//! Lost and misdirected writes: every key reads as its value, or as damage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,22 +12,24 @@ use esker_simulated::Random;
 use crate::faults::{TIERS, devices, key};
 use crate::support::{Config, World, cases, stamp_of, value};
 
-/// Where a write among many ends up.
+/// The destination of the faulty write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Astray {
     Nowhere,
     AnotherUnit,
-    /// The same place of another slot, of a write at the start or the end of its own: first frames, summaries, markers.
+    /// The same position in another slot, for a write at the start or the end of its own: first frames,
+    /// summaries, markers.
     AnotherSlot,
 }
 
 impl Astray {
-    /// How many writes come before it at most.
+    /// Upper bound of the counted writes before the faulty one.
     fn after_most(self) -> u64 {
         if self == Astray::AnotherSlot { 80 } else { 500 }
     }
 
-    /// What happens to a write if it is the one; `None`: it is none of those that are counted. `used`: slots that were written to.
+    /// Returns the fault for an operation; `None` if the operation is not counted. `used`: number of
+    /// slots written so far.
     fn fault(
         self,
         operation: &Operation,
@@ -52,10 +54,10 @@ impl Astray {
                 let (is_start, is_end) = (at == 0, (at + operation.bytes).is_multiple_of(segment));
                 (is_start && draw.is_multiple_of(2) || is_end && draw % 2 == 1).then_some(())?;
                 *used = u64::max(*used, slot + 1);
-                // Slots that were never used are not looked at: a write there is as good as nowhere.
+                // Slots that were never used are not read: a write there is equivalent to a lost one.
                 let others = used.checked_sub(1).filter(|others| *others > 0)?;
                 let target = data_offset + (slot + 1 + draw / 2 % others) % *used * segment + at;
-                // Around the end of the device, if it is further in front.
+                // Wraps around at the end of the device if the target lies before the source.
                 let around = device_bytes - operation.bytes + 512;
                 Some(Fault::Misdirected((target + around - operation.offset) % around))
             }
@@ -63,7 +65,7 @@ impl Astray {
     }
 }
 
-/// Whether a slot begins with what was written for another one.
+/// Returns true if a slot begins with data written for another slot.
 fn has_stray(device: &[u8]) -> bool {
     let Ok(superblock) = Superblock::find(device) else { return false };
     let slots = device[superblock.data_offset as usize..].chunks_exact(superblock.segment_bytes as usize);
@@ -73,8 +75,9 @@ fn has_stray(device: &[u8]) -> bool {
     (0..).zip(slots).any(is_stray)
 }
 
-/// A write among many is acknowledged and is nowhere, or is somewhere else. While the store is open, and when it was closed
-/// or lost its power and is opened again, every key reads as it is or as damage. Returns whether damage was met.
+/// One acknowledged write is lost or misdirected. While the store is open, and after a close or a power
+/// failure and another opening, every key reads as its value or as damage. Returns true if damage was
+/// found.
 fn one_write_goes_astray(seed: u64, astray: Astray) -> bool {
     let mut random = Random::new(seed);
     let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
@@ -92,7 +95,7 @@ fn one_write_goes_astray(seed: u64, astray: Astray) -> bool {
             fault.filter(|_| after.fetch_sub(1, Ordering::Relaxed) == 0).unwrap_or(Fault::None)
         }));
     }
-    // The power is cut just then, or the store is closed at the end.
+    // The power fails right after the write, or the store is closed at the end.
     let cut = astray == Astray::AnotherSlot && seed % 4 < 2;
     let mut damage = false;
     let mut last: BTreeMap<u64, Option<u64>> = BTreeMap::new();
@@ -133,7 +136,7 @@ fn one_write_goes_astray(seed: u64, astray: Astray) -> bool {
         }
         let number = random.below(80);
         look(&store, number, last.get(&number).copied().flatten(), "while it is written to");
-        // Later, what tells of it may have been written over.
+        // The evidence may be overwritten later.
         if cut && after.load(Ordering::Relaxed) > u64::MAX / 2 {
             break;
         }
@@ -143,7 +146,8 @@ fn one_write_goes_astray(seed: u64, astray: Astray) -> bool {
     }
     if cut {
         world.power_cut();
-        // A first frame of which no trace is left was lost, and with it what followed it in an open segment: docs/format.md.
+        // If no trace of a first frame is left, it was lost together with the frames after it in an open
+        // segment: docs/format.md.
         if draw.is_multiple_of(2) && !devices(&world).into_iter().any(|device| has_stray(&device.snapshot()))
         {
             world.end();

@@ -1,5 +1,6 @@
-//! Random histories of a store against a model: many clients at once, clean closes, power cuts and kills at any moment,
-//! during recovery too, faults of devices, in all three configurations and at all durabilities.
+//! Random histories of a store compared with a model: many concurrent clients, clean closes, power
+//! failures and kills at any moment, also during recovery, device faults, in all three configurations and
+//! at all durabilities.
 //!
 //! `cargo run --release -p esker-simulator -- --soak` runs them for hours.
 
@@ -15,10 +16,10 @@ use parking_lot::Mutex;
 
 use crate::support::{Config, Tiers, World, answer_of, cases, child, value};
 
-/// Histories of each kind of store.
+/// Number of short histories of each kind of store.
 const SHORT: u64 = 2950;
 
-/// And of those that last longer.
+/// Number of long histories.
 const LONG: u64 = 60;
 
 /// Runs the histories of one kind of store.
@@ -43,7 +44,7 @@ fn capacity_only() {
 #[test]
 fn fast_and_capacity() {
     let reached = histories("model::fast_and_capacity", Some(Tiers::Both), Some(false));
-    // What the histories are for is in them; a few of them alone need not have it.
+    // All histories together reach every expected event; a subset need not.
     if std::env::var_os("ESKER_SEED").is_none() && std::env::var_os("ESKER_CASES").is_none() {
         let expected = ["records were overwritten in memory", "records of the staging file were taken"];
         assert_eq!(reached.missed().collect::<Vec<_>>(), expected);
@@ -61,8 +62,8 @@ fn with_a_staging_file() {
     assert!(reached.states.contains_key("records of the staging file were taken"));
 }
 
-/// What `esker-simulator --soak` once found and cut down, as it wrote it. It depends on the order of events, so each fault has a
-/// test of its own beside it where that can be had.
+/// Histories found and minimized by `esker-simulator --soak`, in its output format. They depend on the order of
+/// events, so each fault also has a specific test where possible.
 #[test]
 fn histories_that_failed_once_are_well() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/store/histories");
@@ -81,7 +82,7 @@ fn histories_that_failed_once_are_well() {
     }
 }
 
-/// In a process where a bug is planted: finds and cuts it down.
+/// Runs in a process with a planted bug: finds and minimizes a history that fails.
 #[test]
 fn cut_down() {
     if std::env::var_os("ESKER_CHILD_DIR").is_none() {
@@ -105,7 +106,7 @@ fn a_failure_is_cut_down_to_a_few_operations() {
     assert!(before > 50 && after <= 5, "{answer}");
 }
 
-/// Keys that expire are deleted while the store takes them out by itself; others share their stored hashes.
+/// Keys that expire are deleted while the store removes them by itself; others share their stored hashes.
 fn deletes_beside_expiry(seed: u64) {
     let mut random = Random::new(seed);
     let config = Config { hash_bits: Some(6), capacity_segments: 60, ..Config::new(Tiers::Capacity) };

@@ -1,4 +1,5 @@
-//! Observers: every change is told once, when it is visible, in the order in which changes became visible.
+//! Observers are notified of every change once, when it is visible, in the order in which changes became
+//! visible.
 #![allow(clippy::disallowed_methods, reason = "the tests use threads and the clock as any program does")]
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::support::{Config, Tiers, World};
 
-/// What observers were told, in a few words.
+/// The notifications of an observer as text.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 
@@ -139,7 +140,7 @@ fn batch_that_creates_and_deletes_a_key_counts_as_a_change() {
             store.write_with(batch, options).await.unwrap();
             assert_eq!(watches.map(|watch| watch.was_put()), [true, true, false], "{durability:?}");
 
-            // The batch of an update that comes to nothing, and one beside a record.
+            // The batch of an update without a net change, alone and beside a record.
             for beside in [false, true] {
                 let watches = ["gone", "absent"].map(|key| store.watch(key));
                 let change = |_: &[Option<Entry>]| {
@@ -159,7 +160,7 @@ fn batch_that_creates_and_deletes_a_key_counts_as_a_change() {
             ["Put other", "Deleted gone", "Deleted gone by 8", "Deleted other by 8", "Deleted gone by 8"];
         assert_eq!(told.take(), expected, "{durability:?}");
     }
-    // A key that has expired and lies in the index still.
+    // A key that has expired and is still in the index.
     let expired = WriteOptions { expires_at_ms: Some(1), ..WriteOptions::new() };
     world.runtime.run(async {
         store.put_with("gone", "1", expired).await.unwrap();
@@ -171,7 +172,7 @@ fn batch_that_creates_and_deletes_a_key_counts_as_a_change() {
     });
 }
 
-/// In open segments and in sealed ones, and where a delete, an update or a batch meets what has expired.
+/// In open and sealed segments, and where a delete, an update or a batch finds an expired record.
 #[test]
 fn what_expires_is_told_once() {
     let world = World::new(11, Config::new(Tiers::Both));
@@ -192,7 +193,7 @@ fn what_expires_is_told_once() {
         }
         store.put_with("lasts", "1", lasting).await.unwrap();
         told.take();
-        // The first round comes when the first expire, and the next one half a second later.
+        // The first sweep runs when the first keys expire, and the next one half a second later.
         let left = at_ms + 200 - store.now_ms();
         world.runtime.sleep(Duration::from_millis(left)).await;
     });
@@ -222,7 +223,7 @@ fn what_expires_is_told_once() {
     world.runtime.run(world.runtime.sleep(Duration::from_secs(5)));
     all.extend(told.take());
     all.iter_mut().for_each(|told| *told = told.split(" until").next().unwrap().to_owned());
-    // The tombstone of the batch took the expired record out, and the key was put and deleted.
+    // The batch's tombstone removed the expired record, and the key was put and deleted.
     let both = [expired(put_first), format!("Deleted {put_first}")];
     assert!(all.windows(2).any(|pair| pair == both), "the batch on {put_first} is two changes");
     all.sort();
@@ -241,8 +242,9 @@ impl Observer for Newest {
         let before = newest.insert(change.key.to_vec(), (change.cause, change.version));
         if let Some((cause, version)) = before {
             assert!(version <= change.version, "{} goes back", change.key.escape_ascii());
-            // A batch may put an absent key and delete it: that is one change, and newer than the one before. Where the key had
-            // expired, that change may have the version of the tombstone that took it out.
+            // A batch may put an absent key and delete it: that is one change, newer than the previous
+            // one. If the key had expired, the change may have the version of the tombstone that removed
+            // the expired record.
             let is_newer = version < change.version || cause == Cause::Expired;
             let came_and_went = change.cause == Cause::Deleted && is_newer;
             let is_sound = cause == Cause::Put || change.cause == Cause::Put || came_and_went;
@@ -255,7 +257,7 @@ impl Observer for Newest {
     }
 }
 
-/// Writers of all kinds, and expiry beside them: whoever follows what is told has what the store has.
+/// With writers of all kinds and concurrent expiry, the notifications lead to the content of the store.
 #[test]
 fn what_is_told_leads_to_what_is_there() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What an opening finds after a kill, a power cut, or both, and what it makes of it.
+//! Openings after a kill, a power failure, or both.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,14 +14,14 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))
 }
 
-/// Puts values of so many bytes under keys; the version of the last.
+/// Puts values of `bytes` bytes. Returns the version of the last.
 fn put(world: &World, store: &Store, numbers: Range<u64>, bytes: usize, durability: Durability) -> u64 {
     let how = || WriteOptions { durability: Some(durability), ..WriteOptions::default() };
     let put = |n: u64| world.runtime.run(store.put_with(key(n), value(&key(n), n, bytes), how()));
     numbers.fold(0, |_, number| put(number).expect("it is put"))
 }
 
-/// Which of the keys are there.
+/// Returns the keys that exist.
 fn present(world: &World, store: &Store, numbers: Range<u64>) -> Vec<u64> {
     let is_there = |number: &u64| world.runtime.run(store.get(key(*number))).expect("it is read").is_some();
     numbers.filter(is_there).collect()
@@ -31,12 +31,12 @@ fn staging() -> Config {
     Config { staging: true, durability: Durability::Process, ..Config::new(Tiers::Capacity) }
 }
 
-/// What a process that was killed had written is in the cache of the device. Whoever sees it after the next opening may rely on
-/// it: the power may go at once.
+/// The writes of a killed process are in the cache of the device. A reader that sees them after the next
+/// opening may rely on them: they survive a power failure right afterwards.
 #[test]
 fn what_is_seen_after_a_kill_survives_a_power_cut() {
     let mut seen_at_all = 0;
-    // From before the frame is written to after it is flushed.
+    // From before the frame is written until after it is flushed.
     for step in 0..60 {
         let mut world = World::new(step, Config::new(Tiers::Capacity));
         let store = world.open();
@@ -73,7 +73,7 @@ fn records_of_the_staging_file_are_no_writes_of_users() {
     world.end();
 }
 
-/// Whoever was told a version and finds it again takes what is there for what they wrote.
+/// A writer that finds the version it was given assumes that the value is its own.
 #[test]
 fn a_version_that_a_power_cut_took_is_not_given_out_again() {
     let mut world = World::new(1, Config::new(Tiers::Capacity));
@@ -90,8 +90,8 @@ fn a_version_that_a_power_cut_took_is_not_given_out_again() {
     world.end();
 }
 
-/// The records that a killed process left are written to a segment before the staging file that has them is void: an opening
-/// may be killed at any moment, and the one after it again.
+/// The staged records of a killed process are written to a segment before their staging file becomes
+/// invalid: an opening may be killed at any moment, and the one after it again.
 #[test]
 fn an_opening_that_is_killed_keeps_what_was_staged() {
     cases("openings::an_opening_that_is_killed_keeps_what_was_staged", 120, |seed| {
@@ -116,8 +116,8 @@ fn an_opening_that_is_killed_keeps_what_was_staged() {
     });
 }
 
-/// The power may also go while those records are being written. What is left then is a beginning of what was written: whole
-/// batches, and none without all before it, whatever was overwritten since.
+/// The power may also fail while those records are being written. The result is a prefix of the writes:
+/// whole batches, and none without all before it, whatever was overwritten since.
 #[test]
 fn an_opening_that_loses_power_keeps_a_beginning_of_what_was_staged() {
     const KEYS: usize = 40;
@@ -140,7 +140,7 @@ fn an_opening_that_loses_power_keeps_a_beginning_of_what_was_staged() {
             batches.push(batch);
             ever.push(holds);
         }
-        // At once, so that nothing of it gets to the device meanwhile.
+        // All at once, so that nothing reaches the device meanwhile.
         world.runtime.run(async {
             for batch in batches {
                 store.write(batch).await.expect("it is written");
@@ -171,8 +171,8 @@ fn an_opening_that_loses_power_keeps_a_beginning_of_what_was_staged() {
     assert!(some >= 5 && all >= 5, "of 100 cuts {some} left a part and {all} left everything");
 }
 
-/// An older version that was staged is written by the opening too. What hides it may lie in another segment, and must not go
-/// before it: here a large value that expires, on the other tier.
+/// The opening also writes an older version that was staged. The record that supersedes it may lie in
+/// another segment, and must not be freed first: here a large value that expires, on the other tier.
 #[test]
 fn an_older_version_that_was_staged_does_not_come_back_when_a_large_value_expires() {
     let config = Config {
@@ -200,12 +200,14 @@ fn an_older_version_that_was_staged_does_not_come_back_when_a_large_value_expire
     world.end();
 }
 
-/// And here a tombstone, whose segment is relocated before that of the version.
+/// Here the superseding record is a tombstone, whose segment is relocated before that of the older
+/// version.
 #[test]
 fn an_older_version_that_was_staged_does_not_come_back_when_a_tombstone_goes() {
     let mut world = World::new(1, staging());
     let store = world.open();
-    // At once, so that only the first segment gets to the device meanwhile. The next has the version, the last its tombstone.
+    // All at once, so that only the first segment reaches the device meanwhile. The next one has the
+    // older version, and the last one its tombstone.
     world.runtime.run(async {
         for number in 0..100 {
             store.put(key(number), value(&key(number), 1, 1500)).await.expect("it is put");
@@ -217,7 +219,7 @@ fn an_older_version_that_was_staged_does_not_come_back_when_a_tombstone_goes() {
     drop(store);
     let store = world.open();
     assert!(store.stats().tiers[0].written.recovered_bytes > 90_000);
-    // Nothing else dies in the segment of the version.
+    // Nothing else becomes garbage in the segment of the older version.
     for _ in 0..40 {
         put(&world, &store, 0..36, 1500, Durability::Sync);
         put(&world, &store, 80..100, 1500, Durability::Sync);
@@ -231,7 +233,7 @@ fn an_older_version_that_was_staged_does_not_come_back_when_a_tombstone_goes() {
     world.end();
 }
 
-/// Of a segment of which neither the start nor the end is left, nothing tells but the census of the close.
+/// If both ends of a segment are destroyed, only the census of the close reveals that it is missing.
 #[test]
 fn a_segment_that_is_missing_from_a_store_that_was_closed_is_noticed() {
     let world = World::new(1, Config::new(Tiers::Capacity));
@@ -242,7 +244,7 @@ fn a_segment_that_is_missing_from_a_store_that_was_closed_is_noticed() {
     let device = world.capacity.as_ref().expect("it has one");
     let (segment_bytes, unit) = (world.config.segment_bytes, world.config.unit_bytes);
     let bytes = device.durable_snapshot();
-    // The first segment lies behind the superblocks.
+    // The first segment follows the superblocks.
     let first = (bytes.len() as u64 - world.config.capacity_segments * segment_bytes) / segment_bytes;
     let is_first = |at: &u64| bytes[(at * segment_bytes) as usize..].starts_with(b"EFRM");
     let at = (first.min(1)..bytes.len() as u64 / segment_bytes).find(is_first).expect("there is one")
@@ -258,7 +260,8 @@ fn a_segment_that_is_missing_from_a_store_that_was_closed_is_noticed() {
     world.end();
 }
 
-/// What the process before wrote at its end is not older than what is written now, nor are both taken for one opening's.
+/// The last writes of the previous process must not seem newer than writes of this one, nor of the same
+/// epoch.
 #[test]
 fn each_opening_has_an_epoch_of_its_own() {
     let world = World::new(1, Config::new(Tiers::Both));
@@ -278,7 +281,7 @@ fn each_opening_has_an_epoch_of_its_own() {
     world.end();
 }
 
-/// A device is asked for nothing before its store knows that it is the only opener: neither to write nor to change its length.
+/// Before a store knows that it is the only opener, it neither writes to a device nor changes its length.
 #[test]
 fn an_opening_that_recovers_writes_nothing_before_the_epoch() {
     let mut world = World::new(3, staging());

@@ -1,5 +1,5 @@
-//! Which options and arguments a store refuses, and how: the kind of the error, a message that names the value and the limit,
-//! and nothing written.
+//! Options and arguments that a store refuses: the kind of the error, a message that names the value and
+//! the limit, and no write.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn a_value_of_the_longest_length_is_stored() {
         let dir = temp();
         let options = small(Options::directory(dir.path().join("store")));
         let store = Blocking::open(options).expect("it opens");
-        // Of a put without an expiry, which takes at most ten bytes.
+        // For a put without an expiry, which takes at most ten bytes.
         let beside = if expires_at_ms.is_none() { 10 } else { 0 };
         let longest = vec![0xa5; store.store().max_value_bytes(key.len()) as usize + beside];
         let options = WriteOptions { expires_at_ms, ..WriteOptions::default() };
@@ -81,7 +81,7 @@ fn keys_and_values_of_a_wrong_length_are_refused_and_nothing_is_written() {
     assert_eq!(store.get(&long_key).expect("nor is one that is too long"), None);
     assert_eq!(store.store().stats().activity, activity, "nothing was counted");
     assert!(listing_at_rest(dir.path()) == before, "nothing was written");
-    // The longest of both is taken.
+    // The longest key and the longest value are accepted.
     store.put(long_key.slice(..65_536), "v").expect("the longest key is taken");
     store.put("a", long_value.slice(..limit as usize)).expect("the longest value is taken");
     assert_eq!(store.get("a").expect("the get succeeds").map(|v| v.len()), Some(limit as usize));
@@ -124,7 +124,7 @@ fn sizes_that_cannot_be_are_refused_by_name_with_the_limits() {
         let words = ["reserve_percent", &percent.to_string(), "5 to 50"];
         refused(d, store().reserve_percent(percent), ErrorKind::Invalid, &words);
     }
-    // Each is fine by itself, but not both.
+    // Each setting is valid alone, but not both together.
     let both = store().segment_bytes(64 << 10).indirection_unit_bytes(16 << 10);
     refused(d, both, ErrorKind::Invalid, &["segment_bytes", "65536", "16384"]);
     let by_default = Options::capacity_only(d.join("capacity")).segment_bytes(256 << 10);
@@ -144,7 +144,7 @@ fn what_a_store_was_formatted_with_cannot_be_changed() {
         let words = ["segment_bytes", &asked.to_string(), "1048576"];
         refused(dir.path(), store().segment_bytes(asked), ErrorKind::Invalid, &words);
     }
-    // Named as they are, or not at all, they are fine.
+    // The actual values, or none, are valid.
     opens_with_its_key(store().segment_bytes(1 << 20).indirection_unit_bytes(16 << 10));
     opens_with_its_key(store());
 }
@@ -167,12 +167,12 @@ fn too_little_room_is_refused_with_what_is_needed() {
         let name = if fast_is_small { "fast" } else { "capacity" };
         refused(d, new, ErrorKind::Invalid, &[words[0], words[1], name]);
     }
-    // A device that is there, empty and too short.
+    // An existing device, empty and too short.
     let device = Arc::new(MemoryDevice::new(least - 4096));
     let new = small(Options::devices(None, Some(device.clone())));
     refused(d, new, ErrorKind::Invalid, &[&(least - 4096).to_string(), words[1]]);
     assert_eq!(device.counters().writes, 0, "nothing was written");
-    // Nor can a store that is there work with less.
+    // An existing store cannot work with less either.
     make(small(Options::directory(d.join("store"))));
     let lower = small(Options::directory(d.join("store"))).capacity_limit_bytes(least - 1);
     refused(d, lower, ErrorKind::Invalid, &words);
@@ -183,7 +183,7 @@ fn too_little_room_is_refused_with_what_is_needed() {
 fn too_little_memory_is_refused_with_what_is_needed() {
     let dir = temp();
     let d = dir.path();
-    // 24 MiB, and two segments for each lane and two for relocation.
+    // 24 MiB, two segments per lane, and two for relocation.
     let least = (24 << 20) + 4 * (16 << 20);
     let words = [(least - 1).to_string(), least.to_string()];
     let words = ["memory_bytes", &words[0], &words[1]];

@@ -1,5 +1,5 @@
-//! The calls as users of the library meet them: what keys and values may be given as, single-step changes, conditions of
-//! batches, time to live, iteration.
+//! The public API of the library: types of keys and values, atomic changes, conditions of batches, time
+//! to live, iteration.
 
 #![allow(clippy::disallowed_methods, reason = "the tests use threads as any program does")]
 
@@ -29,7 +29,7 @@ fn open() -> (tempfile::TempDir, Blocking) {
 fn keys_and_values_may_be_borrowed_owned_or_shared() {
     let (_dir, store) = open();
     let (string, vec, bytes) = (String::from("key"), b"value".to_vec(), Bytes::from(vec![1u8; 3]));
-    // What does not live for ever is borrowed too.
+    // Borrowed data with a shorter lifetime is accepted too.
     store.put(string.as_str(), vec.as_slice()).expect("it is put");
     assert_eq!(store.get(&string).expect("it is read").as_deref(), Some(&vec[..]));
     store.put(&string, &vec).expect("it is put");
@@ -75,7 +75,7 @@ fn a_time_to_live_counts_from_the_write() {
     runtime.run(store.write_with(batch, options)).expect("it is written");
     assert_eq!(expires("ttl"), Some(now_ms + 30_000));
     assert_eq!(expires("options"), Some(now_ms + 60_000));
-    // The earlier counts; parts of a millisecond count whole; the end of time is not passed.
+    // The earlier expiry wins; fractions of a millisecond are rounded up; an overflow saturates.
     let both = |at_ms| options.expires_at_ms(at_ms);
     runtime.run(store.put_with("both", "v", both(now_ms + 1000))).expect("it is put");
     assert_eq!(expires("both"), Some(now_ms + 1000));
@@ -95,7 +95,7 @@ fn a_time_to_live_counts_from_the_write() {
     let now_ms = store.now_ms();
     runtime.run(store.update(&["update"], options, change)).expect("it is updated");
     assert_eq!(expires("update"), Some(now_ms + 60_000));
-    // What has lived so long is gone.
+    // After its time to live the key is gone.
     runtime.run(runtime.sleep(2 * MINUTE));
     assert_eq!(runtime.run(store.get("put")).expect("it is read"), None);
     assert_eq!(runtime.run(store.get("ttl")).expect("it is read"), None);
@@ -124,7 +124,7 @@ fn what_is_absent_is_inserted_once() {
     assert_eq!(made, "value");
     let found = store.get_or_insert("made", || -> &str { panic!("it is there") }).expect("it is found");
     assert_eq!(found, "value");
-    // Many at once: one of them makes it.
+    // Many writers at once: exactly one of them succeeds.
     let made = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -173,7 +173,7 @@ fn numbers_are_incremented_and_none_is_lost() {
     });
     assert_eq!(store.get("n").expect("it is read").as_deref(), Some(&b"800"[..]), "as text");
     assert_eq!(store.increment("n", -1000).expect("it is decremented"), -200);
-    // It expires when it would have.
+    // The key keeps its expiry.
     let now_ms = store.now_ms();
     store.put_with("soon", "41", WriteOptions::new().expires_at_ms(now_ms + 60_000)).expect("it is put");
     assert_eq!(store.increment("soon", 1).expect("it is incremented"), 42);
@@ -189,7 +189,7 @@ fn numbers_are_incremented_and_none_is_lost() {
     store.close().expect("it closes");
 }
 
-/// The keys and values of a store.
+/// Returns the keys and values of a store.
 fn all(store: &Blocking) -> BTreeMap<Bytes, Bytes> {
     store.iter().map(|entry| entry.expect("it is read")).map(|entry| (entry.key, entry.value)).collect()
 }
@@ -222,11 +222,11 @@ fn a_batch_is_written_if_all_its_conditions_hold() {
         assert_eq!(all(&store), before, "nothing was written");
     }
     invalid(write(&[holds, ("", Condition::IfAbsent)]), &["key of 0 bytes"]);
-    // They are about what was there before the batch.
+    // Conditions are about the state before the batch.
     write(&[holds, ("a", Condition::IfVersion(version)), ("b", Condition::IfAbsent)]).expect("all hold");
     let two = || Bytes::from("2");
     assert_eq!(all(&store), BTreeMap::from([("a".into(), two()), ("b".into(), two())]));
-    // A batch that writes nothing can look.
+    // A batch without writes can check conditions.
     let mut look = Batch::new();
     look.require("gone", Condition::IfPresent);
     assert_eq!(store.write(look.clone()).expect_err("it is gone").kind(), ErrorKind::Conflict);
@@ -234,7 +234,8 @@ fn a_batch_is_written_if_all_its_conditions_hold() {
     store.close().expect("it closes");
 }
 
-/// Whoever has the version gets to write both; nobody's increment is lost.
+/// Of concurrent batches only the one with the current version succeeds in writing both keys; no
+/// increment is lost.
 #[test]
 fn batches_with_conditions_do_not_overtake_each_other() {
     let (_dir, store) = open();
@@ -269,7 +270,7 @@ fn everything_is_iterated_over_with_and_without_values() {
     let mut expected = BTreeMap::new();
     for n in 0..2000u32 {
         let key = format!("{}/{n}", ["a", "b"][n as usize % 2]);
-        // Some are so large that a piece holds few.
+        // Some values are so large that a page holds few of them.
         let value = vec![n as u8; if n % 100 == 0 { 300_000 } else { n as usize % 50 }];
         store.put_with(&key, &value, WriteOptions::new().durability(Durability::None)).expect("it is put");
         expected.insert(Bytes::from(key), Bytes::from(value));
@@ -287,13 +288,13 @@ fn everything_is_iterated_over_with_and_without_values() {
     assert!(sizes(store.keys().prefix("b/")) == of_b);
     assert!(store.iter().prefix(b"b/1").all(|entry| entry.expect("it is read").key.starts_with(b"b/1")));
     assert_eq!(store.iter().prefix("c").count(), 0);
-    // As a stream of the crate that everybody uses, on any executor.
+    // As a `futures` stream, on any executor.
     let count = store.store().stream().prefix("a/").map(|entry| entry.expect("it is read")).count();
     assert_eq!(esker::device::block_on(count), 1000);
     let mut stream = store.store().stream_keys();
     assert!(esker::device::block_on(stream.next()).expect("there are some").is_ok());
     store.close().expect("it closes");
-    // An iteration that was begun tells that the store is closed, and ends.
+    // An iteration in progress returns an error after the store was closed, and ends.
     let mut errors = 0;
     while let Some(item) = esker::device::block_on(stream.next()) {
         errors += usize::from(item.is_err_and(|error| error.kind() == ErrorKind::Closed));
@@ -301,7 +302,7 @@ fn everything_is_iterated_over_with_and_without_values() {
     assert_eq!(errors, 1);
 }
 
-/// Damage is met as an error among the items, and hides nothing else.
+/// Damage appears as an error among the items, and hides no other item.
 #[test]
 fn an_iteration_goes_past_damage() {
     let (dir, store) = open();

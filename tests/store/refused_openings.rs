@@ -1,5 +1,5 @@
-//! Where a store is not opened, and what is left as it was: paths that cannot hold one, what somebody else wrote, tiers of
-//! different stores, other versions of the format, and stores that somebody has open.
+//! Refused openings and unchanged files: paths that cannot hold a store, files of other programs, tiers
+//! of different stores, other format versions, and stores that another process has open.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,7 +40,7 @@ fn paths_that_cannot_hold_a_store_are_refused() {
     refused(d, no_place, invalid, &["staging file", "missing/staging", "No such file"]);
 }
 
-/// An attribute of a file that even root cannot write against.
+/// A file attribute that prevents even root from writing.
 struct Immutable(PathBuf);
 
 impl Immutable {
@@ -102,7 +102,7 @@ fn what_is_not_ours_is_not_formatted() {
                 &["/disk", what, "force_format"],
             );
         }
-        // As one of two, with the other new.
+        // As one of two tiers, with a new one.
         let fast = small(Options::fast_and_capacity(&path, dir.path().join("other")));
         refused(dir.path(), fast, ErrorKind::Invalid, &["/disk", what, "force_format"]);
         let capacity = small(Options::fast_and_capacity(dir.path().join("other"), &path));
@@ -110,7 +110,7 @@ fn what_is_not_ours_is_not_formatted() {
         make(small(Options::fast_only(&path)).force_format(true));
         opens_with_its_key(small(Options::fast_only(&path)));
     }
-    // A store is not formatted again because somebody left the option on.
+    // A leftover option does not format a store again.
     opens_with_its_key(small(Options::fast_only(&path)).force_format(true));
 }
 
@@ -162,7 +162,7 @@ fn force_format_leaves_a_tier_of_a_store_as_it_is() {
         let name = |path: &PathBuf| path.display().to_string();
         let words = [&format!("{}, given as", name(exchanged)), &name(kept), "would format", "backup"];
         let original = std::fs::read(exchanged).expect("the tier can be read");
-        // Exchanged for a file system, for an empty file, and missing.
+        // Replaced by a file system, replaced by an empty file, and missing.
         for other in [Some(ext4.clone()), Some(vec![0u8; 16 << 20]), None] {
             match other {
                 Some(bytes) => std::fs::write(exchanged, bytes).expect("the file is written"),
@@ -210,7 +210,7 @@ fn a_store_of_another_format_version_is_refused() {
     std::fs::write(&path, &theirs).expect("the file is written");
     refused(dir.path(), store(), ErrorKind::Invalid, &["data.esker", "version 3", "version 4"]);
     refused(dir.path(), store().force_format(true), ErrorKind::Invalid, &["version 3"]);
-    // One that cannot be read at all is damage, and not an empty device.
+    // A superblock without any readable copy is damage, and not an empty device.
     theirs[..16384].iter_mut().skip(100).step_by(512).for_each(|byte| *byte ^= 1);
     std::fs::write(&path, &theirs).expect("the file is written");
     refused(dir.path(), store(), ErrorKind::Corrupt, &["data.esker", "superblock"]);
@@ -218,7 +218,7 @@ fn a_store_of_another_format_version_is_refused() {
     opens_with_its_key(store());
 }
 
-/// Not a test of its own: what the child runs.
+/// Not a test: the code of the child.
 #[test]
 fn child_that_opens() {
     let Ok(dir) = std::env::var("ESKER_CHILD_DIR") else { return };

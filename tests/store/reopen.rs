@@ -1,5 +1,5 @@
-//! Opening a store whose records were written over: of each key the newest version counts, in as many passes as the memory
-//! asks for.
+//! Opens a store whose records were overwritten: the newest version of each key wins, in as many passes
+//! as the memory requires.
 
 use esker::{Blocking, Durability, Options};
 
@@ -10,7 +10,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:08x}").into_bytes()
 }
 
-/// What a round does to a key: nothing, a delete, or a put of a value of this length.
+/// Returns the change of a key in a round: nothing, a delete, or a put of a value of this length.
 fn change(number: u64, round: u64) -> Option<Option<usize>> {
     let mixed = (number * ROUNDS + round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     match mixed % 10 {
@@ -26,7 +26,7 @@ fn value(number: u64, round: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// What the last change left.
+/// Returns the state after the last change.
 fn expected(number: u64) -> Option<Vec<u8>> {
     let (round, change) = (0..ROUNDS).rev().find_map(|round| Some((round, change(number, round)?)))?;
     change.map(|bytes| value(number, round, bytes))

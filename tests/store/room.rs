@@ -1,6 +1,7 @@
-//! Room that is not there: for a slot, for a batch, for the memory of segments.
+//! Lack of space: for a slot, for a batch, for the memory of segments.
 //!
-//! The last needs root, to mount a small file system; where that fails, `SKIPPED: ` and why is printed.
+//! The last test needs root, to mount a small file system; if that fails, `SKIPPED: ` and the reason are
+//! printed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +18,7 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))
 }
 
-/// A device that has no room for a moment when it is to have more slots covered by the superblock.
+/// A device has no space for a moment when the superblock is about to cover more slots.
 #[test]
 fn a_slot_that_was_taken_in_vain_is_covered_when_it_is_used() {
     let mut config = Config::new(Tiers::Capacity);
@@ -29,7 +30,7 @@ fn a_slot_that_was_taken_in_vain_is_covered_when_it_is_used() {
     let mut acknowledged = BTreeSet::new();
     let mut failures = 20;
     device.set_faults(Box::new(move |operation: &Operation| {
-        // A thin volume that is being extended: blocks that were never written cannot be.
+        // A thin volume being extended: blocks that were never written cannot be written for a while.
         let is_new = operation.kind == OperationKind::Write
             && operation.offset >= (1 << 20) + 64 * (64 << 10)
             && operation.mode == WriteMode::Plain
@@ -60,7 +61,7 @@ fn a_slot_that_was_taken_in_vain_is_covered_when_it_is_used() {
     assert!(lost.is_empty(), "{} of {} are lost: {lost:?}", lost.len(), acknowledged.len());
 }
 
-/// A batch for which room could be made is not refused.
+/// A batch is not refused if space for it can be freed.
 #[test]
 fn a_batch_waits_for_relief_as_puts_do() {
     let mut config = Config::new(Tiers::Capacity);
@@ -69,7 +70,7 @@ fn a_batch_waits_for_relief_as_puts_do() {
     let store = world.open();
     let expires_at_ms = Some(store.now_ms() + 10_000);
     let options = WriteOptions { expires_at_ms, ..WriteOptions::default() };
-    // What expires ceases to count by itself, or when the batch asks for room.
+    // Expired keys stop counting after a sweep, or when the batch needs space.
     let mut n = 0u64;
     let room = loop {
         let stats = store.stats();
@@ -88,11 +89,11 @@ fn a_batch_waits_for_relief_as_puts_do() {
     for n in 0..150 {
         batch.put(format!("b{n:07}"), vec![1u8; 8]);
     }
-    // 2,400 bytes of keys and values, 7,200 with what they take.
+    // 2,400 bytes of keys and values, 7,200 with overhead.
     world.runtime.run(store.write(batch)).expect("what has expired makes room for it");
 }
 
-/// `/dev/shm` of a container may have room for less segment memory than the budget would.
+/// `/dev/shm` of a container may have space for less segment memory than the budget allows.
 #[test]
 fn a_small_file_system_for_staging_is_made_do_with() {
     const SEGMENT_BYTES: u64 = 1 << 20;

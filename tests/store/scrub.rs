@@ -1,4 +1,4 @@
-//! Looking for rot before anybody reads it: all at once, and in the background.
+//! Searches for rot before any read finds it: all at once, and in the background.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -22,11 +22,11 @@ fn config(scrub_bytes_per_s: u64) -> Config {
     Config { scrub_bytes_per_s, ..Config::new(Tiers::Capacity) }
 }
 
-/// A store whose keys lie on its device, and nowhere else.
+/// Returns a store whose keys are on its device only.
 fn filled(world: &World) -> Store {
     let store = world.open();
     for number in 0..KEYS {
-        // Many to a frame.
+        // Many records per frame.
         let how = WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
         let put = store.put_with(key(number), value(&key(number), number, 1000), how);
         world.runtime.run(put).expect("it is put");
@@ -40,7 +40,7 @@ fn device(world: &World) -> &MemoryDevice {
     world.capacity.as_ref().expect("it has one")
 }
 
-/// Where on the device the middle of what is stored under a key lies.
+/// Returns the offset on the device of the middle of a key's value.
 fn place(world: &World, number: u64) -> u64 {
     let (bytes, value) = (device(world).snapshot(), value(&key(number), number, 1000));
     let at = bytes.windows(value.len()).position(|window| window == value).expect("it is there");
@@ -82,7 +82,7 @@ fn a_verification_names_what_is_damaged_and_nothing_else() {
     assert_eq!((found.damages, found.records), (2, KEYS));
     let error = world.runtime.run(store.get(key(17))).expect_err("it does not verify");
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    // What nobody can reach any more is no damage.
+    // Damage to superseded records is not reported.
     world.runtime.run(store.put(key(17), "again")).expect("it is put");
     assert_eq!(damaged_keys(&verify(&world, &store)), ["key 000140"]);
     world.runtime.run(store.close()).expect("it closes");
@@ -97,11 +97,11 @@ fn damage_of_what_keys_do_not_lie_in_is_told() {
     let store = filled(&world);
     let bytes = device(&world).snapshot();
     let superblock = Superblock::find(&bytes).expect("it is formatted");
-    // One copy of four: nobody needs it before the others are gone.
+    // One copy of four, which is needed only if the others are lost.
     device(&world).corrupt(2 * Superblock::stride_bytes(superblock.unit_bytes) + 100, 1);
     assert_eq!(verify(&world, &store).damaged.len(), 1);
     assert!(verify(&world, &store).damaged[0].to_string().contains("copy 2 of the superblock"));
-    // The footer of the first segment: its records are fine.
+    // The footer of the first segment, whose records are intact.
     let first = superblock.data_offset + superblock.segment_bytes;
     device(&world).corrupt(first - 10, 1);
     let found = verify(&world, &store);
@@ -134,13 +134,13 @@ fn the_scrub_finds_rot_in_its_pass() {
     let store = filled(&world);
     rot(&world, 60);
     let done = || store.stats().activity;
-    // The records take some 210 kB.
+    // The records take about 210 kB.
     sleep(&world, Duration::from_millis(1500));
     assert_eq!(done().scrub_passes, 0, "it keeps to its rate");
     sleep(&world, Duration::from_secs(2));
     assert_eq!((done().scrub_passes, done().scrub_damages), (1, 1));
     assert!((KEYS * 1000..KEYS * 2000).contains(&done().scrubbed_bytes), "{}", done().scrubbed_bytes);
-    // Faster from now on, and then not at all.
+    // Faster from now on, and then disabled.
     store.set_scrub_bytes_per_s(Some(100_000_000));
     sleep(&world, Duration::from_secs(1));
     assert!(done().scrub_passes > 10, "{} passes", done().scrub_passes);
@@ -165,14 +165,14 @@ fn without_a_rate_a_pass_takes_a_week() {
     let half = store.stats();
     assert_eq!(half.activity.scrub_passes, 0);
     assert!((200..700).contains(&half.scrub_permille), "{} thousandths", half.scrub_permille);
-    // It is the segments' length that counts, of which records are a part.
+    // The rate is relative to the length of the segments, of which records are a part.
     sleep(&world, day * 5);
     assert_eq!(store.stats().activity.scrub_passes, 1);
     drop(store);
     world.end();
 }
 
-/// While keys are overwritten, deleted and moved, nothing is damaged.
+/// While keys are overwritten, deleted and moved, no damage is reported.
 #[test]
 fn what_is_moved_meanwhile_is_not_taken_for_damage() {
     let (records, passes) = (Cell::new(0), Cell::new(0));
@@ -185,7 +185,7 @@ fn what_is_moved_meanwhile_is_not_taken_for_damage() {
         let write = async {
             for stamp in 0..1500u64 {
                 if stamp % 300 == 299 {
-                    // A store that was empty is looked at again after an hour, or now.
+                    // A store that was empty is scrubbed again after an hour, or when the rate is set.
                     store.set_scrub_bytes_per_s(Some(200_000_000));
                 }
                 let number = random.below(60);
@@ -227,7 +227,8 @@ fn what_is_moved_meanwhile_is_not_taken_for_damage() {
     }
 }
 
-/// A segment from which a relocation took all but a damaged record is read in each pass, and so are superblocks.
+/// A segment from which a relocation took all but a damaged record is read in each pass, and so are
+/// superblocks.
 #[test]
 fn a_pass_reads_superblocks_and_segments_with_known_damage() {
     let world = World::new(1, config(1_000_000));

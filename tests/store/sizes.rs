@@ -1,5 +1,5 @@
-//! How much of its devices a store has, from one opening to the next: limits that are raised and lowered, files that were cut
-//! off, devices that shrank, and tiers that are from different times.
+//! The space that a store uses on its devices, from one opening to the next: raised and lowered limits,
+//! truncated files, shrunk devices, and tiers of different times.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn key(number: u64) -> String {
     format!("key {number:06}")
 }
 
-/// One that does not compress.
+/// Returns an incompressible value.
 fn value(number: u64) -> Vec<u8> {
     let mut random = Random::new(number);
     (0..2501).flat_map(|_| random.bits().to_le_bytes()).collect()
@@ -38,7 +38,8 @@ fn check(store: &Blocking, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// Fills a store a little, raises its limit, fills it beyond what it could hold before, and looks again after reopening.
+/// Fills a store a little, raises its limit, fills it beyond its previous capacity, and checks it after
+/// reopening.
 fn grows(options: impl Fn(u64) -> Options) {
     let store = Blocking::open(options(16 * MIB)).expect("it opens");
     fill(&store, 0..100);
@@ -94,7 +95,7 @@ fn a_device_that_has_grown_is_used_as_a_whole() {
     fill(&store, 100..1700);
     check(&store, 0..1700);
     store.close().expect("it closes");
-    // And what has shrunk since is refused.
+    // A device that has shrunk since is refused.
     let shrunk = MemoryDevice::new(48 * MIB);
     copy(&large_device, &shrunk, 48 * MIB);
     let error = Blocking::open(on(&shrunk)).expect_err("it is refused");
@@ -102,7 +103,7 @@ fn a_device_that_has_grown_is_used_as_a_whole() {
     for words in [&(48 * MIB).to_string(), "reaches up to 84934656"] {
         assert!(error.to_string().contains(words), "{error} does not tell {words:?}");
     }
-    // Who accepts the loss has a store as large as the device is now.
+    // With the loss accepted, the store is as large as the device is now.
     let store = Blocking::open(on(&shrunk).accept_loss(true)).expect("it opens");
     assert!(store.store().stats().tiers[0].segments_total <= 47, "{:?}", store.store().stats().tiers[0]);
     let put = |number: &u64| store.put(key(*number), value(*number)).is_ok();
@@ -129,7 +130,7 @@ fn a_limit_below_what_is_in_use_is_refused_with_both_sizes() {
     store.close().expect("it closes");
     let error = refused(dir.path(), options(16 * MIB), ErrorKind::Invalid, &["capacity tier", "raise"]);
     assert!(error.to_string().contains(&(16 * MIB).to_string()), "{error}");
-    // A limit that nobody gives takes nothing away, and one that leaves what is there is taken.
+    // An opening without a limit keeps the size, and a limit that keeps all segments in use is accepted.
     let store = Blocking::open(options(48 * MIB)).expect("it opens");
     check(&store, 0..1500);
     store.close().expect("it closes");
@@ -161,7 +162,7 @@ fn a_limit_of_one_tier_leaves_the_other_its_slots() {
     let all = 256 * GIB;
     let words = ["capacity_limit_bytes", &all.to_string(), "the fast tier keeps"];
     let error = refused(dir.path(), options().capacity_limit_bytes(all), ErrorKind::Invalid, &words);
-    // The message names the highest limit, which is granted.
+    // The message names the highest limit, which is accepted.
     let text = error.to_string();
     let (_, most) = text.split_once(" can have ").expect("it names the most");
     let most: u64 = most.split(' ').next().and_then(|bytes| bytes.parse().ok()).expect("a number");
@@ -173,7 +174,8 @@ fn a_limit_of_one_tier_leaves_the_other_its_slots() {
     }
     assert!(store.delete("k").expect("it is deleted"));
     store.close().expect("it closes");
-    // Asked for less of the fast tier, more is left; and the fast tier cannot take what the capacity tier uses.
+    // With a lower limit of the fast tier, more is left; and the fast tier cannot use the space of the
+    // capacity tier.
     let less = options().capacity_limit_bytes(most + GIB / 2).fast_limit_bytes(GIB / 4);
     Blocking::open(less).expect("both were asked for").close().expect("it closes");
     let error =
@@ -200,7 +202,7 @@ fn a_file_that_was_cut_off_anywhere_is_refused_with_both_sizes() {
             let words = [&bytes.to_string(), "reaches up to", tier];
             refused(dir.path(), two_tiers(dir.path()), ErrorKind::Corrupt, &words);
         }
-        // Who accepts the loss can go on with what is left.
+        // With the loss accepted, the rest of the store can be used.
         let store = Blocking::open(two_tiers(dir.path()).accept_loss(true)).expect("it opens");
         store.put("new", "value").expect("there is room");
         store.close().expect("it closes");
@@ -209,7 +211,7 @@ fn a_file_that_was_cut_off_anywhere_is_refused_with_both_sizes() {
     }
 }
 
-/// Copies a store's files, the staging file too if there is one, as a kill would leave them.
+/// Copies a store's files, including the staging file if there is one, as a kill would leave them.
 fn copy_store(dir: &Path, from: &str, to: &str) {
     std::fs::create_dir(dir.join(to)).expect("it is made");
     for name in ["data.esker", "staging.esker"].iter().filter(|name| dir.join(from).join(name).exists()) {
@@ -217,7 +219,7 @@ fn copy_store(dir: &Path, from: &str, to: &str) {
     }
 }
 
-/// What was given up with the end of a file stays away, that of the slot too within which it was cut off.
+/// Records lost with the end of a file stay lost, including those of the slot that was cut.
 #[test]
 fn what_was_cut_off_within_a_slot_does_not_come_back() {
     for is_closed in [true, false] {
@@ -235,7 +237,7 @@ fn what_was_cut_off_within_a_slot_does_not_come_back() {
         if is_closed {
             store.close().expect("it closes");
         }
-        // Else as a kill leaves it.
+        // Otherwise the state after a kill.
         copy_store(dir.path(), "store", "left");
         let store = Blocking::open(options("left")).expect("it opens");
         let back: Vec<&u64> = lost.iter().filter(|number| !is_lost(&store, number)).collect();
@@ -243,7 +245,7 @@ fn what_was_cut_off_within_a_slot_does_not_come_back() {
     }
 }
 
-/// After a kill slots are looked at that were never used: a limit may be lowered to below them.
+/// After a kill, slots that were never used are examined too: the limit may be lowered below them.
 #[test]
 fn a_limit_can_be_lowered_after_a_kill() {
     let dir = temp();
@@ -285,7 +287,7 @@ fn a_tier_from_an_earlier_time_is_refused() {
     }
 }
 
-/// The shortest segments hold no record of the longest keys, whatever its value.
+/// The shortest segments have no space for a record of the longest key, whatever its value is.
 #[test]
 fn a_key_that_fits_in_no_segment_is_refused() {
     let device = std::sync::Arc::new(esker_device::MemoryDevice::new(16 << 20));

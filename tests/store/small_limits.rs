@@ -1,4 +1,4 @@
-//! Small stores: segments fit the limit, so that most of what is beside the reserve is for users.
+//! Small stores: segments fit the limit, so that most of the space beside the reserve is for users.
 
 use esker::{Blocking, ErrorKind, Options};
 
@@ -7,7 +7,7 @@ const MIB: u64 = 1 << 20;
 fn open(dir: &tempfile::TempDir, limit_bytes: u64) -> Blocking {
     let options = Options::directory(dir.path().join("store"));
     let options = options.capacity_limit_bytes(limit_bytes).durability(esker::Durability::None);
-    // So that what is filled is as long as what is put.
+    // So that the stored length equals the length put.
     let options = options.compression(esker::Compression::Off);
     Blocking::open(options).expect("the store opens")
 }

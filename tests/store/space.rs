@@ -1,7 +1,8 @@
-//! What a store takes on a disk: space that is freed goes back to the file system, or to the device below. What is asked for
-//! with `compact` is done, and has an end.
+//! Disk usage of a store: freed space is returned to the file system, or to the underlying device. A
+//! `compact` does its work, and ends.
 //!
-//! The test on a block device needs root and loop devices. Where something is not to be had, `SKIPPED: ` and why is printed.
+//! The test on a block device needs root and loop devices. Without them, `SKIPPED: ` and the reason are
+//! printed.
 
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
@@ -36,7 +37,7 @@ fn options(options: Options) -> Options {
         .discard_after(Duration::from_millis(50))
 }
 
-/// What a file takes on the disk.
+/// Returns the disk usage of a file.
 fn disk_bytes(path: &Path) -> u64 {
     std::fs::metadata(path).expect("the file is there").blocks() * 512
 }
@@ -66,7 +67,7 @@ fn check(store: &Blocking, keys: u32) {
     }
 }
 
-/// Waits until it is as it should be in the end.
+/// Waits until the store has reached its final state.
 fn settle(store: &Blocking, is_settled: impl Fn(&Stats) -> bool) -> Stats {
     for _ in 0..600 {
         let now = store.store().stats();
@@ -78,9 +79,10 @@ fn settle(store: &Blocking, is_settled: impl Fn(&Stats) -> bool) -> Stats {
     panic!("it does not come to rest: {:?}", store.store().stats());
 }
 
-/// The most that the file behind the last tier may take: what is live, the garbage that the collector lets lie (a fourth of
-/// that, and eight segments at least), the segments that are open or about to be, those that are kept so that deletes and
-/// collecting need not make the file grow, markers, superblocks.
+/// Returns the limit of the disk usage of the last tier's file: live bytes, the garbage that the
+/// collector tolerates (a fourth of the live bytes, and at least eight segments), segments that are open
+/// or about to be, segments kept so that deletes and collection need not extend the file, markers, and
+/// superblocks.
 fn allowed_bytes(stats: &Stats) -> u64 {
     let tier = stats.tiers.last().expect("a tier");
     let markers = 2 * tier.unit_bytes * 128;
@@ -106,12 +108,12 @@ fn gives_back(file: &Path, options: &dyn Fn() -> Options) {
         "{left} of {full} bytes are left, {allowed} allowed: {stats:?}"
     );
     check(&store, KEYS);
-    // What was given back can be used again, and given back again.
+    // Freed space can be used again, and freed again.
     fill(&store, KEYS);
     assert!(disk_bytes(file) > u64::from(KEYS) * 4096);
     delete_most(&store, KEYS);
     store.close().expect("it closes");
-    // Closed at once, so the rest is made up for.
+    // Closed at once, so that the next opening does the remaining discards.
     let store = Blocking::open(options()).expect("the store opens");
     settle(&store, |stats| disk_bytes(file) <= allowed_bytes(stats));
     check(&store, KEYS);
@@ -188,7 +190,8 @@ fn what_the_reserve_allows_to_lie_goes_when_it_is_asked_for() {
     assert!(store.compact().is_err(), "it is closed");
 }
 
-/// Writers that overwrite a few keys without a pause while a store is compacted, most of whose garbage is elsewhere.
+/// Writers overwrite a few keys without a pause while a store is compacted, most of whose garbage is
+/// elsewhere.
 fn compacted_under_load(seed: u64) {
     const WRITERS: u32 = 4;
     const HOT_KEYS: u32 = 8;
@@ -219,7 +222,7 @@ fn compacted_under_load(seed: u64) {
     };
     assert_eq!(before.activity.segments_freed, 0, "the reserve allows so much garbage: {before:?}");
     let puts = Cell::new(0);
-    // Some time, so that it is seen if it does not end.
+    // Long enough to show if the compaction does not end.
     let rounds = 8 * before.tiers[0].segments_total * before.tiers[0].segment_bytes / RECORD_BYTES;
     let writer = async |writer: u32| {
         for round in 0..rounds as u32 / WRITERS {
@@ -241,13 +244,14 @@ fn compacted_under_load(seed: u64) {
         garbage(&after)
     );
     assert!(moved <= u64::from(keys) * 5 / 4, "no segment is relocated again and again");
-    // What was beside garbage lies together now, so that there is next to nothing left to move.
+    // The records that lay beside garbage are together now, so little is left to move.
     world.runtime.run(store.compact()).expect("it is compacted");
     let moved_again = store.stats().activity.records_moved - after.activity.records_moved;
-    // Those few that were overwritten are moved more than once, since what is collected beside them is garbage of theirs.
+    // The few overwritten records are moved more than once, because the records collected with them
+    // include their garbage.
     let most = u64::from(keys / 10 + 8 * HOT_KEYS);
     assert!(moved_again <= most, "{moved_again} records lay beside garbage: {after:?}");
-    // About half of what it seems to be is summaries and the ends of segments.
+    // About half of the apparent garbage is summaries and the ends of segments.
     let left = garbage(&store.stats());
     assert!(left <= garbage(&before) / 2, "{left} bytes of garbage are left: {before:?}");
     drop(store);

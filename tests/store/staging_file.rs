@@ -1,4 +1,4 @@
-//! The staging file and everything else that a store makes: for one store at a time, and for its user alone.
+//! The staging file and all other files of a store: for one store at a time, and for its user alone.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -40,7 +40,7 @@ fn a_staging_file_serves_one_store_at_a_time() {
     assert!(!new.exists(), "what is refused makes nothing");
     assert_eq!(first.get("k").expect("the get succeeds").as_deref(), Some(&b"v"[..]));
     first.close().expect("the store closes");
-    // What a handle of a closed store still holds keeps nobody out.
+    // A handle of a closed store keeps no other store out.
     let second = Blocking::open(other.staging(&path)).expect("the store opens");
     second.close().expect("the store closes");
     drop(first);
@@ -93,7 +93,7 @@ fn a_staging_file_is_not_looked_for_behind_a_symbolic_link() {
         );
         assert_eq!(fs::read(&victim).expect("it is there"), bytes);
     }
-    // The same where the store chose the name.
+    // The same if the store chose the name.
     let store = dir.path().join("store");
     make(small(Options::directory(&store)));
     fs::remove_file(store.join("staging.esker")).expect("it was there");
@@ -123,7 +123,7 @@ fn a_staging_file_of_another_user_is_refused() {
     let error = refusal(in_memory().staging(&path));
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("/staging") && error.to_string().contains("65534"), "{error}");
-    // One in a directory of the same user cannot have been put there by somebody else.
+    // A staging file in a directory of the same user cannot have been put there by another user.
     let owned = dir.path().join("owned");
     fs::create_dir(&owned).expect("a directory");
     fs::rename(&path, owned.join("staging")).expect("it is moved");
@@ -147,7 +147,7 @@ fn a_staging_path_that_holds_something_else_is_refused() {
         }
         assert!(!new.exists(), "what is refused makes nothing");
         assert!(fs::read(&path).expect("it is there") == bytes, "it is as it was");
-        // The same where the store chose the name.
+        // The same if the store chose the name.
         let store = dir.path().join("store");
         make(small(Options::directory(&store)));
         fs::write(store.join("staging.esker"), &bytes).expect("a file");
@@ -172,7 +172,7 @@ fn what_another_store_left_in_a_staging_file_is_not_overwritten() {
     store.put("k", "acknowledged").expect("the put succeeds");
     fs::copy(&path, &kept).expect("it is copied");
     store.close().expect("the store closes");
-    // What is left of a store that was closed is in nobody's way.
+    // The remains of a closed store block no other store.
     make(other.clone().staging(&path));
     fs::copy(&kept, &path).expect("it is as a kill leaves it");
     let before = fs::read(&path).expect("it is there");
@@ -185,7 +185,7 @@ fn what_another_store_left_in_a_staging_file_is_not_overwritten() {
     }
 }
 
-/// A store has one staging file, by whatever path it is opened.
+/// A store has one staging file, whatever the path of the opening is.
 #[test]
 fn what_was_acknowledged_is_found_behind_another_path_of_the_store() {
     let dir = temp();
@@ -203,7 +203,7 @@ fn what_was_acknowledged_is_found_behind_another_path_of_the_store() {
             }
         }
         store.close().expect("the store closes");
-        // As a kill leaves it.
+        // The state after a kill.
         for file in fs::read_dir(dir.path()).expect("it is read").flatten() {
             if let Some(name) = file.file_name().to_string_lossy().strip_prefix("kept ") {
                 fs::rename(file.path(), path(name)).expect("it is put back");
@@ -219,7 +219,7 @@ fn what_was_acknowledged_is_found_behind_another_path_of_the_store() {
     }
 }
 
-/// Staging files of stores on block devices that were made since; removed when dropped.
+/// New staging files of stores on block devices; removed when dropped.
 struct SharedMemory(Vec<PathBuf>);
 
 impl SharedMemory {
@@ -232,7 +232,7 @@ impl SharedMemory {
         files.filter(|path| path.to_string_lossy().contains("/esker-")).collect()
     }
 
-    /// Those of a device: other tests may have some too.
+    /// Returns those of one device, because other tests may make some too.
     fn of(&self, disk: &Loop) -> Vec<PathBuf> {
         let number = fs::metadata(&disk.0).expect("the device is there").rdev();
         let end = format!("-{}-{}.staging", libc::major(number), libc::minor(number));
@@ -241,7 +241,7 @@ impl SharedMemory {
     }
 }
 
-/// Loop devices with a store on the first and a copy of it on the second.
+/// Makes loop devices with a store on the first and a copy of it on the second.
 fn store_and_copy(dir: &Path) -> Result<[Loop; 2], String> {
     let attach = |name: &str| Loop::attach(&dir.join(name), 64 << 20);
     let (one, two) = (attach("one")?, attach("two")?);
@@ -279,7 +279,8 @@ fn a_block_device_and_its_copy_have_staging_files_of_their_own() {
     }
 }
 
-/// What was acknowledged before a kill is in the staging file. The device has another number when it is attached again.
+/// Writes acknowledged before a kill are in the staging file. The device has another number when it is
+/// attached again.
 #[test]
 fn a_staging_file_of_the_same_store_under_another_number_is_not_passed_over() {
     let dir = temp();
@@ -293,7 +294,7 @@ fn a_staging_file_of_the_same_store_under_another_number_is_not_passed_over() {
     let [file] = &shared.of(&one)[..] else { panic!("one staging file") };
     let kept = dir.path().join("kept");
     fs::copy(file, &kept).expect("it is copied");
-    // As a kill leaves it: the device without the put, the staging file with it.
+    // The state after a kill: the device without the put, the staging file with it.
     copy(&one, &two);
     drop(store);
     Blocking::open(on(&one)).expect("the store opens").close().expect("the store closes");
@@ -311,7 +312,7 @@ fn a_staging_file_of_the_same_store_under_another_number_is_not_passed_over() {
     fs::remove_file(own).expect("it is removed");
 }
 
-/// Run by the test below where the kernel's boot id cannot be read.
+/// Run by the test below without a readable boot id of the kernel.
 #[test]
 #[ignore = "needs a world without a boot id"]
 fn without_a_boot_id() {

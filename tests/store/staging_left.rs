@@ -1,5 +1,5 @@
-//! Which staging file a killed process left its acknowledged writes in: another one is not taken for it, and no other store is kept
-//! from a file in which nothing of use is left.
+//! Finds the staging file with the acknowledged writes of a killed process: no other file is taken for
+//! it, and no other store is kept from a file that holds nothing of use.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,12 +16,13 @@ fn on(device: &Arc<MemoryDevice>) -> Options {
     small(Options::devices(None, Some(device.clone()))).durability(Durability::Process)
 }
 
-/// The device as a process finds it that comes after a kill at this moment.
+/// Returns the device in the state after a kill at this moment.
 fn after_a_kill(device: &MemoryDevice) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_bytes(MemoryOptions::new(device.snapshot().len() as u64), &device.snapshot()))
 }
 
-/// The put that a store on this device acknowledged from memory before it was killed.
+/// Makes a put that a store acknowledges from memory before it is killed. Returns the device in that
+/// state.
 fn put_and_kill(options: Options, device: &MemoryDevice, staging: &Path) -> Arc<MemoryDevice> {
     let store = Blocking::open(options.staging(staging)).expect("the store opens");
     store.put("k", "acknowledged").expect("the put succeeds");
@@ -42,7 +43,8 @@ fn get(options: Options) -> Option<Vec<u8>> {
     found
 }
 
-/// One process had the file A, the next one B and was killed; A is as long as the superblock says, and whole.
+/// One process had the file A, the next one B and was killed; A is as long as the superblock says, and
+/// intact.
 #[test]
 fn a_staging_file_of_an_earlier_opening_is_not_taken_for_that_of_the_last() {
     let dir = temp();
@@ -55,11 +57,11 @@ fn a_staging_file_of_an_earlier_opening_is_not_taken_for_that_of_the_last() {
     assert!(error.to_string().contains("not the one of the last opening"), "{error}");
     assert_eq!(get(on(&after_a_kill(&killed)).staging(&a).accept_loss(true)), Some(b"v".to_vec()));
     assert_eq!(get(on(&killed).staging(&b)), Some(b"acknowledged".to_vec()));
-    // Closed, it needs neither.
+    // After a close, neither is needed.
     assert_eq!(get(on(&killed).staging(&a)), Some(b"acknowledged".to_vec()));
 }
 
-/// By its directory, or by the file in it.
+/// Opened by its directory, or by the file in it.
 #[test]
 fn a_store_in_a_directory_has_one_staging_file() {
     let dir = temp();
@@ -86,13 +88,13 @@ fn a_store_in_a_directory_has_one_staging_file() {
             .map(|path| (path.clone(), fs::read(path).expect("it is read")))
             .collect();
         store.close().expect("the store closes");
-        // As a kill leaves them.
+        // The state after a kill.
         copies.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("it is put back"));
         assert_eq!(get(second(name)), Some(b"acknowledged".to_vec()), "{name}");
     }
 }
 
-/// Segments that were made ready have headers too, although nothing is in them.
+/// Prepared segments have headers in the staging file too, although they are empty.
 #[test]
 fn a_store_that_was_closed_leaves_its_staging_file_to_others() {
     let dir = temp();
@@ -117,7 +119,7 @@ fn opens_or_makes(options: Options) {
     opens_with_its_key(options);
 }
 
-/// Somebody else may have the file by then.
+/// Another store may use the file by then.
 #[test]
 fn a_store_that_is_closed_again_leaves_its_staging_file_alone() {
     let dir = temp();
@@ -149,7 +151,8 @@ fn nothing_is_made_for_a_store_whose_staging_file_is_another_stores() {
     opens_or_makes(small(Options::directory(&store)).staging(&path));
 }
 
-/// Nothing was lost, and so nothing is refused, wherever an opening that makes a new staging file is killed.
+/// Nothing was lost, so no opening is refused, at whatever point an opening that makes a new staging file
+/// is killed.
 #[test]
 fn a_kill_while_a_new_staging_file_is_made_keeps_no_store_from_opening() {
     let dir = temp();
@@ -174,7 +177,8 @@ fn a_kill_while_a_new_staging_file_is_made_keeps_no_store_from_opening() {
         }
         kills += 1;
         let bytes = fs::read(&path).expect("it is read");
-        // What comes first after it was made is that the superblocks tell of it; from then on it cannot be shorter.
+        // The first step after making the file is to record it in the superblocks; from then on it cannot
+        // be shorter.
         let lengths = if is_told { vec![bytes.len()] } else { vec![bytes.len(), bytes.len() / 2, 4096, 0] };
         is_told = !bytes.is_empty();
         for length in lengths {
@@ -187,7 +191,8 @@ fn a_kill_while_a_new_staging_file_is_made_keeps_no_store_from_opening() {
     assert!(kills > 3 && is_told, "{kills}");
 }
 
-/// What an opening wrote of what was staged, before it was killed itself, the next one need not write, nor find room for again.
+/// The staged records that an opening wrote before it was killed are not written again by the next one,
+/// and need no further space.
 #[test]
 fn openings_that_are_killed_one_after_the_other_get_on() {
     let dir = temp();
@@ -238,8 +243,8 @@ fn openings_that_are_killed_one_after_the_other_get_on() {
     }
 }
 
-/// What was acknowledged at `Process` is in the staging file alone until it is flushed: without the file a store that was killed
-/// since the machine was started does not open as if nothing was lost.
+/// Writes acknowledged at `Process` are only in the staging file until they are flushed: without this
+/// file, a store killed since the machine was started does not open as if nothing was lost.
 #[test]
 fn missing_staging_file_of_a_killed_process_is_refused() {
     let dir = temp();
@@ -261,20 +266,20 @@ fn missing_staging_file_of_a_killed_process_is_refused() {
             assert!(text.contains(word), "{text}");
         }
     }
-    // Without any name of one, too.
+    // Without any file name too.
     let error = refusal(on(&after_a_kill(&killed)).durability(Durability::Sync));
     assert!(error.to_string().contains("missing"), "{error}");
     let accepted = on(&after_a_kill(&killed)).staging(&path).accept_loss(true);
     assert_eq!(get(accepted), Some(b"v".to_vec()));
-    // After another start of the machine nothing is expected of it.
+    // After another start of the machine the file is not required.
     fs::remove_file(&path).ok();
     assert_eq!(get(on(&after_a_kill(&killed)).staging(&path).boot_number(77)), Some(b"v".to_vec()));
-    // And where it is put back, nothing was lost.
+    // With the file put back, nothing is lost.
     fs::write(&path, left).expect("it is put back");
     assert_eq!(get(on(&killed).staging(&path)), Some(b"acknowledged".to_vec()));
 }
 
-/// Needs root, to mount a small file system; else `SKIPPED: ` and why is printed.
+/// Needs root, to mount a small file system; otherwise `SKIPPED: ` and the reason are printed.
 #[test]
 fn staging_file_on_a_file_system_that_is_too_small_is_refused() {
     let dir = temp();
@@ -303,7 +308,7 @@ fn staging_file_on_a_file_system_that_is_too_small_is_refused() {
     for word in ["small/staging", "1056768 are needed", "--staging", "--shm-size"] {
         assert!(text.contains(word), "{text}");
     }
-    // With room for two segments deletes go on, although others take all the rest.
+    // With space for two segments deletes continue, although another program takes all the rest.
     assert!(mount(2 << 20));
     let store = Blocking::open(options(&device)).expect("there is room for two segments");
     let filler = fs::File::create(at.join("of another program")).expect("a file");

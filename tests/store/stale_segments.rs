@@ -1,4 +1,4 @@
-//! What earlier openings left on the medium is never taken for something of a later one.
+//! Remains of earlier openings on the medium are never taken for data of a later one.
 
 use esker::{Batch, Store};
 use esker_device::{MemoryDevice, MemoryOptions};
@@ -9,7 +9,7 @@ use esker_log::{
 
 use crate::support::{Config, Tiers, World, value};
 
-/// Without discards the lowest free slot is the next that is taken.
+/// Without discards, the lowest free slot is taken next.
 fn config() -> Config {
     Config { discard_after: None, ..Config::new(Tiers::Capacity) }
 }
@@ -22,7 +22,7 @@ fn put(world: &World, store: &Store, key: &str, value: &[u8]) {
     world.runtime.run(store.put(key.to_owned(), value.to_vec())).expect("the put is acknowledged");
 }
 
-/// The bytes of the one device of a store, and where the slots are in them.
+/// The bytes of the only device of a store, and the position of its slots.
 #[derive(Clone)]
 struct Medium {
     bytes: Vec<u8>,
@@ -48,12 +48,12 @@ impl Medium {
         &mut self.bytes[at..at + self.segment_bytes]
     }
 
-    /// The parts of a slot that were written for the second time stay as they were the first time, from `from` on.
+    /// Restores, from `from` on, the earlier bytes of a slot that was written a second time.
     fn keep_of(&mut self, earlier: &mut Medium, slot: usize, from: usize) {
         self.slot(slot)[from..].copy_from_slice(&earlier.slot(slot)[from..]);
     }
 
-    /// The world goes on with these bytes, after a power cut.
+    /// Continues the world with these bytes, after a power failure.
     fn put_into(self, world: &mut World) {
         world.power_cut();
         world.capacity =
@@ -61,16 +61,17 @@ impl Medium {
     }
 }
 
-/// A slot whose segment was freed has that segment's marker at its end until the next one in it is sealed. A later
-/// opening must not give that segment's number out again, or else what it writes there would seem to be freed.
+/// A slot whose segment was freed has that segment's marker at its end until the next segment in it is
+/// sealed. A later opening must not reuse that segment's number, because otherwise its own segment in the
+/// slot would seem to be freed.
 #[test]
 fn the_number_of_a_freed_segment_is_not_given_out_again() {
     let mut world = World::new(1, config());
     let store = world.open();
     put(&world, &store, "before", b"1");
     drop(store);
-    // The newest segments were freed, and those after them left nothing. They had the numbers that the next opening would
-    // give out if it counted on from the segment that is left.
+    // The newest segments were freed, and later ones left no trace. They had the numbers that the next
+    // opening would assign if it continued from the remaining segment.
     let mut medium = Medium::of(&world);
     let secret = medium.secret;
     let SlotStart::Frame(first) = slot_start(medium.slot(0), &secret, 0) else {
@@ -95,12 +96,13 @@ fn the_number_of_a_freed_segment_is_not_given_out_again() {
     world.end();
 }
 
-/// A power cut can keep any sectors of a segment's first frame but the one that tells of it. The next opening then knows
-/// nothing of that segment, and writes another one over it: of which a power cut may again keep any sectors.
+/// A power failure can preserve any sectors of a segment's first frame except the one with its header.
+/// The next opening does not find that segment, and writes another one over it, of which another power
+/// failure can again preserve any sectors.
 #[test]
 fn records_of_a_segment_that_nobody_knew_of_do_not_complete_the_frame_of_another() {
     const SECTOR_BYTES: usize = 512;
-    // So that a record ends where a sector does.
+    // So that a record ends at a sector boundary.
     let header = record_header_bytes(2, SECTOR_BYTES + 1, 1 << SEQUENCE_EPOCH_SHIFT | 1, None);
     let value_bytes = 2 * SECTOR_BYTES - FRAME_HEADER_BYTES - header - 2;
     let write = |world: &World, keys: [&'static str; 3]| {

@@ -1,4 +1,4 @@
-//! Readers that stop or are slow: they stop neither writers nor expiry nor eviction nor the close.
+//! Stalled or slow readers stop neither writers nor expiry nor eviction nor the close.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn value(number: u64) -> Vec<u8> {
     vec![number as u8; VALUE_BYTES]
 }
 
-/// A store that is half full.
+/// Returns a store that is half full.
 fn filled(tiers: Tiers, when_full: WhenFull) -> (World, Store) {
     let (durability, capacity_segments) = (Durability::None, 64);
     let config = Config { durability, capacity_segments, when_full, ..Config::new(tiers) };
@@ -33,7 +33,7 @@ fn filled(tiers: Tiers, when_full: WhenFull) -> (World, Store) {
     (world, store)
 }
 
-/// Overwrites everything several times.
+/// Overwrites all keys several times.
 async fn overwrite(world: &World, store: &Store) {
     for number in 0..8 * KEYS {
         let put = store.put(key(number * 11 % KEYS), value(number)).await;
@@ -44,7 +44,7 @@ async fn overwrite(world: &World, store: &Store) {
     }
 }
 
-/// Reads all that is left of a checkpoint, with a rest after each piece.
+/// Reads the rest of a checkpoint, with a pause after each piece.
 async fn read_on(world: &World, mut checkpoint: Checkpoint, rest: Duration) -> Result<(), ErrorKind> {
     while let Some(next) = checkpoint.next() {
         for offset in (0..next.bytes).step_by(16 << 10) {
@@ -100,7 +100,8 @@ fn stopped_checkpoint_is_cancelled_when_its_room_is_wanted() {
     }
 }
 
-/// A checkpoint that reads on is not cancelled, and writers wait for no more than the segment that is wanted.
+/// A checkpoint that makes progress is not cancelled, and writers wait only for the segment that the
+/// reclaimer wants.
 #[test]
 fn slow_checkpoint_is_read_to_its_end_beside_writers() {
     for when_full in [WhenFull::Refuse, WhenFull::Evict] {
@@ -118,7 +119,7 @@ fn slow_checkpoint_is_read_to_its_end_beside_writers() {
     }
 }
 
-/// Nobody waits for the room of a store with plenty of it, so a checkpoint may stop for as long as it likes.
+/// In a store with plenty of space no writer waits, so a checkpoint may pause for any time.
 #[test]
 fn stopped_checkpoint_stays_where_there_is_room() {
     let (world, store) = filled(Tiers::Capacity, WhenFull::Refuse);

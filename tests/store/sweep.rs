@@ -1,8 +1,9 @@
-//! Every I/O of a store's life is failed in turn, with each error, once and for ever; and at every I/O the power goes, with any
-//! part of what is not durable lost. Afterwards the store opens, and holds everything that was acknowledged.
+//! Fails every I/O of a store's life in turn, with each error, once and permanently; and cuts the power
+//! at every I/O, with any part of the volatile data lost. Afterwards the store opens, and has all
+//! acknowledged writes.
 //!
-//! `ESKER_IMAGES=N` makes N images at each I/O, and `ESKER_SCRIPTS=N` takes so many lives of each kind; both are how a soak asks
-//! for more. What was reached is printed with `--nocapture`.
+//! `ESKER_IMAGES=N` makes N images at each I/O, and `ESKER_SCRIPTS=N` runs N lives of each kind; a soak
+//! uses both. `--nocapture` prints the coverage.
 
 mod images;
 mod script;
@@ -16,15 +17,15 @@ use parking_lot::Mutex;
 use crate::support::World;
 use crate::sweep::script::{KINDS, Life};
 
-/// How an I/O fails.
+/// The failure of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Failure {
     fault: Fault,
-    /// Every later I/O of its kind fails, too.
+    /// True if every later I/O of its kind fails too.
     for_ever: bool,
 }
 
-/// What can go wrong with an operation, each a case of its own.
+/// Returns the possible failures of an operation, each a separate case.
 fn failures(kind: OperationKind) -> Vec<Failure> {
     let once = |fault| Failure { fault, for_ever: false };
     let for_ever = |fault| Failure { fault, for_ever: true };
@@ -45,7 +46,7 @@ fn failures(kind: OperationKind) -> Vec<Failure> {
     }
 }
 
-/// Where on a device an operation goes, for the table of what was failed.
+/// Returns the place of an operation on its device, for the table of failed operations.
 fn place(operation: &Operation, world: &World) -> &'static str {
     let segment_bytes = world.config.segment_bytes;
     let end = operation.offset + operation.bytes;
@@ -61,7 +62,7 @@ fn place(operation: &Operation, world: &World) -> &'static str {
     }
 }
 
-/// The operations of a life without failures.
+/// Returns the operations of a life without failures.
 fn operations(life: &Life) -> Vec<(Operation, &'static str)> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let mut world = life.world();
@@ -80,13 +81,13 @@ fn devices(world: &World) -> Vec<MemoryDevice> {
     [&world.fast, &world.capacity].into_iter().flatten().cloned().collect()
 }
 
-/// The power goes, what failed is whole again, and the store has all that it promised.
+/// Cuts the power, repairs the failure, and checks that the store keeps its promises.
 fn check(life: &Life, world: &mut World) {
     world.power_cut();
     life.check(world);
 }
 
-/// Lives once more, and fails the operation with a number, over all devices.
+/// Runs the life again, and fails the operation with this number, counted over all devices.
 fn fail(life: &Life, number: usize, failure: Failure) {
     let mut world = life.world();
     let (count, failed) = (Arc::new(Mutex::new(0usize)), Arc::new(Mutex::new(None)));
@@ -137,7 +138,7 @@ fn every_operation_is_failed_with_every_error() {
     assert!(all >= 2000, "only {all} failures");
 }
 
-/// Says which case it was, if it panics.
+/// Prints the case if it panics.
 struct Told<'a>(&'a str);
 
 impl Drop for Told<'_> {

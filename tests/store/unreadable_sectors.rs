@@ -1,4 +1,4 @@
-//! Sectors that a device does not give: what is not in them is there.
+//! Unreadable sectors: data outside of them stays available.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ fn key(number: u64) -> String {
     format!("key {number:04}")
 }
 
-/// It fills a page with its frame: where there is no padding, nothing is collected while an image is made.
+/// Returns a value that fills a page with its frame: without padding, nothing is collected while an image
+/// is made.
 fn value(number: u64) -> Vec<u8> {
     let mut random = esker_simulated::Random::new(number);
     (0..490).flat_map(|_| random.bits().to_le_bytes()).collect()
@@ -40,7 +41,7 @@ fn device_with(bytes: &[u8]) -> MemoryDevice {
     device
 }
 
-/// A store with some keys, as a close or a kill leaves it.
+/// Returns a store with some keys, in the state after a close or a kill.
 fn image(is_closed: bool) -> Vec<u8> {
     let device = MemoryDevice::new(BYTES);
     let store = Blocking::open(on(&device)).expect("it opens");
@@ -53,7 +54,7 @@ fn image(is_closed: bool) -> Vec<u8> {
     bytes_of(&device)
 }
 
-/// Reads of these bytes fail from now on.
+/// Makes reads of these bytes fail from now on.
 fn lose(device: &MemoryDevice, bad: Range<u64>) {
     device.set_faults(Box::new(move |operation: &Operation| {
         let ends = operation.offset + operation.bytes;
@@ -62,7 +63,7 @@ fn lose(device: &MemoryDevice, bad: Range<u64>) {
     }));
 }
 
-/// Every key reads as it is, or as an error: how many do.
+/// Checks that every key reads as its value or as an error. Returns the number of readable keys.
 fn readable(store: &Blocking, when: &str) -> u64 {
     let is_readable = |number: &u64| match store.get(key(*number)) {
         Ok(found) => {
@@ -135,7 +136,7 @@ fn a_store_without_a_readable_superblock_is_not_formatted() {
     assert!(bytes_of(&device) == image, "something was written");
 }
 
-/// Where the slot begins that has the segment without a summary.
+/// Returns the start of the slot with the segment that has no summary.
 fn open_segment(image: &[u8]) -> u64 {
     let superblock = Superblock::find(image).expect("it has one");
     let secret = superblock.secret();
@@ -154,7 +155,7 @@ fn open_segment(image: &[u8]) -> u64 {
     superblock.data_offset + u64::from(open) * SEGMENT
 }
 
-/// Of a frame with a wrong byte only those behind it tell that it was durable.
+/// Only the following frames prove that a frame with a wrong byte was durable.
 #[test]
 fn a_frame_is_lost_if_what_cannot_be_read_may_prove_it() {
     let mut image = image(false);
@@ -172,7 +173,7 @@ fn a_frame_is_lost_if_what_cannot_be_read_may_prove_it() {
     told(&device);
 }
 
-/// A loss that was accepted stays one, if the device gives again what it did not give then.
+/// An accepted loss is permanent, even if the device becomes readable again.
 #[test]
 fn what_was_given_up_is_not_back_when_it_can_be_read() {
     let image = image(false);
@@ -182,7 +183,7 @@ fn what_was_given_up_is_not_back_when_it_can_be_read() {
     let error = Blocking::open(on(&device)).expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     let store = Blocking::open(on(&device).accept_loss(true)).expect("the loss is accepted");
-    // The slot may be in use again, for copies, which the device does not give either.
+    // The slot may be in use again, for copies, which are unreadable too.
     let is_there = |store: &Blocking, number: &u64| store.get(key(*number)).map_or(true, |v| v.is_some());
     let there: Vec<u64> = (0..KEYS).filter(|number| is_there(&store, number)).collect();
     assert!((1..KEYS as usize).contains(&there.len()), "{} keys", there.len());
@@ -194,8 +195,8 @@ fn what_was_given_up_is_not_back_when_it_can_be_read() {
     assert_eq!(back, 0, "keys are back");
 }
 
-/// A crash between the two markers leaves a slot of which only the end says that it is free. If that end rots later, what was
-/// freed is not back.
+/// A crash between the two markers leaves a slot whose end alone says that it is free. If that end rots
+/// later, the freed records do not come back.
 #[test]
 fn a_slot_that_was_half_freed_is_freed_by_the_next_opening() {
     let mut image = image(false);

@@ -1,5 +1,5 @@
-//! A key that is often overwritten, while nothing of its old versions is in memory: they are unverified overwrites, until
-//! their segments are relocated. Whoever comes by does not read all their values.
+//! A key that is often overwritten while none of its old versions is in memory: they are unverified
+//! overwrites until their segments are relocated. Other operations do not read all their values.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,11 @@ use crate::support::{Config, Tiers, World, value};
 
 const VERSIONS: u64 = 12;
 const VALUE_BYTES: usize = 40_000;
-/// More than the others of a step, and the beginnings of all old versions; less than those versions.
+/// More than the other records of a step together with the beginnings of all old versions; less than
+/// those versions.
 const FEW_BYTES: u64 = 200_000;
 
-/// A store with that key, and how many bytes were read from its device.
+/// Returns a store with that key, and the counter of bytes read from its device.
 fn overwritten() -> (World, Store, Arc<AtomicU64>) {
     let world = World::new(1, Config { capacity_segments: 300, ..Config::new(Tiers::Capacity) });
     let store = world.open();

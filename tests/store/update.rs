@@ -1,4 +1,4 @@
-//! Updates: reading and writing with nothing in between; and looking at values where they lie.
+//! Updates: atomic reading and writing; and peeking at values in memory.
 #![allow(clippy::disallowed_methods, reason = "the tests use threads and the clock as any program does")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ async fn increment(store: &Store, key: &'static str) -> u64 {
     store.update(&keys, WriteOptions::default(), change).await.unwrap()
 }
 
-/// Increments from many tasks, against deletes that count what they took away.
+/// Increments by many tasks, against deletes that count the increments they removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_increment_is_lost() {
     for durability in [Durability::None, Durability::Sync] {
@@ -59,7 +59,8 @@ async fn no_increment_is_lost() {
     }
 }
 
-/// A plain put is not seen between an update's reading and its writing, nor undone by it.
+/// A plain put happens neither between an update's reading and its writing, nor is it undone by the
+/// update.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn plain_puts_do_not_come_in_between() {
     let (_directory, store) = open(Durability::None).await;
@@ -70,7 +71,7 @@ async fn plain_puts_do_not_come_in_between() {
         let copy = |entries: &[Option<Entry>]| {
             let store = store.clone();
             putter = Some(tokio::spawn(async move { store.put("a", round.to_string()).await }));
-            // Long enough for the put to come in between, if it could.
+            // Long enough for the put to interfere, if it could.
             std::thread::sleep(Duration::from_millis(2));
             let value = entries[0].as_ref().expect("it was put").value.clone();
             let mut batch = Batch::new();
@@ -85,7 +86,7 @@ async fn plain_puts_do_not_come_in_between() {
     }
 }
 
-/// Money moves between accounts; whoever looks at all of them at once sees all of it.
+/// Money moves between accounts; a reader of all accounts at once always finds the same sum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn several_keys_change_at_one_instant_and_after_a_reopening() {
     let (directory, store) = open(Durability::Sync).await;
@@ -144,7 +145,7 @@ async fn what_was_not_named_is_refused_and_nothing_is_written() {
     increment(&store, "a").await;
 }
 
-/// Two keys with one hash are one slot of the index: whatever is done to one of them leaves the other alone.
+/// Two keys with one hash share one index slot: a change of one of them leaves the other alone.
 #[tokio::test]
 async fn keys_that_share_a_slot_stay_apart() {
     let directory = tempfile::tempdir().unwrap();
@@ -178,7 +179,7 @@ async fn a_peek_sees_what_is_in_memory_and_tells_what_it_cannot() {
     let past = WriteOptions { expires_at_ms: Some(1), ..WriteOptions::default() };
     store.put_with("k", "value", past).await.unwrap();
     assert_eq!(store.peek("k", |_| ()).unwrap(), Peek::Absent);
-    // More than the memory that segments are built in: the first values are on the device only.
+    // More than the memory for segments: the first values are on the device only.
     store.set_compression(Compression::Off);
     for n in 0..3000 {
         store.put(format!("large {n}"), vec![n as u8; 64 << 10]).await.unwrap();
@@ -187,7 +188,7 @@ async fn a_peek_sees_what_is_in_memory_and_tells_what_it_cannot() {
         store.peek(format!("large {n}"), |view| assert_eq!(view.value[0], *n as u8)).unwrap() == Peek::Unknown
     });
     assert!((1..3000).contains(&unknown.count()));
-    // Several at once: in their order, up to the first that is not in memory.
+    // Several at once: in order, up to the first that is not in memory.
     store.put("first", "1").await.unwrap();
     let names: Vec<String> =
         (0..40).map(|n| if n == 33 { "large 0".into() } else { format!("new {n}") }).collect();
@@ -211,7 +212,7 @@ async fn a_peek_sees_what_is_in_memory_and_tells_what_it_cannot() {
     assert_eq!(store.peek("k", |_| ()).unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// While batches are published, readers find the keys of one as it left them, or as the one before it did.
+/// While batches are published, readers find the keys of one batch either all new or all old.
 #[test]
 fn half_of_a_batch_is_never_seen() {
     let directory = tempfile::tempdir().unwrap();
@@ -231,7 +232,7 @@ fn half_of_a_batch_is_never_seen() {
         let reader = scope.spawn(|| {
             let read = |n: u64| number(store.get_entry(format!("key {n}")).unwrap().as_ref());
             while !done.load(Ordering::Relaxed) {
-                // What is written first is read first: it must not be newer than what is read after it.
+                // The first key written is read first: it must not be newer than the key read after it.
                 let (first, last) = (read(0), read(KEYS - 1));
                 assert!(first <= last, "the batch of round {first} is seen in part: {last}");
             }
@@ -247,7 +248,8 @@ fn half_of_a_batch_is_never_seen() {
     store.close().unwrap();
 }
 
-/// Each key that was put is told its version, whatever else was in the batch and whoever writes at the same time.
+/// Each put returns its version, whatever else is in the batch and whichever writers run at the same
+/// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_versions_that_were_written_are_told() {
     for durability in [Durability::None, Durability::Sync] {
@@ -266,7 +268,8 @@ async fn the_versions_that_were_written_are_told() {
                 let keys = ["a", "seen", "gone", "never", "b"];
                 let change = |_: &[Option<Entry>]| {
                     let mut batch = Batch::new();
-                    // The first put of a key does not count, and a delete of nothing is no record.
+                    // The first put of a key is superseded within the batch, and a delete of an absent
+                    // key makes no record.
                     batch.put("b", "void").delete("never").put("a", format!("{round}"));
                     batch.delete("gone").put("b", format!("{round}"));
                     (batch, ())

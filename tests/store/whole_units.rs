@@ -1,8 +1,8 @@
-//! What the block layer of the kernel issues to a block device: every write command starts on a write unit and is whole
-//! units long, however short the commands are that the device's queue allows.
+//! The commands that the kernel's block layer issues to a block device: every write command starts on a
+//! write unit and is whole units long, however short the commands are that the device's queue allows.
 //!
-//! These tests need root, loop devices and tracefs. Where there are none they print `SKIPPED: ` and why.
-//! `ESKER_CASES=100 cargo test --test store whole_units` repeats each so often.
+//! These tests need root, loop devices and tracefs. Without them they print `SKIPPED: ` and the reason.
+//! `ESKER_CASES=100 cargo test --test store whole_units` repeats each test 100 times.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn times() -> u64 {
     std::env::var("ESKER_CASES").ok().map_or(1, |text| text.parse().expect("ESKER_CASES is a number"))
 }
 
-/// A traced device whose queue allows commands of so many KiB, or what it did before.
+/// A traced device, and the previous maximum command length of its queue in KiB, if it was changed.
 struct Traced {
     trace: Trace,
     device: Loop,
@@ -37,7 +37,8 @@ impl Traced {
         make().map_err(|why| skipped(&why)).ok()
     }
 
-    /// The write commands since the last call: some, and all of them whole units.
+    /// Checks that there were write commands since the last call and that all are whole units. Returns
+    /// them.
     #[track_caller]
     fn assert_whole(&self, unit_bytes: u64) -> Vec<Issued> {
         let issued = self.trace.writes();
@@ -65,7 +66,7 @@ impl Drop for Traced {
     }
 }
 
-/// Fills memory page by page in an order that leaves no two neighbours side by side in physical memory.
+/// Fills memory page by page, in an order in which no two adjacent pages are adjacent in physical memory.
 fn scatter(memory: &mut [u8], seed: usize) {
     let pages = memory.len() / 4096;
     for turn in 0..pages {
@@ -120,7 +121,7 @@ fn writes_arrive_whole(device: &dyn Device, unit: u64) {
             }
         }
     }
-    // Side by side, so that the block layer has something to join.
+    // Adjacent writes, which the block layer could merge.
     let writes = (0..8).map(|n| {
         let [source, _] = sources(unit as usize, n as usize);
         device.write(n * unit, source, WriteMode::Plain)
@@ -166,7 +167,8 @@ fn value_bytes(key: u64) -> usize {
     if key.is_multiple_of(50) { 300_000 } else { 8_000 + 7 * key as usize }
 }
 
-/// Every key in every round; a third of them keep their first value, so that collecting has something to copy.
+/// Puts every key in every round, except that a third of them keep their first value, so that collection
+/// has records to copy.
 fn fill(store: &Blocking) {
     std::thread::scope(|scope| {
         for part in 0..4 {
@@ -216,7 +218,7 @@ fn a_store_keeps_units_whole(backend: Backend, max_sectors_kb: Option<u64>) {
             store => store.expect("the store opens"),
         };
         let written = || store.store().stats().tiers[1].written;
-        // When collecting begins is not the same in every run.
+        // The start of collection varies between runs.
         for _ in 0..20 {
             fill(&store);
             if written().collected_bytes > 0 {

@@ -11,20 +11,20 @@ use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 use crate::summary::Summary;
 
-/// Files are read and written in pieces of so many bytes.
+/// Bytes per read or write of a file.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
-/// What the name of a file ends in that was put aside because it is not what it was.
+/// Suffix of a file that was put aside because it does not match its manifest.
 pub(crate) const DAMAGED: &str = ".damaged";
 
-/// A directory of backups, locked against others who would change it.
+/// A directory of backups, locked against other writers.
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
     _lock: PrivateFile,
 }
 
 impl Directory {
-    /// Opens a directory of backups, or makes one.
+    /// Opens or creates a directory of backups.
     pub(crate) fn open_or_make(path: &Path) -> Result<Directory> {
         for made in [path.to_owned(), path.join("backups"), path.join("segments")] {
             make_directory(&made).map_err(Error::io(&made))?;
@@ -32,7 +32,7 @@ impl Directory {
         Directory::lock(path)
     }
 
-    /// Locks a directory of backups that is there.
+    /// Locks an existing directory of backups.
     pub(crate) fn lock(path: &Path) -> Result<Directory> {
         let lock = PrivateFile::open(&path.join("lock"))?;
         Ok(Directory { path: path.to_owned(), _lock: lock })
@@ -42,7 +42,7 @@ impl Directory {
         self.path.join("segments").join(file)
     }
 
-    /// Writes a manifest, durably: from then on the backup is there.
+    /// Writes a manifest, durably: from then on the backup exists.
     pub(crate) fn add(&self, manifest: &Manifest) -> Result<()> {
         let path = manifest_path(&self.path, manifest.id);
         let staged = path.with_extension("tmp");
@@ -66,16 +66,16 @@ fn manifest_path(directory: &Path, id: u64) -> PathBuf {
     directory.join("backups").join(format!("{id:06}.json"))
 }
 
-/// Shows all manifests of a directory, the oldest first, and one at a time: together they may be large.
+/// Calls `see` with all manifests of a directory, the oldest first. One at a time, because together they may be large.
 pub(crate) fn each_manifest(directory: &Path, mut see: impl FnMut(Manifest)) -> Result<()> {
     let (numbered, others) = manifest_paths(directory)?;
     if let Some(path) = others.first() {
-        return Err(Error::damaged(path, "it has no number for a name"));
+        return Err(Error::damaged(path, "its file name is not a number"));
     }
     numbered.iter().try_for_each(|(id, path)| read_manifest(path, *id).map(&mut see))
 }
 
-/// The files of all manifests, by the number in their name, and those that have none there.
+/// Returns the files of all manifests by the number in their name, and the files without a number.
 fn manifest_paths(directory: &Path) -> Result<(BTreeMap<u64, PathBuf>, Vec<PathBuf>)> {
     let backups = directory.join("backups");
     let entries = fs::read_dir(&backups).map_err(|error| match error.kind() {
@@ -96,18 +96,18 @@ fn manifest_paths(directory: &Path) -> Result<(BTreeMap<u64, PathBuf>, Vec<PathB
 }
 
 fn is_none(directory: &Path) -> Error {
-    Error::Invalid(format!("{} is no directory of backups", directory.display()))
+    Error::Invalid(format!("{} is not a backup directory", directory.display()))
 }
 
 fn read_manifest(path: &Path, id: u64) -> Result<Manifest> {
     let manifest = Manifest::decode(&fs::read(path).map_err(Error::io(path))?, path)?;
     if manifest.id != id {
-        return Err(Error::damaged(path, format!("it is the manifest of backup {}", manifest.id)));
+        return Err(Error::damaged(path, format!("it contains the manifest of backup {}", manifest.id)));
     }
     Ok(manifest)
 }
 
-/// The manifest of a backup: of the newest where none is named. The others are not read: they may be damaged.
+/// Returns the manifest of a backup, the newest if none is named. Does not read the others, which may be damaged.
 pub(crate) fn find(directory: &Path, id: Option<u64>) -> Result<Manifest> {
     let (all, _) = manifest_paths(directory)?;
     let newest = || all.keys().next_back().copied();
@@ -124,25 +124,26 @@ pub(crate) fn find(directory: &Path, id: Option<u64>) -> Result<Manifest> {
     read_manifest(path, id)
 }
 
-/// The backups of a directory, the oldest first.
+/// Lists the backups of a directory, the oldest first.
 ///
 /// # Errors
-/// `Invalid` if it is no directory of backups, `Damaged` if a manifest cannot be read.
+/// [`Error::Invalid`] if it is not a directory of backups, [`Error::Damaged`] if a manifest cannot be read.
 pub fn list(directory: &Path) -> Result<Vec<Summary>> {
     let mut all = Vec::new();
     each_manifest(directory, |manifest| all.push(manifest.summary()))?;
     Ok(all)
 }
 
-/// Removes all backups but the newest ones, and the segments that only they have. Returns how many backups and bytes went.
+/// Removes all backups except the `keep` newest ones, and the segments that only they use. Returns the number of
+/// removed backups and bytes.
 ///
 /// # Errors
-/// As [`list`], and `Device` if somebody else changes the directory.
+/// As [`list`], and [`Error::Device`] if another process changes the directory.
 pub fn prune(directory: &Path, keep: usize) -> Result<(usize, u64)> {
-    // Making a lock is all that would make it look like one.
+    // Checked before locking, because the lock file would make any directory look like one of backups.
     manifest_paths(directory)?;
     let locked = Directory::lock(directory)?;
-    // Only now: a backup that ends before the lock is had is one of those that are kept.
+    // Read under the lock: a backup that ends before the lock is acquired is among the newest.
     let ids: Vec<u64> = manifest_paths(directory)?.0.into_keys().collect();
     let (old, kept) = ids.split_at(ids.len().saturating_sub(keep.max(1)));
     let mut needed = BTreeSet::new();
@@ -155,14 +156,14 @@ pub fn prune(directory: &Path, keep: usize) -> Result<(usize, u64)> {
         let path = manifest_path(directory, *id);
         fs::remove_file(&path).map_err(Error::io(&path))?;
     }
-    // Before their segments go, so that no manifest names what is not there.
+    // Manifests are removed durably before their segments, so that no manifest names a missing file.
     sync(&directory.join("backups"))?;
     let segments = locked.path.join("segments");
     let mut bytes = 0;
     for entry in fs::read_dir(&segments).map_err(Error::io(&segments))? {
         let entry = entry.map_err(Error::io(&segments))?;
         let is_needed = |name: &str| match name.strip_suffix(DAMAGED) {
-            // There is no more of that segment than this.
+            // The damaged file is the only remaining copy of that segment.
             Some(name) => needed.contains(name) && !segments.join(name).exists(),
             None => needed.contains(name),
         };

@@ -1,18 +1,18 @@
-//! What goes wrong with backups.
+//! Errors of backups.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::summary::{Summary, Unread};
 
-/// Why a backup could not be taken, read or restored.
+/// The reason why a backup could not be taken, read or restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The store could not be read.
     #[error("{0}")]
     Store(#[from] esker_engine::Error),
-    /// A file or device could not be opened or made.
+    /// A file or device could not be opened or created.
     #[error("{0}")]
     Device(#[from] esker_device::DeviceError),
     /// A file could not be read or written.
@@ -20,26 +20,26 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system error.
         source: io::Error,
     },
-    /// What was asked for is done, but the backup is not whole: the device of the store did not give all when it was taken.
+    /// The request succeeded, but the backup is incomplete: parts of the store were unreadable when it was taken.
     #[error("{}", not_whole(.0))]
     Unread(Box<Summary>),
-    /// What was asked for makes no sense here.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// A file of the backup is not what the manifest says.
+    /// A file of the backup does not match the manifest.
     #[error("{}: {what}; the backup cannot be restored from it", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
 }
 
-/// Ranges that an error names.
+/// Maximum number of ranges named in an error.
 const RANGES_NAMED: usize = 10;
 
 fn not_whole(summary: &Summary) -> String {
@@ -51,7 +51,7 @@ fn not_whole(summary: &Summary) -> String {
         more => format!(", and {more} more ranges"),
     };
     format!(
-        "backup {id} is there and is not whole: {bytes} bytes of the store could not be read when it was taken, and records \
+        "backup {id} was taken but is incomplete: {bytes} bytes of the store could not be read when it was taken, and records \
          in them are damaged or missing in it: {}{more}; a store restored from it may need esker serve --accept-loss or esker repair \
          before it opens",
         named.join(", ")
@@ -62,7 +62,7 @@ fn not_whole(summary: &Summary) -> String {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The summary of a backup, or the error that something is missing in it.
+    /// Returns the summary of a backup, or an error if the backup is incomplete.
     pub(crate) fn unless_whole(summary: Summary) -> Result<Summary> {
         if summary.unread.is_empty() { Ok(summary) } else { Err(Error::Unread(Box::new(summary))) }
     }

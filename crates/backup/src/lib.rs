@@ -1,15 +1,15 @@
-//! Backups of an Esker store: what it holds at one point in time, copied while it is written to.
+//! Backups of an Esker store: its contents at one point in time, copied while it is in use.
 //!
-//! A backup directory has one file for each segment and one manifest for each backup. A sealed segment never changes, so the
-//! next backup copies only what is new. See `docs/decisions/0017-backups.md`.
+//! A backup directory has one file per segment and one manifest per backup. A sealed segment never changes, so the next
+//! backup copies only new segments. See `docs/decisions/0017-backups.md`.
 //!
 //! ```text
-//! DIR/lock                          held while somebody changes the directory
+//! DIR/lock                          held while a process changes the directory
 //! DIR/backups/000007.json           the manifest: superblocks, segments, checksums, one of itself
 //! DIR/segments/capacity-65543.seg   a sealed segment; any number of backups share it
-//! DIR/segments/7-capacity-65544.seg the part of a segment that backup 7 found still open, or one that differs from what an
-//!                                   earlier backup has by this number
-//! DIR/segments/….seg.damaged        a file that a verification found to be other than it was
+//! DIR/segments/7-capacity-65544.seg the part of a segment that was still open at backup 7, or a segment that differs from an
+//!                                   earlier backup's segment of this number
+//! DIR/segments/….seg.damaged        a file that failed a verification
 //! ```
 #![allow(clippy::disallowed_methods, reason = "a backup is taken in real time; only the engine is replayed")]
 

@@ -1,5 +1,5 @@
-//! The manifest of a backup: a JSON file that names everything in it. Its last field is a checksum of all before that: a
-//! digit that rots would make another store of the same segments, or an empty one.
+//! The manifest of a backup: a JSON file that names everything in it. Its last field is a checksum of everything before
+//! it, because a rotted digit could turn the same segments into another store, or an empty one.
 
 use std::hash::Hasher;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use twox_hash::XxHash3_64;
 use crate::error::{Error, Result};
 use crate::summary::{Summary, Unread};
 
-/// The format of manifests that this code writes and reads. Format 1 had no checksum; no release wrote it.
+/// Manifest format that this code writes and reads. Format 1 had no checksum; no release wrote it.
 pub(crate) const FORMAT: u32 = 2;
 
-/// What stands around the checksum, which is 16 hexadecimal digits.
+/// Text before and after the checksum, which has 16 hexadecimal digits.
 const BEFORE_CHECK: &str = ",\n  \"check\": \"";
 const AFTER_CHECK: &str = "\"\n}\n";
 const CHECK_DIGITS: usize = 16;
@@ -25,11 +25,11 @@ const CHECK_DIGITS: usize = 16;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) format: u32,
-    /// 1, 2, 3 … within the directory.
+    /// Number of the backup: 1, 2, 3 … within the directory.
     pub(crate) id: u64,
-    /// When it was taken, in milliseconds since the Unix epoch.
+    /// Time of the backup in milliseconds since the Unix epoch.
     pub(crate) taken_at_ms: u64,
-    /// How many keys the store had.
+    /// Number of keys in the store.
     pub(crate) keys: u64,
     /// The superblock of each tier.
     pub(crate) superblocks: Vec<Superblock>,
@@ -39,25 +39,25 @@ pub(crate) struct Manifest {
 /// A segment of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Segment {
-    /// Whether it lies on the fast tier.
+    /// True if the segment lies on the fast tier.
     pub(crate) fast: bool,
     pub(crate) slot: u32,
     pub(crate) number: u64,
-    /// Below `segments`.
+    /// File name below `segments`.
     pub(crate) file: String,
     /// Length of the file.
     pub(crate) bytes: u64,
     /// XXH3-64 of the file.
     pub(crate) check: u64,
-    /// The last 64 bytes of a sealed segment, which have a checksum of its entries, and a checksum of some of its pages, as
-    /// hexadecimal digits.
+    /// The last 64 bytes of a sealed segment, which contain a checksum of its entries, and a checksum of some of its
+    /// pages, in hexadecimal.
     pub(crate) footer: Option<String>,
-    /// Which of its bytes the device did not give: they are zeros.
+    /// Unreadable ranges of the segment: they are zeros.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unread: Vec<Range<u32>>,
 }
 
-/// What is looked at before the rest of a manifest is.
+/// The fields that are checked before the rest of a manifest is decoded.
 #[derive(Deserialize)]
 struct Probe {
     format: Option<u64>,
@@ -65,7 +65,7 @@ struct Probe {
 }
 
 impl Segment {
-    /// Which tier it lies on.
+    /// Returns the tier of the segment.
     pub(crate) fn tier(&self) -> Tier {
         if self.fast { Tier::Fast } else { Tier::Capacity }
     }
@@ -84,17 +84,17 @@ impl Manifest {
         self.superblocks.first().map(|superblock| superblock.store_id)
     }
 
-    /// The superblock of a tier.
+    /// Returns the superblock of a tier.
     pub(crate) fn superblock(&self, fast: bool) -> Option<&Superblock> {
         self.superblocks.iter().find(|superblock| superblock.fast == fast)
     }
 
-    /// Bytes of all segments.
+    /// Returns the bytes of all segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// What it is, in short.
+    /// Returns the summary of the backup.
     pub(crate) fn summary(&self) -> Summary {
         Summary {
             id: self.id,
@@ -106,7 +106,7 @@ impl Manifest {
         }
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub(crate) fn encode(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("a manifest has nothing that JSON has not");
         // The checksum is a field like the others.
@@ -115,14 +115,15 @@ impl Manifest {
         text + BEFORE_CHECK + &check + AFTER_CHECK
     }
 
-    /// Reads the text of the file at `path`.
+    /// Decodes the text of the file at `path`.
     pub(crate) fn decode(text: &[u8], path: &Path) -> Result<Manifest> {
         let probe: Option<Probe> = serde_json::from_slice(text).ok();
         let format = probe.as_ref().and_then(|probe| probe.format);
-        // Where nobody meant to write a checksum, none is missed; elsewhere it goes first, since the format may have rotted too.
+        // The checksum is verified first, because the format field may have rotted too. A manifest without a checksum
+        // field is of an older format, and refused by its number below, or damaged if it states the present format.
         let has_check = probe.is_none_or(|probe| probe.check.is_some());
         if has_check && !is_whole(text) {
-            return Err(Error::damaged(path, "its checksum differs"));
+            return Err(Error::damaged(path, "checksum mismatch"));
         }
         if let Some(format) = format.filter(|format| *format != u64::from(FORMAT)) {
             return Err(Error::Invalid(format!(
@@ -137,13 +138,16 @@ impl Manifest {
             serde_json::from_slice(text).map_err(|error| Error::damaged(path, error.to_string()))?;
         let is_plain = |file: &str| !file.is_empty() && !file.contains('/');
         if let Some(segment) = manifest.segments.iter().find(|segment| !is_plain(&segment.file)) {
-            return Err(Error::damaged(path, format!("{:?} is no name of a segment's file", segment.file)));
+            return Err(Error::damaged(
+                path,
+                format!("{:?} is not a valid name of a segment file", segment.file),
+            ));
         }
         Ok(manifest)
     }
 }
 
-/// Whether a text ends with the checksum of what comes before that.
+/// True if a text ends with the checksum of everything before it.
 fn is_whole(text: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(text) else { return false };
     let split = text
@@ -159,7 +163,7 @@ fn check(fields: &str) -> String {
     format!("{:0CHECK_DIGITS$x}", check.finish())
 }
 
-/// The name of a segment's file: of a sealed one the same in every backup.
+/// Returns the name of a segment's file; for a sealed segment it is the same in every backup.
 pub(crate) fn file_name(tier: Tier, number: u64, open_in: Option<u64>) -> String {
     match open_in {
         None => format!("{}-{number}.seg", tier.name()),

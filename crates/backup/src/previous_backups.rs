@@ -1,4 +1,4 @@
-//! What earlier backups of a directory have.
+//! Contents of the earlier backups in a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,17 +10,18 @@ use esker_seeded_bugs::{Bug, planted};
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Segment, file_name};
 
-/// What earlier backups have. A segment that many of them share is in it once.
+/// Contents of earlier backups. A segment that many of them share is listed once.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// Segments that a new backup may share, or whose name it may not take, by tier and number: `true` is the fast tier.
+    /// Segments that a new backup may share, or whose name it must not reuse, by tier and number: `true` is the fast
+    /// tier.
     segments: BTreeMap<(bool, u64), Vec<Segment>>,
     stores: BTreeSet<Option<u128>>,
     newest: u64,
 }
 
 impl Known {
-    /// Adds what a manifest has. They come in the order of their numbers.
+    /// Adds the contents of a manifest. Manifests are added in the order of their numbers.
     pub(crate) fn add(&mut self, manifest: Manifest) {
         self.newest = manifest.id;
         self.stores.insert(manifest.store_id());
@@ -30,18 +31,18 @@ impl Known {
             }
             let all = self.segments.entry((segment.fast, segment.number)).or_default();
             all.retain(|earlier| earlier.file != segment.file);
-            // Nearly all numbers have one segment.
+            // Nearly all numbers have a single segment.
             all.reserve_exact(1);
             all.push(segment);
         }
     }
 
-    /// The number of the next backup.
+    /// Returns the number of the next backup.
     pub(crate) fn next_id(&self) -> u64 {
         self.newest + 1
     }
 
-    /// Backups of one store share segments by their numbers, which other stores use too.
+    /// Refuses backups of another store: segments are shared by their numbers, which other stores use too.
     pub(crate) fn check_store(&self, directory: &Path, checkpoint: &Checkpoint) -> Result<()> {
         let this = checkpoint.superblocks().first().map(|superblock| superblock.store_id);
         if self.stores.iter().all(|store| *store == this) {
@@ -53,7 +54,7 @@ impl Known {
         )))
     }
 
-    /// The segment as an earlier backup has it, if it is the same and all of it was read.
+    /// Returns the segment of an earlier backup, if it is identical and was read completely.
     pub(crate) fn same(&self, segment: &CheckpointSegment, footer: &str) -> Option<&Segment> {
         let is_same = |it: &&Segment| {
             it.footer.as_deref() == Some(footer)
@@ -62,9 +63,9 @@ impl Known {
         self.of(segment).iter().rev().find(is_same)
     }
 
-    /// The file that a segment goes to. An earlier backup may have a segment of the same number that is another one: its summary
-    /// rotted and was made anew, not all of it could be read, or the whole store is an older image of itself and gives numbers
-    /// out again. That file stays.
+    /// Returns the file name for a segment. If an earlier backup has a different segment of the same number, its file
+    /// stays and the new one gets another name. They differ if the summary rotted and was rebuilt, if not all of it
+    /// could be read, or if the store was rolled back to an older image and reuses numbers.
     pub(crate) fn file_for(&self, segment: &CheckpointSegment, id: u64) -> String {
         let shared = file_name(segment.tier, segment.number, None);
         let is_taken = self.of(segment).iter().any(|it| it.file == shared);

@@ -1,4 +1,4 @@
-//! Reading a store whose device does not give all of it.
+//! Reads a store with unreadable sectors.
 
 use std::ops::Range;
 
@@ -7,27 +7,27 @@ use esker_engine::{Checkpoint, CheckpointSegment};
 
 use crate::error::Result;
 
-/// What is read again one by one, where more at once cannot be read.
+/// Bytes of the pages that are read one by one after a larger read failed.
 const PAGE_BYTES: u32 = 4096;
 
-/// How much may be missing in a backup, and which part of it. A device that gives less is failing as a whole: reading it page
-/// by page takes for ever, and what is left is for a repair.
+/// Maximum bytes, and maximum share as a reciprocal, that may be missing in a backup. A device that loses more is
+/// failing as a whole: reading it page by page would take too long, and the rest is a case for `repair`.
 const MISSING_BYTES_MOST: u64 = 64 << 20;
 const MISSING_SHARE_MOST: u64 = 4;
 
-/// Reads segments of a checkpoint, whether or not the device gives all of them.
+/// Reads segments of a checkpoint, tolerating unreadable pages.
 pub(crate) struct Reader {
-    /// How much may be missing yet.
+    /// Bytes that may still turn out to be unreadable.
     missing_bytes: u64,
 }
 
 impl Reader {
-    /// Of a checkpoint with so many bytes.
+    /// Creates a reader for a checkpoint of `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> Reader {
         Reader { missing_bytes: MISSING_BYTES_MOST.min(bytes / MISSING_SHARE_MOST) }
     }
 
-    /// Some bytes of a segment, and in `unread` those of them that the device does not give: they are zeros.
+    /// Reads a range of a segment. Unreadable pages are returned as zeros and added to `unread`.
     pub(crate) fn read(
         &mut self,
         checkpoint: &Checkpoint,
@@ -60,7 +60,7 @@ impl Reader {
     }
 }
 
-/// Some bytes of a segment; `None` if the device does not give them.
+/// Reads a range of a segment; `None` if the device reports a read error.
 pub(crate) fn read_or_none(
     checkpoint: &Checkpoint,
     segment: &CheckpointSegment,
@@ -73,7 +73,7 @@ pub(crate) fn read_or_none(
     }
 }
 
-/// Whether a device that is there did not give what it was asked for.
+/// True for a read error of a device that is still present.
 fn is_of_reading(error: &esker_engine::Error) -> bool {
     matches!(error, esker_engine::Error::Io(error) if error.is_retryable())
 }

@@ -1,4 +1,4 @@
-//! Making a store of a backup.
+//! Restores a backup to a store.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -16,27 +16,28 @@ use crate::manifest::Manifest;
 use crate::summary::Summary;
 use crate::verify::read_segment;
 
-/// What holds all copies of a superblock, whatever its write unit, and any signature of a file system.
+/// Bytes from the start of a device that contain all copies of a superblock, for any write unit, and every file system
+/// signature.
 const HEAD_BYTES: u64 = 4 << 20;
-/// The page that marks an unfinished restore: [`RESTORE_MARK`] and the identity of the new store, where the first copy of the
-/// superblock goes at the end.
+/// Length in bytes of the page that marks an unfinished restore: [`RESTORE_MARK`] and the identity of the new store. It
+/// is at the position of the first superblock copy, which replaces it at the end.
 const MARK_BYTES: usize = 4096;
-/// How much of a device is zeroed between two reports of progress.
+/// Bytes zeroed on a device between two progress reports.
 const ZERO_BYTES: u64 = 64 << 20;
 
-/// Where a store is to be made: files that are not there or are empty, or block devices.
+/// Location of a new store: missing or empty files, or block devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// The fast tier.
     pub fast: Option<PathBuf>,
     /// The capacity tier.
     pub capacity: Option<PathBuf>,
-    /// Whether what is there may be overwritten.
+    /// True if existing data may be overwritten.
     pub overwrite: bool,
 }
 
 impl Target {
-    /// A directory, as [`Options::directory`](esker_engine::Options::directory) takes it.
+    /// Returns the target for a store in a directory, as in [`Options::directory`](esker_engine::Options::directory).
     pub fn directory(path: &Path) -> Target {
         Target { capacity: Some(path.join("data.esker")), ..Target::default() }
     }
@@ -46,35 +47,39 @@ impl Target {
     }
 }
 
-/// A tier that is being made.
+/// A tier being restored.
 struct Place {
     path: PathBuf,
     file: File,
-    /// How long the device is; `None`: it is a file.
+    /// Size of the block device in bytes; `None` for a file.
     device_bytes: Option<u64>,
-    /// Keeps others away.
+    /// Locks the file against other openers.
     _lock: Option<PrivateFile>,
 }
 
-/// Makes a store of a backup: of the newest where none is named. It is another store from then on: what it and the first one
-/// hold differs, so they have different identities.
+/// Restores a backup (the newest if none is named) to a new store. The new store has a different identity, because its
+/// contents diverge from the original's from then on.
 ///
-/// A block device is zeroed to its end first. A segment's checksums tell which store it is of and where it was in its segment,
-/// but not from when: of the same store, what an earlier run of it left anywhere on the device would be believed.
-/// `progress` is told how many bytes of how many were zeroed or copied.
+/// A block device is first zeroed to its end. A segment's checksums cover its store and the offsets in the segment, but
+/// not the time: frames that an earlier run of the same store left anywhere on the device would be believed. `progress`
+/// receives the bytes zeroed or copied so far and the total.
 ///
-/// 1. All targets are looked at. One is refused if it holds anything but an unfinished restore.
+/// 1. All targets are examined. Unless they may be overwritten, a target that holds anything but an unfinished restore
+///    is refused.
 /// 2. The superblocks are replaced by a mark with the new store's identity, durably, on all tiers.
 /// 3. Segments are copied and made durable, on all tiers.
-/// 4. The superblocks are written. The first copy takes the place of the mark.
+/// 4. The superblocks are written. The first copy replaces the mark.
 ///
-/// A restore that ends between step 2 and step 4 is begun again by the next one: the mark says that the target holds no store. One
-/// that ends within step 4 of two tiers may have made the superblock of one of them. It has the identity in the other's mark,
-/// so it belongs to a store that never was whole.
+/// A restore that is interrupted between step 2 and step 4 is started again by the next one, because the mark says that
+/// the target holds no store. One that is interrupted within step 4 on two tiers may have written the superblock of one
+/// of them. That superblock has the identity in the other tier's mark, so it belongs to a store that was never
+/// complete.
 ///
 /// # Errors
-/// `Invalid` if the target does not fit the backup or holds something, `Damaged` if a file of the backup is not what it was;
-/// then the target is no store. `Unread` if the store was made, and not all could be read when the backup was taken.
+/// [`Error::Invalid`] if the target does not fit the backup or is not empty; its content is unchanged.
+/// [`Error::Damaged`] if the manifest is damaged, with the same effect, or if a segment file does not match; the target
+/// is then no store.
+/// [`Error::Unread`] if the store was restored, but not all of the original could be read when the backup was taken.
 pub fn restore(
     directory: &Path,
     id: Option<u64>,
@@ -85,7 +90,7 @@ pub fn restore(
     restore_where(directory, id, target, is_device, progress)
 }
 
-/// As [`restore`], where somebody else says what is a device.
+/// As [`restore`], with a custom test for block devices.
 fn restore_where(
     directory: &Path,
     id: Option<u64>,
@@ -114,8 +119,8 @@ fn restore_where(
         done += bytes;
         progress(done, all);
     };
-    // No tier has a superblock from here on: whatever stops the rest, nobody takes half of it for a store, nor one tier of the
-    // store that was here before for a part of it.
+    // From here on no tier has a superblock. If the restore fails later, neither a half-restored tier nor a tier of the
+    // previous store can be mistaken for a part of a store.
     for (place, superblock) in &places {
         if !planted(Bug::OldSuperblockKept) {
             place.behead(superblock, identity)?;
@@ -144,7 +149,8 @@ fn restore_where(
         let made = Superblock {
             store_id: u128::from_le_bytes(identity),
             generation: superblock.generation + 1,
-            // Of no opening: a staging file that a kill left in the same place has what was written later.
+            // No opening: a staging file that a kill left at the same place contains later writes, which must not be
+            // replayed.
             staging_epoch: if planted(Bug::RestoredStagingBelieved) { superblock.staging_epoch } else { 0 },
             staging_boot: 0,
             staging_bytes: 0,
@@ -163,7 +169,9 @@ fn check_fits(manifest: &Manifest, target: &Target) -> Result<()> {
     for (fast, name) in [(true, "fast"), (false, "capacity")] {
         match (manifest.superblock(fast).is_some(), target.tier(fast).is_some()) {
             (true, false) => {
-                return Err(Error::Invalid(format!("the backup has a {name} tier; say where it is to be")));
+                return Err(Error::Invalid(format!(
+                    "the backup has a {name} tier, but the target has none; give a path for it"
+                )));
             }
             (false, true) => return Err(Error::Invalid(format!("the backup has no {name} tier"))),
             _ => {}
@@ -175,7 +183,7 @@ fn check_fits(manifest: &Manifest, target: &Target) -> Result<()> {
         });
         if !fits {
             return Err(Error::Invalid(format!(
-                "the manifest of backup {} contradicts itself about segment {}",
+                "the manifest of backup {} is inconsistent: segment {} does not fit its tier",
                 manifest.id, segment.number
             )));
         }
@@ -183,14 +191,14 @@ fn check_fits(manifest: &Manifest, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// How long a tier is, at least.
+/// Returns the minimum length of a tier.
 fn bytes_of(superblock: &Superblock) -> u64 {
     superblock.data_offset + u64::from(superblock.used_slots) * superblock.segment_bytes
 }
 
 fn open_device(path: &Path, superblock: &Superblock) -> Result<Place> {
     let mut options = File::options();
-    // On a block device: neither mounted nor opened so by anybody else.
+    // On a block device, O_EXCL refuses mounted devices and devices that another process opened with it.
     let file = options.read(true).write(true).custom_flags(libc::O_EXCL).open(path);
     let mut file = file.map_err(Error::io(path))?;
     let (has, needs) = (file.seek(SeekFrom::End(0)).map_err(Error::io(path))?, bytes_of(superblock));
@@ -209,7 +217,7 @@ fn open_file(path: &Path, _: &Superblock) -> Result<Place> {
     Ok(Place { path: path.to_owned(), file, device_bytes: None, _lock: Some(lock) })
 }
 
-/// Refuses targets that hold a store or a file system. Unfinished restores are none.
+/// Refuses targets that hold a store or a file system. Unfinished restores are allowed.
 fn refuse_used(places: &[(Place, &Superblock)]) -> Result<()> {
     let held: Vec<Held> = places.iter().map(|(place, _)| place.held()).collect::<Result<_>>()?;
     let unfinished: Vec<[u8; 16]> = held
@@ -227,19 +235,19 @@ fn refuse_used(places: &[(Place, &Superblock)]) -> Result<()> {
             Held::Other(what) => what,
         };
         return Err(Error::Invalid(format!(
-            "{} holds {holds}; it is left as it is: give another target, or --overwrite if nothing in it is needed",
+            "{} holds {holds} and was not changed: give another target, or --overwrite if its content is not needed",
             place.path.display()
         )));
     }
     Ok(())
 }
 
-/// What a target holds.
+/// Content of a target.
 enum Held {
     Nothing,
-    /// A restore that has not ended, of a store of this identity.
+    /// An unfinished restore to a store with this identity.
     Unfinished([u8; 16]),
-    /// A store, and its identity where a superblock is whole.
+    /// A store, with its identity if a superblock is intact.
     Store(Option<[u8; 16]>),
     Other(&'static str),
 }
@@ -264,7 +272,7 @@ impl Place {
         })
     }
 
-    /// Writes over zeros.
+    /// Writes bytes to a range that is already zero; skips zeros.
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(());
@@ -272,8 +280,8 @@ impl Place {
         self.file.write_all_at(bytes, at).map_err(Error::io(&self.path))
     }
 
-    /// Replaces the superblock by the mark of an unfinished restore, durably, and zeros all bytes where a superblock of any write
-    /// unit may lie. The rest of a file is zeros after that.
+    /// Replaces the superblock by the mark of an unfinished restore, durably, and zeros all positions of superblock
+    /// copies for any write unit. A file consists of zeros after the mark.
     fn behead(&self, superblock: &Superblock, identity: [u8; 16]) -> Result<()> {
         match self.device_bytes {
             Some(bytes) => self.zero(0, HEAD_BYTES.max(superblock.data_offset).min(bytes))?,
@@ -289,7 +297,8 @@ impl Place {
         self.sync()
     }
 
-    /// Zeros all of a device but the mark, durably: the store may grow to its end, and give out numbers again that its segments there have.
+    /// Zeros all of a device except the mark, durably, because the store may grow to the device's end and reuse numbers
+    /// of old segments there.
     fn clear(&self, mut zeroed: impl FnMut(u64)) -> Result<()> {
         let Some(end) = self.device_bytes else { return Ok(()) };
         let mut at = MARK_BYTES as u64;
@@ -303,9 +312,9 @@ impl Place {
         self.sync()
     }
 
-    /// Lets the kernel zero a range, which has commands of the drive for it where there are any, and else writes zeros.
+    /// Zeros a range with the drive's own commands, if it has some, or else by writing zeros.
     fn zero(&self, at: u64, bytes: u64) -> Result<()> {
-        // On a device a hole reads as zeros, or is refused; and the drive need not keep blocks for it.
+        // On a block device a punched hole reads as zeros, or is refused; and the drive can free its blocks.
         let ways = [FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, FallocateFlags::ZERO_RANGE];
         if ways.into_iter().any(|way| fallocate(&self.file, way, at, bytes).is_ok()) {
             return Ok(());

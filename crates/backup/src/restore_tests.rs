@@ -1,4 +1,4 @@
-//! Restoring onto what is taken for a block device, and is a file: that needs no rights.
+//! Restores onto files that are treated as block devices, which needs no privileges.
 
 use esker_engine::{Blocking, Compression, Durability, Options};
 
@@ -31,7 +31,7 @@ fn restore_on_devices(copies: &Path, target: &Target) -> Result<Summary> {
     restore_where(copies, None, &over(target.clone()), |_| true, |_, _| {})
 }
 
-/// Flips a bit in a segment, of which there is one in every backup.
+/// Flips a bit in a segment that exists once in every backup.
 fn damage_a_segment(copies: &Path, prefix: &str) {
     let files = std::fs::read_dir(copies.join("segments")).expect("they are there").flatten();
     let is_meant =
@@ -49,8 +49,8 @@ fn assert_is_no_store(path: &Path, which: &str) {
     assert_eq!(found, Err(esker_log::SuperblockError::Absent), "{which}: {}", path.display());
 }
 
-/// The store went on after its backup: it filled the segment that was open then, and slots that were free. It has the keys that
-/// its checksums are made with to this day, so all of that would be believed.
+/// The store continued after its backup: it filled the segment that was open then, and slots that were free. Its
+/// checksum secrets are unchanged, so all of that data would be believed.
 #[test]
 fn nothing_of_what_was_on_a_device_comes_back() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -64,7 +64,7 @@ fn nothing_of_what_was_on_a_device_comes_back() {
     store.close().expect("it closes");
     let target = Target::directory(&path);
     let device = path.join("data.esker");
-    // Further back is what the store never used.
+    // Beyond that lies a range that the store never used.
     let bytes = std::fs::metadata(&device).expect("it is there").len();
     let grown = File::options().write(true).open(&device).expect("it opens");
     grown.write_all_at(&[7; 123], bytes + (3 << 20)).expect("it can be written");
@@ -78,18 +78,17 @@ fn nothing_of_what_was_on_a_device_comes_back() {
         assert!(all(&restored) == then, "{} keys of {}", all(&restored).len(), then.len());
         restored.close().expect("it closes");
     }
-    // Byte for byte what a new file has, and zeros behind that.
+    // Byte for byte the content of a new file, followed by zeros.
     let fresh = dir.path().join("fresh");
     restore(&copies, None, &Target::directory(&fresh), |_, _| {}).expect("it is restored");
     let mut expected = std::fs::read(fresh.join("data.esker")).expect("it can be read");
     expected.resize(bytes as usize, 0);
-    // Superblocks have an identity each.
+    // Each store's superblocks have their own identity.
     assert!(found[1 << 20..] == expected[1 << 20..]);
     assert!(told.0 == told.1 && told.0 > bytes, "zeros are progress too: {told:?}, {bytes}");
 }
 
-/// Copies of a superblock lie as far from each other as the write unit is long: with 1 MiB all but one lie behind the first
-/// MiB.
+/// The distance between the copies of a superblock is the write unit: with 1 MiB, all but one are beyond the first MiB.
 #[test]
 fn half_a_restore_is_no_store_whatever_the_unit() {
     for unit in [4 << 10, 512 << 10, 1 << 20] {
@@ -109,7 +108,7 @@ fn half_a_restore_is_no_store_whatever_the_unit() {
     }
 }
 
-/// Whatever of two tiers cannot be restored, neither is one of the store that was there, nor of the new one.
+/// Whichever of two tiers cannot be restored, neither is part of the previous store, nor of the new one.
 #[test]
 fn half_a_restore_of_two_tiers_is_none_of_either() {
     for damaged in ["fast", "capacity"] {
@@ -121,7 +120,7 @@ fn half_a_restore_of_two_tiers_is_none_of_either() {
         let options = options.capacity_limit_bytes(64 << 20).compression(Compression::Off);
         let store = Blocking::open(options).expect("it opens");
         put(&store, 0..100, 1);
-        // This goes to the capacity tier at once.
+        // This value goes directly to the capacity tier.
         store.put("large", vec![1; 60_000]).expect("there is room");
         backup(store.store(), &copies, 0, |_| {}).expect("it is backed up");
         store.close().expect("it closes");
@@ -135,7 +134,7 @@ fn half_a_restore_of_two_tiers_is_none_of_either() {
     }
 }
 
-/// A tier that is refused keeps the other as it is.
+/// If one tier is refused, the other is left unchanged.
 #[test]
 fn what_is_refused_is_left_as_it_is() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -159,7 +158,7 @@ fn what_is_refused_is_left_as_it_is() {
     assert!(Blocking::open(options()).is_ok());
 }
 
-/// A store of these tiers with a backup of it.
+/// Creates a store with these tiers and a backup of it.
 fn backed_up(options: Options, copies: &Path) {
     let store = Blocking::open(options).expect("it opens");
     put(&store, 0..100, 1);
@@ -185,7 +184,7 @@ fn interrupted_restore_is_begun_again() {
         assert_is_no_store(&path.join("data.esker"), "the mark is no superblock");
         let error = Blocking::open(directory(&path)).expect_err("it is no store").to_string();
         assert!(error.contains("an unfinished restore of Esker"), "{error}");
-        // The second flip makes it whole again.
+        // The second flip restores the byte.
         damage_a_segment(&copies, "capacity");
         again().expect("it is begun again");
         let restored = Blocking::open(directory(&path)).expect("it opens");

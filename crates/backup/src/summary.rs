@@ -1,39 +1,39 @@
-//! What is told of a backup.
+//! Summaries of backups.
 
 use std::fmt;
 use std::ops::Range;
 
 use esker_log::Tier;
 
-/// What a backup is, in short.
+/// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Its number, which [`restore`](crate::restore) takes.
+    /// Number, as [`restore`](crate::restore) takes it.
     pub id: u64,
-    /// When it was taken, in milliseconds since the Unix epoch.
+    /// Time of the backup in milliseconds since the Unix epoch.
     pub taken_at_ms: u64,
-    /// How many keys the store had, those that had expired and were not collected yet among them.
+    /// Number of keys in the store, including expired keys that were not collected yet.
     pub keys: u64,
-    /// How many segments.
+    /// Number of segments.
     pub segments: usize,
-    /// Bytes of the segments, most of which it may share with other backups.
+    /// Bytes of the segments, most of which may be shared with other backups.
     pub bytes: u64,
-    /// What the device of the store did not give when it was taken. Records there are damaged
-    /// in what is restored of it; those that were written last before it was taken may be missing. Where nothing says which keys
-    /// were there, what is restored opens with `accept_loss` only.
+    /// Ranges that the store's device could not read when the backup was taken. Records there are damaged in a restored
+    /// store; the most recent writes before the backup may be missing. If it is unknown which keys were there, the
+    /// restored store opens only with `accept_loss`.
     pub unread: Vec<Unread>,
 }
 
-/// Bytes of a store that could not be read when it was backed up: the backup has zeros there.
+/// A range of a store that was unreadable during the backup: the backup has zeros there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unread {
-    /// Which tier the segment lay on.
+    /// Tier of the segment.
     pub tier: Tier,
     /// Number of the segment.
     pub segment: u64,
-    /// Which of its bytes.
+    /// Byte range in the segment.
     pub bytes: Range<u32>,
 }
 

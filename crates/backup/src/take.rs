@@ -1,4 +1,4 @@
-//! Taking a backup.
+//! Takes a backup.
 
 use std::fs::{self, File};
 use std::hash::Hasher;
@@ -19,50 +19,52 @@ use crate::previous_backups::Known;
 use crate::reading::{Reader, read_or_none};
 use crate::summary::Summary;
 
-/// What is not written where it is zeros.
+/// Bytes of a run of zeros that is not written.
 const HOLE_BYTES: usize = 64 << 10;
 
-/// How often a backup with a limit looks whether it is waited for.
+/// Interval at which a rate-limited backup checks whether the store waits for it.
 const LIMIT_LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How many parts of a sealed segment are compared with what an earlier backup has: the first, the last, and some between.
+/// Number of pages of a sealed segment that are compared with an earlier backup: the first, the last, and some between.
 const SAMPLES: u32 = 3;
 const SAMPLE_BYTES: u32 = 4096;
 
-/// How far a backup is.
+/// Progress of a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// Bytes of segments that are in the backup by now.
+    /// Bytes of segments that are in the backup already.
     pub bytes: u64,
     /// Bytes of all segments.
     pub of_bytes: u64,
 }
 
-/// What a backup did.
+/// Result of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// The backup.
+    /// Summary of the backup.
     pub summary: Summary,
-    /// Bytes that were copied: the others an earlier backup has.
+    /// Copied bytes; an earlier backup has the others.
     pub copied_bytes: u64,
-    /// How many segments were copied.
+    /// Number of copied segments.
     pub copied_segments: usize,
-    /// How long writers waited, at most, for the point in time to be fixed.
+    /// Maximum time that writers waited for the point in time to be fixed.
     pub stood_still: Duration,
-    /// How long all of it took.
+    /// Duration of the backup.
     pub took: Duration,
 }
 
-/// Takes a backup of an open store into a directory, which is made if it is not there. Blocks until it is durable. The store
-/// is read and written to meanwhile; space of segments that die is given back when they were copied. `bytes_per_s`: how
-/// fast it may read; 0: as fast as it can.
+/// Takes a backup of an open store into a directory, which is created if missing. Blocks until the backup is durable.
+/// The store stays in use meanwhile; the space of dead segments is freed once they were copied. `bytes_per_s`: maximum
+/// read rate; 0: unlimited.
 ///
-/// What the device does not give is zeros in the backup, and named in its manifest. The next backup reads it again.
+/// Unreadable ranges are zeros in the backup, and listed in its manifest. The next backup reads them again.
 ///
 /// # Errors
-/// `Unread` if there was such, and the backup is there; `Store` if the store is closed or cannot be read, `Invalid` if the directory has backups of another store, `Device` if
-/// somebody else changes it, `Io` if it cannot be written to. What was copied then is removed by the next [`prune`](crate::prune).
+/// [`Error::Unread`] if there were unreadable ranges, although the backup exists; [`Error::Store`] if the store is
+/// closed or cannot be read, [`Error::Invalid`] if the directory has backups of another store, [`Error::Device`] if
+/// another process changes it, [`Error::Io`] if it cannot be written to. Files copied by a failed backup are removed by
+/// the next [`prune`](crate::prune).
 pub fn backup(
     store: &Store,
     directory: &Path,
@@ -94,9 +96,9 @@ pub fn backup(
                 })?;
                 copied_segments += 1;
                 let file = match same {
-                    // It is what that one was, which heals the earlier backups too.
+                    // Identical to the earlier copy, whose file it replaces. That heals the earlier backups too.
                     Some(same) if same.check == copy.check => same.file.clone(),
-                    // That name stands for other bytes.
+                    // The earlier backup's file under that name has other content.
                     Some(_) => file_name(next.tier, next.number, Some(id)),
                     None => known.file_for(&next, id),
                 };
@@ -126,10 +128,10 @@ pub fn backup(
     Ok(Report { summary, copied_bytes, copied_segments, stood_still, took: began.elapsed() })
 }
 
-/// What tells a sealed segment from another one of its number, as hexadecimal digits: its footer, and a checksum of some of its
-/// pages. The footer's checksums are of keys, places and sequence numbers; where a store was rolled back and the same keys got
-/// other values of the same lengths, only pages differ.
-/// `None` of one that is open, or of which the device does not give these bytes.
+/// Returns the properties that distinguish a sealed segment from another one of its number, in hexadecimal: its footer,
+/// and a checksum of some of its pages. The footer's checksums cover keys, offsets and sequence numbers; if a store was
+/// rolled back and the same keys got other values of the same lengths, only pages differ. `None` for an open segment,
+/// or if these bytes are unreadable.
 fn footer(checkpoint: &Checkpoint, segment: &CheckpointSegment) -> Result<Option<String>> {
     if !segment.is_sealed {
         return Ok(None);
@@ -138,7 +140,7 @@ fn footer(checkpoint: &Checkpoint, segment: &CheckpointSegment) -> Result<Option
     let Some(mut bytes) = read_or_none(checkpoint, segment, at..segment.bytes)? else { return Ok(None) };
     let secret = checkpoint.superblocks().first().map(Superblock::secret);
     let footer = secret.and_then(|secret| Footer::parse(&bytes, &secret, segment.bytes));
-    // Of one whose summary is damaged all of it may be frames.
+    // With a damaged summary, all of the segment may be frames.
     let end = footer.map_or(segment.bytes, |footer| footer.tail);
     let mut check = XxHash3_64::new();
     for sample in 0..SAMPLES {
@@ -156,11 +158,11 @@ fn is_there(directory: &Directory, segment: &Segment) -> bool {
     fs::metadata(directory.segment_path(&segment.file)).is_ok_and(|file| file.len() == segment.bytes)
 }
 
-/// A segment in a file that has no name yet.
+/// A segment in a temporary file.
 struct Copy {
     staged: PathBuf,
     check: u64,
-    /// What of it the device did not give. There are zeros, and at the end of a sealed segment a footer that says so.
+    /// Unreadable ranges. They are zeros, with a footer at the end of a sealed segment that states the loss.
     unread: Vec<Range<u32>>,
 }
 
@@ -180,7 +182,7 @@ fn copy(
     for at in (0..segment.bytes).step_by(PIECE_BYTES) {
         let bytes = (PIECE_BYTES as u32).min(segment.bytes - at);
         let mut piece = reader.read(checkpoint, segment, at..at + bytes, &mut unread)?;
-        // Without its footer a segment that is lost as a whole would pass for none.
+        // Without a footer, a completely lost segment would look like a free slot.
         if segment.is_sealed && unread.last().is_some_and(|range| range.end == segment.bytes) {
             let footer = checkpoint.footer_in_place_of_lost(segment);
             let end = piece.len() - footer.len();
@@ -199,8 +201,8 @@ fn copy(
     Ok(Copy { staged, check: check.finish(), unread })
 }
 
-/// Waits until `bytes` are within the rate since `began`. It does not wait while the store wants the room
-/// of a segment that is still to be read: that would hold writers up.
+/// Sleeps to keep `bytes` within the rate since `began`. Does not sleep while the store waits for the space of a
+/// segment that is still to be read, because that would delay writers.
 fn keep_to(bytes_per_s: u64, bytes: u64, began: Instant, checkpoint: &Checkpoint) {
     if bytes_per_s == 0 {
         return;

@@ -1,4 +1,4 @@
-//! Comparing a backup with its manifest.
+//! Verification of a backup against its manifest.
 
 use std::fs::{self, File};
 use std::hash::Hasher;
@@ -12,15 +12,15 @@ use crate::error::{Error, Result};
 use crate::manifest::Segment;
 use crate::summary::Summary;
 
-/// Reads a backup, the newest where none is named, and compares it with its manifest. `progress` is told how many bytes of
-/// how many were read.
+/// Reads a backup (the newest if none is named) and verifies it against its manifest. `progress` receives the bytes
+/// read so far and the total.
 ///
-/// A segment's file that is not what it was gets another name, which ends in `.damaged`. So the next backup copies the segment
-/// again, if the store still has it, and heals all backups that share it.
+/// A segment file that does not match is renamed with the suffix `.damaged`. The next backup then copies the segment
+/// again, if the store still has it, and thereby heals all backups that share it.
 ///
 /// # Errors
-/// `Damaged` with the first file that is not what it was; `Unread` if all are what they were, and not all of the store could be
-/// read then.
+/// [`Error::Damaged`] with the first file that does not match; [`Error::Unread`] if all match, but not all of the store
+/// could be read at the time.
 pub fn verify(directory: &Path, id: Option<u64>, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
     let manifest = find(directory, id)?;
     let (mut done, all) = (0, manifest.bytes());
@@ -46,7 +46,7 @@ pub fn verify(directory: &Path, id: Option<u64>, mut progress: impl FnMut(u64, u
     }
 }
 
-/// Gives a file that is not what it was another name. Returns what is wrong with it; `None` if it was read well after all.
+/// Renames a file that does not match. Returns its path and the problem; `None` if a second read verified after all.
 fn put_aside(
     directory: &Path,
     segment: &Segment,
@@ -54,15 +54,15 @@ fn put_aside(
     what: String,
 ) -> Result<Option<(PathBuf, String)>> {
     let aside = damaged_path(&path);
-    // Of a segment that was still open no later backup has the same part; and one that is not there has no name.
+    // A segment that was still open has no equal part in a later backup, and a missing file cannot be renamed.
     if segment.footer.is_none() || !path.exists() {
         return Ok(Some((path, what)));
     }
-    // A backup that is being taken may count on the file, or has just replaced it.
+    // A concurrent backup may rely on the file, or may just have replaced it.
     let _lock = match Directory::lock(directory) {
         Ok(lock) => lock,
         Err(error) => {
-            return Ok(Some((path, format!("{what}; it keeps its name, so verify again: {error}"))));
+            return Ok(Some((path, format!("{what}; it could not be put aside, so verify again: {error}"))));
         }
     };
     match read_segment(directory, segment, |_, _| Ok(())) {
@@ -73,14 +73,14 @@ fn put_aside(
     let what = match fs::rename(&path, &aside) {
         Ok(()) => {
             sync(&directory.join("segments"))?;
-            format!("{what}; its name ends in {DAMAGED} now, and {HEALS}")
+            format!("{what}; it was put aside with the suffix {DAMAGED}, and {HEALS}")
         }
         Err(error) => format!("{what}; it cannot be put aside: {error}"),
     };
     Ok(Some((path, what)))
 }
 
-/// What follows from it that a damaged file is out of the way.
+/// Consequence of putting a damaged file aside, for messages.
 const HEALS: &str = "the next backup copies the segment again if the store still has it";
 
 fn damaged_path(path: &Path) -> PathBuf {
@@ -89,7 +89,7 @@ fn damaged_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Reads the file of a segment, piece by piece with the offset of each, and compares it with what the manifest says.
+/// Reads the file of a segment, passing pieces with their offsets to `take`, and verifies it against the manifest.
 pub(crate) fn read_segment(
     directory: &Path,
     segment: &Segment,
@@ -106,33 +106,35 @@ pub(crate) fn read_segment(
         }
         check.write(&piece[..read]);
         if at + read as u64 > segment.bytes {
-            return Err(Error::damaged(&path, format!("it is longer than {} bytes", segment.bytes)));
+            return Err(Error::damaged(&path, format!("it has more than {} bytes", segment.bytes)));
         }
         take(at, &piece[..read])?;
         at += read as u64;
     }
     if at != segment.bytes {
-        return Err(Error::damaged(&path, format!("it has {at} bytes of {}", segment.bytes)));
+        return Err(Error::damaged(&path, format!("it has {at} bytes instead of {}", segment.bytes)));
     }
     if check.finish() != segment.check {
-        return Err(Error::damaged(&path, "its checksum differs"));
+        return Err(Error::damaged(&path, "checksum mismatch"));
     }
     Ok(())
 }
 
 fn not_opened(path: &Path, segment: &Segment, error: std::io::Error) -> Error {
     match error.kind() {
-        // Of a segment that was still open no later backup has the same part.
-        std::io::ErrorKind::NotFound if segment.footer.is_none() => Error::damaged(path, "it is not there"),
+        // A segment that was still open has no equal part in a later backup.
+        std::io::ErrorKind::NotFound if segment.footer.is_none() => {
+            Error::damaged(path, "the file is missing")
+        }
         std::io::ErrorKind::NotFound if damaged_path(path).exists() => {
             Error::damaged(path, format!("it was damaged and put aside; {HEALS}"))
         }
-        std::io::ErrorKind::NotFound => Error::damaged(path, format!("it is not there; {HEALS}")),
+        std::io::ErrorKind::NotFound => Error::damaged(path, format!("the file is missing; {HEALS}")),
         _ => Error::io(path)(error),
     }
 }
 
-/// A file that its drive does not give is damaged as well.
+/// A file with a read error of its drive counts as damaged.
 fn not_read(path: &Path, error: std::io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::EIO) => Error::damaged(path, format!("it cannot be read: {error}")),

@@ -1,4 +1,4 @@
-//! Backups of stores in files: what is restored is what was there at one point in time.
+//! Backups of stores in files: a restored store has the contents of one point in time.
 #![allow(clippy::disallowed_methods, reason = "writers are threads, as in any program")]
 
 use std::collections::BTreeMap;
@@ -86,14 +86,14 @@ fn what_is_restored_is_what_was_there() {
             restored.close().expect("it closes");
         }
     }
-    // What a restored store holds is backed up beside that of the first by mistake only.
+    // Backing up a restored store into the original's directory is a mistake.
     let other = opened(&dir.path().join("restored 3"));
     let refused = backup(other.store(), &copies, 0, |_| {}).expect_err("it is another store");
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
 }
 
-/// Each writer numbers what it writes, in pairs that belong together; large values go their own way to the capacity tier. Whatever
-/// the backup has, it has everything that was acknowledged before that, by any of them.
+/// Each writer numbers its writes, in pairs that belong together; large values go directly to the capacity tier. If a
+/// backup has a write, it also has all writes by any writer that were acknowledged before that one.
 #[test]
 fn a_backup_under_load_is_of_one_point_in_time() {
     for two in [false, true] {
@@ -102,7 +102,7 @@ fn a_backup_under_load_is_of_one_point_in_time() {
         let store = Blocking::open(made).expect("it opens");
         let (stop, clock) = (AtomicBool::new(false), AtomicU64::new(1));
         let copies = dir.path().join("backups");
-        // (writer, key): time before which it was begun, and at which it was acknowledged, of each round.
+        // Per (writer, key) and round: the time before the write was issued, and the time of its acknowledgement.
         let writer = |writer: u64| {
             let mut written: Vec<(u64, u64, u64)> = Vec::new();
             for round in 1u64.. {
@@ -151,7 +151,7 @@ fn a_backup_under_load_is_of_one_point_in_time() {
             restore(&copies, Some(id), &target, |_, _| {}).expect("it is restored");
             let options = if two { two_tiers(&path) } else { directory(&path) };
             let restored = Blocking::open(options).expect("it opens");
-            // Of each key the round that is there: begun before the point in time.
+            // For each key the surviving round, which was issued before the point in time.
             let (mut begun_before, mut absent_acked) = (0, u64::MAX);
             for (writer, written) in written.iter().enumerate() {
                 let mut rounds: BTreeMap<(u64, char), u64> = BTreeMap::new();
@@ -192,8 +192,8 @@ fn a_backup_under_load_is_of_one_point_in_time() {
     }
 }
 
-/// A store that was killed leaves a staging file. Made again in the same place, of an earlier backup, it does not take up what
-/// was written after that.
+/// A killed store leaves a staging file. A store restored at the same place from an earlier backup must not replay the
+/// later writes in it.
 #[test]
 fn a_staging_file_of_later_is_not_believed() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -205,7 +205,7 @@ fn a_staging_file_of_later_is_not_believed() {
     store.put("then", "there").expect("there is room");
     backup(store.store(), &copies, 0, |_| {}).expect("it is backed up");
     store.put("later", "not there").expect("there is room");
-    // As a kill would leave it.
+    // As after a kill.
     std::fs::create_dir(&made).expect("a directory");
     std::fs::copy(first.join("staging.esker"), made.join("staging.esker")).expect("it is copied");
     store.close().expect("it closes");
@@ -230,7 +230,7 @@ fn what_is_not_fit_is_refused() {
     assert!(said(restore(&copies, Some(2), &target, |_, _| {})).contains("has no backup 2; it has 1"));
     let both = Target { fast: Some(dir.path().join("fast")), ..target.clone() };
     assert!(said(restore(&copies, None, &both, |_, _| {})).contains("the backup has no fast tier"));
-    // A live store is not overwritten, whatever is said.
+    // A live store is never overwritten, even with `overwrite`.
     let live = Target { overwrite: true, ..Target::directory(&dir.path().join("store")) };
     assert!(matches!(restore(&copies, None, &live, |_, _| {}), Err(Error::Device(_))));
     drop(store);
@@ -280,8 +280,7 @@ fn pruning_leaves_what_the_newest_need() {
     assert!(all(&opened(&path)) == then);
 }
 
-/// A store of which somebody takes a checkpoint and reads nothing of it: space is not given back, and it goes on when the
-/// checkpoint is dropped.
+/// A checkpoint that is not read keeps its segments allocated; the store continues when the checkpoint is dropped.
 #[test]
 fn a_checkpoint_keeps_segments_and_its_end_frees_them() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Restoring onto a real block device. Needs root, for a loop device.
+//! Restores onto a real block device. Needs root, to create a loop device.
 #![allow(clippy::disallowed_methods, reason = "a test runs programs")]
 
 use std::fs::File;
@@ -41,7 +41,7 @@ fn a_device_that_was_full_has_the_backup_and_zeros() {
     let device = match Loop::attach(&dir.path().join("backing")) {
         Ok(device) => device,
         Err(why) => {
-            // Past the harness, which keeps what is printed by a test that passes.
+            // Bypasses the test harness, which captures the output of passing tests.
             writeln!(std::io::stderr(), "SKIPPED: {why}").ok();
             return;
         }
@@ -55,7 +55,7 @@ fn a_device_that_was_full_has_the_backup_and_zeros() {
     for at in (0..DEVICE_BYTES).step_by(noise.len()) {
         file.write_all_at(&noise, at).expect("it can be written");
     }
-    // Where a store is made, there must be nothing.
+    // The target of a restore must be empty.
     file.write_all_at(&vec![0; 4 << 20], 0).expect("it can be written");
     file.sync_all().expect("it can be written");
     drop(file);
@@ -78,7 +78,7 @@ fn a_device_that_was_full_has_the_backup_and_zeros() {
     let mut expected = std::fs::read(fresh.join("data.esker")).expect("it can be read");
     expected.resize(DEVICE_BYTES as usize, 0);
     let found = std::fs::read(&device.0).expect("it can be read");
-    // Superblocks have an identity each.
+    // Each store's superblocks have their own identity.
     assert!(found.len() == expected.len() && found[1 << 20..] == expected[1 << 20..]);
     let restored = open();
     for number in 0..3000u64 {

@@ -1,4 +1,4 @@
-//! Directories of backups: what a new backup, a rotted manifest and pruning do to those that there are.
+//! Directories of backups: effects of a new backup, a rotted manifest and pruning on the existing backups.
 #![allow(clippy::disallowed_methods, reason = "threads are waited for, as in any program")]
 
 use std::collections::BTreeMap;
@@ -35,8 +35,8 @@ fn is_damaged<T>(result: Result<T, Error>) -> bool {
     matches!(result, Err(Error::Damaged { .. }))
 }
 
-/// A store that is rolled back to an image of itself gives epochs and numbers out again, to other segments. What was backed up
-/// between is the only trace of that time.
+/// A store that is rolled back to an older image reuses epochs and numbers for other segments. The backups taken in
+/// between are the only trace of that time.
 #[test]
 fn a_new_backup_leaves_the_segments_of_older_ones() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -54,7 +54,7 @@ fn a_new_backup_leaves_the_segments_of_older_ones() {
         then.push(all(&store));
         take(&store, &copies);
         then.push(all(&store));
-        // What has a name of its own is shared like the rest.
+        // A file with a name of its own is shared like the rest.
         let again = take(&store, &copies);
         assert!(again.copied_segments < 4 && again.summary.segments > 5, "{again:?}");
         store.close().expect("it closes");
@@ -71,7 +71,7 @@ fn a_new_backup_leaves_the_segments_of_older_ones() {
     verify(&copies, Some(4), |_, _| {}).expect("it is whole");
 }
 
-/// The manifests that count are those that there are once the directory is locked: a backup that runs until then adds one.
+/// Pruning counts the manifests that exist once the directory is locked, because a concurrent backup may add one before.
 #[test]
 fn pruning_looks_at_backups_under_the_lock() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -81,7 +81,7 @@ fn pruning_looks_at_backups_under_the_lock() {
     take(&store, &copies);
     let mut tried = 0;
     backup(store.store(), &copies, 0, |_| {
-        // What cannot be read tells whether it was looked at.
+        // An unreadable manifest shows whether it was read.
         std::fs::write(manifest(&copies, 9), "{").expect("it can be written");
         let refused = prune(&copies, 1).expect_err("somebody else changes it");
         assert!(matches!(refused, Error::Device(_)), "{refused}");
@@ -96,7 +96,7 @@ fn pruning_looks_at_backups_under_the_lock() {
     assert_eq!(std::fs::read_dir(&empty).expect("it is there").count(), 0, "nothing is made in it");
 }
 
-/// One digit more or less makes another store of the same segments, or an empty one.
+/// One changed digit could turn the same segments into another store, or an empty one.
 #[test]
 fn a_manifest_that_rotted_is_damaged() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -123,7 +123,7 @@ fn a_manifest_that_rotted_is_damaged() {
     assert!(is_damaged(backup(store.store(), &copies, 0, |_| {})));
     assert!(!dir.path().join("made").exists(), "nothing was made");
 
-    // Any bit of it.
+    // Every bit of it.
     for at in 0..whole.len() {
         let mut rotted = whole.clone();
         rotted[at] ^= 1 << (at % 8);
@@ -140,7 +140,7 @@ fn a_manifest_that_rotted_is_damaged() {
     std::fs::copy(manifest(&copies, 2), manifest(&copies, 1)).expect("it is copied");
     assert!(is_damaged(list(&copies)));
     std::fs::write(&path, &whole).expect("it can be written");
-    // One that rotted does not keep the others from being restored.
+    // A rotted manifest does not prevent the others from being restored.
     std::fs::write(manifest(&copies, 2), b"{").expect("it can be written");
     assert!(is_damaged(restore(&copies, None, &target, |_, _| {})));
     restore(&copies, Some(1), &target, |_, _| {}).expect("it is restored");
@@ -158,7 +158,7 @@ fn a_manifest_of_another_format_is_refused_with_its_format() {
     assert!(refused.to_string().ends_with("has format 1; this program reads format 2"), "{refused}");
 }
 
-/// A segment's file of sealed segments, the oldest.
+/// Returns the oldest segment file of a sealed segment.
 fn shared_file(copies: &Path) -> PathBuf {
     let files = std::fs::read_dir(copies.join("segments")).expect("it is there").flatten();
     let is_shared =
@@ -172,7 +172,7 @@ fn rot(path: &Path) {
     std::fs::write(path, bytes).expect("it can be written");
 }
 
-/// A file that many backups share is looked at by its length alone when the next backup is taken.
+/// When a backup is taken, an existing shared file is checked only by its length.
 #[test]
 fn a_shared_file_that_rotted_is_copied_again_after_a_verification() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -185,12 +185,12 @@ fn a_shared_file_that_rotted_is_copied_again_after_a_verification() {
     take(&store, &copies);
     let aside = PathBuf::from(format!("{}.damaged", file.display()));
     let said = verify(&copies, Some(2), |_, _| {}).expect_err("it rotted").to_string();
-    assert!(said.contains("its checksum differs") && said.contains(".damaged now"), "{said}");
+    assert!(said.contains("checksum mismatch") && said.contains("with the suffix .damaged"), "{said}");
     assert!(aside.exists() && !file.exists());
     let made = Target::directory(&dir.path().join("made"));
     let said = restore(&copies, Some(1), &made, |_, _| {}).expect_err("it rotted").to_string();
     assert!(said.contains("put aside"), "{said}");
-    // There is no more of it than that.
+    // It is the only remaining copy.
     prune(&copies, 9).expect("it is pruned");
     assert!(aside.exists());
     assert!(take(&store, &copies).copied_segments > 0);
@@ -201,7 +201,7 @@ fn a_shared_file_that_rotted_is_copied_again_after_a_verification() {
     assert!(file.exists() && !aside.exists());
 }
 
-/// All files are looked at, so that one more backup heals all of them.
+/// All files are verified, so that a single further backup heals all of them.
 #[test]
 fn a_verification_puts_all_aside_that_rotted() {
     let dir = tempfile::tempdir().expect("a directory");

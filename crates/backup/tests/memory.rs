@@ -1,4 +1,4 @@
-//! What a backup takes of memory: no more with many earlier backups than with one.
+//! Memory of a backup: no more with many earlier backups than with one.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use esker_backup::backup;
 use esker_engine::{Blocking, Compression, Durability, Options};
 
-/// Counts what is allocated at once.
+/// Counts the bytes allocated at the same time.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all calls go to the system's allocator as they came.
+// SAFETY: all calls are forwarded to the system allocator unchanged.
 #[allow(unsafe_code, reason = "an allocator cannot be counted otherwise")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Takes a backup, and says how many bytes it took at once.
+/// Takes a backup. Returns the peak of allocated bytes.
 fn taken(store: &Blocking, copies: &Path) -> usize {
     let before = NOW.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -61,7 +61,7 @@ fn a_backup_takes_no_memory_for_each_earlier_one() {
     let manifest = std::fs::metadata(copies.join("backups/000001.json")).expect("it is there").len() as usize;
     assert!(manifest > 500_000, "{manifest}");
     assert!(last < second + manifest, "{second} bytes beside one, {last} beside 8, of {manifest} each");
-    // The text of one, what is decoded of it, and what is written.
+    // The text of one manifest, its decoded form, and the new manifest.
     assert!(last < 5 * manifest, "{last} bytes, for manifests of {manifest}");
     store.close().expect("it closes");
 }

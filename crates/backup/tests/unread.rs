@@ -1,4 +1,4 @@
-//! Backups of a store whose device does not give all of it.
+//! Backups of a store with unreadable sectors.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,7 +31,7 @@ fn value(number: u64) -> Vec<u8> {
     value
 }
 
-/// A store on a device, and where the values of keys lie there.
+/// A store on a device, and the offsets of the keys' values on it.
 struct Made {
     store: Blocking,
     device: MemoryDevice,
@@ -59,7 +59,7 @@ fn made() -> Made {
 }
 
 impl Made {
-    /// From here on a page of the device cannot be read; which keys have a part of their record there.
+    /// Makes a page of the device unreadable. Returns the keys with a part of their record in it.
     fn lose(&self, page: u64) -> Vec<u64> {
         self.lose_bytes(page * 4096..(page + 1) * 4096)
     }
@@ -91,7 +91,7 @@ fn fault(operation: &Operation, lost: &Range<u64>) -> Fault {
     if operation.kind == OperationKind::Read && meets { Fault::Error(EIO) } else { Fault::None }
 }
 
-/// Which keys cannot be read. All others have their values.
+/// Returns the keys that cannot be read. Asserts that all others have their values.
 fn damaged(path: &Path) -> Vec<u64> {
     let store = Blocking::open(shaped(Options::capacity_only(path))).expect("it opens");
     let mut damaged = Vec::new();
@@ -133,11 +133,11 @@ fn a_page_that_cannot_be_read_costs_the_records_in_it() {
     let (outcome, path) = made.restored("restored");
     assert_eq!(unread(outcome.expect_err("it is not whole")).unread.len(), 1);
     let (found, [first, .., last]) = (damaged(&path), &lost[..]) else { panic!("several: {lost:?}") };
-    // The first may end before its value does, and one behind the last may begin before its key does.
+    // The first record may end before its value does, and the record after the last may begin before its key does.
     assert!((first + 1..=*last).all(|number| found.contains(&number)), "{found:?} of {lost:?}");
     assert!(found.iter().all(|number| (*first..=last + 1).contains(number)), "{found:?} of {lost:?}");
 
-    // Where the device gives it again, the next backup has it.
+    // Once the device can read the page again, the next backup has it.
     made.device.clear_faults();
     let report = made.backup().expect("it is whole");
     assert_eq!(report.summary.id, 3);
@@ -161,8 +161,8 @@ fn a_summary_that_cannot_be_read_costs_nothing() {
     assert!(damaged(&path).is_empty());
 }
 
-/// Of a segment of which nothing is left, and of one whose end is lost with its last records, opening a restored store tells, as
-/// opening the store itself does: older values of its keys, or deleted ones, would show otherwise.
+/// If nothing is left of a segment, or its end is lost with its last records, opening a restored store reports the
+/// loss, as opening the original does: otherwise older values of its keys, or deleted keys, would reappear.
 #[test]
 fn the_end_of_a_segment_that_cannot_be_read_is_told() {
     for of_relocated in [false, true] {
@@ -198,7 +198,7 @@ fn the_end_of_a_segment_that_cannot_be_read_is_told() {
     }
 }
 
-/// A device that is failing as a whole, or is gone, ends the backup.
+/// A device that fails as a whole, or vanishes, fails the backup.
 #[test]
 fn a_device_that_gives_nothing_ends_a_backup() {
     for fault in [Fault::Vanish, Fault::Error(EIO)] {
@@ -213,7 +213,7 @@ fn a_device_that_gives_nothing_ends_a_backup() {
     }
 }
 
-/// What was written last is in the last frame of a segment that is still filled, and taken for torn by a crash.
+/// The most recent writes are in the last frame of an unsealed segment, which recovery treats as torn.
 #[test]
 fn what_was_written_last_and_cannot_be_read_is_not_there() {
     let made = made();
@@ -227,7 +227,8 @@ fn what_was_written_last_and_cannot_be_read_is_not_there() {
     assert!(store.get(key(0)).expect("it can be read").is_some());
 }
 
-/// Where a frame begins that others follow, in a segment that is still filled, nothing says which keys were in it.
+/// If the header of a frame before other frames is lost in an unsealed segment, it is unknown which keys were in the
+/// frame.
 #[test]
 fn a_store_with_a_hole_between_frames_opens_when_the_loss_is_accepted() {
     let made = made();
@@ -251,7 +252,7 @@ fn a_store_with_a_hole_between_frames_opens_when_the_loss_is_accepted() {
     assert!(found == [Some(value(KEYS).into()), None, Some(value(KEYS + 2).into())]);
 }
 
-/// A segment that is copied again and is not what it was gets a file of its own.
+/// A segment that is copied again with different content gets a file of its own.
 #[test]
 fn what_is_not_whole_does_not_take_the_place_of_what_was() {
     let made = made();

@@ -1,4 +1,4 @@
-//! The command line: which measurement is meant.
+//! The command line: selects the measurement.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -30,7 +30,8 @@ enum Command {
     Cache(cache::Arguments),
 }
 
-/// Runs the measurement that the arguments (without the program's name) ask for. `program` is what to call it in messages.
+/// Runs the measurement named by the arguments (without the program's name). `program` is its name in
+/// messages.
 pub fn run(program: &str, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     match dispatch(program, &arguments) {
@@ -39,23 +40,23 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = OsString>) -> Exit
     }
 }
 
-/// The command line, if it is one of db_bench: it begins with a flag.
+/// Returns the command line if it is one of db_bench: its first word is a flag.
 fn db_bench_words(arguments: &[OsString]) -> Option<Vec<String>> {
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     words.first()?.starts_with('-').then_some(words)
 }
 
-/// What is asked for instead of a benchmark.
+/// A request for information instead of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     ShortHelp,
     Help,
-    /// The flags of db_bench that mean nothing here.
+    /// The flags of db_bench that have no effect here.
     Ignored,
     Version,
 }
 
-/// What one of these words asks for instead of a benchmark, wherever it stands.
+/// Returns the request for information, wherever it stands among the words.
 fn asked_for(words: &[String]) -> Option<Asked> {
     words.iter().find_map(|word| match word.as_str() {
         "-h" => Some(Asked::ShortHelp),
@@ -94,7 +95,7 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<()> {
     }
 }
 
-/// What the parser of command lines has to say: help, the version, or what is wrong with the call.
+/// Prints help or the version, or returns the parser's error as a failure.
 pub fn refused(error: &clap::Error) -> Result<()> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         print!("{}", error.render());

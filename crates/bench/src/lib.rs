@@ -1,13 +1,15 @@
-//! Measurements of the Esker store, as the program `esker-bench` (and `esker bench`, where it was built with that).
+//! Measurements of the Esker store, for the program `esker-bench` (and `esker bench`, if it was built
+//! with that feature).
 //!
 //! # Layout
 //!
-//! - `workload`: which key comes next, and what its value is. Everything is drawn from a seed.
-//! - `instruments`: a store on devices that the measurement also sees from below, operations in flight, latencies, and what
-//!   the process took of the machine.
-//! - `writeamp`, `endurance`, `cache`, `db_bench`: one for each command; `command` picks one.
+//! - `workload`: draws keys and values from a seed.
+//! - `instruments`: a store on devices with readable counters, operations in flight, latencies, and the
+//!   resources of the process.
+//! - `writeamp`, `endurance`, `cache`, `db_bench`: one per command; `command` selects one.
 //!
-//! What is public is what `esker-compare` shares: [`run`], [`Failure`], [`process::Usage`], and printing ([`println!`]).
+//! The public items are those shared with `esker-compare`: [`run`], [`Failure`], [`process::Usage`], and
+//! printing ([`println!`]).
 //!
 //! Results go to stdout (`instruments::output`), progress and notes to stderr.
 #![allow(
@@ -15,7 +17,7 @@
     reason = "a measurement lives in real time; only the engine is replayed"
 )]
 
-// First, since its macros are for what comes after it.
+// First, because its macros are for the modules after it.
 #[macro_use]
 pub mod instruments;
 

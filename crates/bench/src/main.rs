@@ -1,4 +1,4 @@
-//! The program `esker-bench`; see the library for what it does.
+//! The program `esker-bench`; see the library.
 
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
-//! What `esker-bench` does when nobody can read what it prints.
+//! `esker-bench` with an output that cannot be written.
 #![cfg(target_os = "linux")]
 
 use std::fs::OpenOptions;
 use std::process::{Command, Output, Stdio};
 
-/// A short run that prints to `stdout`.
+/// Runs a short benchmark that prints to `stdout`.
 fn run(words: &[&str], stdout: Stdio) -> Output {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker-bench"));
@@ -44,7 +44,7 @@ fn help_tells_of_flags_and_benchmarks() {
     }
 }
 
-/// The words of the server's settings and commands, which its own tests ask for.
+/// Accepts the same words as the server's settings and commands, whose own tests use this list too.
 #[test]
 fn durability_has_the_same_words_everywhere() {
     for (word, good) in [
@@ -60,7 +60,7 @@ fn durability_has_the_same_words_everywhere() {
         ("periodic:05", false),
         ("always", false),
     ] {
-        // What is wrong behind a good word shows that the word was taken.
+        // A later error, behind a good word, shows that the word was accepted.
         let endurance = ["endurance", "--durability", word, "--seed", "x"];
         let endurance = Command::new(env!("CARGO_BIN_EXE_esker-bench")).args(endurance).output();
         let endurance = endurance.expect("it starts");

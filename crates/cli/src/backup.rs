@@ -17,7 +17,7 @@ use crate::serve::check_directory;
 use crate::terminal::{Failure, say};
 use crate::transfer::{PATIENCE, Places};
 
-/// How often a server is asked whether its backup has ended.
+/// Interval at which a server is asked whether its backup has ended.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// Takes backups of a store, lists, verifies and prunes them.
@@ -169,7 +169,7 @@ fn json_of_unread(unread: &Unread) -> Value {
     json!({ "tier": unread.tier.name(), "segment": unread.segment, "from": start, "to": end })
 }
 
-/// What was done with a backup, and a failure if it is not whole.
+/// Prints the result of a backup operation. Returns a failure if the backup is damaged.
 fn done(done: Result<Summary, Error>, as_json: bool, text: impl Fn(&str) -> String) -> Result<(), Failure> {
     let (summary, not_whole) = match done {
         Err(Error::Unread(summary)) => {
@@ -215,7 +215,7 @@ fn take(arguments: &Take) -> Result<(), Failure> {
     tell(arguments.json, &value, &text)
 }
 
-/// Has a server take a backup, and waits for its end.
+/// Makes a server take a backup, and waits until it ends.
 fn take_from(address: &str, arguments: &Take) -> Result<(), Failure> {
     let mut client = arguments.login.server(address, PATIENCE)?.connect()?;
     client.ask(&[b"BGSAVE"])?;
@@ -227,7 +227,7 @@ fn take_from(address: &str, arguments: &Take) -> Result<(), Failure> {
             continue;
         }
         if field("rdb_last_bgsave_status") != Some("ok") {
-            let what = "the server could not take the backup, or not all of it; its log says why";
+            let what = "the server failed to take a complete backup; its log has the reason";
             return Err(Failure::Failed(what.to_owned()));
         }
         let took_s: u64 = field("rdb_last_bgsave_time_sec").and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -256,7 +256,7 @@ fn verify(chosen: &Chosen) -> Result<(), Failure> {
     let directory = &chosen.directory.directory;
     let verified = esker_backup::verify(directory, chosen.id, |done, all| shown.show(done, all));
     shown.clear();
-    let is_whole = if verified.is_ok() { "whole" } else { "what there is of it is as it was" };
+    let is_whole = if verified.is_ok() { "whole" } else { "the data that it contains is intact" };
     done(verified, chosen.directory.json, |text| format!("{text}: {is_whole}\n"))
 }
 
@@ -274,7 +274,7 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
     let restored = esker_backup::restore(directory, chosen.id, &target, |done, all| shown.show(done, all));
     shown.clear();
     let given = made.give();
-    // What became of the restore is told in any case.
+    // The result of the restore is printed even if changing the owner failed.
     let told = done(restored, chosen.directory.json, |text| format!("restored {text}\n"));
     match (told, given) {
         (Err(Failure::Failed(told)), Err(Failure::Failed(given))) => {
@@ -284,7 +284,7 @@ pub(crate) fn restore(arguments: &Restore) -> Result<(), Failure> {
     }
 }
 
-/// The bar of what counts in bytes.
+/// A progress bar of operations that count bytes.
 struct Progress {
     what: &'static str,
     bar: Bar,
@@ -336,7 +336,7 @@ mod tests {
         let device = MemoryDevice::new(33 << 20);
         let given = Arc::new(device.clone()) as Arc<dyn Device>;
         let options = Options::devices(None, Some(given)).segment_bytes(1 << 20).scrub_bytes_per_s(0);
-        // Nothing is padded, so nothing is collected meanwhile.
+        // The smallest unit avoids padding, so that nothing is collected while the store is filled.
         let options = options.indirection_unit_bytes(4096).durability(Durability::None);
         let options = options.compression(Compression::Off);
         let store = Blocking::open(options.memory_bytes(64 << 20)).expect("it opens");
@@ -357,12 +357,12 @@ mod tests {
         let named = |path: &str| Directory { directory: at.join(path), json: false };
         let chosen = || Chosen { directory: named("copies"), id: None };
         let said = failed(run(&Arguments { verb: Verb::Verify(chosen()) }));
-        assert!(said.contains("is not whole") && said.contains("of segment"), "{said}");
+        assert!(said.contains("is incomplete") && said.contains("of segment"), "{said}");
         let (copies, made) = (at.join("copies"), at.join("made"));
         let words = [Path::new("restore"), &copies, Path::new("--dir"), &made];
         let given = Restore::augment_args(clap::Command::new("restore")).get_matches_from(words);
         let said = failed(restore(&Restore::from_arg_matches(&given).expect("it is a call")));
-        assert!(said.contains("is not whole") && said.contains("of segment"), "{said}");
+        assert!(said.contains("is incomplete") && said.contains("of segment"), "{said}");
         assert!(at.join("made/data.esker").exists());
         assert!(run(&Arguments { verb: Verb::List(named("copies")) }).is_ok());
         let listed = esker_backup::list(&at.join("copies")).expect("it is listed");

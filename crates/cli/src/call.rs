@@ -1,16 +1,17 @@
-//! What is wrong with a call, in one line that says what may have been meant.
+//! Turns a wrong call into one line that suggests the intended word.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::settings::{Places, Setting, flag_for};
 
-/// What has a `--help` of its own.
+/// Verbs with their own `--help`.
 const VERBS: &[&str] = &[
     "serve", "user", "inspect", "segments", "records", "trace", "get", "put", "del", "scan", "check",
     "repair", "import", "export", "backup", "restore", "top", "calc", "device",
 ];
 
-/// The parser's message without its usage and hints, which are what `--help` is for. `call` is what followed the command's name.
+/// Returns the parser's message without usage and hints, which `--help` shows. `call` are the arguments
+/// after the command's name.
 pub(crate) fn one_line(error: &clap::Error, call: &[String]) -> String {
     let verb = call.first().map(String::as_str).filter(|verb| VERBS.contains(verb));
     let help = verb.map_or("esker --help".to_owned(), |verb| format!("esker {verb} --help"));
@@ -18,7 +19,7 @@ pub(crate) fn one_line(error: &clap::Error, call: &[String]) -> String {
         return format!("which verb? (see {help})");
     }
     let meant = match unknown_flag(error).map(|flag| (setting_meant(&flag, error), flag)) {
-        // Nothing of what follows it is shown.
+        // The rest of the message is dropped, because it may contain the secret.
         Some((Some(setting), _)) if setting.places == Places::Secret => {
             let instead = match verb {
                 Some("user") => "it is asked for, or read from stdin",
@@ -42,15 +43,15 @@ pub(crate) fn one_line(error: &clap::Error, call: &[String]) -> String {
     }
 }
 
-/// A flag that the parser does not know, without its value.
+/// Returns the flag that the parser does not know, without its value.
 fn unknown_flag(error: &clap::Error) -> Option<String> {
     let invalid = text_of(error, ContextKind::InvalidArg)?;
     let flag = invalid.split('=').next().unwrap_or_default();
     (error.kind() == ErrorKind::UnknownArgument && flag.starts_with("--")).then(|| flag.to_owned())
 }
 
-/// The setting that another server calls so, or that is nearly called so. Of mistyped names the parser knows those of flags that
-/// are no settings too.
+/// Returns the setting that has this name in another server, or the one with the most similar name. For
+/// mistyped names, the parser also suggests flags that are not settings.
 fn setting_meant(flag: &str, error: &clap::Error) -> Option<&'static Setting> {
     let name = flag.trim_start_matches('-');
     let nearest = Setting::nearest(name)
@@ -58,13 +59,13 @@ fn setting_meant(flag: &str, error: &clap::Error) -> Option<&'static Setting> {
     Setting::elsewhere(name).or(nearest)
 }
 
-/// What the parser found that is like a word that it does not know.
+/// Returns the parser's suggestion for an unknown word.
 fn parser_meant(error: &clap::Error) -> Option<String> {
     let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
     kinds.into_iter().find_map(|kind| text_of(error, kind))
 }
 
-/// The value that a flag was given.
+/// Returns the value of a flag.
 fn value_of<'c>(flag: &str, call: &'c [String]) -> Option<&'c str> {
     call.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(flag)? {
         "" => call.get(at + 1).map(String::as_str),
@@ -75,7 +76,7 @@ fn value_of<'c>(flag: &str, call: &'c [String]) -> Option<&'c str> {
 fn text_of(error: &clap::Error, kind: ContextKind) -> Option<String> {
     match error.get(kind)? {
         ContextValue::String(text) => Some(text.clone()),
-        // The likeliest comes last.
+        // The most similar one comes last.
         ContextValue::Strings(texts) => texts.last().cloned(),
         _ => None,
     }

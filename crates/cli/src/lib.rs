@@ -1,10 +1,10 @@
 //! The `esker` command.
 //!
-//! Results go to stdout, logs to stderr. Whatever keeps a verb from running is one line on stderr: exit code 2 if the
-//! call or its surroundings are wrong (options, addresses, paths), 1 if something failed on the way, or a store that was
-//! looked at is not well.
+//! Results go to stdout, logs to stderr. An error that keeps a verb from running is one line on stderr.
+//! The exit code is 2 if the call or its environment is wrong (options, addresses, paths), and 1 if
+//! something failed on the way or the inspected store is damaged.
 #![allow(clippy::disallowed_methods, reason = "a command lives in real time; only the engine is replayed")]
-// They panic where stdout or stderr cannot be written: `terminal` has functions that do not.
+// These macros panic if stdout or stderr cannot be written; use the functions of `terminal`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod backup;
@@ -92,7 +92,8 @@ enum Verb {
 
 /// Runs the command with the arguments of the process.
 pub fn main() -> ExitCode {
-    // A file that may not grow is an error of the disk (EFBIG), which names the file. The signal would end the process.
+    // Writing beyond a file-size limit returns EFBIG, which is reported with the file's name. The signal
+    // would end the process instead.
     ignore_file_size_signal();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -143,10 +144,10 @@ fn ignore_file_size_signal() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Whether a file is one of settings that can be used together. For fuzzing.
+/// Checks a file of settings and their combination. For fuzzing.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The defect, in words.
 #[doc(hidden)]
 pub fn check_settings(path: &std::path::Path) -> Result<(), String> {
     let mut settings = settings::Settings::defaults();
@@ -160,10 +161,10 @@ mod tests {
 
     use super::*;
 
-    /// Verbs whose help has no examples, and whose settings of clap contradict each other.
+    /// Returns the verbs whose help has no examples or whose clap definitions contradict each other.
     fn without_examples(command: &Command, path: &str) -> Vec<String> {
         let path = format!("{path} {}", command.get_name());
-        // The help of one that passes it on is another program's.
+        // A verb that passes `--help` on shows the help of another program.
         let has = command.is_disable_help_flag_set()
             || command.get_after_help().is_some_and(|help| help.to_string().contains("Examples:\n  "));
         let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());

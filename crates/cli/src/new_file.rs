@@ -1,10 +1,11 @@
-//! A file that gets its name when all of it is written, and never takes the place of another.
+//! A file that gets its name only when it is complete, and never replaces another file.
 //!
-//! 1. The file is made without a name (O_TMPFILE). A process that is killed leaves nothing behind.
-//! 2. [`NewFile::keep`] makes the bytes durable and then gives the file its name (linkat), unless the name was taken meanwhile.
+//! 1. The file is made without a name (O_TMPFILE). A killed process leaves nothing behind.
+//! 2. [`NewFile::keep`] makes the bytes durable and then gives the file its name (linkat), unless another
+//!    file has taken it meanwhile.
 //!
-//! Where the file system has no files without names, the file is called `NAME.partial` in between, and locked. The next call for the
-//! same name removes one that a killed process left.
+//! If the file system does not support unnamed files, the file has the name `NAME.partial` until then,
+//! and is locked. The next call for the same name removes the partial file of a killed process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -17,12 +18,12 @@ use rustix::io::Errno;
 
 use crate::terminal::Failure;
 
-/// A file that is being written.
+/// A file being written.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     file: File,
     path: PathBuf,
-    /// The name until then, where the file needs one.
+    /// The temporary name, if the file needs one.
     partial: Option<PathBuf>,
 }
 
@@ -30,7 +31,7 @@ impl NewFile {
     /// Makes a file that only this user may read.
     ///
     /// # Errors
-    /// `Usage` if the name is taken or the directory takes no file.
+    /// `Usage` if the name is taken or the directory accepts no file.
     pub(crate) fn create(path: &Path) -> Result<NewFile, Failure> {
         // A dangling link counts as a file.
         if path.symlink_metadata().is_ok() {
@@ -41,7 +42,7 @@ impl NewFile {
         let unnamed = options.clone().custom_flags(libc::O_TMPFILE).open(directory_of(path));
         let made = match unnamed {
             Ok(file) => return Ok(NewFile { file, path: path.to_owned(), partial: None }),
-            // An older kernel takes the flag for a directory that is opened for writing.
+            // An older kernel ignores the flag and sees an attempt to write to a directory.
             Err(error)
                 if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) =>
             {
@@ -52,7 +53,7 @@ impl NewFile {
         made.map_err(|error| Failure::Usage(format!("cannot write {}: {error}", path.display())))
     }
 
-    /// The same with the name `NAME.partial`.
+    /// As `create`, with the temporary name `NAME.partial`.
     fn named(path: &Path, options: &mut OpenOptions) -> io::Result<NewFile> {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
@@ -60,7 +61,7 @@ impl NewFile {
         let make = || options.clone().create_new(true).open(&partial);
         let file = match make() {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // A link is never followed, here or by create_new.
+                // Links are never followed, neither here nor by create_new.
                 let left = OpenOptions::new()
                     .write(true)
                     .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -75,10 +76,10 @@ impl NewFile {
         Ok(NewFile { file, path: path.to_owned(), partial: Some(partial) })
     }
 
-    /// A handle to write to.
+    /// Returns a handle for writing.
     ///
     /// # Errors
-    /// If the process has no descriptor left.
+    /// If the process has no file descriptor left.
     pub(crate) fn writer(&self) -> Result<File, Failure> {
         self.file.try_clone().map_err(|error| self.failed(&error))
     }
@@ -86,12 +87,12 @@ impl NewFile {
     /// Makes the bytes durable and gives the file its name.
     ///
     /// # Errors
-    /// If that fails, or another file has the name by now: then nothing is left behind.
+    /// If that fails, or another file has taken the name. The new file is removed then.
     pub(crate) fn keep(self) -> Result<(), Failure> {
         self.file.sync_all().map_err(|error| self.failed(&error))?;
         let named = match &self.partial {
             Some(partial) => match renameat_with(CWD, partial, CWD, &self.path, RenameFlags::NOREPLACE) {
-                // The file system does not know the flag. The name was free a moment ago.
+                // The file system does not support the flag. The name was free a moment ago.
                 Err(Errno::INVAL) => std::fs::rename(partial, &self.path),
                 named => named.map_err(io::Error::from),
             },
@@ -119,14 +120,14 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(partial) = &self.partial {
-            // Gone already where the file was kept.
+            // Absent if the file was kept.
             let _ = std::fs::remove_file(partial);
         }
     }
 }
 
 fn taken(path: &Path, failure: fn(String) -> Failure) -> Failure {
-    failure(format!("{} is there already; give another name, or remove it", path.display()))
+    failure(format!("{} already exists; give another name, or remove it", path.display()))
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -135,7 +136,7 @@ fn directory_of(path: &Path) -> &Path {
 
 fn lock(file: &File, path: &Path) -> io::Result<()> {
     flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-        Errno::WOULDBLOCK => io::Error::other(format!("another process writes {}", path.display())),
+        Errno::WOULDBLOCK => io::Error::other(format!("another process is writing {}", path.display())),
         error => error.into(),
     })
 }
@@ -161,10 +162,10 @@ mod tests {
         NewFile::named(path, options.write(true).read(true).mode(0o600))
     }
 
-    /// A way to make a file, and the names that are left when it is killed.
+    /// A function that makes a file, and the names that remain if the process is killed.
     type Way = (fn(&Path) -> NewFile, &'static [&'static str]);
 
-    /// With unnamed files and without.
+    /// With unnamed files, and without.
     fn ways() -> [Way; 2] {
         [
             (|path| NewFile::create(path).expect("it is made"), &[]),
@@ -185,7 +186,7 @@ mod tests {
             assert_eq!(std::fs::read(&path).ok().as_deref(), Some(&b"text"[..]));
             assert_eq!(path.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
             assert!(
-                matches!(NewFile::create(&path), Err(Failure::Usage(what)) if what.contains("there already"))
+                matches!(NewFile::create(&path), Err(Failure::Usage(what)) if what.contains("already exists"))
             );
             std::fs::remove_file(&path).expect("it is there");
             drop(make(&path));
@@ -200,7 +201,7 @@ mod tests {
         for (make, _) in ways() {
             let file = make(&path);
             std::fs::write(&path, "other").expect("it is written");
-            assert!(matches!(file.keep(), Err(Failure::Failed(what)) if what.contains("there already")));
+            assert!(matches!(file.keep(), Err(Failure::Failed(what)) if what.contains("already exists")));
             assert_eq!(names(directory.path()), ["file"]);
             assert_eq!(std::fs::read(&path).ok().as_deref(), Some(&b"other"[..]));
             std::fs::remove_file(&path).expect("it is there");
@@ -214,7 +215,7 @@ mod tests {
         std::fs::write(directory.path().join("file.partial"), "left").expect("it is written");
         let first = create_named(&path).expect("nobody writes it");
         let error = create_named(&path).expect_err("the first one writes it").to_string();
-        assert!(error.contains("another process writes"), "{error}");
+        assert!(error.contains("another process is writing"), "{error}");
         drop(first);
         create_named(&path).expect("nobody writes it").keep().expect("it is kept");
     }

@@ -1,4 +1,4 @@
-//! Completions for shells and manual pages, made from what the command knows of itself.
+//! Shell completions and manual pages, generated from the definition of the command.
 
 use std::path::PathBuf;
 

@@ -1,16 +1,16 @@
-//! Secrets in files, as container platforms and systemd's credentials hand them over.
+//! Secrets in files, as provided by container platforms and systemd credentials.
 
 use std::path::Path;
 
 use esker_server::read_text;
 
-/// No file with a secret is longer.
+/// Limit of a file with a secret, in bytes.
 const BYTES_MAX: u64 = 4096;
 
-/// The first line of a file.
+/// Returns the first line of a file.
 ///
 /// # Errors
-/// A sentence that names the file, and nothing that is in it.
+/// A sentence that names the file, without any of its content.
 pub(crate) fn read(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let text = read_text(path, BYTES_MAX)

@@ -1,12 +1,14 @@
-//! `esker serve`: a store behind a RESP port.
+//! `esker serve`: serves a store on a RESP port.
 //!
-//! 1. The settings are put together and checked, and the ports are listened on: both before anything is touched on disk.
-//! 2. The store opens, which recovers what it held. Clients and probes are told so. SIGTERM or SIGINT ends the process at
-//!    once, with exit code 0: nothing was acknowledged, and a start that is cut off anywhere can be begun again.
-//! 3. One line that begins with `ready` goes to stdout; from here on clients are served. SIGHUP reads the settings, the
-//!    users and the certificates again, and changes what can be changed.
-//! 4. After SIGTERM or SIGINT commands in flight finish, the store is flushed and closed, and the exit code is 0. A
-//!    second signal, half a second after the first or later, ends the process at once, as a crash would.
+//! 1. Combine and check the settings, and listen on the ports. Both happen before any file is changed.
+//! 2. Open the store, which recovers its content. Meanwhile clients and probes are answered that the
+//!    store is loading. SIGTERM or SIGINT ends the process at once with exit code 0: nothing was
+//!    acknowledged, and an interrupted start can be repeated at any point.
+//! 3. Print one line that begins with `ready` to stdout, and serve clients. SIGHUP reloads the settings,
+//!    the users and the certificates, and applies the changes that need no restart.
+//! 4. After SIGTERM or SIGINT finish the commands in flight, flush and close the store, and exit with
+//!    code 0. A second signal, half a second or more after the first, ends the process at once, as a
+//!    crash would.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -30,19 +32,20 @@ use crate::terminal::{Failure, Log, say, start_log};
 /// Exit code after a second signal.
 const FORCED: i32 = 130;
 
-/// Signals that come sooner after the first are the same one: GNU timeout signals its child and then the child's group.
+/// Signals that follow the first within this time count as the same: GNU timeout signals its child and
+/// then the child's group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// How often the manager of services is told how far the opening of the store is.
+/// Interval of progress notifications to the service manager while the store opens.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// What the manager of services is told while clients are served.
+/// State sent to the service manager while clients are served.
 const SERVING: &str = "serving";
 
-/// Part of a store in a directory; where this is, there is one, or was to be made.
+/// File of a store in a directory. If it exists, the directory holds a store, or one was being made.
 const STORE_FILE: &str = "data.esker";
 
-/// What may lie beside a new store: what the file system made.
+/// Directory made by the file system that may lie beside a new store.
 const LOST_AND_FOUND: &str = "lost+found";
 
 const EXAMPLES: &str = "\
@@ -58,7 +61,7 @@ SIGTERM and SIGINT end it, SIGHUP reads settings, users and certificates again. 
 failed; 2 if the call or its surroundings are wrong and nothing was changed; 130 after a second signal, half a second after the
 first or later.";
 
-/// The flags of `esker serve` as they were given.
+/// The parsed flags of `esker serve`.
 pub(crate) struct Arguments(ArgMatches);
 
 impl clap::FromArgMatches for Arguments {
@@ -82,7 +85,7 @@ impl clap::Args for Arguments {
     }
 }
 
-/// One flag for each setting, and three of its own.
+/// Adds one flag per setting, and three others.
 fn flags(command: Command) -> Command {
     let own =
         |name, help| Arg::new(name).long(name).help(help).help_heading("Settings").action(ArgAction::SetTrue);
@@ -119,7 +122,7 @@ fn flags(command: Command) -> Command {
     command
 }
 
-/// Settings from everywhere, and warnings about the environment.
+/// Combines the settings from all sources. Also returns warnings about the environment.
 fn settings(
     matches: &ArgMatches,
     environment: Vec<(OsString, OsString)>,
@@ -152,7 +155,7 @@ pub(crate) fn run(Arguments(matches): &Arguments) -> Result<(), Failure> {
     }
     let log = start_log(settings.log(), settings.logs_json());
     outcome.config.log = Some(log.clone());
-    // Before there are threads, and anything to free.
+    // Called before threads start and memory is freed.
     esker_device::give_back_freed_memory();
     for warning in warnings {
         tracing::warn!("{warning}");
@@ -173,7 +176,7 @@ fn usage(text: String) -> Failure {
 async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     let Outcome { options, config, places, directory, spellings, .. } = outcome;
     tokio::spawn(notify::stay_alive());
-    // 1.
+    // Step 1.
     for path in &places {
         check_parent(path)?;
     }
@@ -182,19 +185,19 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     }
     let mut sockets = Sockets::bind(&config).map_err(|error| Failure::Usage(error.to_string()))?;
     if config.access.allow_unauthenticated {
-        tracing::warn!("nobody needs a password (allow-unauthenticated)");
+        tracing::warn!("clients need no password (allow-unauthenticated)");
     }
     raise_file_limit(config.limits.connections_max);
     let mut terminate = on_signal(SignalKind::terminate())?;
     let mut interrupt = on_signal(SignalKind::interrupt())?;
     let hangup = on_signal(SignalKind::hangup())?;
 
-    // 2.
+    // Step 2.
     let store = tokio::select! {
         biased;
         name = ended(&mut terminate, &mut interrupt) => {
             tracing::info!("{name}: ending at once; the store was not open yet, and nothing was acknowledged");
-            // It removes the unix socket.
+            // Dropping them removes the unix socket.
             drop(sockets);
             std::process::exit(0);
         }
@@ -203,7 +206,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
         }
     };
 
-    // 3.
+    // Step 3.
     let server = Server::on(sockets, config, store.clone());
     announce(&server, &places, &store);
     notify::ready(SERVING);
@@ -215,8 +218,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     };
     let finish = async {
         server.run(stop).await;
-        // 4.
-        // A backup whose target does not answer holds nothing up.
+        // Step 4. A backup whose target does not respond does not delay the stop.
         store.cancel_checkpoint("the server stops");
         let closed = async {
             store.flush().await?;
@@ -230,7 +232,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens the store, and tells meanwhile how far it is: who connects, and the manager of services.
+/// Opens the store, and reports the progress meanwhile to clients and to the service manager.
 async fn open(
     options: Options,
     sockets: &mut Sockets,
@@ -238,7 +240,8 @@ async fn open(
 ) -> Result<Result<Store, Error>, Failure> {
     let progress = Progress::default();
     let options = options.progress(progress.clone());
-    // It may keep a thread busy for long, which is to be none of those that answer meanwhile.
+    // Opening may block a thread for long, which must not be one of the threads that answer clients
+    // meanwhile.
     let runtime = Handle::current();
     let opening = tokio::task::spawn_blocking(move || runtime.block_on(Store::open(options)));
     let began = Instant::now();
@@ -258,7 +261,7 @@ async fn open(
     }
 }
 
-/// The name of the signal that came.
+/// Returns the name of the signal that arrived.
 async fn ended(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
     tokio::select! {
         _ = terminate.recv() => "SIGTERM",
@@ -266,9 +269,9 @@ async fn ended(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
     }
 }
 
-/// Waits for the end. A second signal, [`SAME_SIGNAL`] after the first or later, ends the process.
+/// Waits for the end. A second signal, [`SAME_SIGNAL`] or more after the first, ends the process.
 async fn finish_or_force(finish: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    // Each of these hears every signal, so that the second is the second for them too.
+    // Each stream receives every signal, including the second one.
     let (mut terminate, mut interrupt) =
         (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
     let force = async {
@@ -285,13 +288,13 @@ async fn finish_or_force(finish: impl Future<Output = Result<(), Failure>>) -> R
         biased;
         finished = finish => finished,
         name = force => {
-            tracing::warn!("{name} again: ending at once; what was acknowledged is recovered at the next start");
+            tracing::warn!("{name} again: ending at once; acknowledged writes are recovered at the next start");
             std::process::exit(FORCED);
         }
     }
 }
 
-/// How far recovery is, in words. What is left is as long as what was done makes it.
+/// Returns the progress of recovery in words. The remaining time is extrapolated from the elapsed time.
 fn recovery(percent: u32, took: Duration) -> String {
     let seconds = took.as_secs();
     let left = match percent {
@@ -303,16 +306,17 @@ fn recovery(percent: u32, took: Duration) -> String {
     format!("the store is recovering, {percent} % of it is read after {seconds} s{left}")
 }
 
-/// What it takes to read the settings again.
+/// State for reloading the settings.
 struct Reloading {
     matches: ArgMatches,
-    /// In force, but for what needs another start.
+    /// The settings in force, except those that need a restart.
     settings: Settings,
     log: Arc<Log>,
 }
 
 impl Reloading {
-    /// Reads the settings again and changes what can be changed; what was changed, or why nothing was.
+    /// Reloads the settings and applies the changes that need no restart. Returns the changes, or the
+    /// reason why nothing changed.
     fn settings(&mut self, control: &Control, store: &Store) -> Result<String, String> {
         let (settings, _) = settings(&self.matches, std::env::vars_os().collect())?;
         settings.outcome()?;
@@ -327,7 +331,7 @@ impl Reloading {
         control.set_connections(new.connections, new.connections_per_address);
         self.settings = settings;
         if !later.is_empty() {
-            tracing::warn!("changed, and in force after another start only: {}", later.join(", "));
+            tracing::warn!("changed, but in effect only after a restart: {}", later.join(", "));
         }
         Ok(now.join(", "))
     }
@@ -338,7 +342,8 @@ async fn reload(control: Control, store: Store, mut hangup: Signal, mut reloadin
         notify::reloading();
         let changed = reloading.settings(&control, &store);
         control.note_settings(changed.is_ok());
-        // Whatever is wrong with the settings, a user who was removed is not to get in.
+        // Users and certificates are reloaded even if the settings are wrong, so that a removed user can
+        // no longer log in.
         let files = control.reload().map_err(|error| error.to_string());
         match changed.and_then(|changed| files.map(|()| changed)) {
             Ok(changed) => {
@@ -346,16 +351,17 @@ async fn reload(control: Control, store: Store, mut hangup: Signal, mut reloadin
                 notify::ready(SERVING);
             }
             Err(error) => {
-                tracing::error!(%error, "SIGHUP: the reload failed; what was in force before stays");
+                tracing::error!(%error, "SIGHUP: the reload failed; whatever failed to load keeps its previous state");
                 notify::ready(&format!(
-                    "serving, but the last reload failed, and what was before stays: {error}"
+                    "serving, but the last reload failed, and whatever failed to load keeps its previous state: {error}"
                 ));
             }
         }
     }
 }
 
-/// A path whose parent is missing is a typing error; making the parent would hide it.
+/// Refuses a path whose parent is missing, which is probably a typing error; making the parent would hide
+/// it.
 pub(crate) fn check_parent(path: &Path) -> Result<(), Failure> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -368,9 +374,10 @@ pub(crate) fn check_parent(path: &Path) -> Result<(), Failure> {
     Err(Failure::Usage(format!("cannot keep a store at {path}: there is no directory {parent}")))
 }
 
-/// A directory that holds something else is a typing error too: the store's files would lie among somebody else's.
+/// Refuses a directory that holds other files, which is probably a typing error too: the store's files
+/// would be mixed with them.
 pub(crate) fn check_directory(directory: &Path) -> Result<(), Failure> {
-    // What is wrong with a directory that cannot be read, the store will say.
+    // An unreadable directory is reported by the opening of the store.
     let Ok(entries) = std::fs::read_dir(directory) else { return Ok(()) };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
     names.sort();
@@ -380,7 +387,7 @@ pub(crate) fn check_directory(directory: &Path) -> Result<(), Failure> {
             let (directory, foreign) = (directory.display(), foreign.display());
             Err(Failure::Usage(format!(
                 "cannot keep a store at {directory}: it holds {foreign}, and no store; give a directory that is empty or \
-                 not there yet, such as {directory}/esker"
+                 does not exist yet, such as {directory}/esker"
             )))
         }
         _ => Ok(()),
@@ -396,7 +403,7 @@ fn open_failure(error: &Error, places: &[PathBuf], spellings: &[(OptionName, Str
     }
 }
 
-/// A message of the store with settings, as they were given, in place of its options.
+/// Returns an error message of the store, with its options replaced by the settings as they were given.
 fn in_settings(error: &Error, spellings: &[(OptionName, String)]) -> String {
     error.in_words(|option| {
         let given = spellings.iter().find(|(of, _)| *of == option);
@@ -404,7 +411,8 @@ fn in_settings(error: &Error, spellings: &[(OptionName, String)]) -> String {
     })
 }
 
-/// The one line on stdout. Who started the server may wait for it, and may have closed stdout instead.
+/// Prints the one line on stdout. The process that started the server may wait for it, or may have closed
+/// stdout.
 fn announce(server: &Server, places: &[PathBuf], store: &Store) {
     let shown =
         |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",");
@@ -431,7 +439,7 @@ fn on_signal(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
 }
 
-/// Every connection takes a file descriptor, and shells mostly allow 1024.
+/// Raises the limit of open files: every connection takes a file descriptor, and most shells allow 1024.
 fn raise_file_limit(connections: usize) {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -439,7 +447,7 @@ fn raise_file_limit(connections: usize) {
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, "cannot raise the limit of open files; fewer connections will fit");
     }
-    // Beside connections: files of the store, HTTP, and some of the runtime.
+    // Margin for the files of the store, HTTP, and the runtime.
     let needed = connections as u64 + 128;
     if let Some(most) = limit.maximum.filter(|&most| most < needed) {
         tracing::warn!("connections is {connections}, and the limit of open files is {most}; fewer will fit");

@@ -1,4 +1,4 @@
-//! What a verb says: its result on stdout, its log on stderr, and why it did not do its work.
+//! Output of a verb: the result on stdout, the log and errors on stderr.
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -14,12 +14,12 @@ pub(crate) fn fail(failure: Failure) -> ExitCode {
     esker_command::fail("esker", failure)
 }
 
-/// A filter such as `info` or `warn,esker_server=debug`; `None` if the text is none.
+/// Parses a log filter such as `info` or `warn,esker_server=debug`; `None` if it is invalid.
 pub(crate) fn log_filter(text: &str) -> Option<EnvFilter> {
     EnvFilter::try_new(text).ok()
 }
 
-/// Changes what is logged.
+/// The log filter, which can be changed at run time.
 pub(crate) struct Log {
     change: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
     filter: Mutex<String>,
@@ -42,7 +42,7 @@ impl LogFilter for Log {
 
     fn set(&self, filter: &str) -> Result<(), String> {
         let parsed = parsed(filter)?;
-        // Whoever asks sees the filter that is in force, also while two change it.
+        // The lock covers both changes, so that the stored text always matches the filter in force.
         let mut current = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
         (self.change)(parsed).map_err(|error| error.to_string())?;
         filter.clone_into(&mut current);
@@ -56,7 +56,7 @@ fn parsed(filter: &str) -> Result<EnvFilter, String> {
     })
 }
 
-/// Lets the log go to stderr from here on, as lines for people or as JSON.
+/// Starts logging to stderr, as lines for people or as JSON.
 pub(crate) fn start_log(filter: &str, json: bool) -> Arc<Log> {
     let parsed = log_filter(filter).unwrap_or_else(|| EnvFilter::new("info"));
     let colours = stderr().is_terminal();

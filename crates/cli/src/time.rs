@@ -1,8 +1,8 @@
-//! Times as people write them: `500ms`, `30s`, `5m`, `2h`; `0` for none.
+//! Durations in human notation: `500ms`, `30s`, `5m`, `2h`; `0` for none.
 
 use std::time::Duration;
 
-/// A time from a whole number and a unit.
+/// Parses a duration from a whole number and a unit.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

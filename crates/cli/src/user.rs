@@ -1,5 +1,6 @@
-//! `esker user`: makes and changes the file of users. Passwords come from the terminal without an echo, or from stdin.
-//! A server reads the file at its start and when it is told to, so each change ends with a word about that.
+//! `esker user`: makes and changes the file of users. Passwords come from the terminal without an echo,
+//! or from stdin. A server reads the file at its start and on a reload, so each change ends with a hint
+//! about that.
 
 use std::io::{BufRead, IsTerminal, stdin};
 use std::path::{Path, PathBuf};
@@ -92,7 +93,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             let path = &who.file.users;
             let mut file = if path.exists() { read(path)? } else { UserFile::default() };
             if file.users().contains_key(&who.name) {
-                return Err(usage(format!("there is a user {} already", who.name)));
+                return Err(usage(format!("user {} already exists", who.name)));
             }
             if rights.contains(&Right::Admin) && !prefix.is_empty() {
                 return Err(usage(
@@ -105,7 +106,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
                 ));
             }
             let mut entry = UserEntry { rights, prefixes: prefix, databases, ..UserEntry::default() };
-            // The name is checked before a password is asked for.
+            // The name is checked before the password prompt.
             file.set(&who.name, entry.clone()).map_err(|what| usage(what.to_owned()))?;
             if !certificate_only {
                 entry
@@ -152,7 +153,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Rights and prefixes, or rules as ACL SETUSER gave them.
+/// Formats rights and prefixes, or the rules given by ACL SETUSER.
 fn what_it_may(entry: &UserEntry) -> String {
     if let Some(commands) = &entry.commands {
         let reach = [&entry.keys[..], &entry.channels].concat();
@@ -172,16 +173,16 @@ fn read(path: &Path) -> Result<UserFile, Failure> {
     UserFile::read(path).map_err(|error| usage(error.to_string()))
 }
 
-/// Writes the file, and says what it takes for a server to know of it.
+/// Writes the file, and prints how a running server reloads it.
 fn write(file: &UserFile, path: &Path) -> Result<(), Failure> {
     let shown = path.display();
     file.write(path).map_err(|error| Failure::Failed(format!("cannot write {shown}: {error}")))?;
     say(&format!(
-        "wrote {shown}; a server that runs knows it after a reload: systemctl reload esker, or kill -HUP its process\n"
+        "wrote {shown}; a running server uses it after a reload: systemctl reload esker, or kill -HUP its process\n"
     ))
 }
 
-/// A password, twice from a terminal, or one line of stdin.
+/// Reads a password: twice from a terminal, or one line of stdin.
 fn ask_password(name: &str) -> Result<String, Failure> {
     let password = if stdin().is_terminal() {
         let first = ask_hidden(&format!("Password of {name}: "))?;

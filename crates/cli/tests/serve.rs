@@ -1,4 +1,4 @@
-//! The `esker` command from outside: one line for what is wrong, one line when it is ready, a clean end.
+//! Runs the `esker` command as a process: one line per error, one line when it is ready, a clean end.
 #![allow(clippy::disallowed_methods, reason = "processes run in real time")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -38,13 +38,13 @@ fn esker(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a call that must be refused, and returns its one line. A call that is accepted would serve for ever, so it is
-/// killed after a while.
+/// Runs a call that must be refused. Returns its one line of output. A call that is accepted would serve
+/// for ever, so it is killed after a while.
 fn refused(directory: &Path, arguments: &[&str]) -> String {
     failed(directory, arguments, 2)
 }
 
-/// The same of any call that fails before it serves, with its exit code.
+/// As `refused`, for any call that fails before it serves, with its exit code.
 fn failed(directory: &Path, arguments: &[&str], code: i32) -> String {
     let mut command = esker(directory, arguments);
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -73,7 +73,7 @@ impl Serving {
         Serving::start_with(directory, arguments, &[], Stdio::inherit())
     }
 
-    /// With such an environment.
+    /// Starts a server with environment variables.
     fn start_in(directory: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Serving {
         Serving::start_with(directory, arguments, environment, Stdio::inherit())
     }
@@ -104,7 +104,7 @@ impl Serving {
         reply
     }
 
-    /// Stops it with a signal; it must end well and must have said nothing more on stdout.
+    /// Stops the server with a signal; it must exit with 0, and print nothing more on stdout.
     fn stop(mut self, signal: Signal) {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
@@ -133,7 +133,7 @@ fn what_admins_do_is_in_the_log_and_secrets_are_not() {
          SLOWLOG RESET\r\nCLIENT KILL ID 1000\r\nSET k hunter2\r\nFLUSHALL",
     );
     assert!(said.ends_with("+OK\r\n+OK\r\n"), "{said}");
-    // Without a login nothing is done, and nothing is said to have been.
+    // Without a login the command has no effect, and the answer claims none.
     assert!(server.ask("CONFIG SET slowlog-max-len 6").starts_with("-NOAUTH"));
     let mut client = TcpStream::connect(server.word("resp")).unwrap();
     client.write_all(b"AUTH sesame\r\nSHUTDOWN\r\n").unwrap();
@@ -182,7 +182,7 @@ fn what_is_logged_can_be_changed_while_the_server_runs() {
     assert!(log.contains("CONFIG SET log=info"), "{log}");
 }
 
-/// Whether a call ends well, and what it said if it did not.
+/// Runs a call. Returns its stderr if it fails.
 fn accepts(directory: &Path, arguments: &[&str]) -> Result<(), String> {
     let Output { status, stderr, .. } = esker(directory, arguments).output().unwrap();
     if status.success() { Ok(()) } else { Err(String::from_utf8(stderr).unwrap()) }
@@ -349,7 +349,7 @@ fn a_tier_that_is_too_small_is_refused_by_the_store() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "a refused call made a store");
 }
 
-/// What is missing is told, and how to go on without it.
+/// The error names the missing part, and the flag to continue without it.
 #[test]
 fn a_store_of_which_something_is_missing_opens_when_that_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
@@ -389,7 +389,6 @@ fn a_port_alone_is_on_this_machine() {
     serving.stop(Signal::TERM);
 }
 
-/// Who reads may close stdout before it has all.
 #[test]
 #[cfg(not(feature = "bench"))]
 fn a_build_without_measurements_says_where_they_are() {

@@ -1,6 +1,7 @@
-//! `esker-compare chart`: a long run over time, from the CSV of `--report_file` or of `endurance --csv`, as SVG.
+//! `esker-compare chart`: draws a long run over time as SVG, from the CSV of `--report_file` or of
+//! `endurance --csv`.
 //!
-//! One panel for each column, one line for each phase.
+//! One panel per column, one line per phase.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,7 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// The columns of `endurance` that say most.
+/// The most informative columns of `endurance`.
 const MOST: [&str; 8] = [
     "operations_per_s",
     "get_p99_us",
@@ -38,13 +39,13 @@ const PANEL: u32 = 180;
 const COLOURS: [RGBColor; 4] =
     [RGBColor(31, 119, 180), RGBColor(214, 119, 14), RGBColor(44, 140, 44), RGBColor(148, 103, 189)];
 
-/// A column's points by phase.
+/// The points of a column by phase.
 struct Panel {
     name: String,
     lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// Draws it.
+/// Draws the chart.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let name = arguments.file.display();
     let text = std::fs::read_to_string(&arguments.file)
@@ -80,7 +81,7 @@ fn panels(text: &str, wanted: &[String]) -> std::result::Result<Vec<Panel>, Stri
         columns.iter().map(|column| Panel { name: header[*column].to_owned(), lines: Vec::new() }).collect();
     for (number, line) in lines.enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-        // The last line of a run that goes on may be cut off.
+        // The last line of a run in progress may be incomplete.
         if fields.len() != header.len() {
             continue;
         }

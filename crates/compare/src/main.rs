@@ -1,17 +1,18 @@
-//! The program `esker-compare`: the same workload on Esker and on others, in alternation, with a report.
+//! The program `esker-compare`: runs the same workload on Esker and on other engines, alternating between
+//! them, and writes a report.
 //!
 //! # Layout
 //!
-//! 1. `contest` says which data sets there are and which steps on each, who takes part, and what the command line of a step is
-//!    for each of them. They all take db_bench's flags and print db_bench's lines.
-//! 2. `run` has what one program needs: a control group that limits its memory, page cache included; the process, with what it
-//!    took of the machine; the reading of what it printed.
-//! 3. `rounds` goes through the data sets, and for each through the engines, so that they take turns; `network` does so with
-//!    servers. Both have what all steps share from `run::comparison`, which `prepare` makes once it has looked at the machine.
-//! 4. `results` keeps every step in `records.jsonl`, and writes the report anew, so that an interrupted run keeps what it has
-//!    and `--resume` goes on.
+//! 1. `contest` defines the data sets, the steps on each, the engines, and the command line of a step for
+//!    each engine. All engines accept db_bench's flags and print db_bench's lines.
+//! 2. `run` runs one program: a control group that limits its memory, page cache included; the process
+//!    and its resource usage; the parser of its output.
+//! 3. `rounds` runs the data sets, and on each the engines in turn; `network` does so with servers. Both
+//!    use the state in `run::comparison`, which `prepare` makes once it has examined the machine.
+//! 4. `results` appends every step to `records.jsonl` and rewrites the report, so that an interrupted run
+//!    keeps its results and `--resume` continues it.
 //!
-//! Esker itself is measured by this program too, as a process of its own: `esker-compare bench`.
+//! This program also measures Esker itself, in a separate process: `esker-compare bench`.
 #![allow(
     clippy::disallowed_methods,
     reason = "a measurement lives in real time; only the engine is replayed"

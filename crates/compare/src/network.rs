@@ -1,4 +1,4 @@
-//! The network case: `esker serve` beside redis-server, both asked by redis-benchmark.
+//! The network case: measures `esker serve` and redis-server, both with redis-benchmark.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -19,11 +19,11 @@ use crate::run::{child, machine};
 
 const VALUE_BYTES: u64 = 4096;
 const CLIENTS: u64 = 32;
-/// How long a server may take until it answers.
+/// Time limit for a server's answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 const KEY_BYTES: u64 = 16;
 
-/// The commands that are measured, with the name of the step and the share of puts.
+/// The measured commands, with the name of the step and the share of puts.
 const COMMANDS: [(&str, &str, f64); 2] = [("set", "net-set", 1.0), ("get", "net-get", 0.0)];
 
 /// Measures the servers that take part, in turn.
@@ -66,7 +66,7 @@ fn record(engine: Engine, repetition: u64, (_, step, put_share): (&str, &str, f6
     }
 }
 
-/// A server that is ended when it goes out of scope.
+/// A server process that is ended on drop.
 struct Server {
     child: Child,
     words: String,
@@ -137,7 +137,7 @@ fn start(
     Ok(server)
 }
 
-/// Whether a server has its data: one that is loading them says so.
+/// Returns true if a server has loaded its data; one that is loading answers with an error.
 fn answers(port: u16) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
@@ -149,7 +149,7 @@ fn answers(port: u16) -> bool {
     ask().unwrap_or(false)
 }
 
-/// A server, its data set, and the commands on it.
+/// Starts a server, fills it, and measures the commands.
 fn serve(comparison: &Comparison, engine: Engine, dir: &Path, repetition: u64) -> Result<Vec<Record>> {
     let limit = comparison.limit()?;
     // A port that is free now.
@@ -158,7 +158,7 @@ fn serve(comparison: &Comparison, engine: Engine, dir: &Path, repetition: u64) -
         .map_err(|error| Failure::failed("finding a free port", error))?
         .port();
     let server = start(comparison, engine, dir, port, limit.as_ref())?;
-    // Half of the memory, since all of redis-server's data is in it.
+    // Half of the memory, because redis-server keeps all its data in it.
     let keys = comparison.sizes.hit_keys();
     let requests = (keys * 4).clamp(1000, comparison.sizes.seconds * 50_000);
     let mut made = Vec::new();
@@ -202,7 +202,8 @@ fn serve(comparison: &Comparison, engine: Engine, dir: &Path, repetition: u64) -
     Ok(made)
 }
 
-/// A line of redis-benchmark's table: test, rate, and in milliseconds average, min, p50, p95, p99, max.
+/// Parses a line of redis-benchmark's table: test, rate, and in milliseconds average, min, p50, p95, p99,
+/// max.
 fn csv(line: &str, requests: u64) -> Option<Run> {
     let fields: Vec<&str> = line.split(',').map(|field| field.trim_matches('"')).collect();
     let [test, numbers @ ..] = &fields[..] else { return None };
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_table_of_redis_benchmark_is_read() {
-        // As version 7.0.15 prints it.
+        // The output of version 7.0.15.
         let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
                     \"SET\",\"71428.57\",\"0.401\",\"0.112\",\"0.383\",\"0.591\",\"0.999\",\"2.103\"\n";
         let runs: Vec<_> = text.lines().filter_map(|line| csv(line, 100_000)).collect();

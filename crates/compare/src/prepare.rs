@@ -1,4 +1,4 @@
-//! What is looked at before anything is measured: the directories, the programs, and the machine.
+//! Checks the directories, the programs, and the machine before any measurement.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -19,7 +19,7 @@ use crate::run::comparison::Comparison;
 use crate::run::machine::{self, Machine};
 use crate::run::rivals;
 
-/// Makes ready what the arguments ask for. Who cannot take part is left out, and that is noted.
+/// Prepares the comparison of the arguments. An engine that cannot run is left out, with a note.
 pub(crate) fn prepare(arguments: &Arguments) -> Result<Comparison> {
     let quick = arguments.preset == "quick";
     let sizes = sizes(arguments, quick)?;
@@ -27,7 +27,7 @@ pub(crate) fn prepare(arguments: &Arguments) -> Result<Comparison> {
     let mut engines = engines.collect::<Result<Vec<_>>>()?;
     check_names(&arguments.only)?;
     let out = absolute(&arguments.out)?;
-    // Below a directory of our own, since it is emptied.
+    // Below a directory of our own, because it is emptied.
     let parent = absolute(arguments.dir.as_ref().unwrap_or(&arguments.out))?;
     let dir = parent.join("esker-compare-data");
     let lock = lock(&parent)?;
@@ -52,7 +52,7 @@ pub(crate) fn prepare(arguments: &Arguments) -> Result<Comparison> {
 }
 
 fn sizes(arguments: &Arguments, quick: bool) -> Result<Sizes> {
-    // The last step is the one that counts, beside db_bench's only one, for which 0 is no limit.
+    // The last step is compared with db_bench's only one, for which 0 means no limit.
     let pressure_mb: BTreeSet<u64> = arguments.pressure_mb.iter().copied().collect();
     if pressure_mb.last() == Some(&0) {
         return Err(Failure::usage("--pressure-mb: one of the rates has to be more than 0"));
@@ -67,7 +67,7 @@ fn sizes(arguments: &Arguments, quick: bool) -> Result<Sizes> {
     })
 }
 
-/// The names that `--only` may have.
+/// Checks the names of `--only`.
 fn check_names(only: &[String]) -> Result<()> {
     let known: Vec<&str> = plan::GROUPS.into_iter().chain(["network"]).collect();
     match only.iter().find(|name| !known.contains(&name.as_str())) {
@@ -79,7 +79,7 @@ fn check_names(only: &[String]) -> Result<()> {
 }
 
 fn make_directories(out: &Path, dir: &Path) -> Result<()> {
-    // What an interrupted run left.
+    // Remains of an interrupted run.
     machine::remove(dir)?;
     for made in [out, &out.join("logs"), dir] {
         std::fs::create_dir_all(made)
@@ -113,7 +113,7 @@ fn programs(arguments: &Arguments, engines: &mut Vec<Engine>, machine: &mut Mach
     })
 }
 
-/// Leaves out those whose programs cannot be run.
+/// Leaves out the engines whose programs cannot be run.
 fn leave_out(programs: &Programs, engines: &mut Vec<Engine>, machine: &mut Machine) {
     if engines.iter().any(|engine| engine.is_rocksdb()) {
         match machine::db_bench_version(&programs.db_bench) {
@@ -148,7 +148,7 @@ fn look_at_limit(sizes: &Sizes, machine: &mut Machine) {
     }
 }
 
-/// Locks the directory that the data lies in, so that no other run removes it. The lock ends with the process.
+/// Locks the directory of the data, so that no other run removes it. The lock ends with the process.
 fn lock(parent: &Path) -> Result<File> {
     let named = |error: &dyn Display| Failure::usage(format!("{}: {error}", parent.display()));
     std::fs::create_dir_all(parent).map_err(|error| named(&error))?;

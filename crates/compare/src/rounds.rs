@@ -1,4 +1,4 @@
-//! One round after the other: data sets, the engines in turn on each, the steps of each.
+//! Runs one round after the other: data sets, the engines in turn on each, the steps of each.
 
 use esker_bench::{Failure, Result, println};
 
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     write(&comparison, &records)?;
-    // Only what was made here, and only if it is empty.
+    // Only a directory made here, and only if it is empty.
     let _ = std::fs::remove_dir(&comparison.dir);
     println!("{}", comparison.out.join("report.md").display());
     outcome(&records.all)
@@ -46,7 +46,7 @@ fn write(comparison: &Comparison, records: &Records) -> Result<()> {
     charts::write(&comparison.out, &records.all, &comparison.engines)
 }
 
-/// A step that failed is a failure of all, and so is a call that measured nothing; the report is there nevertheless.
+/// Returns a failure if a step failed or if nothing was measured. The report is written in any case.
 fn outcome(records: &[Record]) -> Result<()> {
     let failed = records.iter().filter(|record| record.failed.is_some()).count();
     match (failed, records.len()) {
@@ -56,7 +56,7 @@ fn outcome(records: &[Record]) -> Result<()> {
     }
 }
 
-/// All steps of a data set on some engines, each step on all of them.
+/// Runs all steps of a data set on some engines, each step on all of them.
 fn turn(
     comparison: &Comparison,
     records: &mut Records,
@@ -79,7 +79,7 @@ fn turn(
         records.forget(repetition, group.name, engine.name())?;
         machine::remove(&directory(*engine))?;
     }
-    // Those that have no data set to go on with.
+    // Engines whose data set is missing after a failed step.
     let mut out: Vec<Engine> = Vec::new();
     for (step, engine, line) in lines {
         if out.contains(&engine) {
@@ -99,7 +99,7 @@ fn turn(
     engines.iter().try_for_each(|engine| machine::remove(&directory(*engine)))
 }
 
-/// One step on one engine.
+/// Runs one step on one engine.
 fn measure(
     comparison: &Comparison,
     group: &Group,
@@ -120,7 +120,7 @@ fn measure(
     let (latencies, store) = line.json.as_deref().map(parse::figures).unwrap_or_default();
     let mut runs: Vec<Measured> =
         output.runs.into_iter().map(|(run, usage)| Measured { run, usage }).collect();
-    // Its own figures are finer than the histogram that it prints.
+    // The JSON has finer latencies than the printed histogram.
     for (measured, latency) in runs.iter_mut().zip(latencies) {
         measured.run.latency_us = latency;
     }
@@ -149,7 +149,7 @@ fn measure(
     })
 }
 
-/// Share of puts in the operations of the benchmark that counts.
+/// Returns the share of puts in the operations of the benchmark that counts.
 fn put_share(step: &Step) -> f64 {
     match step.benchmarks.iter().rfind(|benchmark| **benchmark != Benchmark::Settle) {
         Some(Benchmark::Fill | Benchmark::FillEach | Benchmark::Overwrite | Benchmark::Popular) => 1.0,

@@ -1,4 +1,4 @@
-//! `esker-compare`, with the real program and small data.
+//! Runs the real `esker-compare` with small data.
 #![cfg(target_os = "linux")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// A program that prints what db_bench would, for whatever it is asked; it fails where its directory holds `broken`.
+/// A program that imitates db_bench for any benchmark; it fails if its directory contains `broken`.
 const FAKE: &str = r#"#!/bin/sh
 [ "$1" = --version ] && { echo "db_bench version 0.0-fake"; exit 0; }
 case "$*" in *--sync=1*--threads=32*) echo "no such luck" >&2; exit 7;; esac
@@ -88,7 +88,7 @@ fn engines_take_turns_and_the_report_tells_wins_and_losses() {
         row(&all, "bytes written, steady overwrite, uniform")["figures"]["esker"]["median"].as_f64();
     assert!(written.is_some_and(|bytes| (0.5..20.0).contains(&bytes)), "{written:?}");
 
-    // One that cannot keep up with nothing is not a victory.
+    // An engine that cannot keep up is not counted as a victory.
     let report = read(&out.join("report.md"));
     for text in [
         "**No goal is judged: 4 MiB of data fit in 256 MiB of memory",
@@ -102,7 +102,7 @@ fn engines_take_turns_and_the_report_tells_wins_and_losses() {
         "| synced puts, 32 writers | ≥ 3.50 × rocksdb | – | not measured |",
         "--benchmarks=fillrandom,waitforcompaction --num=1020",
         "a quarter of the keys is ever drawn",
-        // The top step counts, wherever it was named.
+        // The highest step counts, whatever its position in the list.
         "writers at [0, 1] MB/s",
         "--pressure_mb=0,1 ",
         "random-gets-64-in-flight.svg",
@@ -114,7 +114,7 @@ fn engines_take_turns_and_the_report_tells_wins_and_losses() {
     assert!(read(&out.join("random-gets-64-in-flight.svg")).contains("</svg>"));
     assert!(!out.join("esker-compare-data").exists(), "what was measured on is removed");
 
-    // Only what failed is made again, and the rest stays as it was measured.
+    // Only failed steps are repeated; the other records stay.
     let before = read(&out.join("records.jsonl"));
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
     let output = compare(&out, &[&more[..], &["--resume"]].concat());
@@ -124,9 +124,9 @@ fn engines_take_turns_and_the_report_tells_wins_and_losses() {
     let after = read(&out.join("records.jsonl"));
     let (before, after) = (lines(&before), lines(&after));
     let made_again: Vec<_> = before.difference(&after).collect();
-    // They may come out alike.
+    // The new results may equal the old ones.
     assert!(made_again.len() <= 2, "{made_again:#?} became {:#?}", after.difference(&before));
-    // Each step is there once, however often it is resumed.
+    // Each step has one record, however often the run is resumed.
     let output = compare(&out, &[&more[..], &["--resume"]].concat());
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let text = read(&out.join("records.jsonl"));
@@ -210,7 +210,7 @@ fn wrong_calls_are_refused() {
         (["--only", "load,lunch"], "'lunch' is not measured"),
         (["--data-bytes", "900t"], "MiB free"),
         (["--data-bytes", "16777215t"], "MiB free"),
-        // db_bench would have a writer without a limit.
+        // 0 means no limit for db_bench's writer.
         (["--pressure-mb", "0"], "--pressure-mb"),
     ] {
         let output = compare(&dir.path().join("out"), &more);

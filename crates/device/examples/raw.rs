@@ -1,4 +1,4 @@
-//! What a device gives without an engine on top.
+//! Measures a device without an engine on top.
 //!
 //! ```text
 //! raw <path> randread [--depth 64] [--seconds 5] [--bytes 4096]
@@ -6,8 +6,8 @@
 //! raw <path> seqwrite [--depth 8]  [--seconds 5] [--bytes 262144]
 //! ```
 //!
-//! `--backend uring|threads`, `--buffered`, `--size <bytes>` (a file is created with it, and written once). `dsync` and
-//! `seqwrite` OVERWRITE the file or device.
+//! `--backend uring|threads`, `--buffered`, `--size <bytes>` (a file is created with this size and written once).
+//! `dsync` and `seqwrite` OVERWRITE the file or device.
 #![expect(clippy::disallowed_methods, reason = "a measurement looks at the clock")]
 
 use std::process::ExitCode;
@@ -74,7 +74,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     if device.geometry().bytes == 0 {
         block_on(device.resize(arguments.size)).map_err(|error| error.to_string())?;
         eprintln!("writing {} bytes once, so that reads and overwrites meet written blocks", arguments.size);
-        // Each block differs, so that no layer below can make one of them.
+        // Each block differs, so that no layer below can deduplicate them.
         let outcome = drive(16, u64::MAX, arguments.size / (1 << 20), |index| {
             let mut buffer = device.buffer(1 << 20);
             let mut state = index + 1;
@@ -128,7 +128,7 @@ fn random(state: u64) -> u64 {
     (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 8
 }
 
-/// Keeps `depth` operations in flight for `seconds` seconds or `count` operations, and returns how long each took.
+/// Keeps `depth` operations in flight for `seconds` seconds or `count` operations, and returns the latency of each.
 fn drive<F: Future<Output = Result<(), esker_device::DeviceError>>>(
     depth: usize,
     seconds: u64,

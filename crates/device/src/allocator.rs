@@ -1,15 +1,15 @@
-//! The allocator of the C library, made to give memory back.
+//! Configures the C library's allocator to return freed memory to the kernel.
 //!
-//! glibc takes large blocks from the kernel one by one, and gives each back when it is freed; but whenever one was
-//! freed it raises the size from which on a block counts as large, up to 32 MiB, and from then on keeps such blocks in heaps
-//! that hardly shrink. A server that promises to stay within a budget cannot have that: buffers that grow by doubling
-//! leave holes of all sizes, and under attack half as much again was resident as was in use.
+//! glibc allocates large blocks with mmap and unmaps each one when it is freed. But each such free raises the size
+//! threshold for large blocks, up to 32 MiB, and blocks below the threshold live in heaps that rarely shrink. That
+//! breaks a server's memory budget: buffers that grow by doubling leave holes of all sizes, and in attack tests
+//! resident memory was 1.5 times the memory in use.
 #![allow(unsafe_code, reason = "parameters of the allocator are set by a call that no crate here wraps")]
 
-/// Blocks of at least so many bytes are given back as soon as they are freed.
+/// Minimum size in bytes of a block that is returned to the kernel as soon as it is freed.
 const LARGE_BYTES: i32 = 128 << 10;
 
-/// Keeps the size fixed from which on freed blocks go back to the kernel. For the start of a process.
+/// Fixes the size threshold above which freed blocks are returned to the kernel. Call it at process start.
 pub fn give_back_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: `mallopt` takes two integers and changes parameters of the allocator only, under its own lock.

@@ -1,15 +1,15 @@
-//! How a thread waits for a future. It stands above the rings, which [`Runtime`](crate::Runtime) knows nothing of.
+//! Blocking waits for futures. Layered above the rings, which [`Runtime`](crate::Runtime) knows nothing of.
 
 use std::future::Future;
 
 use crate::pending::Pending;
 
-/// Runs a future on the calling thread, which sleeps while the future waits. Short reads that the future begins pass to no
-/// other thread, where the device has a ring.
+/// Runs a future on the calling thread, which sleeps while the future is pending. If the device has a ring, short reads
+/// that the future submits are not handed to another thread.
 ///
-/// So the future must not block the thread until such a read completes in a way of its own: the executor of another crate, a
-/// channel, a lock that another thread holds that far. What is here does: a `block_on` within this one,
-/// [`Pending::wait`](crate::Pending::wait). Code that may do otherwise runs in [`outside_block_on`].
+/// The future must therefore not block the thread on such a read by other means: another crate's executor, a channel,
+/// or a lock that another thread holds until the read completes. A nested `block_on` and
+/// [`Pending::wait`](crate::Pending::wait) are allowed. Code that may block otherwise runs in [`outside_block_on`].
 pub fn block_on<F: Future>(future: F) -> F::Output {
     #[cfg(target_os = "linux")]
     return crate::uring::block_on(future);
@@ -17,8 +17,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     futures_lite::future::block_on(future)
 }
 
-/// Runs code of somebody else, such as a closure that a caller gave, as if no [`block_on`] were around it: operations that it
-/// begins complete however it waits for them. Those that the future around it began before complete when that is polled again.
+/// Runs foreign code, such as a caller's closure, as if no [`block_on`] surrounded it: operations that it submits
+/// complete however it waits for them. Operations that the surrounding future submitted before complete when that
+/// future is polled again.
 pub fn outside_block_on<R>(run: impl FnOnce() -> R) -> R {
     #[cfg(target_os = "linux")]
     return crate::uring::outside_block_on(run);
@@ -29,7 +30,8 @@ pub fn outside_block_on<R>(run: impl FnOnce() -> R) -> R {
 impl<T> Pending<T> {
     /// Blocks the calling thread until the operation completes, as [`block_on`] does.
     pub fn wait(self) -> T {
-        // Must be ours: within another of ours the operation may be on the ring of this thread, which only ours reaps.
+        // Must be this crate's `block_on`: inside another one the operation may be on the ring of this thread, which
+        // only this crate's `block_on` reaps.
         block_on(self)
     }
 }

@@ -1,8 +1,8 @@
-//! Memory that a kernel can transfer to and from: aligned for O_DIRECT, owned by one holder at a time.
+//! Memory that the kernel can transfer to and from: aligned for O_DIRECT, with one owner at a time.
 //!
 //! A [`Buffer`] comes from the heap or from a [`Pool`], one slab of memory cut into slots of a few sizes which a
-//! backend can register with the kernel once. A slot goes back to its pool when the buffer is dropped; the slab
-//! lives until the last buffer is gone, so buffers may outlive their device.
+//! backend can register with the kernel once. Dropping a buffer returns its slot to the pool; the slab lives until the
+//! last buffer is dropped, so buffers may outlive their device.
 //!
 //! Threads: a `Buffer` has one owner and moves freely; a `Pool` is shared and never blocks.
 #![expect(unsafe_code, reason = "aligned memory that a kernel writes to has no safe owner in std")]
@@ -23,15 +23,15 @@ use memmap2::MmapMut;
 #[cfg(target_os = "linux")]
 use crate::probe;
 
-/// Every buffer starts on a multiple of this: the strictest alignment that O_DIRECT is known to ask for.
+/// Alignment in bytes of every buffer: the strictest that O_DIRECT is known to require.
 pub const BUFFER_ALIGNMENT: usize = 4096;
 
-/// Buffers of this length on lie in huge pages if the kernel has some. A direct transfer pins each page of its buffer and
-/// describes it to the device: of 16 MiB that is 4,096 small pages or 8 huge ones.
+/// Minimum length in bytes of a buffer that is backed by huge pages, if the kernel has some. A direct transfer pins
+/// each page of its buffer and describes it to the device: for 16 MiB, 4,096 small pages or 8 huge ones.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// The sizes of slots in a pool, and the share of the slab (in 16ths) that each gets. The largest is for sequential
-/// writes: an allocator maps and unmaps that much every time.
+/// Slot sizes of a pool in bytes, and the share of the slab (in 16ths) that each gets. The largest is for sequential
+/// writes: an allocator would map and unmap that much every time.
 const CLASSES: [(usize, usize); 6] =
     [(4 << 10, 4), (8 << 10, 2), (16 << 10, 2), (32 << 10, 2), (64 << 10, 2), (256 << 10, 4)];
 
@@ -64,28 +64,28 @@ impl Buffer {
         #[cfg(all(target_os = "linux", not(miri)))]
         if len >= HUGE_PAGE_BYTES {
             let whole = len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-            // An advice: without huge pages the memory is as good, and slower.
+            // Only advice: without huge pages the memory works too, but slower.
             // SAFETY: `whole` bytes from `start` are whole pages, all of them in memory that was just allocated.
             unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
         }
-        // SAFETY: `start` points to `layout.size()` bytes that nobody else has.
+        // SAFETY: `start` points to `layout.size()` bytes that were just allocated and have no other owner.
         unsafe { start.as_ptr().write_bytes(0, layout.size()) };
         Buffer { start, len, home: Home::Heap(layout) }
     }
 
-    /// A heap buffer with a copy of `bytes`.
+    /// Returns a heap buffer with a copy of `bytes`.
     pub fn copy_from(bytes: &[u8]) -> Buffer {
         let mut buffer = Buffer::zeroed(bytes.len());
         buffer.copy_from_slice(bytes);
         buffer
     }
 
-    /// Forgets the bytes from `len` on. The memory stays with the buffer until it is dropped.
+    /// Shortens the buffer to `len` bytes. Its memory stays allocated until the buffer is dropped.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// How long the buffer can be made.
+    /// Returns the maximum length for [`fit`](Self::fit).
     pub fn capacity(&self) -> usize {
         match &self.home {
             Home::Heap(layout) => layout.size(),
@@ -93,8 +93,7 @@ impl Buffer {
         }
     }
 
-    /// Makes the buffer `len` bytes long, to be used again; false if its memory is not that large. What it holds then is
-    /// whatever it held.
+    /// Sets the length to `len` bytes for reuse. Returns false if the memory is too small. The content is unspecified.
     pub fn fit(&mut self, len: usize) -> bool {
         let fits = len <= self.capacity();
         if fits {
@@ -103,13 +102,13 @@ impl Buffer {
         fits
     }
 
-    /// Whether the memory is the buffer's own, and not a slot of a pool that others wait for.
+    /// True if the memory is on the heap, not a slot of a pool that others may be waiting for.
     pub fn is_own(&self) -> bool {
         matches!(self.home, Home::Heap(_))
     }
 
-    /// Whether whoever reads can do without this memory for as long as somebody wants it: it is the buffer's own, or a slot of
-    /// which its pool has more than a quarter of all left.
+    /// True if a reader may keep this memory for an unbounded time: it is on the heap, or a slot of a class of which
+    /// more than a quarter is free.
     pub fn is_spare(&self) -> bool {
         match &self.home {
             Home::Heap(_) => true,
@@ -117,21 +116,21 @@ impl Buffer {
         }
     }
 
-    /// Forgets the bytes from `len` on, and gives their memory back to the system as far as it is the buffer's own.
+    /// Shortens the buffer to `len` bytes, and returns the memory after it to the system if the buffer is on the heap.
     pub fn shrink(&mut self, len: usize) {
         self.truncate(len);
         #[cfg(target_os = "linux")]
         if let Home::Heap(layout) = &self.home {
             let pages = whole_pages(self.start.addr().get(), self.len, layout.size(), probe::page_bytes());
             if !pages.is_empty() {
-                // SAFETY: these are whole pages of the system, by their address and not only by their distance from the start, and
-                // lie between `len` and the end of memory that this buffer alone owns. So no page with a byte of somebody else is
-                // among them, and nobody needs their content. They read as zeros afterwards, so they stay initialised.
+                // SAFETY: the range consists of whole system pages, by address and not only by distance from the start,
+                // between `len` and the end of memory that this buffer alone owns. So it contains no byte of another
+                // owner, and its content is not needed. It reads as zeros afterwards, so it stays initialised.
                 unsafe {
                     let start = self.start.as_ptr().add(pages.start);
                     #[cfg(not(miri))]
                     libc::madvise(start.cast(), pages.len(), libc::MADV_DONTNEED);
-                    // Miri knows no such call, and this does the same.
+                    // Miri does not support the call; this has the same effect.
                     #[cfg(miri)]
                     start.write_bytes(0, pages.len());
                 };
@@ -139,13 +138,13 @@ impl Buffer {
         }
     }
 
-    /// A part of the buffer as [`Bytes`], without a copy. The whole buffer (a slot of a pool, too) stays taken until
-    /// the last clone is dropped, so copy what is kept for long.
+    /// Returns a part of the buffer as [`Bytes`], without a copy. The whole buffer (including a pool slot) stays in use
+    /// until the last clone is dropped, so copy bytes that are kept for long.
     pub fn into_bytes(self, range: impl RangeBounds<usize>) -> Bytes {
         Bytes::from_owner(self).slice(range)
     }
 
-    /// Whether the memory is a slot of `pool`, and so is registered where the pool is.
+    /// True if the memory is a slot of `pool`, and therefore registered with the ring that the pool is registered with.
     pub(crate) fn is_from(&self, pool: &Arc<Pool>) -> bool {
         matches!(&self.home, Home::Slot { pool: home, .. } if Arc::ptr_eq(home, pool))
     }
@@ -155,8 +154,8 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` points to at least `len` initialised bytes (zeroed on allocation, whatever `len` is later made)
-        // that this buffer alone owns.
+        // SAFETY: `start` points to at least `len` initialised bytes that this buffer alone owns; all memory is zeroed
+        // on allocation, so this holds for every later `len`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -194,9 +193,9 @@ impl Drop for Buffer {
     }
 }
 
-/// The whole pages of `page_bytes` in the bytes `from..to` of memory that begins at the address `start`. The kernel rounds the
-/// length of what it gives back up to whole pages, and memory begins within a page where pages are larger than
-/// [`BUFFER_ALIGNMENT`].
+/// Returns the whole pages of `page_bytes` bytes within the bytes `from..to` of memory that begins at address `start`.
+/// The kernel rounds the length of a released range up to whole pages, and the memory may begin within a page if pages
+/// are larger than [`BUFFER_ALIGNMENT`].
 #[cfg(target_os = "linux")]
 fn whole_pages(start: usize, from: usize, to: usize, page_bytes: usize) -> Range<usize> {
     let first = (start + from).next_multiple_of(page_bytes) - start;
@@ -204,7 +203,7 @@ fn whole_pages(start: usize, from: usize, to: usize, page_bytes: usize) -> Range
     first..end.max(first)
 }
 
-/// One slab cut into slots of a few sizes.
+/// A slab cut into slots of a few sizes.
 pub(crate) struct Pool {
     slab: MmapMut,
     start: NonNull<u8>,
@@ -218,7 +217,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// A pool over about `bytes` bytes of memory, touched only when used.
+    /// Returns a pool over about `bytes` bytes of memory, which is touched only when used.
     pub(crate) fn new(bytes: usize) -> io::Result<Arc<Pool>> {
         let mut slab = MmapMut::map_anon(bytes.max(BUFFER_ALIGNMENT))?;
         let start = NonNull::new(slab.as_mut_ptr()).expect("a mapping is never at address zero");
@@ -237,7 +236,7 @@ impl Pool {
         Ok(Arc::new(Pool { slab, start, free }))
     }
 
-    /// A slot of at least `len` bytes, or none if those that fit are all taken. Its content is whatever it last held.
+    /// Takes a slot of at least `len` bytes; `None` if all slots that fit are in use. Its content is unspecified.
     pub(crate) fn take(self: &Arc<Pool>, len: usize) -> Option<Buffer> {
         let class = CLASSES.iter().position(|(slot_bytes, _)| len <= *slot_bytes)?;
         // A slot up to four times too large is better than memory that is not registered.
@@ -267,7 +266,7 @@ mod tests {
     #[test]
     fn slots_are_spare_until_a_quarter_is_left() {
         let pool = Pool::new(64 << 10).unwrap();
-        // Four of 4 KiB.
+        // The pool has four slots of 4 KiB.
         let taken: Vec<Buffer> = (0..3).map(|_| pool.take(4096).unwrap()).collect();
         assert!(!taken[0].is_spare(), "one is left");
         drop(taken);
@@ -314,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Memory of others begins right behind a buffer, and ends right before it.
+    /// Foreign memory begins directly after a buffer, and ends directly before it.
     #[test]
     fn only_pages_without_foreign_bytes_are_given_back() {
         const KIB: usize = 1 << 10;
@@ -324,7 +323,7 @@ mod tests {
                 whole_pages(page, 5000, 4 * page_bytes, page_bytes),
                 5000usize.next_multiple_of(page_bytes)..4 * page_bytes
             );
-            // A heap aligns to 4 KiB, whatever the pages are.
+            // The heap aligns to 4 KiB, whatever the page size.
             for into_page in (0..page_bytes).step_by(4 * KIB) {
                 for (from, to) in [(0, 20 * KIB), (1, 70_000), (5000, 128 * KIB), (4096, 4097), (100, 100)] {
                     let start = page + into_page;

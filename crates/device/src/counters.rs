@@ -1,4 +1,5 @@
-//! What a device was asked to do, counted with relaxed atomics: each figure is exact, a set of them is not one instant.
+//! Operation counters of a device, with relaxed atomics: each figure is exact, but several figures are not from one
+//! instant.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -31,7 +32,7 @@ impl DeviceCounters {
         self.reads + self.writes + self.flushes + self.discards
     }
 
-    /// Those of them that were completed, if nothing else (a resize) is in flight.
+    /// Returns how many of them have completed, provided that no other operation (a resize) is in flight.
     pub fn completed(&self) -> u64 {
         self.submitted().saturating_sub(self.in_flight)
     }
@@ -74,7 +75,7 @@ impl Counters {
         self.in_flight.fetch_add(1, Relaxed);
     }
 
-    /// A change of size, or of which blocks there are.
+    /// Counts a resize or an allocation as in flight.
     pub(crate) fn resize(&self) {
         self.in_flight.fetch_add(1, Relaxed);
     }

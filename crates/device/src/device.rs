@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use crate::{Buffer, DeviceCounters, DeviceError, Geometry, Pending, SegmentBuffer, Task};
 
-/// Where a write takes its bytes from. Kept alive by the device until the write completes.
+/// The source of a write's bytes. The device keeps it alive until the write completes.
 #[derive(Debug)]
 pub enum Source {
-    /// A buffer of its own, freed when the write completes.
+    /// A buffer owned by the write, freed when the write completes.
     Owned(Buffer),
     /// A published part of a log segment that is being built.
     Shared {
         /// The segment's memory.
         buffer: Arc<SegmentBuffer>,
-        /// Which bytes of it.
+        /// The byte range of the buffer to write.
         range: Range<usize>,
     },
 }
@@ -29,7 +29,7 @@ impl Source {
         }
     }
 
-    /// How many bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         match self {
             Source::Owned(buffer) => buffer.len(),
@@ -37,7 +37,7 @@ impl Source {
         }
     }
 
-    /// Whether there is nothing to write.
+    /// True if there are no bytes to write.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -49,45 +49,46 @@ impl From<Buffer> for Source {
     }
 }
 
-/// What a completed write promises.
+/// The durability of a completed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteMode {
-    /// Reads see it; a later flush makes it durable.
+    /// Visible to reads; a later flush makes it durable.
     Plain,
-    /// It is durable when it completes (RWF_DSYNC, which the kernel turns into FUA or a flush). Says nothing about
-    /// other writes.
+    /// Durable when it completes (RWF_DSYNC, which the kernel turns into FUA or a flush). Implies nothing about other
+    /// writes.
     Durable,
 }
 
-/// Where a drive puts a write: a drive that has placement handles (FDP; the kernel's write streams) erases nothing of two of
-/// them together, so what is expected to die together shares one. 0: anywhere.
+/// Placement handle of a write. A drive with placement handles (FDP; write streams of the kernel) never puts data of
+/// two handles into the same erase unit, so data that is expected to be freed together shares a handle. 0: no
+/// placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PlacementHandle(pub u8);
 
 /// A medium that holds bytes: a block device, a regular file, or memory.
 ///
-/// * Offsets and lengths are multiples of [`Geometry::block_bytes`]; anything else is refused as
-///   [`DeviceError::Unaligned`] without touching the medium.
-/// * An operation succeeds as a whole or fails. After a failed write its range is undefined.
-/// * Operations in flight at the same time happen in any order. Only this is ordered: a flush covers the writes that
-///   *completed* before it was submitted.
-/// * Submitting never blocks. The memory of what is in flight is the callers', and so is its bound.
+/// * Offsets and lengths are multiples of [`Geometry::block_bytes`]; otherwise the operation fails with
+///   [`DeviceError::Unaligned`] and does not touch the medium.
+/// * An operation succeeds as a whole or fails. After a failed write the content of its range is undefined.
+/// * Operations in flight are unordered, with one exception: a flush covers all writes that *completed* before the
+///   flush was submitted.
+/// * Submitting never blocks. The caller bounds the operations in flight and the memory that they hold.
 pub trait Device: Send + Sync + 'static {
-    /// Sizes, alignments and abilities.
+    /// Returns sizes, alignments and capabilities.
     fn geometry(&self) -> Geometry;
 
-    /// What to call the device in messages.
+    /// Returns the name of the device for messages.
     fn path(&self) -> String;
 
-    /// A buffer of `bytes` bytes, from the device's registered pool if one fits and is free, else from the heap. Its
-    /// content is unspecified.
+    /// Returns a buffer of `bytes` bytes, from the device's registered pool if a fitting slot is free, else from the
+    /// heap. Its content is unspecified.
     fn buffer(&self, bytes: usize) -> Buffer;
 
     /// Fills the whole buffer from `offset`, or fails.
     fn read(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)>;
 
-    /// As [`read`](Self::read), for work in the background that nobody waits for: it lets others go first where the
-    /// device can tell them apart.
+    /// As [`read`](Self::read), for background work: foreground reads take precedence if the device can tell the two
+    /// apart.
     fn read_background(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)> {
         self.read(offset, buffer)
     }
@@ -95,8 +96,8 @@ pub trait Device: Send + Sync + 'static {
     /// Writes all of `source` at `offset`, or fails.
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>>;
 
-    /// As [`write`](Self::write), with a placement handle, at most [`Geometry::placement_handles`]. Where a device has none it
-    /// says nothing.
+    /// As [`write`](Self::write), with a placement handle of at most [`Geometry::placement_handles`]. A device without
+    /// placement handles ignores it.
     fn write_placed(
         &self,
         offset: u64,
@@ -108,34 +109,35 @@ pub trait Device: Send + Sync + 'static {
         self.write(offset, source, mode)
     }
 
-    /// Makes every write durable that completed before this call. When it fails, none of them may be trusted to be
-    /// durable, even if a later flush succeeds.
+    /// Makes all writes durable that completed before this call. If it fails, none of them may be assumed durable, even
+    /// if a later flush succeeds.
     fn flush(&self) -> Pending<Result<(), DeviceError>>;
 
-    /// Tells the device that a range holds nothing of value. What it reads as afterwards is unspecified (zeros, the
-    /// old bytes, noise), and so is whether that survives a power cut. Does nothing where it is not supported. On a
-    /// file it frees the blocks, so that a later write to the range can fail as [`DeviceError::Full`].
+    /// Discards a range (TRIM, or hole punching in a file). Afterwards the range reads as unspecified bytes (zeros, the
+    /// old bytes, noise), which may change at a power failure. Does nothing if the device does not support it. In a
+    /// file it frees the blocks, so a later write to the range can fail with [`DeviceError::Full`].
     fn discard(&self, offset: u64, bytes: u64) -> Pending<Result<(), DeviceError>>;
 
-    /// Sees to it that a file's blocks in a range exist, so that a later write there does not find the file system full.
-    /// Keeps what they hold, and does nothing where there is no file. Needed after a [`discard`](Self::discard).
+    /// Allocates the blocks of a range of a file and keeps their content, so that a later write to the range cannot
+    /// fail because the file system is full. Does nothing for other media. Needed after a [`discard`](Self::discard).
     fn allocate(&self, offset: u64, bytes: u64) -> Pending<Result<(), DeviceError>> {
         let _ = (offset, bytes);
         Pending::ready(Ok(()))
     }
 
-    /// How many more bytes the file system has for a file that grows. `None` where the device has its space, or nobody
-    /// knows. A quota may leave less.
+    /// Returns the number of free bytes of the file system by which the file could grow; a quota may allow less. `None`
+    /// if the device is not a file or the number is unknown.
     fn room_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Grows or shrinks a regular file (or memory) to `bytes`, durably. Growing allocates the space, so that a full
-    /// file system shows here and not in a later write.
+    /// Resizes a regular file (or memory) to `bytes`, durably. Growing allocates the space, so that a full file system
+    /// fails this call and not a later write.
     fn resize(&self, bytes: u64) -> Pending<Result<(), DeviceError>>;
 
-    /// Makes a regular file (or memory) at least so long, durably, and takes no space for it: what is new reads as zeros, and
-    /// a write there can fail as [`DeviceError::Full`] until the range was [allocated](Self::allocate).
+    /// Extends a regular file (or memory) to at least `bytes`, durably and without allocating space: the new range
+    /// reads as zeros, and a write to it can fail with [`DeviceError::Full`] until the range is
+    /// [allocated](Self::allocate).
     fn extend(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
         if bytes <= self.geometry().bytes {
             return Pending::ready(Ok(()));
@@ -143,19 +145,19 @@ pub trait Device: Send + Sync + 'static {
         self.resize(bytes)
     }
 
-    /// Says that from now on every write is whole, aligned units of so many bytes, a power of two. A block device with
-    /// direct I/O gets them whole, however it is asked; a warning is logged where that cannot be.
+    /// Declares that from now on every write consists of whole, aligned units of `bytes` bytes, a power of two. A block
+    /// device with direct I/O then issues commands of whole units only; logs a warning if that is impossible.
     fn set_write_unit(&self, bytes: u32) {
         let _ = bytes;
     }
 
-    /// What the device was asked to do since it was opened.
+    /// Returns the operation counters since the device was opened.
     fn counters(&self) -> DeviceCounters;
 
-    /// Runs a task on the thread that hears first when this device completes something, so that what the task asks of the
-    /// device, and what it waits for there, passes to no other thread. Gives it back where there is no such thread.
+    /// Runs a task on the thread that reaps this device's completions, so that operations which the task submits and
+    /// awaits are never handed to another thread. Returns the task if the device has no such thread.
     ///
-    /// Whatever else completes waits while the task is polled, so that must be short. It is dropped unfinished with the
+    /// The task's polls delay all other completions, so they must be short. The task is dropped unfinished with the
     /// device. `name` appears in messages.
     fn spawn_on_io_thread(&self, name: &'static str, task: Task) -> Option<Task> {
         let _ = name;

@@ -1,13 +1,13 @@
-//! The one error type of this crate. Messages name what was asked, where, and the limit that it met.
+//! The error type of this crate. Messages name the operation, its position and the limit that it exceeded.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What was being done to a device.
+/// An operation on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OperationKind {
-    /// Opening, probing and locking it.
+    /// Opening, probing and locking the device.
     Open,
     /// Reading a range.
     Read,
@@ -15,11 +15,11 @@ pub enum OperationKind {
     Write,
     /// Making completed writes durable.
     Flush,
-    /// Telling the device that a range holds nothing of value.
+    /// Discarding a range.
     Discard,
-    /// Giving a range of a file its blocks.
+    /// Allocating the blocks of a range of a file.
     Allocate,
-    /// Changing its size.
+    /// Resizing a file.
     Resize,
 }
 
@@ -37,17 +37,17 @@ impl fmt::Display for OperationKind {
     }
 }
 
-/// The limit that leaves no room for an operation.
+/// The limit that an operation exceeded when it found no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
-    /// The device, the file system, a quota, or an in-memory device (ENOSPC, EDQUOT).
+    /// Space of the device, the file system, a quota, or an in-memory device (ENOSPC, EDQUOT).
     Space,
-    /// The largest size of a file (EFBIG): the process's (RLIMIT_FSIZE) or the file system's.
+    /// The maximum size of a file (EFBIG): of the process (RLIMIT_FSIZE) or of the file system.
     FileSize,
 }
 
 impl Shortage {
-    /// The limit that an error of the system stands for: that of a file for EFBIG, else that of the device.
+    /// Returns the limit behind a system error: [`Shortage::FileSize`] for EFBIG, else [`Shortage::Space`].
     pub fn of(error: &io::Error) -> Shortage {
         if error.raw_os_error() == Some(libc::EFBIG) { Shortage::FileSize } else { Shortage::Space }
     }
@@ -65,91 +65,91 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// Why a device could not do what it was asked.
+/// The reason why an operation on a device failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The operating system reported an error. After a failed write the range is undefined; after a failed flush
-    /// nothing that it should have covered may be trusted to be durable, not even after a later flush succeeds.
+    /// The operating system reported an error. After a failed write the content of the range is undefined. After a
+    /// failed flush no write that it covered may be assumed durable, even if a later flush succeeds.
     #[error("{op} of {bytes} bytes at offset {offset} of {path}: {source}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         op: OperationKind,
-        /// Where on the device.
+        /// Byte offset on the device.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: u64,
         /// The device.
         path: Arc<str>,
-        /// What the system said.
+        /// The system error.
         source: Arc<io::Error>,
     },
-    /// No space is left for the operation, or the file may not grow.
+    /// No space is left for the operation, or the file has reached its maximum size.
     #[error("{op} of {bytes} bytes at offset {offset} of {path}: {shortage}")]
     Full {
-        /// Which limit was met.
+        /// The limit that was exceeded.
         shortage: Shortage,
-        /// What was being done.
+        /// The failed operation.
         op: OperationKind,
-        /// Where on the device.
+        /// Byte offset on the device.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: u64,
         /// The device.
         path: Arc<str>,
     },
-    /// The device is gone (ENODEV, ENXIO). No later operation can be expected to succeed.
+    /// The device disappeared (ENODEV, ENXIO). Later operations cannot be expected to succeed.
     #[error("{op} of {bytes} bytes at offset {offset} of {path}: the device has vanished")]
     Vanished {
-        /// What was being done.
+        /// The failed operation.
         op: OperationKind,
-        /// Where on the device.
+        /// Byte offset on the device.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: u64,
         /// The device.
         path: Arc<str>,
     },
-    /// Somebody else has it open.
+    /// Another process, or another handle of this process, has the device open.
     #[error("{path} is in use by {holder}; a device can be open only once")]
     Locked {
         /// The device.
         path: Arc<str>,
-        /// Who holds it, as far as could be found out.
+        /// The process that holds the lock, if it could be determined.
         holder: String,
     },
-    /// The request or the path cannot work, whatever the medium does.
+    /// An invalid request or path, independent of the state of the medium.
     #[error("{path}: {what}")]
     Invalid {
         /// The device.
         path: Arc<str>,
-        /// What is wrong, with the value and the limit.
+        /// The problem, with the value and the limit.
         what: String,
     },
-    /// Offset or length is not a multiple of the logical block.
+    /// Offset or length is not a multiple of the logical block size.
     #[error(
         "{op} of {bytes} bytes at offset {offset} of {path} is not aligned to blocks of {block_bytes} bytes"
     )]
     Unaligned {
-        /// What was being done.
+        /// The failed operation.
         op: OperationKind,
-        /// Where on the device.
+        /// Byte offset on the device.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: u64,
-        /// The alignment that the device asks for.
+        /// The required alignment in bytes.
         block_bytes: u32,
         /// The device.
         path: Arc<str>,
     },
-    /// The range ends beyond the device.
+    /// The range extends beyond the end of the device.
     #[error("{op} of {bytes} bytes at offset {offset} of {path} ends beyond its {device_bytes} bytes")]
     OutOfRange {
-        /// What was being done.
+        /// The failed operation.
         op: OperationKind,
-        /// Where on the device.
+        /// Byte offset on the device.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: u64,
         /// The size of the device.
         device_bytes: u64,
@@ -159,7 +159,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Sorts what the system said into the kinds that callers treat differently.
+    /// Maps a system error to the variant that callers handle.
     pub(crate) fn from_io(
         op: OperationKind,
         path: &Arc<str>,
@@ -185,7 +185,7 @@ impl DeviceError {
         DeviceError::Invalid { path: path.clone(), what: what.into() }
     }
 
-    /// The operating system's error number, where there is one.
+    /// Returns the system's error number, if the error has one.
     pub fn errno(&self) -> Option<i32> {
         match self {
             DeviceError::Io { source, .. } => source.raw_os_error(),
@@ -196,7 +196,7 @@ impl DeviceError {
         }
     }
 
-    /// What was being done, where it was an operation on a device that is open.
+    /// Returns the failed operation, if the device was already open.
     pub fn operation(&self) -> Option<OperationKind> {
         match self {
             DeviceError::Io { op, .. }
@@ -208,14 +208,14 @@ impl DeviceError {
         }
     }
 
-    /// Whether nobody can know any more what is on the medium: a write or a flush was tried, and failed.
+    /// True if the content of the medium is undefined after this error: a write or a flush was attempted and failed.
     pub fn leaves_doubt(&self) -> bool {
         let was_tried =
             matches!(self, DeviceError::Io { .. } | DeviceError::Full { .. } | DeviceError::Vanished { .. });
         was_tried && matches!(self.operation(), Some(OperationKind::Write | OperationKind::Flush))
     }
 
-    /// Whether the same *read* might succeed when asked again. A failed write or flush is never retried and trusted.
+    /// True if retrying a *read* may succeed. A failed write or flush is never retried.
     pub fn is_retryable(&self) -> bool {
         matches!(self, DeviceError::Io { op: OperationKind::Read, .. })
     }

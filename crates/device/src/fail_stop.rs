@@ -1,18 +1,18 @@
-//! A device that stops at the first failure, so that nothing that rests on what was lost is ever taken for durable.
+//! A device that stops at the first failed write or flush, so that lost bytes are never treated as durable.
 //!
-//! The kernel tells *once* that bytes could not be written, to whoever asks first, and then forgets them. So of two flushes
-//! that are under way together one may fail and the other succeed, although what the second should have covered is lost as
-//! well; and every flush after them succeeds. The same goes for durable writes, which flush too. Here is the one place that
-//! knows better:
+//! The kernel reports *once* that bytes could not be written, to the first caller that asks, and then forgets the
+//! error. Of two concurrent flushes one may therefore fail and the other succeed although the bytes that the second
+//! covers are lost as well; and every flush after them succeeds. The same holds for durable writes, which flush too.
+//! This module corrects that:
 //!
-//! 1. The first write or flush that fails is remembered for good. From then on every write and every flush fails with it,
-//!    those that are under way included, whatever the device says of them. Reads go on.
-//! 2. The success of a flush is told only when everything that was under way when it completed, and that may have been told
-//!    of an error in its place, has completed well: flushes and durable writes. That of a durable write, likewise, waits for
-//!    flushes; for other durable writes only where writes go through the page cache, as otherwise the error of a write is
-//!    its own.
+//! 1. The first failed write or flush is remembered permanently. From then on every write and every flush fails with
+//!    that error, including those in flight, whatever the device reports for them. Reads continue.
+//! 2. The success of a flush is reported only after every flush and durable write that was in flight when it completed
+//!    has succeeded too, because one of those may have received the error instead. The success of a durable write
+//!    likewise waits for flushes. It waits for other durable writes only if writes go through the page cache; with
+//!    direct I/O, a write's error is reported to that write.
 //!
-//! What is recorded is recorded by the thread that completes the operation, whether anybody still waits for it or not.
+//! The thread that completes the operation records its outcome, even if the caller has dropped its future.
 
 #[cfg(test)]
 #[path = "fail_stop_tests.rs"]
@@ -34,26 +34,26 @@ use crate::{
 
 type Outcome = Result<(), DeviceError>;
 
-/// A device whose first failed write or flush is the end of all writing to it.
+/// A device whose first failed write or flush ends all writing to it.
 pub struct FailStop {
     device: Arc<dyn Device>,
     shared: Arc<Shared>,
 }
 
-/// What an operation claims when it succeeds.
+/// The durability that an operation's success asserts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claim {
-    /// Nothing about what is durable.
+    /// None.
     Nothing,
-    /// That its own bytes are durable.
+    /// Its own bytes are durable.
     Write,
-    /// That everything written before is durable.
+    /// Everything written before is durable.
     Flush,
 }
 
 struct Shared {
     state: Mutex<State>,
-    /// The error of a write is the write's own: it does not go through the page cache.
+    /// True with direct I/O: the error of a write is reported to that write and to no other.
     direct: bool,
     path: Arc<str>,
 }
@@ -62,9 +62,9 @@ struct Shared {
 struct State {
     failure: Option<DeviceError>,
     submitted: u64,
-    /// Operations that claim something, by number.
+    /// Operations in flight that claim durability, by number.
     under_way: BTreeMap<u64, Claim>,
-    /// Succeeded, if those do which they wait for.
+    /// Operations that succeeded, but wait for others that were in flight when they completed (rule 2).
     held: Vec<Held>,
 }
 
@@ -73,7 +73,7 @@ struct Held {
     answer: Completion<Outcome>,
 }
 
-/// An operation that is under way. One that is dropped without an outcome has failed.
+/// An operation in flight. Dropping it without an outcome counts as a failure.
 struct Submitted {
     shared: Arc<Shared>,
     number: u64,
@@ -81,13 +81,13 @@ struct Submitted {
 }
 
 impl FailStop {
-    /// The device with that rule.
+    /// Wraps a device with the fail-stop rules.
     pub fn over(device: Arc<dyn Device>) -> FailStop {
         let (direct, path) = (device.geometry().direct, device.path().into());
         FailStop { device, shared: Arc::new(Shared { state: Mutex::default(), direct, path }) }
     }
 
-    /// The failure that ended all writing, if there was one.
+    /// Returns the failure that ended all writing, if any.
     pub fn failure(&self) -> Option<DeviceError> {
         self.shared.state.lock().failure.clone()
     }
@@ -130,12 +130,13 @@ impl Drop for Submitted {
 }
 
 impl Shared {
-    /// An operation completed: answers it, or keeps its answer back, and answers those that waited for nothing else. Returns
-    /// whom of its own to wake.
+    /// Handles a completed operation: reports or holds its outcome, and reports held outcomes that waited for nothing
+    /// else. Returns the waker of this operation.
     fn ended(&self, number: u64, outcome: Outcome, answer: Completion<Outcome>) -> Option<Waker> {
         let mut state = self.state.lock();
         let claim = state.under_way.remove(&number).unwrap_or(Claim::Nothing);
-        // A plain write that found no space touched nothing else, and nobody takes it for done.
+        // A plain write that found no space harmed no bytes outside its own range and claims no durability, so it does
+        // not stop the device.
         let is_harmless =
             |error: &DeviceError| claim == Claim::Nothing && matches!(error, DeviceError::Full { .. });
         if let Err(error) = &outcome
@@ -166,7 +167,7 @@ impl Shared {
 }
 
 impl State {
-    /// Those that need not wait any more now that this one has ended.
+    /// Returns the held operations whose wait is over now that operation `number` has ended, or all of them if `all`.
     fn release(&mut self, number: u64, all: bool) -> Vec<Held> {
         if self.held.is_empty() {
             return Vec::new();
@@ -175,7 +176,8 @@ impl State {
         self.held.extract_if(.., |held| all || held.waits_for.is_empty()).collect()
     }
 
-    /// Keeps a success back if something else may have been told of an error in its place; else gives the answer back.
+    /// Holds a success while an operation in flight may have received an error in its place; otherwise returns the
+    /// completion.
     fn hold(
         &mut self,
         claim: Claim,
@@ -250,7 +252,7 @@ impl Device for FailStop {
     }
 
     fn resize(&self, bytes: u64) -> Pending<Outcome> {
-        // Durable when it completes, so it flushes.
+        // A resize is durable when it completes, so it flushes.
         self.submit(Claim::Flush, |device| device.resize(bytes))
     }
 

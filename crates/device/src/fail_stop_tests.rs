@@ -1,4 +1,4 @@
-//! In which order operations complete is decided here, so that each case is exact.
+//! These tests control the order in which operations complete, so that each case is exact.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use futures_lite::future::{block_on, poll_once};
 use super::*;
 use crate::Geometry;
 
-/// A device that answers when it is told to.
+/// A device whose operations complete when the test says so.
 struct Scripted {
     geometry: Geometry,
     submitted: Mutex<Vec<Option<Completion<Outcome>>>>,
@@ -117,9 +117,9 @@ fn told(pending: &mut Pending<Outcome>) -> Option<Outcome> {
     block_on(poll_once(pending))
 }
 
-/// A flush and whatever else fails while another operation is under way: the success of that one is not believed, in
-/// whichever order they complete. (What fails, what succeeds, whether the device is direct, whether the success that
-/// completes *first* waits for the other.)
+/// If a flush or another operation fails while an operation is in flight, the success of that operation is not
+/// reported, in whichever order they complete. (The cases: which fails, which succeeds, whether the device is direct,
+/// whether the success that completes *first* waits for the other.)
 #[test]
 fn no_success_is_believed_beside_a_failure() {
     for (fails, succeeds, direct, waits) in [
@@ -153,7 +153,7 @@ fn no_success_is_believed_beside_a_failure() {
             }
             assert!(matches!(told(&mut failed), Some(Err(_))), "{case}");
             assert!(bench.device.failure().is_some(), "{case}");
-            // Nothing succeeds any more, and the device is not even asked.
+            // No operation succeeds any more, and none reaches the device.
             let asked = bench.script.submitted.lock().len();
             for kind in [Plain, Durable, Flush, Resize] {
                 assert!(matches!(told(&mut bench.submit(kind)), Some(Err(_))), "{case}, then {kind:?}");
@@ -165,7 +165,7 @@ fn no_success_is_believed_beside_a_failure() {
     }
 }
 
-/// A failure that nobody waits for counts like any other.
+/// A failure counts even if no caller waits for its operation.
 #[test]
 fn a_failure_that_nobody_looks_at_is_remembered() {
     for kind in [Plain, Durable, Flush] {
@@ -180,8 +180,8 @@ fn a_failure_that_nobody_looks_at_is_remembered() {
     assert!(matches!(told(&mut abandoned), Some(Err(_))), "no answer is no success");
 }
 
-/// Operations that succeed are told so as soon as those have ended that were under way when they completed; later ones
-/// hold nobody up.
+/// A success is reported as soon as the operations that were in flight at its completion have ended. Later operations
+/// do not delay it.
 #[test]
 fn a_success_waits_for_what_was_under_way_and_for_nothing_later() {
     let bench = Bench::new(true);
@@ -206,7 +206,7 @@ impl std::task::Wake for Panics {
     }
 }
 
-/// Nor does it reach the thread that completes the operation, which may be a ring's.
+/// Nor does the panic reach the thread that completes the operation, which may be that of a ring.
 #[test]
 fn a_waker_that_panics_keeps_no_other_from_its_answer() {
     for fails in [false, true] {
@@ -230,7 +230,7 @@ fn a_waker_that_panics_keeps_no_other_from_its_answer() {
     assert!(matches!(told(&mut abandoned), Some(Err(_))));
 }
 
-/// What is refused before anything was tried leaves nothing in doubt.
+/// An operation that was refused before any attempt leaves the medium's state known.
 #[test]
 fn a_refusal_is_no_failure() {
     let bench = Bench::new(true);
@@ -247,7 +247,7 @@ fn a_refusal_is_no_failure() {
                 path: path.clone(),
             },
         ),
-        // Of room for more, nothing of what is there.
+        // A failed request for more space does not affect existing data.
         (
             Resize,
             DeviceError::Full {

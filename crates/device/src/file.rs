@@ -1,5 +1,5 @@
-//! An open file or block device, and what all backends of one share: its geometry, its counters, the checks before an
-//! operation and the blocking form of each.
+//! An open file or block device, and the parts that all backends of one share: geometry, counters, the checks before an
+//! operation, and the blocking form of each operation.
 
 use std::fs::File;
 use std::io;
@@ -16,10 +16,10 @@ use crate::counters::Counters;
 use crate::probe::Volume;
 use crate::{BUFFER_ALIGNMENT, Buffer, DeviceError, DeviceKind, Geometry, OperationKind, WriteMode};
 
-/// How often an interrupted call is repeated without progress before that counts as an error.
+/// Maximum number of retries of an interrupted call without progress, before it counts as an error.
 pub(crate) const RETRIES_MAX: u32 = 64;
 
-/// Zeros are written so many bytes at a time.
+/// Bytes per write when filling with zeros.
 const FILL_BYTES: usize = 1 << 20;
 
 pub(crate) struct DeviceFile {
@@ -28,12 +28,12 @@ pub(crate) struct DeviceFile {
     pub(crate) counters: Counters,
     geometry: Geometry,
     bytes: AtomicU64,
-    /// Held while the length changes.
+    /// Held during a resize.
     resizing: Mutex<()>,
-    /// Cleared when the file system turns out not to support it.
+    /// False once the file system has reported that it does not support discard.
     discard: AtomicBool,
     volume: Volume,
-    /// What the owner writes whole units of, or 0.
+    /// Write unit in bytes that the owner declared, or 0.
     unit_bytes: AtomicU32,
 }
 
@@ -52,7 +52,8 @@ impl DeviceFile {
         }
     }
 
-    /// The longest piece of a write that is one command, if that is for this side to see to.
+    /// Returns the length of the longest write that fits one command, or `None` if another layer cuts writes (a file
+    /// system, or the page cache).
     pub(crate) fn longest_command(&self, offset: u64, memory: &[u8]) -> Option<usize> {
         let limit = self.volume.limit?;
         let of_pages = memory.as_ptr().addr().is_multiple_of(crate::probe::page_bytes())
@@ -71,7 +72,7 @@ impl DeviceFile {
         }
     }
 
-    /// Why units of a block device do not reach it whole, if they do not.
+    /// Returns the reason why units would not reach a block device whole, or `None` if they do.
     fn why_not_whole(&self, unit_bytes: u32) -> Option<String> {
         if self.geometry.kind != DeviceKind::Block {
             return None;
@@ -105,14 +106,15 @@ impl DeviceFile {
         self.geometry.block_bytes as usize
     }
 
-    /// Whether a durable write needs RWF_DSYNC: not on a block device that keeps nothing in a volatile cache.
+    /// True if a durable write needs RWF_DSYNC, that is, unless the device is a block device without a volatile cache,
+    /// opened for direct I/O.
     pub(crate) fn needs_dsync(&self, mode: WriteMode) -> bool {
         let plain_is_durable =
             self.geometry.kind == DeviceKind::Block && self.geometry.direct && !self.geometry.write_cache;
         mode == WriteMode::Durable && !plain_is_durable && !planted(Bug::PlainWriteBelieved)
     }
 
-    /// Refuses what the kernel would refuse less clearly, or would do beyond the end.
+    /// Refuses operations that the kernel would refuse with a less clear error, or would execute beyond the end.
     pub(crate) fn check(&self, op: OperationKind, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         check(op, offset, bytes, self.geometry.block_bytes, self.bytes.load(Ordering::Acquire), &self.path)
     }
@@ -145,8 +147,9 @@ impl DeviceFile {
         self.flush_by(sync_data)
     }
 
-    /// Asks once, whatever the answer: the kernel tells of lost bytes only once, so a second answer would be no answer to
-    /// what was asked. Not even an interrupted call is repeated, as it may have come across such an error too.
+    /// Syncs exactly once, whatever the outcome: the kernel reports lost bytes only once, so a retry could succeed
+    /// although bytes were lost. Not even an interrupted call is retried, because it may already have consumed such an
+    /// error.
     fn flush_by(&self, sync: impl Fn(&File) -> io::Result<()>) -> Result<(), DeviceError> {
         let mut synced = sync(&self.file);
         if planted(Bug::FailedFlushRepeated) && synced.is_err() {
@@ -191,7 +194,7 @@ impl DeviceFile {
         let before = self.bytes.load(Ordering::Acquire);
         let set = |file: &File| match bytes.checked_sub(before).filter(|&more| more > 0) {
             Some(more) => allocate(file, before, more).inspect_err(|_| {
-                // A file system that is full may have given some of the blocks; others can use them.
+                // A full file system may have allocated some of the blocks; frees them for other files.
                 let _ = file.set_len(before);
             }),
             None => retry_interrupted(|| file.set_len(bytes)),
@@ -207,7 +210,8 @@ impl DeviceFile {
         self.set_length(bytes, |file| retry_interrupted(|| file.set_len(bytes)), sync_all)
     }
 
-    /// Changes the length of a file, durably. One at a time, or else what the file and what `bytes` says may differ in the end.
+    /// Changes the length of a file, durably. Serialised by `resizing`, because otherwise the file's length and `bytes`
+    /// could end up different.
     fn set_length(
         &self,
         bytes: u64,
@@ -220,7 +224,7 @@ impl DeviceFile {
             let what = format!("a size of {bytes} bytes is not a multiple of blocks of {block_bytes} bytes");
             return Err(DeviceError::invalid(&self.path, what));
         }
-        // A file may end within a block, which is not counted.
+        // A file may end within a block; that partial block is not counted in `bytes`.
         let is_within = |file: &File| file.metadata().is_ok_and(|m| m.is_file() && m.len() != bytes);
         if bytes == before && !is_within(&self.file) {
             return Ok(());
@@ -230,14 +234,16 @@ impl DeviceFile {
             return Err(DeviceError::invalid(&self.path, what));
         }
         if bytes < before {
-            // Must shrink for the checks first, or else an operation is let through to what is being cut off.
+            // `bytes` shrinks before the file does, because otherwise the checks would let an operation through to the
+            // range being cut off.
             self.bytes.store(bytes, Ordering::Release);
         }
         let outcome = set(&self.file)
             .map_err(|source| DeviceError::from_io(OperationKind::Resize, &self.path, bytes, 0, source))
-            // A flush of everything, and when it fails, a failed flush.
+            // A resize flushes everything; a failure of that flush is a failed flush.
             .and_then(|()| self.flush_by(sync));
-        // Where it failed, the size is as before, or else the same call again would find nothing to do and succeed.
+        // After a failure the size is restored, because otherwise the same call again would find nothing to do and
+        // succeed.
         self.bytes.store(if outcome.is_ok() { bytes } else { before }, Ordering::Release);
         outcome
     }
@@ -262,8 +268,9 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Repeats `step` until all bytes are transferred. A short step is followed by one for the remainder, from the last
-/// whole block on, as direct I/O cannot go on in the middle of one. No progress is an error: EIO, or what was reported.
+/// Repeats `step` until all bytes are transferred. A short step is followed by one for the remainder, starting at the
+/// last whole block, because direct I/O cannot resume within a block. No progress is an error: EIO, or the error that
+/// `step` reported.
 fn transfer(
     bytes: usize,
     block_bytes: usize,
@@ -284,7 +291,7 @@ fn transfer(
     Ok(())
 }
 
-/// How much is done after a step moved `moved` bytes.
+/// Returns the bytes done after a step moved `moved` bytes, rounded down to whole blocks.
 pub(crate) fn progress(done: usize, moved: usize, bytes: usize, block_bytes: usize) -> io::Result<usize> {
     let after = done + moved;
     assert!(after <= bytes, "{moved} bytes were transferred at {done} of {bytes}");
@@ -293,7 +300,7 @@ pub(crate) fn progress(done: usize, moved: usize, bytes: usize, block_bytes: usi
     if whole == done { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(whole) }
 }
 
-/// Whether asking again may help.
+/// True if a retry may succeed.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
 }
@@ -308,18 +315,18 @@ fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T
     }
 }
 
-/// Makes sure that the file's blocks in a range exist, extending it if it ends before. Keeps what they hold.
+/// Allocates the blocks of a range of the file, extending it if it ends before. Keeps the existing content.
 pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     let end = offset.checked_add(bytes).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
     let allocated = retry_interrupted(|| crate::probe::allocate(file, offset, bytes));
     match allocated {
-        // The file system cannot promise space. What was written has it.
+        // The file system cannot preallocate, so zeros are written into the holes, which allocates them.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => fill_holes(file, offset, end),
         outcome => outcome,
     }
 }
 
-// Not the standard library's, which repeat a call that was interrupted.
+// Called directly, because the standard library's functions retry an interrupted call.
 #[cfg(target_os = "linux")]
 fn sync_data(file: &File) -> io::Result<()> {
     Ok(rustix::fs::fdatasync(file)?)
@@ -340,7 +347,7 @@ fn sync_all(file: &File) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes zeros where a file has no blocks yet, up to `end`.
+/// Writes zeros to the holes of a file, up to `end`.
 fn fill_holes(file: &File, offset: u64, end: u64) -> io::Result<()> {
     let zeros = Buffer::zeroed(FILL_BYTES);
     let mut at = offset;

@@ -1,6 +1,6 @@
-//! What is known of a device before the first byte is read.
+//! Properties of a device that are known before the first byte is read.
 
-/// What kind of thing a device is.
+/// Type of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
     /// A regular file on some file system.
@@ -11,39 +11,40 @@ pub enum DeviceKind {
     Memory,
 }
 
-/// Sizes, alignments and abilities of a device, as far as the system reports them.
+/// Sizes, alignments and capabilities of a device, as reported by the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size in bytes, a multiple of `block_bytes`. Changes with [`Device::resize`](crate::Device::resize).
     pub bytes: u64,
-    /// Offset and length of every operation are multiples of this: the logical block, or what O_DIRECT asks for.
+    /// Offset and length of every operation are multiples of this: the logical block size, or the alignment that
+    /// O_DIRECT requires.
     pub block_bytes: u32,
-    /// The granularity that the device reports, when it is coarser than 4 KiB. Taken from the physical block, the
-    /// minimum I/O size and the discard granularity; never from the optimal I/O size, which is often a RAID stripe
-    /// or a transfer limit. Most drives report 4 KiB whatever their indirection unit is, so that counts as unknown.
+    /// Granularity that the device reports, if it is coarser than 4 KiB. Taken from the physical block size, the
+    /// minimum I/O size and the discard granularity; never from the optimal I/O size, which is often a RAID stripe or a
+    /// transfer limit. Most drives report 4 KiB whatever their indirection unit, so 4 KiB counts as unknown.
     pub indirection_unit_bytes: Option<u32>,
-    /// Completed writes may sit in a cache that a power cut empties. True when it cannot be found out.
+    /// True if completed writes may be in a volatile cache that a power failure empties. True if unknown.
     pub write_cache: bool,
-    /// The device can force a single write through its cache.
+    /// True if the device supports forced unit access: it can write a single request through its cache.
     pub fua: bool,
-    /// Discards reach the medium (or free the file's blocks).
+    /// True if discards reach the medium (or free the file's blocks).
     pub discard: bool,
-    /// Discards free whole, aligned pieces of this size and nothing of a piece in part.
+    /// Discard granularity in bytes: only whole, aligned pieces of this size are freed.
     pub discard_bytes: u32,
-    /// Placement handles, numbered from 1; 0: the device has none.
+    /// Number of placement handles, numbered from 1; 0: none.
     pub placement_handles: u8,
-    /// What the drive erases together (an FDP reclaim unit), if it tells.
+    /// Size in bytes of the drive's erase unit (an FDP reclaim unit), if reported.
     pub reclaim_unit_bytes: Option<u64>,
-    /// I/O bypasses the page cache.
+    /// True if I/O bypasses the page cache.
     pub direct: bool,
-    /// File, block device or memory.
+    /// Type of the device.
     pub kind: DeviceKind,
-    /// `"io_uring"`, `"threads"` or `"memory"`.
+    /// Name of the backend: `"io_uring"`, `"threads"` or `"memory"`.
     pub backend: &'static str,
 }
 
 impl Geometry {
-    /// The geometry of an in-memory device of `bytes` bytes: 512-byte blocks and a volatile write cache.
+    /// Returns the geometry of an in-memory device of `bytes` bytes: 512-byte blocks and a volatile write cache.
     pub fn memory(bytes: u64) -> Self {
         Geometry {
             bytes,

@@ -1,14 +1,14 @@
-//! Block devices for Esker: what one is ([`Device`], [`Geometry`]), memory that a kernel can read and write
-//! ([`Buffer`], [`SegmentBuffer`]), the backends (io_uring, a thread pool, memory with faults) and the one trait
-//! that clock, randomness and spawning go through ([`Runtime`]).
+//! Block devices for Esker: the device trait ([`Device`], [`Geometry`]), memory that a kernel can read and write
+//! ([`Buffer`], [`SegmentBuffer`]), the backends (io_uring, a thread pool, memory with injected faults), and
+//! [`Runtime`], the one trait through which the engine reaches clock, randomness and task spawning.
 //!
-//! Place in the flow: everything that reaches a medium goes through [`Device`]; nothing here knows what a record is.
+//! All I/O to a medium goes through [`Device`]. This crate knows nothing of records.
 //!
 //! Rules that hold for every backend:
 //!
 //! * An operation owns its buffer and its file until it completes; dropping a [`Pending`] frees neither.
-//! * An operation succeeds as a whole or fails; short transfers are finished inside the backend.
-//! * A flush is asked for once: one that failed is never repeated, and behind a [`FailStop`] no later one is believed.
+//! * An operation succeeds as a whole or fails; the backend completes short transfers itself.
+//! * A failed flush is never retried. Behind a [`FailStop`], every later flush fails as well.
 //! * A device without operations in flight uses no processor time.
 
 mod allocator;

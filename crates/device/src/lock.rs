@@ -1,5 +1,5 @@
-//! One opener at a time. Files are locked by open file description, so that a second opener in the same process is
-//! refused too, and the kernel releases the lock when the last descriptor is closed, however the process ends.
+//! Exclusive locks on devices. Files are locked by open file description, so that a second opener in the same process
+//! is refused too, and the kernel releases the lock when the last descriptor is closed, however the process ends.
 #![allow(
     unsafe_code,
     reason = "open-file-description locks are a call into the kernel that no crate here wraps"
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use esker_seeded_bugs::{Bug, planted};
 
-/// Takes the lock. `Ok(false)`: somebody else has it.
+/// Acquires the lock. Returns false if another open file description holds it.
 #[cfg(target_os = "linux")]
 pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     match set_lock(file, libc::F_WRLCK) {
@@ -24,7 +24,8 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Gives the lock up. Closing does that too, but only once the kernel has dropped every reference to the open file.
+/// Releases the lock. Closing the file releases it too, but only once the kernel has dropped every reference to the
+/// open file.
 #[cfg(target_os = "linux")]
 pub(crate) fn unlock(file: &File) {
     set_lock(file, libc::F_UNLCK).ok();
@@ -41,7 +42,7 @@ fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether somebody else has it, as far as the system tells without taking it.
+/// True if another open file description holds the lock. Does not acquire it.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_locked(file: &File) -> bool {
     // SAFETY: an all-zero `flock` is a valid value: it consists of integers only. `l_pid` must be zero.
@@ -53,17 +54,17 @@ pub(crate) fn is_locked(file: &File) -> bool {
     outcome == 0 && request.l_type != libc::F_UNLCK as libc::c_short
 }
 
-/// Nobody tells.
+/// Always false: this system has no way to query the lock.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn is_locked(_: &File) -> bool {
     false
 }
 
-/// Closing gives the lock up.
+/// Does nothing: closing the file releases the lock.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn unlock(_: &File) {}
 
-/// Takes the lock. `Ok(false)`: somebody else has it.
+/// Acquires the lock. Returns false if another open file description holds it.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     // SAFETY: the descriptor is open.
@@ -74,15 +75,15 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
 }
 
-/// How long a process that was killed may take to let go: what it had in flight keeps the file open, and locked, until the
-/// kernel is done with it.
+/// Time that a killed process may take to release the lock: its operations in flight keep the file open and locked
+/// until the kernel has completed them.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// How long a process may have the file open by accident: a child inherits it between fork and exec.
+/// Time that a process may have the file open by accident: a child inherits it between fork and exec.
 const PASSING_BY: Duration = Duration::from_millis(200);
 
-/// Tries again while a file is refused and no process that can be seen has it open for more than a moment, which is how
-/// a process looks that was just killed.
+/// Retries while opening or locking is refused, as long as no visible process has the file open for more than a moment.
+/// That is how a process that was just killed looks.
 pub(crate) fn retry<T>(metadata: &fs::Metadata, mut attempt: impl FnMut() -> Option<T>) -> Result<T, String> {
     #[expect(
         clippy::disallowed_methods,
@@ -105,8 +106,8 @@ pub(crate) fn retry<T>(metadata: &fs::Metadata, mut attempt: impl FnMut() -> Opt
     }
 }
 
-/// Names the processes that have the file open, as far as `/proc` shows them: the kernel does not tell who holds an
-/// open-file-description lock.
+/// Names the processes that have the file open, as far as `/proc` shows them: the kernel does not report the holder of
+/// an open-file-description lock.
 fn holders(metadata: &fs::Metadata) -> Vec<String> {
     let mut holders = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -114,7 +115,7 @@ fn holders(metadata: &fs::Metadata) -> Vec<String> {
             continue;
         };
         let descriptors = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
-        // This process is listed if it has the file open apart from the descriptor that asks.
+        // This process is listed only if it has the file open besides the descriptor of this attempt.
         let open = descriptors
             .filter_map(|entry| fs::metadata(entry.path()).ok())
             .filter(|other| (other.dev(), other.ino()) == (metadata.dev(), metadata.ino()))

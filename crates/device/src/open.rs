@@ -1,9 +1,9 @@
-//! Opens a path as a device: what it is, whether it is free, how it can be reached, and what to do when the better way
-//! is refused.
+//! Opens a path as a device: checks the file type, locks it, and chooses the access mode and the backend, with
+//! fallbacks.
 //!
-//! 1. Open it (creating the file if asked), and make a new name durable.
-//! 2. Refuse what is neither a regular file nor a block device.
-//! 3. Lock it. Must happen before anything is read, or else two openers act on the same bytes.
+//! 1. Open it (creating the file if requested), and make a new directory entry durable.
+//! 2. Refuse anything but a regular file or a block device.
+//! 3. Lock it. Happens before anything is read, because otherwise two openers would act on the same bytes.
 //! 4. Switch to direct I/O, or explain why not.
 //! 5. Choose the backend by trying it.
 
@@ -18,10 +18,10 @@ use crate::probe::{self, BlockQueue, DirectIo, Volume};
 use crate::threads::ThreadDevice;
 use crate::{Buffer, Device, DeviceError, DeviceKind, Geometry, lock, private};
 
-/// Which machinery carries operations to the kernel.
+/// The backend that submits operations to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// io_uring where it works, else threads.
+    /// io_uring if it works, else threads.
     #[default]
     Auto,
     /// io_uring or an error.
@@ -30,39 +30,39 @@ pub enum Backend {
     Threads,
 }
 
-/// Whether operations bypass the page cache.
+/// Use of direct I/O (bypassing the page cache).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// If the file system lets them.
+    /// Direct if the file system supports it.
     #[default]
     Auto,
-    /// No.
+    /// Always through the page cache.
     Never,
-    /// Yes, or an error.
+    /// Direct, or an error.
     Require,
 }
 
-/// What to open, and how.
+/// The path to open, and the options of its device.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// A block device or a regular file.
     pub path: PathBuf,
     /// Create the file, for this user alone, if it is missing. Its parent directory must exist.
     pub create: bool,
-    /// How operations reach the kernel.
+    /// The backend.
     pub backend: Backend,
-    /// Whether they bypass the page cache.
+    /// Use of direct I/O.
     pub direct: Direct,
-    /// The most operations that are in the kernel at the same time; others wait in a queue.
+    /// Maximum number of operations in flight in the kernel; further ones wait in a queue.
     pub depth: u32,
-    /// Memory that is registered with the kernel for reads and writes (io_uring only), or 0.
+    /// Bytes of buffer memory registered with the kernel (io_uring only), or 0.
     pub registered_bytes: usize,
-    /// The most threads of the thread-pool backend.
+    /// Maximum number of threads of the thread-pool backend.
     pub threads: usize,
 }
 
 impl OpenOptions {
-    /// An existing device, opened the best way that works.
+    /// Returns the default options for an existing device.
     pub fn new(path: impl Into<PathBuf>) -> OpenOptions {
         OpenOptions {
             path: path.into(),
@@ -75,26 +75,26 @@ impl OpenOptions {
         }
     }
 
-    /// Create the file if it is missing.
+    /// Sets whether a missing file is created.
     pub fn create(mut self, create: bool) -> OpenOptions {
         self.create = create;
         self
     }
 
-    /// How operations reach the kernel.
+    /// Sets the backend.
     pub fn backend(mut self, backend: Backend) -> OpenOptions {
         self.backend = backend;
         self
     }
 
-    /// Whether operations bypass the page cache.
+    /// Sets the use of direct I/O.
     pub fn direct(mut self, direct: Direct) -> OpenOptions {
         self.direct = direct;
         self
     }
 }
 
-/// Opens a device for this process alone. Also returns what an operator should know, one sentence each.
+/// Opens a device exclusively. Also returns warnings for the operator, one sentence each.
 pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), DeviceError> {
     let path: Arc<str> = options.path.display().to_string().into();
     let mut warnings = Vec::new();
@@ -122,17 +122,17 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
         indirection_unit_bytes: queue.indirection_unit_bytes,
         write_cache: queue.write_cache,
         fua: queue.fua,
-        // Freeing a file's blocks is worth something even where the device below does not discard.
+        // Freeing a file's blocks is useful even if the device below does not support discard.
         discard: cfg!(target_os = "linux") && (kind == DeviceKind::File || queue.discard),
         discard_bytes: match kind {
-            // A file system frees whole blocks of its own.
+            // A file system frees whole blocks of its own size.
             DeviceKind::File => {
                 u32::try_from(metadata.blksize()).map_or(4096, |b| b.next_power_of_two().clamp(4096, 1 << 20))
             }
             _ => queue.discard_bytes,
         },
         reclaim_unit_bytes: queue.reclaim_unit_bytes.filter(|_| kind == DeviceKind::Block),
-        // The page cache forgets who wrote what, and a file system writes it where it likes.
+        // The page cache does not keep placement handles, and a file system chooses the location itself.
         placement_handles: if direct && kind == DeviceKind::Block { queue.placement_handles } else { 0 },
         direct,
         kind,
@@ -165,7 +165,7 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
     Ok((Arc::new(ThreadDevice::new(file, options.threads)?), warnings))
 }
 
-/// Refuses a block device that takes no writes: the first write would fail with EPERM, which does not name the cause.
+/// Refuses a read-only block device: the first write would fail with EPERM, which does not name the cause.
 fn refuse_read_only(metadata: &fs::Metadata, kind: DeviceKind, path: &Arc<str>) -> Result<(), DeviceError> {
     if kind != DeviceKind::Block || !probe::is_read_only(metadata) {
         return Ok(());
@@ -184,7 +184,7 @@ fn uring_remedy(error: &io::Error) -> String {
     uring_forbidden_by(error, setting.trim(), &status).map_or_else(String::new, |what| format!("; {what}"))
 }
 
-/// What forbids io_uring, given the sysctl kernel.io_uring_disabled and /proc/self/status.
+/// Returns the setting that forbids io_uring, given the sysctl kernel.io_uring_disabled and /proc/self/status.
 fn uring_forbidden_by(error: &io::Error, setting: &str, status: &str) -> Option<&'static str> {
     let is_filtered = status.lines().any(|line| line.starts_with("Seccomp:") && line.ends_with('2'));
     match error.raw_os_error() {
@@ -213,7 +213,7 @@ fn start_uring(
     options: &OpenOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Arc<dyn Device>, (Arc<DeviceFile>, io::Error)> {
-    // More is no faster on any device, and the kernel's own limit on a ring is not far above.
+    // A deeper ring is no faster on any device, and the kernel's own ring limit is not far above.
     let depth = options.depth.clamp(1, 4096);
     match crate::uring::UringDevice::start(&file, depth, options.registered_bytes) {
         Ok((device, more)) => {
@@ -237,10 +237,13 @@ fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError
     let existing = fs::metadata(&options.path);
     let is_block =
         existing.as_ref().is_ok_and(|metadata| probe::kind_of(metadata) == Some(DeviceKind::Block));
-    // Opening a pipe would block, so what is neither is refused before.
+    // Refused before opening, because opening a pipe would block.
     if let Some(metadata) = existing.as_ref().ok().filter(|metadata| probe::kind_of(metadata).is_none()) {
         let what = if metadata.is_dir() { "a directory" } else { "a special file" };
-        return Err(DeviceError::invalid(path, format!("{what}, where a file or a block device is needed")));
+        return Err(DeviceError::invalid(
+            path,
+            format!("{what}; a regular file or a block device is required"),
+        ));
     }
     let mut open = fs::OpenOptions::new();
     open.read(true).write(true);
@@ -257,7 +260,7 @@ fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError
         .map_err(|holder| DeviceError::Locked { path: path.clone(), holder })?,
         Err(_) => open.open(&options.path),
     };
-    // Whoever made it may have died before its name was durable.
+    // The process that created the file may have died before the directory entry was durable.
     let unused = |file: &File| file.metadata().is_ok_and(|m| m.is_file() && m.len() == 0);
     match opened {
         Ok(file) if unused(&file) => match private::sync_parent_if_readable(&options.path) {
@@ -267,7 +270,7 @@ fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError
         Ok(file) => Ok(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound && options.create => {
             let made = match private::make_file(&options.path) {
-                // Somebody else was faster, or it is a link to nothing.
+                // Another process created the file first, or the path is a dangling symbolic link.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open.open(&options.path),
                 made => made,
             };
@@ -277,7 +280,7 @@ fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError
     }
 }
 
-/// Switches to direct I/O if wanted and possible. Returns whether it is, and the alignment that operations need.
+/// Switches to direct I/O if requested and possible. Returns true if it is on, and the alignment that operations need.
 fn direct(
     file: &File,
     options: &OpenOptions,
@@ -311,12 +314,14 @@ fn direct(
     }
 }
 
-/// The alignment that operations need if they are direct, or why they cannot be.
+/// Returns the alignment for direct operations, or the reason why direct I/O is impossible.
 fn direct_blocks(kind: DeviceKind, logical_block_bytes: u32, told: DirectIo) -> io::Result<u32> {
     let bytes = match (told, kind) {
-        // Must come before a transfer is tried: the kernel lets it through the page cache, and a FailStop would take the errors
-        // of writes for their own.
-        (DirectIo::Refused, _) => return Err(io::Error::other("the kernel does not do it on this file")),
+        // Checked before any trial transfer: the kernel would silently serve such a transfer through the page cache,
+        // and a FailStop would then attribute write errors to the wrong write.
+        (DirectIo::Refused, _) => {
+            return Err(io::Error::other("the kernel does not support it on this file"));
+        }
         (DirectIo::Aligned(bytes), DeviceKind::File) => bytes,
         _ => logical_block_bytes,
     };
@@ -324,17 +329,19 @@ fn direct_blocks(kind: DeviceKind, logical_block_bytes: u32, told: DirectIo) -> 
     if bytes.is_power_of_two() && bytes as usize <= crate::BUFFER_ALIGNMENT {
         Ok(bytes)
     } else {
-        Err(io::Error::other(format!("it needs blocks of {bytes} bytes, the limit is 4096")))
+        Err(io::Error::other(format!(
+            "it requires an alignment of {bytes} bytes; at most 4096 are supported"
+        )))
     }
 }
 
-/// Some file systems accept the flag and refuse the first transfer.
+/// Tries one direct read, because some file systems accept the flag and refuse the first transfer.
 fn try_read(file: &File, block_bytes: usize) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let mut block = Buffer::zeroed(block_bytes);
     match file.read_at(&mut block, 0) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(error),
-        // Any other failure is the medium's, and is reported when it matters.
+        // Any other failure comes from the medium and is reported when the data is needed.
         _ => Ok(()),
     }
 }
@@ -344,7 +351,7 @@ fn size_of(mut file: &File) -> io::Result<u64> {
     file.seek(io::SeekFrom::End(0))
 }
 
-/// The name of the file system below, for messages.
+/// Returns the name of the file system of `file`, for messages.
 #[cfg(target_os = "linux")]
 fn file_system(file: &File) -> String {
     let Ok(stat) = rustix::fs::fstatfs(file) else { return "its file system".to_owned() };

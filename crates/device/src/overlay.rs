@@ -1,5 +1,5 @@
-//! A device that reads what others must not change, and keeps in memory what is written to it: a store on it can be
-//! opened, and recovers, as if it were open, and nothing below changes.
+//! A copy-on-write device: reads come from an immutable base, writes are kept in memory. A store on it can be opened
+//! and recovered as usual without changing the base.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,18 +16,18 @@ use crate::{
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Memory over bytes that are only read. Operations are done by whoever asks for them.
+/// Written pages in memory over a read-only base. Operations run on the calling thread.
 pub struct Overlay {
     base: Arc<dyn ReadAt>,
     path: Arc<str>,
     geometry: Geometry,
-    /// Pages that were written, by number.
+    /// Written pages, by page number.
     pages: Mutex<BTreeMap<u64, Box<[u8]>>>,
     counters: Counters,
 }
 
 impl Overlay {
-    /// A device that is `room_bytes` longer than what lies below.
+    /// Returns a device that is `room_bytes` longer than its base.
     pub fn over(base: Arc<dyn ReadAt>, room_bytes: u64) -> Overlay {
         let bytes = (base.bytes() + room_bytes).next_multiple_of(PAGE_BYTES);
         let geometry = Geometry {
@@ -40,7 +40,7 @@ impl Overlay {
         Overlay { base, path, geometry, pages: Mutex::default(), counters: Counters::default() }
     }
 
-    /// How many bytes were written and are kept in memory.
+    /// Returns the bytes of written pages kept in memory.
     pub fn kept_bytes(&self) -> u64 {
         self.pages.lock().len() as u64 * PAGE_BYTES
     }

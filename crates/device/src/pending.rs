@@ -1,7 +1,7 @@
-//! The answer to an operation that is still under way.
+//! The result of an operation in flight.
 //!
-//! A [`Pending`] and its [`Completion`] share one allocation. Dropping the `Pending` only means that nobody looks at
-//! the answer: the operation, its buffer and its file belong to the backend until it completes.
+//! A [`Pending`] and its [`Completion`] share one allocation. Dropping the `Pending` only discards the result: the
+//! operation, its buffer and its file belong to the backend until the operation completes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::Runtime;
 use crate::wake::wake;
 
-/// A future of the outcome of an operation. Dropping it neither cancels the operation nor frees its buffer.
+/// A future of an operation's result. Dropping it neither cancels the operation nor frees its buffer.
 #[must_use = "an operation whose outcome nobody looks at may have failed"]
 pub struct Pending<T>(Inner<T>);
 
@@ -24,11 +24,11 @@ enum Inner<T> {
 
 enum State<T> {
     Running(Option<Waker>),
-    /// The answer goes to this instead, which says whom to wake.
+    /// The callback that takes the result; it returns the waker to wake.
     PassedOn(PassOn<T>),
     Done(T),
     Taken,
-    /// The backend dropped the completion without an answer, which is a bug in the backend.
+    /// The backend dropped the completion without a result, which is a bug in the backend.
     Abandoned,
 }
 
@@ -38,13 +38,13 @@ type PassOn<T> = Box<dyn FnOnce(T) -> Option<Waker> + Send>;
 pub(crate) struct Completion<T>(Option<Arc<Mutex<State<T>>>>);
 
 impl<T> Pending<T> {
-    /// An answer that is already known.
+    /// Returns a result that is already known.
     pub fn ready(value: T) -> Self {
         Pending(Inner::Ready(Some(value)))
     }
 
-    /// The outcome of a future that a runtime drives to its end, whether anybody waits for it or not: for devices that are
-    /// made of something else than a kernel. `name` appears in messages.
+    /// Spawns `outcome` on a runtime, which runs it to completion even if the `Pending` is dropped. For devices that
+    /// are not backed by a kernel. `name` appears in messages.
     pub fn spawn(
         runtime: &dyn Runtime,
         name: &'static str,
@@ -63,8 +63,9 @@ impl<T> Pending<T> {
         (Pending(Inner::Waiting(state.clone())), Completion(Some(state)))
     }
 
-    /// Hands the answer to `pass_on` as soon as it is there, on the thread that completes the operation; now, if it is
-    /// there already. `pass_on` returns whom to wake. It is dropped without a call if the backend drops the operation.
+    /// Passes the result to `pass_on` as soon as it is available, on the thread that completes the operation;
+    /// immediately if it is available already. `pass_on` returns the waker to wake. It is dropped without a call if the
+    /// backend drops the operation.
     pub(crate) fn pass_on(self, pass_on: impl FnOnce(T) -> Option<Waker> + Send + 'static) {
         let answer = match self.0 {
             Inner::Ready(value) => value,
@@ -86,7 +87,7 @@ impl<T> Pending<T> {
     }
 }
 
-// The value is never pinned: it is moved out when it is there.
+// The value is never pinned: it is moved out once it is available.
 impl<T> Unpin for Pending<T> {}
 
 impl<T> Future for Pending<T> {
@@ -117,14 +118,14 @@ impl<T> Future for Pending<T> {
 }
 
 impl<T> Completion<T> {
-    /// Whether somebody may still look at the answer.
+    /// True if the result can still be received.
     pub(crate) fn is_awaited(&self) -> bool {
         self.0
             .as_ref()
             .is_some_and(|state| Arc::strong_count(state) > 1 || matches!(*state.lock(), State::PassedOn(_)))
     }
 
-    /// Leaves the answer and returns whom to wake, so that a backend can wake many at once.
+    /// Stores the result and returns the waker to wake, so that a backend can wake many waiters at once.
     #[must_use = "the waiter sleeps until it is woken"]
     pub(crate) fn complete(mut self, value: T) -> Option<Waker> {
         let state = self.0.take().expect("a completion is used once");
@@ -142,7 +143,7 @@ impl<T> Completion<T> {
         }
     }
 
-    /// Leaves the answer and wakes whoever waits for it.
+    /// Stores the result and wakes the waiter.
     pub(crate) fn finish(self, value: T) {
         if let Some(waker) = self.complete(value) {
             wake(waker);

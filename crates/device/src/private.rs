@@ -1,4 +1,5 @@
-//! What a store makes beside and below its devices: for its user alone, and with a name that outlives a power cut.
+//! Files and directories that a store creates beside and below its devices: accessible to its user only, and with
+//! directory entries that survive a power failure.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -9,8 +10,8 @@ use std::sync::Arc;
 
 use crate::{DeviceError, lock};
 
-/// Makes a directory for this user alone, unless it is there, and makes its entry durable either way: whoever made it
-/// may have died before.
+/// Creates a directory for this user only, unless it exists. Makes its entry durable in both cases, because the process
+/// that created it may have died before it did so.
 pub fn make_directory(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => sync_parent(path),
@@ -19,15 +20,15 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a file for this user alone, which must not be there. A symbolic link is not followed.
+/// Creates a file for this user only; fails if the path exists. Does not follow a symbolic link.
 pub(crate) fn make_file(path: &Path) -> io::Result<File> {
     let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-    // The name must be durable before anything that is written to the file counts as durable.
+    // The entry is durable before any data in the file counts as durable.
     sync_parent(path)?;
     Ok(file)
 }
 
-/// Makes the entries of the directory durable that `path` lies in.
+/// Syncs the parent directory of `path`.
 fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = parent_of(path);
     #[cfg(test)]
@@ -35,7 +36,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// As [`sync_parent`], for what somebody else may have made where this user may not read.
+/// As [`sync_parent`], for a directory that another user may have created without read permission for this one.
 pub(crate) fn sync_parent_if_readable(path: &Path) -> io::Result<()> {
     match sync_parent(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
@@ -44,26 +45,26 @@ pub(crate) fn sync_parent_if_readable(path: &Path) -> io::Result<()> {
 }
 
 fn parent_of(path: &Path) -> &Path {
-    // Of `name/` and of `.` too, which have no parent that could be told from the path alone.
+    // `name/` and `.` have no parent that the path alone would show; they map to `.` too.
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
 }
 
-/// A file that this user alone may have made, locked for one opener until it is dropped, or [unlocked](Self::unlock).
+/// A file that only this user may access, locked by one opener until it is dropped or [unlocked](Self::unlock).
 #[derive(Debug)]
 pub struct PrivateFile(File);
 
 impl PrivateFile {
-    /// Opens a file, or makes it. Fit for directories that everybody may write to: what another user may have put there,
-    /// and symbolic links, are refused.
+    /// Opens or creates a file. Safe in world-writable directories: files that another user may have created, and
+    /// symbolic links, are refused.
     pub fn open(path: &Path) -> Result<PrivateFile, DeviceError> {
         let name: Arc<str> = path.display().to_string().into();
         let failed = |source| DeviceError::open(&name, source);
         let file = match open_no_link(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => match make_file(path) {
-                // Somebody else was faster.
+                // Another process created the file first.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_no_link(path),
                 made => made,
             },
@@ -84,12 +85,12 @@ impl PrivateFile {
         Ok(PrivateFile(file))
     }
 
-    /// Makes sure that the blocks of a range exist, so that writing to it needs no room. Keeps what they hold.
+    /// Allocates the blocks of a range, so that writing to it cannot run out of space. Keeps their content.
     pub fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
         crate::file::allocate(&self.0, offset, bytes)
     }
 
-    /// Lets others open it, though this may be kept, and memory be mapped, for longer.
+    /// Releases the lock, although this handle and mappings of the file may be kept for longer.
     pub fn unlock(&self) {
         lock::unlock(&self.0);
     }
@@ -111,19 +112,20 @@ impl Drop for PrivateFile {
 }
 
 fn open_no_link(path: &Path) -> io::Result<File> {
-    // A pipe would be waited for.
+    // Opening a pipe would block otherwise.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     fs::OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
 }
 
-/// The owner has to be this user, or that of the directory: nobody else could have kept the file from being replaced.
+/// The owner must be this user, or the owner of the directory: no other user could have prevented the file from being
+/// replaced.
 fn refuse_foreign_owner(path: &Path, metadata: &fs::Metadata) -> Result<(), String> {
     let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
     let of_directory = fs::metadata(parent_of(path)).ok().map(|directory| directory.uid());
     if owner == user || Some(owner) == of_directory {
         return Ok(());
     }
-    Err(format!("it belongs to user {owner}, and not to user {user} or the owner of its directory"))
+    Err(format!("it is owned by user {owner}; the owner must be user {user} or the owner of its directory"))
 }
 
 #[cfg(test)]
@@ -136,7 +138,7 @@ mod tests {
     use crate::{Direct, OpenOptions};
 
     thread_local! {
-        /// Directories whose entries were made durable by this thread.
+        /// Directories that this thread synced.
         pub(super) static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
     }
 
@@ -158,7 +160,7 @@ mod tests {
         assert_eq!(synced(|| drop(open(&data))), [store.as_path()]);
         let staging = store.join("staging");
         assert_eq!(synced(|| drop(PrivateFile::open(&staging).expect("it is made"))), [store.as_path()]);
-        // Whoever made these may have been killed before they were durable.
+        // The process that created these may have been killed before they were durable.
         assert_eq!(synced(|| make_directory(&store).expect("it is there")), [dir.path()]);
         assert_eq!(synced(|| drop(open(&data))), [store.as_path()]);
         let (device, _) = open(&data);

@@ -1,5 +1,5 @@
-//! Questions to the operating system about an open file: sizes, alignments, caches. Also the two calls that std lacks,
-//! allocate and discard.
+//! Queries the operating system about an open file: sizes, alignments, caches. Also allocate and discard, which std
+//! lacks.
 #![expect(unsafe_code, reason = "statx, BLKDISCARD and BLKGETSIZE64 are calls into the kernel")]
 
 use std::fs::{self, File};
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use crate::DeviceKind;
 
-/// The page cache's granularity, used as block size where I/O goes through it.
+/// Page cache granularity in bytes, used as the block size of buffered I/O.
 pub(crate) const PAGE_BYTES: u32 = 4096;
 
-/// What the block layer says of the device below a file.
+/// Attributes of the device below a file, as the block layer reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockQueue {
     pub(crate) logical_block_bytes: u32,
@@ -22,35 +22,35 @@ pub(crate) struct BlockQueue {
     pub(crate) fua: bool,
     pub(crate) discard: bool,
     pub(crate) discard_bytes: u32,
-    /// Linux 6.16 and later tell.
+    /// Reported by Linux 6.16 and later.
     pub(crate) placement_handles: u8,
     pub(crate) reclaim_unit_bytes: Option<u64>,
     pub(crate) limit: CommandLimit,
-    /// Where a partition begins on its disk; else 0.
+    /// Byte offset of a partition on its disk; else 0.
     pub(crate) start_bytes: u64,
 }
 
-/// How long a write may be and still reach the device as one command, whatever memory it comes from: powers of two.
+/// Longest write in bytes that reaches the device as one command, whatever memory it comes from: powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommandLimit {
-    /// If it takes whole pages of memory.
+    /// For writes from whole pages of memory.
     pub(crate) of_pages: usize,
-    /// If it begins or ends within a page, so that it touches one more than it would fill.
+    /// For writes that begin or end within a page and therefore touch one more page than they would fill.
     pub(crate) of_memory: usize,
 }
 
 impl CommandLimit {
-    /// What the block layer takes for a device that says nothing.
+    /// The block layer's defaults for a device that reports nothing.
     const DEFAULT: CommandLimit = CommandLimit { of_pages: 512 << 10, of_memory: 256 << 10 };
 
     fn from(number: impl Fn(&str) -> Option<u64>, page_bytes: u64) -> CommandLimit {
-        /// A write of more pieces of memory is more than one before it comes to the queue.
+        /// The block layer splits writes with more memory segments before they reach the queue.
         const SEGMENTS_MAX: u64 = 256;
         const SEGMENTS_DEFAULT: u64 = 128;
         let bytes = number("max_sectors_kb").map_or(512 << 10, |kib| kib << 10);
         let segments = number("max_segments").unwrap_or(SEGMENTS_DEFAULT).clamp(1, SEGMENTS_MAX);
         let segment_bytes = number("max_segment_size").unwrap_or(page_bytes).min(page_bytes);
-        // No command crosses a multiple of these; that of some volumes is no power of two.
+        // No command crosses a multiple of `chunk_sectors`; for some volumes that is not a power of two.
         let boundary = number("chunk_sectors").filter(|sectors| *sectors > 0).map_or(u64::MAX, |sectors| {
             let bytes = sectors << 9;
             1 << bytes.trailing_zeros()
@@ -63,17 +63,17 @@ impl CommandLimit {
     }
 }
 
-/// What of a block device decides where writes to it are cut.
+/// Properties of a block device that determine where writes to it are cut.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Volume {
-    /// None where something else cuts: a file system, or the page cache.
+    /// `None` if another layer cuts: a file system, or the page cache.
     pub(crate) limit: Option<CommandLimit>,
-    /// Where it begins on its disk.
+    /// Byte offset of the volume on its disk.
     pub(crate) start_bytes: u64,
 }
 
 impl BlockQueue {
-    /// When nothing is known, the worst is assumed.
+    /// Worst-case attributes, for a device of which nothing is known.
     pub(crate) const UNKNOWN: BlockQueue = BlockQueue {
         logical_block_bytes: PAGE_BYTES,
         indirection_unit_bytes: None,
@@ -98,7 +98,7 @@ pub(crate) fn kind_of(metadata: &fs::Metadata) -> Option<DeviceKind> {
     }
 }
 
-/// Reads `/sys/dev/block/<major>:<minor>/queue` of the device (or the one that a partition is part of).
+/// Reads `/sys/dev/block/<major>:<minor>/queue` of the device (for a partition: of its disk).
 pub(crate) fn block_queue(metadata: &fs::Metadata, kind: DeviceKind) -> BlockQueue {
     let device = if kind == DeviceKind::Block { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (libc::major(device), libc::minor(device));
@@ -121,12 +121,12 @@ pub(crate) fn block_queue(metadata: &fs::Metadata, kind: DeviceKind) -> BlockQue
     }
     let attribute = |name: &str| fs::read_to_string(queue.join(name)).ok().map(|text| text.trim().to_owned());
     let whole = queue_from(&attribute);
-    // The kernel takes no handle for a partition: what others write to the disk would share them.
+    // The kernel accepts no handle for a partition, because other writers to the disk would share the handles.
     let placement_handles = if is_partition { 0 } else { whole.placement_handles };
     BlockQueue { start_bytes, placement_handles, ..whole }
 }
 
-/// Returns true if a block device takes no writes, as the kernel says in sysfs.
+/// True if the kernel reports in sysfs that the block device is read-only.
 pub(crate) fn is_read_only(metadata: &fs::Metadata) -> bool {
     let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
     let read_only = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
@@ -137,14 +137,14 @@ pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// Whether a granularity can be an indirection unit: no more than 1 MiB, which is a stripe or an allocation unit of something
-/// virtual, and more than the 4 KiB that say nothing.
+/// True if a granularity can be an indirection unit: a power of two above 4 KiB (which carries no information) and at
+/// most 1 MiB (larger values are stripes or allocation units of virtual devices).
 pub fn is_indirection_unit(bytes: u64) -> bool {
     bytes.is_power_of_two() && (4096 < bytes && bytes <= 1 << 20)
 }
 
-/// The indirection unit that a device reports, from the attributes of its queue in sysfs by name; `None` if it reports none
-/// beyond 4 KiB, which most drives do whatever they map.
+/// Returns the indirection unit that a device reports, from its sysfs queue attributes by name. `None` if it reports
+/// none above 4 KiB, as most drives do whatever their mapping unit.
 pub fn reported_unit_bytes(attribute: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
     ["physical_block_size", "minimum_io_size", "discard_granularity"]
         .into_iter()
@@ -174,19 +174,19 @@ fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
     }
 }
 
-/// What the kernel tells of direct I/O on a file.
+/// Support for direct I/O on a file, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirectIo {
-    /// Nothing: the kernel is old, or the file system does not say.
+    /// Unknown: the kernel is old, or the file system does not report it.
     Untold,
-    /// It cannot be done. Such a file may take O_DIRECT nevertheless, and go through the page cache.
+    /// Not supported. Such a file may accept O_DIRECT nevertheless and use the page cache.
     Refused,
-    /// It asks this alignment of offsets.
+    /// Supported with this alignment of offsets in bytes.
     Aligned(u32),
 }
 
 impl DirectIo {
-    /// `mask` says which fields of an answer of statx are filled.
+    /// Interprets an answer of statx. `mask` contains the fields that are filled.
     #[cfg(target_os = "linux")]
     fn told(mask: u32, offset_align: u32) -> DirectIo {
         match offset_align {
@@ -247,8 +247,8 @@ pub(crate) fn allocate(_: &File, _: u64, _: u64) -> io::Result<()> {
     Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
 }
 
-/// The next hole of a file at `at` or behind it, and where it ends; both at most `end`. What lies behind the end of the file
-/// is a hole, and where the file system does not tell, that is the only one.
+/// Returns start and end of the next hole of a file at or after `at`; both are at most `end`. The range beyond the end
+/// of the file is a hole, and the only one if the file system does not report holes.
 #[cfg(target_os = "linux")]
 pub(crate) fn next_hole(file: &File, at: u64, end: u64) -> io::Result<(u64, u64)> {
     use rustix::fs::{SeekFrom, seek};
@@ -257,7 +257,7 @@ pub(crate) fn next_hole(file: &File, at: u64, end: u64) -> io::Result<(u64, u64)
         return Ok((at.min(end), end));
     }
     let hole = seek(file, SeekFrom::Hole(at)).unwrap_or(length);
-    // No data behind it: the hole goes on to the end of the file, and beyond.
+    // No data after it: the hole extends to the end of the file and beyond.
     let data = if hole < length { seek(file, SeekFrom::Data(hole)).unwrap_or(end) } else { end };
     Ok((hole.min(end), data.min(end)))
 }
@@ -268,17 +268,17 @@ pub(crate) fn next_hole(file: &File, at: u64, end: u64) -> io::Result<(u64, u64)
     Ok((at.max(length).min(end), end))
 }
 
-/// How large a file system is.
+/// Size of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystem {
-    /// All of it.
+    /// Total size in bytes.
     pub total_bytes: u64,
-    /// What is left of it for whoever is not root. A quota may leave less.
+    /// Bytes available to unprivileged users. A quota may allow less.
     pub available_bytes: u64,
 }
 
 impl FileSystem {
-    /// `None` if the file system does not tell.
+    /// Returns `None` if the file system does not report its size.
     fn of(told: &rustix::fs::StatVfs) -> Option<FileSystem> {
         let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
         let told = FileSystem { total_bytes: bytes(told.f_blocks), available_bytes: bytes(told.f_bavail) };
@@ -286,22 +286,22 @@ impl FileSystem {
     }
 }
 
-/// The file system that a path lies on, or would if it were there. `None` if nobody knows.
+/// Returns the file system that contains the path, or would if the path existed. `None` if unknown.
 pub fn file_system(path: &Path) -> Option<FileSystem> {
     let absolute = std::path::absolute(path).ok()?;
     let there = absolute.ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;
     FileSystem::of(&there)
 }
 
-/// The file system of an open file.
+/// Returns the file system of an open file.
 pub(crate) fn file_system_of(file: &File) -> Option<FileSystem> {
     FileSystem::of(&rustix::fs::fstatvfs(file).ok()?)
 }
 
-/// BLKDISCARD, or a hole in a file.
+/// Discards a range: BLKDISCARD, or punches a hole in a file.
 #[cfg(target_os = "linux")]
 pub(crate) fn discard(file: &File, kind: DeviceKind, offset: u64, bytes: u64) -> io::Result<()> {
-    /// Of `linux/fs.h`.
+    /// From `linux/fs.h`.
     const BLKDISCARD: libc::Ioctl = libc::_IO(0x12, 119);
     if kind == DeviceKind::File {
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;

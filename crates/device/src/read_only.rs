@@ -1,5 +1,5 @@
-//! Bytes that are read and never written, without the lock: for whoever looks at a store that another process may have
-//! open. What is read may change meanwhile.
+//! Lock-free read-only access, for inspecting a store that another process may have open. The bytes may change between
+//! reads.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,30 +9,30 @@ use std::sync::Arc;
 
 use crate::{Buffer, DeviceError, DeviceKind, lock, probe};
 
-/// Offsets and lengths of direct reads are multiples of this, and of the block.
+/// Required alignment in bytes of direct reads, in addition to the block size.
 const ALIGNMENT: u64 = 4096;
 
-/// Bytes of one system call. Longer ones are slower: the kernel pins all their pages before the device sees the first, and
-/// splits them anyway.
+/// Bytes per system call. Longer reads are slower: the kernel pins all their pages before the device sees the first,
+/// and splits the read anyway.
 const AT_ONCE: usize = 1 << 20;
 
-/// Bytes that can be read at any offset, by several threads at a time.
+/// Bytes that can be read at any offset, concurrently.
 pub trait ReadAt: Send + Sync + 'static {
-    /// What to call it in messages.
+    /// Returns the name for messages.
     fn path(&self) -> String;
 
-    /// How many bytes there are.
+    /// Returns the length in bytes.
     fn bytes(&self) -> u64;
 
-    /// Fills the whole buffer from `offset`. Offset and length are multiples of 4096. What lies behind the end reads as
+    /// Fills the whole buffer from `offset`. Offset and length are multiples of 4096. Bytes beyond the end read as
     /// zeros.
     ///
     /// # Errors
-    /// Of the device.
+    /// A read error of the device.
     fn read_at(&self, offset: u64, buffer: &mut Buffer) -> io::Result<()>;
 }
 
-/// A file or block device, opened for reading alone and not locked.
+/// A file or block device opened read-only and without a lock.
 #[derive(Debug)]
 pub struct ReadOnlyFile {
     file: File,
@@ -42,10 +42,10 @@ pub struct ReadOnlyFile {
 }
 
 impl ReadOnlyFile {
-    /// Opens a path. Reads bypass the page cache where that is possible, so that they show what is on the medium.
+    /// Opens a path. Reads bypass the page cache if possible, so that they return the bytes on the medium.
     ///
     /// # Errors
-    /// If it cannot be opened, or is neither a regular file nor a block device.
+    /// If the path cannot be opened, or is neither a regular file nor a block device.
     pub fn open(path: &Path) -> Result<ReadOnlyFile, DeviceError> {
         let name: Arc<str> = path.display().to_string().into();
         let failed = |source| DeviceError::open(&name, source);
@@ -53,7 +53,7 @@ impl ReadOnlyFile {
         let metadata = fs::metadata(path).map_err(failed)?;
         let Some(kind) = probe::kind_of(&metadata) else {
             let what = if metadata.is_dir() { "a directory" } else { "a special file" };
-            let what = format!("{what}, where a file or a block device is needed");
+            let what = format!("{what}; a regular file or a block device is required");
             return Err(DeviceError::invalid(&name, what));
         };
         let file = File::open(path).map_err(failed)?;
@@ -69,12 +69,12 @@ impl ReadOnlyFile {
         Ok(opened)
     }
 
-    /// Whether another process has it open as a store.
+    /// True if another process has it open as a store.
     pub fn is_locked(&self) -> bool {
         lock::is_locked(&self.file)
     }
 
-    /// A file or a block device.
+    /// Returns the file type: regular file or block device.
     pub fn kind(&self) -> DeviceKind {
         self.kind
     }
@@ -100,7 +100,7 @@ impl ReadAt for ReadOnlyFile {
         while done < buffer.len() {
             let end = buffer.len().min(done + AT_ONCE);
             match self.file.read_at(&mut buffer[done..end], offset + done as u64) {
-                // A file ends at any byte, and so does what was read of it.
+                // The end of a file is not aligned, so neither is the last read.
                 Ok(0) => break,
                 Ok(bytes) if bytes.is_multiple_of(512) => done += bytes,
                 Ok(bytes) => {

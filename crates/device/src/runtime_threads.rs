@@ -1,4 +1,4 @@
-//! The production runtime: a few worker threads and one timer thread, all of which sleep while there is nothing to do.
+//! The production runtime: a few worker threads and one timer thread, all of which sleep while idle.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::pending::Completion;
 use crate::wake::wake;
 use crate::{Pending, Runtime, Task};
 
-/// Tasks on worker threads. The threads end, and tasks that are not finished are dropped, when [`Threads::shutdown`] is
-/// called or the last handle is dropped. A task that holds a handle keeps the runtime alive, so owners of long-running
-/// tasks end them or call `shutdown`.
+/// Runs tasks on worker threads. The threads end and unfinished tasks are dropped when [`Threads::shutdown`] is called
+/// or the last handle is dropped. A task that holds a handle keeps the runtime alive, so owners of long-running tasks
+/// must end them or call `shutdown`.
 pub struct Threads {
     started: Instant,
     executor: Arc<Executor<'static>>,
@@ -45,7 +45,8 @@ impl Threads {
         let spawned = (0..workers).try_for_each(|index| {
             let (stopped, stop) = Pending::new();
             let executor = executor.clone();
-            // Not with a ring of its own: a task that moves to another worker would wait for this one.
+            // Workers have no ring of their own, because a task that moves to another worker would wait for this one's
+            // ring.
             let work = move || futures_lite::future::block_on(executor.run(stopped));
             running.threads.push(start_thread(format!("esker-worker-{index}"), work)?);
             running.stop.push(stop);
@@ -58,18 +59,18 @@ impl Threads {
         });
         #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else is given")]
         let started = Instant::now();
-        // Made before the check, so that its drop ends the threads that did start.
+        // Created before the check, so that its drop ends the threads that did start.
         let threads = Threads { started, executor, workers, timer, running: Mutex::new(running) };
         spawned.map(|()| Arc::new(threads))
     }
 
-    /// As many workers as there are processors.
+    /// Starts one worker per processor.
     pub fn per_core() -> io::Result<Arc<Threads>> {
         Threads::new(std::thread::available_parallelism().map_or(1, usize::from))
     }
 
-    /// Ends the threads after the tasks that are being polled return, and waits for them. Unfinished tasks are dropped
-    /// with the last handle.
+    /// Ends the threads after the polls in progress return, and waits for them. Unfinished tasks are dropped with the
+    /// last handle.
     pub fn shutdown(&self) {
         let running =
             std::mem::replace(&mut *self.running.lock(), Running { stop: Vec::new(), threads: Vec::new() });
@@ -78,7 +79,7 @@ impl Threads {
             stop.finish(());
         }
         for thread in running.threads {
-            // The last handle may be dropped by a task, on a worker, which cannot wait for itself.
+            // A task on a worker may drop the last handle, and a thread cannot join itself.
             if thread.thread().id() != std::thread::current().id() {
                 thread.join().ok();
             }
@@ -103,7 +104,7 @@ pub(crate) fn start_thread(name: String, work: impl FnOnce() + Send + 'static) -
     std::thread::Builder::new().name(name).spawn(work)
 }
 
-/// A panic ends its task, not the thread. Whoever depends on the task notices through a guard of its own.
+/// A panic ends its task, not the thread. Code that depends on the task detects that through a guard of its own.
 pub(crate) async fn catching(name: &'static str, task: Task) {
     if AssertUnwindSafe(task).catch_unwind().await.is_err() {
         tracing::error!(task = name, "a background task panicked");
@@ -139,7 +140,7 @@ impl Runtime for Threads {
     }
 }
 
-/// Wakers by the time at which they are due. The number tells apart those of the same instant.
+/// Wakers by due time. The number distinguishes entries with the same instant.
 #[derive(Default)]
 struct Timer {
     state: Mutex<TimerState>,
@@ -150,14 +151,14 @@ struct Timer {
 struct TimerState {
     due: BTreeMap<(Instant, u64), Waker>,
     next_number: u64,
-    /// When the thread looks again by itself; `None` while it sleeps until it is woken.
+    /// Time of the timer thread's next wake-up; `None` while it sleeps indefinitely.
     looks_at: Option<Instant>,
     stopped: bool,
 }
 
 impl TimerState {
-    /// Whether the thread would sleep for too long. What was due before may be gone: then it looks once in vain, which costs
-    /// less than to wake it for each new deadline.
+    /// True if the thread would sleep past `due`. If an earlier deadline was cancelled, the thread wakes once in vain,
+    /// which costs less than waking it for every new deadline.
     fn oversleeps(&self, due: Instant) -> bool {
         self.looks_at.is_none_or(|at| due < at)
     }
@@ -181,7 +182,7 @@ impl Timer {
             }
             let later = state.due.split_off(&(now, u64::MAX));
             let due = std::mem::replace(&mut state.due, later);
-            // Woken without the lock: a waker may drop a task, and with it a sleep that takes the lock.
+            // Woken without the lock: a waker may drop a task, and with it a sleep that acquires the lock.
             parking_lot::MutexGuard::unlocked(&mut state, || due.into_values().for_each(wake));
         }
     }
@@ -206,7 +207,7 @@ impl Future for Sleep {
         if self.started.elapsed() >= self.wake_at {
             return Poll::Ready(());
         }
-        // A sleep beyond what the clock can count never ends.
+        // A sleep beyond the range of the clock never ends.
         let Some(due) = self.started.checked_add(self.wake_at) else { return Poll::Pending };
         let sleep = &mut *self;
         let mut state = sleep.timer.state.lock();

@@ -1,5 +1,5 @@
-//! The memory that a log segment is built in: one appender, many readers, and the kernel writing closed parts to a
-//! device, all from the same bytes.
+//! The memory in which a log segment is built. One appender, many readers, and the kernel writing closed frames to a
+//! device share the same bytes.
 //!
 //! ```text
 //! 0            hole.start   hole.end             published = tail        capacity
@@ -7,22 +7,23 @@
 //! ```
 //!
 //! The bytes below `published` never change until the buffer is recycled, with one exception: the *hole*, a frame
-//! header that is filled in when the frame closes. So a slice may cover any published bytes but those of the open hole.
+//! header that is filled in when the frame closes. A slice may therefore cover all published bytes except those of the
+//! open hole.
 //!
-//! Why a reader's slice is never written to, and sees what was written:
+//! Proof that a reader's slice is never written to and contains the appended bytes:
 //!
 //! 1. Only the [`Appender`] writes, there is one per buffer, and its methods take `&mut self`.
 //! 2. It writes to bytes at or above `published`, and raises `published` (Release) after the write. A slice ends at or
-//!    below the `published` that its reader loaded (Acquire), so such a write is over and visible, or is above it.
+//!    below the `published` that its reader loaded (Acquire), so such a write is either complete and visible, or above
+//!    the slice.
 //! 3. It writes to the open hole, and nowhere else below `published`. The hole is announced (Release) before
 //!    `published` is raised past it, so a reader that loads `published` and *then* `hole` sees this announcement or a
 //!    later value. If it sees the hole, a slice that touches it is refused. If it sees a later value (Acquire), the
 //!    hole was filled before that value was stored (Release), and will not be written again.
 //! 4. Recycling needs the only reference to the buffer, and slices borrow from a reference.
 //!
-//! The rule for a mapped file: nobody else may write to it or cut it short while it is mapped. The device lock that
-//! its owner holds sees to that; `mapped` allocates the blocks, so a full file system is an error there and not a
-//! SIGBUS in `append`.
+//! A mapped file must not be written or truncated by another process while it is mapped; the device lock of its owner
+//! ensures that. `mapped` allocates the blocks, so a full file system is an error there and not a SIGBUS in `append`.
 #![expect(unsafe_code, reason = "readers borrow a part of memory that an appender writes elsewhere")]
 
 use std::fmt;
@@ -47,13 +48,13 @@ pub struct SegmentBuffer {
     start: NonNull<u8>,
     capacity: usize,
     published: AtomicUsize,
-    /// Start and end of the open hole, as the high and the low half.
+    /// Start (high half) and end (low half) of the open hole.
     hole: AtomicU64,
 }
 
 // SAFETY: `start` points into `_memory`, which moves between threads freely.
 unsafe impl Send for SegmentBuffer {}
-// SAFETY: shared access only gives out slices that nobody writes to (see the proof at the top).
+// SAFETY: shared access only returns slices that are never written to (see the proof at the top).
 unsafe impl Sync for SegmentBuffer {}
 
 /// The one writer of a [`SegmentBuffer`].
@@ -62,19 +63,19 @@ pub struct Appender {
     buffer: Arc<SegmentBuffer>,
     tail: usize,
     hole: Option<Range<usize>>,
-    /// Everything below is part of a closed frame.
+    /// Offset up to which all bytes belong to closed frames.
     closed: usize,
 }
 
 impl SegmentBuffer {
-    /// Memory of this process only.
+    /// Creates a buffer in private memory of this process.
     pub fn anonymous(bytes: usize) -> io::Result<Appender> {
         SegmentBuffer::check_size(bytes)?;
         Ok(SegmentBuffer::over(MmapMut::map_anon(bytes)?))
     }
 
-    /// A shared mapping of `bytes` bytes of `file` from `offset`, which outlives this process (not a power cut).
-    /// Allocates the file's blocks and keeps what they hold; the appender starts at zero.
+    /// A shared mapping of `bytes` bytes of `file` from `offset`, which outlives this process but not a power failure.
+    /// Allocates the file's blocks and keeps their content; the appender starts at zero.
     pub fn mapped(file: &File, offset: u64, bytes: usize) -> io::Result<Appender> {
         SegmentBuffer::check_size(bytes)?;
         if !offset.is_multiple_of(BUFFER_ALIGNMENT as u64) {
@@ -82,8 +83,8 @@ impl SegmentBuffer {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         crate::file::allocate(file, offset, bytes as u64)?;
-        // SAFETY: the file is long enough for the mapping, and by the rule at the top nobody else writes to it or
-        // cuts it short.
+        // SAFETY: the file is long enough for the mapping, and by the rule at the top no other process writes to it or
+        // truncates it.
         let memory = unsafe { MmapOptions::new().offset(offset).len(bytes).map_mut(file)? };
         Ok(SegmentBuffer::over(memory))
     }
@@ -109,11 +110,11 @@ impl SegmentBuffer {
         Appender { buffer: Arc::new(buffer), tail: 0, hole: None, closed: 0 }
     }
 
-    /// Published bytes. They do not change until the buffer is recycled, which the borrow prevents.
+    /// Returns published bytes. They do not change until the buffer is recycled, which the borrow prevents.
     ///
     /// # Panics
     ///
-    /// If a byte of the range is not published, or belongs to the header of a frame that is still open.
+    /// If a byte of the range is not published, or belongs to the header of an open frame.
     pub fn slice(&self, range: Range<usize>) -> &[u8] {
         self.get(range.clone()).unwrap_or_else(|| {
             let (published, hole) = (self.published(), unpack(self.hole.load(Ordering::Acquire)));
@@ -123,37 +124,39 @@ impl SegmentBuffer {
         })
     }
 
-    /// As [`slice`](Self::slice); `None` where that panics.
+    /// As [`slice`](Self::slice), but returns `None` instead of panicking.
     #[inline]
     pub fn get(&self, range: Range<usize>) -> Option<&[u8]> {
-        // `published` must be loaded before `hole`, or else a hole that was opened and passed in between is missed.
+        // `published` is loaded before `hole`, because otherwise a hole that is opened and passed in between would be
+        // missed.
         let published = self.published.load(Ordering::Acquire);
         let hole = unpack(self.hole.load(Ordering::Acquire));
         let ordered = range.start <= range.end && range.end <= published;
         if !ordered || !(hole.is_empty() || range.start >= hole.end || range.end <= hole.start) {
             return None;
         }
-        // SAFETY: the range lies within `published <= capacity` bytes of initialised memory, and by steps 1 to 4 at the
-        // top nobody writes to it while `self` is borrowed, and what was written happened before the loads above.
+        // SAFETY: the range lies within the `published <= capacity` bytes of initialised memory. By steps 1 to 4 at the
+        // top it is not written to while `self` is borrowed, and earlier writes happened before the loads above.
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) })
     }
 
-    /// The bytes from `start` on, up to the first that [`get`](Self::get) would refuse.
+    /// Returns the bytes from `start` up to the first byte that [`get`](Self::get) would refuse.
     #[inline]
     pub fn get_from(&self, start: usize) -> &[u8] {
-        // In this order, as in `get`.
+        // Loaded in this order, as in `get`.
         let published = self.published();
         let hole = unpack(self.hole.load(Ordering::Acquire));
         let end = if hole.start >= start && !hole.is_empty() { published.min(hole.start) } else { published };
         self.get(start..end).unwrap_or(&[])
     }
 
-    /// How far the buffer is published. Below it, only the header of the open frame may be missing.
+    /// Returns the offset up to which the buffer is published. Below it, only the header of the open frame may be
+    /// missing.
     pub fn published(&self) -> usize {
         self.published.load(Ordering::Acquire)
     }
 
-    /// How many bytes fit.
+    /// Returns the capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -178,37 +181,37 @@ fn unpack(hole: u64) -> Range<usize> {
 }
 
 impl Appender {
-    /// The shared side, to read and to write to a device from.
+    /// Returns the shared side, for reads and device writes.
     pub fn buffer(&self) -> Arc<SegmentBuffer> {
         self.buffer.clone()
     }
 
-    /// How many bytes are taken, the open header and padding included. The same as [`Appender::tail`].
+    /// Returns the number of bytes in use, including the open header and padding. The same as [`Appender::tail`].
     pub fn len(&self) -> usize {
         self.tail
     }
 
-    /// Whether nothing is taken.
+    /// True if no bytes are in use.
     pub fn is_empty(&self) -> bool {
         self.tail == 0
     }
 
-    /// Where the next bytes go.
+    /// Returns the offset of the next append.
     pub fn tail(&self) -> usize {
         self.tail
     }
 
-    /// How many bytes fit in all.
+    /// Returns the capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity
     }
 
-    /// How many bytes still fit.
+    /// Returns the number of bytes that still fit.
     pub fn remaining(&self) -> usize {
         self.capacity() - self.tail
     }
 
-    /// Leaves `bytes` bytes unfilled at the tail, for a header that is known when the frame closes. Returns where.
+    /// Reserves `bytes` bytes at the tail for a header that is filled in when the frame closes. Returns its offset.
     ///
     /// # Panics
     ///
@@ -216,14 +219,14 @@ impl Appender {
     pub fn reserve_header(&mut self, bytes: usize) -> usize {
         assert!(self.hole.is_none(), "the header at {:?} is still open", self.hole);
         let hole = self.claim(bytes);
-        // Must be announced before `published` passes it, or else a reader could borrow it (step 3).
+        // Announced before `published` passes it, because otherwise a reader could borrow the hole (step 3).
         self.buffer.hole.store(pack(&hole), Ordering::Release);
         let start = hole.start;
         self.hole = Some(hole);
         start
     }
 
-    /// Copies `parts` to the tail, one after the other, and publishes them. Returns where they start.
+    /// Copies `parts` to the tail, one after the other, and publishes them. Returns the offset of the first.
     ///
     /// # Panics
     ///
@@ -238,8 +241,8 @@ impl Appender {
         })
     }
 
-    /// Lets `fill` write the next `bytes` bytes in place, and publishes them. They hold old bytes of a recycled buffer
-    /// before. Returns where they start. If `fill` panics, nothing is published and the appender stays usable.
+    /// Lets `fill` write the next `bytes` bytes in place, and publishes them. In a recycled buffer `fill` sees the old
+    /// bytes. Returns their offset. If `fill` panics, nothing is published and the appender stays usable.
     ///
     /// # Panics
     ///
@@ -255,7 +258,7 @@ impl Appender {
     }
 
     /// Fills the open header, pads the tail with zeros to a multiple of `align`, and publishes everything. Returns the
-    /// range from the end of the last closed frame (or the start) to the new tail: what the device has not been sent.
+    /// range from the end of the last closed frame (or the start) to the new tail: the bytes to write to the device.
     ///
     /// # Panics
     ///
@@ -270,7 +273,8 @@ impl Appender {
         unsafe { self.target(hole).copy_from_slice(header) };
         let padding = self.tail..padded;
         self.unpublished(padding).fill(0);
-        // The header must be filled before the hole is closed, or else a reader borrows bytes that change.
+        // The header is filled before the hole is closed, because otherwise a reader could borrow bytes that still
+        // change.
         self.buffer.hole.store(NO_HOLE, Ordering::Release);
         self.buffer.published.store(padded, Ordering::Release);
         self.hole = None;
@@ -278,15 +282,16 @@ impl Appender {
         std::mem::replace(&mut self.closed, padded)..padded
     }
 
-    /// Starts again from zero with the same memory. Gives `self` back if anyone else still refers to the buffer.
+    /// Restarts at offset zero with the same memory. Returns `self` as an error if other references to the buffer
+    /// exist.
     pub fn recycle(mut self) -> Result<Appender, Appender> {
         if self.restart() { Ok(self) } else { Err(self) }
     }
 
-    /// As [`Appender::recycle`], in place; false if anyone else still refers to the buffer.
+    /// As [`Appender::recycle`], in place. Returns false if other references to the buffer exist.
     pub fn restart(&mut self) -> bool {
-        // `get_mut` sees no other reference, strong or weak, and synchronises with the drop of the last one: every
-        // slice that was ever borrowed is gone.
+        // `get_mut` fails while any other reference exists, strong or weak, and synchronises with the drop of the last
+        // one: every slice that was ever borrowed is gone.
         let Some(buffer) = Arc::get_mut(&mut self.buffer) else { return false };
         *buffer.published.get_mut() = 0;
         *buffer.hole.get_mut() = NO_HOLE;
@@ -294,7 +299,7 @@ impl Appender {
         true
     }
 
-    /// Moves the tail over `bytes` bytes.
+    /// Advances the tail by `bytes` bytes.
     fn claim(&mut self, bytes: usize) -> Range<usize> {
         assert!(
             bytes <= self.remaining(),
@@ -308,7 +313,7 @@ impl Appender {
     }
 
     fn unpublished(&mut self, range: Range<usize>) -> &mut [u8] {
-        // The tail is never below what is published, and readers stay below that.
+        // The tail is never below `published`, and readers stay below that.
         assert!(range.start >= self.buffer.published.load(Ordering::Relaxed), "{range:?} is published");
         // SAFETY: the range is within the memory (`claim`), and no slice covers it (step 2).
         unsafe { self.target(range) }

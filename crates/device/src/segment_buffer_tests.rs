@@ -1,4 +1,4 @@
-//! Tests of the segment buffer: what may be sliced when, and readers racing the appender.
+//! Tests of the segment buffer: the ranges that may be sliced at each point, and readers racing the appender.
 
 use std::io::Read;
 use std::sync::atomic::AtomicBool;
@@ -97,9 +97,9 @@ fn a_mapping_outlives_the_appender() {
     assert_eq!(&content[4096..4104], b"headkept");
 }
 
-/// Each byte of the buffer says which lap wrote it, headers differ from bodies. Readers slice whatever they are told is
-/// published, across and beside frame boundaries, and check every byte; a byte that changes under a reader, or is seen
-/// before it is written, shows.
+/// Each byte of the buffer shows the lap that wrote it, and headers differ from bodies. Readers slice published ranges,
+/// across and beside frame boundaries, and check every byte. The test detects a byte that changes under a reader, or is
+/// visible before it is written.
 #[test]
 fn readers_race_the_appender() {
     const HEADER: usize = 24;
@@ -124,7 +124,7 @@ fn readers_race_the_appender() {
                             let start = frame + HEADER + (random >> 33) as usize % (end - frame - HEADER);
                             assert!(buffer.slice(start..end).iter().all(|byte| *byte == lap || *byte == 0));
                         }
-                        // Closed frames: everything, headers too.
+                        // Closed frames: everything, including headers.
                         for (index, byte) in buffer.slice(0..frame).iter().enumerate() {
                             let expected = if index % 512 < HEADER { lap ^ 0xFF } else { lap };
                             assert!(

@@ -1,20 +1,21 @@
-//! Recognises what may already be on a device, so that it is not formatted by mistake.
+//! Recognises existing data on a device, so that the device is not formatted by mistake.
 
-/// How many bytes from the start of a device [`foreign_signature`] wants to see: the farthest magic (btrfs) ends within.
+/// Number of bytes from the start of a device that [`foreign_signature`] needs: the farthest magic (btrfs) ends within.
 pub const SIGNATURE_BYTES: usize = 68 << 10;
 
-/// The first bytes of a device or file whose restore from a backup has not ended: it holds no store yet, and may hold segments of
-/// one.
+/// First bytes of a device or file with an unfinished restore from a backup. It holds no store yet, but possibly
+/// segments of one.
 pub const RESTORE_MARK: &[u8; 16] = b"ESKER RESTORING\n";
 
-/// The first bytes of a device or file on which a store is being made. The first pair of superblocks is written while they are
-/// there, and the second pair replaces them: with this mark, damaged superblocks are those of a store that was never opened.
+/// First bytes of a device or file that is being formatted as a store. They are in place while the first pair of
+/// superblocks is written, and the second pair replaces them. With this mark, damaged superblocks therefore belong to a
+/// store that was never opened.
 pub const FORMAT_MARK: &[u8; 16] = b"ESKER FORMATTING";
 
-/// What [`foreign_signature`] calls such a device.
+/// The name under which [`foreign_signature`] reports an unfinished restore.
 pub const UNFINISHED_RESTORE: &str = "an unfinished restore of Esker: run esker restore again";
 
-/// Where which bytes betray what. The order matters where a format embeds another's boot sector.
+/// Known signatures: offset, magic bytes, name. The order matters if a format embeds another's boot sector.
 const SIGNATURES: [(usize, &[u8], &str); 19] = [
     (0, RESTORE_MARK, UNFINISHED_RESTORE),
     (0, FORMAT_MARK, "a store of Esker whose making did not end"),
@@ -37,8 +38,9 @@ const SIGNATURES: [(usize, &[u8], &str); 19] = [
     (64 * 1024 + 64, b"_BHRfS_M", "a btrfs file system"),
 ];
 
-/// What the first bytes of a device (best [`SIGNATURE_BYTES`] of them) look like, if not like an empty one. The caller
-/// looks for its own format first, and refuses to format over anything else unless it is told to.
+/// Returns the name of the format that the first bytes of a device indicate (pass [`SIGNATURE_BYTES`] of them), or
+/// `None` if the device looks empty. Callers check for their own format first, and refuse to format over anything else
+/// unless forced.
 pub fn foreign_signature(start: &[u8]) -> Option<&'static str> {
     let known = SIGNATURES
         .iter()
@@ -52,8 +54,8 @@ pub fn foreign_signature(start: &[u8]) -> Option<&'static str> {
         .or_else(|| start.iter().any(|byte| *byte != 0).then_some("data that is not zero"))
 }
 
-/// A ZFS label holds a pool description from 16 KiB on (it opens with its encoding, XDR, in either byte order of the
-/// host), which names the pool.
+/// True if the bytes contain a ZFS label: a pool description at 16 KiB that begins with its encoding (XDR, in either
+/// byte order of the host) and names the pool.
 fn is_zfs(start: &[u8]) -> bool {
     let description = start.get(16 << 10..).unwrap_or_default();
     let description = &description[..description.len().min(4096)];

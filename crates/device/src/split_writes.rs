@@ -1,15 +1,15 @@
-//! Writes in pieces that the block layer has no reason to split.
+//! Cuts writes into pieces that the block layer does not split.
 //!
-//! The kernel splits a write to a block device where it exceeds what one command of the device can be: so many bytes
-//! (`max_sectors_kb`), or so many pieces of physical memory (`max_segments`, and each page may be one). That place is
-//! in the middle of a write unit as often as not, and a drive that gets half of a unit reads and rewrites the whole.
-//! So a write is cut before: at multiples of the largest power of two that every command can hold. Units are powers
-//! of two, so a cut never lies within one, unless one command cannot hold a unit at all.
+//! The kernel splits a write to a block device that exceeds one command's limit of bytes (`max_sectors_kb`) or of
+//! physically contiguous memory segments (`max_segments`; in the worst case one per page). The split is often in the
+//! middle of a write unit, and a drive that receives half a unit reads and rewrites the whole unit. This module
+//! therefore cuts writes in advance, at multiples of the largest power of two that every command can hold. Units are
+//! powers of two, so a cut never falls within a unit, unless a unit is larger than one command.
 //!
-//! The block layer may join pieces again. It joins whole ones, so what it issues is still whole units.
+//! The block layer may merge pieces again. It merges whole pieces, so its commands still consist of whole units.
 //!
-//! The pieces of a write are in flight side by side, as what the kernel splits would be, and a durable write is
-//! durable piece by piece. The write is over when the last piece is: that one drops the bytes and gives the answer.
+//! The pieces of a write are in flight concurrently, as the kernel's split commands would be, and a durable write is
+//! durable piece by piece. The write completes with its last piece, which drops the bytes and delivers the result.
 
 use std::io;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::file::DeviceFile;
 use crate::pending::Completion;
 use crate::{DeviceError, OperationKind, Source};
 
-/// What the pieces of a write share.
+/// State shared by the pieces of one write.
 struct Whole {
     file: Arc<DeviceFile>,
     source: Source,
@@ -34,9 +34,9 @@ struct Whole {
 
 #[derive(Default)]
 struct State {
-    /// What the first piece that failed met.
+    /// The error of the first piece that failed.
     failure: Option<io::Error>,
-    /// The kernel may read the bytes, and write them to the file, at any later time.
+    /// True if the kernel may still read the bytes, and write them to the file, at any later time.
     leaked: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Piece {
     range: Range<usize>,
 }
 
-/// Cuts a write to `file`. Each piece has to be ended.
+/// Cuts a write to `file` into pieces. Each piece must be ended with [`Piece::end`] or [`Piece::abandon`].
 pub(crate) fn pieces(
     file: &Arc<DeviceFile>,
     source: Source,
@@ -59,7 +59,7 @@ pub(crate) fn pieces(
     let mut rest =
         Some(Arc::new(Whole { file: file.clone(), source, offset, state: Mutex::default(), completion }));
     std::iter::from_fn(move || {
-        // The last piece takes the reference that is left here, so that it knows when it is the last to end.
+        // The last piece takes the remaining reference, so that the last piece to end can detect that it is the last.
         let whole = rest.take()?;
         let end = longest.map_or(bytes, |longest| end_of_piece(offset, start, longest).min(bytes));
         if end < bytes {
@@ -69,44 +69,45 @@ pub(crate) fn pieces(
     })
 }
 
-/// Where the piece ends that begins `start` bytes into a write to `offset`: on a multiple of `longest` of the device.
+/// Returns the end of the piece that begins `start` bytes into a write at `offset`: a multiple of `longest` on the
+/// device.
 fn end_of_piece(offset: u64, start: usize, longest: usize) -> usize {
     let into = (offset + start as u64) % longest as u64;
     if planted(Bug::WriteCutWithinUnit) { start + longest } else { start + longest - into as usize }
 }
 
 impl Piece {
-    /// What is to be written.
+    /// Returns the bytes to write.
     pub(crate) fn bytes(&self) -> &[u8] {
         if planted(Bug::BufferFreedWithFuture) && !self.whole.completion.is_awaited() {
-            // As memory that somebody else has now.
+            // Simulates memory that was freed and reused.
             static OTHERS: [u8; 1 << 20] = [0xdd; 1 << 20];
             return &OTHERS[..self.range.len().min(OTHERS.len())];
         }
         &self.whole.source.as_slice()[self.range.clone()]
     }
 
-    /// Where on the device.
+    /// Returns the byte offset on the device.
     pub(crate) fn offset(&self) -> u64 {
         self.whole.offset + self.range.start as u64
     }
 
-    /// Writes it, blocking.
+    /// Writes the piece with blocking calls.
     pub(crate) fn write(&self, dsync: bool) -> io::Result<()> {
         self.whole.file.write(self.offset(), self.bytes(), dsync)
     }
 
-    /// Length of the write that this is a piece of.
+    /// Returns the length in bytes of the whole write.
     pub(crate) fn bytes_of_whole(&self) -> usize {
         self.whole.source.len()
     }
 
-    /// Where the bytes come from.
+    /// Returns the source of the whole write.
     pub(crate) fn source(&self) -> &Source {
         &self.whole.source
     }
 
-    /// The piece is written, or failed. The last one answers for the whole, and returns whom to wake.
+    /// Ends the piece with its result. The last piece completes the whole write and returns the waker to wake.
     #[must_use = "the waiter sleeps until it is woken"]
     pub(crate) fn end(self, outcome: io::Result<()>) -> Option<Waker> {
         if let Err(error) = outcome {
@@ -119,11 +120,12 @@ impl Piece {
             None => Ok(()),
         };
         file.counters.completed();
-        // Must let go of the memory and the file before the answer, or else a segment cannot be recycled on it, nor the
-        // device be opened again.
+        // Memory and file are released before the result is delivered, because otherwise a waiter could not recycle the
+        // segment or reopen the device.
         if state.leaked {
             std::mem::forget(source);
-            // Its lock lasts as long as the process: the next opener would read, or write, what this write is still to come over.
+            // Keeps the device lock for the life of the process, because this write may still reach the medium and
+            // would overwrite the data of the next opener.
             std::mem::forget(file);
         } else {
             drop(source);
@@ -132,7 +134,7 @@ impl Piece {
         completion.complete(outcome)
     }
 
-    /// Ends a piece that the kernel may still read and write, so that its memory must never be freed, nor its file be let go.
+    /// Ends a piece that the kernel may still read and write. Its memory is never freed and its file never closed.
     #[must_use = "the waiter sleeps until it is woken"]
     pub(crate) fn abandon(self, error: io::Error) -> Option<Waker> {
         self.whole.state.lock().leaked = true;
@@ -150,7 +152,7 @@ mod tests {
 
     const KIB: usize = 1 << 10;
 
-    /// A device whose commands are at most 128 KiB long, or 64 KiB from memory that does not begin with a page.
+    /// A device with commands of at most 128 KiB, or 64 KiB from memory that is not page-aligned.
     fn device() -> Arc<DeviceFile> {
         let file = tempfile::tempfile().expect("a file");
         let limit = CommandLimit { of_pages: 128 * KIB, of_memory: 64 * KIB };
@@ -186,7 +188,7 @@ mod tests {
             ranges(96 * k, 320 * KIB),
             [(96 * k, 32 * KIB), (128 * k, 128 * KIB), (256 * k, 128 * KIB), (384 * k, 32 * KIB)]
         );
-        // Where the memory's pages and the device's do not begin together, one more page is touched.
+        // If memory and device offset are not page-aligned to each other, the transfer touches one more page.
         assert_eq!(ranges(512, 128 * KIB), [(512, 64 * KIB - 512), (64 * k, 64 * KIB), (128 * k, 512)]);
     }
 

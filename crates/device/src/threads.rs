@@ -1,7 +1,7 @@
-//! The fallback backend: blocking calls on a few threads. Works wherever there are positional reads and writes.
+//! The fallback backend: blocking calls on a few threads. Works on every system with positional reads and writes.
 //!
-//! The threads are started when they are needed, up to a limit, and sleep while there is nothing to do. They share
-//! the file with the operations that they run, so it is closed, and its lock released, after the last one.
+//! Threads are started on demand, up to a limit, and sleep while idle. They share the file with the operations that
+//! they run, so it is closed, and its lock released, after the last operation.
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,7 +38,7 @@ impl ThreadDevice {
 
 impl Device for ThreadDevice {
     fn geometry(&self) -> Geometry {
-        // A system call has no place for a handle.
+        // The system calls take no placement handle.
         Geometry { placement_handles: 0, ..self.file.geometry() }
     }
 
@@ -128,7 +128,7 @@ impl Device for ThreadDevice {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that run blocking calls. Dropping it waits for the calls that were submitted.
+/// Threads that run blocking calls. Dropping the pool waits for the calls that were submitted.
 pub(crate) struct WorkPool {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -152,7 +152,7 @@ impl WorkPool {
     pub(crate) fn new(threads_max: usize) -> io::Result<WorkPool> {
         let pool =
             WorkPool { shared: Arc::default(), threads: Mutex::default(), threads_max: threads_max.max(1) };
-        // One thread is there from the start: without any, nothing would ever complete.
+        // One thread is started at once, because without any thread no operation would ever complete.
         pool.start(&mut pool.threads.lock())?;
         Ok(pool)
     }
@@ -163,7 +163,7 @@ impl WorkPool {
         Ok(())
     }
 
-    /// Runs `work` on one of the threads. It counts as completed in the file's counters when it ends.
+    /// Runs `work` on one of the threads. The file's counters count it as completed when it ends.
     pub(crate) fn submit<T: Send + 'static>(
         &self,
         file: &Arc<DeviceFile>,
@@ -174,7 +174,8 @@ impl WorkPool {
         self.run(Box::new(move || {
             let outcome = work(&file);
             file.counters.completed();
-            // Must let go of the file before the answer, or else whoever drops the device on it finds it locked.
+            // The file is released before the result is delivered, because otherwise a caller that drops the device on
+            // the result would find it still locked.
             drop(file);
             completion.finish(outcome);
         }));
@@ -190,7 +191,7 @@ impl WorkPool {
         if all_busy {
             let mut threads = self.threads.lock();
             if threads.len() < self.threads_max {
-                // If no thread can be had, those that run will get to it.
+                // If no further thread can be started, the running ones will take the job.
                 self.start(&mut threads).ok();
             }
         }
@@ -202,7 +203,7 @@ impl Drop for WorkPool {
         self.shared.state.lock().closed = true;
         self.shared.changed.notify_all();
         for thread in self.threads.get_mut().drain(..) {
-            // A device may be dropped by what its completion wakes or frees, on one of these threads.
+            // A device may be dropped by code that its completion wakes or frees, on one of these threads.
             if thread.thread().id() != std::thread::current().id() {
                 thread.join().ok();
             }
@@ -228,7 +229,8 @@ impl Shared {
     }
 }
 
-/// The panic of a job must not end the thread: nobody starts another in its place, and without any, nothing would complete.
+/// A panicking job must not end the thread: dead threads are not replaced, and without any thread no operation would
+/// complete.
 fn run(job: Job) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a blocking operation of a device panicked");

@@ -1,5 +1,5 @@
-//! One suite that every backend passes: io_uring and threads on a file, both buffered and direct, io_uring and threads
-//! on a raw block device (a loop device, where this may make one), and memory.
+//! One test suite that every backend passes: io_uring and threads on a file, both buffered and direct, io_uring and
+//! threads on a raw block device (a loop device, if the test may create one), and memory.
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn reads_back_what_was_written(device: &dyn Device) {
     let geometry = device.geometry();
     let block = geometry.block_bytes as usize;
     let before = device.counters();
-    // Registered slots, heap buffers, one block and more than any slot.
+    // Registered slots, heap buffers, one block, and more than any slot.
     for (index, bytes) in
         [block, 4096, 12288, 65536, 65536 + block.max(4096), 256 << 10, 2 << 20].into_iter().enumerate()
     {
@@ -88,7 +88,7 @@ fn reads_back_what_was_written(device: &dyn Device) {
 fn refuses_bad_ranges(device: &dyn Device) {
     let geometry = device.geometry();
     let block = geometry.block_bytes as u64;
-    // Who waits may be woken before the ring's thread counts its next turn.
+    // A waiter may be woken before the ring's thread counts its next turn.
     let counters = || DeviceCounters { submit_calls: 0, ..device.counters() };
     let before = counters();
     let (_, outcome) = device.read(1, Buffer::zeroed(block as usize)).wait();
@@ -123,7 +123,7 @@ fn runs_many_at_once(device: &dyn Device) {
     }
 }
 
-/// With io_uring they go in pieces then, and take turns.
+/// With io_uring, long operations are then submitted in pieces, and take turns.
 fn long_ones_go_on_beside_short_reads(device: &dyn Device) {
     const LONG: usize = (1 << 20) + 12288;
     let place = |index: u64| (1 + 2 * index) * MIB;
@@ -133,7 +133,7 @@ fn long_ones_go_on_beside_short_reads(device: &dyn Device) {
         }
     };
     block_on(async {
-        // One is in flight when the long ones come.
+        // One is in flight when the long ones arrive.
         let first = device.read(0, device.buffer(4096));
         let writes =
             (0..3).map(|at| device.write(place(at), filled(device, at, LONG).into(), WriteMode::Plain));
@@ -159,7 +159,7 @@ fn survives_dropped_answers(device: &Arc<dyn Device>) {
                     let offset = lane * MIB + round * 4096;
                     drop(device.read(offset, device.buffer(4096)));
                     drop(device.write(offset, filled(&**device, round, 4096).into(), WriteMode::Plain));
-                    // The slots of the dropped ones must not be handed out while the kernel still uses them.
+                    // The slots of dropped operations must not be reused while the kernel still uses them.
                     let buffer = filled(&**device, lane + 1000, 4096);
                     std::thread::yield_now();
                     assert!(*buffer == *filled(&**device, lane + 1000, 4096));
@@ -173,7 +173,7 @@ fn survives_dropped_answers(device: &Arc<dyn Device>) {
     assert!(*read(&**device, MIB + 49 * 4096, 4096) == *filled(&**device, 49, 4096));
 }
 
-/// Completes when it was polled so often, and wakes itself until then.
+/// Completes after `times` polls, and wakes itself until then.
 async fn wake_oneself(times: u32) {
     let mut left = times;
     poll_fn(|context| {
@@ -190,7 +190,7 @@ fn attends_to_tasks(device: &Arc<dyn Device>) {
     let (said, heard) = mpsc::channel();
     let (waits, waiting) = mpsc::channel();
     let (busy, reader) = (device.clone(), said.clone());
-    // Woken by another thread, by completions, and by itself with nothing and with something in flight.
+    // Woken by another thread, by completions, and by itself, both with and without operations in flight.
     let task = Box::pin(async move {
         let mut is_woken = false;
         poll_fn(|context| {
@@ -223,7 +223,7 @@ fn attends_to_tasks(device: &Arc<dyn Device>) {
     let name = heard.recv_timeout(Duration::from_secs(60)).expect("the task ends");
     assert!(!has_thread || name.as_deref() == Some("esker-uring"), "{name:?}");
     if has_thread {
-        // A panic is the task's alone, and one that never ends keeps nothing from ending.
+        // A panic affects only its task, and a task that never ends does not prevent the device from being dropped.
         assert!(device.spawn_on_io_thread("panics", Box::pin(async { panic!("on purpose") })).is_none());
         assert!(device.spawn_on_io_thread("stays", Box::pin(std::future::pending())).is_none());
         let after = Box::pin(async move { said.send(None).unwrap() });
@@ -241,7 +241,7 @@ fn writes_from_a_segment_buffer(device: &dyn Device) {
         let range = appender.close(&[frame | 0x80; 64], 4096);
         written.extend_from_slice(appender.buffer().slice(range.clone()));
         let source = Source::Shared { buffer: appender.buffer(), range: range.clone() };
-        // The next frame is appended while this one is on its way.
+        // The next frame is appended while this one is being written.
         let pending = device.write(range.start as u64, source, WriteMode::Durable);
         appender.append(&[]);
         pending.wait().unwrap();
@@ -303,7 +303,7 @@ fn file_suite(backend: Backend, direct: Direct) {
         "{error}"
     );
     device.write(0, filled(&*device, 9, 4096).into(), WriteMode::Plain).wait().unwrap();
-    // Written and never waited for: it is done before the device is gone.
+    // Written but never awaited: it completes before the device is gone.
     drop(device.write(4096, filled(&*device, 10, 4096).into(), WriteMode::Plain));
     drop(device);
     for _ in 0..20 {
@@ -354,7 +354,7 @@ fn memory_that_cannot_be_registered_is_a_warning() {
     }
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut options = file_options(&directory.path().join("device"), Backend::Uring, Direct::Auto);
-    // The kernel takes no more than 1 GiB in one piece.
+    // The kernel registers no more than 1 GiB in one buffer.
     options.registered_bytes = 2 << 30;
     let (device, warnings) = open(options).unwrap();
     assert!(warnings.len() == 1 && warnings[0].contains("could not be registered"), "{warnings:?}");
@@ -478,7 +478,7 @@ fn raw_block_device() {
         let geometry = device.geometry();
         assert_eq!((geometry.bytes, geometry.kind, geometry.direct), (16 * MIB, DeviceKind::Block, true));
         conforms(&device);
-        // A handle that the device does not have says nothing.
+        // A handle that the device does not have is ignored.
         let block = Source::Owned(Buffer::zeroed(4096));
         assert_eq!(geometry.placement_handles, 0);
         device

@@ -1,17 +1,17 @@
-//! Files and payloads that people or other programs make.
+//! Files and payloads made by people or other programs.
 
 use std::io::Write;
 
 use esker_server::UserFile;
 
-/// Runs it on a file that holds the bytes.
+/// Calls `run` with a file that contains the bytes.
 fn with_file(bytes: &[u8], run: impl FnOnce(&std::path::Path)) {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(bytes).expect("it is written");
     run(file.path());
 }
 
-/// A file of users. What is read is written and read again as it was.
+/// A users file. Users that parse survive a write and a second read unchanged.
 pub(crate) fn users(bytes: &[u8]) {
     with_file(bytes, |path| {
         let Ok(users) = UserFile::read(path) else { return };
@@ -21,7 +21,7 @@ pub(crate) fn users(bytes: &[u8]) {
     });
 }
 
-/// A file of settings.
+/// A settings file.
 pub(crate) fn settings(bytes: &[u8]) {
     with_file(bytes, |path| {
         if let Err(why) = esker_cli::check_settings(path) {
@@ -30,14 +30,14 @@ pub(crate) fn settings(bytes: &[u8]) {
     });
 }
 
-/// A file of Redis.
+/// A Redis RDB file.
 pub(crate) fn rdb(bytes: &[u8]) {
     let limits = esker_rdb::Limits { key_bytes_max: 1 << 16, value_bytes_max: 1 << 20 };
     let Ok(mut reader) = esker_rdb::Reader::new(bytes, limits) else { return };
     while let Ok(Some(_)) = reader.read() {}
 }
 
-/// A payload of DUMP. What is read is encoded and read again as it was.
+/// A DUMP payload. A payload that decodes survives encoding and decoding unchanged.
 pub(crate) fn dump(bytes: &[u8]) {
     const MOST: u64 = 1 << 20;
     if let Ok(value) = esker_rdb::dump::decode(bytes, MOST) {
@@ -48,7 +48,7 @@ pub(crate) fn dump(bytes: &[u8]) {
     let _ = esker_rdb::dump::value_bytes(bytes);
 }
 
-/// Log pages that somebody saved.
+/// Saved log pages.
 pub(crate) fn drive_log(bytes: &[u8]) {
     with_file(bytes, |path| {
         if let Ok(counters) = esker_nvme::saved(path, None) {

@@ -1,7 +1,7 @@
-//! Whole stores: bytes of a store's files are changed, and it is opened, read, compacted and closed. It may refuse to open,
-//! and reads may fail, but a value that is shown is one that its key was given.
+//! Whole stores: bytes of a store's files are changed, and it is opened, read, compacted and closed. It may refuse to
+//! open, and reads may fail, but every value returned was put under its key.
 //!
-//! An input is a list of changes: where (three bytes), how many bytes (one), and the bytes.
+//! An input is a list of changes: position (three bytes), length (one byte), and the bytes.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,16 +11,16 @@ use esker_engine::{Blocking, Durability, Options};
 const FILES: [&str; 2] = ["data.esker", "staging.esker"];
 const KEYS: u32 = 60;
 
-/// The files of a store, as an end left them.
+/// The files of a store after a close or a kill.
 struct Left([Option<Vec<u8>>; 2]);
 
-/// A store that was closed; changes go to its tier.
+/// A store that was closed; changes apply to its tier.
 pub(crate) fn image(bytes: &[u8]) {
     static CLOSED: OnceLock<Left> = OnceLock::new();
     live(CLOSED.get_or_init(|| Left::make(true)), FILES[0], bytes);
 }
 
-/// A store that was killed; changes go to its staging file.
+/// A store that was killed; changes apply to its staging file.
 pub(crate) fn staging(bytes: &[u8]) {
     static KILLED: OnceLock<Left> = OnceLock::new();
     live(KILLED.get_or_init(|| Left::make(false)), FILES[1], bytes);
@@ -38,7 +38,7 @@ fn key(number: u32) -> String {
     format!("key-{number:03}")
 }
 
-/// Values of a key are its name, again and again; older ones are shorter.
+/// Returns a value: the key's name, repeated; older versions are shorter.
 fn value(number: u32, version: u32) -> Vec<u8> {
     key(number).repeat((version * 40 + number) as usize + 1).into_bytes()
 }
@@ -57,7 +57,7 @@ impl Left {
             }
         }
         (0..KEYS).step_by(7).for_each(|number| assert!(open.delete(key(number)).expect("it is deleted")));
-        // A process that is killed leaves what its files hold at that moment.
+        // A killed process leaves its files as they are at that moment.
         let read = |name: &str| std::fs::read(store.join(name)).ok();
         if is_closed {
             open.close().expect("it closes");

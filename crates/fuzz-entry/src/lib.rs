@@ -1,17 +1,17 @@
-//! What is fuzzed: for each kind of bytes that comes from outside, a function that takes any bytes. It must return, soon, and a
-//! panic is what fuzzing looks for. Where more can be said of what came out than that it came, it is asserted.
+//! Fuzz targets: for each kind of external bytes, a function that accepts any bytes. It must return quickly, and
+//! fuzzing looks for panics. Where properties of the result are known, they are asserted.
 //!
-//! `fuzz/` has a target of cargo-fuzz for each, and small corpora. The test `corpora` runs all of these, and changes of them, with
-//! the stable compiler.
+//! `fuzz/` has a cargo-fuzz target for each, and small corpora. The test `corpora` runs all of these inputs, and
+//! mutations of them, with the stable compiler.
 
 mod bytes;
 mod image;
 mod log;
 
-/// A function that takes any bytes.
+/// A function that accepts any bytes.
 pub type Target = fn(&[u8]);
 
-/// All of them, by the names of their targets and corpora, and how many changes of each input the test makes.
+/// All targets: name of the target and its corpus, function, and number of mutations of each input in the test.
 pub const TARGETS: &[(&str, Target, u32)] = &[
     ("record", log::record, 2_000),
     ("compressed", log::compressed, 2_000),
@@ -32,10 +32,10 @@ pub const TARGETS: &[(&str, Target, u32)] = &[
     ("drive_log", bytes::drive_log, 1_000),
 ];
 
-/// The function of a target.
+/// Returns the function of a target.
 ///
 /// # Panics
-/// If there is none.
+/// If there is no such target.
 pub fn target(name: &str) -> Target {
     let found = TARGETS.iter().find(|(known, ..)| *known == name);
     found.unwrap_or_else(|| panic!("there is no target {name}")).1

@@ -1,4 +1,4 @@
-//! What lies on devices.
+//! Structures on devices.
 
 use esker_log::{
     Claim, Codec, Compressed, Decompressor, Entry, EntryList, FOOTER_BYTES, Footer, FrameHeader, Identity,
@@ -6,14 +6,14 @@ use esker_log::{
     scan_segment, seal, slot_start,
 };
 
-/// That of the corpora, which begin as the files of `crates/log/tests/golden`.
+/// Secret of the corpora, which began as the files of `crates/log/tests/golden`.
 const SECRET: Secret =
     Secret { digest_key: [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210], salt: 0x5bd1_e995_9e37_79b9 };
 const SEGMENT: u64 = 42;
 const SHAPE: SegmentShape =
     SegmentShape { tier: Tier::Capacity, segment_bytes: 16 << 10, unit_bytes: 4096, granule_bytes: 4 };
 
-/// A record behind two bytes that say where in its segment it lies.
+/// A record after two bytes with its offset in the segment.
 pub(crate) fn record(bytes: &[u8]) {
     let Some((offset, record)) = bytes.split_first_chunk::<2>() else { return };
     let identity = identity(u32::from(u16::from_le_bytes(*offset)));
@@ -33,8 +33,8 @@ fn identity(offset: u32) -> Identity {
     SECRET.identity(SEGMENT, offset)
 }
 
-/// A compressed value, behind a byte that says how, three that state its length, and two that say how long the pieces are in which
-/// it comes. Whole or in part it is as long as is stated, or damaged.
+/// A compressed value after a codec byte, three bytes of stated length, and two bytes of piece length. In whole or in
+/// part, it decompresses to the stated length or is damaged.
 pub(crate) fn compressed(bytes: &[u8]) {
     let Some((head, stored)) = bytes.split_first_chunk::<6>() else { return };
     let codec = if head[0] & 1 == 0 { Codec::Lz4 } else { Codec::Zstd };
@@ -61,7 +61,7 @@ pub(crate) fn frame(bytes: &[u8]) {
     }
 }
 
-/// A summary with its footer; and entries made of the bytes, which are to be read as they were written.
+/// A summary with its footer; and entries made from the bytes, which must be read as they were written.
 pub(crate) fn summary(bytes: &[u8]) {
     if bytes.len() >= FOOTER_BYTES {
         let (body, footer) = bytes.split_at(bytes.len() - FOOTER_BYTES);
@@ -71,7 +71,7 @@ pub(crate) fn summary(bytes: &[u8]) {
         }
     }
     let mut entries: Vec<Entry> = bytes.chunks_exact(24).take(100).map(entry).collect();
-    // One behind the other, with what they say of offsets between them.
+    // Places the entries one after the other; each entry's own offset becomes a gap.
     let mut end = 64;
     for entry in &mut entries {
         entry.offset += end;
@@ -101,7 +101,7 @@ fn entry(bytes: &[u8]) -> Entry {
     }
 }
 
-/// The first bytes of a device. A copy that is found is written and found again.
+/// The first bytes of a device. A superblock that is found survives encoding and decoding unchanged.
 pub(crate) fn superblock(bytes: &[u8]) {
     let Ok(found) = Superblock::find(bytes) else { return };
     let _ = found.copies(bytes);
@@ -111,7 +111,7 @@ pub(crate) fn superblock(bytes: &[u8]) {
     }
 }
 
-/// A segment, whole or cut, of a store that was closed or killed. What is found lies in it and parses.
+/// A segment, whole or cut, of a store that was closed or killed. Every entry found lies in it and parses.
 pub(crate) fn segment(bytes: &[u8]) {
     for wholly_durable in [false, true] {
         let scan = scan_segment(bytes, &SECRET, SHAPE, SEGMENT, wholly_durable);

@@ -1,5 +1,6 @@
-//! Every input of the corpora, and changes of each, on every function that is fuzzed. A failure names the input, and the line
-//! that replays it; `ESKER_FUZZ=target:file:number` replays one change, `ESKER_FUZZ_TIMES=100` makes a hundred times as many.
+//! Runs every input of the corpora, and mutations of it, on its fuzzed function. A failure names the input and the
+//! command that replays it; `ESKER_FUZZ=target:file:number` replays one mutation, `ESKER_FUZZ_TIMES=100` runs a hundred
+//! times as many.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +14,7 @@ fn corpus(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
 }
 
-/// What is in a corpus, in order.
+/// Returns the inputs of a corpus, in order.
 fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
     let entries =
         fs::read_dir(corpus(target)).unwrap_or_else(|error| panic!("no corpus of {target}: {error}"));
@@ -30,7 +31,7 @@ fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
     inputs
 }
 
-/// A change of an input: number 0 is none.
+/// Returns a mutation of an input; number 0 is the input itself.
 fn changed(input: &[u8], number: u32) -> Vec<u8> {
     let mut bytes = input.to_vec();
     let mut random = SmallRng::seed_from_u64(u64::from(number));
@@ -82,7 +83,7 @@ fn what_is_fuzzed_bears_its_corpora_and_changes_of_them() {
     assert!(failures.is_empty(), "these panic:\n{}", failures.join("\n"));
 }
 
-/// Every function has a target of cargo-fuzz, and no target is without one.
+/// Every function has a cargo-fuzz target, and every target has a function.
 #[test]
 fn every_function_has_a_target() {
     let targets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/fuzz_targets");

@@ -1,41 +1,44 @@
-//! What a full store evicts: bits by key that say what was asked for, and the rules that follow from them.
+//! Eviction policy of a full cache store: per-key reference and ghost bits, and the rules built on them.
 //!
-//! The rule is CLOCK over segments. A hand goes over the sealed segments, oldest first. Where next to nothing was asked for
-//! since the hand was there last, the segment is freed: what was asked for is copied, within a share of what is written, and
-//! the rest is dropped without being read. Other segments are passed over, which costs no write, and their bits are cleared.
-//! A key that is put again soon after it was dropped goes to segments of such keys, which the hand then passes over.
+//! The policy is CLOCK over segments. The CLOCK hand passes over the sealed segments, oldest first. A segment with next
+//! to no referenced bytes since the hand's last visit is freed: its referenced records are copied, within a budget that
+//! is a share of the bytes users put, and its other records are dropped without being read. Any other segment is passed
+//! over, which costs no write, and the reference bits of its keys are cleared. A key that is put again soon after it
+//! was dropped (a ghost) goes to segments of such keys, and the hand then passes over those.
 //!
-//! Segments of new keys are on probation, as in S3-FIFO (Yang et al., SOSP 2023): where they are more than a tenth of all, the
-//! oldest of them is freed, and the hand stays where it is. So what is asked for once does not push out what is popular.
+//! Segments of new keys are on probation, as in S3-FIFO (Yang et al., SOSP 2023): while they are more than a tenth of
+//! all sealed segments, the oldest of them is freed and the hand does not move. Keys read only once therefore do not
+//! displace popular keys.
 //!
-//! Two tables of bits, by the keys' digests, a few bits a key: [`Reference`], and [`Ghosts`]. Neither outlives the process.
-//! `docs/decisions/0028-cache-mode.md` compares the rule with others.
+//! Two bit tables are addressed by the keys' digests, with a few bits per key: [`Reference`] and [`Ghosts`]. Neither
+//! outlives the process. `docs/decisions/0028-cache-mode.md` compares the policy with others.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use esker_log::{KeyHash, Keyspace, Stream};
 
-/// A segment of whose bytes less than this share was asked for is taken without a look at others.
+/// Share of referenced bytes below which a segment is evicted without examining further segments.
 pub const COLD_SHARE: f64 = 0.2;
-/// Where segments of new keys are more than this share of all segments, the oldest of them goes first.
+/// Share of all sealed segments above which the oldest segment of new keys is evicted first.
 const PROBATION_SHARE: f64 = 0.1;
-/// So many segments are looked at for a colder one.
+/// Number of segments the CLOCK hand examines before it takes one above [`COLD_SHARE`].
 pub const LOOKS: usize = 8;
-/// For each byte that users put, so much may be copied of what is kept.
+/// Bytes of referenced records that may be copied per byte that users put.
 pub const COPY_SHARE: f64 = 0.02;
-/// A generation of ghosts is as many as this share of the keys.
+/// Ghosts per generation, as a share of the number of keys in the store.
 const GHOST_SHARE: f64 = 0.5;
-/// Fewest ghosts of a generation.
+/// Minimum number of ghosts per generation.
 const GHOSTS_MIN: u64 = 1024;
-/// The lowest bits of [`KeyHash::check`]: all keys of a database have the same there, so they must choose no bit.
+/// Number of low bits of [`KeyHash::check`] that hold the keyspace. All keys of a database share them, so they must not
+/// select a bit of the table.
 const KEYSPACE_BITS: u32 = Keyspace::COUNT.ilog2();
 
-/// Bits, addressed by digests: by the low bits of a number, as many as it takes.
+/// A power-of-two bit table addressed by the low bits of a digest.
 #[derive(Debug)]
 struct Bits(Box<[AtomicU64]>);
 
 impl Bits {
-    /// A power of two of bits that take no more than so many bytes, one word at least.
+    /// Returns a table with the largest power of two of bits that fits in `bytes`, at least one word.
     fn new(bytes: u64) -> Bits {
         let words = 1 << (bytes / 8).max(1).ilog2();
         Bits((0..words).map(|_| AtomicU64::new(0)).collect())
@@ -50,7 +53,8 @@ impl Bits {
         word.load(Ordering::Relaxed) & mask != 0
     }
 
-    /// Writes only where that changes anything, so that those who ask for popular keys share their cache lines.
+    /// Writes only if the bit is clear, so that readers of popular keys share the cache line instead of invalidating
+    /// it.
     fn set(&self, bit: u64) {
         let (word, mask) = self.place(bit);
         if word.load(Ordering::Relaxed) & mask == 0 {
@@ -74,45 +78,46 @@ impl Bits {
     }
 }
 
-/// Which keys were asked for since the hand was at their segments: a bit for each.
+/// Reference bits: one bit per key, set when the key is read, cleared when the CLOCK hand passes its segment.
 #[derive(Debug)]
 pub struct Reference(Bits);
 
 impl Reference {
-    /// In at most so many bytes.
+    /// Returns a table of at most `bytes`.
     pub fn new(bytes: u64) -> Reference {
         Reference(Bits::new(bytes))
     }
 
-    /// The keyspace goes to the top, which is not used.
+    /// Returns the bit number of a key, with the keyspace rotated into the unused top bits.
     fn bit(key: &KeyHash) -> u64 {
         key.check.rotate_right(KEYSPACE_BITS)
     }
 
-    /// A key was asked for, and was there.
+    /// Sets the reference bit of a key that was read and found.
     #[inline]
     pub fn note(&self, key: &KeyHash) {
         self.0.set(Reference::bit(key));
     }
 
-    /// Whether it was.
+    /// Returns true if the reference bit of the key is set.
     pub fn is_noted(&self, key: &KeyHash) -> bool {
         self.0.is_set(Reference::bit(key))
     }
 
-    /// The hand has been there.
+    /// Clears the reference bit of a key whose segment the CLOCK hand has passed.
     pub fn forget(&self, key: &KeyHash) {
         self.0.unset(Reference::bit(key));
     }
 
-    /// Memory that it takes.
+    /// Memory of the table in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
     }
 }
 
-/// Keys that were dropped of late, in two generations of which the older goes when the younger is full. Each is a Bloom filter
-/// with two bits a key: who is not a ghost may be taken for one, which costs a place among the long-lived.
+/// Recently evicted keys, in two generations: when the younger one is full, the older one is cleared and reused. Each
+/// is a Bloom filter with two bits per key. A false positive places a new key in a long-lived segment and has no other
+/// effect.
 #[derive(Debug)]
 pub struct Ghosts {
     generations: [Bits; 2],
@@ -121,18 +126,19 @@ pub struct Ghosts {
 }
 
 impl Ghosts {
-    /// In at most so many bytes.
+    /// Returns an empty filter of at most `bytes`.
     pub fn new(bytes: u64) -> Ghosts {
         let generations = [Bits::new(bytes / 2), Bits::new(bytes / 2)];
         Ghosts { generations, younger: AtomicUsize::new(0), noted: AtomicU64::new(0) }
     }
 
-    /// One by the digest from below, one from above. The keyspace goes to the top of both.
+    /// Returns the two bit numbers of a key: one from the low end of the digest, one from the high end. The keyspace is
+    /// moved to the unused top bits of both.
     fn bits(key: &KeyHash) -> [u64; 2] {
         [key.check.rotate_right(KEYSPACE_BITS), key.check.swap_bytes()]
     }
 
-    /// A key was dropped; the store has so many. Called by one thread at a time.
+    /// Records an evicted key. `keys` is the number of keys in the store. Called by one thread at a time.
     pub fn note(&self, key: &KeyHash, keys: u64) {
         let full = ((keys as f64 * GHOST_SHARE) as u64).max(GHOSTS_MIN);
         if self.noted.fetch_add(1, Ordering::Relaxed) >= full {
@@ -145,43 +151,46 @@ impl Ghosts {
         Ghosts::bits(key).into_iter().for_each(|bit| younger.set(bit));
     }
 
-    /// Whether a key was dropped of late.
+    /// Returns true if the key was evicted recently, or on a false positive of the filter.
     pub fn knows(&self, key: &KeyHash) -> bool {
         self.generations.iter().any(|bits| Ghosts::bits(key).into_iter().all(|bit| bits.is_set(bit)))
     }
 
-    /// Memory that they take.
+    /// Memory of both generations in bytes.
     pub fn bytes(&self) -> u64 {
         self.generations.iter().map(Bits::bytes).sum()
     }
 }
 
-/// How many bytes may be copied: a share of what users put, and no more than so much at a time.
+/// Byte budget for copying referenced records: a share of the bytes that users put, with an upper limit on the unused
+/// part.
 #[derive(Debug, Default)]
 pub struct CopyBudget {
-    /// Bytes that users had put when it was last asked.
+    /// Total bytes users had put at the previous call of [`CopyBudget::left_bytes`].
     put_bytes: u64,
     left: f64,
 }
 
 impl CopyBudget {
-    /// What may be copied, now that users have put so many bytes in all.
+    /// Returns the bytes that may be copied. `put_bytes` is the total that users have put since open; unused budget is
+    /// limited to `most_bytes`.
     pub fn left_bytes(&mut self, put_bytes: u64, most_bytes: u64) -> u64 {
         let put = put_bytes.saturating_sub(std::mem::replace(&mut self.put_bytes, put_bytes));
         self.left = (self.left + put as f64 * COPY_SHARE).min(most_bytes as f64);
         self.left as u64
     }
 
-    /// So much was copied.
+    /// Deducts `bytes` that were copied.
     pub fn spend(&mut self, bytes: u64) {
         self.left = (self.left - bytes as f64).max(0.0);
     }
 }
 
-/// The sealed segment on probation that goes before the hand looks at any other, by the numbers and streams of all sealed ones.
+/// Returns the segment on probation to evict before the CLOCK hand examines any other, given numbers and streams of all
+/// sealed segments.
 ///
-/// None goes as long as they are few, or if keys that are back have not been written apart from new ones since the oldest of
-/// them: then all keys are among the new ones, and this were a FIFO.
+/// Returns `None` if segments on probation are few, or if no long-lived segment is younger than the oldest of them:
+/// returning keys are then among the new ones, and evicting by probation would be plain FIFO.
 pub fn ends_probation(sealed: impl Iterator<Item = (u64, Stream)>) -> Option<u64> {
     let (mut all, mut on_probation, mut oldest, mut last_back) = (0_u64, 0_u64, u64::MAX, 0);
     for (segment, stream) in sealed {
@@ -197,7 +206,7 @@ pub fn ends_probation(sealed: impl Iterator<Item = (u64, Stream)>) -> Option<u64
     (are_many && oldest < last_back).then_some(oldest)
 }
 
-/// The hand's look over segments: what it has seen so far, and when it has seen enough.
+/// One pass of the CLOCK hand: the coldest segment seen so far, and the number of segments examined.
 #[derive(Debug)]
 pub struct Look<T> {
     coldest: Option<(f64, T)>,
@@ -211,7 +220,8 @@ impl<T> Default for Look<T> {
 }
 
 impl<T> Look<T> {
-    /// A segment of which this share of the bytes would be kept. Returns the one that is not the coldest.
+    /// Adds a segment with the share of its bytes that eviction would keep. Returns the warmer of this segment and the coldest
+    /// so far, if there was one.
     pub fn see(&mut self, kept_share: f64, segment: T) -> Option<T> {
         self.seen += 1;
         if self.coldest.as_ref().is_some_and(|(least, _)| *least <= kept_share) {
@@ -220,13 +230,14 @@ impl<T> Look<T> {
         self.coldest.replace((kept_share, segment)).map(|(_, warmer)| warmer)
     }
 
-    /// Whether the coldest so far is to be taken. One of which more than `most_kept` would be kept is none.
+    /// Returns true if the coldest segment so far is to be evicted: at once if it would keep at most [`COLD_SHARE`], after
+    /// [`LOOKS`] segments if it would keep at most `most_kept`.
     pub fn is_over(&self, most_kept: f64) -> bool {
         let least = self.coldest.as_ref().map_or(1.0, |(least, _)| *least);
         least <= COLD_SHARE || self.seen >= LOOKS && least <= most_kept
     }
 
-    /// The coldest, and the share that would be kept of it.
+    /// Returns the coldest segment and the share of its bytes that eviction would keep.
     pub fn coldest(self) -> Option<(f64, T)> {
         self.coldest
     }
@@ -236,7 +247,7 @@ impl<T> Look<T> {
 mod tests {
     use super::*;
 
-    /// As the keys of a database are: evenly spread, but for the keyspace.
+    /// Returns a digest like those of one database: evenly distributed except for the keyspace bits.
     fn key(number: u64) -> KeyHash {
         let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -250,22 +261,26 @@ mod tests {
         let of = |streams: &[(u64, Stream)]| ends_probation(streams.iter().copied());
         let (new, back, copies) = (Stream::LANE, Stream::LONG_LIVED, Stream::RELOCATED[1]);
         assert_eq!(of(&[]), None);
-        assert_eq!(of(&[(3, new), (2, new), (4, copies)]), None, "no key that is back was written apart");
+        assert_eq!(of(&[(3, new), (2, new), (4, copies)]), None, "no segment of returned keys");
         assert_eq!(of(&[(3, new), (2, new), (4, back)]), Some(2));
         assert_eq!(of(&[(3, Stream::DESTAGED), (1, copies), (4, back)]), Some(3), "by destaging");
-        assert_eq!(of(&[(3, new), (5, new), (2, back)]), None, "not since the oldest");
+        assert_eq!(
+            of(&[(3, new), (5, new), (2, back)]),
+            None,
+            "no segment of returned keys since the oldest"
+        );
         let few: Vec<_> = (2..21).map(|segment| (segment, back)).chain([(1, new)]).collect();
         assert_eq!(of(&few), None);
         assert_eq!(of(&[few, vec![(0, new), (30, new)]].concat()), Some(0));
     }
 
-    /// Asserts that as many bits are set as of so many that were chosen evenly.
+    /// Asserts that as many bits are set as expected when `chosen` bits are selected uniformly at random.
     fn assert_all_in_use(bits: &Bits, chosen: u64) {
         let set: u64 = bits.0.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
         let there = 8 * bits.bytes();
         let share = set as f64 / there as f64;
         let ideal = 1.0 - (-(chosen as f64) / there as f64).exp();
-        assert!((share / ideal - 1.0).abs() < 0.02, "{share} of the bits are set; {ideal} of an even choice");
+        assert!((share / ideal - 1.0).abs() < 0.02, "{share} of the bits are set; expected {ideal}");
     }
 
     #[test]
@@ -287,11 +302,11 @@ mod tests {
         (0..100).for_each(|number| reference.note(&key(number)));
         assert!((0..100).all(|number| reference.is_noted(&key(number))));
         let others = (1000..2000).filter(|number| reference.is_noted(&key(*number))).count();
-        assert!(others < 50, "{others} of 1000 that nobody asked for; 100 of 8192 bits are set");
+        assert!(others < 50, "{others} of 1000 unreferenced keys are noted; 100 of 8192 bits are set");
         (0..100).for_each(|number| reference.forget(&key(number)));
         assert!(!(0..100).any(|number| reference.is_noted(&key(number))));
         assert_eq!(reference.bytes(), 1 << 10);
-        assert_eq!(Reference::new(1500).bytes(), 1 << 10, "no more than it may take");
+        assert_eq!(Reference::new(1500).bytes(), 1 << 10, "at most the given size");
     }
 
     #[test]
@@ -304,7 +319,7 @@ mod tests {
         assert_eq!(known(2 * generation..3 * generation), generation);
         assert_eq!(known(generation..2 * generation), generation);
         assert!(known(0..generation) < generation / 50, "they are forgotten");
-        assert!(known(100_000..101_000) < 20, "nobody dropped them");
+        assert!(known(100_000..101_000) < 20, "they were never evicted");
         assert_eq!(ghosts.bytes(), 64 << 10);
     }
 
@@ -315,11 +330,7 @@ mod tests {
         budget.spend(150);
         assert_eq!(budget.left_bytes(10_000, 1 << 20), 50);
         assert_eq!(budget.left_bytes(20_000, 1 << 20), 250);
-        assert_eq!(
-            budget.left_bytes(1 << 40, 1 << 20),
-            1 << 20,
-            "what is not used does not add up without end"
-        );
+        assert_eq!(budget.left_bytes(1 << 40, 1 << 20), 1 << 20, "unused budget is limited");
         budget.spend(2 << 20);
         assert_eq!(budget.left_bytes(1 << 40, 1 << 20), 0);
     }

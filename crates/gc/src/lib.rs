@@ -1,8 +1,8 @@
-//! Relocation, victim choice and pacing for Esker's log.
+//! Relocation, victim selection and pacing for Esker's log.
 //!
-//! Destaging and collecting are the same act: read a victim segment, keep the records that are still needed, append them
-//! elsewhere, make that durable, swing the index, free the victim. They differ in how the victim is chosen
-//! (`score`) and where the copies go (`place`). A full store that evicts drops what `evict` finds cold.
+//! Destaging and collecting are the same operation: read a victim segment, append the records still needed to another
+//! segment, make the copies durable, swing the index, free the victim. They differ in the choice of victims (`score`)
+//! and in the destination of the copies (`place`). A full cache store drops the records that `evict` finds cold.
 
 mod evict;
 mod pace;

@@ -1,24 +1,26 @@
-//! Pace: how fast writers are let in as room gets short, and how much of the device background work takes.
+//! Pacing: the rate at which writers are admitted while free space runs short, and the share of device time of
+//! background work.
 //!
-//! Both follow the debt, which is how far the free room is from where it should be, and both do so smoothly: between them
-//! free space settles at a level where as much is freed as is written, whatever the load, and nobody waits for a whole
-//! segment to be cleaned.
+//! Both are smooth functions of the debt, the distance of the free space from its target. Together they settle free
+//! space at a level where as much is freed as is written under any load, and no writer waits for a whole segment to be
+//! cleaned.
 
 use std::time::Duration;
 
-/// A shared clock of admitted bytes: whoever comes is let in after those before, at the rate that the debt allows.
+/// A shared clock of admitted bytes: writers are admitted in order of arrival at the rate that the debt allows.
 #[derive(Debug, Default)]
 pub struct Pacer {
     next: Duration,
 }
 
 impl Pacer {
-    /// How long a write of so many bytes waits.
+    /// Returns the time that a write of `bytes` must wait.
     ///
-    /// `free_share` is what is left of the room that is being used up, 0 to 1; `drain_bytes_per_s` how fast it is being
-    /// made, more than 0. Above a `relaxed` share nobody waits. Below, the admitted rate goes linearly from twice the
-    /// drain rate down to half of it where nothing is left, so that the room settles in between whatever the load. Waits of less
-    /// than half a millisecond are put off until they have added up: a timer is no good at them.
+    /// `free_share` is the remaining share of the space being consumed, 0 to 1. `drain_bytes_per_s` is the rate at
+    /// which space is freed, more than 0. At a `free_share` of `relaxed` or more, no writer waits. Below it, the
+    /// admitted rate falls linearly from twice the drain rate to half of it at zero free space, so that free space
+    /// settles between the two under any load. Waits shorter than half a millisecond are accumulated first, because
+    /// timers are imprecise at that scale.
     pub fn wait(
         &mut self,
         now: Duration,
@@ -27,46 +29,47 @@ impl Pacer {
         relaxed: f64,
         drain_bytes_per_s: f64,
     ) -> Duration {
-        debug_assert!(drain_bytes_per_s > 0.0, "writers would wait for ever");
+        debug_assert!(drain_bytes_per_s > 0.0, "writers would wait forever");
         if free_share >= relaxed {
             self.next = now;
             return Duration::ZERO;
         }
         let rate = drain_bytes_per_s * (0.5 + 1.5 * (free_share / relaxed).clamp(0.0, 1.0));
-        // A pause is not saved up for a burst, and no one waits longer than a second for those before.
+        // Idle time does not accumulate as burst credit, and the backlog of earlier writers is capped at one second.
         let start = self.next.clamp(now, now + Duration::from_secs(1));
         self.next = start + Duration::from_secs_f64(bytes as f64 / rate);
-        // Put off, not forgiven: it counts for those who come next.
+        // A wait below `LEAST_PAUSE` is deferred to later writers, not dropped.
         Some(start - now).filter(|wait| *wait >= LEAST_PAUSE).unwrap_or_default()
     }
 }
 
-/// Least share of the time that background work uses the device while there is any.
+/// Minimum share of device time that background work uses while it has work to do.
 const LEAST_DUTY: f64 = 0.2;
-/// Pauses shorter than this are put off and added up.
+/// Shortest pause and shortest wait of a writer. Shorter ones are accumulated.
 const LEAST_PAUSE: Duration = Duration::from_micros(500);
-/// No pause is longer, so that a change of the debt is noticed soon, unless the limit asks for it.
+/// Longest pause due to the debt, so that a change of the debt takes effect soon. Pauses due to the byte limit may be
+/// longer.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Spreads background work over time: after each piece of it, a pause that grows as the debt shrinks.
+/// Spreads background work over time: after each piece of it comes a pause, which grows as the debt shrinks.
 #[derive(Debug, Default)]
 pub struct Throttle {
     limit_bytes_per_s: u64,
-    /// What the debt asks for.
+    /// Accumulated pause due to the debt.
     owed: Duration,
-    /// What the limit asks for, in full however long it gets.
+    /// Accumulated pause due to the byte limit. Not capped.
     owed_to_limit: Duration,
-    /// Pauses made in all.
+    /// Total time paused.
     paused: Duration,
 }
 
 impl Throttle {
-    /// One that lets at most so many bytes a second be read and written; 0: no limit.
+    /// Returns a throttle that limits reads and writes to `limit_bytes_per_s`; 0 means no limit.
     pub fn new(limit_bytes_per_s: u64) -> Throttle {
         Throttle { limit_bytes_per_s, ..Throttle::default() }
     }
 
-    /// From now on at most so many bytes a second are read and written; 0: no limit.
+    /// Limits reads and writes to `bytes_per_s` from now on; 0 means no limit.
     pub fn set_limit(&mut self, bytes_per_s: u64) {
         if bytes_per_s == 0 {
             self.owed_to_limit = Duration::ZERO;
@@ -74,10 +77,10 @@ impl Throttle {
         self.limit_bytes_per_s = bytes_per_s;
     }
 
-    /// How long to pause after a piece of work of so many bytes that `took` so long. `urgency` is 0 where nothing presses
-    /// and 1 where writers are about to be stopped: then the only pauses are those that the limit asks for.
+    /// Returns the pause to make after a piece of work of `bytes` that lasted `took`. `urgency` is 0 without pressure
+    /// and 1 when writers are about to be stopped; at 1 only the byte limit causes pauses.
     ///
-    /// A slow device makes the pieces take longer, and the pauses with them: look-ups get their share of it.
+    /// Pauses are proportional to the duration of the work, so that look-ups keep their share of a slow device.
     pub fn pause(&mut self, bytes: u64, took: Duration, urgency: f64) -> Option<Duration> {
         let duty = LEAST_DUTY + (1.0 - LEAST_DUTY) * urgency.clamp(0.0, 1.0);
         self.owed += took.mul_f64(1.0 / duty - 1.0);
@@ -89,13 +92,13 @@ impl Throttle {
         if pause < LEAST_PAUSE {
             return None;
         }
-        // An old debt is no reason to be slow now.
+        // Once paid by a pause, the debt starts again from zero.
         (self.owed, self.owed_to_limit) = (Duration::ZERO, Duration::ZERO);
         self.paused += pause;
         Some(pause)
     }
 
-    /// How long was paused in all.
+    /// Returns the total time paused.
     pub fn paused(&self) -> Duration {
         self.paused
     }
@@ -110,7 +113,7 @@ mod tests {
         let mut pacer = Pacer::default();
         let now = Duration::from_secs(10);
         assert_eq!(pacer.wait(now, 1 << 20, 0.5, 0.3, 1e6), Duration::ZERO);
-        // Nothing left: half the drain rate, so 100 kB take 0.2 s.
+        // No free space left: half the drain rate, so 100 kB take 0.2 s.
         assert_eq!(pacer.wait(now, 100_000, 0.0, 0.3, 1e6), Duration::ZERO);
         assert_eq!(pacer.wait(now, 100_000, 0.0, 0.3, 1e6), Duration::from_millis(200));
         assert_eq!(pacer.wait(now, 1, 0.0, 0.3, 1e6), Duration::from_millis(400));
@@ -119,7 +122,7 @@ mod tests {
     #[test]
     fn short_waits_are_put_off_and_the_rate_is_kept() {
         let (mut pacer, mut now, mut waits) = (Pacer::default(), Duration::from_secs(10), 0);
-        // A byte takes two microseconds.
+        // One byte takes two microseconds.
         for _ in 0..10_000 {
             let wait = pacer.wait(now, 10, 0.0, 0.3, 1e6);
             assert!(wait.is_zero() || wait >= LEAST_PAUSE);
@@ -130,7 +133,7 @@ mod tests {
         assert!((took - 0.2).abs() < 0.001 && waits < 500, "{took} s, {waits} waits");
     }
 
-    /// Share of the time that work takes.
+    /// Returns the share of the time that is spent working.
     fn duty(throttle: &mut Throttle, bytes: u64, took: Duration, urgency: f64) -> f64 {
         let paused: Duration = (0..1000).filter_map(|_| throttle.pause(bytes, took, urgency)).sum();
         let worked = took * 1000;
@@ -151,7 +154,7 @@ mod tests {
         // 100 kB in 1 ms is ten times the limit.
         let share = duty(&mut throttle, 100_000, Duration::from_millis(1), 1.0);
         assert!((share - 0.1).abs() < 0.01, "{share}");
-        // A piece that takes a second of the limit.
+        // One piece of work that uses a whole second of the limit.
         let share = duty(&mut Throttle::new(1_000_000), 1 << 20, Duration::from_millis(1), 1.0);
         assert!(share < 0.001, "{share}");
         let share = duty(&mut Throttle::new(1_000_000), 1 << 20, Duration::from_millis(1), 0.0);

@@ -1,10 +1,10 @@
-//! To which segments records go: those that are expected to die at about the same time share one.
+//! Placement: records that are expected to be overwritten at about the same time share a segment.
 //!
-//! The rule is that of SepBIT (Wang et al., FAST 2022), with what a log has at hand in place of a table of write times;
-//! `docs/decisions/0005-placement.md` has its arithmetic. Time is counted in records written. A version is expected to
-//! live about as long as its predecessor did: if that was less than `ℓ`, the mean life of the segments of short-lived records
-//! that were collected of late, it goes to a segment of short-lived ones. What survives a collection has shown its age, and
-//! goes by that.
+//! The rule is that of SepBIT (Wang et al., FAST 2022), with information available in the log instead of a table of
+//! write times; `docs/decisions/0005-placement.md` has its arithmetic. Time is counted in records written. A version is
+//! expected to live about as long as its predecessor did: if that was less than `ℓ`, the mean life of recently
+//! collected segments of short-lived records, it goes to a segment of short-lived records. A record that survived a
+//! collection is placed by its age.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,34 +12,36 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use esker_log::Stream;
 use parking_lot::Mutex;
 
-/// `ℓ` is the mean of so many collected segments.
+/// Number of collected segments over which `ℓ` is averaged.
 const LIVES: usize = 16;
-/// Ages, in units of `ℓ`, at which collected records part.
+/// Age limits between output segments of collected records, in units of `ℓ`.
 const AGES: [u64; 2] = [4, 16];
-/// One put in so many is looked at to learn whether writes are skewed.
+/// One in this many puts is sampled to detect skewed writes.
 const SAMPLE_EVERY: u64 = 16;
-/// So many samples are an answer; twice that many are halved, so that old ones are forgotten.
+/// Number of samples needed for a decision. At twice this number both counts are halved, so that old samples decay.
 const ENOUGH_SAMPLES: u64 = 512;
-/// Brief lives are so much more frequent than under uniform load where records are parted; and where that ends.
+/// Ratio of observed to uniform-load brief lives above which separation starts (`SKEWED`) and below which it ends
+/// (`NOT_SKEWED`).
 const SKEWED: f64 = 1.3;
 const NOT_SKEWED: f64 = 1.15;
 
-/// What is known of how long records live, and where they go.
+/// Lifetime statistics of records, and the choice of write stream that follows from them.
 #[derive(Debug)]
 pub struct Placement {
-    /// `ℓ`; `u64::MAX` as long as nothing is known.
+    /// `ℓ`, or `u64::MAX` until enough segments were collected.
     brief_life: AtomicU64,
-    /// Whether short-lived and lasting records are parted.
+    /// True if short-lived and long-lived records are separated.
     parts: AtomicBool,
     sampled: AtomicU64,
     sampled_brief: AtomicU64,
-    /// Segments for collected records: 0 if there is no room for more than one, so that nothing is parted.
+    /// Number of output segments for collected records. With 1, records are not separated.
     outputs: usize,
     lives: Mutex<VecDeque<u64>>,
 }
 
 impl Placement {
-    /// For a tier that can spare `outputs` open segments, at most four, for collected records. With one, nothing is parted.
+    /// Creates a placement for a tier that can spare `outputs` open segments, at most four, for collected records. With
+    /// one, records are not separated.
     pub fn new(outputs: usize) -> Placement {
         Placement {
             brief_life: AtomicU64::new(u64::MAX),
@@ -51,26 +53,26 @@ impl Placement {
         }
     }
 
-    /// Whether short-lived and lasting records are parted now.
+    /// Returns true if short-lived and long-lived records are currently separated.
     pub fn parts(&self) -> bool {
         self.parts.load(Ordering::Relaxed)
     }
 
-    /// Whether the put with this number should be looked at although nothing is parted.
+    /// Returns true if the put with this sequence number is sampled although records are not separated.
     pub fn samples(&self, sequence: u64) -> bool {
         self.outputs > 1 && sequence.is_multiple_of(SAMPLE_EVERY)
     }
 
-    /// Whether a put whose predecessor lived so long is expected to live briefly; `None`: there was none, or it had been
-    /// collected and so lived long.
+    /// Returns true if a put whose predecessor lived for `lived` is expected to be short-lived. `None` means that there
+    /// was no predecessor, or that it had been collected and was therefore long-lived.
     pub fn is_short_lived(&self, lived: Option<u64>) -> bool {
         lived.is_some_and(|lived| lived < self.brief_life.load(Ordering::Relaxed))
     }
 
-    /// A sampled put was expected to live briefly, or not.
+    /// Counts a sampled put and its predicted lifetime.
     pub fn note_put(&self, short_lived: bool) {
         if self.brief_life.load(Ordering::Relaxed) == u64::MAX {
-            // Brief in comparison with what?
+            // `ℓ` is not known yet, so `short_lived` means nothing.
             return;
         }
         self.sampled.fetch_add(1, Ordering::Relaxed);
@@ -79,10 +81,11 @@ impl Placement {
         }
     }
 
-    /// A segment of short-lived records was collected after so long; the store has so many keys.
+    /// Records that a segment of short-lived records was collected after `lived` records; the store has `keys` keys.
     ///
-    /// Under uniform load over `n` keys a life is geometric, so a share of `1 - e^(-ℓ/n)` of all lives is brief. Records
-    /// are parted if the share seen is noticeably more: else it costs an open segment and gives nothing.
+    /// Under uniform load over `n` keys lifetimes are geometric, so a share of `1 - e^(-ℓ/n)` of all lives is brief.
+    /// Records are separated only if the observed share is noticeably higher, because otherwise separation costs an
+    /// open segment for no gain.
     pub fn note_collected(&self, lived: u64, keys: u64) {
         let mean = {
             let mut lives = self.lives.lock();
@@ -106,19 +109,19 @@ impl Placement {
         let needed = if self.parts() { NOT_SKEWED } else { SKEWED };
         self.parts.store(skew > needed, Ordering::Relaxed);
         if sampled > 2 * ENOUGH_SAMPLES {
-            // A sample that is counted in between is lost, which is no matter.
+            // A sample counted between the load and the store is lost, which is harmless.
             self.sampled.store(sampled / 2, Ordering::Relaxed);
             self.sampled_brief.store(short_lived / 2, Ordering::Relaxed);
         }
     }
 
-    /// Where a destaged record goes.
+    /// Returns the write stream for a destaged record.
     pub fn destaged(&self, short_lived: bool) -> Stream {
         if short_lived || !self.parts() { Stream::DESTAGED } else { Stream::LONG_LIVED }
     }
 
-    /// Where a record goes that was collected from a segment of `from`, at this age; `None`: from before the store was
-    /// opened, so nobody knows.
+    /// Returns the write stream for a record collected from a segment of `from` at this age. `None` means that the
+    /// record was written before the store was opened, so that its age is unknown.
     pub fn collected(&self, from: Stream, age: Option<u64>) -> Stream {
         if !self.parts() {
             return Stream::RELOCATED[0];
@@ -139,7 +142,8 @@ impl Placement {
 mod tests {
     use super::*;
 
-    /// A placement that has collected segments that lived `life` and seen this share of short-lived puts.
+    /// Returns a placement that has collected segments of this life and sampled `sampled` puts, `short_lived` of them
+    /// short-lived.
     fn seen(outputs: usize, life: u64, short_lived: u64, sampled: u64, keys: u64) -> Placement {
         let placement = Placement::new(outputs);
         for _ in 0..LIVES {
@@ -154,7 +158,7 @@ mod tests {
 
     #[test]
     fn uniform_load_is_not_parted_and_skewed_load_is() {
-        // ℓ = n/2: 39 % of lives are short-lived if all keys are alike.
+        // ℓ = n/2: under uniform load 39 % of lives are brief.
         assert!(!seen(4, 500, 400, 1000, 1000).parts());
         assert!(seen(4, 500, 600, 1000, 1000).parts());
         assert!(!seen(1, 500, 600, 1000, 1000).parts(), "no room for it");
@@ -184,7 +188,7 @@ mod tests {
         assert_eq!(placement.collected(Stream::LONG_LIVED, Some(399)), young);
         assert_eq!(placement.collected(survivors, Some(400)), middle);
         assert_eq!(placement.collected(old, Some(1600)), old);
-        assert_eq!(placement.collected(young, None), old, "an unknown age is a great one");
+        assert_eq!(placement.collected(young, None), old, "an unknown age counts as old");
         assert_eq!(placement.destaged(true), Stream::DESTAGED);
         assert_eq!(placement.destaged(false), Stream::LONG_LIVED);
         let narrow = seen(2, 100, 900, 1000, 1000);
@@ -194,7 +198,10 @@ mod tests {
     #[test]
     fn nothing_is_parted_before_anything_is_known() {
         let placement = Placement::new(4);
-        assert!(placement.is_short_lived(Some(u64::MAX - 1)), "all lives are briefer than an unknown one");
+        assert!(
+            placement.is_short_lived(Some(u64::MAX - 1)),
+            "every life counts as brief while ℓ is unknown"
+        );
         assert_eq!(placement.destaged(false), Stream::DESTAGED);
         assert_eq!(placement.collected(Stream::LONG_LIVED, None), Stream::RELOCATED[0]);
     }

@@ -1,32 +1,32 @@
-//! How a victim's records are read: neighbours together, and not what nobody needs.
+//! Read planning for a victim: groups neighbouring records into one read and skips records that are not needed.
 
 use std::iter::Peekable;
 
 use esker_log::{Entry, FRAME_HEADER_BYTES, SegmentShape, gap_before};
 
-/// Gaps up to so long are read through rather than around.
+/// Longest gap in bytes that is read through rather than skipped.
 const MAX_GAP_BYTES: u32 = 32 << 10;
-/// A read is at most so long, unless one record is longer: a look-up may have to wait for it.
+/// Maximum length of a read in bytes, unless a single record is longer. Bounds the time that a look-up waits behind it.
 const MAX_SPAN_BYTES: u32 = 256 << 10;
 
-/// One read, and the records in it.
+/// One read, and the records it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Where in the segment.
+    /// Offset in the segment.
     pub offset: u32,
-    /// How many bytes.
+    /// Length in bytes.
     pub bytes: u32,
-    /// Records that lie in it, in the order of their offsets.
+    /// Records in this range, in order of offset.
     pub entries: Vec<Entry>,
 }
 
-/// Groups entries, in the order of their offsets, into reads. Each read is planned when it is asked for, so that the entries
-/// of one read are in memory as [`Entry`]s, and not those of a segment.
+/// Groups entries, given in order of offset, into reads. Each read is planned when it is requested, so that only the
+/// entries of one read are expanded to [`Entry`]s in memory, not those of a whole segment.
 pub fn plan_reads<I: IntoIterator<Item = Entry>>(entries: I) -> Spans<I::IntoIter> {
     Spans { entries: entries.into_iter().peekable() }
 }
 
-/// The reads of [`plan_reads`].
+/// Iterator over the reads of [`plan_reads`].
 pub struct Spans<I: Iterator<Item = Entry>> {
     entries: Peekable<I>,
 }
@@ -49,13 +49,13 @@ impl<I: Iterator<Item = Entry>> Iterator for Spans<I> {
     }
 }
 
-/// What copies of these records take, in frames of at most `frame_bytes` and whole write units.
+/// Returns the bytes that copies of these records take, in frames of at most `frame_bytes` and whole write units.
 pub fn copied_bytes(entries: impl IntoIterator<Item = Entry>, shape: SegmentShape, frame_bytes: u32) -> u64 {
     let header = (FRAME_HEADER_BYTES as u64).next_multiple_of(u64::from(shape.granule_bytes));
     let (mut total, mut frame) = (0, 0);
     for entry in entries {
         let record = shape.padded(entry.bytes as usize);
-        // Frames begin at whole units.
+        // Frames begin at whole write units.
         let record = record + gap_before(total + frame, record);
         if frame > 0 && frame + record > u64::from(frame_bytes) {
             total += u64::next_multiple_of(frame, u64::from(shape.unit_bytes));

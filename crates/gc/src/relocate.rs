@@ -1,14 +1,14 @@
-//! Copying what is needed out of a victim.
+//! Copies the needed records out of a victim.
 //!
-//! The order is the safety of it, and each step must happen before the next, or else a crash or a reader finds nothing:
+//! Each step must complete before the next begins, because otherwise a crash or a reader finds no valid record:
 //!
-//! 1. the copies are written;
-//! 2. they are durable;
-//! 3. the index is swung from the old place to the new one, where the old one is still current;
-//! 4. the victim is freed, durably;
-//! 5. its slot is used again.
+//! 1. write the copies;
+//! 2. make the copies durable;
+//! 3. swing the index from the old location to the new one, where the old one is still current;
+//! 4. free the victim, durably;
+//! 5. reuse its slot.
 //!
-//! [`copy_needed`] does 1; the caller does the rest.
+//! [`copy_needed`] does step 1; the caller does the others.
 
 #[cfg(test)]
 #[path = "relocate_tests.rs"]
@@ -30,59 +30,59 @@ use futures_util::stream::{self, StreamExt};
 
 use crate::plan::{Span, plan_reads};
 
-/// A segment to be emptied.
+/// A segment to relocate.
 #[derive(Clone, Copy, Debug)]
 pub struct Victim {
-    /// Its number.
+    /// Segment number.
     pub segment: u64,
-    /// Its slot.
+    /// Slot.
     pub slot: u32,
-    /// Its tier's shape.
+    /// Shape of the tier's segments.
     pub shape: SegmentShape,
-    /// The flow of records that it belongs to.
+    /// Write stream that the segment belongs to.
     pub stream: Stream,
-    /// Records that were written to it, needed or not.
+    /// Number of records written to it, needed or not.
     pub records: usize,
 }
 
-/// What is still needed of a record.
+/// The part of a record that must be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Nothing.
+    /// Nothing: the record is dropped.
     Nothing,
-    /// All of it.
+    /// The whole record.
     Record,
-    /// That the key is gone: of an expired record, while an older version may be somewhere.
+    /// Only a tombstone: the record has expired, and an older version of its key may still be in the log.
     Tombstone,
 }
 
-/// A record and the place that it was copied to.
+/// A record and the location of its copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Move {
-    /// Which of the victims it was in.
+    /// Index of the victim that held the record.
     pub victim: usize,
     /// The record in the victim.
     pub entry: Entry,
-    /// What the copy says.
+    /// Kind of the copy, which may be a tombstone.
     pub kind: Kind,
     /// Slot of the copy.
     pub slot: u32,
     /// Offset of the copy.
     pub offset: u32,
-    /// Length of the copy, with its padding.
+    /// Length of the copy in bytes, including padding.
     pub bytes: u32,
 }
 
-/// Records that were copied and their new places, in about 31 bytes each.
+/// Copied records and their new locations, at about 31 bytes each.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// Which victim, and the records of it that were copied.
+    /// Index of each victim, and its records that were copied.
     copied: Vec<(usize, EntryList)>,
-    /// Where the copies are, in the order of the records.
+    /// Locations of the copies, in the order of the records.
     copies: Vec<Copied>,
 }
 
-/// Where a copy is, and what it says.
+/// Location and kind of a copy.
 #[derive(Clone, Copy, Debug)]
 struct Copied {
     slot: u32,
@@ -92,7 +92,7 @@ struct Copied {
 }
 
 impl Moves {
-    /// Number of copies.
+    /// Returns the number of copies.
     pub fn len(&self) -> usize {
         self.copies.len()
     }
@@ -102,7 +102,7 @@ impl Moves {
         self.copies.is_empty()
     }
 
-    /// The copies, in the order in which they were made.
+    /// Iterates over the copies in the order in which they were made.
     pub fn iter(&self) -> impl Iterator<Item = Move> {
         let records = self.copied.iter().flat_map(|(victim, list)| list.iter().map(|entry| (*victim, entry)));
         records.zip(&self.copies).map(|((victim, entry), copied)| {
@@ -122,40 +122,41 @@ impl Moves {
     }
 }
 
-/// What was copied.
+/// Result of [`copy_needed`].
 #[derive(Debug, Default)]
 pub struct Relocated {
-    /// Records and their new places.
+    /// Copied records and their new locations.
     pub moves: Moves,
-    /// Records that are needed but damaged, and which of the victims they are in: it must stay, so that reading them is an
-    /// error.
+    /// Needed records that are damaged, with the index of their victim. Such a victim must be kept, so that reading the
+    /// record returns an error.
     pub damaged: Vec<(usize, Entry, Damage)>,
-    /// There was no room for more copies: some of what is needed of this victim, and all of those after it, is in the
-    /// victims only.
+    /// Index of the victim at which no space was left for copies. Some needed records of this victim, and all of the
+    /// later victims, are in the victims only.
     pub out_of_room_at: Option<usize>,
 }
 
-/// The open segments that copies go to, by flow.
+/// Open segments that receive copies, by write stream.
 pub type Outputs = BTreeMap<Stream, OpenSegment>;
 
-/// What relocation asks of the store.
+/// The services that relocation requires from the store.
 pub trait Host: Sync {
-    /// Why the host could not do something.
+    /// Error of a host operation.
     type Error: Send;
 
-    /// The shape of the segments that copies go to.
+    /// Shape of the segments that receive copies.
     fn shape(&self) -> SegmentShape;
 
-    /// What is still needed of a record.
+    /// Returns the part of a record that must be kept.
     fn need(&self, victim: &Victim, entry: &Entry) -> Need;
 
-    /// To which flow a record goes.
+    /// Returns the write stream for a record.
     fn place(&self, victim: &Victim, record: &RecordView<'_>) -> Stream;
 
-    /// How many reads may be under way at a time. If it is more than one, a frame may be written meanwhile.
+    /// Number of reads in flight. If more than one, a frame may be written at the same time.
     fn reads_at_once(&self) -> usize;
 
-    /// Bytes of the victim, from memory where they still are there; the second part says where in the buffer `offset` is.
+    /// Reads bytes of the victim, from memory if they are still buffered. Returns the buffer and the position of
+    /// `offset` in it.
     fn read(
         &self,
         victim: &Victim,
@@ -163,23 +164,23 @@ pub trait Host: Sync {
         bytes: u32,
     ) -> impl Future<Output = Result<(Buffer, usize), Self::Error>> + Send;
 
-    /// Offset below which an output is durable.
+    /// Returns the offset below which an output is durable.
     fn durable_through(&self, output: &OpenSegment) -> u32;
 
-    /// An empty segment for copies, with memory for at least `bytes`; `None` if there is no room for one.
+    /// Opens an empty segment for copies, with memory for at least `bytes`. Returns `None` if no slot is available.
     fn open_output(
         &self,
         stream: Stream,
         bytes: usize,
     ) -> impl Future<Output = Result<Option<OpenSegment>, Self::Error>> + Send;
 
-    /// Whether a segment could be opened if no output were open.
+    /// Returns true if a segment could be opened if no output were open.
     fn could_open(&self) -> bool;
 
-    /// Memory of at least so many bytes for frames of an output.
+    /// Allocates at least `bytes` of memory for the frames of an output.
     fn memory(&self, bytes: usize) -> Result<Appender, Self::Error>;
 
-    /// Writes a closed frame of an output, from the memory that it lies in.
+    /// Writes a closed frame of an output from the memory that holds it.
     fn write_frame(
         &self,
         output: SegmentName,
@@ -191,28 +192,28 @@ pub trait Host: Sync {
     fn seal_output(&self, output: OpenSegment) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
-/// Why copying failed.
+/// Failure of [`copy_needed`].
 #[derive(Debug)]
 pub struct Failed<E> {
-    /// Which of the victims it was at.
+    /// Index of the victim being copied at the failure.
     pub victim: usize,
-    /// What went wrong.
+    /// The underlying error.
     pub error: E,
-    /// What was copied before. The index must not be swung to it: the frames of it may be open still.
+    /// Copies made before the failure. The index must not be swung to them, because their frames may still be open.
     pub moves: Moves,
 }
 
 impl<E> Failed<E> {
-    /// A failure before anything was copied, or of which the copies do not matter.
+    /// Creates a failure without copies, for one before the first copy or whose copies do not matter.
     pub fn at(victim: usize, error: E) -> Failed<E> {
         Failed { victim, error, moves: Moves::default() }
     }
 }
 
-/// Copies the needed records of victims to the outputs, which are opened and sealed as need be. Everything that is told to
-/// have been copied is written when this returns `Ok`. Nothing is flushed.
+/// Copies the needed records of victims to the outputs, opening and sealing outputs as required. All reported copies
+/// are written when this returns `Ok`; none is flushed.
 ///
-/// Several victims at a time, because each time some frames are closed that are not full.
+/// Takes several victims at once, because each call closes frames that are not full.
 pub async fn copy_needed<H: Host>(
     host: &H,
     secret: &Secret,
@@ -223,8 +224,8 @@ pub async fn copy_needed<H: Host>(
     let relocated = Relocated::default();
     let mut copier = Copier { host, outputs, frame_bytes, relocated, writing: None, spare: None };
     let copied = copier.copy_all(secret, victims).await;
-    // Waited for whatever happened, or else the output could be sealed while one of its frames is not written; and if that
-    // failed, nothing may be written behind it.
+    // Waits for the write in flight even after an error, because otherwise the output could be sealed while one of its
+    // frames is unwritten. If that write fails, nothing may be written behind it.
     copier.written().await.map_err(|error| Failed::at(0, error))?;
     match copied {
         Ok(()) => Ok(copier.relocated),
@@ -232,7 +233,7 @@ pub async fn copy_needed<H: Host>(
     }
 }
 
-/// A frame on its way to the device.
+/// A frame write in flight.
 type Writing<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + Send + 'a>>;
 
 struct Copier<'a, H: Host> {
@@ -240,15 +241,15 @@ struct Copier<'a, H: Host> {
     outputs: &'a mut Outputs,
     frame_bytes: u32,
     relocated: Relocated,
-    /// The frame that is being written while the next is filled. One at a time, so that those of an output are written in
-    /// their order.
+    /// The frame being written while the next one is filled. One at a time, so that frames of an output are written in
+    /// order.
     writing: Option<Writing<'a, H::Error>>,
-    /// The memory that an output had before its present one.
+    /// The memory that an output used before its present one, for reuse.
     spare: Option<Appender>,
 }
 
 impl<H: Host> Copier<'_, H> {
-    /// Copies what is needed of all of them, and closes the frames.
+    /// Copies the needed records of all victims, and closes the frames.
     async fn copy_all(
         &mut self,
         secret: &Secret,
@@ -268,7 +269,7 @@ impl<H: Host> Copier<'_, H> {
         Ok(())
     }
 
-    /// Copies what is needed of one victim; false if there is no room for all of it.
+    /// Copies the needed records of one victim. Returns false if there is no space for all of them.
     async fn copy_victim(
         &mut self,
         secret: &Secret,
@@ -282,7 +283,7 @@ impl<H: Host> Copier<'_, H> {
             let read = host.read(victim, span.offset, span.bytes).await;
             read.map(|(buffer, at)| (span, buffer, at))
         };
-        // The next pieces are on their way while one is copied.
+        // The next reads are in flight while one is copied.
         let mut reads =
             std::pin::pin!(stream::iter(plan_reads(needed)).map(read).buffered(host.reads_at_once()));
         while let Some(read) = reads.next().await {
@@ -299,7 +300,7 @@ impl<H: Host> Copier<'_, H> {
                         continue;
                     }
                 };
-                // Asked again: it may have been written over, or have expired, since the read was planned.
+                // Asks again, because the record may have been overwritten or have expired since the read was planned.
                 let record = match host.need(victim, &entry) {
                     Need::Nothing => continue,
                     Need::Record => view.to_record(),
@@ -313,7 +314,7 @@ impl<H: Host> Copier<'_, H> {
         Ok(true)
     }
 
-    /// Copies one record; false if there is no room for it anywhere.
+    /// Copies one record. Returns false if no output has space for it and none can be opened.
     async fn copy(
         &mut self,
         victim: usize,
@@ -336,7 +337,8 @@ impl<H: Host> Copier<'_, H> {
         Ok(true)
     }
 
-    /// Sees to it that an output has room for a record: that of the flow wanted, or, if no segment can be opened, any.
+    /// Makes space for a record in the output of the wanted write stream or, if no segment can be opened, in any
+    /// output. Returns the write stream that has the space.
     async fn make_room(&mut self, record: &Record<'_>, wanted: Stream) -> Result<Option<Stream>, H::Error> {
         let padded = self.host.shape().padded(record.bytes());
         if self.outputs.contains_key(&wanted) && !self.fits(wanted, padded).await? {
@@ -357,7 +359,7 @@ impl<H: Host> Copier<'_, H> {
                     return Ok(Some(stream));
                 }
             }
-            // Those that are open are in the way of another one. The fullest makes way.
+            // The open outputs prevent another from being opened: seals the fullest one.
             let fullest = self.outputs.iter().min_by_key(|(_, output)| output.room_bytes());
             let Some(fullest) = fullest.map(|(&stream, _)| stream).filter(|_| self.host.could_open()) else {
                 return Ok(None);
@@ -368,10 +370,10 @@ impl<H: Host> Copier<'_, H> {
         }
     }
 
-    /// Whether a record fits in an output, after its frame was closed and its memory renewed where need be.
+    /// Returns true if a record fits in an output. Closes the output's frame and renews its memory if necessary.
     async fn fits(&mut self, stream: Stream, padded: u64) -> Result<bool, H::Error> {
         let output = self.output(stream);
-        // Closed before it would run over into another write unit, which would be mostly padding.
+        // Close the frame before it extends into another write unit, which would be mostly padding.
         let is_full = output.open_frame_bytes_with(1, padded) > u64::from(self.frame_bytes);
         if is_full || !self.output(stream).memory_has_room(1, padded) {
             self.close(stream).await?;
@@ -386,15 +388,15 @@ impl<H: Host> Copier<'_, H> {
         Ok(true)
     }
 
-    /// Memory of at least so many bytes for the next frame of an output.
+    /// Provides at least `bytes` of memory for the next frame of an output.
     fn renew_memory(&mut self, stream: Stream, bytes: usize) -> Result<(), H::Error> {
-        // Memory that was made for one large record is not kept.
+        // Memory allocated for one large record is not kept.
         let suits = |memory: &Appender| (bytes..=2 * bytes).contains(&memory.capacity());
         let output = self.outputs.get_mut(&stream).expect("it is open");
         if suits(output.memory()) && output.reuse_memory() {
             return Ok(());
         }
-        // It is being written from.
+        // A write still uses the present memory.
         let spare = self.spare.take().filter(suits).and_then(|memory| memory.recycle().ok());
         let memory = match spare {
             Some(memory) => memory,
@@ -408,7 +410,7 @@ impl<H: Host> Copier<'_, H> {
         &self.outputs[&stream]
     }
 
-    /// Closes the open frame of an output, if there is one, and begins to write it.
+    /// Closes the open frame of an output, if there is one, and starts writing it.
     async fn close(&mut self, stream: Stream) -> Result<(), H::Error> {
         let host = self.host;
         let output = self.outputs.get_mut(&stream).expect("it is open");
@@ -427,7 +429,7 @@ impl<H: Host> Copier<'_, H> {
         }
     }
 
-    /// Waits until every frame that was closed is written.
+    /// Waits until the frame in flight, if any, is written.
     async fn written(&mut self) -> Result<(), H::Error> {
         match self.writing.take() {
             Some(write) => write.await,
@@ -435,7 +437,7 @@ impl<H: Host> Copier<'_, H> {
         }
     }
 
-    /// Memory that a frame takes which has a record of this length in it.
+    /// Returns the bytes of memory for a frame that holds a record of this length.
     fn memory_bytes(&self, padded: u64) -> usize {
         let unit = u64::from(self.host.shape().unit_bytes);
         (u64::from(self.frame_bytes).max(padded) + unit).next_multiple_of(unit) as usize

@@ -18,9 +18,9 @@ fn segment(number: u64, stream: Stream, bytes: usize) -> OpenSegment {
     OpenSegment::new(SHAPE, name, SECRET, memory(bytes))
 }
 
-/// A store with few slots: it opens a second output only where more than three are free.
+/// A host with few slots: it opens a second output only if more than three slots are free.
 struct FewSlots {
-    /// Bytes of the victims, by number.
+    /// Contents of the victims, by segment number.
     victims: BTreeMap<u64, Arc<SegmentBuffer>>,
     slots: Mutex<Slots>,
 }
@@ -29,7 +29,7 @@ struct Slots {
     free: u32,
     open: u32,
     opened: u64,
-    /// The flow of each output that was opened, by its slot.
+    /// Write stream of each output that was opened, by slot.
     streams: BTreeMap<u32, Stream>,
 }
 
@@ -44,7 +44,7 @@ impl Host for FewSlots {
         Need::Record
     }
 
-    /// The records of each victim are of another flow.
+    /// The records of each victim go to a write stream of their own.
     fn place(&self, victim: &Victim, _: &RecordView<'_>) -> Stream {
         Stream::RELOCATED[victim.segment as usize % 2]
     }
@@ -89,13 +89,13 @@ impl Host for FewSlots {
     }
 
     async fn seal_output(&self, output: OpenSegment) -> Result<(), ()> {
-        assert!(output.entries().len() > 1, "a segment is sealed that has hardly anything in it");
+        assert!(output.entries().len() > 1, "a nearly empty segment is sealed");
         self.slots.lock().open -= 1;
         Ok(())
     }
 }
 
-/// A segment of which the copies fill more than half of another.
+/// Returns a victim whose copies fill more than half of an output segment.
 fn victim(number: u64) -> OpenSegment {
     let mut victim = segment(number, Stream::LANE, SHAPE.segment_bytes as usize);
     for sequence in 1..=40 {
@@ -140,7 +140,7 @@ fn copy_all(free: u32) -> (Relocated, Slots) {
 
 #[test]
 fn an_output_that_is_full_makes_way_for_one_of_another_flow() {
-    // Never more than three are free, so never is a second output opened beside one that is open.
+    // At most three slots are free, so a second output is never opened beside an open one.
     let (relocated, slots) = copy_all(3);
     assert_eq!((relocated.out_of_room_at, slots.opened), (None, 2), "there are slots");
     assert_eq!(copy_all(1).0.out_of_room_at, Some(1), "the second victim needs a second slot");

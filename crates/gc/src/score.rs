@@ -1,21 +1,21 @@
-//! Which segment to relocate next.
+//! Choice of the next segments to relocate.
 
-/// A sealed segment, as the choice sees it.
+/// A sealed segment as input to the choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// Its slot.
+    /// Slot.
     pub slot: u32,
-    /// Number of the segment: lower is older.
+    /// Segment number; lower is older.
     pub segment: u64,
-    /// Number that the newest segment had when it was sealed.
+    /// Number of the newest segment when this one was sealed.
     pub sealed_at: u64,
-    /// Bytes of records that are current.
+    /// Bytes of current records.
     pub live_bytes: u64,
-    /// Bytes that freeing it gives back.
+    /// Bytes that freeing the segment returns.
     pub used_bytes: u64,
 }
 
-/// The oldest segments, at most so many: the victims of destaging, which has to take them all in turn.
+/// Returns at most `count` of the oldest segments: the victims of destaging, which must take all segments in turn.
 pub fn oldest(candidates: impl IntoIterator<Item = Candidate>, count: usize) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = candidates.into_iter().collect();
     all.sort_unstable_by_key(|c| c.segment);
@@ -23,12 +23,13 @@ pub fn oldest(candidates: impl IntoIterator<Item = Candidate>, count: usize) -> 
     all
 }
 
-/// The segments with the most to gain for what they cost, at most so many, best first: `(1 − u) · age / u`, where `u` is the live share and age counts
-/// segments opened since it was sealed (`newest` is the highest number given out). Segments of which less than `least_yield` would be
-/// gained are left alone: relocating what is all live only wears the medium.
+/// Returns at most `count` segments: those with the highest benefit per cost, best first. The score is
+/// `(1 − u) · age / u`, where `u` is the live share and `age` counts segments opened since the segment was sealed
+/// (`newest` is the highest number assigned). Segments that would yield less than `least_yield` are left alone:
+/// relocating fully live data only wears the medium.
 ///
-/// The rule is Rosenblum and Ousterhout's cost-benefit (LFS, 1992) with `u` in place of `1 + u`: the copy is paid for in
-/// writes, the read is cheap.
+/// This is Rosenblum and Ousterhout's cost-benefit (LFS, 1992) with `u` in place of `1 + u`, because the cost of a copy
+/// is its write, while the read is cheap.
 pub fn cost_benefit(
     candidates: impl IntoIterator<Item = Candidate>,
     newest: u64,

@@ -1,4 +1,4 @@
-//! Look-up, insertion, growth. For figures beside `hashbrown` and bytes a key see `examples/index_bytes.rs`.
+//! Benchmarks of look-up, insertion and growth. `examples/index_bytes.rs` compares with `hashbrown` and prints bytes per key.
 
 use std::hint::black_box;
 
@@ -62,7 +62,7 @@ fn insert(c: &mut Criterion) {
     });
 }
 
-/// One shard, from empty through some forty growths.
+/// Fills one shard from empty through about forty growths.
 fn grow(c: &mut Criterion) {
     let options = IndexOptions { hash_bits: Some(30), ..Default::default() };
     let mut group = c.benchmark_group("grow");

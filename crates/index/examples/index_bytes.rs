@@ -1,4 +1,4 @@
-//! Bytes a key and look-ups a second, beside `hashbrown` in the same run.
+//! Measures bytes per key and look-ups per second, with `hashbrown` measured in the same run.
 //!
 //! `cargo run --release -p esker-index --example index_bytes -- 1000000 10000000`
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the clock")]
@@ -12,7 +12,7 @@ use esker_index::{Index, IndexOptions, KeyHash, Occupant, Pointer};
 const LOOKUPS: u64 = 4_000_000;
 const ROUNDS: usize = 7;
 
-/// A uniform hash of a number, as a keyed SipHash would give it.
+/// Returns a uniform hash of a number, like a keyed SipHash.
 fn hash(key: u64) -> KeyHash {
     let mut x = key.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -20,7 +20,7 @@ fn hash(key: u64) -> KeyHash {
     KeyHash { slot: x ^ (x >> 31), check: x.rotate_left(29) }
 }
 
-/// A random order of keys, without a list of them.
+/// Returns the `i`-th key of a random order, without storing the order.
 fn random_key(i: u64, keys: u64) -> u64 {
     let x = i.wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ (i << 17);
     ((u128::from(x.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * u128::from(keys)) >> 64) as u64
@@ -32,7 +32,7 @@ fn rss_bytes() -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Seconds that this thread has run: what other programs took does not count.
+/// Returns the seconds of CPU time of this thread, so that other programs do not affect the result.
 fn cpu_seconds() -> f64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let wall = || START.get_or_init(Instant::now).elapsed().as_secs_f64();
@@ -41,7 +41,7 @@ fn cpu_seconds() -> f64 {
     run.map_or_else(wall, |nanoseconds| nanoseconds / 1e9)
 }
 
-/// Nanoseconds a look-up in a round of them.
+/// Runs one round of look-ups; returns nanoseconds per look-up.
 fn round(keys: u64, get: impl Fn(u64) -> u64) -> f64 {
     let start = cpu_seconds();
     let mut sum = 0u64;
@@ -60,7 +60,7 @@ fn measure(keys: u64) {
     let step = (keys / 200).max(1);
     for key in 0..keys {
         index.publish(hash(key), Pointer::new(key + 1).expect("below 2^40"), |_| Occupant::OtherKey);
-        // How large it gets on the way, from one million on.
+        // Records the peak size during growth, from one million keys on.
         if (key + 1) % step == 0 && key + 1 >= 1_000_000 {
             let counted = index.memory_bytes() as f64 / (key + 1) as f64;
             let rss = rss_bytes().saturating_sub(before) as f64 / (key + 1) as f64;
@@ -74,7 +74,7 @@ fn measure(keys: u64) {
     let rss = rss_bytes().saturating_sub(before) as f64 / keys as f64;
     let counted = index.memory_bytes() as f64 / keys as f64;
 
-    // The same hashed key, so that both pay for one mixing of it; hashbrown adds its own.
+    // Both maps get the same hashed key, so that both pay for hashing it once; hashbrown adds its own hash.
     let before = rss_bytes();
     let mut map = hashbrown::HashMap::<u64, u64>::new();
     let start = cpu_seconds();
@@ -84,7 +84,7 @@ fn measure(keys: u64) {
     let map_insert_ns = (cpu_seconds() - start) * 1e9 / keys as f64;
     let map_rss = rss_bytes().saturating_sub(before) as f64 / keys as f64;
 
-    // Rounds in turn, and the best of each: other programs disturb both alike.
+    // Rounds alternate and the best of each counts, so that other programs disturb both alike.
     let get = |key: u64| index.get(black_box(&hash(key))).map_or(0, Pointer::get);
     let (mut ours, mut misses, mut theirs) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
     for _ in 0..ROUNDS {

@@ -1,15 +1,15 @@
-//! A bucket: eight slots, one cache line.
+//! A bucket: eight slots in one cache line.
 //!
-//! Loads acquire and stores release: a reader that sees what overwrote a moved entry must also see the shard's
-//! count of moves, or else it would take a miss for an answer (see `shard`).
+//! Loads acquire and stores release: a reader that sees the value written over a moved entry must also see the shard's new
+//! count of moves, because otherwise it would report a miss for a key that exists (see `shard`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::slot::{Label, Slot};
 
-/// Slots of a bucket.
+/// Slots per bucket.
 pub(crate) const SLOTS: usize = 8;
-/// Bytes of a bucket.
+/// Bytes per bucket.
 pub(crate) const BUCKET_BYTES: usize = size_of::<Bucket>();
 
 #[derive(Debug, Default)]
@@ -29,13 +29,13 @@ impl Bucket {
         self.0[position].store(slot.bits(), Ordering::Release);
     }
 
-    /// The position of the slot with this label.
+    /// Returns the position of the slot with this label.
     pub(crate) fn find(&self, label: Label) -> Option<usize> {
         (0..SLOTS).find(|&position| self.load(position).has(label))
     }
 
-    /// How many slots are taken, and whether one of them has this label. Looks at all of them, without a branch: how many
-    /// are taken cannot be predicted.
+    /// Returns the number of occupied slots, and true if one of them has this label. Examines all slots without a branch,
+    /// because the number of occupied slots is unpredictable.
     #[inline]
     pub(crate) fn look_through(&self, label: Label) -> (usize, bool) {
         self.slots().fold((0, false), |(taken, is_there), slot| {
@@ -43,12 +43,12 @@ impl Bucket {
         })
     }
 
-    /// The position of an empty slot.
+    /// Returns the position of an empty slot.
     pub(crate) fn vacancy(&self) -> Option<usize> {
         (0..SLOTS).find(|&position| self.load(position).is_empty())
     }
 
-    /// All slots, the empty ones too.
+    /// Iterates over all slots, including empty ones.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
         (0..SLOTS).map(|position| self.load(position))
     }

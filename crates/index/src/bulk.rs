@@ -1,8 +1,7 @@
-//! Filling an index that is being recovered: keys come a few at a time for one shard, into tables of their final size.
+//! Filling an index during recovery: batches of keys of one shard are loaded into tables of their final size.
 //!
-//! A recovery meets keys in no order, and several versions of some. What it hands in here is put into the table if
-//! nothing with the same stored hash is there; else it is handed back, and whoever recovers finds out which of them
-//! counts.
+//! Recovery meets keys in arbitrary order, and some keys in several versions. A record loaded here enters the table if no entry
+//! has the same stored hash; otherwise it is returned to recovery, which determines the current version.
 
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
@@ -15,13 +14,13 @@ use crate::index::Index;
 use crate::slot::Pointer;
 
 impl Index {
-    /// How many shards there are. A key's is given by the upper half of its [`Index::stored_hash`].
+    /// Number of shards. The upper half of [`Index::stored_hash`] is a key's shard.
     pub const SHARDS: usize = SHARDS;
 
-    /// Recovery: makes tables for so many keys of a whole index, in these shards, as far as they are empty.
+    /// Recovery: creates tables sized for `keys` keys of a whole index in those of these shards that are empty.
     pub fn reserve(&self, shards: Range<usize>, keys: u64) {
         let mean = keys as f64 / SHARDS as f64;
-        // A shard that has more than its share by twice the deviation grows.
+        // A shard that exceeds the mean by more than two standard deviations grows later.
         let share = (mean + 2.0 * mean.sqrt()) as usize;
         let holds = |generation: &usize| share * 1000 < GEOMETRIES[*generation].buckets() * SLOTS * FULL;
         let Some(generation) = (0..GENERATIONS).find(holds) else { return };
@@ -31,29 +30,29 @@ impl Index {
             if writer.shard.used() != 0 || writer.shard.generation() == generation {
                 continue;
             }
-            // Without memory for it the table grows as always, as far as it can.
+            // Without memory for this table, the shard grows step by step as far as memory allows.
             let Some(table) = self.slabs.enter(generation, shard) else { return };
-            // As when a table grows: a late reader that sees what is written here must also see that the shard has moved.
+            // As in `rebuild`: a late reader that sees these zeros must also see that the shard has moved.
             fence(Ordering::Release);
             table.zero();
             writer.move_to(generation);
         }
     }
 
-    /// Recovery: gets what [`Index::load_new`] will look at for this key into the processor's cache.
+    /// Recovery: prefetches the cache line that [`Index::load_new`] will examine for this key.
     #[inline]
     pub fn prefetch_new(&self, shard: usize, stored: u32) {
         self.shards[shard].table(&self.slabs, shard).prefetch_home(stored);
     }
 
-    /// Recovery: puts keys into the table of a shard, each by the lower half of its [`Index::stored_hash`]. Those whose
-    /// stored hash is there, or that find no room, are not put in: `left` is called with their positions.
+    /// Recovery: inserts keys into the table of a shard, each given by the lower half of its [`Index::stored_hash`]. Calls
+    /// `left` with the position of each key whose stored hash is present already or that finds no free slot.
     ///
-    /// Only for a shard of which nothing was removed since it was empty: then the other bucket of a key need not be looked
-    /// at while there is room in its home.
+    /// Only valid for a shard from which nothing was removed since it was empty: then the alternate bucket of a key can be
+    /// skipped while its home bucket has a free slot.
     ///
     /// # Panics
-    /// If what should be the lower half of a stored hash is none.
+    /// If a number is not the lower half of a stored hash.
     pub fn load_new(&self, shard: usize, keys: &[(u32, Pointer)], mut left: impl FnMut(usize)) {
         let mut writer = self.lock(shard);
         if (writer.shard.used() + keys.len()) * 1000 >= writer.table().capacity() * FULL {
@@ -62,12 +61,12 @@ impl Index {
         let mut table = writer.table();
         let (mut put_in, mut moved) = (0, 0);
         for (position, (stored, pointer)) in keys.iter().enumerate() {
-            assert!(*stored < STORED_HASHES, "a stored hash is the lower half of what it is told as");
+            assert!(*stored < STORED_HASHES, "not the lower half of a stored hash");
             match table.add(*stored, *pointer) {
                 Some(true) => put_in += 1,
                 Some(false) => left(position),
                 None => {
-                    // Entries have to be moved for it, or all of them.
+                    // Entries must be moved to make a free slot, or the table must grow.
                     let has_moved = writer.insert(*stored, *pointer);
                     table = writer.table();
                     if has_moved { moved += 1 } else { left(position) }
@@ -78,8 +77,7 @@ impl Index {
         self.len.fetch_add((put_in + moved) as u64, Ordering::Relaxed);
     }
 
-    /// Recovery: what is to be done for a shard when all its keys are there. A table that was made for more of them becomes
-    /// smaller.
+    /// Recovery: finishes a shard after all its keys are loaded. Shrinks a table that was made for more keys.
     pub fn fit(&self, shard: usize) {
         self.lock(shard).fit();
     }
@@ -100,7 +98,7 @@ mod tests {
         Pointer::new(key + 1).expect("below 2^40")
     }
 
-    /// Loads keys in batches; returns those that were left.
+    /// Loads keys in batches; returns the keys that were left out.
     fn load(index: &Index, keys: Range<u64>) -> Vec<u64> {
         let mut by_shard = vec![Vec::new(); Index::SHARDS];
         keys.for_each(|key| by_shard[(index.stored_hash(&hash(key)) >> 32) as usize].push(key));

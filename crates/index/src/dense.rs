@@ -1,25 +1,25 @@
-//! A hash table that is nearly full: entries of a few bytes, several of which may have the same key.
+//! A densely filled hash table of entries of a few bytes, several of which may have the same key.
 //!
-//! Entries lie in the order of their keys' spread bits, each at its home or behind it, with gaps between (linear probing
-//! with ordered runs). So a search ends at the first entry that is beyond what it looks for, and a table is rebuilt in one
-//! pass from front to end. It is made an eighth larger when seven eighths are taken: between 19.4 and 21.9 bytes for an
-//! entry of 17, where a table that doubles takes 21 to 41.
+//! Entries are stored in the order of their keys' spread bits, each at its home slot or behind it, with gaps between (linear
+//! probing with ordered runs). A search therefore ends at the first entry beyond the wanted key, and a rebuild is one pass from
+//! front to back. The table grows by an eighth when seven eighths are occupied: an entry of 17 bytes takes 19.4 to 21.9, while
+//! a table that doubles takes 21 to 41.
 
-/// An entry. It is told from a gap by its key.
+/// An entry, distinguished from a gap by its key.
 pub(crate) trait Entry: Copy {
-    /// What it is found by. Never `u32::MAX`.
+    /// Key by which the entry is found. Never `u32::MAX`.
     fn key(&self) -> u32;
 
-    /// What a gap holds: its key is `u32::MAX`.
+    /// Content of a gap: its key is `u32::MAX`.
     const GAP: Self;
 }
 
-/// Homes of a table that has any.
+/// Minimum number of home slots in a table that is not empty.
 const HOMES_MIN: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct DenseTable<T> {
-    /// Homes, and behind them what ran over the last one.
+    /// Home slots, followed by entries that overflowed the last home slot.
     slots: Vec<T>,
     homes: usize,
     len: usize,
@@ -31,7 +31,7 @@ impl<T> Default for DenseTable<T> {
     }
 }
 
-/// Spreads keys that are close together over all 32 bits. Different keys have different ones.
+/// Spreads neighbouring keys over all 32 bits. Different keys have different results.
 fn spread(key: u32) -> u32 {
     key.wrapping_mul(0x9E37_79B9)
 }
@@ -41,7 +41,7 @@ impl<T: Entry> DenseTable<T> {
         self.len
     }
 
-    /// Bytes of its memory.
+    /// Memory of the table in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<T>()
     }
@@ -50,19 +50,19 @@ impl<T: Entry> DenseTable<T> {
         self.slots.iter().filter(|entry| !is_gap(*entry))
     }
 
-    /// The entries of a key.
+    /// Iterates over the entries of a key.
     pub(crate) fn of(&self, key: u32) -> impl Iterator<Item = &T> {
         let first = self.first_from(key);
         self.slots[first..].iter().take_while(move |entry| entry.key() == key)
     }
 
-    /// Adds an entry, beside others of its key.
+    /// Adds an entry, in addition to others of its key.
     pub(crate) fn insert(&mut self, entry: T) {
         if (self.len + 1) * 8 > self.homes * 7 {
             self.rebuild((self.homes + self.homes / 8).max(HOMES_MIN));
         }
         let at = self.first_from(entry.key());
-        // The run from there on moves up by one.
+        // Moves the run from `at` to the next gap up by one.
         match self.slots[at..].iter().position(is_gap) {
             Some(gap) => self.slots.copy_within(at..at + gap, at + 1),
             None => {
@@ -76,7 +76,7 @@ impl<T: Entry> DenseTable<T> {
         self.len += 1;
     }
 
-    /// Removes the entries of a key of which this is true; how many there were.
+    /// Removes those entries of a key for which `is_one` returns true. Returns their number.
     pub(crate) fn remove(&mut self, key: u32, is_one: impl Fn(&T) -> bool) -> usize {
         let before = self.len;
         let mut at = self.first_from(key);
@@ -93,7 +93,7 @@ impl<T: Entry> DenseTable<T> {
         before - self.len
     }
 
-    /// Makes a gap of an entry, and lets those behind it move down that are not at home.
+    /// Replaces an entry by a gap, and moves the following entries that are not in their home slot down by one.
     fn take_out(&mut self, at: usize) {
         let stays = |(slot, entry): (usize, &T)| is_gap(entry) || self.home(entry.key()) == slot;
         let behind = self.slots.iter().enumerate().skip(at + 1).position(stays);
@@ -103,7 +103,7 @@ impl<T: Entry> DenseTable<T> {
         self.len -= 1;
     }
 
-    /// The place of the first entry of this key; if it has none, where one belongs.
+    /// Returns the position of the first entry of this key or, if there is none, the position for inserting one.
     fn first_from(&self, key: u32) -> usize {
         if self.homes == 0 {
             return 0;
@@ -117,7 +117,7 @@ impl<T: Entry> DenseTable<T> {
         ((u64::from(spread(key)) * self.homes as u64) >> 32) as usize
     }
 
-    /// The same entries in a table with so many homes.
+    /// Rebuilds the table with this number of home slots.
     fn rebuild(&mut self, homes: usize) {
         let old = std::mem::take(&mut self.slots);
         self.homes = homes;
@@ -163,7 +163,7 @@ mod tests {
         RemoveAll(u32),
     }
 
-    /// Keys of which many are the same, or lie side by side, or are the last there are.
+    /// Generates keys of which many are equal, adjacent, or at the upper end of the range.
     fn keys() -> impl Strategy<Value = u32> {
         prop_oneof![0u32..40, (0u32..40).prop_map(|key| u32::MAX - 1 - key), 0..u32::MAX]
     }

@@ -1,17 +1,17 @@
-//! Where a stored hash lies in a table of so many buckets, and back.
+//! Maps a stored hash to buckets in a table of any size, and back.
 //!
-//! The home bucket is the stored hash as a fraction of all of them, scaled to the number of buckets; the tag is
-//! what is left of it. Bucket, tag and choice bit give the stored hash back, whatever the number of buckets: a
-//! table is rebuilt in any size from its slots alone. Homes keep the order of the stored hashes, so a rebuild reads
-//! and writes memory in one direction.
+//! The home bucket is the stored hash as a fraction of all stored hashes, scaled to the number of buckets; the tag is the
+//! remainder. Bucket, tag and choice bit give the stored hash back for any number of buckets, so a table can be rebuilt in any
+//! size from its slots alone. Home buckets keep the order of the stored hashes, so a rebuild reads and writes memory in one
+//! direction.
 
 use crate::hash::{MIN_BUCKETS, STORED_HASHES, TAG_BITS};
 use crate::slot::{Choice, Label, Slot};
 
-/// The sizes that a shard's table can have. The last has room for some 30 G keys in all shards.
+/// Number of table sizes of a shard. The largest size holds about 30 G keys over all shards.
 pub(crate) const GENERATIONS: usize = 109;
 
-/// All sizes, each a tenth above the one before.
+/// All table sizes, each a tenth larger than the previous one.
 pub(crate) static GEOMETRIES: [Geometry; GENERATIONS] = geometries();
 
 const fn geometries() -> [Geometry; GENERATIONS] {
@@ -27,11 +27,11 @@ const fn geometries() -> [Geometry; GENERATIONS] {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Geometry {
     buckets: u32,
-    /// 2^64 over `buckets`, rounded up: a product instead of a division, exact for dividends of 32 bits.
+    /// 2^64 / `buckets`, rounded up: replaces a division by a multiplication, exact for 32-bit dividends.
     reciprocal: u64,
 }
 
-/// The two buckets of a stored hash and its tag.
+/// The two buckets of a stored hash, and its tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seats {
     pub(crate) home: usize,
@@ -70,7 +70,7 @@ impl Geometry {
     pub(crate) fn seats(&self, stored: u32) -> Seats {
         debug_assert!(stored < STORED_HASHES);
         let scaled = u64::from(stored) * u64::from(self.buckets);
-        // By 2^23, then by 139: both are cheaper than by D at once.
+        // Divides by 2^23, then by 139: cheaper than by their product at once.
         let home = (scaled >> TAG_BITS) as u32 / MIN_BUCKETS;
         let rest = scaled - u64::from(home) * u64::from(STORED_HASHES);
         let tag = ((u128::from(rest) * u128::from(self.reciprocal)) >> 64) as u32;
@@ -78,18 +78,18 @@ impl Geometry {
         Seats { home: home as usize, alternate: alternate as usize, tag }
     }
 
-    /// The stored hash of the entry that this slot of this bucket holds.
+    /// Returns the stored hash of the entry in this slot of this bucket.
     #[cfg(test)]
     pub(crate) fn stored(&self, bucket: usize, slot: Slot) -> u32 {
         self.first(self.home(bucket, slot)) + slot.tag()
     }
 
-    /// The lowest stored hash whose home is this bucket.
+    /// Returns the lowest stored hash whose home is this bucket.
     pub(crate) fn first(&self, home: usize) -> u32 {
         (home as u64 * u64::from(STORED_HASHES)).div_ceil(u64::from(self.buckets)) as u32
     }
 
-    /// The home bucket of the entry that this slot of this bucket holds.
+    /// Returns the home bucket of the entry in this slot of this bucket.
     pub(crate) fn home(&self, bucket: usize, slot: Slot) -> usize {
         match slot.choice() {
             Choice::Home => bucket,
@@ -97,7 +97,7 @@ impl Geometry {
         }
     }
 
-    /// The other bucket of the entry that this slot of this bucket holds.
+    /// Returns the other bucket of the entry in this slot of this bucket.
     pub(crate) fn other(&self, bucket: usize, slot: Slot) -> usize {
         match slot.choice() {
             Choice::Home => self.forward(bucket as u32, slot.tag()) as usize,
@@ -116,7 +116,7 @@ impl Geometry {
         if alternate >= distance { alternate - distance } else { alternate + self.buckets - distance }
     }
 
-    /// From 1 to `buckets - 1`: the two buckets differ.
+    /// Returns a distance from 1 to `buckets - 1`, so that the two buckets differ.
     #[inline]
     fn distance(&self, tag: u32) -> u32 {
         let mixed = tag.wrapping_mul(0x9E37_79B1);

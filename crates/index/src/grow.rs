@@ -1,7 +1,7 @@
-//! Growing and shrinking: a shard's table is rebuilt in another size from its slots alone.
+//! Growing and shrinking: rebuilds a shard's table in another size from its slots alone.
 //!
-//! A table is rebuilt by a tenth larger when it is 95 % full, so between 0.86 and 0.95 of the slots are taken, at
-//! 8.4 to 9.3 bytes a key. Readers go on in the old table meanwhile.
+//! A table grows by a tenth when it is 95 % full, so that between 0.86 and 0.95 of the slots are occupied, at 8.4 to 9.3 bytes
+//! per key. Readers keep using the old table during the rebuild.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -10,22 +10,23 @@ use crate::geometry::{GENERATIONS, GEOMETRIES};
 use crate::hash::SHARDS;
 use crate::shard::Writer;
 
-/// Per mille of the slots: from here on a table grows.
+/// Load in per mille of the slots at which a table grows.
 pub(crate) const FULL: usize = 950;
-/// Below this a table that has no room for a key is not short of slots, but of hash bits.
+/// Load in per mille below which a failed insertion does not grow the table, because it is short of hash bits, not of slots.
 const CROWDED: usize = 700;
-/// Below this a table shrinks, to a size that is taken by no more than `SHRUNK`.
+/// `SPARSE`: load in per mille below which a table shrinks, to a size with a load of at most `SHRUNK`.
 const SPARSE: usize = 500;
 const SHRUNK: usize = 850;
-/// Sizes that a growth tries before it gives up.
+/// Number of larger sizes tried by one growth.
 const ATTEMPTS: usize = 3;
 
-/// What neighbouring shards move at once when the first of them grows. Their tables share pages, which can only be
-/// given back, or be collapsed into huge ones, when all have moved: if each moved in its own time a growing index of
-/// one million keys would pay a page a shard, and one of ten million would have no huge pages. The bytes bound how long
-/// the put that meets a full table takes.
+/// Bytes of tables of neighbouring shards that grow together when the first of them does. Neighbouring tables share pages,
+/// which can be released or collapsed into huge pages only after all of them have moved: if each moved on its own, a growing
+/// index of one million keys would waste a page per shard, and one of ten million would have no huge pages. The limit bounds
+/// the latency of the put that fills a table.
 const MOVED_AT_ONCE_BYTES: usize = 2 << 20;
-/// Small tables differ in their load, by 3 % at a thousand keys: many of them together would grow too early.
+/// Table size in bytes below which at most `SMALL_NEIGHBOURS` grow together, otherwise `NEIGHBOURS`. The load of small tables
+/// varies, by 3 % at a thousand keys, so that many of them together would grow too early.
 const SMALL_TABLE_BYTES: usize = 32 << 10;
 const SMALL_NEIGHBOURS: usize = 4;
 const NEIGHBOURS: usize = 16;
@@ -43,7 +44,7 @@ impl Writer<'_> {
         self.shard.used() * 1000 >= self.table().capacity() * per_mille
     }
 
-    /// False if that did not succeed, or did not lately.
+    /// Grows the table. Returns false if that fails, or failed recently.
     pub(crate) fn grow(&mut self) -> bool {
         if self.shard.used() < self.state.grow_from {
             return false;
@@ -55,7 +56,7 @@ impl Writer<'_> {
         grown
     }
 
-    /// Grows to this generation if the shard would have done so soon.
+    /// Grows to this generation if the shard is close to growing on its own.
     pub(crate) fn grow_along(&mut self, generation: usize) {
         let follows = self.shard.generation() + 1 == generation;
         if follows && self.used_beyond(FULL * 9 / 10) {
@@ -63,10 +64,10 @@ impl Writer<'_> {
         }
     }
 
-    /// After a removal: gives memory back that is not needed any more.
+    /// Shrinks a sparse table after a removal.
     pub(crate) fn shrink(&mut self) {
         let (used, capacity) = (self.shard.used(), self.table().capacity());
-        // Not at every removal: an attempt may fail.
+        // Not at every removal, because an attempt may fail.
         let due = used * 1000 < capacity * SPARSE && used.is_multiple_of(capacity / 16);
         if due {
             let fits = |generation: usize| {
@@ -78,7 +79,7 @@ impl Writer<'_> {
         }
     }
 
-    /// After a recovery: shrinks to the smallest table with room for what is there, if this one is much too large.
+    /// Shrinks to the smallest sufficient table after recovery, if the present one is much too large.
     pub(crate) fn fit(&mut self) {
         let (used, capacity) = (self.shard.used(), self.table().capacity());
         let holds = |generation: &usize| {
@@ -91,23 +92,23 @@ impl Writer<'_> {
         }
     }
 
-    /// Moves the shard to a table of this generation; false if its entries do not fit, or there is no memory.
+    /// Moves the shard to a table of this generation. Returns false if its entries do not fit or memory is exhausted.
     fn rebuild(&mut self, generation: usize) -> bool {
         let old = self.table();
         let Some(new) = self.slabs.enter(generation, self.number) else { return false };
-        // A late reader may still look at this place from the last time that the shard was here. If it sees these
-        // zeros it must also see that the shard has moved since, or else it would take its miss for an answer.
+        // A late reader may still examine this place from the last time that the shard was here. A reader that sees these zeros
+        // must also see that the shard has moved since, because otherwise it would report a miss for a key that exists.
         fence(Ordering::Release);
         new.zero();
 
-        // First all that can be at home: fewer look-ups need the second bucket, and memory is written in order.
+        // Home buckets first: fewer look-ups need the second bucket, and memory is written in order.
         let mut away = Vec::new();
         for (stored, pointer) in old.entries() {
             if !new.insert_home(stored, pointer) {
                 away.push((stored, pointer));
             }
         }
-        // No reader is here yet: moves need not be counted.
+        // No reader uses the new table yet, so moves within it need not be counted.
         let fits = away.into_iter().all(|(stored, pointer)| new.insert(stored, pointer, || ()));
         if fits {
             self.move_to(generation);
@@ -118,7 +119,7 @@ impl Writer<'_> {
     }
 }
 
-/// The other shards that are to grow along with this one when it has grown to this generation.
+/// Returns the other shards that grow along with this one when it grows to this generation.
 pub(crate) fn neighbours(shard: usize, generation: usize) -> impl Iterator<Item = usize> {
     let bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
     let most = if bytes < SMALL_TABLE_BYTES { SMALL_NEIGHBOURS } else { NEIGHBOURS };

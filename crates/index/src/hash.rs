@@ -1,55 +1,54 @@
-//! From the 128 keyed bits of a key to its place: a shard, and a *stored hash* inside the shard.
+//! Maps the 128 keyed bits of a key to its place: a shard, and a *stored hash* within the shard.
 //!
-//! The stored hash is all that a slot keeps of a key. Two keys with the same shard and the same stored hash are
-//! what the rest of this crate calls a *match*; whether they are the same key only all 128 bits, or the record,
-//! can tell.
+//! A slot keeps only the stored hash of a key. The rest of this crate calls two keys with the same shard and the same stored
+//! hash a *match*; only all 128 bits, or the record, determine whether they are the same key.
 
-/// 128 bits that stand for a key: 124 of its SipHash-1-3-128, and four that say to which [`Keyspace`] it belongs.
+/// 128 bits that identify a key: 124 of its SipHash-1-3-128, and four that hold its [`Keyspace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyHash {
-    /// The half that chooses shard, bucket and tag.
+    /// Half that determines shard, bucket and tag.
     pub slot: u64,
-    /// The independent half that tells keys apart whose stored hashes agree. Its lowest four bits are the keyspace.
+    /// Independent half that distinguishes keys with equal stored hashes. Its lowest four bits are the keyspace.
     pub check: u64,
 }
 
-/// Bits of [`KeyHash::check`] that are the number of the keyspace: the lowest.
+/// Number of low bits of [`KeyHash::check`] that hold the keyspace.
 pub(crate) const KEYSPACE_BITS: u32 = 4;
 
-/// A set of keys with an index of its own; the same key in two keyspaces is two keys.
+/// A set of keys with its own index; the same key in two keyspaces is two keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Keyspace(u8);
 
 impl Keyspace {
-    /// How many there are.
+    /// Number of keyspaces.
     pub const COUNT: usize = 1 << KEYSPACE_BITS;
-    /// The one whose records say nothing of it.
+    /// Keyspace of records that do not name one.
     pub const FIRST: Keyspace = Keyspace(0);
 
-    /// The keyspace of a number below [`COUNT`](Self::COUNT).
+    /// Returns the keyspace with a number below [`COUNT`](Self::COUNT).
     pub const fn new(number: u8) -> Option<Keyspace> {
         if (number as usize) < Keyspace::COUNT { Some(Keyspace(number)) } else { None }
     }
 
-    /// Its number.
+    /// Returns the number of the keyspace.
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// All of them.
+    /// Iterates over all keyspaces.
     pub fn all() -> impl ExactSizeIterator<Item = Keyspace> {
         (0..Keyspace::COUNT as u8).map(Keyspace)
     }
 }
 
 impl KeyHash {
-    /// The keyspace that the key belongs to.
+    /// Returns the keyspace of the key.
     #[inline]
     pub const fn keyspace(&self) -> Keyspace {
         Keyspace((self.check & KEYSPACE_MASK) as u8)
     }
 
-    /// The digest of the same key in a keyspace.
+    /// Returns the digest of the same key in another keyspace.
     #[inline]
     #[must_use]
     pub const fn in_keyspace(self, keyspace: Keyspace) -> KeyHash {
@@ -59,29 +58,29 @@ impl KeyHash {
 
 const KEYSPACE_MASK: u64 = (1 << KEYSPACE_BITS) - 1;
 
-/// Shards of an index.
+/// Number of shards of an index.
 pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 10;
-/// Bits of [`KeyHash::slot`] that are left for the stored hash.
+/// Bits of [`KeyHash::slot`] that determine the stored hash.
 const LOCAL_BITS: u32 = u64::BITS - SHARD_BITS;
 
-/// Buckets of a shard's smallest table: 139 hold a 1,024th of a million keys at a load of 0.88.
+/// Buckets of a shard's smallest table: 139 hold 1/1024 of a million keys at a load of 0.88.
 pub(crate) const MIN_BUCKETS: u32 = 139;
-/// Bits of a slot's tag.
+/// Bits of the tag in a slot.
 pub(crate) const TAG_BITS: u32 = 23;
-/// How many stored hashes a shard knows. Fixed while the index lives; see decision 0002.
+/// Number of different stored hashes in a shard. Fixed for the life of the index; see decision 0002.
 pub(crate) const STORED_HASHES: u32 = MIN_BUCKETS << TAG_BITS;
 
-/// Where a key belongs.
+/// Place of a key: shard and stored hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
-    /// Below [`SHARDS`].
+    /// Less than [`SHARDS`].
     pub(crate) shard: usize,
-    /// Below [`STORED_HASHES`].
+    /// Less than [`STORED_HASHES`].
     pub(crate) stored: u32,
 }
 
-/// How much of a hash is used: all of it, except in tests.
+/// Selects the used bits of a hash: all of them, except in tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     mask: u64,
@@ -91,7 +90,7 @@ pub(crate) struct Cut {
 impl Cut {
     pub(crate) fn new(hash_bits: Option<u32>) -> Cut {
         match hash_bits {
-            // The few bits go to the top of the local hash: one shard, its buckets evenly met.
+            // The selected bits become the top of the local hash: one shard, with its buckets evenly used.
             Some(bits) if bits < LOCAL_BITS => Cut { mask: (1 << bits) - 1, shift: LOCAL_BITS - bits },
             Some(bits) if bits < u64::BITS => Cut { mask: (1 << bits) - 1, shift: 0 },
             _ => Cut { mask: u64::MAX, shift: 0 },
@@ -102,7 +101,8 @@ impl Cut {
     pub(crate) fn place(self, hash: &KeyHash) -> Place {
         let used = (hash.slot & self.mask) << self.shift;
         let shard = (used >> LOCAL_BITS) as usize;
-        // The local bits as a fraction of one, scaled to D: evenly spread and independent of the shard's bits.
+        // The local bits as a fraction of one, scaled to `STORED_HASHES`: evenly distributed and independent of the shard's
+        // bits.
         let fraction = used << SHARD_BITS;
         let stored = ((u128::from(fraction) * u128::from(STORED_HASHES)) >> 64) as u32;
         Place { shard, stored }

@@ -1,4 +1,4 @@
-//! The index: what the engine calls.
+//! The index, as called by the engine.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -16,7 +16,7 @@ use crate::slot::Pointer;
 use crate::table::Found;
 use crate::unverified::{Suspects, UnverifiedOverwrite, Verified};
 
-/// The in-memory hash index. See the crate's documentation.
+/// The in-memory hash index. See the documentation of the crate.
 #[derive(Debug)]
 pub struct Index {
     pub(crate) cut: Cut,
@@ -28,7 +28,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// An empty index.
+    /// Creates an empty index.
     pub fn new(options: IndexOptions) -> Index {
         Index {
             cut: Cut::new(options.hash_bits),
@@ -40,8 +40,8 @@ impl Index {
         }
     }
 
-    /// The pointer of the slot whose stored hash matches, else of the side table's entry with all 128 bits. The
-    /// record may turn out to hold another key; then ask [`Index::get_exact`], then [`Index::suspects`].
+    /// Returns the pointer of the slot whose stored hash matches, otherwise of the side table entry with the same 128 bits. The
+    /// record may hold another key; then ask [`Index::get_exact`], then [`Index::suspects`].
     #[inline]
     pub fn get(&self, hash: &KeyHash) -> Option<Pointer> {
         let Place { shard, stored } = self.cut.place(hash);
@@ -49,36 +49,36 @@ impl Index {
         found.or_else(|| self.shards[shard].side.get(stored, hash))
     }
 
-    /// Gets what [`Index::get`] will look at into the processor's cache. Many look-ups wait for their cache lines together
-    /// if this is called for all of them first.
+    /// Prefetches the cache lines that [`Index::get`] will examine. Called for many keys first, it overlaps the cache misses of
+    /// their look-ups.
     #[inline]
     pub fn prefetch(&self, hash: &KeyHash) {
         let Place { shard, stored } = self.cut.place(hash);
         self.shards[shard].table(&self.slabs, shard).prefetch(stored);
     }
 
-    /// The pointer of the exact side table's entry with all 128 bits.
+    /// Returns the pointer of the side table entry with the same 128 bits.
     pub fn get_exact(&self, hash: &KeyHash) -> Option<Pointer> {
         let Place { shard, stored } = self.cut.place(hash);
         self.shards[shard].side.get(stored, hash)
     }
 
-    /// What the index tells keys apart by: keys with the same number share a slot. Writers that must have a key to
-    /// themselves exclude each other by it.
+    /// Returns the number by which the index distinguishes keys: keys with the same number share a slot. Writers that need
+    /// exclusive access to a key exclude each other by this number.
     #[inline]
     pub fn stored_hash(&self, hash: &KeyHash) -> u64 {
         let Place { shard, stored } = self.cut.place(hash);
         (shard as u64) << 32 | u64::from(stored)
     }
 
-    /// The newest version of this key is now at `new`.
+    /// Publishes `new` as the location of the newest version of this key.
     ///
-    /// If all 128 bits are in the side table, the entry is replaced there. Else, if a slot has the same stored hash,
-    /// `compare` says whose record it points at: [`Occupant::SameKey`] is taken over; next to
-    /// [`Occupant::OtherKey`] the key goes into the side table and displaces nothing; [`Occupant::Unknown`] is taken
-    /// over and a [`UnverifiedOverwrite`] is remembered. Without such a slot the key gets one. `compare` is asked about an entry of the
-    /// side table too: whose it is is known, but if its record is unknown somebody has to look at that later, so an unverified overwrite
-    /// is remembered. `compare` runs under the shard's lock: it must neither block nor call the index.
+    /// If the side table has all 128 bits, that entry is replaced. Otherwise, if a slot has the same stored hash, `compare`
+    /// reports whose record it points at: [`Occupant::SameKey`] is replaced; beside [`Occupant::OtherKey`] the key enters the
+    /// side table and displaces nothing; [`Occupant::Unknown`] is replaced, and an [`UnverifiedOverwrite`] is recorded. Without
+    /// such a slot the key gets a slot of its own. `compare` is also called for an entry of the side table: the key of that
+    /// entry is known, but if its record is unknown it must be verified later, so an unverified overwrite is recorded.
+    /// `compare` runs under the shard's lock: it must neither block nor call the index.
     pub fn publish(
         &self,
         hash: KeyHash,
@@ -113,7 +113,7 @@ impl Index {
                 Published { displaced: Some(displaced), unverified: false, is_first: false }
             }
             Occupant::Unknown => {
-                // The unverified overwrite first: a reader that meets the foreign key then finds it.
+                // The unverified overwrite is recorded first, so that a reader that meets the foreign key finds it.
                 self.unverified(&mut writer, stored, UnverifiedOverwrite { displaced, check: hash.check });
                 writer.table().swing(found, new);
                 Published { displaced: Some(displaced), unverified: true, is_first: false }
@@ -121,7 +121,7 @@ impl Index {
         }
     }
 
-    /// Relocation: swings exactly `old` to `new`, in the slot or the side table; false if the key is no longer at
+    /// Relocation: swings exactly `old` to `new`, in the slot or the side table. Returns false if the key is no longer at
     /// `old`.
     pub fn replace(&self, hash: &KeyHash, old: Pointer, new: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
@@ -138,11 +138,11 @@ impl Index {
         at_old
     }
 
-    /// Deletion and expiry: removes exactly the entry at `old`; false if the key is no longer there.
+    /// Deletion and expiry: removes exactly the entry at `old`. Returns false if the key is no longer there.
     ///
-    /// The caller verifies the unverified overwrites of this stored hash first. Those that it could not verify stay, and are noted to be
-    /// this key's too: it is newer than what they displaced, which therefore never brings it back. A key that is hidden there
-    /// is found by [`Index::may_be_hidden`].
+    /// The caller first verifies the unverified overwrites of this stored hash. Unverifiable ones remain, and are recorded for
+    /// this key as well: the key is newer than the records they displaced, so those records never bring it back. A key that is
+    /// hidden by them is reported by [`Index::may_be_hidden`].
     pub fn remove(&self, hash: &KeyHash, old: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
@@ -159,15 +159,15 @@ impl Index {
         true
     }
 
-    /// For a key that [`Index::get`] found nothing of: whether there may be something all the same, to be told when its unverified
-    /// overwrites are verified. Only where some could not be when a key was removed.
+    /// Returns true if a key that [`Index::get`] did not find may still exist, to be found by verifying its unverified
+    /// overwrites. This happens only after the removal of a key while some of them could not be verified.
     #[inline]
     pub fn may_be_hidden(&self, hash: &KeyHash) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         self.shards[shard].removed_unverified.load(Ordering::Acquire) && self.is_hidden(hash, shard, stored)
     }
 
-    /// It may have gone to the slot or the side table since they were looked at.
+    /// Checks under the lock, because the key may have moved to the slot or the side table since they were read.
     #[cold]
     fn is_hidden(&self, hash: &KeyHash, shard: usize, stored: u32) -> bool {
         let writer = self.lock(shard);
@@ -178,36 +178,35 @@ impl Index {
             || unverified.chunk_by(|a, b| a.displaced == b.displaced).any(of_others)
     }
 
-    /// Whether exactly this pointer is the current one, in the slot or the side table.
+    /// Returns true if exactly this pointer is the current one, in the slot or the side table.
     pub fn is_current(&self, hash: &KeyHash, pointer: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let found = self.shards[shard].get(&self.slabs, shard, stored);
         found == Some(pointer) || self.shards[shard].side.get(stored, hash) == Some(pointer)
     }
 
-    /// Recovery: inserts a key that differs from every key that is in the index.
+    /// Recovery: inserts a key that differs from every key in the index.
     pub fn load(&self, hash: KeyHash, pointer: Pointer) {
         self.publish(hash, pointer, |_| Occupant::OtherKey);
     }
 
-    /// Keys that the index points at, in slots and in the side table.
+    /// Returns the number of keys in slots and in the side table.
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether the index points at no key.
+    /// Returns true if the index has no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that the index takes, everything counted.
+    /// Returns the memory of the index in bytes, including all overhead.
     pub fn memory_bytes(&self) -> u64 {
         let shards: u64 = (0..SHARDS).map(|shard| self.lock(shard).memory_bytes()).sum();
         size_of::<Index>() as u64 + self.slabs.overhead_bytes() + shards
     }
 
-    /// Forgets every entry and every unverified overwrite. `see` is shown what the entries pointed at, under the locks of
-    /// their shards.
+    /// Removes all entries and unverified overwrites. Calls `see` with the pointer of each entry, under the lock of its shard.
     pub fn clear(&self, mut see: impl FnMut(Pointer)) {
         for shard in 0..SHARDS {
             let mut writer = self.lock(shard);
@@ -222,10 +221,10 @@ impl Index {
         }
     }
 
-    /// The next entries of an iteration: about `limit` pointers.
+    /// Returns the next entries of an iteration, about `limit` pointers.
     ///
-    /// A cursor stays valid whatever the index does meanwhile: an entry that is there from the start of the
-    /// iteration to its end is returned at least once, as current or as displaced.
+    /// A cursor stays valid under all changes: an entry that exists from the start of the iteration to its end is returned at
+    /// least once, as current or as displaced.
     pub fn scan(&self, cursor: Cursor, limit: usize) -> Step {
         let mut step = Step::default();
         let (mut from, mut met) = (cursor.stored(), 0);
@@ -249,25 +248,27 @@ impl Index {
         step
     }
 
-    /// Pending unverified overwrites.
+    /// Returns the number of pending unverified overwrites.
     pub fn unverified_len(&self) -> usize {
         self.unverified_len.load(Ordering::Relaxed)
     }
 
-    /// The memory of the pending unverified overwrites, as a fraction of its limit. Beyond one the caller is to verify some of them.
+    /// Returns the memory of pending unverified overwrites as a fraction of its limit. Above one, the caller must verify some
+    /// of them.
     pub fn unverified_pressure(&self) -> f64 {
         self.unverified_limit.pressure(self.len(), self.unverified_len())
     }
 
-    /// Whether anything leads to this pointer; see [`Verified::is_known`].
+    /// Returns true if any entry leads to this pointer; see [`Verified::is_known`].
     pub fn is_known(&self, hash: &KeyHash, pointer: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let writer = self.lock(shard);
         is_at(&writer, stored, hash, pointer) || writer.state.unverified.against(stored, pointer) > 0
     }
 
-    /// The record at `pointer` has this hash: drops the unverified overwrites of it that are those of its own key, and tells what is
-    /// left. Unverified overwrites against a record have its stored hash, as it was displaced by keys that share its slot.
+    /// Called after the record at `pointer` was found to have this hash. If its own key displaced it, drops all unverified
+    /// overwrites of the record. Returns the number of those that remain, and whether any entry still leads to the record. All
+    /// its overwrites have the stored hash of the record, because it was displaced by keys that share its slot.
     pub fn verify(&self, hash: &KeyHash, pointer: Pointer) -> Verified {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
@@ -282,25 +283,25 @@ impl Index {
         Verified { same, other, is_known: other > 0 || is_at(&writer, stored, hash, pointer) }
     }
 
-    /// Shows what each pending unverified overwrite displaced.
+    /// Calls `see` with the displaced pointer of each pending unverified overwrite.
     pub fn displaced(&self, mut see: impl FnMut(Pointer)) {
         for shard in 0..SHARDS {
             self.lock(shard).state.unverified.iter().for_each(|unverified| see(unverified.displaced));
         }
     }
 
-    /// Everything known about the stored hash of `hash`.
+    /// Returns all entries with the stored hash of `hash`.
     pub fn suspects(&self, hash: &KeyHash) -> Suspects {
         let Place { shard, stored } = self.cut.place(hash);
         self.suspects_of(&self.lock(shard), stored)
     }
 
-    /// If nothing about the stored hash of `hash` has changed since `seen`: drops the unverified overwrites in `seen` and inserts the
-    /// keys that turned out to be hidden into the side table, in one step. Else returns false and changes nothing.
+    /// If nothing about the stored hash of `hash` has changed since `seen`: drops the unverified overwrites in `seen` and
+    /// inserts the hidden keys into the side table, in one step. Otherwise returns false and changes nothing.
     ///
-    /// A key is hidden if its newest version is at a displaced pointer: one that also is the slot's, or in
-    /// `seen.exact`, is not, for it was published again since; nor one that displaced that version itself, for it was published
-    /// again, and may have been removed.
+    /// A key is hidden if its newest version is at a displaced pointer. It is not hidden if it is also in the slot or in
+    /// `seen.exact`, because it was published again since; nor if it displaced that version itself, because it was published
+    /// again and may have been removed.
     pub fn note_verified(&self, hash: &KeyHash, seen: &Suspects, hidden: &[(KeyHash, Pointer)]) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
@@ -314,7 +315,7 @@ impl Index {
         }
         let dropped = writer.state.unverified.remove(stored, |_| true);
         if !hidden.is_empty() || dropped > 0 {
-            // A key that was remembered here may have moved to the slot, behind a scan: see its order.
+            // A key recorded here may have returned to the slot behind a scan: see the order in `entries_in`.
             writer.count_move();
         }
         self.unverified_len.fetch_sub(dropped, Ordering::Relaxed);
@@ -325,7 +326,7 @@ impl Index {
         self.shards[shard].lock(&self.slabs, shard)
     }
 
-    /// Gives a key that has none a slot, or an exact entry where its buckets have no room.
+    /// Inserts an absent key into a slot, or into the side table if its buckets are full.
     fn insert(&self, mut writer: Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) {
         let (shard, generation) = (writer.number, writer.shard.generation());
         if !writer.insert(stored, pointer) {
@@ -334,7 +335,7 @@ impl Index {
         }
         self.len.fetch_add(1, Ordering::Relaxed);
         let grown = writer.shard.generation();
-        // One lock at a time: two shards could otherwise wait for each other.
+        // Holds one lock at a time, because two shards could otherwise deadlock.
         drop(writer);
         if grown > generation {
             for neighbour in grow::neighbours(shard, grown) {
@@ -352,7 +353,7 @@ impl Index {
         self.unverified_len.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A key is about to be removed: it counts as one that displaced all that is not verified yet.
+    /// Records a key that is about to be removed as one that displaced every record that is not verified yet.
     fn note_removed(&self, writer: &mut Writer<'_>, stored: u32, hash: &KeyHash) {
         let unverified = writer.state.unverified.of(stored);
         if unverified.is_empty() || planted(Bug::RemovalNotNoted) {
@@ -382,7 +383,7 @@ impl Index {
     }
 }
 
-/// Whether a key's slot or its entry in the side table leads to this pointer.
+/// Returns true if a key's slot or its side table entry points at this pointer.
 fn is_at(writer: &Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) -> bool {
     writer.find(stored).is_some_and(|found| found.pointer() == pointer)
         || writer.shard.side.get(stored, hash) == Some(pointer)

@@ -1,7 +1,7 @@
-//! The indexes of a store: one for each keyspace that was used, behind the calls of one.
+//! The indexes of a store: one per keyspace in use, with the interface of a single index.
 //!
-//! A digest says which keyspace it belongs to, so whoever has one need not know that there are several. The index of the
-//! first keyspace is always there; another is made by the first key that is put into it, and stays.
+//! A digest contains its keyspace, so callers need not distinguish several indexes. The index of the first keyspace always
+//! exists; another is created by the first key inserted into its keyspace, and is kept.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -15,26 +15,26 @@ use crate::scan::{Cursor, Step};
 use crate::slot::Pointer;
 use crate::unverified::{Suspects, Verified};
 
-/// Where the shard begins in what [`Indexes::stored_hash`] returns, and where the keyspace.
+/// Bit positions of the shard and of the keyspace in the result of [`Indexes::stored_hash`].
 const SHARD_SHIFT: u32 = 32;
 const KEYSPACE_SHIFT: u32 = SHARD_SHIFT + SHARDS.trailing_zeros();
 
-/// An index for each keyspace. The calls that are not explained here are those of [`Index`].
+/// One index per keyspace. Methods without an explanation are those of [`Index`].
 #[derive(Debug)]
 pub struct Indexes {
     options: IndexOptions,
     cut: Cut,
     first: Index,
     others: [OnceLock<Box<Index>>; Keyspace::COUNT - 1],
-    /// Whether any of those was made: most stores have one keyspace, and every put asks how many keys there are.
+    /// True if another index than the first exists. Most stores have one keyspace, and every put asks for the number of keys.
     are_others: AtomicBool,
 }
 
 impl Indexes {
-    /// Shards of each index. A key's is told by [`Indexes::shard_of`].
+    /// Number of shards of each index. [`Indexes::shard_of`] returns the shard of a key.
     pub const SHARDS: usize = SHARDS;
 
-    /// No keys.
+    /// Creates the indexes, without keys.
     pub fn new(options: IndexOptions) -> Indexes {
         Indexes {
             options,
@@ -45,7 +45,7 @@ impl Indexes {
         }
     }
 
-    /// The index of a keyspace, if it has one.
+    /// Returns the index of a keyspace, if it exists.
     #[inline]
     fn known(&self, keyspace: Keyspace) -> Option<&Index> {
         match usize::from(keyspace.number()) {
@@ -54,12 +54,12 @@ impl Indexes {
         }
     }
 
-    /// The index of a keyspace, made if it has none.
+    /// Returns the index of a keyspace, after creating it if necessary.
     fn of(&self, keyspace: Keyspace) -> &Index {
         match usize::from(keyspace.number()) {
             0 => &self.first,
             number => self.others[number - 1].get_or_init(|| {
-                // Before it can be found.
+                // Set before the index can be found.
                 self.are_others.store(true, Ordering::Relaxed);
                 Box::new(Index::new(self.options))
             }),
@@ -91,7 +91,7 @@ impl Indexes {
         self.known(hash.keyspace())?.get_exact(hash)
     }
 
-    /// See [`Index::stored_hash`]. Keys of different keyspaces have different ones.
+    /// See [`Index::stored_hash`]. Keys of different keyspaces have different numbers.
     #[inline]
     pub fn stored_hash(&self, hash: &KeyHash) -> u64 {
         let Place { shard, stored } = self.cut.place(hash);
@@ -100,7 +100,7 @@ impl Indexes {
             | u64::from(stored)
     }
 
-    /// The shard of a key, in the index of its keyspace, by what [`stored_hash`](Self::stored_hash) tells it as.
+    /// Returns the shard of a key in the index of its keyspace, from its [`stored_hash`](Self::stored_hash).
     #[inline]
     pub const fn shard_of(stored_hash: u64) -> usize {
         (stored_hash >> SHARD_SHIFT) as usize % SHARDS
@@ -142,49 +142,49 @@ impl Indexes {
         self.of(hash.keyspace()).load(hash, pointer);
     }
 
-    /// Keys of all keyspaces.
+    /// Returns the number of keys in all keyspaces.
     pub fn len(&self) -> u64 {
         self.all().map(Index::len).sum()
     }
 
-    /// Whether there are no keys.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Keys of one keyspace.
+    /// Returns the number of keys in one keyspace.
     pub fn len_of(&self, keyspace: Keyspace) -> u64 {
         self.known(keyspace).map_or(0, Index::len)
     }
 
-    /// Bytes that all of them take.
+    /// Returns the memory of all indexes in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.all().map(Index::memory_bytes).sum()
     }
 
-    /// Forgets everything.
+    /// Removes all entries of all keyspaces.
     pub fn clear(&self) {
         self.all().for_each(|index| index.clear(drop));
     }
 
-    /// Forgets the keys of a keyspace; see [`Index::clear`].
+    /// Removes all entries of one keyspace; see [`Index::clear`].
     pub fn clear_one(&self, keyspace: Keyspace, see: impl FnMut(Pointer)) {
         if let Some(index) = self.known(keyspace) {
             index.clear(see);
         }
     }
 
-    /// See [`Index::scan`]; of one keyspace.
+    /// See [`Index::scan`]; scans one keyspace.
     pub fn scan(&self, keyspace: Keyspace, cursor: Cursor, limit: usize) -> Step {
         self.known(keyspace).map_or_else(Step::default, |index| index.scan(cursor, limit))
     }
 
-    /// Pending unverified overwrites, of all keyspaces.
+    /// Returns the number of pending unverified overwrites in all keyspaces.
     pub fn unverified_len(&self) -> usize {
         self.all().map(Index::unverified_len).sum()
     }
 
-    /// See [`Index::unverified_pressure`]; over all keyspaces.
+    /// See [`Index::unverified_pressure`]; for all keyspaces together.
     pub fn unverified_pressure(&self) -> f64 {
         let (len, unverified) = (self.len(), self.unverified_len());
         self.options.unverified_limit.pressure(len, unverified)
@@ -216,18 +216,18 @@ impl Indexes {
         self.of(hash.keyspace()).note_verified(hash, seen, hidden)
     }
 
-    /// Recovery: makes tables for so many keys of the first keyspace, where most are; see [`Index::reserve`].
+    /// Recovery: creates tables for `keys` keys of the first keyspace, which has most keys; see [`Index::reserve`].
     pub fn reserve(&self, shards: Range<usize>, keys: u64) {
         self.first.reserve(shards, keys);
     }
 
-    /// Recovery: see [`Index::prefetch_new`]; in one keyspace.
+    /// Recovery: see [`Index::prefetch_new`]; for one keyspace.
     #[inline]
     pub fn prefetch_new(&self, keyspace: Keyspace, shard: usize, stored: u32) {
         self.of(keyspace).prefetch_new(shard, stored);
     }
 
-    /// Recovery: see [`Index::load_new`]; in one keyspace.
+    /// Recovery: see [`Index::load_new`]; for one keyspace.
     pub fn load_new(
         &self,
         keyspace: Keyspace,
@@ -238,7 +238,7 @@ impl Indexes {
         self.of(keyspace).load_new(shard, keys, left);
     }
 
-    /// Recovery: see [`Index::fit`]; of this shard of all keyspaces.
+    /// Recovery: see [`Index::fit`]; for this shard of all keyspaces.
     pub fn fit(&self, shard: usize) {
         self.all().for_each(|index| index.fit(shard));
     }
@@ -268,7 +268,7 @@ mod tests {
             assert_eq!(indexes.get(&hash(7, keyspace)), None);
             assert_eq!(indexes.scan(keyspace, Cursor::START, 10), Step::default());
         }
-        assert_eq!(indexes.memory_bytes(), empty, "looking makes no index");
+        assert_eq!(indexes.memory_bytes(), empty, "a look-up creates no index");
         for keyspace in Keyspace::all() {
             indexes.load(hash(7, keyspace), pointer(100 + u64::from(keyspace.number())));
         }
@@ -280,14 +280,14 @@ mod tests {
         }
         let mut stored: Vec<u64> = Keyspace::all().map(|k| indexes.stored_hash(&hash(7, k))).collect();
         stored.dedup();
-        assert_eq!(stored.len(), Keyspace::COUNT, "each is reserved by itself");
+        assert_eq!(stored.len(), Keyspace::COUNT, "each keyspace has stored hashes of its own");
     }
 
     #[test]
     fn a_clear_of_one_keyspace_shows_what_it_held_and_leaves_the_others() {
         let indexes = Indexes::new(IndexOptions { hash_bits: Some(5), ..IndexOptions::default() });
         let (two, three) = (keyspace(2), keyspace(3));
-        // So few bits that some of them are in the side table.
+        // Few hash bits, so that some keys are in the side table.
         for key in 1..100 {
             indexes.load(hash(key, two), pointer(key));
             indexes.load(hash(key, three), pointer(1000 + key));

@@ -1,21 +1,22 @@
-//! The in-memory hash index of Esker: at most ten bytes a key and what unverified overwrites take, exact, lock-free look-ups.
+//! Esker's in-memory hash index: exact, with lock-free look-ups, at most ten bytes per key plus the unverified overwrites.
 //!
-//! An [`Index`] maps the 128 keyed bits of a key to a [`Pointer`]. It does no I/O and knows nothing of records: where
-//! it cannot tell two keys apart it says so ([`UnverifiedOverwrite`], [`Suspects`]), and the caller, who can read, verifies it.
+//! An [`Index`] maps the 128 keyed bits of a key to a [`Pointer`]. It does no I/O and does not know the format of records:
+//! where it cannot distinguish two keys it reports that ([`UnverifiedOverwrite`], [`Suspects`]), and the caller, which can read
+//! records, verifies it.
 //!
 //! From a key to its pointer, file by file:
 //!
 //! * `hash`: 1,024 shards; in the shard a *stored hash* of 30 bits.
-//! * `geometry`: the stored hash is a home bucket, an alternate bucket and a tag, and is given back by them.
+//! * `geometry`: maps the stored hash to a home bucket, an alternate bucket and a tag, and back.
 //! * `slot`, `bucket`: eight slots of eight bytes in a cache line.
-//! * `table`: two buckets for a key; entries make room by moving to their other bucket.
-//! * `shard`: how readers without a lock and writers with one meet.
-//! * `slab`, `memory`: where tables lie, so that growing leaves neither holes nor readers without a table.
-//! * `grow`: a table is rebuilt by a tenth larger, from its slots alone.
-//! * `bulk`: a shard's table is written at once when the store is opened.
-//! * `side`: keys that are known to collide, by all their bits. `unverified`: keys that may, in a `dense` table.
+//! * `table`: two buckets per key; entries make room by moving to their other bucket.
+//! * `shard`: the protocol between lock-free readers and locking writers.
+//! * `slab`, `memory`: the memory of tables, so that growing leaves neither holes nor readers without a table.
+//! * `grow`: rebuilds a table a tenth larger, from its slots alone.
+//! * `bulk`: fills a shard's table at once when the store is opened.
+//! * `side`: keys that are known to collide, by all their bits. `unverified`: keys that may collide, in a `dense` table.
 //! * `scan`: iteration that growth does not disturb.
-//! * `keyspaces`: an index for each keyspace, chosen by four bits of the digest.
+//! * `keyspaces`: one index per keyspace, chosen by four bits of the digest.
 //!
 //! Decision 0002 has the reasons and the arithmetic.
 #![deny(missing_docs)]

@@ -1,7 +1,7 @@
-//! Memory for buckets, straight from the operating system: zero until touched, given back page by page.
+//! Memory for buckets, directly from the operating system: zero until touched, released page by page.
 //!
-//! The only file of this crate with unsafe code. Tables come and go in sizes that each exceed the last by a tenth;
-//! from the heap they would leave holes that nothing fits into.
+//! The only file of this crate with unsafe code. Tables are allocated and freed in sizes that each exceed the previous one by a
+//! tenth; on the heap they would leave holes that no later table fits into.
 #![expect(unsafe_code, reason = "buckets in an anonymous mapping, whose pages can be given back")]
 
 use std::io;
@@ -15,8 +15,8 @@ use crate::bucket::SLOTS;
 use crate::bucket::{BUCKET_BYTES, Bucket};
 use crate::slot::Label;
 
-/// A fixed number of buckets in an anonymous mapping. The mapping lives as long as this does: what was given back
-/// reads as empty slots or as what it was, never as anything else.
+/// A fixed number of buckets in an anonymous mapping, which lives as long as the region: released buckets read as empty slots
+/// or as their previous content, never as anything else.
 #[derive(Debug)]
 pub(crate) struct Region {
     first: NonNull<Bucket>,
@@ -26,16 +26,16 @@ pub(crate) struct Region {
 
 // SAFETY: the region owns its mapping, and all access to it is through `&[Bucket]`, which is made of atomics.
 unsafe impl Send for Region {}
-// SAFETY: as above; `Bucket` is `Sync`, and `give_back` only does what a store of zeros would.
+// SAFETY: as above; `Bucket` is `Sync`, and `give_back` has only the effect of a store of zeros.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Address space for so many buckets, all of them empty.
+    /// Maps address space for `count` empty buckets.
     pub(crate) fn new(count: usize) -> io::Result<Region> {
         let bytes = count.checked_mul(BUCKET_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut options = MmapOptions::new();
         options.len(bytes);
-        // Most of it is touched late, or never. Miri knows no such mappings.
+        // Most of the mapping is touched late, or never. Miri does not support such mappings.
         if !cfg!(miri) {
             options.no_reserve_swap();
         }
@@ -54,14 +54,14 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 
-    /// Gives the pages in this range of bytes back, which must start and end at a page (or at the region's end).
-    /// They read as empty slots or as before, until they are written to.
+    /// Releases the pages in this range of bytes, which must start and end at a page boundary (or at the region's end). They
+    /// read as empty slots or as before, until they are written.
     pub(crate) fn give_back(&self, bytes: Range<usize>) {
         assert!(bytes.start.is_multiple_of(page_bytes()) && bytes.end <= self.map.len());
         if bytes.is_empty() {
             return;
         }
-        // Miri cannot do it, and need not.
+        // Miri does not support the call, and does not need it.
         #[cfg(all(target_os = "linux", not(miri)))]
         {
             // SAFETY: the range lies in this private anonymous mapping, where the call has the effect of a store of
@@ -70,14 +70,14 @@ impl Region {
                 let advice = memmap2::UncheckedAdvice::DontNeed;
                 self.map.unchecked_advise_range(advice, bytes.start, bytes.len())
             };
-            // A refusal costs memory and nothing else.
+            // A refusal costs only memory.
             debug_assert!(advised.is_ok(), "{advised:?}");
         }
     }
 
-    /// The huge pages that lie in the region whole and touch this range of bytes.
+    /// Returns the huge pages that lie completely in the region and intersect this range of bytes.
     pub(crate) fn huge_pages(&self, bytes: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        // Huge pages are aligned in the address space, which the region need not be.
+        // Huge pages are aligned in the address space; the region need not be.
         let shift = self.first.as_ptr().addr() % HUGE_PAGE_BYTES;
         let first = (bytes.start + shift) / HUGE_PAGE_BYTES;
         let end = (bytes.end + shift).div_ceil(HUGE_PAGE_BYTES);
@@ -87,7 +87,7 @@ impl Region {
         })
     }
 
-    /// Pages in this range are to be huge ones when they are touched. Where that is not to be had they are small.
+    /// Requests huge pages for this range on first touch. Where the kernel has none, small pages are used.
     pub(crate) fn prefer_huge_pages(&self, bytes: Range<usize>) {
         #[cfg(all(target_os = "linux", not(miri)))]
         self.map.advise_range(memmap2::Advice::HugePage, bytes.start, bytes.len()).ok();
@@ -95,8 +95,8 @@ impl Region {
         drop(bytes);
     }
 
-    /// Makes one huge page of the pages in this range, one of [`Region::huge_pages`], whose content stays. Where the
-    /// kernel does not do that (before Linux 6.1, or short of memory) look-ups miss the TLB more often.
+    /// Collapses the pages in this range, one of [`Region::huge_pages`], into a huge page, keeping the content. Where the
+    /// kernel does not do that (before Linux 6.1, or short of memory), look-ups have more TLB misses.
     pub(crate) fn collapse(&self, huge_page: Range<usize>) {
         assert!(huge_page.end <= self.map.len());
         #[cfg(all(target_os = "linux", not(miri)))]
@@ -108,10 +108,10 @@ impl Region {
     }
 }
 
-/// Bytes of a huge page.
+/// Bytes per huge page.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// The granularity in which memory is given back.
+/// Returns the granularity of releasing memory in bytes.
 pub(crate) fn page_bytes() -> usize {
     #[cfg(unix)]
     {
@@ -123,8 +123,8 @@ pub(crate) fn page_bytes() -> usize {
     }
 }
 
-/// Gets the cache line in which this begins on its way into the processor's cache. Nobody waits for it: the processor goes on
-/// at once, and so to the next such line, where a load would hold it up after a few.
+/// Prefetches the cache line at the start of `at`. The processor continues at once, and so can start many such loads, while
+/// ordinary loads would stall it after a few.
 #[inline]
 pub fn prefetch<T>(at: &T) {
     let at = std::ptr::from_ref(at);
@@ -138,25 +138,24 @@ pub fn prefetch<T>(at: &T) {
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) at, options(nostack, readonly, preserves_flags));
     }
-    // Elsewhere the look-up waits for it.
+    // Other processors fetch the line in the look-up itself.
     std::hint::black_box(at);
 }
 
-/// A bit for every slot of the first bucket that has the first label, then of the second bucket and label. What the
-/// slots hold may have changed since; bits of empty slots may be set if a label is zero.
+/// Returns a bit for every slot of the first bucket that has the first label, then of the second bucket and label. The slots
+/// may have changed since; bits of empty slots may be set if a label is zero.
 ///
-/// Looks at all slots: which of them it is cannot be predicted, and a branch in vain costs more than the rest of a
-/// look-up.
+/// Examines all slots: the position is unpredictable, and a mispredicted branch costs more than the rest of a look-up.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
     let mask: u32;
-    // SAFETY: reads 64 bytes from each of two references to as many aligned bytes, and writes only the registers
-    // named. What it reads are atomics that others may write: each of its aligned loads takes whole slots, and no
-    // load of this processor is reordered with a later one, so it does what eight acquiring loads would.
+    // SAFETY: reads 64 bytes from each of two references to as many aligned bytes, and writes only the registers named. The
+    // bytes read are atomics that other threads may write: each aligned load here takes whole slots, and no load of this
+    // processor is reordered with a later one, so the loads are equivalent to eight acquiring loads.
     unsafe {
         std::arch::asm!(
-            // The label is the upper 24 bits: the upper halves of four slots are put side by side, shifted, compared.
+            // The label is the upper 24 bits: gather the upper halves of four slots, shift them, compare.
             "movdqa {a}, [{first}]",
             "movdqa {b}, [{first} + 32]",
             "movdqa {c}, [{second}]",
@@ -198,7 +197,7 @@ pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
     mask
 }
 
-/// A bit for every slot of the first bucket that has the first label, then of the second bucket and label.
+/// Returns a bit for every slot of the first bucket that has the first label, then of the second bucket and label.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
 pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {

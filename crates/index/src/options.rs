@@ -1,42 +1,43 @@
-//! What an index can be told when it is made.
+//! Options of an index.
 
 use crate::unverified::UNVERIFIED_BYTES;
 
-/// How much memory unverified overwrites may take before [`Index::unverified_pressure`](crate::Index::unverified_pressure) passes one: the greater
-/// of both.
+/// Memory that unverified overwrites may take before [`Index::unverified_pressure`](crate::Index::unverified_pressure) exceeds
+/// one: the greater of both fields.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct UnverifiedLimit {
-    /// So many bytes a key.
+    /// Limit in bytes per key.
     pub bytes_per_key: f64,
-    /// So many bytes, however few keys there are.
+    /// Minimum limit in bytes, for any number of keys.
     pub at_least: u64,
 }
 
 impl UnverifiedLimit {
-    /// The limit for so many keys.
+    /// Returns the limit in bytes for this number of keys.
     pub fn bytes(self, keys: u64) -> u64 {
         self.at_least.max((keys as f64 * self.bytes_per_key) as u64)
     }
 
-    /// What so many unverified overwrites take, as a fraction of the limit for so many keys.
+    /// Returns the memory of `unverified` overwrites as a fraction of the limit for `keys` keys.
     pub(crate) fn pressure(self, keys: u64, unverified: usize) -> f64 {
         (unverified as u64 * UNVERIFIED_BYTES) as f64 / self.bytes(keys) as f64
     }
 }
 
 impl Default for UnverifiedLimit {
-    /// 2.5 bytes a key, 64 KiB at least.
+    /// 2.5 bytes per key, at least 64 KiB.
     fn default() -> UnverifiedLimit {
         UnverifiedLimit { bytes_per_key: 2.5, at_least: 64 << 10 }
     }
 }
 
-/// What an index can be told when it is made.
+/// Options of an index.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct IndexOptions {
-    /// For tests: keep only so many low bits of [`KeyHash::slot`](crate::KeyHash::slot), so that different keys
-    /// collide. With fewer than 54 bits all keys fall into one shard.
+    /// For tests: keep only this number of low bits of [`KeyHash::slot`](crate::KeyHash::slot), so that different keys collide.
+    /// With fewer than 54 bits all keys are in one shard.
     pub hash_bits: Option<u32>,
-    /// The memory that unverified overwrites may take. A limit is a measure of pressure, not a bound: no unverified overwrite is ever dropped.
+    /// Memory that unverified overwrites may take. The limit measures pressure and is no bound: no unverified overwrite is ever
+    /// dropped.
     pub unverified_limit: UnverifiedLimit,
 }

@@ -1,25 +1,26 @@
-//! The vocabulary of [`Index::publish`](crate::Index::publish).
+//! Argument and result types of [`Index::publish`](crate::Index::publish).
 
 use crate::slot::Pointer;
 
-/// What the caller can say, without I/O, about the record that a matching slot points at.
+/// The caller's knowledge, without I/O, of the record that a matching slot points at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occupant {
-    /// It is an older version of the key that is being published.
+    /// The record is an older version of the key being published.
     SameKey,
-    /// It belongs to another key.
+    /// The record belongs to another key.
     OtherKey,
-    /// It is not in memory.
+    /// The record is not in memory, so its key is unknown.
     Unknown,
 }
 
-/// What a publication did.
+/// Result of a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Published {
-    /// The pointer that the new one took the place of. If `unverified` it may belong to another key.
+    /// The pointer that the new one replaced. If `unverified`, its record may belong to another key.
     pub displaced: Option<Pointer>,
-    /// Whether an unverified overwrite was remembered: the displaced record was not at hand.
+    /// True if an unverified overwrite was recorded, because the displaced record was not in memory.
     pub unverified: bool,
-    /// Whether the index had nothing of this stored hash, and so no older version of the key.
+    /// True if nothing in the index could lead to an older version of the key: no slot with this stored hash, no side
+    /// table entry of the key, and no unverified overwrite behind which a removal left the key hidden.
     pub is_first: bool,
 }

@@ -1,7 +1,8 @@
-//! Resumable iteration over every entry, in the order of stored hashes, which no growth changes.
+//! Resumable iteration over all entries, in the order of stored hashes, which growth does not change.
 //!
-//! A step reads its shard's whole table, some hundred microseconds at 100 M keys, and all its unverified overwrites, and keeps the
-//! entries of a range of stored hashes: wherever displacement has put an entry, it is seen or the step is repeated.
+//! A step reads the whole table of its shard, which takes some hundred microseconds at 100 M keys, and all its unverified
+//! overwrites, and keeps the entries in a range of stored hashes. An entry is seen wherever displacement has moved it, or the
+//! step is repeated.
 
 use std::ops::Range;
 
@@ -13,20 +14,20 @@ use crate::slab::Slabs;
 use crate::slot::Pointer;
 use crate::table::Table;
 
-/// Where an iteration stands: a shard and a stored hash.
+/// Position of an iteration: a shard and a stored hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Cursor(u64);
 
 impl Cursor {
-    /// Where every iteration starts.
+    /// Start of every iteration.
     pub const START: Cursor = Cursor(0);
 
-    /// The cursor's bits, to be kept by the caller.
+    /// Returns the cursor's bits, for the caller to keep.
     pub const fn to_u64(self) -> u64 {
         self.0
     }
 
-    /// The cursor of bits that [`Cursor::to_u64`] gave; any other bits are a position too.
+    /// Returns the cursor with bits from [`Cursor::to_u64`]; any other bits are a valid position too.
     pub const fn from_u64(bits: u64) -> Cursor {
         Cursor(bits)
     }
@@ -44,26 +45,26 @@ impl Cursor {
     }
 }
 
-/// A step of an iteration.
+/// Result of one step of an iteration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Step {
-    /// What slots and the side table point at.
+    /// Pointers in slots and in the side table.
     pub current: Vec<Pointer>,
-    /// What pending unverified overwrites say was displaced: mostly dead versions of the keys that are current. Which of them
-    /// are current is known when they are verified.
+    /// Displaced pointers of pending unverified overwrites: mostly dead versions of the current keys. Only verification shows
+    /// which of them are current.
     pub displaced: Vec<Pointer>,
-    /// Where to go on; `None` at the end.
+    /// Cursor of the next step; `None` at the end.
     pub next: Option<Cursor>,
 }
 
-/// What a step meets: a stored hash, a pointer, and whether it was displaced.
+/// An entry found by a step: stored hash, pointer, and true if it was displaced.
 type Met = (u32, Pointer, bool);
 
-/// Attempts to read a shard's table without its lock.
+/// Number of attempts to read a shard's table without its lock.
 const ATTEMPTS: usize = 3;
 
 impl Shard {
-    /// Entries of the shard from this stored hash on, about `limit` of them, and the stored hash to go on with.
+    /// Returns about `limit` entries of the shard from this stored hash on, and the stored hash to continue from.
     pub(crate) fn scan(
         &self,
         slabs: &Slabs,
@@ -71,8 +72,8 @@ impl Shard {
         from: u32,
         limit: usize,
     ) -> (Vec<Met>, Option<u32>) {
-        // Stored hashes are evenly spread, so a range of them is about so many entries. Where they are not, an empty
-        // range is followed by a larger one and a crowded range is cut.
+        // Stored hashes are evenly distributed, so the width of a range determines the expected number of entries. If they are
+        // not, an empty range is followed by a wider one and a crowded range is cut.
         let mut start = u64::from(from);
         let mut width =
             (u64::from(STORED_HASHES).saturating_mul(limit as u64) / self.len().max(1) as u64).max(1);
@@ -83,7 +84,7 @@ impl Shard {
             if found.len() > limit.saturating_mul(2) {
                 found.sort_unstable();
                 next = found[limit].0;
-                // All entries of one stored hash belong together, or else the cursor would never pass them.
+                // All entries of one stored hash stay together, because otherwise the cursor would never pass them.
                 if next == found[0].0 {
                     next += 1;
                 }
@@ -98,16 +99,16 @@ impl Shard {
         (Vec::new(), None)
     }
 
-    /// An entry goes from its slot to an unverified overwrite, and from there to the side table: whoever looks in that order meets
-    /// it. A key that is published again goes back to the slot; what was seen there before is not
-    /// this key, so a move is counted when what another key left, or an empty slot, may have hidden is verified.
+    /// An entry moves from its slot to an unverified overwrite, and from there to the side table, so reading in this order
+    /// meets it. A key that is published again returns to the slot, where the scan may have seen another key or an empty slot
+    /// before. Therefore `note_verified` counts a move when it verifies overwrites of a stored hash.
     fn entries_in(&self, slabs: &Slabs, number: usize, range: Range<u32>) -> Vec<Met> {
         for _ in 0..ATTEMPTS {
             let moves = self.moves();
             let mut found = self.slots_in(self.table(slabs, number), range.clone());
             found.extend(displaced_in(&self.lock(slabs, number), range.clone()));
             found.extend(self.exact_in(range.clone()));
-            // An entry that moved meanwhile may have been passed by.
+            // An entry that moved meanwhile may have been missed.
             if self.moves() == moves || planted(Bug::ScanSkipsAtGrowth) {
                 return found;
             }
@@ -120,7 +121,7 @@ impl Shard {
     }
 
     fn slots_in(&self, table: Table<'_>, range: Range<u32>) -> Vec<Met> {
-        // An entry that was in a slot when the iteration began and is in none now is met where it went.
+        // An entry that left its slot since the iteration began is found at its new place.
         if self.used() == 0 { Vec::new() } else { table.entries_in(range).map(current).collect() }
     }
 
@@ -128,7 +129,7 @@ impl Shard {
         self.side.entries_in(range).into_iter().map(current)
     }
 
-    /// Entries in slots and in the side table.
+    /// Returns the number of entries in slots and in the side table.
     pub(crate) fn len(&self) -> usize {
         self.used() + self.side.len()
     }

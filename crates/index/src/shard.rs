@@ -1,15 +1,15 @@
-//! A shard: one table, its side table, its unverified overwrites, and the rules by which readers and writers meet.
+//! A shard: one table, its side table, its unverified overwrites, and the protocol between readers and writers.
 //!
-//! Writers hold the shard's lock. Readers hold nothing:
+//! Writers hold the shard's lock. Readers hold no lock:
 //!
-//! 1. A reader loads the count of moves, then the generation, then looks into the key's two buckets.
-//! 2. A hit is an answer. The slot, or the place that the table has left meanwhile, holds what was current at some
+//! 1. A reader loads the count of moves, then the generation, then examines the key's two buckets.
+//! 2. A hit is final. The slot, or the place that the table has left meanwhile, holds the value that was current at some
 //!    instant since step 1.
-//! 3. A miss is an answer only if the count of moves is what it was: the entry may have been moved into the bucket
-//!    that was looked at first, out of the one that was looked at last, or to another slab. A writer therefore counts
-//!    a move after the new copy is in place and before the old one is overwritten.
+//! 3. A miss is final only if the count of moves is unchanged: the entry may have been moved from the bucket examined last into
+//!    the bucket examined first, or to another slab. A writer therefore counts a move after the new copy is in place and before
+//!    the old copy is overwritten.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -23,36 +23,37 @@ use crate::unverified::UnverifiedOverwrites;
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Shard {
-    /// How often an entry was moved, or all of them.
+    /// Number of moves of an entry or of the whole table.
     moves: AtomicU64,
-    /// Which slab the table is in.
+    /// Slab that holds the table.
     generation: AtomicU32,
-    /// A key was removed while unverified overwrites of its stored hash were pending: a key may be behind a slot that is not
-    /// there. Set before the slot goes, and stays: that takes damage.
+    /// True if a key was removed while unverified overwrites of its stored hash were pending: a key may be hidden although the
+    /// slot is empty. Set before the slot is emptied, and reset only by a clear. Only damage causes it, because a remover
+    /// verifies these overwrites first.
     pub(crate) removed_unverified: AtomicBool,
-    /// Entries of the table; written under the lock.
+    /// Number of entries in the table; written under the lock.
     pub(crate) used: AtomicUsize,
     pub(crate) side: Side,
     state: Mutex<State>,
 }
 
-/// What only writers see.
+/// State for writers only.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) unverified: UnverifiedOverwrites,
-    /// After a growth in vain: no other before the table holds so many entries.
+    /// Number of entries below which the table does not grow again, after a growth that failed.
     pub(crate) grow_from: usize,
 }
 
 impl Shard {
-    /// The pointer of the slot with this stored hash.
+    /// Returns the pointer of the slot with this stored hash.
     #[inline]
     pub(crate) fn get(&self, slabs: &Slabs, number: usize, stored: u32) -> Option<Pointer> {
         loop {
-            // 1.
+            // Step 1.
             let moves = self.moves();
             let found = self.table(slabs, number).get(stored);
-            // 2. and 3.
+            // Steps 2 and 3.
             if found.is_some() || self.moves() == moves {
                 return found;
             }
@@ -101,7 +102,7 @@ impl<'a> Writer<'a> {
         self.table().find(stored)
     }
 
-    /// Inserts a stored hash that is not there; false if there is no room for it and growing would not make any.
+    /// Inserts a stored hash that is not present. Returns false if no slot is free and growing would not free one.
     pub(crate) fn insert(&mut self, stored: u32, pointer: Pointer) -> bool {
         if self.is_full() {
             self.grow();
@@ -121,7 +122,7 @@ impl<'a> Writer<'a> {
         self.shrink();
     }
 
-    /// Step 3's other half: readers that come from before this look again.
+    /// Step 3 of the protocol: makes readers that started before this repeat a miss.
     pub(crate) fn count_move(&self) {
         self.shard.moves.store(self.shard.moves() + 1, Ordering::Release);
     }
@@ -130,7 +131,7 @@ impl<'a> Writer<'a> {
     pub(crate) fn move_to(&mut self, generation: usize) {
         let old = self.shard.generation();
         self.shard.generation.store(generation as u32, Ordering::Release);
-        // The pages of the old place may go from here on, so the move must be counted first.
+        // The pages of the old place may be released from here on, so the move must be counted first.
         self.count_move();
         self.slabs.leave(old, self.number);
     }
@@ -142,15 +143,18 @@ impl<'a> Writer<'a> {
             + self.state.unverified.memory_bytes()
     }
 
-    /// Forgets every entry and every unverified overwrite, and goes back to the smallest table.
+    /// Removes all entries and unverified overwrites, and returns to the smallest table.
     pub(crate) fn clear(&mut self) {
         if self.shard.generation() == 0 {
-            // A table that holds nothing is zero already, and may be memory that nobody has touched.
+            // A table without entries is zero already, and its memory may be untouched.
             if self.shard.used() != 0 {
                 self.table().zero();
             }
         } else {
             let empty = self.slabs.enter(0, self.number).expect("the first slab is always there");
+            // As in `rebuild`: a late reader that sees these zeros must also see that the shard has moved, because otherwise it
+            // would report a miss before the clear, and a later look-up could still find the key.
+            fence(Ordering::Release);
             empty.zero();
             self.move_to(0);
         }

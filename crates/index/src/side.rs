@@ -1,7 +1,7 @@
-//! The exact side table of a shard: keys that are known to collide, by all their 128 bits.
+//! The side table of a shard: keys that are known to collide, by all their 128 bits.
 //!
-//! Readers come here after they have missed in the buckets, or read a foreign key. A filter of 64 bits sends most of
-//! them away; the lock behind it is held for single look-ups and changes only, never while the shard grows.
+//! Readers come here after a miss in the buckets, or after reading the record of another key. A filter of 64 bits rejects most
+//! of them; the lock behind it is held only for single look-ups and changes, never while the shard grows.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,19 +12,19 @@ use parking_lot::RwLock;
 use crate::hash::{KEYSPACE_BITS, KeyHash};
 use crate::slot::Pointer;
 
-/// In the order of stored hashes, then of the whole hashes.
+/// Ordered by stored hash, then by the whole hash.
 type Key = (u32, u64, u64);
 type Entries = BTreeMap<Key, Pointer>;
 
-/// Bytes of an entry, with the slack of a B-tree's nodes.
+/// Bytes per entry, including the slack of a B-tree's nodes.
 const ENTRY_BYTES: u64 = 52;
-/// Up to so many entries the filter is rebuilt when one goes.
+/// Number of entries up to which the filter is rebuilt after a removal.
 const FILTERED: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Side {
-    /// A bit for each check that may be in the table. Set before the entry is there, or else a reader could be sent
-    /// away from it.
+    /// A bit for each check that may be in the table. Set before the entry is inserted, because otherwise the filter could
+    /// reject a reader of that entry.
     filter: AtomicU64,
     entries: RwLock<Entries>,
 }
@@ -33,7 +33,7 @@ fn key(stored: u32, hash: &KeyHash) -> Key {
     (stored, hash.slot, hash.check)
 }
 
-/// The lowest bits are the same for all keys of an index.
+/// Skips the lowest bits, which are the same for all keys of an index.
 fn filter_bit(check: u64) -> u64 {
     1 << ((check >> KEYSPACE_BITS) % 64)
 }
@@ -47,13 +47,13 @@ impl Side {
         self.entries.read().get(&key(stored, hash)).copied()
     }
 
-    /// Inserts or replaces; the pointer that was there.
+    /// Inserts or replaces an entry. Returns the previous pointer.
     pub(crate) fn insert(&self, stored: u32, hash: &KeyHash, pointer: Pointer) -> Option<Pointer> {
         self.filter.fetch_or(filter_bit(hash.check), Ordering::AcqRel);
         self.entries.write().insert(key(stored, hash), pointer)
     }
 
-    /// Replaces what is there; the pointer that was. The caller holds the shard's lock, as for every change.
+    /// Replaces an existing entry. Returns the previous pointer. The caller holds the shard's lock, as for every change.
     pub(crate) fn replace(&self, stored: u32, hash: &KeyHash, pointer: Pointer) -> Option<Pointer> {
         self.get(stored, hash)?;
         self.insert(stored, hash, pointer)
@@ -77,14 +77,14 @@ impl Side {
         self.filter.store(0, Ordering::Release);
     }
 
-    /// The entries of one stored hash.
+    /// Returns the entries of one stored hash.
     pub(crate) fn of(&self, stored: u32) -> Vec<(KeyHash, Pointer)> {
         let all = (stored, 0, 0)..=(stored, u64::MAX, u64::MAX);
         let hashed = |(&(_, slot, check), &pointer): (&Key, &Pointer)| (KeyHash { slot, check }, pointer);
         self.entries.read().range(all).map(hashed).collect()
     }
 
-    /// The entries of a range of stored hashes.
+    /// Returns the entries of a range of stored hashes.
     pub(crate) fn entries_in(&self, range: std::ops::Range<u32>) -> Vec<(u32, Pointer)> {
         if self.filter.load(Ordering::Acquire) == 0 {
             return Vec::new();

@@ -1,9 +1,8 @@
-//! Where tables live: one slab for each size, with a fixed place in it for every shard.
+//! Memory of tables: one slab per table size, with a fixed place for every shard.
 //!
-//! A shard whose table grows moves from its place in one slab to its place in the next, and the pages that it
-//! leaves are given back. A place never belongs to another shard, and a slab is never unmapped while the index
-//! lives. So a reader that still looks at a place that its shard has left, sees entries of its own shard or empty
-//! slots, and needs neither a lock nor an epoch.
+//! A shard whose table grows moves from its place in one slab to its place in the next, and the pages it leaves are released. A
+//! place never belongs to another shard, and a slab is never unmapped while the index lives. A reader that still examines a
+//! place its shard has left therefore sees entries of its own shard or empty slots, and needs neither a lock nor an epoch.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -16,20 +15,20 @@ use crate::hash::SHARDS;
 use crate::memory::{Region, page_bytes};
 use crate::table::Table;
 
-/// The slabs of all sizes, each made when the first shard needs it.
+/// The slabs of all sizes, each created when the first shard needs it.
 #[derive(Debug)]
 pub(crate) struct Slabs([OnceLock<Slab>; GENERATIONS]);
 
 #[derive(Debug)]
 struct Slab {
     region: Region,
-    /// Which shards have their table here. The lock is held while pages are given back: a page that two shards share
-    /// must not be given back by the one while the other moves in.
+    /// True for each shard that has its table here. The lock is held while pages are released, because a page shared by two
+    /// shards must not be released by one while the other moves in.
     residents: Box<Mutex<[bool; SHARDS]>>,
 }
 
 impl Slabs {
-    /// With every shard in the first slab.
+    /// Creates the slabs, with every shard in the first one.
     pub(crate) fn new() -> Slabs {
         let slabs = Slabs([const { OnceLock::new() }; GENERATIONS]);
         let first = slabs.open(0).expect("memory for the smallest tables");
@@ -37,7 +36,7 @@ impl Slabs {
         slabs
     }
 
-    /// The shard's place in the slab of this generation, which must have been moved into once.
+    /// Returns the shard's place in the slab of this generation, which some shard must have entered before.
     #[inline]
     pub(crate) fn table(&self, generation: usize, shard: usize) -> Table<'_> {
         let slab = self.0[generation].get().expect("a shard lives in a slab");
@@ -46,20 +45,21 @@ impl Slabs {
         Table::new(&slab.region.buckets()[first..first + geometry.buckets()], geometry)
     }
 
-    /// `None` if there is no such generation or no address space for it.
+    /// Returns the slab of this generation, creating it if necessary. Returns `None` if there is no such generation or no
+    /// address space.
     fn open(&self, generation: usize) -> Option<&Slab> {
         let cell = self.0.get(generation)?;
-        // Another may be making it too; its region can be why there is no room for a second.
+        // Another shard may be creating it too, whose region may be the reason why this one fails.
         if cell.get().is_none()
             && let Ok(region) = Region::new(SHARDS * GEOMETRIES[generation].buckets())
         {
-            // If another shard was faster its region stays and this one goes.
+            // If another shard was faster, its region stays and this one is dropped.
             let _ = cell.set(Slab { region, residents: Box::new(Mutex::new([false; SHARDS])) });
         }
         cell.get()
     }
 
-    /// Takes the shard's place in the slab of this generation. What it holds is to be zeroed.
+    /// Takes the shard's place in the slab of this generation. The caller must zero the content.
     pub(crate) fn enter(&self, generation: usize, shard: usize) -> Option<Table<'_>> {
         let slab = self.open(generation)?;
         let was_there = std::mem::replace(&mut slab.residents.lock()[shard], true);
@@ -67,8 +67,8 @@ impl Slabs {
         Some(self.table(generation, shard))
     }
 
-    /// The places of these shards are about to be filled, all of them: then huge pages cost nothing, and the pages need not
-    /// be copied into huge ones later.
+    /// Requests huge pages for the places of these shards, all of which are about to be filled: huge pages then cost nothing,
+    /// and small pages need not be copied into huge ones later.
     pub(crate) fn prefer_huge_pages(&self, generation: usize, shards: Range<usize>) {
         let place_bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
         if generation > 0
@@ -78,19 +78,19 @@ impl Slabs {
         }
     }
 
-    /// Gives the shard's place back, and its pages as far as no neighbour lives in them.
+    /// Leaves the shard's place, and releases those of its pages that no neighbour uses.
     pub(crate) fn leave(&self, generation: usize, shard: usize) {
         let slab = self.0[generation].get().expect("a shard lives in a slab");
         let place_bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
         let mut residents = slab.residents.lock();
-        assert!(residents[shard], "a shard leaves where it is");
+        assert!(residents[shard], "a shard leaves only a slab that holds its table");
         residents[shard] = false;
         slab.region.give_back(free_pages(&residents, place_bytes, shard, page_bytes()));
     }
 
-    /// Turns the pages of the shard's place into huge pages, as far as they are full of tables: two random cache lines
-    /// of a hundred megabytes and more cost two misses of the TLB otherwise. Huge pages from the start would be
-    /// touched by the first shard that moves in, and stand empty until its neighbours come.
+    /// Collapses the pages of the shard's place into huge pages where all their places are occupied: otherwise two random cache
+    /// lines in a hundred megabytes or more cost two TLB misses. Huge pages from the start would be touched by the first shard
+    /// that moves in, and stay empty until its neighbours follow.
     pub(crate) fn collapse(&self, generation: usize, shard: usize) {
         let slab = self.0[generation].get().expect("a shard lives in a slab");
         let place_bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
@@ -103,14 +103,14 @@ impl Slabs {
         }
     }
 
-    /// What the slabs take beside their buckets.
+    /// Returns the bytes of the slabs without their buckets.
     pub(crate) fn overhead_bytes(&self) -> u64 {
         let open = self.0.iter().filter(|slab| slab.get().is_some()).count();
         (size_of::<Slabs>() + open * size_of::<[bool; SHARDS]>()) as u64
     }
 }
 
-/// The bytes of all pages that touch the shard's place and nobody lives in.
+/// Returns the byte range of all pages that intersect the shard's place and that no shard uses.
 fn free_pages(residents: &[bool; SHARDS], place_bytes: usize, shard: usize, page: usize) -> Range<usize> {
     let lives_in = |bytes: Range<usize>| {
         residents[bytes.start / place_bytes..bytes.end.div_ceil(place_bytes).min(SHARDS)].contains(&true)
@@ -138,7 +138,7 @@ mod tests {
         let (place, page) = (8_896, 4_096);
         let mut residents = [true; SHARDS];
         residents[1] = false;
-        // Shard 1 is at 8,896..17,792: the page at 8,192 is also shard 0's, that at 16,384 also shard 2's.
+        // Shard 1 is at 8,896..17,792: the page at 8,192 is shared with shard 0, the page at 16,384 with shard 2.
         assert_eq!(free_pages(&residents, place, 1, page), 12_288..16_384);
         residents[0] = false;
         assert_eq!(free_pages(&residents, place, 1, page), 8_192..16_384);

@@ -1,10 +1,10 @@
-//! The eight bytes that the index spends on a key.
+//! A slot: the eight bytes that the index uses per key.
 
 use std::num::NonZeroU64;
 
 use crate::hash::TAG_BITS;
 
-/// Where a record lies, as far as the index is concerned: 40 opaque bits that are never zero.
+/// Location of a record, opaque to the index: 40 bits that are never all zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Pointer(NonZeroU64);
 
@@ -12,7 +12,7 @@ impl Pointer {
     /// Bits of a pointer.
     pub const BITS: u32 = 40;
 
-    /// The pointer of these bits; `None` if they are zero or more than [`Pointer::BITS`].
+    /// Returns the pointer with these bits; `None` if they are zero or exceed [`Pointer::BITS`].
     #[inline]
     pub const fn new(bits: u64) -> Option<Pointer> {
         if bits >> Self::BITS != 0 {
@@ -24,14 +24,14 @@ impl Pointer {
         }
     }
 
-    /// The pointer's bits.
+    /// Returns the pointer's bits.
     #[inline]
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 }
 
-/// What a slot's upper bits say about its key: which of its two buckets this is, and the tag.
+/// The key's part of a slot, in the upper bits: choice of bucket, and tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Label(u64);
 
@@ -42,7 +42,7 @@ impl Label {
         Label((u64::from(choice == Choice::Alternate) << TAG_BITS | u64::from(tag)) << Pointer::BITS)
     }
 
-    /// The label alone: choice and tag.
+    /// Returns choice and tag, shifted to the low bits.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline]
     pub(crate) fn upper(self) -> u32 {
@@ -50,14 +50,14 @@ impl Label {
     }
 }
 
-/// Which of a key's two buckets holds it.
+/// Choice of one of a key's two buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
     Home,
     Alternate,
 }
 
-/// The content of a slot: 1 bit of choice, 23 of tag, 40 of pointer. Zero is an empty slot, which no pointer is.
+/// Content of a slot: 1 bit of choice, 23 of tag, 40 of pointer. Zero is an empty slot, because no pointer is zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot(u64);
 
@@ -87,14 +87,14 @@ impl Slot {
         self.0 == 0
     }
 
-    /// Whether the slot is taken and has this label.
+    /// Returns true if the slot is occupied and has this label.
     #[inline]
     pub(crate) fn has(self, label: Label) -> bool {
-        // Equal upper bits leave the pointer, and a pointer is not zero: one comparison tests both.
+        // Equal upper bits leave the pointer, which is not zero: one comparison tests both.
         (self.0 ^ label.0).wrapping_sub(1) < Self::POINTER_MASK
     }
 
-    /// `None` if the slot is empty.
+    /// Returns the pointer; `None` if the slot is empty.
     #[inline]
     pub(crate) fn pointer(self) -> Option<Pointer> {
         Pointer::new(self.0 & Self::POINTER_MASK)
@@ -110,12 +110,12 @@ impl Slot {
         if self.0 >> (Pointer::BITS + TAG_BITS) == 0 { Choice::Home } else { Choice::Alternate }
     }
 
-    /// The same key at another record.
+    /// Returns a slot with the same key and another record.
     pub(crate) fn at(self, pointer: Pointer) -> Slot {
         Slot(self.0 & !Self::POINTER_MASK | pointer.get())
     }
 
-    /// The same key in its other bucket.
+    /// Returns a slot with the same key for its other bucket.
     pub(crate) fn flipped(self) -> Slot {
         Slot(self.0 ^ 1 << (Pointer::BITS + TAG_BITS))
     }

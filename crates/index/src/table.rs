@@ -1,4 +1,4 @@
-//! A shard's table: buckets, two choices for every key, displacement when both are full.
+//! A shard's table: buckets, two candidate buckets per key, displacement when both are full.
 
 use std::hint::select_unpredictable;
 
@@ -7,7 +7,7 @@ use crate::geometry::{Geometry, Seats};
 use crate::memory::{candidates, prefetch};
 use crate::slot::{Choice, Pointer, Slot};
 
-/// Buckets that an insertion looks at before it gives up. At a load of 0.95 every third bucket has a vacancy.
+/// Number of buckets that an insertion examines before it fails. At a load of 0.95 every third bucket has a free slot.
 const SEARCH_BUCKETS: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Table<'a> {
     geometry: &'a Geometry,
 }
 
-/// An occupied slot: where it is and what it held when it was found.
+/// An occupied slot: its position, and its content when it was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     bucket: usize,
@@ -30,11 +30,11 @@ impl Found {
     }
 }
 
-/// A bucket that the search for a vacancy has reached, and the entry that could be moved into it.
+/// A bucket reached by the search for a free slot, and the entry that could be moved into it.
 #[derive(Clone, Copy)]
 struct Step {
     bucket: usize,
-    /// Index of the step that leads here, and the position in its bucket. The first two steps have none.
+    /// Index of the preceding step, and the position of the entry in its bucket. `None` for the first two steps.
     from: Option<(usize, usize)>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Table<'a> {
         Table { buckets, geometry }
     }
 
-    /// Slots of the table, taken or not.
+    /// Returns the number of slots, occupied or not.
     pub(crate) fn capacity(&self) -> usize {
         self.buckets.len() * SLOTS
     }
@@ -63,7 +63,7 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// The pointer of this stored hash: `find` for readers, without a branch that depends on where it is.
+    /// Returns the pointer of this stored hash: `find` for readers, without a branch that depends on the position.
     #[inline]
     pub(crate) fn get(&self, stored: u32) -> Option<Pointer> {
         let seats = self.geometry.seats(stored);
@@ -82,7 +82,7 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Gets what `get` looks at into the processor's cache.
+    /// Prefetches the cache lines that `get` examines.
     #[inline]
     pub(crate) fn prefetch(&self, stored: u32) {
         let seats = self.geometry.seats(stored);
@@ -99,8 +99,8 @@ impl<'a> Table<'a> {
         self.buckets[found.bucket].store(found.position, Slot::EMPTY);
     }
 
-    /// Inserts a stored hash that is not there; false if no room can be made. `moved` is called whenever an entry
-    /// is in both its buckets, before the older copy is overwritten.
+    /// Inserts a stored hash that is not present. Returns false if no slot can be freed. Calls `moved` whenever an entry is in
+    /// both its buckets, before the older copy is overwritten.
     pub(crate) fn insert(&self, stored: u32, pointer: Pointer, moved: impl FnMut()) -> bool {
         let seats = self.geometry.seats(stored);
         let Some((bucket, position)) = self.vacancy(&seats).or_else(|| self.make_room(&seats, moved)) else {
@@ -111,7 +111,7 @@ impl<'a> Table<'a> {
         true
     }
 
-    /// Inserts a stored hash that is not there into its home bucket; false if that is full.
+    /// Inserts a stored hash that is not present into its home bucket. Returns false if that is full.
     pub(crate) fn insert_home(&self, stored: u32, pointer: Pointer) -> bool {
         let seats = self.geometry.seats(stored);
         match self.buckets[seats.home].vacancy() {
@@ -124,17 +124,17 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Gets the home bucket of a stored hash on its way into the processor's cache.
+    /// Prefetches the home bucket of a stored hash.
     #[inline]
     pub(crate) fn prefetch_home(&self, stored: u32) {
         prefetch(&self.buckets[self.geometry.seats(stored).home]);
     }
 
-    /// Adds a stored hash to a table of which nothing was removed since it was empty. `Some(false)`: it is there. `None`: it
-    /// is not there, and there is no room without moving others.
+    /// Adds a stored hash to a table from which nothing was removed since it was empty. Returns `Some(false)` if it is present
+    /// already, and `None` if it is not and no slot is free without moving other entries.
     ///
-    /// Slots of a bucket are filled in their order, and an entry goes to its alternate bucket when its home is full, and a
-    /// full bucket stays full. So a vacancy ends the search.
+    /// Slots of a bucket are filled in order, an entry goes to its alternate bucket only when its home is full, and a full
+    /// bucket stays full. A free slot therefore ends the search.
     #[inline]
     pub(crate) fn add(&self, stored: u32, pointer: Pointer) -> Option<bool> {
         let seats = self.geometry.seats(stored);
@@ -157,7 +157,7 @@ impl<'a> Table<'a> {
         at(seats.home).or_else(|| at(seats.alternate))
     }
 
-    /// Moves entries to their other buckets along the shortest path that ends in a vacancy.
+    /// Moves entries to their other buckets along the shortest path that ends at a free slot.
     fn make_room(&self, seats: &Seats, moved: impl FnMut()) -> Option<(usize, usize)> {
         let mut steps = Vec::with_capacity(16);
         steps.push(Step { bucket: seats.home, from: None });
@@ -184,7 +184,7 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Moves the entries of a path, last one first, and returns the slot that has become free at its start.
+    /// Moves the entries of a path, last one first. Returns the slot that was freed at its start.
     fn walk_back(
         &self,
         steps: &[Step],
@@ -202,12 +202,12 @@ impl<'a> Table<'a> {
         (step.bucket, free)
     }
 
-    /// Every entry: its stored hash and pointer, those at home in the order of their stored hashes.
+    /// Iterates over stored hash and pointer of all entries; those in their home bucket in the order of their stored hashes.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (u32, Pointer)> {
         self.entries_with_home(0..self.buckets.len())
     }
 
-    /// The entries whose home is one of these buckets, wherever they are.
+    /// Iterates over the entries whose home is one of these buckets, in whichever bucket they are.
     fn entries_with_home(&self, homes: std::ops::Range<usize>) -> impl Iterator<Item = (u32, Pointer)> {
         let geometry = self.geometry;
         self.buckets.iter().enumerate().flat_map(move |(number, bucket)| {
@@ -216,14 +216,14 @@ impl<'a> Table<'a> {
             bucket.slots().filter_map(move |slot| {
                 let pointer = slot.pointer()?;
                 let home = geometry.home(number, slot);
-                // Most are at home: one division a bucket, not one a slot.
+                // Most entries are at home: one division per bucket, not per slot.
                 let first = if home == number { first } else { geometry.first(home) };
                 homes.contains(&home).then(|| (first + slot.tag(), pointer))
             })
         })
     }
 
-    /// The entries whose stored hash is in this range.
+    /// Iterates over the entries whose stored hash is in this range.
     pub(crate) fn entries_in(&self, range: std::ops::Range<u32>) -> impl Iterator<Item = (u32, Pointer)> {
         let first = self.geometry.seats(range.start).home;
         let last = self.geometry.seats(range.end - 1).home;

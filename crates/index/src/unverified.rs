@@ -1,51 +1,51 @@
-//! Unverified overwrites: "this key displaced that record, whose key nobody looked at".
+//! Unverified overwrites: "this key displaced that record, whose key was not read".
 //!
-//! An unverified overwrite is remembered until the displaced record's hash has been seen: the same key, and the unverified overwrite is dropped;
-//! another key, and that key, which no slot points at any more, is verified into the side table. An unverified overwrite that were
-//! forgotten could lose a key, so none ever is.
+//! An unverified overwrite is kept until the hash of the displaced record has been read. If that is the same key, the
+//! unverified overwrite is dropped; if it is another key, which no slot points at any more, that key enters the side table.
+//! Dropping an unverified overwrite early could lose a key, so none ever is.
 
 use crate::dense::{DenseTable, Entry};
 use crate::hash::KeyHash;
 use crate::slot::Pointer;
 
-/// A displacement that has not been verified yet. Its stored hash is that of the displaced record too.
+/// A displacement that is not verified yet. The displaced record has the same stored hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct UnverifiedOverwrite {
-    /// The record that lost its slot.
+    /// The record that was displaced from its slot.
     pub displaced: Pointer,
-    /// [`KeyHash::check`] of the displacing key. Four of its bits are the keyspace, so another key with the same stored hash has
-    /// the same one once in 2^60.
+    /// [`KeyHash::check`] of the displacing key. Four of its bits are the keyspace, so another key with the same stored hash
+    /// has the same check with a probability of 2^-60.
     pub check: u64,
 }
 
-/// Bytes that an unverified overwrite counts for. With the gaps of the table that it is in it takes 19 where that is about to
-/// grow, 22 where it just has, and up to 34 before a table that has emptied is made smaller.
+/// Accounted bytes per unverified overwrite. With the gaps of its table it takes 19 just before the table grows, 22 just after,
+/// and up to 34 before an emptied table shrinks.
 pub(crate) const UNVERIFIED_BYTES: u64 = 21;
 
-/// Everything an index knows about one stored hash.
+/// All entries of an index with one stored hash.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Suspects {
-    /// What the slot with that stored hash points at.
+    /// Pointer of the slot with that stored hash.
     pub occupant: Option<Pointer>,
-    /// The exact side table's entries with that stored hash, in the order of their hashes.
+    /// Entries of the side table with that stored hash, in the order of their hashes.
     pub exact: Vec<(KeyHash, Pointer)>,
-    /// The pending unverified overwrites of that stored hash, in their order.
+    /// Pending unverified overwrites of that stored hash, in order.
     pub unverified: Vec<UnverifiedOverwrite>,
 }
 
-/// What became of the unverified overwrites of a record whose hash has been seen, and of the record.
+/// Result of verifying a record: the state of its unverified overwrites, and of the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verified {
-    /// One if its own key displaced it. Then it is dead, and all that remembered it are gone.
+    /// One if its own key displaced it. The record is then dead, and all its unverified overwrites were dropped.
     pub same: usize,
-    /// So many are those of other keys. They are to be verified.
+    /// Number of its unverified overwrites by other keys, which remain to be verified.
     pub other: usize,
-    /// Whether anything leads to the record still: the slot or the side table, or one of those unverified overwrites. Once nothing does,
-    /// nothing will again, since only pointers that unverified overwrites remember come back.
+    /// True if the slot, the side table or one of those unverified overwrites still leads to the record. Once none does, none
+    /// will again, because only pointers in unverified overwrites can return.
     pub is_known: bool,
 }
 
-/// An unverified overwrite as it is kept: stored hash, displaced pointer and check in 4, 5 and 8 bytes.
+/// Stored form of an unverified overwrite: stored hash, displaced pointer and check in 4, 5 and 8 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Packed([u8; 17]);
 
@@ -68,7 +68,7 @@ impl Packed {
     fn unverified(&self) -> UnverifiedOverwrite {
         let mut pointer = [0; 8];
         pointer[..POINTER_BYTES].copy_from_slice(&self.0[4..][..POINTER_BYTES]);
-        let displaced = Pointer::new(u64::from_le_bytes(pointer)).expect("it was made of a pointer");
+        let displaced = Pointer::new(u64::from_le_bytes(pointer)).expect("the bytes encode a pointer");
         let check = u64::from_le_bytes(self.0[4 + POINTER_BYTES..].try_into().expect("eight bytes"));
         UnverifiedOverwrite { displaced, check }
     }
@@ -82,10 +82,9 @@ impl Entry for Packed {
     }
 }
 
-/// The unverified overwrites of a shard, by their stored hashes.
+/// The unverified overwrites of a shard, by stored hash.
 ///
-/// There may be a tenth as many of them as keys and more, so nothing that is done for one put or one record may look at
-/// all of them.
+/// Their number may exceed a tenth of the number of keys, so no work for a single put or record may examine all of them.
 #[derive(Debug, Default)]
 pub(crate) struct UnverifiedOverwrites(DenseTable<Packed>);
 
@@ -94,29 +93,29 @@ impl UnverifiedOverwrites {
         self.0.insert(Packed::new(stored, unverified));
     }
 
-    /// The unverified overwrites of one stored hash, in their order.
+    /// Returns the unverified overwrites of one stored hash, in order.
     pub(crate) fn of(&self, stored: u32) -> Vec<UnverifiedOverwrite> {
         let mut unverified: Vec<UnverifiedOverwrite> = self.with(stored).collect();
         unverified.sort_unstable();
         unverified
     }
 
-    /// Whether this one is pending.
+    /// Returns true if this unverified overwrite is pending.
     pub(crate) fn has(&self, stored: u32, unverified: UnverifiedOverwrite) -> bool {
         self.with(stored).any(|pending| pending == unverified)
     }
 
-    /// How many unverified overwrites remember a record of this stored hash.
+    /// Returns the number of unverified overwrites that displaced this record.
     pub(crate) fn against(&self, stored: u32, displaced: Pointer) -> usize {
         self.with(stored).filter(|unverified| unverified.displaced == displaced).count()
     }
 
-    /// Drops the unverified overwrites of one stored hash that are to be dropped; how many there were.
+    /// Removes those unverified overwrites of one stored hash for which `drop` returns true. Returns their number.
     pub(crate) fn remove(&mut self, stored: u32, drop: impl Fn(UnverifiedOverwrite) -> bool) -> usize {
         self.0.remove(stored, |known| drop(known.unverified()))
     }
 
-    /// Stored hash and displaced pointer of the unverified overwrites whose stored hash is in a range.
+    /// Returns stored hash and displaced pointer of the unverified overwrites in a range of stored hashes.
     pub(crate) fn displaced_in(&self, range: std::ops::Range<u32>) -> Vec<(u32, Pointer)> {
         let inside = self.0.iter().filter(|known| range.contains(&known.stored()));
         inside.map(|known| (known.stored(), known.unverified().displaced)).collect()

@@ -1,4 +1,4 @@
-//! Classes of segments in what is shown as JSON: by their names.
+//! Serializes classes of segments as JSON by their names.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The records that count, read one segment after the other.
+//! Reads the current records, one segment after the other.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -13,10 +13,10 @@ use crate::store::StoreView;
 use crate::versions::{Version, Versions};
 use crate::watch::Watcher;
 
-/// Current records, in the order in which they lie.
+/// Current records in the order of their locations.
 pub(crate) struct Places(Vec<Version>);
 
-/// A record at its place.
+/// A record at its location.
 pub(crate) struct At<'a> {
     pub(crate) hash: KeyHash,
     /// The number of its segment.
@@ -26,7 +26,7 @@ pub(crate) struct At<'a> {
 }
 
 impl Places {
-    /// Of all keys whose version that counts is a put and passes.
+    /// Selects the current version of every key if it is a put and `passes` returns true for it.
     pub(crate) fn of(
         view: &StoreView,
         rule: &Rule<'_>,
@@ -46,7 +46,8 @@ impl Places {
         Places(places)
     }
 
-    /// Reads them, segment by segment, and shows each with its value verified, until somebody has seen enough.
+    /// Reads the records segment by segment, and passes each with its verified value to `see`, until
+    /// `see` returns `Break`.
     pub(crate) fn read(
         &self,
         view: &StoreView,
@@ -82,10 +83,11 @@ impl Places {
 impl StoreView {
     pub(crate) fn tier(&self, name: Tier) -> &crate::store::TierView {
         let found = self.tiers.iter().find(|tier| tier.name() == name);
-        found.expect("what was found lies on a tier of the store")
+        found.expect("every location is on a tier of the store")
     }
 
-    /// The record that begins at the start of `bytes` and lies at an offset of a segment, with its value verified.
+    /// Parses the record at the start of `bytes`, which lies at `offset` of `segment`, and verifies its
+    /// value.
     pub(crate) fn parse<'b>(
         &self,
         bytes: &'b [u8],
@@ -96,7 +98,7 @@ impl StoreView {
         record.verify_value(&self.secret).map(|()| record)
     }
 
-    /// The value of a record before it was compressed. Nothing states that it is longer than a segment.
+    /// Returns the uncompressed value of a record. A stated length greater than a segment is damage.
     pub(crate) fn raw_value<'b>(
         &self,
         record: &RecordView<'b>,
@@ -105,7 +107,8 @@ impl StoreView {
         if fits { record.raw_value() } else { Err(Damage::Compression) }
     }
 
-    /// Whether a record is over, by the time of the caller or because the store was sure of it once.
+    /// Returns true if a record has expired, by the caller's time or by an expiry watermark in a
+    /// superblock.
     pub(crate) fn is_expired(&self, expires_at_ms: Option<u64>, sequence: u64, now_ms: u64) -> bool {
         let Some(at) = expires_at_ms else { return false };
         let marks = self.tiers.iter().flat_map(|tier| &tier.superblock.expired);
@@ -113,7 +116,7 @@ impl StoreView {
         at <= now_ms || { marks }.any(over)
     }
 
-    /// All segments, and all versions of the keys that pass.
+    /// Returns all segments, and all versions of the keys for which `keep` returns true.
     pub(crate) fn versions_of(
         &self,
         watcher: &dyn Watcher,

@@ -1,16 +1,16 @@
-//! Why a store cannot be looked at.
+//! Errors of looking into a store.
 
 use esker_device::DeviceError;
 use esker_engine::Error as EngineError;
 
-/// Why a store cannot be looked at, or repaired.
+/// An error of looking into a store or repairing it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// The call names something that is no store, or not all of one.
+    /// The paths or arguments of the call are wrong: they name no store, or only part of one.
     #[error("{0}")]
     Call(String),
-    /// The store is there, and too damaged for what was asked.
+    /// The store exists, but is too damaged for the request.
     #[error("{0}")]
     Damaged(String),
     /// A device cannot be read.
@@ -20,20 +20,20 @@ pub enum InspectError {
     Read {
         /// The file or device.
         path: String,
-        /// Where.
+        /// Byte offset.
         offset: u64,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// A device cannot be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The engine refused.
+    /// The engine returned an error.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// What a call returns.
+/// The result of a call.
 pub type Result<T> = std::result::Result<T, InspectError>;
 
 impl InspectError {
@@ -41,7 +41,7 @@ impl InspectError {
         InspectError::Call(what.into())
     }
 
-    /// Whether the call or its surroundings are wrong, and not the store.
+    /// Returns true if the call or its environment is wrong, and not the store.
     pub fn is_of_the_call(&self) -> bool {
         match self {
             InspectError::Call(_) | InspectError::Device(_) => true,

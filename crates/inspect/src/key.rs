@@ -1,4 +1,4 @@
-//! Keys as people and programs read them.
+//! Keys in a form for people and programs.
 
 use std::fmt;
 
@@ -10,21 +10,21 @@ use serde::{Serialize, Serializer};
 pub struct Key {
     /// The number of its database.
     pub database: u8,
-    /// What it is called there.
+    /// Its name in the database.
     pub name: Name,
 }
 
-/// The bytes of a key, or what is left of them.
+/// The bytes of a key, or its digest if the bytes cannot be read.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
-    /// Its bytes.
+    /// The bytes.
     Bytes(Vec<u8>),
-    /// Its digest: its bytes cannot be read.
+    /// The digest, because the bytes cannot be read.
     Digest(u64, u64),
 }
 
 impl Key {
-    /// The key of these bytes in a database.
+    /// The key with these bytes in a database.
     pub fn named(database: u8, bytes: &[u8]) -> Key {
         Key { database, name: Name::Bytes(bytes.to_vec()) }
     }
@@ -40,7 +40,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// As text, where it is text without control characters; else with escapes.
+/// Text without control characters as it is; other keys with escapes.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
@@ -53,7 +53,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Bytes as text if they are printable text, else with escapes.
+/// Returns printable text as it is, and other bytes with escapes.
 pub fn shown(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
@@ -61,13 +61,13 @@ pub fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// Bytes in hexadecimal digits.
+/// Formats bytes in hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A string if the key is text and of database 0, else an object: `{"hex": "00ff"}`, `{"digest": "…"}` or
-/// `{"key": "text", "database": 3}`.
+/// Serializes as a string if the key is text and of database 0, else as an object: `{"hex": "00ff"}`,
+/// `{"digest": "…"}` or `{"key": "text", "database": 3}`.
 impl Serialize for Key {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;

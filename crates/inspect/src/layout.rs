@@ -1,4 +1,4 @@
-//! The layout of the bytes on the devices, as the encoders have it.
+//! The layout of the on-disk structures, as the encoders define it.
 
 use esker_log::{FORMAT_VERSION, LAYOUTS};
 use serde::Serialize;
@@ -6,26 +6,26 @@ use serde::Serialize;
 /// A structure of the format.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayoutTable {
-    /// What it is called.
+    /// Its title.
     pub title: &'static str,
-    /// Its fields, in their order and without gaps.
+    /// Its fields, in order and without gaps.
     pub fields: Vec<LayoutField>,
 }
 
-/// A field of it.
+/// A field of a structure.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayoutField {
-    /// Byte offset in the structure, where it is always the same.
+    /// Byte offset in the structure, if it is constant.
     pub offset: Option<usize>,
-    /// Length in bytes; nothing for a LEB128 number.
+    /// Length in bytes; `None` for a LEB128 number.
     pub bytes: Option<usize>,
     /// Its name.
     pub name: &'static str,
-    /// What it is for.
+    /// Its meaning.
     pub meaning: &'static str,
 }
 
-/// The tables of `docs/format.md`.
+/// Returns the tables of `docs/format.md`.
 pub fn layout() -> Vec<LayoutTable> {
     let table = |layout: esker_log::Layout| LayoutTable {
         title: layout.title,
@@ -43,12 +43,12 @@ pub fn layout() -> Vec<LayoutTable> {
     LAYOUTS.into_iter().map(table).collect()
 }
 
-/// The same as Markdown, to the letter.
+/// Returns the same tables as Markdown, byte for byte as in `docs/format.md`.
 pub fn layout_text() -> String {
     esker_log::describe_format()
 }
 
-/// The version of the format that this program reads and writes.
+/// Returns the version of the format that this program reads and writes.
 pub fn format_version() -> u64 {
     FORMAT_VERSION
 }

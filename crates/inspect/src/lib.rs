@@ -1,12 +1,13 @@
-//! Looks into a store from outside: what it holds, whether it is well, and what can be saved.
+//! Looks into a store from outside: its content, its health, and the data that can be saved.
 //!
-//! * [`StoreView`] opens a store for reading alone, without its lock, closed or beside a server that has it open.
+//! * [`StoreView`] opens a store read-only, without its lock, closed or beside a server that has it open.
 //! * [`StoreView::overview`], [`StoreView::slot_rows`], [`StoreView::records`], [`StoreView::trace`],
-//!   [`StoreView::get`] and [`StoreView::scan`] show what is there, by the log alone.
-//! * [`StoreView::check`] verifies every byte that counts. [`StoreView::repair_to`] makes a new store of what is healthy.
+//!   [`StoreView::get`] and [`StoreView::scan`] show the content, from the log alone.
+//! * [`StoreView::check`] verifies every byte in use. [`StoreView::repair_to`] makes a new store from the
+//!   healthy records.
 //!
-//! All bytes are taken apart by the parsers of `esker-log`; the engine is used to compare its index with the log, and to
-//! write repaired stores.
+//! The parsers of `esker-log` read all bytes. The engine is used only to compare its index with the log,
+//! and to write repaired stores.
 
 mod check;
 mod class;

@@ -1,22 +1,23 @@
-//! The memory with which the engine opens a store here: as much as its keys need, whatever a server would give it.
+//! Memory for opening a store with the engine: enough for its keys, whatever a server's setting is.
 
 use crate::slots::Segment;
 use crate::store::StoreView;
 
-/// Memory of the engine beside its index and its segments.
+/// Memory of the engine beside its index and its segments, in bytes.
 const BESIDE_BYTES: u64 = 256 << 20;
-/// Segments in memory, and some more.
+/// Number of segments in memory, with a margin.
 const SEGMENTS: u64 = 16;
-/// Memory of the index for a key, and of what recovery needs beside it.
+/// Memory per key in bytes: the index, and recovery.
 const BYTES_A_KEY: u64 = 16;
 
-/// For a store of so many keys.
+/// Returns the memory in bytes for a store of `keys` keys.
 pub(crate) fn memory_bytes(segment_bytes: u64, keys: u64) -> u64 {
     BESIDE_BYTES + SEGMENTS * segment_bytes + keys * BYTES_A_KEY
 }
 
 impl StoreView {
-    /// The memory with which the engine opens the store and has room for as many keys as it has records.
+    /// Returns the memory in bytes with which the engine can open the store and hold as many keys as the
+    /// store has records.
     pub fn engine_memory_bytes(&self) -> u64 {
         let records = self.segments(&self.slots()).iter().map(Segment::records).sum();
         memory_bytes(self.packing.segment_bytes, records)
@@ -27,7 +28,7 @@ impl StoreView {
 mod tests {
     use super::memory_bytes;
 
-    /// Ten bytes a key is what the index takes at most; `open/memory_plan.rs` has what the engine takes beside it.
+    /// The index takes at most ten bytes per key; `open/memory_plan.rs` lists the engine's other memory.
     #[test]
     fn the_index_has_room_for_every_key() {
         let segment_bytes = 16 << 20;

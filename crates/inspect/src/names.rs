@@ -1,8 +1,8 @@
-//! The name of a key whose record does not verify.
+//! Recovers the name of a key whose record does not verify.
 //!
-//! The summary says the key's digest, and the record where the key should be. So whatever gives that digest is the key: the
-//! bytes there as the header says, or with another length, or with one bit turned back. Where all bytes are the same nothing is
-//! tried.
+//! The summary has the key's digest, and the record states the position of the key. Any byte string with
+//! that digest is the key. Candidates are: the bytes that the header names, those with another length,
+//! and those with one bit flipped. If all bytes of the record are equal, nothing is tried.
 
 use esker_log::{
     Claim, Databases, Entry, KeyHash, RECORD_HEADER_BYTES_MAX, Secret, SegmentShape, keyspace_bytes,
@@ -11,12 +11,12 @@ use esker_log::{
 
 use crate::key::Key;
 
-/// Longest key of which every length is tried.
+/// Longest key for which every length is tried, in bytes.
 const LENGTHS: usize = 2048;
-/// Longest key of which every bit is tried.
+/// Longest key for which every bit is flipped, in bytes.
 const BITS_OF: usize = 512;
 
-/// The key of a record that begins at the start of `bytes`.
+/// Returns the key of the record at the start of `bytes`.
 pub(crate) fn key_of(
     entry: &Entry,
     bytes: &[u8],
@@ -24,7 +24,7 @@ pub(crate) fn key_of(
     databases: &Databases,
     shape: SegmentShape,
 ) -> Key {
-    // Zeros, or what stands where a device gives nothing: no key is left.
+    // Zeros, or the filler for an unreadable range: the key is lost.
     if bytes.windows(2).all(|pair| pair[0] == pair[1]) {
         return Key::of_digest(databases, &entry.key_hash);
     }
@@ -43,8 +43,8 @@ pub(crate) fn key_of(
     }
 }
 
-/// Where in a record a key of so many bytes can begin: behind a header as long as the rest of the entry makes it, with or
-/// without the length that the value had before it was compressed.
+/// Returns the possible positions of a key of `key` bytes in a record: after a header whose length
+/// matches the rest of the entry, with or without the field for the value's uncompressed length.
 fn places(entry: &Entry, key: usize, shape: SegmentShape) -> impl Iterator<Item = (usize, usize)> {
     let Entry { sequence, expires_at_ms, bytes, .. } = *entry;
     let padding = shape.granule_bytes as usize - 1;
@@ -58,7 +58,7 @@ fn places(entry: &Entry, key: usize, shape: SegmentShape) -> impl Iterator<Item 
     (0..=RECORD_HEADER_BYTES_MAX).filter(fits).map(move |at| (at, key))
 }
 
-/// The key that differs in one bit.
+/// Returns the key with the wanted digest that differs from `key` in one bit.
 fn turned(key: &[u8], secret: &Secret, wanted: KeyHash) -> Option<Vec<u8>> {
     let mut key = key.to_vec();
     for bit in 0..8 * key.len() {
@@ -114,7 +114,7 @@ mod tests {
             for bit in 0..8 * (header.len() + key.len()) {
                 let mut hit = bytes.clone();
                 hit[bit / 8] ^= 1 << (bit % 8);
-                // With a bit of the key and its length both unknown there is no name.
+                // With a flipped bit of the key and an unknown length, no name is found.
                 assert_eq!(key_of(&entry, &hit, &secret, &databases, shape), named, "bit {bit}");
             }
             let gone = vec![0; bytes.len()];

@@ -1,4 +1,4 @@
-//! Which version of each key counts, told by the summaries alone: the records themselves are not read.
+//! Finds the current version of each key from the summaries alone, without reading the records.
 
 use esker_log::{Cleared, Entry, KeyHash, Location, Packing, SegmentScan, Tier, scan_segment};
 
@@ -7,7 +7,7 @@ use crate::store::StoreView;
 use crate::versions::{Version, Versions};
 use crate::watch::{Watcher, in_parallel, readers};
 
-/// The numbers of segments by their places, which say which of two is older.
+/// Segment numbers by slot. The lower number is the older segment.
 pub(crate) struct Ages {
     fast: Vec<u64>,
     capacity: Vec<u64>,
@@ -34,7 +34,7 @@ impl Ages {
     }
 }
 
-/// Which versions count.
+/// The rule that selects the current version of a key.
 pub(crate) struct Rule<'a> {
     packing: &'a Packing,
     cleared: &'a Cleared,
@@ -46,9 +46,10 @@ impl<'a> Rule<'a> {
         Rule { packing: &view.packing, cleared: &view.cleared, ages: Ages::of(view, segments) }
     }
 
-    /// The version of a key that counts, a tombstone perhaps. `versions`: all of it, the newest first. Of copies of one version
-    /// a tombstone counts, as at an opening: a cache that dropped the record left it with the same number, and it may lie in a
-    /// younger segment. Otherwise it is the copy in the oldest segment.
+    /// Returns the current version of a key, which may be a tombstone. `versions` are all versions of the
+    /// key, the newest first. Of copies of one version a tombstone wins, as at an opening: a cache that
+    /// dropped the record left a tombstone with the same number, which may lie in a younger segment.
+    /// Otherwise the copy in the oldest segment wins.
     pub(crate) fn current<'v>(&self, versions: &'v [Version]) -> Option<&'v Version> {
         let is_cleared = |version: &&Version| self.cleared.covers(&version.hash, version.sequence);
         let newest = versions.first().filter(|version| !is_cleared(version))?;
@@ -58,8 +59,9 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Reads the summaries of all segments, and keeps the versions of those keys that are asked for. A segment whose summary is
-/// damaged is scanned instead, and its content in `segments` becomes what was found.
+/// Reads the summaries of all segments, and keeps the versions of the keys for which `keep` returns true.
+/// A segment whose summary is damaged is scanned instead, and its content in `segments` is replaced by
+/// the result.
 pub(crate) fn read_summaries(
     view: &StoreView,
     segments: &mut [Segment],
@@ -96,7 +98,8 @@ fn summary_bytes(segment: &Segment) -> u64 {
 }
 
 impl StoreView {
-    /// Scans a segment whose summary turned out to be damaged. It was there, so all before it was durable.
+    /// Scans a segment whose summary turned out to be damaged. The summary was written, so all frames
+    /// before it were durable.
     pub(crate) fn rescan(&self, segment: &Segment) -> SegmentScan {
         let tier = &self.tiers[segment.tier];
         let bytes = tier.read_whole(segment.slot);
@@ -113,7 +116,7 @@ mod tests {
     use super::*;
 
     const PACKING: Packing = Packing { granule_bytes: 64, segment_bytes: 128 << 10, capacity_slots: 4 };
-    /// By slot: the one in slot 0 is the youngest.
+    /// Segment numbers by slot: slot 0 has the youngest segment.
     const SEGMENTS: [u64; 4] = [9, 5, 7, 3];
 
     fn counting(of: &[(u32, u64, Kind)]) -> (u32, u64, bool) {

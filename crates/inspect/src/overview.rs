@@ -1,4 +1,4 @@
-//! What a store is and how full it is, told by superblocks and the ends of its slots alone.
+//! Identity and usage of a store, from the superblocks and the ends of its slots alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,84 +12,86 @@ use crate::error::Result;
 use crate::slots::{TierSlots, is_plainly_free};
 use crate::store::{StoreView, TierView};
 
-/// Looks at the copies of a superblock, which differ while a server writes them.
+/// Limit of reads of the superblock copies, which differ while a server writes them.
 const LOOKS_MAX: u32 = 5;
 
-/// Time between two looks.
+/// Delay between two reads.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// How a store was left.
+/// The state in which a store was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Another process has it open; what is shown changes meanwhile.
+    /// Another process has the store open, so the data shown can change at any time.
     InUse,
-    /// It was closed, and says what it must hold.
+    /// Closed: the superblocks state the store's content.
     Closed,
-    /// Its process ended without closing it. Opening recovers what was acknowledged.
+    /// The process ended without closing the store. Opening recovers the acknowledged
+    /// writes, as far as their durability level promises.
     NotClosed,
 }
 
-/// A store.
+/// Overview of a store.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overview {
     /// Its identity, the same on its tiers.
     pub store_id: String,
-    /// Of the bytes on the devices.
+    /// Format version of the bytes on the devices.
     pub format_version: u64,
-    /// How it was left.
+    /// The state in which it was left.
     pub state: State,
-    /// When it was made, in milliseconds since the Unix epoch.
+    /// Time of creation, in milliseconds since the Unix epoch.
     pub created_at_ms: u64,
-    /// What time it was when the superblock was written last, as far as the store was sure.
+    /// Time of the last superblock write, as far as the store had confirmed it, in milliseconds since the
+    /// Unix epoch.
     pub clock_ms: u64,
-    /// How often it was opened.
+    /// Number of openings.
     pub epoch: u64,
-    /// Length of a segment.
+    /// Length of a segment in bytes.
     pub segment_bytes: u64,
-    /// Alignment of records.
+    /// Alignment of records in bytes.
     pub granule_bytes: u64,
-    /// Highest sequence number in a sealed segment: about how many writes there were.
+    /// Highest sequence number in a sealed segment: about the number of writes.
     pub highest_sequence: u64,
-    /// Up to which sequence number the records of each database were cleared.
+    /// Per database: the sequence number up to which its records were cleared.
     pub cleared_through: Vec<u64>,
     /// The keyspace of each database: its number, unless it was swapped.
     pub keyspaces: Vec<u8>,
-    /// Records in sealed segments: every version that still lies there.
+    /// Records of all versions in sealed segments.
     pub records: u64,
     /// Its tiers.
     pub tiers: Vec<TierOverview>,
-    /// What an operator should know.
+    /// Notes for the operator.
     pub notes: Vec<String>,
 }
 
-/// A tier.
+/// Overview of a tier.
 #[derive(Clone, Debug, Serialize)]
 pub struct TierOverview {
     /// `fast` or `capacity`.
     pub name: &'static str,
     /// The file or device.
     pub path: String,
-    /// How long that is.
+    /// Length of the file or device in bytes.
     pub device_bytes: u64,
-    /// Write unit: the indirection unit on the capacity tier.
+    /// Write unit in bytes: the indirection unit on the capacity tier.
     pub unit_bytes: u64,
-    /// Where slot 0 begins.
+    /// Byte offset of slot 0.
     pub data_offset: u64,
-    /// How often the superblock was written.
+    /// Number of superblock writes.
     pub generation: u64,
-    /// How many of the copies of the superblock are good and the newest.
+    /// Number of superblock copies that verify and have the newest generation.
     pub superblock_copies: usize,
-    /// Slots that were ever prepared. A file grows beyond them, up to the limit that it is opened with.
+    /// Slots that were ever prepared. A file grows beyond them, up to the limit with which it is opened.
     pub slots: u64,
-    /// How many are free, sealed, open or unclear.
+    /// Numbers of free, sealed, open and unclear slots.
     pub states: States,
-    /// How the bytes of these slots are used.
+    /// Usage of the bytes of these slots.
     pub space: Space,
-    /// What lies in the segments, by what brought it there.
+    /// The segments by class, that is by the origin of their records.
     #[serde(serialize_with = "crate::class::by_name")]
     pub classes: BTreeMap<SegmentClass, ClassOverview>,
-    /// Bytes that lie in segments, by what wrote them.
+    /// Bytes in segments by the activity that wrote them.
     pub written: Written,
 }
 
@@ -100,7 +102,7 @@ pub struct States {
     pub free: u64,
     /// Written, with a summary.
     pub sealed: u64,
-    /// Begun, without a summary: being written, or cut off.
+    /// Begun, without a summary: being written, or interrupted.
     pub open: u64,
     /// Start and end contradict each other, or cannot be read: see `esker check`.
     pub unclear: u64,
@@ -109,11 +111,11 @@ pub struct States {
 /// Bytes of slots.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Space {
-    /// Frames of sealed segments: records and their padding, current or not.
+    /// Frames of sealed segments: records and their padding, current or superseded.
     pub frames_bytes: u64,
     /// Summaries.
     pub summary_bytes: u64,
-    /// Between the last frame and the summary.
+    /// Gaps between the last frame and the summary.
     pub gap_bytes: u64,
     /// Segments without a summary.
     pub open_bytes: u64,
@@ -124,30 +126,30 @@ pub struct Space {
 /// Segments of a class.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct ClassOverview {
-    /// How many.
+    /// Number of segments.
     pub segments: u64,
-    /// Records in those that are sealed.
+    /// Records in the sealed ones.
     pub records: u64,
-    /// Their frames.
+    /// Bytes of the frames in the sealed ones.
     pub frames_bytes: u64,
 }
 
-/// What wrote the bytes that lie in sealed segments now. What was there before is not known any more: a server that runs
-/// counts it.
+/// Bytes in sealed segments now, by the activity that wrote them. The history before that is unknown
+/// here: a running server counts it.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Written {
-    /// Users.
+    /// Writes of users.
     pub user_bytes: u64,
     /// Destaging, from the fast tier.
     pub destaged_bytes: u64,
-    /// Collecting, out of segments with garbage.
+    /// Collection of segments with garbage.
     pub collected_bytes: u64,
-    /// Summaries, which every segment needs.
+    /// Summaries, one per segment.
     pub summary_bytes: u64,
 }
 
 impl StoreView {
-    /// What the store is and how full it is. Reads the ends of its slots and nothing else.
+    /// Returns an overview of the store. Reads only the ends of its slots.
     ///
     /// # Errors
     /// If a device cannot be read.
@@ -182,7 +184,7 @@ impl StoreView {
         })
     }
 
-    /// How it was left.
+    /// Returns the state in which the store was left.
     pub fn state(&self) -> State {
         match (self.is_in_use(), self.is_closed()) {
             (true, _) => State::InUse,
@@ -194,10 +196,10 @@ impl StoreView {
     fn notes(&self, tiers: &[TierOverview]) -> Vec<String> {
         let mut notes = Vec::new();
         match self.state() {
-            State::InUse => notes.push("another process has it open: what is shown changes meanwhile".to_owned()),
+            State::InUse => notes.push("another process has it open: the values may change meanwhile".to_owned()),
             State::NotClosed => notes.push(
-                "it was not closed; opening it recovers what was acknowledged, also from the staging file, which is \
-                 not looked at here"
+                "it was not closed; opening it recovers the acknowledged writes, also from the staging file, which is not \
+                 read here"
                     .to_owned(),
             ),
             State::Closed => {}
@@ -213,7 +215,7 @@ impl StoreView {
             }
             if tier.states.unclear > 0 && !self.is_in_use() {
                 let (unclear, path) = (tier.states.unclear, &tier.path);
-                notes.push(format!("{path}: {unclear} slots are unclear; esker check says more"));
+                notes.push(format!("{path}: {unclear} slots are unclear; see esker check"));
             }
         }
         notes
@@ -230,8 +232,8 @@ impl TierView {
         )
     }
 
-    /// The newest superblock and the number of its copies. Copies differ while a server writes them, so that a look that finds
-    /// fewer than all is repeated.
+    /// Returns the newest superblock and the number of its copies. A server that is writing leaves
+    /// different copies for a moment, so the read is repeated if fewer than all match.
     #[allow(
         clippy::disallowed_methods,
         reason = "a look at a store lives in real time; only the engine is replayed"
@@ -294,7 +296,7 @@ impl TierOverview {
                     self.space.open_bytes += segment_bytes;
                     self.classes.entry(SegmentClass::of(first.stream)).or_default().segments += 1;
                 }
-                // A slot that reads as zeros is looked into where a store was not closed.
+                // Its ends read as zeros: only an opening or a check examines its data.
                 None if found.may_be_torn => {
                     self.states.free += 1;
                     self.space.free_bytes += segment_bytes;

@@ -1,13 +1,17 @@
-//! Whose files are that a tool makes: it may be run by root, and a service of another user opens them.
+//! Ownership of files made by a tool. The tool may run as root, while a service of another user opens the
+//! files.
 //!
-//! That user may change names in the directory meanwhile, and root would give away what they lead to. So:
+//! That user can rename files in the directory meanwhile, so that root would change the owner of the
+//! wrong file. Therefore:
 //!
-//! 1. Everything is opened once, and links are not followed.
-//! 2. What lies in a directory is reached from that directory as it was opened, and only by the names that the engine gives.
-//! 3. Nothing is given away but what this user has, and under one name; files in a directory only while this user has that.
+//! 1. Every file is opened once, and links are not followed.
+//! 2. A file in a directory is reached from the open directory, and only by the names that the engine
+//!    uses.
+//! 3. Only a file that this user owns and that has a single name changes its owner. Files in a directory
+//!    do so only while this user owns the directory.
 //!
-//! What remains: who has the directory can move a file of root's that lies in it to the name of what was made. So root keeps no
-//! files in directories of others, or runs the tool as that user.
+//! A risk remains: the owner of the directory can rename a file of root in it to the name of the new
+//! file. So root should keep no files in directories of other users, or run the tool as that user.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, Permissions};
@@ -21,7 +25,7 @@ use rustix::process::{getegid, geteuid, getgroups};
 
 use crate::store::{FILE_IN_DIRECTORY, STAGING_IN_DIRECTORY, parent_of};
 
-/// Whether this user can make something that has owner and group of `old`.
+/// Returns true if this user can make a file with the owner and group of `old`.
 pub(crate) fn may_give_as(old: &Path) -> io::Result<bool> {
     let like = open(CWD, old.as_os_str())?.metadata()?;
     let has_group = || like.gid() == getegid().as_raw() || groups().contains(&like.gid());
@@ -32,12 +36,13 @@ fn groups() -> Vec<u32> {
     getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect()
 }
 
-/// Gives what is to take the place of `old`, with the files of the engine in it, its owner, group and rights.
+/// Gives `new`, which will replace `old`, and the engine's files in it the owner, group and mode of
+/// `old`.
 pub(crate) fn give_as(new: &Path, old: &Path) -> io::Result<()> {
     let (new, old) = (open(CWD, new.as_os_str())?, open(CWD, old.as_os_str())?);
     let (made, like) = (new.metadata()?, old.metadata()?);
     if made.is_dir() != like.is_dir() {
-        return Err(io::Error::other("one of both is a directory, and the other is none"));
+        return Err(io::Error::other("one is a directory and the other is not"));
     }
     if like.is_dir() {
         for name in [FILE_IN_DIRECTORY, STAGING_IN_DIRECTORY] {
@@ -48,12 +53,12 @@ pub(crate) fn give_as(new: &Path, old: &Path) -> io::Result<()> {
             let counterpart = open(&old, name.as_ref()).and_then(|file| file.metadata());
             let counterpart = counterpart.ok().filter(Metadata::is_file);
             let like = counterpart.as_ref().unwrap_or(&like);
-            // Another user can have moved anything of ours to there.
+            // Another user who owns the directory can have moved any file of ours into it.
             if !is_ours(&made) && !has_owner_of(&file.metadata()?, like) {
-                return Err(io::Error::other("another user has the directory"));
+                return Err(io::Error::other("another user owns the directory"));
             }
             give(&file, like)?;
-            // The old one has none: its rights stay.
+            // The old store has no such file: the new file keeps its mode.
             if counterpart.is_some() {
                 set_rights(&file, like)?;
             }
@@ -63,16 +68,17 @@ pub(crate) fn give_as(new: &Path, old: &Path) -> io::Result<()> {
     set_rights(&new, &like)
 }
 
-/// Gives what root has made to those who have the directory that it lies in.
+/// Gives a file made by root to the owner of its directory.
 ///
 /// # Errors
-/// What the file system said.
+/// The error of the file system.
 pub fn give_to_owner_of_directory(path: &Path) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
     let name = path.file_name().ok_or_else(|| io::Error::other("it has no name"))?;
-    // First, so that the file is one that lies in it, whatever the directory is called by now.
+    // The directory is opened first, so that the file is opened in this directory even if it is renamed
+    // meanwhile.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = File::from(openat(CWD, parent_of(path), flags, Mode::empty())?);
     let file = open(&directory, name)?;
@@ -82,7 +88,7 @@ pub fn give_to_owner_of_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens what has a name in a directory; not what a link of that name leads to.
+/// Opens a file by its name in a directory. Does not follow a link of that name.
 fn open(directory: impl AsFd, name: &OsStr) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(File::from(openat(directory, name, flags, Mode::empty())?))
@@ -100,15 +106,15 @@ fn give(file: &File, like: &Metadata) -> io::Result<()> {
     let found = file.metadata()?;
     let refused = |what| Err(io::Error::other(what));
     match () {
-        () if !found.is_dir() && !found.is_file() => refused("it is no file"),
-        () if found.is_file() && found.nlink() > 1 => refused("it has other names too"),
+        () if !found.is_dir() && !found.is_file() => refused("it is not a file"),
+        () if found.is_file() && found.nlink() > 1 => refused("it has other hard links"),
         () if has_owner_of(&found, like) => Ok(()),
-        () if !is_ours(&found) => refused("another user has it"),
+        () if !is_ours(&found) => refused("another user owns it"),
         () => fchown(file, Some(like.uid()), Some(like.gid())),
     }
 }
 
-/// Without those by which a program runs as its owner: no store has them.
+/// Copies the mode, for files without the set-user-id, set-group-id and sticky bits, which no store has.
 fn set_rights(file: &File, like: &Metadata) -> io::Result<()> {
     let kept = if like.is_dir() { 0o7777 } else { 0o777 };
     file.set_permissions(Permissions::from_mode(like.mode() & kept))
@@ -132,7 +138,8 @@ mod tests {
         fs::symlink_metadata(path).expect("it is there").uid()
     }
 
-    /// A directory of a service with its store, and one of root's with two files; none if this is not root.
+    /// Returns the home directory of a service with its store, and a directory of root with two files.
+    /// Returns `None` if the test does not run as root.
     fn homes() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
         let directory = tempfile::tempdir().expect("a directory for the test");
         let (home, secrets) = (directory.path().join("home"), directory.path().join("secrets"));
@@ -227,7 +234,7 @@ mod tests {
         assert_eq!(fs::metadata(&ours).expect("it is there").mode() & 0o7777, 0o755);
     }
 
-    /// Two directories of two users change their names all the time.
+    /// Two directories of two users swap their names all the time.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_file_goes_to_the_owner_of_the_directory_that_it_lies_in() {

@@ -1,4 +1,4 @@
-//! Records of one segment, all versions of one key, and what a store holds: by the log alone.
+//! Records of one segment, all versions of one key, and all keys of a store, from the log alone.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,29 +18,29 @@ use crate::store::StoreView;
 use crate::versions::Version;
 use crate::watch::Watcher;
 
-/// How often a key is looked up that a server moves meanwhile.
+/// Limit of look-ups of a key that a running server keeps moving.
 const LOOKS: u32 = 8;
 
-/// Whether a record counts, and why.
+/// The standing of a record: current, or the reason why it is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// It is what the store shows of its key.
+    /// The store returns this record for its key.
     Current,
-    /// It is the newest of its key, and its time to live has run out.
+    /// The newest record of its key, and expired.
     Expired,
-    /// It is the newest of its key, and says that the key is gone.
+    /// The newest record of its key, and a tombstone.
     Deleted,
-    /// A version with a higher sequence number lies elsewhere.
+    /// Superseded by a version with a higher sequence number.
     Superseded,
-    /// A copy of the same version lies in an older segment, which counts.
+    /// A copy of the same version lies in an older segment, which is the current one.
     Copy,
-    /// Its database was cleared after it.
+    /// Its database was cleared after it was written.
     Cleared,
 }
 
 impl Standing {
-    /// In words.
+    /// Returns an explanation in words.
     pub fn why(self) -> &'static str {
         match self {
             Standing::Current => "current: it has the highest sequence number of its key",
@@ -53,7 +53,7 @@ impl Standing {
     }
 }
 
-/// A record at its place.
+/// A record at its location.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordRow {
     /// `fast` or `capacity`.
@@ -62,43 +62,44 @@ pub struct RecordRow {
     pub slot: u32,
     /// Number of the segment.
     pub segment: u64,
-    /// Flow of records that the segment belongs to.
+    /// Class of the segment.
     #[serde(serialize_with = "crate::class::name")]
     pub class: SegmentClass,
     /// Byte offset in the segment.
     pub offset: u32,
-    /// Length without padding; with it where the record is damaged.
+    /// Length in bytes without padding; with padding if the record is damaged.
     pub bytes: u32,
     /// Its key.
     pub key: Key,
-    /// Whether it deletes the key.
+    /// True if the record is a tombstone.
     pub tombstone: bool,
-    /// Orders all versions.
+    /// Sequence number, which orders all versions.
     pub sequence: u64,
-    /// Length of the value, as users see it.
+    /// Length of the uncompressed value in bytes.
     pub value_bytes: Option<u64>,
-    /// Its length as it is stored.
+    /// Length of the stored value in bytes.
     pub stored_value_bytes: Option<u64>,
-    /// How it is compressed, if it is: `lz4` or `zstd`.
+    /// The compression, if any: `lz4` or `zstd`.
     pub compression: Option<&'static str>,
-    /// When it expires, in milliseconds since the Unix epoch.
+    /// Expiry, in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
-    /// Whether it counts.
+    /// Its standing.
     pub standing: Standing,
-    /// What is wrong with it.
+    /// Its damage, if any.
     pub damage: Option<String>,
 }
 
-/// Records that were asked for.
+/// The requested records.
 #[derive(Clone, Debug, Serialize)]
 pub struct Records {
-    /// Each at its place.
+    /// The records with their locations.
     pub records: Vec<RecordRow>,
-    /// Whether keys are lost somewhere that cannot be named, so that what is newest here may not be the newest.
+    /// True if keys that cannot be named are lost, so that a newest record here may not be the newest
+    /// version.
     pub in_doubt: bool,
 }
 
-/// A key with its value, as the log says.
+/// A key with its value, from the log.
 #[derive(Clone, Debug)]
 pub struct Item {
     /// The number of its database.
@@ -109,15 +110,15 @@ pub struct Item {
     pub value: Vec<u8>,
     /// Its sequence number.
     pub sequence: u64,
-    /// When it expires, in milliseconds since the Unix epoch.
+    /// Expiry, in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
 }
 
 impl StoreView {
-    /// Every record of the segment of a number.
+    /// Returns every record of a segment.
     ///
     /// # Errors
-    /// If there is no such segment.
+    /// If the store has no segment with this number.
     pub fn records(&self, number: u64, now_ms: u64, watcher: &dyn Watcher) -> Result<Records> {
         let segment = self.find_segment(number)?;
         let mut entries = Vec::new();
@@ -131,20 +132,20 @@ impl StoreView {
         Ok(self.rows(watcher, now_ms, keep, |at| (at.tier, at.slot) == (segment.tier, segment.slot)))
     }
 
-    /// Every version of a key of a database that lies anywhere, the newest first.
+    /// Returns every version of a key of a database, the newest first.
     ///
     /// # Errors
-    /// If there is no such database.
+    /// If the database does not exist.
     pub fn trace(&self, database: u8, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Result<Records> {
         let hash = self.hash(database, key)?;
         let mut found = self.rows(watcher, now_ms, |of| *of == hash, |_| true);
         found.records.sort_by_key(|row| (Reverse(row.sequence), row.segment));
-        // A record that cannot be read is the key's all the same, if its digest is.
+        // A record whose key cannot be read belongs to this key, because its digest matches.
         found.records.iter_mut().for_each(|row| row.key = Key::named(database, key));
         Ok(found)
     }
 
-    /// The rows of the keys that pass, of those segments that are wanted.
+    /// Returns the records of the keys that pass `keep`, from the segments that pass `wanted`.
     fn rows(
         &self,
         watcher: &dyn Watcher,
@@ -223,10 +224,11 @@ impl StoreView {
         }
     }
 
-    /// The value of a key of a database, as the newest record of it says that can be found; `None` if it is not there.
+    /// Returns the value of a key, from the newest record that can be found; `None` if the key does not
+    /// exist.
     ///
     /// # Errors
-    /// If that record is damaged, it cannot be known whether it is the newest, or there is no such database.
+    /// If that record is damaged, if a newer one may have been lost, or if the database does not exist.
     pub fn get(&self, database: u8, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Result<Option<Item>> {
         let hash = self.hash(database, key)?;
         let mut found = None;
@@ -243,11 +245,11 @@ impl StoreView {
         Ok(found)
     }
 
-    /// Shows every key of a database, or of all, with its value, in the order in which their records lie, until `see` has seen enough. What cannot be
-    /// read is shown as an error.
+    /// Passes every key of a database, or of all, with its value to `see`, in the order of the records'
+    /// locations, until `see` returns `Break`. A record that cannot be read is passed as an error.
     ///
     /// # Errors
-    /// Of `see`; and if it cannot be known which values are the newest, or there is no such database.
+    /// Errors of `see`; if the newest values cannot be determined; or if the database does not exist.
     pub fn scan(
         &self,
         database: Option<u8>,
@@ -277,17 +279,17 @@ impl StoreView {
         }
         if !left.is_empty() {
             let what = format!(
-                "keys that moved whenever they were looked up: {}; ask the server instead",
+                "{} keys moved during every attempt to read them; read them from the server instead",
                 left.len()
             );
-            // Nothing follows it.
+            // The error is the last item, so the returned control flow has no effect.
             let _ = see(Err(InspectError::Damaged(what)))?;
         }
         Ok(())
     }
 
-    /// Shows what is there, and returns the keys whose segments left their slots between the look at the summaries and that at
-    /// the records.
+    /// Passes the current items to `see`. Returns the keys whose segments left their slots between
+    /// reading the summaries and reading the records.
     fn scan_once(
         &self,
         now_ms: u64,
@@ -298,7 +300,7 @@ impl StoreView {
     ) -> Result<BTreeSet<KeyHash>> {
         let (segments, versions) = self.versions_of(watcher, keep, keeps_all);
         if self.is_in_doubt(&segments) {
-            let what = "keys are lost that cannot be named, so no value can be told to be the newest; see esker check";
+            let what = "keys that cannot be named are lost, so any value may be stale; see esker check";
             return Err(InspectError::Damaged(what.to_owned()));
         }
         let rule = Rule::new(self, &segments);

@@ -1,16 +1,19 @@
-//! A new store with everything that is healthy in a damaged one.
+//! Makes a new store from the healthy records of a damaged one.
 //!
-//! 1. The damaged store is checked; nothing is ever written to it.
-//! 2. Every key whose newest version verifies is put into a new store, with that value and its expiry, by the engine. A
-//!    key whose newest version is damaged is left out and listed: an older version is never shown in its place.
-//! 3. Where keys were lost that cannot be named, any of them may have an older version that now looks like the newest, or
-//!    may have been deleted. So every key whose version is not newer than what was lost is listed as one that may be stale;
-//!    and so is every key of which the staging file has a newer version, which is not in the new store.
-//! 4. The new store is closed, gets its name, and is checked. Until then its files and directories have names that end in
-//!    `.unfinished`; the next repair to the same place removes what a killed repair left.
+//! 1. Check the damaged store; nothing is ever written to it.
+//! 2. Put every key whose newest version verifies into a new store, with that value and its expiry, by
+//!    means of the engine. A key whose newest version is damaged is left out and listed: an older version
+//!    is never returned in its place.
+//! 3. If keys were lost that cannot be named, any of them may have an older version that now seems the
+//!    newest, or may have been deleted. So list every key whose version is not newer than the lost ones
+//!    as possibly stale. Also list every key that has a newer version in the staging file, because that
+//!    version is not in the new store.
+//! 4. Close the new store, rename it to its final name, and check it. Until then its files and
+//!    directories have names that end in `.unfinished`; the next repair to the same path removes the
+//!    remains of a killed repair.
 //!
-//! In place, the new store is made beside the old one, gets its owner and rights, and then takes its name; the old one keeps
-//! its bytes and is called `.damaged`.
+//! A repair in place makes the new store beside the old one, with the same owner and mode, and then gives
+//! it the old name. The old store keeps its bytes under a name that ends in `.damaged`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -36,59 +39,61 @@ use crate::store::{
 };
 use crate::watch::Watcher;
 
-/// Puts that are made at once.
+/// Number of puts in one batch.
 const BATCH_RECORDS: usize = 1024;
 const BATCH_BYTES: usize = 4 << 20;
-/// Keys that may be stale and are listed; more are counted.
+/// Limit of listed keys that may be stale. Further keys are only counted.
 const STALE_LISTED: usize = 1_000_000;
 
-/// What became of a damaged store.
+/// The result of a repair.
 #[derive(Clone, Debug, Serialize)]
 pub struct Repaired {
-    /// Where the new store is.
+    /// Paths of the new store.
     #[serde(serialize_with = "as_text")]
     pub to: Vec<PathBuf>,
-    /// Where the old one is, if it was repaired in place.
+    /// Paths of the old store, if it was repaired in place.
     #[serde(serialize_with = "as_text")]
     pub damaged: Vec<PathBuf>,
     /// Keys in the new store.
     pub kept_keys: u64,
-    /// Bytes of their keys and values.
+    /// Bytes of the keys and values in the new store.
     pub kept_bytes: u64,
-    /// Keys whose newest version is damaged: they are not in the new store. Those that the findings of the old one name.
+    /// Keys whose newest version is damaged and which are not in the new store. Only keys that a finding
+    /// of the old store names.
     pub lost_keys: Vec<Key>,
-    /// How many such keys there are.
+    /// Number of all such keys.
     pub lost_count: u64,
-    /// Whether keys were lost that cannot be named.
+    /// True if keys that cannot be named were lost.
     pub unnamed_keys: bool,
-    /// Keys in the new store that may be stale, or may have been deleted, because of those, or that are stale because the
-    /// staging file has a newer version.
+    /// Keys in the new store that may be stale or deleted because of those lost keys, or that are stale
+    /// because the staging file has a newer version.
     pub stale_keys: Vec<Key>,
-    /// How many those are.
+    /// Number of all such keys.
     pub stale_count: u64,
-    /// What was wrong with the old store.
+    /// The report on the old store.
     pub old: Report,
-    /// Whether the new store passes a check.
+    /// True if the new store passes a check.
     pub well: bool,
 }
 
-/// Paths as text. Bytes that are no UTF-8 are replaced.
+/// Serializes paths as text. Bytes that are not UTF-8 are replaced.
 fn as_text<S: serde::Serializer>(paths: &[PathBuf], to: S) -> std::result::Result<S::Ok, S::Error> {
     to.collect_seq(paths.iter().map(|path| path.display().to_string()))
 }
 
 impl StoreView {
-    /// Makes a new store with everything that is healthy in this one: in a directory if this one lies in a directory, else
-    /// in as many files as this one has tiers, the fast one first.
+    /// Makes a new store from the healthy records of this one: in a directory if this one lies in a
+    /// directory, else in one file per tier, the fast tier first.
     ///
     /// # Errors
-    /// If the store is in use, something is there already, or the new store cannot be written.
+    /// If the store is in use, if a target exists already, or if the new store cannot be written.
     pub fn repair_to(&self, to: &[PathBuf], watcher: &dyn Watcher) -> Result<Repaired> {
         self.refuse_if_in_use()?;
         self.options_of_copy(to)?;
-        // 1.
+        // Step 1.
         let checked = self.check_all(CheckOptions { index: false }, watcher)?;
-        // That took a while. Who has the directory may have put something there, such as a link to somewhere else.
+        // Checked again, because the check takes a while: the owner of the directory may have made a link
+        // there meanwhile.
         self.options_of_copy(to)?;
         let unfinished: Vec<PathBuf> = to.iter().map(|path| unfinished(path)).collect();
         unfinished
@@ -97,7 +102,7 @@ impl StoreView {
             .filter(|(path, to)| path != to)
             .try_for_each(|(path, _)| remove_left(path))?;
         let options = self.options_of_copy(&unfinished)?;
-        // 2. and 3.
+        // Steps 2 and 3.
         let memory = memory_bytes(self.packing.segment_bytes, checked.report.counts.keys);
         let store = Blocking::open(options.memory_bytes(memory))?;
         let copied = self.copy(&checked, &store, watcher);
@@ -112,7 +117,7 @@ impl StoreView {
         let lost_keys: Vec<Key> = left_out.collect::<BTreeSet<Key>>().into_iter().collect();
         let not_listed = old.lost_count - old.lost_keys.len() as u64 + old.staged_not_shown;
         drop((checked.segments, checked.versions));
-        // 4.
+        // Step 4.
         let well = StoreView::open(to)?.check(CheckOptions::default(), watcher)?.well;
         Ok(Repaired {
             to: to.to_vec(),
@@ -129,46 +134,46 @@ impl StoreView {
         })
     }
 
-    /// As [`repair_to`](Self::repair_to), and gives the new store the names of this one, which is then called `.damaged`.
+    /// As [`repair_to`](Self::repair_to), but gives the new store the names of this one, and appends
+    /// `.damaged` to the old names.
     ///
     /// # Errors
-    /// As there; and if the store lies on a block device.
+    /// As `repair_to`; and if the store lies on a block device.
     pub fn repair_in_place(&self, watcher: &dyn Watcher) -> Result<Repaired> {
         for path in &self.paths {
             if !is_on_file_system(path)? {
                 return Err(InspectError::call(format!(
-                    "{} is a block device, which cannot be swapped by its name; repair to files or to other devices \
-                     with --to, and serve those, or write them back to it when all is as it should be",
+                    "{} is a block device, which cannot be swapped by renaming; repair to files or to other devices with \
+                     --to, and serve those, or copy them back to it once you have verified them",
                     path.display()
                 )));
             }
         }
-        // A path such as `.` has no name to put an ending to.
+        // A path such as `.` has no name to which an ending can be appended.
         let whole = |path: &PathBuf| fs::canonicalize(path).map_err(|error| not_found(path, &error));
         let paths: Vec<PathBuf> = self.paths.iter().map(whole).collect::<Result<_>>()?;
         let with = |ending: &str| -> Vec<PathBuf> { paths.iter().map(|path| named(path, ending)).collect() };
         let (beside, damaged) = (with(".repaired"), with(".damaged"));
         if let Some(there) = damaged.iter().chain(&beside).find(|path| is_there(path)) {
             let what =
-                format!("{} is there already, from an earlier repair; move it away first", there.display());
+                format!("{} already exists, from an earlier repair; move it away first", there.display());
             return Err(InspectError::Call(what));
         }
         for path in &paths {
             if !may_give_as(path).map_err(|error| not_found(path, &error))? {
                 let what = format!(
-                    "what this user makes cannot have the owner and the group of {}; repair it as its owner or as root, or \
-                     with --to",
+                    "this user cannot give files the owner and the group of {}; repair it as its owner or as root, or with \
+                     --to",
                     path.display()
                 );
                 return Err(InspectError::Call(what));
             }
         }
-        // Nobody opens the store from here on until it has its new bytes.
+        // The lock keeps other processes from opening the store until the swap is complete.
         let _locked = self.lock()?;
         let mut repaired = self.repair_to(&beside, watcher)?;
         if !repaired.well {
-            let what =
-                "the new store does not pass a check; it was left beside the old one, which is as it was";
+            let what = "the new store fails a check; it was left beside the old one, which is unchanged";
             return Err(InspectError::Damaged(what.to_owned()));
         }
         for (path, new) in paths.iter().zip(&beside) {
@@ -189,7 +194,7 @@ impl StoreView {
         self.paths.iter().map(lock).collect()
     }
 
-    /// Options with which the engine opens this store, for whoever wants to write to it.
+    /// Returns options with which the engine opens this store, for a caller that writes to it.
     ///
     /// # Errors
     /// If another process has it open.
@@ -200,18 +205,18 @@ impl StoreView {
             (None, [fast, capacity]) => Options::fast_and_capacity(fast, capacity),
             (None, [path]) if self.tiers[0].superblock.fast => Options::fast_only(path),
             (None, [path]) => Options::capacity_only(path),
-            _ => return Err(InspectError::call("a store that lies at no path cannot be opened for writing")),
+            _ => return Err(InspectError::call("a store without a path cannot be opened for writing")),
         };
         Ok(options.create(false).memory_bytes(self.engine_memory_bytes()))
     }
 
-    /// Options of a new store that is shaped like this one.
+    /// Returns options for a new store with the same tiers and sizes as this one.
     fn options_of_copy(&self, to: &[PathBuf]) -> Result<Options> {
         for path in to {
             let leads_nowhere = is_there(path) && !path.exists();
             if path.is_dir() || path.is_file() || leads_nowhere {
                 return Err(InspectError::call(format!(
-                    "{} is there already; name a place where nothing is",
+                    "{} already exists; name a path that does not exist",
                     path.display()
                 )));
             }
@@ -231,7 +236,7 @@ impl StoreView {
             [to] if wanted == 1 => Options::capacity_only(to),
             _ => {
                 let what = format!(
-                    "the store has {wanted} tiers, so the new one needs as many places; {} were named",
+                    "the store has {wanted} tiers, so the new one needs as many paths; {} were given",
                     to.len()
                 );
                 return Err(InspectError::Call(what));
@@ -239,7 +244,7 @@ impl StoreView {
         };
         let mut options = options.segment_bytes(bulk.superblock.segment_bytes).durability(Durability::None);
         for tier in &self.tiers {
-            // Twice the room, so that the reserve is never in the way of what fitted before.
+            // Twice the size, so that the reserve never prevents writing the records that fitted before.
             let bytes = 2 * tier.bytes_needed() + 64 * tier.superblock.segment_bytes;
             options = match tier.superblock.fast {
                 true => options.fast_limit_bytes(bytes),
@@ -262,7 +267,7 @@ impl StoreView {
             let read = at.record.and_then(|record| Ok((record, self.raw_value(&record)?)));
             let Ok((record, value)) = read else {
                 let what =
-                    format!("a record that verified a moment ago, at {:?}, no longer does", at.location);
+                    format!("the record at {:?} was valid a moment ago and is damaged now", at.location);
                 return Err(InspectError::Damaged(what));
             };
             copied.kept_keys += 1;
@@ -294,17 +299,17 @@ struct Copied {
     stale_count: u64,
 }
 
-/// Puts that are made together.
+/// A batch of puts.
 struct Batch<'a> {
     store: &'a Blocking,
-    /// Of all of them.
+    /// The database of all puts.
     database: u8,
     puts: Vec<(Bytes, Bytes, Option<u64>)>,
     bytes: usize,
 }
 
 impl Batch<'_> {
-    /// What comes is of this database.
+    /// Sets the database of the following puts, and writes the batch first if it changes.
     fn enter(&mut self, database: u8) -> Result<()> {
         if database != self.database {
             self.write()?;
@@ -335,25 +340,26 @@ fn not_found(path: &Path, error: &std::io::Error) -> InspectError {
 
 fn not_given(new: &Path, path: &Path, error: &std::io::Error) -> InspectError {
     InspectError::Damaged(format!(
-        "the new store {} was whole, but cannot be given to the owner of {}: {error}; the old one is as it was: see that \
-         {} is still what this repair made and no link, give it to that owner, and rename both by hand",
+        "the new store {} is complete, but cannot be given to the owner of {}: {error}; the old store is unchanged: make \
+         sure that {} is still the one that this repair made, and no link, give it to that owner, and rename both by hand",
         new.display(),
         path.display(),
         new.display()
     ))
 }
 
-/// The name of a new store until it is whole. A device has one name only.
+/// Returns the name of a new store until it is complete. A path that exists, such as a device, keeps its
+/// name.
 fn unfinished(to: &Path) -> PathBuf {
     if to.exists() { to.to_owned() } else { named(to, ".unfinished") }
 }
 
-/// Removes what a killed repair left: a file, or a directory with the files of a store and nothing else. One that another process
-/// has open is in use.
+/// Removes the remains of a killed repair: a file, or a directory that contains only the files of a
+/// store. Refuses a store that another process has open.
 fn remove_left(path: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let refused = |what: &str| {
-        InspectError::call(format!("{} is there already and {what}; move it away first", path.display()))
+        InspectError::call(format!("{} already exists and {what}; move it away first", path.display()))
     };
     let files = match found {
         found if found.is_file() => vec![path.to_owned(), StagingLook::beside_file(path)],
@@ -373,14 +379,14 @@ fn remove_left(path: &Path) -> Result<()> {
         return Err(refused("holds other files than those of a store"));
     }
     for file in files.iter().filter(|file| fs::symlink_metadata(file).is_ok()) {
-        // Refuses a link, a file of another user, and one that is open.
+        // Refuses a link, a file of another user, and an open file.
         PrivateFile::open(file)?;
     }
     remove(&[path.to_owned()]);
     if is_there(path) { Err(refused("cannot be removed")) } else { Ok(()) }
 }
 
-/// Gives a new store its name, which must still be free.
+/// Renames a new store to its final name, which must still be unused.
 fn finish(path: &Path, to: &Path) -> Result<()> {
     if path == to {
         return Ok(());
@@ -390,19 +396,20 @@ fn finish(path: &Path, to: &Path) -> Result<()> {
     };
     if path.is_file() {
         let staging = StagingLook::beside_file(path);
-        // The store is closed, so nothing is in it.
+        // The store is closed, so its staging file is empty.
         let removed = if staging.exists() { fs::remove_file(staging) } else { Ok(()) };
         removed.map_err(failed)?;
     }
     match renameat_with(CWD, path, CWD, to, RenameFlags::NOREPLACE) {
-        // The file system does not know the flag.
+        // The file system does not support the flag.
         Err(Errno::INVAL) if !is_there(to) => fs::rename(path, to).map_err(failed)?,
         renamed => renamed.map_err(|error| failed(error.into()))?,
     }
     File::open(parent_of(to)).and_then(|parent| parent.sync_all()).map_err(failed)
 }
 
-/// Removes what was made of a new store that cannot be filled: nothing was there before, but for devices, which stay.
+/// Removes the files of a new store that could not be filled. Nothing existed there before, except
+/// devices, which stay.
 fn remove(to: &[PathBuf]) {
     for path in to {
         let _ = if path.is_dir() { fs::remove_dir_all(path) } else { Ok(()) };
@@ -412,28 +419,28 @@ fn remove(to: &[PathBuf]) {
     }
 }
 
-/// Whether anything has this name, be it a link that leads nowhere.
+/// Returns true if the path exists, even as a dangling link.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-/// A path with an ending.
+/// Appends an ending to the last component of a path.
 fn named(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(ending);
     path.with_file_name(name)
 }
 
-/// Gives `new` the name `path`, and what was there the name `old`. Staging files go with their stores.
+/// Renames `path` to `old` and `new` to `path`. Staging files move with their stores.
 fn swap(path: &Path, old: &Path, new: &Path) -> Result<()> {
     let failed = |error: std::io::Error| {
         InspectError::Damaged(format!(
-            "{} cannot be swapped for {}: {error}; rename by hand what is there",
+            "{} cannot be swapped for {}: {error}; rename them by hand",
             path.display(),
             new.display()
         ))
     };
-    // A directory has its own in it.
+    // The staging file of a directory lies in the directory and moves with it.
     let staging = [path, new].map(|path| path.is_file().then(|| StagingLook::beside_file(path)));
     fs::rename(path, old).map_err(failed)?;
     fs::rename(new, path).map_err(failed)?;

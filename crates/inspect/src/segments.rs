@@ -1,4 +1,4 @@
-//! Every slot of a store with what is in it: a table for people who search, and cells for a map.
+//! All slots of a store with their content, as rows of a table and cells of a map.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,10 +10,10 @@ use crate::slots::{Content, Segment, TierSlots, is_plainly_free};
 use crate::store::StoreView;
 use crate::watch::Watcher;
 
-/// With more records than this, live bytes are estimated.
+/// Number of records above which live bytes are estimated from a sample.
 const EXACT_RECORDS: u64 = 4 << 20;
 
-/// What a slot is.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotState {
@@ -28,7 +28,7 @@ pub enum SlotState {
 }
 
 impl SlotState {
-    /// Its name.
+    /// Returns the name of the state.
     pub fn name(self) -> &'static str {
         match self {
             SlotState::Free => "free",
@@ -39,49 +39,50 @@ impl SlotState {
     }
 }
 
-/// A slot with what is in it.
+/// A slot and its content.
 #[derive(Clone, Debug, Serialize)]
 pub struct SlotRow {
     /// `fast` or `capacity`.
     pub tier: &'static str,
-    /// Which slot of the tier.
+    /// Number of the slot in its tier.
     pub slot: u32,
-    /// What it is.
+    /// Its state.
     pub state: SlotState,
-    /// Number of the segment that is in it; higher ones were opened later.
+    /// Number of the segment in it; higher numbers were opened later.
     pub segment: Option<u64>,
-    /// Which flow of records.
+    /// Class of the segment.
     #[serde(serialize_with = "crate::class::name_if_any")]
     pub class: Option<SegmentClass>,
-    /// Records in it, current or not.
+    /// Records in it, current or superseded.
     pub records: u64,
-    /// Where its last frame ends.
+    /// Byte offset of the end of its last frame.
     pub used_bytes: u64,
-    /// Bytes of records that are current.
+    /// Bytes of current records.
     pub live_bytes: u64,
-    /// Those as a share of a whole segment.
+    /// Live bytes as a share of a whole segment.
     pub live_share: f64,
-    /// Opening of the store in which it was sealed.
+    /// Epoch in which it was sealed.
     pub epoch: Option<u64>,
     /// Highest sequence number in it.
     pub max_sequence: Option<u64>,
-    /// When much of it will have expired, in seconds since the Unix epoch.
+    /// Estimated time at which many of its records will have expired, in seconds since the Unix epoch.
     pub expires_s: Option<u32>,
 }
 
 /// All slots of a store.
 #[derive(Clone, Debug, Serialize)]
 pub struct Segments {
-    /// By tier and slot.
+    /// The slots, ordered by tier and slot number.
     pub slots: Vec<SlotRow>,
-    /// Live bytes were counted for one key in so many; 1: for all.
+    /// Sampling ratio of live bytes: one key in `sampled` was counted; 1 means all.
     pub sampled: u64,
-    /// Length of a segment.
+    /// Length of a segment in bytes.
     pub segment_bytes: u64,
 }
 
 impl StoreView {
-    /// Every slot with what is in it. Reads all summaries. `exact`: live bytes are counted and never estimated.
+    /// Returns every slot with its content. Reads all summaries. If `exact`, live bytes are counted
+    /// instead of estimated.
     pub fn slot_rows(&self, exact: bool, watcher: &dyn Watcher) -> Segments {
         let slots = self.slots();
         let mut segments = self.segments(&slots);
@@ -100,7 +101,7 @@ impl StoreView {
         Segments { slots: rows, sampled, segment_bytes: self.packing.segment_bytes }
     }
 
-    /// Where the rows of each tier begin.
+    /// Returns the index of the first row of each tier.
     fn first_rows(&self, slots: &[TierSlots]) -> Vec<usize> {
         let lengths = slots.iter().map(|of_tier| of_tier.ends.len());
         let ends = lengths.scan(0, |end, length| {
@@ -110,7 +111,7 @@ impl StoreView {
         std::iter::once(0).chain(ends).collect()
     }
 
-    /// A slot in which no segment was found.
+    /// Returns the row of a slot in which no segment was found.
     fn free_row(&self, tier: usize, slot: u32, of_tier: &TierSlots) -> SlotRow {
         let ends = &of_tier.ends[slot as usize];
         let free = is_plainly_free(ends) || ends.is_blank();
@@ -151,7 +152,7 @@ impl StoreView {
         };
     }
 
-    /// Bytes of current records of each segment, of one key in `sampled`.
+    /// Returns the bytes of current records of each segment, counted for one key in `sampled`.
     fn live_bytes(
         &self,
         segments: &mut [Segment],
@@ -186,8 +187,9 @@ impl StoreView {
     }
 }
 
-/// Whether a key is the one in so many, a power of two, that is looked at. Not by the digest's lowest bits, which are the
-/// keyspace: by those, all keys of a database would be looked at, or none.
+/// Returns true if a key is in the sample of one key in `sampled`, a power of two. The lowest bits of the
+/// digest are not used, because they are the keyspace: with them, all keys of a database would be in the
+/// sample, or none.
 fn is_sampled(hash: &KeyHash, sampled: u64) -> bool {
     (hash.check >> Keyspace::COUNT.ilog2()) & (sampled - 1) == 0
 }
@@ -196,7 +198,7 @@ fn is_sampled(hash: &KeyHash, sampled: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// As the keys of a keyspace are: evenly spread, but for the keyspace.
+    /// A digest with evenly spread bits, except for its keyspace bits.
     fn key(number: u64, keyspace: Keyspace) -> KeyHash {
         let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);

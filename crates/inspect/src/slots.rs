@@ -1,4 +1,4 @@
-//! Which slots of a store hold segments, and what is in those.
+//! Finds the slots of a store that hold segments, and the content of those segments.
 
 use esker_log::{
     Census, Entry, FOOTER_BYTES, Follower, Footer, FoundSlot, SegmentScan, SlotEnds, SlotStart, Stream,
@@ -9,23 +9,23 @@ use crate::error::{InspectError, Result};
 use crate::store::{StoreView, TierView};
 use crate::watch::in_parallel;
 
-/// Small reads at a time.
+/// Number of small reads in flight.
 const READERS: usize = 8;
 
-/// What the slots of a tier say.
+/// The ends of the slots of a tier, and the slots with segments.
 pub(crate) struct TierSlots {
     pub(crate) ends: Vec<SlotEnds>,
     pub(crate) found: Vec<FoundSlot>,
 }
 
-/// What is known of the records of a segment.
+/// The known content of a segment.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// It has a summary.
+    /// The segment has a summary.
     Sealed(Footer),
-    /// It has none, or one that is damaged: its frames were walked.
+    /// The segment has no summary, or a damaged one: its frames were walked.
     Scanned(SegmentScan),
-    /// It was there, and nothing of it can be read.
+    /// The segment existed, and none of it is readable.
     Nameless,
 }
 
@@ -35,14 +35,14 @@ pub(crate) struct Segment {
     /// Position of its tier in the store.
     pub(crate) tier: usize,
     pub(crate) slot: u32,
-    /// Its number; 0 if it is not known.
+    /// Its number; 0 if unknown.
     pub(crate) number: u64,
     pub(crate) stream: Stream,
     pub(crate) content: Content,
 }
 
 impl Segment {
-    /// How many records it has.
+    /// Returns the number of records.
     pub(crate) fn records(&self) -> u64 {
         match &self.content {
             Content::Sealed(footer) => footer.entries.into(),
@@ -51,7 +51,7 @@ impl Segment {
         }
     }
 
-    /// Where its last frame ends.
+    /// Returns the byte offset of the end of its last frame.
     pub(crate) fn tail(&self) -> u32 {
         match &self.content {
             Content::Sealed(footer) => footer.tail,
@@ -62,14 +62,15 @@ impl Segment {
 }
 
 impl TierView {
-    /// How many slots there are to look at: those that may be in use, as far as the device reaches.
+    /// Returns the number of slots to examine: those that may be in use, limited by the length of the
+    /// device.
     pub(crate) fn slots_there(&self) -> u32 {
         let there =
             self.bytes().saturating_sub(self.superblock.data_offset).div_ceil(self.superblock.segment_bytes);
         u64::from(self.superblock.used_slots).min(there) as u32
     }
 
-    /// The starts and ends of all slots. What cannot be read is as good as damaged.
+    /// Reads the starts and ends of all slots. An unreadable end is treated like a damaged one.
     pub(crate) fn slots(&self) -> TierSlots {
         let borders: Vec<u32> = (0..=self.slots_there()).collect();
         let look = |found: &mut Vec<(u32, Border)>, slot: &u32| found.push((*slot, self.border(*slot)));
@@ -85,7 +86,7 @@ impl TierView {
         TierSlots { ends, found }
     }
 
-    /// Whether a segment that was in a slot is there no longer: the slot was freed, and perhaps used again.
+    /// Returns true if the segment is no longer in the slot: the slot was freed, and perhaps reused.
     pub(crate) fn has_left(&self, slot: u32, segment: u64) -> bool {
         let (front, behind) = (self.border(slot), self.border(slot + 1));
         let secret = self.superblock.secret();
@@ -97,7 +98,7 @@ impl TierView {
         }
     }
 
-    /// The end of the slot before this one, and the start of this one.
+    /// Reads the end of the previous slot and the start of this one.
     fn border(&self, slot: u32) -> Border {
         let at = self.slot_offset(slot);
         let mut border = Border { end: UNREAD, start: UNREAD };
@@ -116,22 +117,22 @@ impl TierView {
     }
 }
 
-/// What lies on both sides of where a slot begins.
+/// The bytes on both sides of the start of a slot.
 struct Border {
     end: [u8; FOOTER_BYTES],
     start: [u8; FOOTER_BYTES],
 }
 
-/// In place of what cannot be read: neither zeros nor anything that is ever written.
+/// Filler for unreadable bytes: neither zeros nor anything that is ever written.
 const UNREAD: [u8; FOOTER_BYTES] = [0xee; FOOTER_BYTES];
 
 impl StoreView {
-    /// What the slots of all tiers say.
+    /// Reads the ends of the slots of all tiers.
     pub(crate) fn slots(&self) -> Vec<TierSlots> {
         self.tiers.iter().map(TierView::slots).collect()
     }
 
-    /// Every segment, in the order of their places. Those without a summary are read whole.
+    /// Returns every segment, ordered by tier and slot. Segments without a summary are read whole.
     pub(crate) fn segments(&self, slots: &[TierSlots]) -> Vec<Segment> {
         let followers: Vec<Follower> = slots.iter().flat_map(|s| &s.found).filter_map(Follower::of).collect();
         let mut segments = Vec::new();
@@ -159,7 +160,8 @@ impl StoreView {
         }
     }
 
-    /// Whether keys are lost that cannot be named, so that no version can be told to be the newest of its key.
+    /// Returns true if keys that cannot be named are lost, so that no version is certain to be the newest
+    /// of its key.
     pub(crate) fn is_in_doubt(&self, segments: &[Segment]) -> bool {
         let lost = |segment: &Segment| match &segment.content {
             Content::Sealed(_) => false,
@@ -170,7 +172,8 @@ impl StoreView {
             || (0..self.tiers.len()).any(|tier| self.census_differs(tier, segments).is_some())
     }
 
-    /// How many segments a tier had when it was closed, and how many are found now, if they are not the same.
+    /// Returns the number of segments that a tier had when it was closed and the number found now, if the
+    /// census does not match.
     pub(crate) fn census_differs(&self, tier: usize, segments: &[Segment]) -> Option<(u32, u32)> {
         let expected = self.tiers[tier].superblock.census?;
         let mut found = Census::default();
@@ -180,8 +183,8 @@ impl StoreView {
         (found != expected).then_some((expected.segments, found.segments))
     }
 
-    /// Shows every entry of a segment, in the order of their offsets. False: its summary cannot be read or is damaged, and
-    /// nothing was shown.
+    /// Passes every entry of a segment to `see`, in the order of offsets. Returns false, and passes
+    /// nothing, if the summary cannot be read or is damaged.
     pub(crate) fn entries(&self, segment: &Segment, mut see: impl FnMut(Entry)) -> bool {
         match &segment.content {
             Content::Sealed(footer) => {
@@ -197,7 +200,7 @@ impl StoreView {
         }
     }
 
-    /// The segment of a number.
+    /// Finds a segment by its number.
     pub(crate) fn find_segment(&self, number: u64) -> Result<Segment> {
         let slots = self.slots();
         let followers: Vec<Follower> = slots.iter().flat_map(|s| &s.found).filter_map(Follower::of).collect();
@@ -216,7 +219,7 @@ impl StoreView {
         let (lowest, highest) = (there.iter().min(), there.iter().max());
         Err(InspectError::call(match (lowest, highest) {
             (Some(lowest), Some(highest)) => format!(
-                "there is no segment {number}; the {} that are there are numbered from {lowest} to {highest} (see esker segments)",
+                "there is no segment {number}; the store has {} segments, numbered from {lowest} to {highest} (see esker segments)",
                 there.len()
             ),
             _ => format!("there is no segment {number}: the store holds none"),
@@ -224,11 +227,11 @@ impl StoreView {
     }
 }
 
-/// What the start of a free slot says.
+/// Returns true if the ends of a slot say without contradiction that it is free.
 pub(crate) fn is_plainly_free(ends: &SlotEnds) -> bool {
     match (ends.start, ends.marker) {
         (SlotStart::Free(freed), SlotStart::Free(at_end)) => freed == at_end && ends.footer.is_none(),
-        // Cut off while it was freed.
+        // Interrupted while it was freed.
         (SlotStart::Frame(first), SlotStart::Free(Some(freed))) => first.segment == freed,
         _ => false,
     }

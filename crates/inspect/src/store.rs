@@ -1,7 +1,7 @@
-//! A store seen from outside: its tiers, opened for reading alone and without the lock.
+//! A store seen from outside: its tiers, opened read-only and without the lock.
 //!
-//! Nothing here trusts what it reads, and nothing is remembered between two looks: beside a server that writes, two looks
-//! see two states.
+//! This module does not trust the bytes it reads, and keeps nothing between two calls: beside a server
+//! that writes, two calls can see two states.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -17,46 +17,47 @@ use esker_log::{
 use crate::error::{InspectError, Result};
 use crate::key::Key;
 
-/// Where superblocks of all strides are looked for.
+/// Length of the region at the start of a device that is searched for superblocks of all strides, in
+/// bytes.
 pub(crate) const HEAD_BYTES: usize = 4 << 20;
-/// What is read at once.
+/// Length of one read in bytes.
 const READ_BYTES: usize = 4 << 20;
 const PAGE_BYTES: u64 = 4096;
-/// The file of a store that lies in a directory.
+/// Name of the data file of a store that lies in a directory.
 pub(crate) const FILE_IN_DIRECTORY: &str = "data.esker";
-/// What of such a store outlives a process that was killed.
+/// Name of the staging file of such a store, which survives a killed process.
 pub(crate) const STAGING_IN_DIRECTORY: &str = "staging.esker";
 
 /// One tier of a store.
 pub struct TierView {
     pub(crate) source: Arc<dyn ReadAt>,
-    /// The path that was given for it.
+    /// The path given by the caller.
     given: Option<PathBuf>,
     /// The newest copy of its superblock.
     pub superblock: Superblock,
     pub(crate) shape: SegmentShape,
 }
 
-/// A store that is looked at.
+/// A view of a store.
 pub struct StoreView {
     /// Its tiers, the fast one first.
     pub tiers: Vec<TierView>,
-    /// Where it lies: what was given, in the order of the tiers.
+    /// The paths given by the caller, in the order of the tiers.
     pub paths: Vec<PathBuf>,
     pub(crate) secret: Secret,
     pub(crate) packing: Packing,
-    /// Which records were cleared.
+    /// The cleared ranges of records.
     pub(crate) cleared: Cleared,
-    /// Which keyspace each database has.
+    /// The keyspace of each database.
     pub databases: Databases,
     in_use: bool,
 }
 
 impl StoreView {
-    /// Opens a store for a look: its directory, or the files or devices of its tiers in any order.
+    /// Opens a store for reading: its directory, or the files or devices of its tiers in any order.
     ///
     /// # Errors
-    /// If there is no store, or not all of one, or one of another format version.
+    /// If the paths name no store, only part of a store, or a store of another format version.
     pub fn open(paths: &[PathBuf]) -> Result<StoreView> {
         let (mut tiers, mut in_use) = (Vec::new(), false);
         for path in paths {
@@ -67,15 +68,15 @@ impl StoreView {
         Ok(StoreView { in_use, ..StoreView::of(tiers)? })
     }
 
-    /// As [`open`](Self::open), of bytes that the caller has.
+    /// As [`open`](Self::open), over bytes that the caller provides.
     ///
     /// # Errors
-    /// As there.
+    /// As `open`.
     pub fn over(sources: Vec<Arc<dyn ReadAt>>) -> Result<StoreView> {
         StoreView::of(sources.into_iter().map(TierView::open).collect::<Result<_>>()?)
     }
 
-    /// The store as it is now: beside a server, its superblocks change too.
+    /// Opens the store again: beside a server, its superblocks may have changed.
     pub(crate) fn again(&self) -> Result<StoreView> {
         match &self.paths[..] {
             [] => StoreView::over(self.tiers.iter().map(|tier| tier.source.clone()).collect()),
@@ -119,17 +120,18 @@ impl StoreView {
         Ok(StoreView { paths, secret, packing, cleared, databases, tiers, in_use: false })
     }
 
-    /// Whether another process has it open.
+    /// Returns true if another process has the store open.
     pub fn is_in_use(&self) -> bool {
         self.in_use
     }
 
-    /// Whether it was closed, and so says what it must hold.
+    /// Returns true if the store was closed, so that its superblocks have a census.
     pub fn is_closed(&self) -> bool {
         self.tiers.iter().all(|tier| tier.superblock.census.is_some())
     }
 
-    /// The directory that the store lies in, if it lies in one: what was given, or where the file lies that was given.
+    /// Returns the directory of the store, if it lies in one: the given path, or the directory of the
+    /// given file.
     pub(crate) fn directory(&self) -> Option<&Path> {
         let [path] = &self.paths[..] else { return None };
         if path.is_dir() {
@@ -139,12 +141,12 @@ impl StoreView {
         (path.ends_with(FILE_IN_DIRECTORY) && parent.join(STAGING_IN_DIRECTORY).exists()).then_some(parent)
     }
 
-    /// The key of a record.
+    /// Returns the key of a record.
     pub(crate) fn key_of(&self, record: &RecordView<'_>) -> Key {
         Key::named(self.databases.database(record.keyspace), record.key)
     }
 
-    /// The digest of a key of a database.
+    /// Returns the digest of a key of a database.
     pub(crate) fn hash(&self, database: u8, key: &[u8]) -> Result<KeyHash> {
         Ok(self.secret.key_hash(self.keyspace(database)?, key))
     }
@@ -159,7 +161,7 @@ impl StoreView {
         Ok(Databases::keyspace(self.databases.bits(), database))
     }
 
-    /// Refuses to go on while another process changes the store.
+    /// Returns an error if another process has the store open.
     pub(crate) fn refuse_if_in_use(&self) -> Result<()> {
         match self.in_use {
             true => Err(InspectError::call(format!(
@@ -176,12 +178,12 @@ impl TierView {
         let path = source.path();
         let head = read_head(&*source)?;
         let superblock = Superblock::find(&head).map_err(|error| match error {
-            SuperblockError::Absent => InspectError::call(format!(
-                "{path} holds no store: there is no superblock where the first copies of one lie"
-            )),
+            SuperblockError::Absent => {
+                InspectError::call(format!("{path} holds no store: it has no superblock at its start"))
+            }
             SuperblockError::Version { .. } => InspectError::call(format!("{path}: {error}")),
             SuperblockError::Damaged => InspectError::Damaged(format!(
-                "{path}: {error}; without one nothing in it can be told from anything else: restore a backup"
+                "{path}: {error}; without a superblock the data cannot be interpreted: restore a backup"
             )),
         })?;
         if let Some(what) = superblock.nonsense() {
@@ -198,27 +200,27 @@ impl TierView {
         Ok(TierView { source, given: None, superblock, shape })
     }
 
-    /// Where the superblocks lie.
+    /// Reads the region with the superblocks.
     pub(crate) fn head(&self) -> Result<Buffer> {
         read_head(&*self.source)
     }
 
-    /// Which tier it is.
+    /// Returns which tier it is.
     pub fn name(&self) -> Tier {
         self.superblock.tier()
     }
 
-    /// The file or device.
+    /// Returns the path of the file or device.
     pub fn path(&self) -> String {
         self.source.path()
     }
 
-    /// How long the file or device is.
+    /// Returns the length of the file or device in bytes.
     pub fn bytes(&self) -> u64 {
         self.source.bytes()
     }
 
-    /// How long it must be to hold all slots that may be in use.
+    /// Returns the length in bytes that holds all slots that may be in use.
     pub fn bytes_needed(&self) -> u64 {
         self.superblock.data_offset + u64::from(self.superblock.used_slots) * self.superblock.segment_bytes
     }
@@ -227,12 +229,12 @@ impl TierView {
         self.superblock.data_offset + u64::from(slot) * self.superblock.segment_bytes
     }
 
-    /// A part of a slot. What lies behind the end of the device reads as zeros.
+    /// Reads a part of a slot. Bytes beyond the end of the device read as zeros.
     pub(crate) fn read(&self, slot: u32, offset: u32, bytes: u32) -> Result<Part> {
         self.read_bytes(self.slot_offset(slot) + u64::from(offset), bytes as usize)
     }
 
-    /// Bytes at any place of the device.
+    /// Reads bytes at any offset of the device.
     pub(crate) fn read_bytes(&self, from: u64, bytes: usize) -> Result<Part> {
         let aligned = from / PAGE_BYTES * PAGE_BYTES;
         let end = (from + bytes as u64).next_multiple_of(PAGE_BYTES);
@@ -242,7 +244,7 @@ impl TierView {
         Ok(Part { buffer, start, end: start + bytes })
     }
 
-    /// Fills a buffer from an aligned place of the device.
+    /// Fills a buffer from an aligned offset of the device.
     pub(crate) fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
         self.source.read_at(offset, buffer).map_err(|source| InspectError::Read {
             path: self.path(),
@@ -251,7 +253,7 @@ impl TierView {
         })
     }
 
-    /// All of a slot, and the ranges in it that the device does not give.
+    /// Reads a whole slot, and sets `unread` to the ranges that the device cannot read.
     pub(crate) fn read_slot(&self, slot: u32, buffer: &mut Buffer, unread: &mut Vec<std::ops::Range<u32>>) {
         unread.clear();
         let from = self.slot_offset(slot);
@@ -259,14 +261,15 @@ impl TierView {
         if whole.is_ok() {
             return;
         }
-        // Piece by piece, and where that fails page by page, so that no more is missing than must be.
+        // Reads piece by piece, and within a failed piece page by page, so that only unreadable pages are
+        // missing.
         for (number, piece) in (0u64..).zip(buffer.chunks_mut(READ_BYTES)) {
             let at = from + number * READ_BYTES as u64;
             self.read_piece(at, at - from, piece, unread);
         }
     }
 
-    /// All of a slot. What the device does not give is zeros.
+    /// Reads a whole slot. Unreadable ranges are zeros.
     pub(crate) fn read_whole(&self, slot: u32) -> Buffer {
         let mut buffer = Buffer::zeroed(self.shape.segment_bytes as usize);
         self.read_slot(slot, &mut buffer, &mut Vec::new());
@@ -293,7 +296,7 @@ impl TierView {
     }
 }
 
-/// The first bytes of a device. What it does not give of them is zeros.
+/// Reads the first bytes of a device. Unreadable pages are zeros.
 fn read_head(source: &dyn ReadAt) -> Result<Buffer> {
     let mut head = Buffer::zeroed(HEAD_BYTES);
     let Err(error) = source.read_at(0, &mut head) else { return Ok(head) };
@@ -313,7 +316,7 @@ fn read_head(source: &dyn ReadAt) -> Result<Buffer> {
     }
 }
 
-/// Bytes that were read.
+/// Bytes read from a device, within an aligned buffer.
 pub(crate) struct Part {
     buffer: Buffer,
     start: usize,
@@ -327,7 +330,7 @@ impl std::ops::Deref for Part {
     }
 }
 
-/// In the words of whoever named the path.
+/// Replaces the path in the error by the path that the caller gave.
 fn not_opened(path: &Path, error: DeviceError) -> InspectError {
     match error {
         DeviceError::Io { source, .. } => {
@@ -337,12 +340,12 @@ fn not_opened(path: &Path, error: DeviceError) -> InspectError {
     }
 }
 
-/// The directory of a path.
+/// Returns the directory of a path.
 pub(crate) fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The file of a path, which may be that of a store's directory.
+/// Returns the data file of a path, which may be a store's directory.
 pub(crate) fn file_of(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_owned());
@@ -369,7 +372,7 @@ pub fn holds_store(path: &Path) -> Result<bool> {
     Ok(!matches!(Superblock::find(&read_head(&file)?), Err(SuperblockError::Absent)))
 }
 
-/// Whether a path is of a regular file, or of a directory.
+/// Returns true if a path is a regular file or a directory.
 pub(crate) fn is_on_file_system(path: &Path) -> Result<bool> {
     let file = ReadOnlyFile::open(&file_of(path)?).map_err(|error| not_opened(path, error))?;
     Ok(file.kind() == DeviceKind::File)

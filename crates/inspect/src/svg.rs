@@ -1,4 +1,4 @@
-//! The map of a store's segments as a picture: one cell a slot, coloured by class and shaded by live share.
+//! Draws the map of a store's segments: one cell per slot, coloured by class and shaded by live share.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ const COLUMNS: usize = 64;
 const MARGIN: usize = 16;
 const LINE: usize = 20;
 
-/// The colour of a class, as it is written in SVG and for terminals: red, green, blue.
+/// Returns the colour of a class for SVG and terminals: red, green, blue.
 pub fn colour(class: SegmentClass) -> [u8; 3] {
     match class {
         SegmentClass::Lane => [31, 119, 180],
@@ -27,7 +27,7 @@ pub fn colour(class: SegmentClass) -> [u8; 3] {
     }
 }
 
-/// A picture of all slots, tier by tier.
+/// Returns a picture of all slots, tier by tier.
 pub fn svg(segments: &Segments) -> String {
     let mut body = String::new();
     let mut y = MARGIN;
@@ -56,7 +56,7 @@ pub fn svg(segments: &Segments) -> String {
     )
 }
 
-/// A slot: a frame, and in it the live part from the bottom up.
+/// Draws a slot: a frame, filled from the bottom up to the live share.
 fn cell(body: &mut String, row: &SlotRow, x: usize, y: usize) {
     let Some(class) = row.class.filter(|_| row.state != SlotState::Free) else {
         let stroke = if row.state == SlotState::Free { "#d8d8d8" } else { "#d62728" };
@@ -70,7 +70,7 @@ fn cell(body: &mut String, row: &SlotRow, x: usize, y: usize) {
     };
     let [r, g, b] = colour(class);
     let share = row.live_share.clamp(0.0, 1.0);
-    // Empty ones stay visible.
+    // A minimum opacity keeps segments with few live bytes visible.
     let opacity = 0.12 + 0.88 * share;
     let dashes = if row.state == SlotState::Sealed { "" } else { r#" stroke-dasharray="2 1""# };
     let _ = writeln!(

@@ -1,8 +1,8 @@
-//! All versions of all keys, by key: which one is the newest.
+//! All versions of all keys, grouped by key, to find the newest of each.
 //!
-//! Every summary entry is kept in 32 bytes, spread over parts by the key's digest. Parts are then sorted one by one, so
-//! that memory and time are known in advance: 32 bytes a version, and no look-up. The whole digest is kept, so two keys
-//! are never taken for one.
+//! Every summary entry is kept in 32 bytes, distributed over parts by the key's digest. The parts are
+//! then sorted one by one, so memory and time are known in advance: 32 bytes per version, and no look-up.
+//! The whole digest is kept, so two keys are never confused.
 
 use std::cmp::Reverse;
 
@@ -14,14 +14,14 @@ use crate::watch::{cores, in_parallel};
 const PARTS: usize = 1 << PART_BITS;
 const PART_BITS: u32 = 8;
 const PART_SHIFT: u32 = u64::BITS - PART_BITS;
-/// Groups of a part: by the bits of the digest behind those that choose it.
+/// Number of groups in a part, chosen by the digest bits after those that choose the part.
 const GROUPS: usize = 1 << GROUP_BITS;
 const GROUP_BITS: u32 = 12;
 const GROUP_SHIFT: u32 = PART_SHIFT - GROUP_BITS;
-/// Versions that a thread collects before it gives them to their part.
+/// Number of versions that a thread collects before it appends them to their part.
 const BATCH: usize = 64;
 
-/// One version of a key: 32 bytes.
+/// One version of a key, in 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) hash: KeyHash,
@@ -46,12 +46,12 @@ impl Version {
         Version { hash: entry.key_hash, sequence: entry.sequence, place }
     }
 
-    /// Where it lies: tier, slot, offset.
+    /// Returns its location: tier, slot, offset.
     pub(crate) fn location(&self, packing: &Packing) -> Location {
         packing.unpack((self.place & ((1 << GRANULE_BITS) - 1)) << 4)
     }
 
-    /// A number by which places are told apart and sorted.
+    /// Returns a number that identifies its location and sorts in the order of locations.
     pub(crate) fn place(&self) -> u64 {
         self.place & ((1 << GRANULE_BITS) - 1)
     }
@@ -68,13 +68,13 @@ impl Version {
         self.place & EXPIRES != 0
     }
 
-    /// Bytes that it takes, with padding to the granule.
+    /// Returns the length of the record in bytes, with padding to the granule.
     pub(crate) fn padded_bytes(&self, packing: &Packing) -> u64 {
         (self.place >> LENGTH_SHIFT) * packing.granule_bytes
     }
 
-    /// By key; of one key the newest comes first, and of copies of one version a tombstone: it says that the version was
-    /// dropped, or has expired.
+    /// Sort order: by key; of one key the newest first; of copies of one version a tombstone first,
+    /// because it says that the version was dropped or has expired.
     fn order(&self) -> (u64, u64, Reverse<u64>, bool, u64) {
         (self.hash.slot, self.hash.check, Reverse(self.sequence), !self.is_tombstone(), self.place)
     }
@@ -85,14 +85,14 @@ pub(crate) struct Versions {
     parts: Vec<Mutex<Vec<Version>>>,
 }
 
-/// What a thread has collected.
+/// The versions that a thread has collected.
 pub(crate) struct Collector<'a> {
     versions: &'a Versions,
     batches: Vec<Vec<Version>>,
 }
 
 impl Versions {
-    /// Room for about so many.
+    /// Reserves memory for about `expected` versions.
     pub(crate) fn new(expected: u64) -> Versions {
         let each = expected as usize / PARTS * 9 / 8;
         Versions { parts: (0..PARTS).map(|_| Mutex::new(Vec::with_capacity(each))).collect() }
@@ -102,7 +102,8 @@ impl Versions {
         Collector { versions: self, batches: vec![Vec::new(); PARTS] }
     }
 
-    /// Sorts every part, and shows the versions of each key, the newest first. Every thread has a state of its own.
+    /// Sorts every part, and passes the versions of each key, the newest first, to `see`. Every thread
+    /// has its own state, which `begin` makes. Returns the states.
     pub(crate) fn for_each_key<S: Send>(
         &self,
         begin: impl Fn() -> S + Sync,
@@ -118,8 +119,9 @@ impl Versions {
     }
 }
 
-/// Sorts a part: by the next bits of the digest into groups of a few, and those one by one. A digest's bits are evenly spread,
-/// so this takes less than comparing from the start. `spare` is room that is used again.
+/// Sorts a part: distributes it by the next digest bits into small groups, and sorts those one by one.
+/// Digest bits are evenly spread, so this is faster than a comparison sort of the whole part. `spare` is
+/// a buffer that is reused.
 fn sort(part: &mut Vec<Version>, spare: &mut Vec<Version>) {
     if part.is_sorted_by_key(Version::order) {
         return;

@@ -1,25 +1,25 @@
-//! Who is told how far long work is, and the threads that do it.
+//! Progress reports of long work, and the threads that do it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Who is told how far work is. Called by several threads.
+/// Receives progress reports of long work. Called by several threads.
 pub trait Watcher: Sync {
-    /// A step begins: what it is, and how many bytes it takes.
+    /// Starts a step: its description, and its length in bytes.
     fn begin(&self, what: &'static str, bytes: u64);
 
-    /// So many bytes more are done.
+    /// Reports `bytes` more bytes as done.
     fn advance(&self, bytes: u64);
 }
 
-/// Nobody.
+/// Ignores progress.
 impl Watcher for () {
     fn begin(&self, _: &'static str, _: u64) {}
 
     fn advance(&self, _: u64) {}
 }
 
-/// Does `work` for all items, in about their order, on several threads. Each thread has a state of its own, made by
-/// `begin`; the states are returned.
+/// Runs `work` for all items, roughly in order, on several threads. Each thread has its own state, which
+/// `begin` makes. Returns the states.
 pub(crate) fn in_parallel<T: Sync, S: Send>(
     items: &[T],
     threads: usize,
@@ -43,16 +43,16 @@ pub(crate) fn in_parallel<T: Sync, S: Send>(
     })
 }
 
-/// Threads that compute.
+/// Returns the number of threads for computation.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(1, 16))
 }
 
-/// Threads that read a segment or a summary and compute then. More than compute at the same time, so that the device has reads in
-/// flight whatever the others do.
+/// Returns the number of threads that read a segment or a summary and then process it. More than the
+/// threads that compute at the same time, so that the device always has reads in flight.
 pub(crate) fn readers() -> usize {
     cores() + READS_IN_FLIGHT
 }
 
-/// Reads of whole segments that keep any device busy.
+/// Number of reads of whole segments that keep any device busy.
 const READS_IN_FLIGHT: usize = 6;

@@ -1,10 +1,10 @@
 //! Checksums and key digests, all keyed by the store's secret.
 //!
-//! *Headers* (record, frame, footer, superblock) carry a CRC32C over their **identity** and their bytes: which store, which
-//! segment, which offset. A block that the device returned from the wrong place, or that an earlier life of the segment
-//! left behind, fails. *Long values* carry an XXH3-64 seeded with the store's salt, bound to the record by its header. The
-//! XXH3-64 of *small values* is seeded with the CRC of their header too, and stands for both. *Keys* are digested by
-//! SipHash-1-3-128, of which 112 bits are used, so that a client cannot choose keys that collide.
+//! *Headers* (record, frame, footer, superblock) carry a CRC32C over their bytes and their **identity**: store,
+//! segment, offset. A block that the device returned from the wrong place, or that an earlier segment left behind,
+//! fails the check. *Long values* carry an XXH3-64 seeded with the store's salt, bound to the record by its header. The
+//! XXH3-64 of a *small value* is seeded with the CRC of its header as well, and covers both. *Keys* are digested by
+//! SipHash-1-3-128, of which 112 bits are used, so that a client cannot choose colliding keys.
 
 use esker_index::{KeyHash, Keyspace};
 use std::hash::Hasher;
@@ -13,19 +13,19 @@ use esker_seeded_bugs::{Bug, planted};
 use siphasher::sip128::SipHasher13;
 use twox_hash::{XxHash3_64, xxhash3_64};
 
-/// Values up to this length are checked together with their header.
+/// Maximum length in bytes of a value that is checked together with its header.
 pub const SMALL_VALUE_BYTES: usize = 512;
 
-/// What makes the checksums of one store differ from those of every other.
+/// Secret that makes the checksums of one store differ from those of every other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Secret {
-    /// Key of the key digest.
+    /// SipHash key of the key digest.
     pub digest_key: [u64; 2],
     /// Seed of the checksums.
     pub salt: u64,
 }
 
-/// Where a header lies: part of what its checksum covers.
+/// Position of a header, which its checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The store's salt.
@@ -37,55 +37,55 @@ pub struct Identity {
 }
 
 impl Secret {
-    /// The digest of a key of a keyspace.
+    /// Returns the digest of a key in a keyspace.
     pub fn key_hash(&self, keyspace: Keyspace, key: &[u8]) -> KeyHash {
         let bits = SipHasher13::new_with_keys(self.digest_key[0], self.digest_key[1]).hash(key);
         kept(bits.h1, bits.h2).in_keyspace(keyspace)
     }
 
-    /// The checksum of a value that is long enough to have one of its own.
+    /// Returns the checksum of a value, or `None` for a small value, which has none of its own.
     pub fn value_check(&self, value: &[u8]) -> Option<u64> {
         (value.len() > SMALL_VALUE_BYTES).then(|| self.check(value))
     }
 
-    /// The checksum of bytes, bound to nothing but the store.
+    /// Returns the checksum of bytes, bound only to the store.
     pub(crate) fn check(&self, bytes: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(self.salt, bytes)
     }
 
-    /// Computes the checksum of a value that is at hand in pieces.
+    /// Returns a hasher for the checksum of a value that arrives in pieces.
     pub fn value_hasher(&self) -> ValueHasher {
         ValueHasher(xxhash3_64::Hasher::with_seed(self.salt))
     }
 
-    /// The checksum of a summary's entries, bound to their segment.
+    /// Returns the checksum of a summary's entries, bound to their segment.
     pub fn summary_check(&self, segment: u64, entries: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(self.salt ^ segment.wrapping_mul(0x9e37_79b9_7f4a_7c15), entries)
     }
 
-    /// The identity of what lies at `offset` of segment `segment`.
+    /// Returns the identity of the header at `offset` of segment `segment`.
     pub fn identity(&self, segment: u64, offset: u32) -> Identity {
         Identity { salt: self.salt, segment, offset }
     }
 }
 
-/// The checksum of a value, piece by piece.
+/// Incremental checksum of a value.
 pub struct ValueHasher(xxhash3_64::Hasher);
 
 impl ValueHasher {
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn add(&mut self, piece: &[u8]) {
         self.0.write(piece);
     }
 
-    /// The checksum of all pieces together, as [`Secret::value_check`] computes it of a long value.
+    /// Returns the checksum of all pieces, as [`Secret::value_check`] computes it for a long value.
     pub fn finish(&self) -> u64 {
         self.0.finish()
     }
 }
 
-/// The digest that is made of the two halves of a hash: of the first, 48 bits are kept, so that a summary has no more to
-/// store. They choose shard and stored hash, which take 41. The lowest bits repeat the highest, as tests use them alone.
+/// Builds a digest from the two halves of a hash. Only 48 bits of the first half are kept, to shorten summaries. They
+/// choose shard and stored hash, which need 41 bits. The lowest bits repeat the highest, because tests use them alone.
 #[inline]
 pub(crate) fn kept(first: u64, check: u64) -> KeyHash {
     let slot = first & !0xffff;
@@ -93,22 +93,22 @@ pub(crate) fn kept(first: u64, check: u64) -> KeyHash {
 }
 
 impl Identity {
-    /// The checksum of a record with a small value, of which head and key have this CRC here.
+    /// Returns the checksum of a record with a small value, whose head and key have the CRC `crc` here.
     #[inline]
     pub(crate) fn small_check(&self, crc: u32, value: &[u8]) -> u64 {
         let seed = self.salt.wrapping_add(u64::from(crc).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         XxHash3_64::oneshot_with_seed(seed, value)
     }
 
-    /// CRC32C over the identity and `parts`.
+    /// Returns the CRC32C over the identity and `parts`.
     #[inline]
     pub fn crc(&self, parts: &[&[u8]]) -> u32 {
         crc(self.salt, self.segment, self.offset, parts)
     }
 }
 
-/// The numbers come in registers, for the reason that [`Words`] has: whoever makes an identity stores them one by one, and
-/// inlined this would load two of them at once.
+/// The numbers are passed in registers, for the reason given at [`Words`]: callers store the fields of an identity one
+/// by one, and inlined code would load two of them at once.
 #[inline(never)]
 fn crc(salt: u64, segment: u64, offset: u32, parts: &[&[u8]]) -> u32 {
     let mut words = Words::new();
@@ -126,17 +126,17 @@ fn crc(salt: u64, segment: u64, offset: u32, parts: &[&[u8]]) -> u32 {
 const WORD_BYTES: usize = 8;
 const TOGETHER_BYTES: usize = 128;
 
-/// Bytes on their way into a CRC32C. Short parts are put together first: starting the checksum costs as much as a hundred
-/// bytes of it. They are put together in whole words, since the checksum is computed by whole words: to load one that was
-/// stored in two pieces, a processor waits until both are in its cache, behind all that was stored before.
+/// Bytes to be fed into a CRC32C. Short parts are joined first, because starting the checksum costs as much as a
+/// hundred bytes of it. They are joined in whole words, because the checksum reads whole words: loading a word that was
+/// stored in two pieces stalls until both stores, and all stores before them, have reached the cache.
 struct Words {
     together: Aligned,
-    /// Bytes in it: whole words.
+    /// Number of bytes in `together`: whole words.
     bytes: usize,
-    /// What is not a whole word yet, and how many bits of it there are.
+    /// Incomplete word, and its number of bits.
     rest: u64,
     rest_bits: u32,
-    /// Of all that was put together before.
+    /// CRC of all words that were flushed before.
     crc: u32,
 }
 
@@ -161,7 +161,7 @@ impl Words {
         }
         let bits = tail.len() as u32 * u8::BITS;
         match part.last_chunk::<WORD_BYTES>() {
-            // One load instead of one for each byte.
+            // One load instead of one per byte.
             Some(last) => self.add_bits(u64::from_le_bytes(*last) >> (u64::BITS - bits), bits),
             None => {
                 self.add_bits(tail.iter().rev().fold(0, |all, &byte| all << u8::BITS | u64::from(byte)), bits)
@@ -172,11 +172,11 @@ impl Words {
     #[inline]
     fn add_word(&mut self, word: u64) {
         self.store(self.rest | word << self.rest_bits);
-        // Shifted twice: by all bits at once cannot be shifted.
+        // Shifted in two steps, because a shift by all 64 bits is invalid.
         self.rest = word >> 1 >> (u64::BITS - 1 - self.rest_bits);
     }
 
-    /// Adds less than a word: its lowest bits, the others of which are zero.
+    /// Adds less than a word: the lowest `bits` bits of `word`; the others are zero.
     #[inline]
     fn add_bits(&mut self, word: u64, bits: u32) {
         if self.rest_bits + bits < u64::BITS {
@@ -198,7 +198,7 @@ impl Words {
         self.bytes += WORD_BYTES;
     }
 
-    /// The checksum so far; nothing waits any more.
+    /// Returns the checksum so far, and leaves no byte buffered.
     fn take(&mut self) -> u32 {
         let bits = std::mem::take(&mut self.rest_bits) as usize;
         if bits > 0 {

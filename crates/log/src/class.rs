@@ -1,20 +1,20 @@
-//! Which flow of records a segment holds, in words: what statistics, the map of segments and the inspection call it.
+//! Names of segment classes (write streams), as statistics, the map of segments and the inspection show them.
 
 use crate::frame::Stream;
 
-/// Which flow of records a segment holds.
+/// Class of a segment, by the write stream of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum SegmentClass {
-    /// Puts as they come; where they are told apart, those that are expected to live briefly.
+    /// Puts in order of arrival; with hot/cold separation, only those expected to be short-lived.
     Lane,
-    /// Large values that went straight to the capacity tier.
+    /// Large values written directly to the capacity tier.
     Large,
-    /// Puts that are expected to last.
+    /// Puts expected to be long-lived.
     LongLived,
-    /// Destaged records that are expected to live briefly.
+    /// Destaged records expected to be short-lived.
     Destaged,
-    /// Collected out of segments of short-lived records.
+    /// Records collected from segments of short-lived records.
     CollectedShortLived,
     /// Collected records, the youngest.
     CollectedYoung,
@@ -22,12 +22,12 @@ pub enum SegmentClass {
     CollectedMiddle,
     /// Collected records, the oldest.
     CollectedOld,
-    /// Of a flow that this version does not know.
+    /// A stream that this version does not know.
     Other,
 }
 
 impl SegmentClass {
-    /// Every class, in the order of streams.
+    /// All classes, in the order of their streams.
     pub const ALL: [SegmentClass; 9] = [
         SegmentClass::Lane,
         SegmentClass::Large,
@@ -40,12 +40,12 @@ impl SegmentClass {
         SegmentClass::Other,
     ];
 
-    /// Of a stream.
+    /// Returns the class of a stream.
     pub fn of(stream: Stream) -> SegmentClass {
         SegmentClass::ALL.get(stream.0 as usize).copied().unwrap_or(SegmentClass::Other)
     }
 
-    /// As everything that people and programs see calls it.
+    /// Returns the name, as users and programs see it.
     pub fn name(self) -> &'static str {
         match self {
             SegmentClass::Lane => "lane",

@@ -1,12 +1,12 @@
 //! Compression of values. See `docs/decisions/0026-compression.md`.
 //!
-//! A compressed value lies in its record as it was compressed; the record's header says how, and how long it is without. One
-//! of at most [`BLOCK_BYTES`] is one block. A longer one is cut into blocks of that length, each compressed by itself behind
-//! four bytes that say how long it lies there, so that a part of it is read with the memory of one block. A block that is as
-//! long as what it holds lies there as it is.
+//! A compressed value is stored in its record as compressed; the record's header gives the codec and the uncompressed
+//! length. A value of at most [`BLOCK_BYTES`] is one block. A longer one is cut into blocks of that length. Each is
+//! compressed separately and preceded by its stored length in four bytes, so that a part of the value can be read with
+//! the memory of one block. A block whose stored length equals its uncompressed length is stored uncompressed.
 //!
-//! Whatever is read, no more memory is taken than the length that is stated, and nothing is handed out that is not exactly as
-//! long: whoever reads compares the stated length with what a value of that record can have, first.
+//! Decompression never takes more memory than the stated length, and returns only values of exactly that length. The
+//! caller must first check that the stated length is plausible for the record.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -17,18 +17,18 @@ use lz4_flex::block::{self, CompressTable};
 
 use crate::header::Damage;
 
-/// What is compressed at once.
+/// Length in bytes of a block.
 pub const BLOCK_BYTES: usize = 64 << 10;
-/// How long a block lies there, in front of it.
+/// Length in bytes of the prefix with a block's stored length.
 const LENGTH_BYTES: usize = 4;
-/// Of a value of several times this length so much is compressed first, to see whether it pays.
+/// Length in bytes of the sample that is compressed first, for values several times as long, to estimate the saving.
 const SAMPLE_BYTES: usize = 4 << 10;
-/// Compression pays if it takes one byte of so many away, or more.
+/// Minimum saving, as a reciprocal: a value is stored compressed if that saves at least 1/8.
 const PAYS: usize = 8;
-/// Work spaces that are kept for the next value.
+/// Maximum number of idle work spaces kept for reuse.
 const SPARE_SPACES: usize = 8;
 
-/// How a value is compressed. The numbers are on the medium: do not change them.
+/// Codec of a compressed value. The numbers are on the medium: do not change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Codec {
@@ -39,7 +39,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// Its name in messages.
+    /// Returns the name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Codec::Lz4 => "lz4",
@@ -56,16 +56,17 @@ impl Codec {
     }
 }
 
-/// What a record says of a value that is compressed.
+/// Description of a compressed value in its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compressed {
-    /// How it was compressed.
+    /// The codec.
     pub codec: Codec,
-    /// Its length before that.
+    /// Uncompressed length in bytes.
     pub raw_bytes: u32,
 }
 
-/// Compresses a value, if that makes it shorter by an eighth or more. Zstandard has levels from 1 to 22; LZ4 has none.
+/// Compresses a value. Returns `None` unless that saves at least an eighth. Zstandard has levels from 1 to 22; LZ4 has
+/// none.
 pub fn compress(value: &[u8], codec: Codec, level: i32) -> Option<(Vec<u8>, Compressed)> {
     let compressed = Compressed { codec, raw_bytes: u32::try_from(value.len()).ok()? };
     let most = value.len() - value.len() / PAYS;
@@ -78,10 +79,10 @@ pub fn compress(value: &[u8], codec: Codec, level: i32) -> Option<(Vec<u8>, Comp
     packed.map(|packed| (packed, compressed))
 }
 
-/// What compressing and decompressing works with, besides what goes in and comes out.
+/// Work space of compression and decompression.
 #[derive(Default)]
 struct Space {
-    /// For less than 64 KiB, and for more: it takes twice as long to clear.
+    /// For less than 64 KiB; `large` is for more, and takes twice as long to clear.
     small: Option<CompressTable>,
     large: Option<CompressTable>,
     compressor: Option<zstd::bulk::Compressor<'static>>,
@@ -91,7 +92,7 @@ struct Space {
 static SPARE: Mutex<Vec<Space>> = Mutex::new(Vec::new());
 
 impl Space {
-    /// One that was kept, or, where that would take waiting for others, a new one.
+    /// Takes an idle work space, or creates one if there is none or the lock is contended.
     fn take() -> Space {
         SPARE.try_lock().ok().and_then(|mut spare| spare.pop()).unwrap_or_default()
     }
@@ -117,7 +118,7 @@ impl Space {
         if value.len() <= BLOCK_BYTES {
             self.compress_block(value, codec, level, &mut packed)?;
         } else {
-            // All that it can become, of which nothing is resident before it is used: growing would take twice as much.
+            // Reserves the maximum at once; it becomes resident only as it is used. Growing would take twice as much.
             packed.reserve_exact(most + 2 * BLOCK_BYTES);
             for raw in value.chunks(BLOCK_BYTES) {
                 let start = packed.len();
@@ -140,7 +141,7 @@ impl Space {
         (packed.len() <= most).then_some(packed)
     }
 
-    /// Compresses one block to the end of `to`. `None`: it cannot be, for whatever reason, and `to` is of no use.
+    /// Compresses one block to the end of `to`. On any failure returns `None`, and `to` is unusable.
     fn compress_block(&mut self, raw: &[u8], codec: Codec, level: i32, to: &mut Vec<u8>) -> Option<()> {
         let start = to.len();
         let bytes = match codec {
@@ -166,7 +167,7 @@ impl Space {
         Some(())
     }
 
-    /// Decompresses one block, which has to fill `raw`.
+    /// Decompresses one block, which must fill `raw` exactly.
     fn decompress_block(&mut self, packed: &[u8], codec: Codec, raw: &mut [u8]) -> Result<(), Damage> {
         let bytes = match codec {
             Codec::Lz4 => block::decompress_into(packed, raw).map_err(|_| Damage::Compression)?,
@@ -183,32 +184,33 @@ impl Space {
     }
 }
 
-/// Turns a stored value, which comes in pieces, into a part of what it was.
+/// Decompresses a part of a stored value that arrives in pieces.
 ///
-/// It takes the memory of a block twice beside the part.
+/// Takes the memory of two blocks in addition to the part.
 pub struct Decompressor {
     how: Compressed,
-    /// Stored bytes that are still to come.
+    /// Stored bytes that have not arrived yet.
     left_bytes: usize,
-    /// Where in the value the next block begins.
+    /// Offset of the next block in the uncompressed value.
     at: usize,
     wanted: Range<usize>,
-    /// Of a block of which the rest is to come.
+    /// Bytes of an incomplete block.
     begun: Vec<u8>,
     part: Vec<u8>,
 }
 
 impl Decompressor {
-    /// For a value that lies in `stored_bytes`. The part `wanted` is put behind what is in `part`, which may have room for it
-    /// already. It takes so much memory as is wanted of the stated length: it is for the caller to know that this is no lie.
+    /// Creates a decompressor for a value with `stored_bytes` stored bytes. The part `wanted` is appended to `part`,
+    /// which may have capacity for it. The memory taken depends on the stated length, so the caller must have checked
+    /// that it is plausible.
     pub fn new(how: Compressed, stored_bytes: usize, wanted: Range<usize>, part: Vec<u8>) -> Decompressor {
         Decompressor { how, left_bytes: stored_bytes, at: 0, wanted, begun: Vec::new(), part }
     }
 
-    /// Takes the next piece of what is stored.
+    /// Adds the next piece of the stored value.
     ///
     /// # Errors
-    /// [`Damage::Compression`], if it is not what a compressed value of the stated length can be.
+    /// [`Damage::Compression`], if it cannot be part of a compressed value of the stated length.
     pub fn add(&mut self, mut piece: &[u8]) -> Result<(), Damage> {
         let mut space = Space::take();
         self.left_bytes = self.left_bytes.checked_sub(piece.len()).ok_or(Damage::Compression)?;
@@ -220,7 +222,7 @@ impl Decompressor {
                 self.take_block(first, &mut space)?;
             } else {
                 self.begun.extend_from_slice(first);
-                // Its length may be known only now.
+                // Its length may have become known only now.
                 if self.begun.len() == self.block_bytes(rest)? {
                     let block = std::mem::take(&mut self.begun);
                     self.take_block(&block, &mut space)?;
@@ -232,10 +234,10 @@ impl Decompressor {
         Ok(())
     }
 
-    /// The part.
+    /// Returns the part.
     ///
     /// # Errors
-    /// [`Damage::Compression`], if what was stored ends too early.
+    /// [`Damage::Compression`], if the stored value ended too early.
     pub fn finish(self) -> Result<Vec<u8>, Damage> {
         let is_whole = self.at == self.raw_bytes() && self.begun.is_empty() && self.left_bytes == 0;
         if is_whole { Ok(self.part) } else { Err(Damage::Compression) }
@@ -249,12 +251,13 @@ impl Decompressor {
         self.raw_bytes() <= BLOCK_BYTES
     }
 
-    /// What the next block holds.
+    /// Returns the uncompressed length of the next block.
     fn raw_block_bytes(&self) -> usize {
         (self.raw_bytes() - self.at).min(BLOCK_BYTES)
     }
 
-    /// How long the next block lies there, its length in front of it included, as far as what has begun and `next` tell.
+    /// Returns the stored length of the next block, including its length prefix, as far as the buffered bytes and
+    /// `next` show it.
     fn block_bytes(&self, next: &[u8]) -> Result<usize, Damage> {
         if self.is_one_block() {
             return Ok(self.begun.len() + next.len() + self.left_bytes);
@@ -270,7 +273,7 @@ impl Decompressor {
         if fits { Ok(LENGTH_BYTES + bytes) } else { Err(Damage::Compression) }
     }
 
-    /// Decompresses a block, if something of it is wanted.
+    /// Decompresses a block, if any of it is wanted.
     fn take_block(&mut self, block: &[u8], space: &mut Space) -> Result<(), Damage> {
         let packed = if self.is_one_block() { block } else { &block[LENGTH_BYTES..] };
         let (from, bytes) = (self.at, self.raw_block_bytes());
@@ -300,7 +303,7 @@ impl Decompressor {
     }
 }
 
-/// A value as it was, from how it is stored.
+/// Returns the uncompressed value.
 ///
 /// # Errors
 /// [`Damage::Compression`], if it does not decompress to the stated length.
@@ -310,7 +313,7 @@ pub(crate) fn decompress<'a>(stored: &'a [u8], how: Option<Compressed>) -> Resul
     decompress_part(stored, how, 0..raw_bytes, Vec::with_capacity(raw_bytes)).map(Cow::Owned)
 }
 
-/// A part of a value, behind what is in `part`.
+/// Appends a part of the uncompressed value to `part`.
 pub(crate) fn decompress_part(
     stored: &[u8],
     how: Compressed,

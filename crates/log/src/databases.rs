@@ -1,35 +1,36 @@
-//! Which keyspace each database has, and up to where each keyspace was cleared: what superblocks say of keyspaces.
+//! Mapping from databases to keyspaces, and the clear marks of keyspaces, as superblocks store them.
 //!
-//! A store with two tiers writes one superblock after the other, so after a crash they may differ. Both values know which of
-//! two is the later one.
+//! A store with two tiers writes one superblock after the other, so after a crash they may differ. For both values the
+//! later one can be determined.
 
 use esker_index::{KeyHash, Keyspace};
 use serde::{Deserialize, Serialize};
 
 use crate::superblock::Superblock;
 
-/// Bits of the number of a keyspace.
+/// Bits of a keyspace number.
 const BITS: u32 = 4;
 
-/// Which keyspace each database has. Users know databases by their numbers; a swap of two changes this, and no key.
+/// Keyspace of each database. Users address databases by number; swapping two databases changes this mapping and no
+/// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Databases {
-    /// How often it was changed.
+    /// Number of changes so far.
     changes: u64,
-    /// Four bits for each database, the first one lowest.
+    /// Four bits per database, the first database lowest.
     keyspaces: u64,
 }
 
 impl Databases {
-    /// How many databases there are.
+    /// Number of databases.
     pub const COUNT: u8 = Keyspace::COUNT as u8;
 
-    /// What is in [`bits`](Self::bits): one word, for those who share it.
+    /// Returns the mapping as one word, for sharing between threads.
     pub fn bits(&self) -> u64 {
         self.keyspaces
     }
 
-    /// The keyspace of a database, by such a word.
+    /// Returns the keyspace of a database, given the word of [`bits`](Self::bits).
     ///
     /// # Panics
     /// If there is no such database.
@@ -39,19 +40,19 @@ impl Databases {
         Keyspace::new((bits >> (u32::from(database) * BITS)) as u8 % Databases::COUNT).expect("of four bits")
     }
 
-    /// The database of a keyspace.
+    /// Returns the database of a keyspace.
     pub fn database(&self, keyspace: Keyspace) -> u8 {
         Databases::database_by(self.keyspaces, keyspace)
     }
 
-    /// The database of a keyspace, by the word of [`bits`](Self::bits).
+    /// Returns the database of a keyspace, given the word of [`bits`](Self::bits).
     pub fn database_by(bits: u64, keyspace: Keyspace) -> u8 {
         let has_it = |database: &u8| Databases::keyspace(bits, *database) == keyspace;
-        // Of a superblock that makes no sense any answer is right.
+        // For an invalid superblock any answer is acceptable.
         (0..Databases::COUNT).find(has_it).unwrap_or(keyspace.number())
     }
 
-    /// What is the case when two databases have changed their keyspaces.
+    /// Returns the mapping with the keyspaces of two databases swapped.
     ///
     /// # Panics
     /// If there is no such database.
@@ -63,7 +64,7 @@ impl Databases {
         Databases { changes: self.changes + 1, keyspaces: self.keyspaces ^ differ }
     }
 
-    /// Whether each database has a keyspace of its own, as in every store.
+    /// True if each database has a keyspace of its own, as in every valid store.
     pub fn is_sound(&self) -> bool {
         let mut met: Vec<u8> =
             (0..Databases::COUNT).map(|d| Databases::keyspace(self.keyspaces, d).number()).collect();
@@ -71,7 +72,7 @@ impl Databases {
         met.into_iter().eq(0..Databases::COUNT)
     }
 
-    /// What the superblocks of a store say: those that were changed last.
+    /// Returns the most recently changed mapping among the superblocks of a store.
     pub fn of<'a>(superblocks: impl IntoIterator<Item = &'a Superblock>) -> Databases {
         let all = superblocks.into_iter().map(|superblock| superblock.databases);
         all.max_by_key(|databases| databases.changes).unwrap_or_default()
@@ -79,40 +80,40 @@ impl Databases {
 }
 
 impl Default for Databases {
-    /// Each has the keyspace of its number.
+    /// Maps each database to the keyspace of its number.
     fn default() -> Databases {
         let keyspaces = (0..u64::from(Databases::COUNT)).fold(0, |bits, d| bits | d << (d as u32 * BITS));
         Databases { changes: 0, keyspaces }
     }
 }
 
-/// Up to which sequence number the records of each keyspace were cleared.
+/// Per keyspace, the sequence number up to which its records were cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cleared([u64; Keyspace::COUNT]);
 
 impl Cleared {
-    /// Up to which number the records of a keyspace were cleared.
+    /// Returns the sequence number up to which the records of a keyspace were cleared.
     pub fn through(&self, keyspace: Keyspace) -> u64 {
         self.0[usize::from(keyspace.number())]
     }
 
-    /// Whether a record was cleared.
+    /// True if a record was cleared.
     #[inline]
     pub fn covers(&self, hash: &KeyHash, sequence: u64) -> bool {
         sequence <= self.through(hash.keyspace())
     }
 
-    /// Records of a keyspace up to a number are cleared.
+    /// Marks the records of a keyspace up to a sequence number as cleared.
     pub fn clear(&mut self, keyspace: Keyspace, through: u64) {
         self.0[usize::from(keyspace.number())] = through;
     }
 
-    /// The highest of the numbers.
+    /// Returns the highest of the sequence numbers.
     pub fn highest(&self) -> u64 {
         self.0.iter().copied().max().unwrap_or(0)
     }
 
-    /// What the superblocks of a store say: of each keyspace the later clear.
+    /// Merges the superblocks of a store: for each keyspace the later clear.
     pub fn of<'a>(superblocks: impl IntoIterator<Item = &'a Superblock>) -> Cleared {
         let later = |Cleared(mut all): Cleared, superblock: &Superblock| {
             all.iter_mut().zip(superblock.cleared.0).for_each(|(one, other)| *one = other.max(*one));

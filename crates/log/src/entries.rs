@@ -1,10 +1,11 @@
-//! The entries of a segment in memory, in the bytes that its summary will have: 15 of most records, where an [`Entry`] has 56.
+//! The entries of a segment in memory, encoded as in its summary: 15 bytes for most records, where an [`Entry`] takes
+//! 56.
 //!
-//! A record of a few bytes takes less than an [`Entry`]. Lists of entries exist for each segment that is filled, waits in
-//! memory or is relocated, so as [`Entry`]s they would take more memory than the segments.
+//! A small record is shorter than an [`Entry`]. Lists of entries exist for each segment that is being filled, is part
+//! of a memtable, or is being relocated; as [`Entry`]s they would take more memory than the segments.
 //!
-//! Invariant: the entries are in the order of their offsets, and their bytes are as [`push`](EntryList::push) wrote them, or
-//! were decoded once before.
+//! Invariant: the entries are in the order of their offsets, and their bytes were written by [`push`](EntryList::push)
+//! or have been decoded successfully once.
 
 use std::fmt;
 
@@ -17,38 +18,38 @@ use crate::summary::Entry;
 use crate::varint::{get_varint, put_varint};
 
 pub(crate) const DIGEST_BYTES: usize = 14;
-/// The most bytes of numbers of an entry.
+/// Maximum bytes of an entry's numbers.
 pub(crate) const MAX_NUMBERS_BYTES: usize = 31;
-/// What is unusual about an entry, and what follows.
+/// Flags of an unusual entry; they determine the numbers that follow.
 const TOMBSTONE: u8 = 1;
 const EXPIRES: u8 = 1 << 1;
 const GAP: u8 = 1 << 2;
 const STEP: u8 = 1 << 3;
-/// Four bits: by how many length classes it would be longer if its value were not compressed.
+/// Four bits: number of length classes by which the record would be longer uncompressed.
 const EXPANSION_SHIFT: u32 = 4;
 const EXPANSION_MASK: u8 = 15;
-/// A full list grows by its length divided by this: doubled, it could be half empty.
+/// A full list grows by its length divided by this. After doubling, half of the list could stay empty.
 const GROWTH_DIVISOR: usize = 4;
-/// Entries that an empty list makes room for.
+/// Initial capacity in entries.
 const LEAST_ENTRIES: usize = 64;
 
 /// Entries in the order of their offsets.
 #[derive(Clone, Default)]
 pub struct EntryList {
-    /// [`DIGEST_BYTES`] of each entry.
+    /// [`DIGEST_BYTES`] bytes per entry.
     digests: Vec<u8>,
-    /// The numbers of each entry, as in a summary.
+    /// Numbers of each entry, encoded as in a summary.
     numbers: Vec<u8>,
     last: Option<Entry>,
 }
 
 impl EntryList {
-    /// An empty list.
+    /// Returns an empty list.
     pub fn new() -> EntryList {
         EntryList::default()
     }
 
-    /// A list of the bytes of a summary's entries, of which `count` digests come first. `None`: they are no entries.
+    /// Decodes the bytes of a summary's entries, which begin with `count` digests. `None` if they are invalid.
     pub(crate) fn decode(body: &[u8], count: usize) -> Option<EntryList> {
         let (digests, numbers) = body.split_at_checked(count.checked_mul(DIGEST_BYTES)?)?;
         let mut last = None;
@@ -56,36 +57,36 @@ impl EntryList {
         Some(EntryList { digests: digests.to_vec(), numbers: numbers.to_vec(), last })
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[inline]
     pub fn len(&self) -> usize {
         self.digests.len() / DIGEST_BYTES
     }
 
-    /// Returns true if there is no entry.
+    /// True if there is no entry.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.digests.is_empty()
     }
 
-    /// The last entry.
+    /// Returns the last entry.
     #[inline]
     pub fn last(&self) -> Option<&Entry> {
         self.last.as_ref()
     }
 
-    /// Bytes that the entries take in a summary, without its footer.
+    /// Returns the bytes of the entries in a summary, without its footer.
     #[inline]
     pub fn encoded_bytes(&self) -> usize {
         self.digests.len() + self.numbers.len()
     }
 
-    /// Bytes of memory that the list has allocated.
+    /// Returns the bytes of memory that the list has allocated.
     pub fn memory_bytes(&self) -> usize {
         self.digests.capacity() + self.numbers.capacity()
     }
 
-    /// Adds an entry behind the others.
+    /// Appends an entry.
     ///
     /// # Panics
     /// If it begins before the last one ends.
@@ -122,7 +123,7 @@ impl EntryList {
         self.last = Some(entry);
     }
 
-    /// Makes room for a few more entries.
+    /// Reserves memory for a few more entries.
     #[cold]
     fn grow(&mut self) {
         let more = |bytes: usize, least: usize| (bytes / GROWTH_DIVISOR).max(LEAST_ENTRIES * least);
@@ -141,23 +142,23 @@ impl EntryList {
         self.last = None;
     }
 
-    /// Keeps the entries for which `keeps` returns true.
+    /// Keeps only the entries for which `keeps` returns true.
     pub fn retain(&mut self, mut keeps: impl FnMut(&Entry) -> bool) {
         *self = self.iter().filter(|entry| keeps(entry)).collect();
     }
 
-    /// The entries.
+    /// Iterates over the entries.
     pub fn iter(&self) -> Entries<'_> {
         self.iter_from(Position::default())
     }
 
-    /// The entries from a position on, which an iteration over the same list [returned](Entries::position). Entries may have
-    /// been added since.
+    /// Iterates over the entries from a position that an iteration over the same list [returned](Entries::position).
+    /// Entries may have been appended since.
     pub fn iter_from(&self, position: Position) -> Entries<'_> {
         Entries { list: self, position }
     }
 
-    /// The digests of all entries, then their numbers: what a summary begins with.
+    /// Appends the digests of all entries and then their numbers to `body`: the start of a summary.
     pub(crate) fn encode_into(&self, body: &mut Vec<u8>) {
         body.extend_from_slice(&self.digests);
         body.extend_from_slice(&self.numbers);
@@ -216,17 +217,17 @@ impl IntoIterator for EntryList {
     }
 }
 
-/// Where in a list an iteration is.
+/// Position of an iteration in a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Position {
     digest: usize,
     numbers: usize,
-    /// Of the entry before.
+    /// Sequence number of the previous entry; `end` is the end of its record.
     sequence: u64,
     end: u32,
 }
 
-/// An iteration over the entries of a list.
+/// An iterator over the entries of a list.
 #[derive(Clone)]
 pub struct Entries<'a> {
     list: &'a EntryList,
@@ -234,7 +235,7 @@ pub struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Where the next entry is.
+    /// Returns the position of the next entry.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -256,7 +257,7 @@ impl Iterator for Entries<'_> {
 
 impl ExactSizeIterator for Entries<'_> {}
 
-/// An iteration that owns its list.
+/// An iterator that owns its list.
 pub struct OwnedEntries {
     list: EntryList,
     position: Position,
@@ -270,7 +271,8 @@ impl Iterator for OwnedEntries {
     }
 }
 
-/// Calls `f` with every entry of these digests and numbers. `None`: they are no entries; `f` may have been called.
+/// Calls `f` with every entry of these digests and numbers. Returns `None` if they are invalid; `f` may have been
+/// called.
 pub(crate) fn for_each_entry(digests: &[u8], mut numbers: &[u8], mut f: impl FnMut(Entry)) -> Option<()> {
     let (mut sequence, mut end) = (0u64, 0u32);
     let (digests, rest) = digests.as_chunks::<DIGEST_BYTES>();
@@ -283,7 +285,8 @@ pub(crate) fn for_each_entry(digests: &[u8], mut numbers: &[u8], mut f: impl FnM
     numbers.is_empty().then_some(())
 }
 
-/// The entry of a digest and of the numbers in front, which are taken off. `sequence` and `end`: of the entry before.
+/// Decodes the entry of a digest, and consumes its numbers at the front. `sequence` and `end` are those of the previous
+/// entry.
 #[inline]
 fn decode_one(digest: &[u8; DIGEST_BYTES], numbers: &mut &[u8], sequence: u64, end: u32) -> Option<Entry> {
     let bytes_of = |units: u64| u32::try_from(units.checked_mul(MIN_GRANULE_BYTES)?).ok();
@@ -312,7 +315,7 @@ fn decode_one(digest: &[u8; DIGEST_BYTES], numbers: &mut &[u8], sequence: u64, e
     }
     let bytes = bytes_of(length)?;
     let word = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
-    // The last two bytes of the check lie where the half that is not kept would.
+    // The last two bytes of the check are in the place of the discarded half.
     let key_hash = kept(word(DIGEST_BYTES - 8), word(0));
     Some(Entry {
         key_hash,
@@ -325,8 +328,8 @@ fn decode_one(digest: &[u8; DIGEST_BYTES], numbers: &mut &[u8], sequence: u64, e
     })
 }
 
-/// What an entry is beyond a put without expiry that follows the record before it in place and in number, and is as long as
-/// it was before it was compressed.
+/// Returns the flags by which an entry differs from a put without expiry that follows the previous record in position
+/// and number and is not compressed to a smaller length class.
 #[inline]
 fn unusual(entry: &Entry, step: u64, gap: u32) -> u8 {
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
@@ -337,10 +340,10 @@ fn unusual(entry: &Entry, step: u64, gap: u32) -> u8 {
         | (entry.expansion & EXPANSION_MASK) << EXPANSION_SHIFT
 }
 
-/// The length of an entry in units, and whether anything about it is unusual.
+/// Decodes the length of an entry in granules of minimum size. The second value is true if the entry has flags.
 #[inline]
 fn get_length(from: &mut &[u8]) -> Option<(u64, bool)> {
-    // Most records are shorter than 256 bytes, or than 32 KiB.
+    // Fast paths: most records are shorter than 256 bytes, or than 32 KiB.
     if let Some(&[low, high]) = from.first_chunk::<2>() {
         let number = if low < 0x80 {
             *from = &from[1..];
@@ -364,10 +367,13 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Offsets and lengths are counted in the smallest granule.
+/// Converts a length or an offset to granules of minimum size.
 fn units(bytes: u32) -> u64 {
     let bytes = u64::from(bytes);
-    assert!(bytes.is_multiple_of(MIN_GRANULE_BYTES), "{bytes} bytes are no whole granules");
+    assert!(
+        bytes.is_multiple_of(MIN_GRANULE_BYTES),
+        "{bytes} bytes are not a multiple of the smallest granule"
+    );
     bytes / MIN_GRANULE_BYTES
 }
 
@@ -408,7 +414,7 @@ mod tests {
         let list: EntryList = pushed.iter().copied().collect();
         assert_eq!((list.len(), list.last()), (1000, pushed.last()));
         assert!(list.iter().eq(pushed.iter().copied()) && list.clone().into_iter().eq(pushed.clone()));
-        // From any position, and after more were added.
+        // From any position, and after more were appended.
         let mut growing = EntryList::new();
         let mut position = Position::default();
         let mut seen = Vec::new();

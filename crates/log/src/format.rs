@@ -1,4 +1,4 @@
-//! The format as text, made from the tables that the encoders use.
+//! The format as text, generated from the tables that the encoders use.
 
 use crate::layout::Field;
 use crate::{frame, header, summary, superblock};
@@ -6,13 +6,13 @@ use crate::{frame, header, summary, superblock};
 /// A structure of the format.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// What it is called.
+    /// Title in `docs/format.md`.
     pub title: &'static str,
-    /// Its fields, in their order and without gaps.
+    /// Fields, in order and without gaps.
     pub fields: &'static [Field],
 }
 
-/// Every structure that is made of fields.
+/// All structures that consist of fields.
 pub const LAYOUTS: [Layout; 4] = [
     Layout { title: "Superblock prefix", fields: superblock::FIELDS },
     Layout { title: "Frame header", fields: frame::FIELDS },
@@ -20,13 +20,13 @@ pub const LAYOUTS: [Layout; 4] = [
     Layout { title: "Summary footer", fields: summary::FIELDS },
 ];
 
-/// The tables of `docs/format.md`, in Markdown.
+/// Returns the tables of `docs/format.md`, in Markdown.
 pub fn describe() -> String {
     LAYOUTS.map(|layout| layout.describe()).concat()
 }
 
 impl Layout {
-    /// Whether its fields lie at the same offsets always.
+    /// True if all fields have fixed offsets.
     pub fn is_fixed(&self) -> bool {
         self.fields.iter().all(|f| f.bytes > 0)
     }

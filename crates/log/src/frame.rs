@@ -1,19 +1,19 @@
-//! A frame: the unit of atomicity. Everything in it is recovered, or nothing.
+//! A frame: the unit of atomicity. It is recovered whole or not at all.
 //!
 //! ```text
 //! header (64, at a multiple of the tier's write unit) | records, each at a granule | zeros up to the write unit
 //! ```
 //!
-//! A frame is whole when its header and every record in it verify; a second checksum over the same bytes would only
-//! cost time. `heads` tells whether what is damaged in it are values alone: then all keys are known. `durable_through`
-//! tells a torn tail from rot: whatever lies below it had reached the medium when this frame was written.
+//! A frame is whole if its header and every record in it verify; a second checksum over the same bytes would only cost
+//! time. `heads` shows whether only values in it are damaged: then all keys are known. `durable_through` distinguishes
+//! a torn tail from rot: all bytes below it were durable when this frame was written.
 
 use esker_seeded_bugs::{Bug, planted};
 
 use crate::checksum::Secret;
 use crate::layout::{Field, is_dense};
 
-/// Length of a frame's header.
+/// Length in bytes of a frame header.
 pub const HEADER_BYTES: usize = 64;
 const MAGIC_VALUE: u64 = u32::from_le_bytes(*b"EFRM") as u64;
 const FREE_MAGIC_VALUE: u64 = u32::from_le_bytes(*b"EFRE") as u64;
@@ -49,9 +49,13 @@ const DURABLE_THROUGH: Field = Field::new(
     "bytes of this segment below this offset were durable; in the first frame, where the segment before it of its stream ended",
 );
 const SLOT: Field = Field::new("slot", 52, 4, "slot of the tier for which it was written");
-const OPENED_AT: Field =
-    Field::new("opened_at", 56, 8, "highest sequence number that was given out when the segment was opened");
-/// The frame header's layout.
+const OPENED_AT: Field = Field::new(
+    "opened_at",
+    56,
+    8,
+    "sequence number up to which all changes were published when the segment was opened, or lower",
+);
+/// Layout of the frame header.
 pub(crate) const FIELDS: &[Field] = &[
     MAGIC,
     CRC,
@@ -71,35 +75,35 @@ pub(crate) const FIELDS: &[Field] = &[
 ];
 const _: () = assert!(is_dense(FIELDS, HEADER_BYTES));
 
-/// What the numbers of segments of one opening differ by. What is below it says in which opening they were given out: one that
-/// was cut off may have left parts of segments whose numbers nobody can find any more, and they must not be taken for parts of
-/// another's.
+/// Distance between the segment numbers of one opening. The lower digits identify the opening that assigned the number:
+/// an opening that crashed may have left parts of segments whose numbers are no longer known, and they must not be
+/// mistaken for parts of a later segment.
 pub const SEGMENT_STEP: u64 = 1 << 16;
-/// What fits into `follows`.
+/// Maximum value of `follows`.
 const FOLLOWS_MAX: u64 = (1 << 24) - 1;
 
-/// Which flow of records a segment belongs to.
+/// Write stream of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stream(pub u8);
 
 impl Stream {
-    /// Puts as they come; where they are told apart, those that are expected to live briefly.
+    /// Puts in order of arrival; with hot/cold separation, only those expected to be short-lived.
     pub const LANE: Stream = Stream(0);
-    /// Large values on their way straight to the capacity tier.
+    /// Large values written directly to the capacity tier.
     pub const LARGE: Stream = Stream(1);
-    /// Puts that are expected to last, from a lane or by destaging.
+    /// Puts expected to be long-lived, from a lane or by destaging.
     pub const LONG_LIVED: Stream = Stream(2);
-    /// Destaged records that are expected to live briefly.
+    /// Destaged records expected to be short-lived.
     pub const DESTAGED: Stream = Stream(3);
-    /// Collected records: what was short-lived before, and then three ages.
+    /// Collected records: those of short-lived segments, then three ages.
     pub const RELOCATED: [Stream; 4] = [Stream(4), Stream(5), Stream(6), Stream(7)];
 
-    /// Whether its records came from users, at first hand or by destaging, and were never collected.
+    /// True if its records come from users, directly or by destaging, and were never collected.
     pub fn is_fresh(self) -> bool {
         self < Stream::RELOCATED[0]
     }
 
-    /// Whether its records are fresh and expected to live briefly, or nothing is known of them.
+    /// True if its records are fresh, and expected to be short-lived or of unknown lifetime.
     pub fn is_short_lived(self) -> bool {
         self == Stream::LANE || self == Stream::DESTAGED
     }
@@ -112,35 +116,35 @@ pub struct FrameHeader {
     pub segment: u64,
     /// Opening of the store in which it was written.
     pub epoch: u64,
-    /// Sum of the CRCs of heads and keys of its records.
+    /// Sum of the CRCs of its records' heads and keys.
     pub heads: u32,
-    /// Position among the segment's frames.
+    /// Index among the segment's frames.
     pub index: u32,
     /// Byte offset in the segment.
     pub offset: u32,
-    /// Length with header, without padding.
+    /// Length in bytes with header, without padding.
     pub bytes: u32,
-    /// Length with padding.
+    /// Length in bytes with padding.
     pub padded_bytes: u32,
     /// Number of records.
     pub records: u32,
-    /// Which flow of records.
+    /// Write stream of the segment.
     pub stream: Stream,
-    /// In the first frame: the segment before this one of the same stream and opening, as far as that is told.
+    /// In the first frame: the previous segment of the same stream and opening, if known.
     pub follows: Option<u64>,
-    /// Bytes of this segment below this offset were durable when this was written. In the first frame, before which there
-    /// is nothing: all of the segment that it follows was, and this is where the last frame of that one ended; 0 where there
-    /// was none.
+    /// Bytes of this segment below this offset were durable when this frame was written. In the first frame, which has
+    /// nothing before it: the end of the last frame of the segment that it follows, all of which was durable; 0 if it
+    /// follows none.
     pub durable_through: u32,
-    /// Slot of the tier for which it was written. If it lies in another one, it was misdirected.
+    /// Slot of the tier for which the frame was written. A frame found in another slot was misdirected.
     pub slot: u32,
-    /// Highest sequence number that was given out when the segment was opened: versions that were superseded by a later
-    /// one cannot be in it.
+    /// Sequence number up to which all changes were published when the segment was opened, or lower: no version in the
+    /// segment was superseded by a change numbered up to this one.
     pub opened_at: u64,
 }
 
 impl FrameHeader {
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn encode(&self, secret: &Secret) -> [u8; HEADER_BYTES] {
         let mut to = [0u8; HEADER_BYTES];
         MAGIC.put(&mut to, MAGIC_VALUE);
@@ -162,13 +166,13 @@ impl FrameHeader {
         to
     }
 
-    /// Reads a header that lies in the wrong place, at the offset that it says it was written for.
+    /// Parses a header found in the wrong place, for the offset that it states.
     pub fn parse_displaced(bytes: &[u8], secret: &Secret) -> Option<FrameHeader> {
         let offset = OFFSET.get(bytes.get(..HEADER_BYTES)?) as u32;
         FrameHeader::parse(bytes, secret, offset)
     }
 
-    /// Reads the header that lies at `offset` of a segment, whichever segment and slot that is. `None`: there is no valid one.
+    /// Parses the header at `offset` of a segment, for any segment and slot. `None` if there is no valid one.
     pub fn parse(bytes: &[u8], secret: &Secret, offset: u32) -> Option<FrameHeader> {
         let from = bytes.get(..HEADER_BYTES)?;
         if MAGIC.get(from) != MAGIC_VALUE {
@@ -202,7 +206,7 @@ impl FrameHeader {
     }
 }
 
-/// How many steps a segment's number is before another's; 0: that cannot be told.
+/// Returns the distance from one segment number to another in steps; 0 if it cannot be expressed.
 fn steps_between(before: u64, segment: u64) -> u64 {
     let apart = segment.saturating_sub(before);
     if apart.is_multiple_of(SEGMENT_STEP) && apart / SEGMENT_STEP <= FOLLOWS_MAX {
@@ -212,7 +216,7 @@ fn steps_between(before: u64, segment: u64) -> u64 {
     }
 }
 
-/// What is written over the start of a slot to free it: the segment that was there is gone for good.
+/// Returns the marker that is written over the start of a slot to free it: the segment in the slot is gone for good.
 pub fn free_marker(secret: &Secret, segment: u64, slot: u32) -> [u8; HEADER_BYTES] {
     let mut to = [0u8; HEADER_BYTES];
     MAGIC.put(&mut to, FREE_MAGIC_VALUE);
@@ -223,25 +227,26 @@ pub fn free_marker(secret: &Secret, segment: u64, slot: u32) -> [u8; HEADER_BYTE
     to
 }
 
-/// What the start of a slot says.
+/// Content of the start of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotStart {
-    /// It is free: marked so, or never written. The number is that of the segment that was there, if known.
+    /// The slot is free: marked so, or never written. With the number of its last segment, if known.
     Free(Option<u64>),
     /// A segment begins here.
     Frame(FrameHeader),
-    /// What was written for this segment in another slot: the write went astray, and what was here is lost.
+    /// Data that was written for another slot: the write was misdirected, and the previous content of this slot is
+    /// lost.
     Stray {
         /// Number of the segment.
         segment: u64,
         /// The slot for which it was written.
         slot: u32,
     },
-    /// Neither: foreign bytes, or rot.
+    /// Anything else: foreign bytes, or rot.
     Unknown,
 }
 
-/// Reads the start of a slot, or the marker at its end.
+/// Parses the start of a slot, or the marker at its end.
 pub fn slot_start(bytes: &[u8], secret: &Secret, slot: u32) -> SlotStart {
     if let Some(header) = FrameHeader::parse(bytes, secret, 0) {
         let (segment, of) = (header.segment, header.slot);

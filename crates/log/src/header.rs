@@ -1,4 +1,4 @@
-//! What stands in front of a record's key: flags, numbers, checksums. How it is written and read.
+//! The record header in front of the key: flags, numbers, checksums, and their encoding.
 
 use esker_index::Keyspace;
 
@@ -7,24 +7,24 @@ use crate::compression::{Codec, Compressed};
 use crate::layout::Field;
 use crate::varint::{fourth_varint, get_varint, varint_bytes};
 
-/// Length of the longest header: flags, lengths of key and value, both parts of a sequence number, expiry, keyspace, length
-/// before compression, checksums.
+/// Maximum length in bytes of a header: flags, lengths of key and value, both parts of a sequence number, expiry,
+/// keyspace, length before compression, checksums.
 pub const HEADER_BYTES_MAX: usize = 1 + 3 + 5 + 6 + 4 + 10 + KEYSPACE_BYTES + 5 + LONG_CHECK_BYTES;
-/// What a record takes more in keyspaces other than the first.
+/// Additional bytes of a record in a keyspace other than the first.
 pub const KEYSPACE_BYTES: usize = 1;
-/// Longest key.
+/// Maximum length in bytes of a key.
 pub const MAX_KEY_BYTES: usize = 65_536;
 
 const CHECK_BYTES: usize = 8;
 const CRC_BYTES: usize = 4;
 const LONG_CHECK_BYTES: usize = CRC_BYTES + CHECK_BYTES;
 
-/// Each opening has so many bits of sequence numbers to itself, a trillion writes; above them is the number of the opening.
+/// Bits of a sequence number within one opening (a trillion writes); the number of the opening is above them.
 pub const SEQUENCE_EPOCH_SHIFT: u32 = 40;
 pub(crate) const NUMBERS: u64 = 1 << SEQUENCE_EPOCH_SHIFT;
 const EPOCHS: u64 = 1 << (u64::BITS - SEQUENCE_EPOCH_SHIFT);
 
-/// The record header's layout, in order. A length of 0 is that of a LEB128 number.
+/// Layout of the record header, in order. A length of 0 marks a LEB128 number.
 pub(crate) const FIELDS: &[Field] = &[
     Field::variable(
         "flags",
@@ -67,7 +67,7 @@ pub(crate) const SHORT_LIVED: u8 = 1 << 4;
 pub(crate) const LONG: u8 = 1 << 5;
 pub(crate) const ELSEWHERE: u8 = 1 << 6;
 pub(crate) const COMPRESSED: u8 = 1 << 7;
-// No bit has two meanings, and all have one.
+// No flag bit has two meanings, and every bit is used.
 const _: () = assert!(
     KIND as u32
         + EXPIRES as u32
@@ -80,13 +80,13 @@ const _: () = assert!(
 );
 const CODEC_BITS: u32 = 2;
 
-/// What a record says of its key. The numbers are on the medium: do not change them.
+/// Kind of a record. The numbers are on the medium: do not change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// The key has this value.
+    /// The record has a value for its key.
     Put = 1,
-    /// The key is gone.
+    /// The key is deleted.
     Tombstone = 2,
 }
 
@@ -100,25 +100,25 @@ impl Kind {
     }
 }
 
-/// What a record of a keyspace takes more.
+/// Returns the additional bytes of a record in `keyspace`.
 #[inline]
 pub const fn keyspace_bytes(keyspace: Keyspace) -> usize {
     if keyspace.number() == Keyspace::FIRST.number() { 0 } else { KEYSPACE_BYTES }
 }
 
-/// How the header says that a value is compressed.
+/// Encodes codec and uncompressed length as the header stores them.
 #[inline]
 pub(crate) fn raw_field(how: Compressed) -> u64 {
     u64::from(how.raw_bytes) << CODEC_BITS | how.codec as u64
 }
 
-/// What a record with a compressed value takes more.
+/// Returns the additional header bytes of a record with a compressed value.
 #[inline]
 pub fn raw_field_bytes(compressed: Option<Compressed>) -> usize {
     compressed.map_or(0, |how| varint_bytes(raw_field(how)))
 }
 
-/// What [`raw_field`] said. A record that says so is shorter than it would be, but has a value.
+/// Decodes a [`raw_field`]. Valid only for a put whose non-empty value is shorter than its uncompressed length.
 fn compressed(field: u64, kind: Kind, value_bytes: usize) -> Result<Compressed, Damage> {
     let codec = Codec::from_bits(field & ((1 << CODEC_BITS) - 1)).ok_or(Damage::Header)?;
     let raw_bytes = u32::try_from(field >> CODEC_BITS).map_err(|_| Damage::Header)?;
@@ -126,9 +126,9 @@ fn compressed(field: u64, kind: Kind, value_bytes: usize) -> Result<Compressed, 
     if is_shorter && kind == Kind::Put { Ok(Compressed { codec, raw_bytes }) } else { Err(Damage::Header) }
 }
 
-/// The most that a record takes on the medium, without the padding to the granule: its sequence number and its expiry are
-/// as long as they can be, and it is in another keyspace than the first. One with a compressed value takes no more, as values
-/// are stored compressed only where that saves more than [`raw_field_bytes`].
+/// Returns the maximum length of a record on the medium, without padding to the granule: with the longest sequence
+/// number and expiry, and in a keyspace other than the first. A record with a compressed value is no longer, because
+/// values are stored compressed only if that saves more than [`raw_field_bytes`].
 #[inline]
 pub fn record_bytes_max(key_bytes: usize, value_bytes: usize, expires: bool) -> usize {
     let numbers = const { varint_bytes(NUMBERS - 1) + varint_bytes(EPOCHS - 1) };
@@ -136,8 +136,8 @@ pub fn record_bytes_max(key_bytes: usize, value_bytes: usize, expires: bool) -> 
     fixed_bytes(key_bytes, value_bytes) + numbers + expiry + KEYSPACE_BYTES + key_bytes + value_bytes
 }
 
-/// Length of the header of a record of the first keyspace with a value that is not compressed. Others have
-/// [`keyspace_bytes`] and [`raw_field_bytes`] more.
+/// Returns the header length of a record in the first keyspace with an uncompressed value. Otherwise [`keyspace_bytes`]
+/// and [`raw_field_bytes`] are added.
 #[inline]
 pub fn header_bytes(
     key_bytes: usize,
@@ -149,25 +149,25 @@ pub fn header_bytes(
     fixed_bytes(key_bytes, value_bytes) + sequence + expires_at_ms.map_or(0, varint_bytes)
 }
 
-/// Length of what in a header does not depend on sequence number and expiry.
+/// Returns the part of the header length that does not depend on sequence number and expiry.
 #[inline]
 fn fixed_bytes(key_bytes: usize, value_bytes: usize) -> usize {
     let checks = if value_bytes > SMALL_VALUE_BYTES { LONG_CHECK_BYTES } else { CHECK_BYTES };
     1 + varint_bytes(key_bytes.saturating_sub(1) as u64) + varint_bytes(value_bytes as u64) + checks
 }
 
-/// Why bytes are not a record.
+/// The reason why bytes are not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Header or key do not agree with the checksum, or they belong elsewhere.
+    /// Header or key do not match the checksum, or they belong elsewhere.
     Header,
-    /// The value does not agree with its checksum.
+    /// The value does not match its checksum.
     Value,
-    /// Header, key or a small value do not agree with their common checksum, or they belong elsewhere.
+    /// Header, key or a small value do not match their common checksum, or they belong elsewhere.
     Record,
-    /// The record claims to be longer than what was read.
+    /// The record claims to be longer than the bytes that were read.
     Length,
-    /// The value agrees with its checksum and cannot be what it was before it was compressed.
+    /// The value matches its checksum but does not decompress to its stated length.
     Compression,
 }
 
@@ -185,7 +185,7 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// What the header of a record claims, not verified.
+/// Contents of a record's header, not verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Length of the header, before the key.
@@ -194,20 +194,20 @@ pub struct Claim {
     pub key_bytes: usize,
     /// Length on the medium, without the padding to the granule.
     pub bytes: usize,
-    /// What has to be read of it to know its key for certain: header and key, and a small value.
+    /// Bytes to read to know the key for certain: header and key, plus a small value.
     pub key_known_bytes: usize,
     /// Sequence number.
     pub sequence: u64,
 }
 
 impl Claim {
-    /// The key that the record at the start of `bytes` claims to have.
+    /// Returns the key that the record at the start of `bytes` claims to have.
     pub fn key(bytes: &[u8]) -> Option<&[u8]> {
         let claim = Claim::of(bytes)?;
         bytes.get(claim.header_bytes..claim.header_bytes + claim.key_bytes)
     }
 
-    /// Of the record that begins at the start of `bytes`. `None`: there is none, or its header is cut off.
+    /// Parses the record at the start of `bytes`. `None` if there is none, or its header is cut off.
     pub fn of(bytes: &[u8]) -> Option<Claim> {
         let header = Header::parse(bytes).ok()?;
         let head = header.bytes + header.key_bytes;
@@ -221,8 +221,9 @@ impl Claim {
         })
     }
 
-    /// The upper bits of that record's sequence number: of which opening it is. What [`Claim::of`] finds a record in has one, and
-    /// so may what it does not; this tells several times faster.
+    /// Returns the epoch (upper bits of the sequence number) of the record at the start of `bytes`. Every record that
+    /// [`Claim::of`] finds has one, but bytes without a record may have one too. Several times faster than
+    /// [`Claim::of`].
     #[inline]
     pub fn epoch_of(bytes: &[u8]) -> Option<u64> {
         let (&flags, rest) = bytes.split_first()?;
@@ -234,7 +235,7 @@ impl Claim {
     }
 }
 
-/// The checksums of a record.
+/// Checksums of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Checks {
     Long { crc: u32, value: u64 },
@@ -247,7 +248,7 @@ impl Checks {
     }
 }
 
-/// What stands in front of the key, not verified.
+/// Header in front of the key, not verified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) flags: u8,
@@ -259,16 +260,16 @@ pub(crate) struct Header {
     pub(crate) keyspace: Keyspace,
     pub(crate) compressed: Option<Compressed>,
     pub(crate) checks: Checks,
-    /// Length of what the CRC covers of it.
+    /// Length in bytes of the part that the CRC covers.
     head_bytes: usize,
-    /// Length of all of it.
+    /// Length in bytes of the whole header.
     pub(crate) bytes: usize,
 }
 
 impl Header {
     #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Result<Header, Damage> {
-        // Where the bytes end before the longest header would, they may have been cut.
+        // If the bytes end before the longest possible header would, the record may have been cut off.
         let wrong = if bytes.len() < HEADER_BYTES_MAX { Damage::Length } else { Damage::Header };
         let (&flags, mut rest) = bytes.split_first().ok_or(Damage::Length)?;
         let kind = Kind::of(flags).ok_or(Damage::Header)?;
@@ -316,13 +317,13 @@ impl Header {
         })
     }
 
-    /// The CRC that head and key should have.
+    /// Returns the CRC that head and key should have.
     pub(crate) fn crc(&self, bytes: &[u8], identity: &Identity) -> u32 {
         identity.crc(&[&bytes[..self.head_bytes], &bytes[self.bytes..self.bytes + self.key_bytes]])
     }
 }
 
-/// The keyspace that stands at the front: not the first, which is not written.
+/// Reads the keyspace at the front. Never the first keyspace, which is not written.
 fn keyspace_of(from: &mut &[u8]) -> Result<Keyspace, Damage> {
     let [number] = take::<1>(from)?;
     Keyspace::new(number).filter(|keyspace| *keyspace != Keyspace::FIRST).ok_or(Damage::Header)
@@ -338,7 +339,8 @@ fn take<const N: usize>(from: &mut &[u8]) -> Result<[u8; N], Damage> {
 mod tests {
     use super::*;
 
-    /// Over random bytes: what a whole look finds a record in has the epoch that the quick look tells, wherever the bytes end.
+    /// For random bytes, [`Claim::epoch_of`] returns the epoch of every record that [`Claim::of`] finds, wherever the
+    /// bytes end.
     #[test]
     fn the_quick_look_tells_the_epoch_of_every_claim() {
         let mut state = 1u64;

@@ -1,15 +1,15 @@
-//! Little-endian fields at fixed offsets: the one way bytes of the format are written and read.
+//! Little-endian fields at fixed offsets. All fixed layouts of the format are written and read through them.
 
 /// A field of a fixed layout.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
     /// Name in `docs/format.md`.
     pub name: &'static str,
-    /// Byte offset in the structure; 0 where it depends on what lies before it.
+    /// Byte offset in the structure; 0 if it depends on preceding fields of variable length.
     pub offset: usize,
-    /// Length in bytes; 0: that of a LEB128 number.
+    /// Length in bytes; 0: variable (a LEB128 number).
     pub bytes: usize,
-    /// What it is for.
+    /// Description in `docs/format.md`.
     pub meaning: &'static str,
 }
 
@@ -18,7 +18,7 @@ impl Field {
         Field { name, offset, bytes, meaning }
     }
 
-    /// A field behind others whose lengths vary.
+    /// Returns a field after fields of variable length.
     pub(crate) const fn variable(name: &'static str, bytes: usize, meaning: &'static str) -> Field {
         Field { name, offset: 0, bytes, meaning }
     }
@@ -35,7 +35,7 @@ impl Field {
         to[self.offset..self.offset + self.bytes].copy_from_slice(&bytes[..self.bytes]);
     }
 
-    // Inlined, the length is known, and a field is one load.
+    // Inlined so that the length is a constant and reading a field is one load.
     #[inline]
     pub(crate) fn get(&self, from: &[u8]) -> u64 {
         let mut bytes = [0u8; 8];
@@ -44,7 +44,7 @@ impl Field {
     }
 }
 
-/// Asserts at compile time that fields follow each other without gaps and fill the structure.
+/// True if the fields are contiguous and fill the structure; asserted at compile time.
 pub(crate) const fn is_dense(fields: &[Field], total: usize) -> bool {
     let mut at = 0;
     let mut i = 0;

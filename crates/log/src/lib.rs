@@ -1,11 +1,11 @@
-//! The bytes of Esker's log: record, frame, segment, summary, superblock.
+//! The on-media format of Esker's log: record, frame, segment, summary, superblock.
 //!
-//! One log of segments lies on two tiers. This crate knows its format and nothing of what it means: it turns records
-//! into bytes and bytes into records, and it tells a torn tail from rot. Who writes where, and which record is the
-//! current one, is decided above it.
+//! One log of segments spans two tiers. This crate knows the format, not its meaning: it encodes and decodes records,
+//! and distinguishes a torn tail from rot. The layers above decide which component writes where and which record of a
+//! key is current.
 //!
-//! Every layout is written once, as a table of [`Field`]s next to its encoder; `docs/format.md` is made from
-//! those tables.
+//! Every layout is defined once, as a table of [`Field`]s next to its encoder; `docs/format.md` is generated from those
+//! tables.
 
 mod checksum;
 mod class;

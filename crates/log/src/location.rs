@@ -1,12 +1,12 @@
-//! Where a record lies, in 40 bits: 36 of location and 4 of size class.
+//! Location of a record in 40 bits: 36 bits of position and 4 of size class.
 //!
-//! Locations count *granules*, the unit that records are aligned to. The capacity tier counts up from 0, the fast tier
+//! Positions count *granules*, the unit that records are aligned to. The capacity tier counts up from 0, the fast tier
 //! down from the top, so both can grow until they meet and no bit is spent on the tier. The size class bounds the
-//! record's length, and the pages that it lies in, so that one read of the right length fetches it.
+//! record's length and the pages that it touches, so that one read of the right length fetches it.
 
 use crate::page::{PAGE_BYTES, left_in_page};
 
-/// Which of the two media.
+/// One of the two tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tier {
     /// Low latency, small.
@@ -16,7 +16,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// Its name in messages.
+    /// Returns the name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Tier::Fast => "fast",
@@ -29,40 +29,40 @@ const LOCATION_BITS: u32 = 36;
 const CLASS_BITS: u32 = 4;
 /// Bits of a packed location.
 pub const PACKED_BITS: u32 = LOCATION_BITS + CLASS_BITS;
-/// Granules that the two tiers can have together.
+/// Maximum number of granules of both tiers together.
 pub const MAX_GRANULES: u64 = 1 << LOCATION_BITS;
-/// Smallest granule.
+/// Smallest granule in bytes.
 pub const MIN_GRANULE_BYTES: u64 = 4;
-/// Granules of a segment at most: recovery counts those of a record in 23 bits.
+/// Maximum number of granules per segment: recovery stores a record's length in granules in 23 bits.
 pub const SEGMENT_GRANULES_MAX: u64 = 1 << 23;
 const CLASS_STEP_BYTES: u64 = 576;
 const LAST_CLASS: u8 = (1 << CLASS_BITS) - 1;
-/// Classes of records that lie in one page.
+/// Number of classes for records that lie in one page.
 const ONE_PAGE_CLASSES: u8 = 3;
 
-/// Where a record lies: tier, slot of the tier, byte offset in the segment that occupies the slot, and a bound on its
-/// length.
+/// Location of a record: tier, slot of the tier, byte offset in the segment that occupies the slot, and a bound on the
+/// record's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The tier.
     pub tier: Tier,
-    /// Which segment-sized slot of the tier.
+    /// Index of the segment-sized slot in the tier.
     pub slot: u32,
     /// Byte offset in the slot.
     pub offset: u32,
-    /// Size class: the record is at most [`class_bytes`] long. See [`class_with`] for what it says of a compressed value.
+    /// Size class: the record is at most [`class_bytes`] long. For compressed values, see [`class_with`].
     pub class: u8,
 }
 
-/// Classes by length alone: how often the step has to be doubled to cover so many bytes, 0 to 15.
+/// Returns the length class: how often the step (576 bytes) must be doubled to cover `bytes`, 0 to 15.
 #[inline]
 pub fn length_class(bytes: u64) -> u8 {
     let times = bytes.saturating_sub(1) / CLASS_STEP_BYTES;
     (u64::BITS - times.leading_zeros()).min(u32::from(LAST_CLASS)) as u8
 }
 
-/// The length class that covers every record of a class, wherever it lies, with its value as it was before it was compressed if
-/// that is of the same length class: what a place says of memory.
+/// Returns the length class that covers every record of a size class, wherever it lies. It also covers the record with
+/// its value uncompressed, if that has the same length class. Used to bound the memory of a read.
 #[inline]
 const fn covers(class: u8) -> u8 {
     match class {
@@ -71,7 +71,7 @@ const fn covers(class: u8) -> u8 {
     }
 }
 
-/// The least class that covers a length class.
+/// Returns the smallest size class that covers a length class.
 #[inline]
 const fn class_covering(length_class: u8) -> u8 {
     match length_class {
@@ -80,11 +80,11 @@ const fn class_covering(length_class: u8) -> u8 {
     }
 }
 
-/// The class of a record of so many bytes, with its padding, at an offset of its segment: 0 to 15.
+/// Returns the size class (0 to 15) of a record of `record_bytes` bytes, with its padding, at an offset in its segment.
 #[inline]
 pub fn class_of(offset: u32, record_bytes: u64) -> u8 {
     if record_bytes <= longest(0).min(left_in_page(offset.into())) {
-        // Most are small.
+        // Fast path: most records are small.
         return 0;
     }
     let mut class = class_covering(length_class(record_bytes));
@@ -94,10 +94,10 @@ pub fn class_of(offset: u32, record_bytes: u64) -> u8 {
     class
 }
 
-/// The longest record of a class, wherever it lies. The last class has no bound but the segment.
+/// Returns the maximum length of a record of a class, wherever it lies. The last class is bounded only by the segment.
 ///
-/// Bounds lie an eighth above powers of two, because values are powers of two and records a little more. The first three are
-/// of records that lie in one page.
+/// Bounds are an eighth above powers of two, because values are often powers of two and records slightly longer. The
+/// first three classes are for records that lie in one page.
 #[inline]
 const fn longest(class: u8) -> u64 {
     match class {
@@ -108,9 +108,10 @@ const fn longest(class: u8) -> u64 {
     }
 }
 
-/// The most that a record of a class has at an offset of its segment.
+/// Returns the maximum length of a record of a class at an offset in its segment.
 ///
-/// None reaches into more pages than the longest of its class fills: a record that lies in a page more is of the next class.
+/// No record touches more pages than the longest of its class fills: a record that touches one page more belongs to the
+/// next class.
 #[inline]
 pub fn class_bytes(class: u8, offset: u32) -> u64 {
     let bytes = longest(class);
@@ -121,13 +122,15 @@ pub fn class_bytes(class: u8, offset: u32) -> u64 {
     bytes.min(left_in_page(offset.into()) + (bytes.div_ceil(page) - 1) * page)
 }
 
-/// How often what a place says has to be doubled at most to cover what its record is without compression: four times as long. So
-/// reads know how much memory they take at most before they take it, and a few bytes that claim to be many are told by their place.
+/// Maximum number of times that a location's length bound must be doubled to cover the uncompressed record: twice, a
+/// factor of four. A read therefore knows its maximum memory before it allocates it, and a short record that claims a
+/// huge uncompressed value contradicts its location.
 pub const EXPANSION_MAX: u8 = 2;
 
-/// The class of the location of a record of so many bytes, with its padding, which without compression would be longer by
-/// `expansion` length classes: the least that covers the record where it lies, and four times of which cover it without
-/// compression. Values that shrink to less than a quarter have a larger one than their length, and are over-read.
+/// Returns the size class of the location of a record of `record_bytes` bytes, with its padding, whose uncompressed
+/// length would be `expansion` length classes larger. It is the smallest class that covers the record in place, and of
+/// which four times the bound covers it uncompressed. A value that shrinks to less than a quarter gets a larger class
+/// than its length needs, and is over-read.
 #[inline]
 pub fn class_with(offset: u32, record_bytes: u64, expansion: u8) -> u8 {
     let stored = class_of(offset, record_bytes);
@@ -138,21 +141,21 @@ pub fn class_with(offset: u32, record_bytes: u64, expansion: u8) -> u8 {
     stored.max(class_covering(raw.saturating_sub(EXPANSION_MAX)))
 }
 
-/// How often what the place of a record of a class says has to be doubled to cover it without compression: 0 where its length
-/// class is the same, else 1 to [`EXPANSION_MAX`].
+/// Returns how often the length bound of a record's location must be doubled to cover the uncompressed record: 0 if the
+/// length class is the same, else 1 to [`EXPANSION_MAX`].
 pub fn growth_of(class: u8, record_bytes: u64, expansion: u8) -> u8 {
     let raw = length_class(record_bytes) + expansion;
     if expansion == 0 { 0 } else { raw.saturating_sub(covers(class)).clamp(1, EXPANSION_MAX) }
 }
 
-/// The most that a record of a class is in memory, if what its place says has to be doubled so often. The last classes have no
-/// bound but the segment.
+/// Returns the maximum memory in bytes of a record of a class whose length bound must be doubled `doubled` times. The
+/// last classes are bounded only by the segment.
 pub fn memory_bytes(class: u8, doubled: u8) -> u64 {
     let length = covers(class).saturating_add(doubled);
     if length >= LAST_CLASS { u64::MAX } else { CLASS_STEP_BYTES << length }
 }
 
-// What the two kinds of classes say of each other, for all there are.
+// Consistency of size classes and length classes, checked for all of them.
 const _: () = {
     let mut class = 0;
     while class < LAST_CLASS {
@@ -164,46 +167,46 @@ const _: () = {
     }
 };
 
-/// How locations are packed in one store.
+/// Parameters of packed locations in one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
     /// Alignment of records, a power of two.
     pub granule_bytes: u64,
     /// Length of a segment, a power of two.
     pub segment_bytes: u64,
-    /// Slots that the capacity tier has in this opening: what lies above belongs to the fast tier. Packed locations are
-    /// never stored, so this may differ from one opening to the next, as limits and devices grow.
+    /// Slots of the capacity tier in this opening: higher positions belong to the fast tier. Packed locations are never
+    /// stored, so this may change between openings, as limits and devices grow.
     pub capacity_slots: u32,
 }
 
 impl Packing {
-    /// The smallest granule with which so many bytes can be addressed.
+    /// Returns the smallest granule that can address `total_bytes` bytes.
     pub fn granule_for(total_bytes: u64) -> u64 {
         (total_bytes.div_ceil(MAX_GRANULES)).next_power_of_two().max(MIN_GRANULE_BYTES)
     }
 
-    /// Slots that both tiers can have together.
+    /// Returns the maximum number of slots of both tiers together.
     pub fn slots_max(granule_bytes: u64, segment_bytes: u64) -> u64 {
         MAX_GRANULES / (segment_bytes / granule_bytes)
     }
 
-    /// Bits of an offset in granules: both sizes are powers of two.
+    /// Returns log2 of the granule size: both sizes are powers of two.
     fn granule_shift(&self) -> u32 {
         self.granule_bytes.trailing_zeros()
     }
 
-    /// Bits of a segment's number of granules.
+    /// Returns log2 of the granules per segment.
     fn segment_shift(&self) -> u32 {
         self.segment_bytes.trailing_zeros() - self.granule_shift()
     }
 
-    /// Granules that a record of so many bytes takes.
+    /// Returns the granules of a record of `record_bytes` bytes.
     #[inline]
     pub fn granules(&self, record_bytes: u32) -> u64 {
         (u64::from(record_bytes) + self.granule_bytes - 1) >> self.granule_shift()
     }
 
-    /// Packs a location. Never 0, since no record begins at offset 0 of a segment.
+    /// Packs a location. Never 0, because no record begins at offset 0 of a segment.
     #[inline]
     pub fn pack(&self, location: Location) -> u64 {
         debug_assert!(u64::from(location.offset).is_multiple_of(self.granule_bytes) && location.offset != 0);
@@ -217,7 +220,7 @@ impl Packing {
         granule << CLASS_BITS | u64::from(location.class)
     }
 
-    /// The location that was packed.
+    /// Unpacks a location.
     #[inline]
     pub fn unpack(&self, packed: u64) -> Location {
         let granule = packed >> CLASS_BITS;

@@ -1,21 +1,22 @@
-//! Records and the pages of a device: a record does not lie in one page more than it has to, where that costs little.
+//! Alignment of records to device pages: a record touches no more pages than necessary, if avoiding that costs little.
 //!
-//! A read of two pages costs a device a fifth more than a read of one. So a record is not begun in the last bytes of a page
-//! if it would end in one page more than if it began with the next. Those bytes are zeros, and no record begins with a zero:
-//! so whoever walks over records knows where the next one is. See `docs/decisions/0025-small-records.md`.
+//! A read of two pages costs a device a fifth more than a read of one. So a record does not begin in the last bytes of
+//! a page if it would touch one page more than if it began on the next page. The skipped bytes are zeros, and no record
+//! begins with a zero, so a sequential reader of records can find the next one. See
+//! `docs/decisions/0025-small-records.md`.
 
-/// What a device reads, and is taken to displace, as a whole.
+/// Page size in bytes: the unit in which a device reads, and the assumed unit of misdirected I/O.
 pub const PAGE_BYTES: usize = 4096;
-/// So much of a page is left empty at most: a sixty-fourth.
+/// Maximum number of bytes left empty at the end of a page: a sixty-fourth.
 pub const GAP_BYTES_MAX: u64 = 64;
 
-/// Bytes from an offset to the end of its page.
+/// Returns the bytes from an offset to the end of its page.
 #[inline]
 pub(crate) fn left_in_page(offset: u64) -> u64 {
     PAGE_BYTES as u64 - offset % PAGE_BYTES as u64
 }
 
-/// The bytes that are left empty in front of a record of so many bytes, with its padding, that could begin at `offset`.
+/// Returns the bytes left empty before a record of `bytes` bytes, with its padding, that could begin at `offset`.
 #[inline]
 pub fn gap_before(offset: u64, bytes: u64) -> u64 {
     let left = left_in_page(offset);
@@ -26,8 +27,8 @@ pub fn gap_before(offset: u64, bytes: u64) -> u64 {
     if (bytes - left).div_ceil(page) < bytes.div_ceil(page) { 0 } else { left }
 }
 
-/// The most that [`gap_before`] can leave empty in front of all of so many records of so many bytes together, the first of
-/// which could begin at `offset`.
+/// Returns the maximum that [`gap_before`] leaves empty in total before `records` records of `bytes` bytes in total,
+/// the first of which could begin at `offset`.
 #[inline]
 pub(crate) fn gaps_max(offset: u64, records: usize, bytes: u64) -> u64 {
     let left = left_in_page(offset);
@@ -36,13 +37,13 @@ pub(crate) fn gaps_max(offset: u64, records: usize, bytes: u64) -> u64 {
         return first;
     }
     let more = records as u64 - 1;
-    // Each is at the end of a page that the records before it fill.
+    // In the worst case each gap is at the end of a page that the previous records fill.
     let pages = bytes / (PAGE_BYTES as u64 - GAP_BYTES_MAX) + 1;
     first + more.min(pages) * GAP_BYTES_MAX
 }
 
-/// Where the record begins that comes next at `at`, behind another one: there, or with the next page. `bytes` are those of the
-/// segment from its start.
+/// Returns the offset of the next record if the previous one ends at `at`: `at` itself, or the start of the next page.
+/// `bytes` are the segment's bytes from its start.
 #[inline]
 pub fn skip_gap(bytes: &[u8], at: usize) -> usize {
     let left = left_in_page(at as u64);

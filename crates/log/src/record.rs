@@ -1,13 +1,13 @@
 //! A record: one version of one key.
 //!
 //! ```text
-//! flags (1) | lengths | sequence | what is flagged | checksums (8 or 12) | key | value | zeros up to the granule
+//! flags (1) | lengths | sequence | flagged fields | checksums (8 or 12) | key | value | zeros up to the granule
 //! ```
 //!
-//! What stands in front of the key is the header; its numbers are LEB128. A CRC32C covers the record's identity, its header
-//! and its key. A **long** value has a checksum of its own, which that CRC covers: such a record moves to another place by
+//! The bytes in front of the key are the header; its numbers are LEB128. A CRC32C covers the record's identity, its
+//! header and its key. A **long** value has a checksum of its own, which that CRC covers: such a record is relocated by
 //! writing a new header, without reading its value, and its key can be read without its value. A **small** value is
-//! checked together with its header: the CRC is not written, but seeds the value's checksum of 64 bits.
+//! checked together with its header: the CRC is not written, but seeds the value's 64-bit checksum.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -28,31 +28,32 @@ use crate::varint::write_varint;
 /// A record to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// What it says.
+    /// Put or tombstone.
     pub kind: Kind,
     /// The keyspace that the key belongs to.
     pub keyspace: Keyspace,
     /// The key, 1 to [`MAX_KEY_BYTES`] bytes.
     pub key: &'a [u8],
-    /// The value, as it is stored.
+    /// The value, as stored.
     pub value: &'a [u8],
-    /// How it is compressed.
+    /// Codec and uncompressed length, if the value is compressed.
     pub compressed: Option<Compressed>,
-    /// [`Secret::value_check`] of the value as it is stored.
+    /// [`Secret::value_check`] of the stored value.
     pub value_check: Option<u64>,
     /// Sequence number.
     pub sequence: u64,
     /// Wall-clock milliseconds since the Unix epoch at which it expires.
     pub expires_at_ms: Option<u64>,
-    /// Whether the next record belongs to the same batch. A frame is whole or void, so this matters only where a frame
-    /// was not closed: in memory that outlived its process.
+    /// True if the next record belongs to the same batch. A frame is recovered whole or not at all, so this matters
+    /// only for a frame that was never closed: in the staging file.
     pub batch_goes_on: bool,
-    /// Whether the version that it displaced had lived briefly, so that it is expected to do so too. A hint: it says to
-    /// which segment destaging takes it.
+    /// True if the displaced version was short-lived, so that this one is expected to be as well. A hint for destaging,
+    /// which chooses the output segment by it.
     pub short_lived: bool,
 }
 
-/// By how many length classes a record would be longer if its value were not compressed, of which `value_bytes` are stored.
+/// Returns the number of length classes by which a record would be longer uncompressed. `value_bytes` of `record_bytes`
+/// are the stored value.
 pub fn expansion_of(record_bytes: usize, value_bytes: usize, compressed: Option<Compressed>) -> u8 {
     let Some(how) = compressed else { return 0 };
     let raw_bytes = record_bytes as u64 - value_bytes as u64 + u64::from(how.raw_bytes);
@@ -60,7 +61,7 @@ pub fn expansion_of(record_bytes: usize, value_bytes: usize, compressed: Option<
 }
 
 impl<'a> Record<'a> {
-    /// A tombstone.
+    /// Returns a tombstone.
     pub fn tombstone(keyspace: Keyspace, key: &'a [u8], sequence: u64) -> Record<'a> {
         Record {
             kind: Kind::Tombstone,
@@ -76,7 +77,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Length on the medium, without the padding to the granule.
+    /// Returns the length on the medium, without padding to the granule.
     #[inline]
     pub fn bytes(&self) -> usize {
         let (key, value) = (self.key.len(), self.value.len());
@@ -84,7 +85,7 @@ impl<'a> Record<'a> {
         header_bytes(key, value, self.sequence, self.expires_at_ms) + beside + key + value
     }
 
-    /// See [`expansion_of`].
+    /// Returns the [`expansion_of`] this record.
     #[inline]
     pub fn expansion(&self) -> u8 {
         match self.compressed {
@@ -93,7 +94,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The header of a record that will lie at `identity`. The key and the value follow it.
+    /// Encodes the header of a record that will lie at `identity`. Key and value follow it.
     pub fn encode_header(&self, identity: &Identity) -> EncodedHeader {
         assert!((1..=MAX_KEY_BYTES).contains(&self.key.len()), "key of {} bytes", self.key.len());
         assert_eq!(
@@ -135,14 +136,14 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Writes `part` at `at`, and says where it ends.
+/// Writes `part` at `at`. Returns its end.
 #[inline]
 fn put(to: &mut [u8], at: usize, part: &[u8]) -> usize {
     to[at..at + part.len()].copy_from_slice(part);
     at + part.len()
 }
 
-/// A record's header as it lies on the medium.
+/// An encoded record header.
 pub struct EncodedHeader {
     bytes: [u8; HEADER_BYTES_MAX],
     len: usize,
@@ -157,60 +158,60 @@ impl std::ops::Deref for EncodedHeader {
     }
 }
 
-/// A record that was read; all but a long value is verified, and that only by [`verify_value`](Self::verify_value).
+/// A parsed record. Everything is verified except a long value, which [`verify_value`](Self::verify_value) verifies.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordView<'a> {
-    /// What it says.
+    /// Put or tombstone.
     pub kind: Kind,
     /// The keyspace that the key belongs to.
     pub keyspace: Keyspace,
     /// The key.
     pub key: &'a [u8],
-    /// The value, as it is stored.
+    /// The value, as stored.
     pub value: &'a [u8],
-    /// How it is compressed.
+    /// Codec and uncompressed length, if the value is compressed.
     pub compressed: Option<Compressed>,
-    /// Both, as they lie one behind the other.
+    /// Key and value, which are contiguous.
     pub key_and_value: &'a [u8],
-    /// Checksum that a long value should have.
+    /// Expected checksum of a long value.
     pub value_check: Option<u64>,
     /// Sequence number.
     pub sequence: u64,
-    /// When it expires.
+    /// Expiry in wall-clock milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
-    /// Whether the next record belongs to the same batch.
+    /// True if the next record belongs to the same batch.
     pub batch_goes_on: bool,
-    /// Whether it is expected to live briefly.
+    /// True if the record is expected to be short-lived.
     pub short_lived: bool,
     header_bytes: usize,
 }
 
-/// What is known of a record before its value is read, if that is long.
+/// The verified parts of a record without a long value.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordHead<'a> {
-    /// What it says.
+    /// Put or tombstone.
     pub kind: Kind,
     /// The keyspace that the key belongs to.
     pub keyspace: Keyspace,
     /// The key.
     pub key: &'a [u8],
-    /// Where in the record the value begins.
+    /// Byte offset of the value in the record.
     pub value_offset: usize,
-    /// Length of the value, as it is stored.
+    /// Length in bytes of the stored value.
     pub value_bytes: usize,
-    /// How it is compressed.
+    /// Codec and uncompressed length, if the value is compressed.
     pub compressed: Option<Compressed>,
-    /// Checksum that a long value should have.
+    /// Expected checksum of a long value.
     pub value_check: Option<u64>,
     /// Sequence number.
     pub sequence: u64,
-    /// When it expires.
+    /// Expiry in wall-clock milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
 }
 
 impl<'a> RecordHead<'a> {
-    /// Reads the head of the record that begins at the start of `bytes` and lies at `identity`, and verifies it. A small
-    /// value has to be there too.
+    /// Parses and verifies the head of the record at the start of `bytes`, which lies at `identity`. A small value must
+    /// be included in `bytes`.
     pub fn parse(bytes: &'a [u8], identity: &Identity) -> Result<RecordHead<'a>, Damage> {
         let header = Header::parse(bytes)?;
         let value_offset = header.bytes + header.key_bytes;
@@ -233,47 +234,48 @@ impl<'a> RecordHead<'a> {
         })
     }
 
-    /// Length of the value before it was compressed.
+    /// Returns the uncompressed length of the value.
     pub fn raw_bytes(&self) -> u64 {
         self.compressed.map_or(self.value_bytes as u64, |how| how.raw_bytes.into())
     }
 
-    /// Length on the medium, without the padding to the granule.
+    /// Returns the length on the medium, without padding to the granule.
     pub fn bytes(&self) -> usize {
         self.value_offset + self.value_bytes
     }
 }
 
-/// A record as it claims to be, and what can be told of that.
+/// A record as parsed, together with the result of its verification.
 pub(crate) struct Claimed<'a> {
     pub(crate) record: RecordView<'a>,
-    /// The CRC of identity, head and key as they are.
+    /// CRC of identity, head and key, computed from the bytes.
     pub(crate) crc: u32,
-    /// Why it is not to be believed.
+    /// The reason why the record is not valid.
     pub(crate) damage: Option<Damage>,
-    /// The checksum that is written.
+    /// The stored checksum.
     wanted: Checks,
 }
 
 impl Claimed<'_> {
-    /// Whether nothing but the head is damaged, if its CRC was this: then the checksum of head and value agrees.
+    /// True if only the head is damaged, assuming that its original CRC was `crc`: the checksum of head and value then
+    /// matches.
     pub(crate) fn had(&self, crc: u32, identity: &Identity) -> bool {
         matches!(self.wanted, Checks::Small(wanted) if identity.small_check(crc, self.record.value) == wanted)
     }
 }
 
 impl<'a> RecordView<'a> {
-    /// Reads the record that begins at the start of `bytes` and lies at `identity`.
+    /// Parses and verifies the record at the start of `bytes`, which lies at `identity`.
     pub fn parse(bytes: &'a [u8], identity: &Identity) -> Result<RecordView<'a>, Damage> {
         let claimed = RecordView::claimed(bytes, identity)?;
         claimed.damage.map_or(Ok(claimed.record), Err)
     }
 
-    /// As [`parse`](Self::parse), but shows what does not verify: where only a small value is damaged, its length and key
-    /// are as they were.
+    /// As [`parse`](Self::parse), but also returns a record that does not verify: if only a small value is damaged,
+    /// length and key are still correct.
     pub(crate) fn claimed(bytes: &'a [u8], identity: &Identity) -> Result<Claimed<'a>, Damage> {
         let header = Header::parse(bytes)?;
-        // The lengths only say where things should end, before the checksum that covers them agrees.
+        // Before the covering checksum matches, the lengths only bound the positions of key and value.
         if bytes.len() < header.bytes + header.key_bytes {
             return Err(Damage::Length);
         }
@@ -292,12 +294,12 @@ impl<'a> RecordView<'a> {
         Ok(Claimed { record: RecordView::with_value(bytes, &header)?, crc, damage, wanted: header.checks })
     }
 
-    /// Reads a record in the memory that this process has written it to, at a place that is known to hold one. It is not
-    /// verified, as nothing else that is only in memory is.
+    /// Parses a record in memory that this process wrote, at a position known to hold one. It is not verified, like all
+    /// other data that exists only in memory.
     pub fn in_memory(bytes: &'a [u8], identity: &Identity) -> Result<RecordView<'a>, Damage> {
         debug_assert!(
             RecordView::claimed(bytes, identity).is_ok_and(|claimed| claimed.damage.is_none()),
-            "{identity:?} is no place of a record"
+            "no record lies at {identity:?}"
         );
         RecordView::with_value(bytes, &Header::parse(bytes)?)
     }
@@ -325,7 +327,7 @@ impl<'a> RecordView<'a> {
         })
     }
 
-    /// Length on the medium, without the padding to the granule.
+    /// Returns the length on the medium, without padding to the granule.
     pub fn bytes(&self) -> usize {
         self.header_bytes + self.key_and_value.len()
     }
@@ -336,18 +338,18 @@ impl<'a> RecordView<'a> {
         if is_right { Ok(()) } else { Err(Damage::Value) }
     }
 
-    /// Length of the value before it was compressed.
+    /// Returns the uncompressed length of the value.
     pub fn raw_bytes(&self) -> u64 {
         self.compressed.map_or(self.value.len() as u64, |how| how.raw_bytes.into())
     }
 
-    /// See [`expansion_of`].
+    /// Returns the [`expansion_of`] this record.
     pub fn expansion(&self) -> u8 {
         expansion_of(self.bytes(), self.value.len(), self.compressed)
     }
 
-    /// The value before it was compressed. It takes the memory of [`raw_bytes`](Self::raw_bytes), which is for the caller to
-    /// compare with what there can be.
+    /// Returns the uncompressed value. It takes [`raw_bytes`](Self::raw_bytes) bytes of memory; the caller must check
+    /// beforehand that this is plausible.
     ///
     /// # Errors
     /// [`Damage::Compression`].
@@ -355,7 +357,7 @@ impl<'a> RecordView<'a> {
         decompress(self.value, self.compressed)
     }
 
-    /// A part of that, behind what is in `to`.
+    /// Appends a part of the uncompressed value to `to`.
     ///
     /// # Errors
     /// [`Damage::Compression`].
@@ -367,7 +369,7 @@ impl<'a> RecordView<'a> {
         decompress_part(self.value, how, wanted, to)
     }
 
-    /// The same record, to be written elsewhere, by itself. Its value stays as it is compressed.
+    /// Returns the same record to be written elsewhere, outside a batch. Its value stays compressed.
     pub fn to_record(&self) -> Record<'a> {
         let RecordView { kind, keyspace, key, value, compressed, value_check, .. } = *self;
         let RecordView { sequence, expires_at_ms, short_lived, .. } = *self;

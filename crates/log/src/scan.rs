@@ -1,15 +1,15 @@
-//! Reading a segment that has no usable summary: frame by frame, telling a torn tail from rot.
+//! Scans a segment that has no usable summary, frame by frame, distinguishing a torn tail from rot.
 //!
 //! 1. Frames are walked from the start: each must carry the segment's number, the next index and no older epoch. If the
-//!    footer is readable, it says where the last frame ends; what lies behind is void.
-//! 2. A frame that does not verify is the **torn tail** if nothing proves that it was durable: the scan ends there and
-//!    whatever lies behind is void.
-//! 3. It is **rot** if a later frame says that it was durable when that one was written, or if the caller knows it (a
-//!    later segment of the same lane exists). What still verifies is kept; a record whose value is rotten keeps its
-//!    entry, so that reading its key is an error; what cannot be named is counted as a loss. That only values are rotten
-//!    is told of long ones by their own records, and of small ones by the sum of all heads in the frame's header; it also
-//!    tells of one damaged head which it is.
-//!    A header or footer of the segment that lies in the wrong place proves as much as one in its own.
+//!    footer is readable, it gives the end of the last frame; everything after it is void.
+//! 2. A frame that does not verify is the **torn tail** if nothing proves that it was durable: the scan ends there, and
+//!    everything after it is void.
+//! 3. It is **rot** if a later frame states that it was durable when that frame was written, or if the caller knows it
+//!    (a later segment of the same lane exists). Records that still verify are kept; a record with a rotten value keeps
+//!    its entry, so that reading its key is an error; records whose keys are unknown are counted as a loss. For long
+//!    values, their own records show that only values are rotten; for small ones, the sum of all heads in the frame's
+//!    header does. The sum also identifies a single damaged head. A header or footer of the segment at a wrong position
+//!    is as much proof as one at its own position.
 //! 4. Of a hole in the chain of frames, only the part that is proven durable is a loss. If the proof ends before the
 //!    next frame begins, a frame in between was torn, and the scan ends there as in 2.
 
@@ -24,30 +24,30 @@ use crate::record::{Claimed, RecordView};
 use crate::segment::SegmentShape;
 use crate::summary::{Entry, FOOTER_BYTES, Footer};
 
-/// What a scan found.
+/// Result of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentScan {
     /// Number of the segment; `None` if no frame of it was found.
     pub segment: Option<u64>,
     /// Records, in the order of their offsets.
     pub entries: Vec<Entry>,
-    /// Where the last accepted frame ends.
+    /// End of the last accepted frame.
     pub tail: u32,
-    /// Ranges that were durable and can no longer be read: keys are lost that cannot be named.
+    /// Ranges that were durable and are unreadable: the keys lost in them are unknown.
     pub lost: Vec<Range<u32>>,
-    /// Whether something behind the tail was given up as torn.
+    /// True if anything after the tail was discarded as torn.
     pub torn: bool,
 }
 
 enum FrameState {
     Whole,
-    /// Some records do not verify; those whose key is readable were collected.
+    /// Some records do not verify; those with a readable key were collected.
     Broken {
         unnamed: Option<Range<u32>>,
     },
 }
 
-/// Where the next frame is expected, and what it must carry.
+/// Expected position of the next frame, and the minimum index and epoch that it must carry.
 #[derive(Clone, Copy)]
 struct Position {
     at: u32,
@@ -55,8 +55,8 @@ struct Position {
     epoch: u64,
 }
 
-/// Scans the bytes of a segment, from its start. `wholly_durable`: everything up to the last frame is known to have been
-/// durable.
+/// Scans the bytes of a segment, from its start. `wholly_durable`: everything up to the last frame is known to have
+/// been durable.
 pub fn scan_segment(
     bytes: &[u8],
     secret: &Secret,
@@ -67,7 +67,7 @@ pub fn scan_segment(
     scan_segment_up_to(bytes, secret, shape, segment, wholly_durable, None)
 }
 
-/// As [`scan_segment`]. `tail`: where the last frame ends, if that is known from elsewhere.
+/// As [`scan_segment`]. `tail`: the end of the last frame, if known from elsewhere.
 pub fn scan_segment_up_to(
     bytes: &[u8],
     secret: &Secret,
@@ -76,7 +76,7 @@ pub fn scan_segment_up_to(
     wholly_durable: bool,
     tail: Option<u32>,
 ) -> SegmentScan {
-    // 1. The footer was written last; a segment whose tail it tells has no frames behind it.
+    // 1. The footer was written last; a segment with a known tail has no frames after it.
     let footer = (bytes.len() == shape.segment_bytes as usize)
         .then(|| {
             Footer::parse(&bytes[bytes.len().saturating_sub(FOOTER_BYTES)..], secret, shape.segment_bytes)
@@ -94,7 +94,8 @@ pub fn scan_segment_up_to(
         let Some(header) = here else {
             let behind = Position { at: next.at.saturating_add(shape.unit_bytes), ..next };
             let durable_through = if wholly_durable {
-                // Without a footer the end of the last frame is not known, and nothing is missing behind it.
+                // Without a footer the end of the last frame is unknown, and nothing is missing after the last one
+                // found.
                 if tail.is_some() || walk.frames(behind).next().is_some() { end } else { 0 }
             } else {
                 walk.frames(behind).map(|h| h.durable_through).max().unwrap_or(0).max(walk.proven_elsewhere())
@@ -142,7 +143,7 @@ pub fn scan_segment_up_to(
 
 /// The frames of one segment's bytes.
 struct Walk<'a> {
-    /// Up to where the footer, if there is one, says that the last frame ends.
+    /// Bytes up to the end of the last frame according to the footer, or all bytes without a footer.
     bytes: &'a [u8],
     all: &'a [u8],
     secret: &'a Secret,
@@ -151,7 +152,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The frame that begins at `at` and ends within the bytes, on a write unit.
+    /// Returns the frame at `at` if it ends within the bytes, on a write unit.
     fn frame_at(&self, at: u32) -> Option<FrameHeader> {
         let header = FrameHeader::parse(self.bytes.get(at as usize..)?, self.secret, at)?;
         let fits = u64::from(at) + u64::from(header.padded_bytes) <= self.bytes.len() as u64
@@ -159,7 +160,7 @@ impl Walk<'_> {
         (header.segment == self.segment && fits).then_some(header)
     }
 
-    /// Frames that begin at `from` or behind it and can follow there.
+    /// Iterates over the frames at or after `from` that can follow there.
     fn frames(&self, from: Position) -> impl Iterator<Item = FrameHeader> {
         (from.at as usize..self.bytes.len())
             .step_by(self.shape.unit_bytes as usize)
@@ -167,8 +168,8 @@ impl Walk<'_> {
             .filter(move |h| h.index >= from.index && h.epoch >= from.epoch)
     }
 
-    /// Offset below which the segment was durable, according to headers and a footer of it that lie where they do not
-    /// belong: whole pages that a device wrote to, or reads from, the wrong place.
+    /// Returns the offset below which the segment was durable according to misplaced headers and a misplaced footer of
+    /// it: whole pages that the device wrote to, or read from, the wrong position.
     fn proven_elsewhere(&self) -> u32 {
         let pages = self.all.chunks(PAGE_BYTES);
         let proof = |(at, page): (usize, &[u8])| {
@@ -197,11 +198,11 @@ impl Walk<'_> {
         let mut unread_from = None;
         for _ in 0..header.records {
             let begin = skip_gap(&self.bytes[..end], at);
-            // `begin` may lie behind the end; below it, it fits in 32 bits.
+            // `begin` may be beyond the end; below it, it fits in 32 bits.
             let identity = self.secret.identity(header.segment, begin as u32);
             let claimed = self.bytes[..end].get(begin..);
             let Some(claimed) = claimed.and_then(|bytes| RecordView::claimed(bytes, &identity).ok()) else {
-                // Without this record's length the ones behind it cannot be found.
+                // Without this record's length the following ones cannot be found.
                 unread_from = Some(begin.min(end) as u32);
                 break;
             };
@@ -231,8 +232,8 @@ impl Walk<'_> {
                 FrameState::Broken { unnamed: unread_from.map(|at| at..end as u32) }
             };
         }
-        // Of the records that do not verify some have another head than they had. If it is one, the sum tells its CRC, and
-        // its own checksum that it is that one: then the others' heads are as they were.
+        // Some of the records that do not verify have a changed head. If it is a single one, the sum gives its original
+        // CRC, and its own checksum confirms which record it is; the heads of the others are then unchanged.
         let changed = doubts.iter().find(|doubt| is_all_read && doubt.had_other_head(missing));
         let changed = changed.map(|doubt| doubt.entry);
         let is_doubtful = |entry: &Entry| match changed {
@@ -246,7 +247,7 @@ impl Walk<'_> {
     }
 }
 
-/// A record of which a small value, or what stands before it, is damaged.
+/// A record with a small value that does not verify: the value or its head is damaged.
 struct Doubt<'a> {
     claimed: Claimed<'a>,
     identity: Identity,
@@ -254,7 +255,7 @@ struct Doubt<'a> {
 }
 
 impl Doubt<'_> {
-    /// Whether all that is damaged is what stands before the value, with a CRC that was larger by so much.
+    /// True if only the head is damaged, assuming that its original CRC was larger by `missing`.
     fn had_other_head(&self, missing: u32) -> bool {
         self.claimed.had(self.claimed.crc.wrapping_add(missing), &self.identity)
     }

@@ -1,9 +1,9 @@
-//! A segment that is being filled: records are appended to its open frame, frames are closed and written, and at the end
-//! it is sealed with its summary.
+//! A segment being filled: records are appended to its open frame, frames are closed and written, and finally the
+//! segment is sealed with its summary.
 //!
 //! Invariants:
-//! * A record lies in no more pages than it has to, where that costs little (`page`).
-//! * Frames begin at multiples of the tier's write unit and the space from frame to frame is a whole number of units.
+//! * A record touches no more pages than necessary, if avoiding that costs little (`page`).
+//! * Frames begin at multiples of the tier's write unit, and the distance between frames is a whole number of units.
 //! * There is always room left for the summary of everything appended so far.
 //! * Entries are in the order of their offsets.
 
@@ -21,19 +21,19 @@ use crate::page::{gap_before, gaps_max};
 use crate::record::Record;
 use crate::summary::{self, Entry, SummaryHead};
 
-/// What records are padded with.
+/// Padding between records.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// What all segments of a tier have in common.
+/// Parameters common to all segments of a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentShape {
     /// The tier.
     pub tier: Tier,
-    /// Length of a segment.
+    /// Length of a segment in bytes.
     pub segment_bytes: u32,
-    /// Writes begin at and are multiples of this, a power of two.
+    /// Write unit in bytes, a power of two: writes begin at multiples of it and consist of whole units.
     pub unit_bytes: u32,
-    /// Records begin at multiples of this, a power of two and at least [`MIN_GRANULE_BYTES`](crate::MIN_GRANULE_BYTES).
+    /// Alignment of records in bytes, a power of two and at least [`MIN_GRANULE_BYTES`](crate::MIN_GRANULE_BYTES).
     pub granule_bytes: u32,
 }
 
@@ -42,26 +42,26 @@ impl SegmentShape {
         (frame::HEADER_BYTES as u32).next_multiple_of(self.granule_bytes)
     }
 
-    /// Space that a record takes in a frame.
+    /// Returns the space of a record in a frame, with padding.
     #[inline]
     pub fn padded(&self, record_bytes: usize) -> u64 {
         up_to(record_bytes as u64, self.granule_bytes)
     }
 
-    /// Whole write units for so many bytes.
+    /// Rounds `bytes` up to whole write units.
     #[inline]
     fn whole_units(&self, bytes: u64) -> u64 {
         up_to(bytes, self.unit_bytes)
     }
 
-    /// The most that a batch of so many records of `padded_bytes` together takes of the room for the longest record: its
-    /// records, gaps between them, and their entries in the summary.
+    /// Returns the maximum space that a batch of `records` records of `padded_bytes` bytes in total takes of the room
+    /// for the longest record: its records, the gaps between them, and their summary entries.
     pub fn batch_bytes_max(&self, records: usize, padded_bytes: u64) -> u64 {
         let entries = records.saturating_sub(1) * summary::MAX_ENTRY_BYTES;
         padded_bytes + gaps_max(self.first_record().into(), records, padded_bytes) + entries as u64
     }
 
-    /// The longest record that fits in a segment of its own.
+    /// Returns the length of the longest record that fits in a segment of its own.
     pub fn max_record_bytes(&self) -> u64 {
         let summary = summary::space_bytes(1, self.unit_bytes as usize) as u64;
         let frame = u64::from(self.segment_bytes).saturating_sub(summary) / u64::from(self.unit_bytes);
@@ -70,7 +70,7 @@ impl SegmentShape {
     }
 }
 
-/// The next multiple of a power of two. Every put asks several times, so without a division.
+/// Rounds up to a multiple of a power of two. Avoids a division, because every put calls it several times.
 #[inline]
 fn up_to(bytes: u64, multiple: u32) -> u64 {
     debug_assert!(multiple.is_power_of_two());
@@ -78,29 +78,29 @@ fn up_to(bytes: u64, multiple: u32) -> u64 {
     (bytes + below) & !below
 }
 
-/// Who a segment is.
+/// Identity of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentName {
-    /// Its number, never reused.
+    /// Segment number, never reused.
     pub segment: u64,
     /// Slot of the tier that it occupies.
     pub slot: u32,
     /// This opening of the store.
     pub epoch: u64,
-    /// Which flow of records.
+    /// Write stream.
     pub stream: Stream,
-    /// Highest sequence number that was given out when it was opened.
+    /// Sequence number up to which all changes were published when the segment was opened, or lower.
     pub opened_at: u64,
 }
 
-/// A closed frame, to be written.
+/// A closed frame to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedFrame {
-    /// Where in the segment.
+    /// Byte offset in the segment.
     pub offset: u32,
-    /// Where in the segment's memory.
+    /// Byte range in the segment's memory.
     pub memory: Range<usize>,
-    /// Records in it.
+    /// Number of records.
     pub records: u32,
     /// Bytes of header, records and granule padding; the rest is padding to the write unit.
     pub payload_bytes: u32,
@@ -109,11 +109,11 @@ pub struct ClosedFrame {
 struct OpenFrame {
     offset: u32,
     records: u32,
-    /// Sum of the CRCs of their heads and keys.
+    /// Sum of the CRCs of its records' heads and keys.
     heads: u32,
 }
 
-/// A segment that is being filled.
+/// A segment being filled.
 pub struct OpenSegment {
     shape: SegmentShape,
     name: SegmentName,
@@ -122,15 +122,15 @@ pub struct OpenSegment {
     base: u32,
     frame: Option<OpenFrame>,
     frames: u32,
-    /// The last frame has records, so none behind it says that it was durable.
+    /// True if the last frame has records and no later frame states that it was durable.
     unproven: bool,
-    /// The segment before it of its stream, and where the last frame of that one ended.
+    /// Previous segment of the same stream, and the end of its last frame.
     follows: Option<(u64, u32)>,
     entries: EntryList,
 }
 
 impl OpenSegment {
-    /// An empty segment whose bytes are gathered in `memory`.
+    /// Returns an empty segment that buffers its bytes in `memory`.
     pub fn new(shape: SegmentShape, name: SegmentName, secret: Secret, memory: Appender) -> OpenSegment {
         assert_eq!(memory.tail(), 0, "segment memory is empty at the start");
         assert!(
@@ -153,61 +153,62 @@ impl OpenSegment {
         }
     }
 
-    /// Notes its records in a list that is empty and has room, instead of one that grows. Before there are any.
+    /// Replaces the entry list, before the first record, by an empty list with allocated capacity.
     ///
     /// # Panics
-    /// If there are, here or in the list.
+    /// If this segment or the list has entries.
     pub fn reuse(&mut self, list: EntryList) {
         assert!(self.entries.is_empty() && list.is_empty(), "both are empty");
         self.entries = list;
     }
 
-    /// The flow of records that it turns out to be for, before there are any.
+    /// Sets the write stream, before the first record.
     ///
     /// # Panics
-    /// If there are.
+    /// If the segment has entries.
     pub fn set_stream(&mut self, stream: Stream) {
         assert!(self.entries.is_empty(), "its frames name the flow");
         self.name.stream = stream;
     }
 
-    /// The segment before it of its stream, and where the last frame of that one ended: its first frame says so. By the time
-    /// that is written, all of that segment must be durable.
+    /// Sets the previous segment of the same stream, and the end of its last frame, for the first frame's header. All
+    /// of that segment must be durable before that header is written.
     pub fn set_follows(&mut self, segment: u64, tail: u32) {
         self.follows = Some((segment, tail));
     }
 
-    /// Who it is.
+    /// Returns the identity of the segment.
     pub fn name(&self) -> SegmentName {
         self.name
     }
 
-    /// What it shares with its tier.
+    /// Returns the parameters of its tier.
     pub fn shape(&self) -> SegmentShape {
         self.shape
     }
 
-    /// Its memory.
+    /// Returns its memory.
     pub fn memory(&self) -> &Appender {
         &self.memory
     }
 
-    /// Where the next byte goes.
+    /// Returns the offset of the next append.
     pub fn tail(&self) -> u32 {
         self.base + self.memory.tail() as u32
     }
 
-    /// The records appended so far.
+    /// Returns the entries of the records appended so far.
     pub fn entries(&self) -> &EntryList {
         &self.entries
     }
 
-    /// Records in the open frame.
+    /// Returns the number of records in the open frame.
     pub fn open_records(&self) -> u32 {
         self.frame.as_ref().map_or(0, |f| f.records)
     }
 
-    /// Bytes of the open frame so far, with its header; of an empty one, of the header it will have.
+    /// Returns the bytes of the open frame so far, including its header; without an open frame, the bytes of its future
+    /// header.
     pub fn open_frame_bytes(&self) -> u64 {
         match &self.frame {
             Some(frame) => u64::from(self.tail() - frame.offset),
@@ -215,12 +216,12 @@ impl OpenSegment {
         }
     }
 
-    /// Where the open frame begins, or would begin.
+    /// Returns the offset at which the open frame begins, or would begin.
     pub fn frame_offset(&self) -> u32 {
         self.frame.as_ref().map_or(self.tail(), |f| f.offset)
     }
 
-    /// Bytes of the open frame with so many records more, of `padded_bytes` together, at most.
+    /// Returns the maximum bytes of the open frame with `records` more records of `padded_bytes` in total.
     pub fn open_frame_bytes_with(&self, records: usize, padded_bytes: u64) -> u64 {
         let bytes = self.open_frame_bytes();
         let gaps = gaps_max(u64::from(self.frame_offset()) + bytes, records, padded_bytes);
@@ -232,7 +233,7 @@ impl OpenSegment {
         self.shape.whole_units(end)
     }
 
-    /// Whether `records` more records of `padded_bytes` together fit in the segment beside their summary.
+    /// True if `records` more records of `padded_bytes` in total fit in the segment, including its summary.
     pub fn has_room(&self, records: usize, padded_bytes: u64) -> bool {
         self.fits_in_segment(self.end_of_frame_with(records, padded_bytes), records)
     }
@@ -245,7 +246,7 @@ impl OpenSegment {
         end - u64::from(self.base) <= self.memory.capacity() as u64
     }
 
-    /// Space that the summary takes with so many records more, whatever they are.
+    /// Returns the maximum space of the summary with `records` more records.
     fn summary_space_with(&self, records: usize) -> u64 {
         if planted(Bug::NoRoomForSummary) {
             return 0;
@@ -254,21 +255,21 @@ impl OpenSegment {
         self.shape.whole_units(bytes as u64)
     }
 
-    /// Space for records that is left, about.
+    /// Returns the approximate space left for records.
     pub fn room_bytes(&self) -> u64 {
         let taken = self.end_of_frame_with(0, 0) + self.summary_space_with(self.entries.len());
         u64::from(self.shape.segment_bytes).saturating_sub(taken)
     }
 
-    /// Whether `records` more records of `padded_bytes` together fit in what is left of the memory.
+    /// True if `records` more records of `padded_bytes` in total fit in the remaining memory.
     pub fn memory_has_room(&self, records: usize, padded_bytes: u64) -> bool {
         self.fits_in_memory(self.end_of_frame_with(records, padded_bytes))
     }
 
-    /// Appends a record to the open frame and returns its offset in the segment.
+    /// Appends a record to the open frame. Returns its offset in the segment.
     ///
     /// # Panics
-    /// If there is no room; ask [`has_room`](Self::has_room) first.
+    /// If there is no room; check [`has_room`](Self::has_room) first.
     pub fn append(&mut self, record: &Record<'_>, key_hash: KeyHash) -> u32 {
         let bytes = record.bytes();
         let padded = self.shape.padded(bytes);
@@ -286,7 +287,8 @@ impl OpenSegment {
         frame.records += 1;
         frame.heads = frame.heads.wrapping_add(header.crc);
         if gap > 0 {
-            // What is there without a record behind it is what was there before: zeros.
+            // Published before the record. If the process dies in between, a gap of zeros without a record behind it is
+            // left, which readers take for the end of the records, as they do unwritten memory.
             self.memory.append(&[&ZEROS[..gap]]);
         }
         let mut padding = padded as usize - bytes;
@@ -313,10 +315,10 @@ impl OpenSegment {
         })
     }
 
-    /// Closes the open frame, if there is one. `durable_through`: offset below which the segment is durable.
+    /// Closes the open frame, if any. `durable_through`: offset below which the segment is durable.
     pub fn close_frame(&mut self, durable_through: u32) -> Option<ClosedFrame> {
         let frame = self.frame.take()?;
-        // Or else a later scan takes this frame, torn, for rot.
+        // Otherwise a later scan would mistake this frame, if torn, for rot.
         assert!(durable_through <= frame.offset, "a frame is not durable before it is written");
         let payload_bytes = self.tail() - frame.offset;
         let follows = self.follows.filter(|_| frame.offset == 0);
@@ -344,17 +346,17 @@ impl OpenSegment {
         Some(ClosedFrame { offset: frame.offset, memory, records: frame.records, payload_bytes })
     }
 
-    /// Whether records were closed in a frame with nothing behind it: if they are damaged, that frame looks like one that
-    /// was never written as a whole.
+    /// True if records were closed in a frame with no frame after it: if they are damaged, that frame looks like one
+    /// that was never completely written.
     pub fn is_unproven(&self) -> bool {
         self.unproven
     }
 
-    /// Closes a frame without records, which says that everything before it is durable.
+    /// Closes a frame without records, which states that everything before it is durable.
     ///
     /// # Panics
-    /// If a frame is open, or there is no room; ask [`has_room`](Self::has_room) and
-    /// [`memory_has_room`](Self::memory_has_room) for none first.
+    /// If a frame is open, or there is no room; check [`has_room`](Self::has_room) and
+    /// [`memory_has_room`](Self::memory_has_room) with zero records first.
     pub fn close_empty_frame(&mut self) -> ClosedFrame {
         assert!(self.frame.is_none(), "a frame that has records is closed first");
         assert!(self.has_room(0, 0) && self.memory_has_room(0, 0), "an empty frame has no room");
@@ -363,7 +365,7 @@ impl OpenSegment {
         self.close_frame(durable_through).expect("it was opened")
     }
 
-    /// Goes on with other memory, for segments whose bytes need not stay in memory. Returns the memory used so far.
+    /// Continues in other memory, for segments whose bytes need not stay in memory. Returns the memory used so far.
     ///
     /// # Panics
     /// If a frame is open.
@@ -373,7 +375,7 @@ impl OpenSegment {
         std::mem::replace(&mut self.memory, memory)
     }
 
-    /// Goes on at the start of the same memory; false if somebody still reads from it.
+    /// Continues at the start of the same memory. Returns false if another reference to it exists.
     ///
     /// # Panics
     /// If a frame is open.
@@ -387,7 +389,7 @@ impl OpenSegment {
         reused
     }
 
-    /// The summary to write, and where in the segment: it ends at the segment's end.
+    /// Returns the summary to write and its offset in the segment: it ends at the segment's end.
     pub fn summary(&self) -> (u32, Vec<u8>) {
         assert!(self.frame.is_none(), "the last frame is closed before the segment is sealed");
         let name = self.name;
@@ -396,13 +398,13 @@ impl OpenSegment {
         seal(&self.entries, &self.secret, head, self.shape)
     }
 
-    /// Takes it apart: its memory and its entries.
+    /// Splits the segment into its memory and its entries.
     pub fn into_parts(self) -> (Appender, EntryList) {
         (self.memory, self.entries)
     }
 }
 
-/// The summary that seals a segment, and where in the segment it begins.
+/// Returns the summary that seals a segment, and its offset in the segment.
 pub fn seal(entries: &EntryList, secret: &Secret, head: SummaryHead, shape: SegmentShape) -> (u32, Vec<u8>) {
     let bytes = summary::encode(entries, secret, head, shape.segment_bytes, shape.unit_bytes);
     let start = shape.segment_bytes - bytes.len() as u32;

@@ -1,7 +1,7 @@
-//! What the slots of a tier hold, told by the first and the last bytes of each.
+//! Content of a tier's slots, determined from the first and the last bytes of each.
 //!
-//! A slot is free if its start says so, or if it was being freed. Damage, and writes that went astray, leave slots whose
-//! start and end contradict each other, or other slots: those may hold a segment, and whoever reads the store has to look.
+//! A slot is free if its start says so, or if it was being freed. Damage and misdirected writes leave slots whose start
+//! and end contradict each other, or other slots: those may hold a segment, so recovery must examine them.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use crate::checksum::Secret;
 use crate::frame::{FrameHeader, SlotStart, slot_start};
 use crate::summary::Footer;
 
-/// What the start and the end of a slot say.
+/// Content of the start and the end of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotEnds {
-    /// The start.
+    /// Content of the start.
     pub start: SlotStart,
-    /// The footer of a summary at its end.
+    /// Footer of a summary at its end.
     pub footer: Option<Footer>,
-    /// What lies where a freed slot has its second marker.
+    /// Content at the position of a freed slot's second marker.
     pub marker: SlotStart,
 }
 
@@ -29,23 +29,23 @@ pub struct FoundSlot {
     pub first: Option<FrameHeader>,
     /// The footer of its summary, if it has one.
     pub footer: Option<Footer>,
-    /// Frames up to this segment number are leftovers of what was freed.
+    /// Segment number up to which frames in the slot are leftovers of freed segments.
     pub after: u64,
-    /// Its start and its end are of different segments: one of them was written to the wrong place.
+    /// True if start and end belong to different segments: one of them was misdirected.
     pub contradicted: bool,
-    /// What it began with may be lost: the write went to another slot, or another slot's went here.
+    /// True if the first frame may be lost: its write went to another slot, or another slot's write came here.
     pub beheaded: bool,
-    /// Its start tells of nothing, or of nothing that can be read, and no summary was written behind it: its first frame may
-    /// be one that a power cut took or tore, and not damaged.
+    /// True if the start is empty or unreadable and no summary was written after it: the first frame may have been
+    /// lost or torn by a power failure instead of damaged.
     pub may_be_torn: bool,
 }
 
-/// Segments that are open at a time, and spare, at most. Those that records wait in to be overwritten do not count, which have
-/// nothing on the device.
+/// Maximum number of open and spare segments at a time. Segments of a memtable do not count, because they have nothing
+/// on the device.
 const OPEN_AT_MOST: usize = 12;
 
-/// The slots of a tier that hold segments or may hold one; all others are free. `is_closed`: the store was, so that nothing
-/// is missing of which nothing is left.
+/// Returns the slots of a tier that hold a segment or may hold one; all others are free. `is_closed`: the store was
+/// closed cleanly, so a slot without any trace of a segment holds none.
 pub fn find_in_slots(slots: &[SlotEnds], is_closed: bool) -> Vec<FoundSlot> {
     let mut beheaded = beheaded(slots);
     let blank = if is_closed { 0..0 } else { may_have_begun(slots) };
@@ -69,7 +69,7 @@ pub fn find_in_slots(slots: &[SlotEnds], is_closed: bool) -> Vec<FoundSlot> {
 }
 
 impl SlotEnds {
-    /// From the first and the last [`FOOTER_BYTES`](crate::FOOTER_BYTES) of a slot.
+    /// Parses the first and the last [`FOOTER_BYTES`](crate::FOOTER_BYTES) of a slot.
     pub fn parse(start: &[u8], end: &[u8], secret: &Secret, slot: u32, segment_bytes: u32) -> SlotEnds {
         SlotEnds {
             start: slot_start(start, secret, slot),
@@ -78,7 +78,7 @@ impl SlotEnds {
         }
     }
 
-    /// The segment that the start tells of, be it that it was freed.
+    /// Returns the segment that the start names, even as freed.
     fn segment_at_start(&self) -> Option<u64> {
         match self.start {
             SlotStart::Frame(first) => Some(first.segment),
@@ -95,64 +95,67 @@ impl SlotEnds {
         if let SlotStart::Free(freed) = self.marker { freed } else { None }
     }
 
-    /// The highest number of a segment that was here.
+    /// Returns the highest segment number known to have occupied this slot.
     fn here(&self) -> u64 {
         let at_end = self.freed_at_end().max(self.footer.map(|f| f.segment));
         self.segment_at_start().max(at_end).unwrap_or(0)
     }
 
-    /// The highest number that anything here tells of.
+    /// Returns the highest segment number found in this slot, misdirected writes included.
     pub fn highest_segment(&self) -> u64 {
         let stray = |start| if let SlotStart::Stray { segment, .. } = start { segment } else { 0 };
         self.here().max(stray(self.start)).max(stray(self.marker))
     }
 
-    /// The segment that was being freed here: the end says so, and the start still is its own.
+    /// Returns the segment that was being freed here: the end has its marker, and the start is still its own.
     pub fn half_freed(&self) -> Option<u64> {
         let SlotStart::Frame(first) = self.start else { return None };
         self.freed_at_end().filter(|freed| *freed == first.segment)
     }
 
-    /// There is nothing at its start and its end.
+    /// True if both start and end are empty.
     pub fn is_blank(&self) -> bool {
         let nothing = SlotStart::Free(None);
         (self.start, self.marker, self.footer.is_some()) == (nothing, nothing, false)
     }
 
-    /// Its start is no header that can be read, and no summary was begun, before which all frames are durable. No sector has to be
-    /// written as a whole.
+    /// True if the start is unreadable and the end is as it was before the segment (zeros or a free marker): no summary
+    /// was begun, which would prove all frames durable. The header may then be torn, because sectors need not be written
+    /// atomically.
     fn is_unsealed_and_unknown(&self) -> bool {
         let is_as_before = matches!(self.marker, SlotStart::Free(_)) && self.footer.is_none();
         self.start == SlotStart::Unknown && is_as_before
     }
 
-    /// A slot that was freed has markers at both ends, and they stay until something else is written there. One that was never
-    /// used has nothing at either: what is no marker and no summary was brought to the end by damage, as a swap of pages does.
+    /// True if the start is zeros because it was lost: the end has a free marker, or bytes that are neither a marker nor
+    /// a footer. A freed slot has markers at both ends, which stay until something else is written there; a slot that was
+    /// never used has neither. So foreign bytes at the end were brought there by damage, such as swapped pages.
     fn has_lost_start(&self) -> bool {
         let end_is_foreign = self.marker == SlotStart::Unknown && self.footer.is_none();
         self.start == SlotStart::Free(None) && (self.freed_at_end().is_some() || end_is_foreign)
     }
 
-    /// No slot is used again before the end of the segment that was there is gone.
+    /// True if the end belongs to another segment than the start. No slot is reused before the end of its previous
+    /// segment is gone.
     fn is_end_of_another(&self) -> bool {
         let other = self.footer.is_some_and(|f| Some(f.segment) != self.segment_at_start());
         other || matches!(self.marker, SlotStart::Stray { .. })
     }
 
-    /// The first frame and the footer of the segment that is here, if one is; `known` are those that the starts of slots
-    /// tell of. `look`: there may be one, though start and end tell of none.
+    /// Returns the first frame and the footer of the segment in this slot, if any. `known`: segments that the starts of
+    /// slots name. `look`: a segment is possible although start and end show none.
     fn holds(&self, known: &BTreeSet<u64>, look: bool) -> Option<(Option<FrameHeader>, Option<Footer>)> {
         match self.start {
-            // Everything in it that counts was durable elsewhere.
+            // Freeing began only after every record that counts was durable elsewhere.
             SlotStart::Frame(_) if self.half_freed().is_some() => None,
             SlotStart::Frame(first) => {
                 Some((Some(first), self.footer.filter(|f| f.segment == first.segment)))
             }
-            // The footer of a segment that is, or was, elsewhere went astray.
+            // The footer of a segment that is, or was, elsewhere was misdirected.
             SlotStart::Free(_) | SlotStart::Stray { .. } | SlotStart::Unknown => {
                 let footer = self.footer.filter(|f| !known.contains(&f.segment));
                 let SlotStart::Free(freed) = self.start else { return Some((None, footer)) };
-                // A start that was lost: the end tells of a segment that came after the one that was freed.
+                // The start was lost if the end names a segment that came after the freed one.
                 let footer = footer.filter(|f| freed.is_none_or(|freed| f.segment > freed));
                 (footer.is_some() || look).then_some((None, footer))
             }
@@ -160,15 +163,15 @@ impl SlotEnds {
     }
 }
 
-/// The slots that may hold a segment that begins with zeros: one whose first frame is not there. Slots that were never used
-/// are taken in their order, so there can be none far behind the last one of which anything is known.
+/// Returns the slots that may hold a segment whose first frame is missing and that begins with zeros. Never-used slots
+/// are taken in order, so no such slot lies far beyond the last slot with known content.
 fn may_have_begun(slots: &[SlotEnds]) -> std::ops::Range<u32> {
     let known = slots.iter().rposition(|ends| !ends.is_blank()).map_or(0, |last| last + 1);
     0..(known + OPEN_AT_MOST).min(slots.len()) as u32
 }
 
-/// The slots of which the start may be lost, because of writes for the starts of slots that went to others': where such a
-/// write lies, and where it should, unless something newer is known of that slot.
+/// Returns the slots whose start may be lost because a write to the start of one slot went to another: the slot in
+/// which such a write was found, and its intended slot, unless that one holds something newer.
 fn beheaded(slots: &[SlotEnds]) -> BTreeSet<u32> {
     let mut beheaded = BTreeSet::new();
     for (at, ends) in (0..).zip(slots) {

@@ -1,11 +1,11 @@
-//! A segment's summary: what lies in it, so that opening the store and relocating need not read the records.
+//! A segment's summary: a list of its records, so that opening and relocation need not read the records themselves.
 //!
 //! ```text
 //! … last frame | gap | digests: 14 bytes a record | numbers: LEB128, one byte of most records | zeros | footer (64)
 //! ```
 //!
-//! It ends exactly at the segment's end, where the footer is found. Its own checksum makes rot in a record show as
-//! *this key is damaged*, never as an older value.
+//! It ends exactly at the segment's end, where the footer is found. It has its own checksum, so rot in a record shows
+//! as *this key is damaged*, never as an older value.
 use esker_index::KeyHash;
 
 use crate::checksum::Secret;
@@ -16,13 +16,13 @@ use crate::layout::{Field, is_dense};
 use crate::location::class_with;
 use crate::record::Record;
 
-/// Length of the footer.
+/// Length in bytes of the footer.
 pub const FOOTER_BYTES: usize = 64;
 const MAGIC_VALUE: u64 = u32::from_le_bytes(*b"ESUM") as u64;
-/// Longest entry: a digest, and at most 5 + 1 + 10 + 5 + 10 bytes of numbers.
+/// Maximum length in bytes of an entry: a digest, and at most 5 + 1 + 10 + 5 + 10 bytes of numbers.
 pub const MAX_ENTRY_BYTES: usize = DIGEST_BYTES + MAX_NUMBERS_BYTES;
-/// What an entry is counted as where it is not known: 15 bytes if the record follows the one before in place and in number, about
-/// 20 if it was moved, and 6 more if it expires.
+/// Estimated length in bytes of an entry: 15 if the record follows the previous one in position and number, about 20 if
+/// it was relocated, and 6 more if it expires.
 pub const TYPICAL_ENTRY_BYTES: u64 = 24;
 
 const MAGIC: Field = Field::new("magic", 0, 4, "`ESUM`");
@@ -42,12 +42,12 @@ const EXPIRES_S: Field = Field::new(
     4,
     "when much of it will have expired, seconds since the Unix epoch; 0 never",
 );
-/// The footer's layout.
+/// Layout of the footer.
 pub(crate) const FIELDS: &[Field] =
     &[MAGIC, CRC, SEGMENT, EPOCH, START, ENTRY_BYTES, ENTRIES, STREAM, CHECK, MAX_SEQUENCE, TAIL, EXPIRES_S];
 const _: () = assert!(is_dense(FIELDS, FOOTER_BYTES));
 
-/// What a summary says of one record.
+/// Summary entry of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key's digest.
@@ -56,18 +56,18 @@ pub struct Entry {
     pub sequence: u64,
     /// Byte offset in the segment.
     pub offset: u32,
-    /// Length on the medium, with the padding to the granule.
+    /// Length in bytes on the medium, with padding to the granule.
     pub bytes: u32,
-    /// What the record says.
+    /// Put or tombstone.
     pub kind: Kind,
-    /// By how many length classes it would be longer if its value were not compressed.
+    /// Number of length classes by which the record would be longer uncompressed.
     pub expansion: u8,
-    /// When it expires.
+    /// Expiry in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
 }
 
 impl Entry {
-    /// Of a record that lies at an offset and takes so many bytes there.
+    /// Returns the entry of a record at `offset` that takes `padded_bytes` bytes there.
     #[inline]
     pub fn of_record(record: &Record<'_>, key_hash: KeyHash, offset: u32, padded_bytes: u32) -> Entry {
         Entry {
@@ -81,42 +81,43 @@ impl Entry {
         }
     }
 
-    /// The class of its location.
+    /// Returns the size class of its location.
     #[inline]
     pub fn class(&self) -> u8 {
         class_with(self.offset, u64::from(self.bytes), self.expansion)
     }
 }
 
-/// A summary's footer.
+/// Footer of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
     /// Number of the segment.
     pub segment: u64,
     /// Opening of the store in which it was sealed.
     pub epoch: u64,
-    /// Where in the segment the summary begins.
+    /// Byte offset in the segment at which the summary begins.
     pub start: u32,
-    /// Length of the entries.
+    /// Length in bytes of the entries.
     pub entry_bytes: u32,
     /// Number of entries.
     pub entries: u32,
-    /// Which flow of records.
+    /// Write stream.
     pub stream: Stream,
     /// Checksum of the entries.
     pub check: u64,
-    /// Highest sequence number in it.
+    /// Highest sequence number in the segment.
     pub max_sequence: u64,
-    /// Where the last frame ends.
+    /// End of the last frame.
     pub tail: u32,
-    /// When a noticeable part of it will have expired, in seconds since the Unix epoch; 0: never.
+    /// Time at which a noticeable part of the segment will have expired, in seconds since the Unix epoch; 0: never.
     pub expires_s: u32,
 }
 
-/// A part of a segment that is worth looking for when it has expired: one in so many bytes.
+/// Reciprocal of the share of a segment's bytes that must expire before the expiry sweep looks at it: 1/20.
 const NOTICEABLE: u64 = 20;
 
-/// When a noticeable part of the records will have expired that expire after `after_ms`, or all of these records.
+/// Returns the time at which a noticeable part of the segment (or else all expiring records) will have expired,
+/// counting only records that expire after `after_ms`.
 pub fn next_expiry_ms(entries: impl IntoIterator<Item = Entry>, after_ms: u64) -> Option<u64> {
     let mut total = 0;
     let mut expiring: Vec<(u64, u64)> = Vec::new();
@@ -135,13 +136,13 @@ pub fn next_expiry_ms(entries: impl IntoIterator<Item = Entry>, after_ms: u64) -
     Some(expiring.iter().copied().find(enough).map_or(last, |(at, _)| at))
 }
 
-/// Upper bound of the space that a summary of so many entries takes, with its footer, in whole write units.
+/// Returns an upper bound of the space of a summary with `entries` entries and its footer, in whole write units.
 pub fn space_bytes(entries: usize, unit_bytes: usize) -> usize {
     (entries * MAX_ENTRY_BYTES + FOOTER_BYTES).next_multiple_of(unit_bytes)
 }
 
-/// The summary of a segment of `segment_bytes`: the bytes to write so that they end at the segment's end, a whole
-/// number of `unit_bytes`.
+/// Encodes the summary of a segment of `segment_bytes` bytes: the bytes to write at the segment's end, a whole number
+/// of `unit_bytes`.
 pub(crate) fn encode(
     entries: &EntryList,
     secret: &Secret,
@@ -172,16 +173,16 @@ pub(crate) fn encode(
     body
 }
 
-/// What the one who seals a segment knows of it.
+/// Properties of a segment that are needed to seal it.
 #[derive(Clone, Copy, Debug)]
 pub struct SummaryHead {
     /// Number of the segment.
     pub segment: u64,
     /// This opening of the store.
     pub epoch: u64,
-    /// Which flow of records.
+    /// Write stream.
     pub stream: Stream,
-    /// Where the last frame ends.
+    /// End of the last frame.
     pub tail: u32,
 }
 
@@ -205,8 +206,9 @@ impl Footer {
         to
     }
 
-    /// The bytes of a footer that stands for one that is lost: of a summary that does not verify. Whoever finds it scans the segment,
-    /// and knows that all frames up to `tail` were there. It is of no opening, so that it says nothing of other segments.
+    /// Returns a footer that replaces the lost one of a summary that does not verify. A reader that finds it scans the
+    /// segment, and knows that all frames up to `tail` existed. It belongs to no opening, so that it proves nothing
+    /// about other segments.
     pub fn in_place_of_lost(
         secret: &Secret,
         segment_bytes: u32,
@@ -230,7 +232,7 @@ impl Footer {
         footer.encode(secret, segment_bytes)
     }
 
-    /// Reads the footer from a segment's last [`FOOTER_BYTES`]. `None`: there is no valid one.
+    /// Parses the footer from a segment's last [`FOOTER_BYTES`]. `None` if there is no valid one.
     pub fn parse(bytes: &[u8], secret: &Secret, segment_bytes: u32) -> Option<Footer> {
         let from = bytes.get(..FOOTER_BYTES)?;
         let offset = segment_bytes.checked_sub(FOOTER_BYTES as u32)?;
@@ -257,24 +259,24 @@ impl Footer {
         (sane && u64::from(identity.crc(&[&from[SEGMENT.offset..]])) == CRC.get(from)).then_some(footer)
     }
 
-    /// Length of the summary with footer and padding.
+    /// Returns the length of the summary with footer and padding.
     pub fn summary_bytes(&self, segment_bytes: u32) -> u32 {
         segment_bytes - self.start
     }
 
-    /// The entries, from the summary's bytes. `None`: they are damaged.
+    /// Decodes the entries from the summary's bytes. `None` if they are damaged.
     pub fn entries(&self, summary: &[u8], secret: &Secret) -> Option<EntryList> {
         EntryList::decode(self.verified(summary, secret)?, self.entries as usize)
     }
 
-    /// The bytes of the entries, if their checksum agrees.
+    /// Returns the bytes of the entries, if their checksum matches.
     fn verified<'a>(&self, summary: &'a [u8], secret: &Secret) -> Option<&'a [u8]> {
         let body = summary.get(..self.entry_bytes as usize)?;
         (secret.summary_check(self.segment, body) == self.check).then_some(body)
     }
 
-    /// Calls `f` with every entry, in the order of their offsets. `None`: the summary is damaged. Then `f` was not called,
-    /// unless by whoever wrote the summary the checksum was made over nonsense.
+    /// Calls `f` with every entry, in the order of their offsets. Returns `None` if the summary is damaged; `f` was
+    /// then not called, unless the checksum had been computed over invalid entries.
     pub fn for_each_entry(&self, summary: &[u8], secret: &Secret, f: impl FnMut(Entry)) -> Option<()> {
         let body = self.verified(summary, secret)?;
         let (digests, numbers) = body.split_at_checked(self.entries as usize * DIGEST_BYTES)?;

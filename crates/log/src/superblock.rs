@@ -1,7 +1,7 @@
-//! The superblock: what a tier is and to which store it belongs. Four copies, each in an indirection unit of its own.
+//! The superblock: identity and parameters of a tier. Four copies, each in an indirection unit of its own.
 //!
-//! It is written two copies at a time with a flush in between, so that a crash leaves two of one generation. The highest
-//! valid generation counts.
+//! It is written two copies at a time with a flush in between, so that a crash leaves two copies of one generation. The
+//! highest valid generation counts.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use crate::page::PAGE_BYTES;
 pub const COPIES: usize = 4;
 /// Format version that this code writes and reads.
 pub const FORMAT_VERSION: u64 = 4;
-/// Where slot 0 begins, at most: far behind the copies of the largest write unit.
+/// Maximum offset of slot 0, far beyond the copies of the largest write unit.
 const DATA_OFFSET_MAX: u64 = 1 << 30;
 const PREFIX_BYTES: usize = 24;
 const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"ESKERSB1");
@@ -25,59 +25,59 @@ const CRC: Field = Field::new("crc", 8, 4, "CRC32C of bytes 12..24 and the paylo
 const VERSION: Field = Field::new("version", 12, 4, "format version; another one is refused");
 const COPY: Field = Field::new("copy", 16, 4, "which of the copies this is");
 const PAYLOAD_BYTES: Field = Field::new("payload_bytes", 20, 4, "length of the bincode payload that follows");
-/// The layout of the superblock's prefix.
+/// Layout of the superblock's prefix.
 pub(crate) const FIELDS: &[Field] = &[MAGIC, CRC, VERSION, COPY, PAYLOAD_BYTES];
 const _: () = assert!(is_dense(FIELDS, PREFIX_BYTES));
 
-/// What is kept in a superblock, as bincode (fixed-width integers, little-endian).
+/// Content of a superblock, encoded as bincode (fixed-width integers, little-endian).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Superblock {
-    /// Counts the writes of this superblock.
+    /// Number of writes of this superblock so far.
     pub generation: u64,
     /// Identity of the store, the same on its tiers.
     pub store_id: u128,
-    /// Whether this is the fast tier.
+    /// True for the fast tier.
     pub fast: bool,
-    /// Whether the store has another tier.
+    /// True if the store has another tier.
     pub has_peer: bool,
-    /// Counts the openings of the store.
+    /// Number of openings of the store so far.
     pub epoch: u64,
-    /// Opening whose staging file counts.
+    /// Opening whose staging file is valid.
     pub staging_epoch: u64,
-    /// Key of the key digest.
+    /// SipHash key of the key digest.
     pub digest_key: [u64; 2],
     /// Seed of the checksums.
     pub salt: u64,
-    /// Alignment of records.
+    /// Alignment of records in bytes.
     pub granule_bytes: u64,
-    /// Length of a segment.
+    /// Length of a segment in bytes.
     pub segment_bytes: u64,
-    /// Writes to this tier begin at and are multiples of this; the indirection unit on the capacity tier.
+    /// Write unit of this tier in bytes; the indirection unit on the capacity tier.
     pub unit_bytes: u64,
-    /// Where slot 0 begins.
+    /// Byte offset of slot 0.
     pub data_offset: u64,
-    /// Slots from here on were never written. The device is never shorter than this many slots.
+    /// Slots from this number on were never written. The device is never shorter than this many slots.
     pub used_slots: u32,
-    /// Up to which sequence number the records of each keyspace were cleared.
+    /// Per keyspace, the sequence number up to which its records were cleared.
     pub cleared: Cleared,
-    /// Which keyspace each database has.
+    /// Keyspace of each database.
     pub databases: Databases,
-    /// When the store was made, in milliseconds since the Unix epoch.
+    /// Creation time of the store in milliseconds since the Unix epoch.
     pub created_at_ms: u64,
-    /// What time it was when this was written, in milliseconds since the Unix epoch, as far as the store was sure.
+    /// Time of this write in milliseconds since the Unix epoch, as far as the store was sure of it.
     pub clock_ms: u64,
-    /// The start of the machine in which the staging file was written, as a number; 0: there was none.
+    /// Number that identifies the machine boot in which the staging file was written; 0: no staging file.
     pub staging_boot: u64,
-    /// How long the staging file was then.
+    /// Length in bytes of the staging file at that time.
     pub staging_bytes: u64,
-    /// What a store that was closed holds; `None` while it is open, and after it was killed.
+    /// Census of a closed store; `None` while the store is open, and after a crash.
     pub census: Option<Census>,
-    /// What has expired, whatever the clock says.
+    /// Watermarks of records that have expired for good, whatever the clock says.
     pub expired: Vec<ExpiryWatermark>,
 }
 
-/// What lies on a tier of a store that was closed: recovery has to find just that. Any segment, or last frame of one, that
-/// damage hides or brings back makes a difference.
+/// The segments on a tier of a closed store, all of which recovery must find. Damage that hides or resurrects a
+/// segment, or its last frame, changes the census.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Census {
     /// Number of segments.
@@ -87,7 +87,7 @@ pub struct Census {
 }
 
 impl Census {
-    /// Counts a segment: its number, its slot, and where its last frame ends.
+    /// Counts a segment: its number, its slot, and the end of its last frame.
     pub fn count(&mut self, secret: &Secret, segment: u64, slot: u32, tail: u32) {
         let [number, place] = [segment, u64::from(slot) << 32 | u64::from(tail)].map(u64::to_le_bytes);
         self.segments += 1;
@@ -95,25 +95,25 @@ impl Census {
     }
 }
 
-/// Records that have expired for good.
+/// Records that have expired for good: those numbered up to `sequence` that expire by `time_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpiryWatermark {
-    /// Records numbered up to this one,
+    /// Highest sequence number.
     pub sequence: u64,
-    /// if they expire by this time, in milliseconds since the Unix epoch.
+    /// Latest expiry, in milliseconds since the Unix epoch.
     pub time_ms: u64,
 }
 
-/// Why a device has no superblock that can be used.
+/// The reason why a device has no usable superblock.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuperblockError {
-    /// There is none: the device was never formatted.
+    /// No superblock: the device was never formatted.
     #[error("no superblock")]
     Absent,
-    /// There was one, and every copy is damaged.
+    /// A superblock exists, but every copy is damaged.
     #[error("all {COPIES} copies of the superblock are damaged")]
     Damaged,
-    /// It was written by another version.
+    /// The superblock has an unsupported format version.
     #[error("the store has format version {found}; this program reads version {FORMAT_VERSION}")]
     Version {
         /// The version found.
@@ -122,12 +122,12 @@ pub enum SuperblockError {
 }
 
 impl Superblock {
-    /// The tier.
+    /// Returns the tier.
     pub fn tier(&self) -> Tier {
         if self.fast { Tier::Fast } else { Tier::Capacity }
     }
 
-    /// What it says that no store has, although its checksum agrees: whoever made it up can make that too.
+    /// Returns a field value that no store has, if any, although the checksum matches: an attacker can forge both.
     pub fn nonsense(&self) -> Option<String> {
         let Superblock { granule_bytes, segment_bytes, unit_bytes, data_offset, .. } = *self;
         let page = PAGE_BYTES as u64;
@@ -150,22 +150,22 @@ impl Superblock {
         (!is_place).then(|| format!("that its data begin at {data_offset}"))
     }
 
-    /// The secret of the store's checksums and digests.
+    /// Returns the secret of the store's checksums and digests.
     pub fn secret(&self) -> Secret {
         Secret { digest_key: self.digest_key, salt: self.salt }
     }
 
-    /// Distance between copies on a tier whose write unit is `unit_bytes`.
+    /// Returns the distance between copies for a write unit of `unit_bytes`.
     pub fn stride_bytes(unit_bytes: u64) -> u64 {
         unit_bytes.max(4096)
     }
 
-    /// Where slot 0 begins: behind the copies, on a multiple of 1 MiB.
+    /// Returns the offset of slot 0: after the copies, on a multiple of 1 MiB.
     pub fn data_offset_for(unit_bytes: u64) -> u64 {
         (COPIES as u64 * Superblock::stride_bytes(unit_bytes)).next_multiple_of(1 << 20)
     }
 
-    /// One copy, padded to the stride.
+    /// Encodes one copy, padded to the stride.
     pub fn encode(&self, copy: usize) -> Vec<u8> {
         let payload =
             bincode::serde::encode_to_vec(self, config()).expect("integers and flags always encode");
@@ -180,7 +180,7 @@ impl Superblock {
         bytes
     }
 
-    /// Reads the copy at `offset` of a device.
+    /// Decodes the copy at `offset` of a device.
     fn decode(bytes: &[u8], offset: u64) -> Result<Superblock, SuperblockError> {
         let prefix = bytes.get(..PREFIX_BYTES).ok_or(SuperblockError::Absent)?;
         if MAGIC.get(prefix) != MAGIC_VALUE {
@@ -205,7 +205,7 @@ impl Superblock {
         if belongs { Ok(superblock) } else { Err(SuperblockError::Absent) }
     }
 
-    /// What is where each copy of a superblock like this one lies, in the first bytes of a device.
+    /// Decodes each copy of a superblock with this one's stride, from the first bytes of a device.
     pub fn copies(&self, bytes: &[u8]) -> [Result<Superblock, SuperblockError>; COPIES] {
         let stride = Superblock::stride_bytes(self.unit_bytes);
         std::array::from_fn(|copy| {
@@ -215,11 +215,12 @@ impl Superblock {
         })
     }
 
-    /// The newest valid copy in the first bytes of a device, which must hold all copies of the largest stride to be
-    /// found, 1 MiB. The stride is not known before a copy is read, so every power of two is tried.
+    /// Returns the newest valid copy in the first bytes of a device, which must include all copies for the largest
+    /// stride, 1 MiB. The stride is unknown before a copy is read, so every power of two is tried.
     ///
-    /// A copy counts only where its own number and stride put it, and the lowest one decides which store is meant: with
-    /// a small stride, higher places lie among the records, where a value may hold the superblock of another store.
+    /// A copy counts only at the position that its own number and stride imply, and the lowest copy determines the
+    /// store: with a small stride, higher positions lie among the records, where a value may contain the superblock of
+    /// another store.
     pub fn find(bytes: &[u8]) -> Result<Superblock, SuperblockError> {
         let mut best: Result<Superblock, SuperblockError> = Err(SuperblockError::Absent);
         let strides = (12..=20).map(|shift| 1usize << shift);
@@ -239,7 +240,7 @@ impl Superblock {
                 }
                 (Ok(found), Err(_)) => best = Ok(found),
                 (Err(SuperblockError::Absent), _) | (Err(_), Ok(_)) => {}
-                // That another version wrote it says more than that something is damaged.
+                // An unsupported version is a more useful error than damage.
                 (Err(_), Err(SuperblockError::Version { .. })) => {}
                 (Err(error), Err(_)) => best = Err(error),
             }
@@ -248,7 +249,7 @@ impl Superblock {
     }
 }
 
-/// Integers at their full width, little-endian, whatever their value.
+/// Fixed-width integers, little-endian.
 fn config() -> impl bincode::config::Config {
     bincode::config::standard().with_little_endian().with_fixed_int_encoding()
 }

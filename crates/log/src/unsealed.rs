@@ -1,7 +1,7 @@
-//! What is in a slot whose segment has no summary that can be used, told by all of its bytes.
+//! Content of a slot whose segment has no usable summary, determined from all of its bytes.
 //!
-//! What can be told of a torn tail and of rot depends on other segments: the next one of the same stream and opening says
-//! that this one was durable, and where it ended.
+//! Distinguishing a torn tail from rot needs other segments: the next one of the same stream and opening states that
+//! this one was durable, and where it ended.
 
 use crate::checksum::Secret;
 use crate::frame::{FrameHeader, Stream};
@@ -11,18 +11,18 @@ use crate::segment::SegmentShape;
 use crate::slots::FoundSlot;
 use crate::summary::{FOOTER_BYTES, Footer};
 
-/// A segment of which start or end is readable, as proof of what was durable in the one before it.
+/// A segment with a readable start or end, as proof of what was durable in the segment before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Follower {
     stream: Stream,
     epoch: u64,
     segment: u64,
-    /// The segment that it says was before it, and where that one ended.
+    /// Previous segment according to its header, and the end of that segment.
     follows: Option<(u64, u32)>,
 }
 
 impl Follower {
-    /// What a slot tells of.
+    /// Returns the follower that a slot describes.
     pub fn of(found: &FoundSlot) -> Option<Follower> {
         match (found.first, found.footer) {
             (Some(FrameHeader { stream, epoch, segment, follows, durable_through, .. }), _) => {
@@ -37,18 +37,18 @@ impl Follower {
     }
 }
 
-/// What a slot without a usable summary turns out to hold.
+/// Content of a slot without a usable summary.
 #[derive(Clone, Debug)]
 pub enum Unsealed {
-    /// A segment: its number, its stream, and what was found in it.
+    /// A segment: its number, its stream, and the result of its scan.
     Segment(u64, Stream, SegmentScan),
-    /// A segment of which nothing is left but that it was there: all of it lay in the one frame that is lost.
+    /// A segment existed, but nothing of it is left: all of it was in the one frame that is lost.
     Nameless,
     /// Nothing of this store.
     Foreign,
 }
 
-/// Looks at all `bytes` of a slot that has no summary. `all`: what the slots of all tiers tell of.
+/// Scans all `bytes` of a slot without a summary. `all`: followers from the slots of all tiers.
 pub fn scan_unsealed(
     found: &FoundSlot,
     all: &[Follower],
@@ -62,26 +62,26 @@ pub fn scan_unsealed(
     };
     let FrameHeader { segment, stream, epoch, .. } = header;
     let lane = [Stream::LANE, Stream::LARGE, Stream::LONG_LIVED].contains(&stream);
-    // Only a later segment of the same opening proves anything: what the opening before left torn stays so.
+    // Only a later segment of the same opening is proof: a torn tail left by the previous opening stays a torn tail.
     let later = all.iter().filter(|s| lane && s.stream == stream && s.epoch == epoch);
     let next = later.filter(|s| s.segment > segment).min_by_key(|s| s.segment);
     let lost_start = found.first.is_none() && !found.may_be_torn;
     let durable = lost_start || next.is_some() || found.contradicted;
-    // The one that came between may have been freed, when its records were written anew.
+    // A segment in between may have been freed, after its records were relocated.
     let tail =
         next.and_then(|next| next.follows).filter(|(before, _)| *before == segment).map(|(_, tail)| tail);
     let scan = scan_segment_up_to(bytes, secret, shape, segment, durable, tail);
     Unsealed::Segment(segment, stream, scan)
 }
 
-/// A frame of the segment in a slot whose start and end are lost: it says who it was.
+/// Returns any frame of the segment in a slot whose start and end are lost, to identify the segment.
 fn any_frame(found: &FoundSlot, bytes: &[u8], secret: &Secret, shape: SegmentShape) -> Option<FrameHeader> {
     let headers = (0..bytes.len()).step_by(shape.unit_bytes as usize);
     let parse = |at: usize| FrameHeader::parse(&bytes[at..], secret, at as u32);
     headers.filter_map(parse).find(|h| h.segment > found.after && h.slot == found.slot)
 }
 
-/// Whether the start or the end of a segment of this slot lies somewhere else in it.
+/// True if the start or the end of a segment of this slot is at another position in the slot.
 fn is_displaced(found: &FoundSlot, bytes: &[u8], secret: &Secret, shape: SegmentShape) -> bool {
     let footer = |page: &[u8]| {
         let end = &page[page.len() - FOOTER_BYTES..];

@@ -1,20 +1,20 @@
-//! Numbers of few bytes: LEB128, seven bits a byte, the lowest first; the highest bit says that another byte follows.
+//! LEB128 numbers: seven bits per byte, the lowest first; the highest bit of a byte says that another byte follows.
 
-/// Longest of a number of 64 bits.
+/// Maximum length in bytes of a 64-bit number.
 pub(crate) const LONGEST_BYTES: usize = 10;
 
-/// How many bytes a number takes.
+/// Returns the encoded length of a number in bytes.
 #[inline]
 pub(crate) const fn varint_bytes(value: u64) -> usize {
     if value < 0x80 {
         return 1;
     }
     let bits = 64 - value.leading_zeros() as usize;
-    // A seventh, rounded up, of up to 64.
+    // Divides by seven, rounding up; exact for up to 64 bits.
     (9 * bits + 64) / 64
 }
 
-/// Writes a number at `at`, and says where it ends.
+/// Writes a number at `at`. Returns its end.
 #[inline(always)]
 pub(crate) fn write_varint(to: &mut [u8], mut at: usize, mut value: u64) -> usize {
     while value >= 0x80 {
@@ -26,14 +26,15 @@ pub(crate) fn write_varint(to: &mut [u8], mut at: usize, mut value: u64) -> usiz
     at + 1
 }
 
-/// Adds a number.
+/// Appends a number.
 pub(crate) fn put_varint(to: &mut Vec<u8>, value: u64) {
     let mut bytes = [0u8; LONGEST_BYTES];
     let len = write_varint(&mut bytes, 0, value);
     to.extend_from_slice(&bytes[..len]);
 }
 
-/// Takes a number off the front; nothing if the bytes end before it does, or it has more than 64 bits' worth of bytes.
+/// Consumes a number at the front. Returns `None` if the bytes end before it does, or if it is longer than a 64-bit
+/// number can be.
 #[inline]
 pub(crate) fn get_varint(from: &mut &[u8]) -> Option<u64> {
     match from.split_first() {
@@ -45,7 +46,7 @@ pub(crate) fn get_varint(from: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// One of more than a byte.
+/// Consumes a number of more than one byte.
 #[inline]
 fn get_more(from: &mut &[u8]) -> Option<u64> {
     let Some(head) = from.first_chunk::<8>() else { return get_long(from) };
@@ -60,7 +61,7 @@ fn get_more(from: &mut &[u8]) -> Option<u64> {
     Some(sevens(word & (u64::MAX >> (u64::BITS - bits))))
 }
 
-/// Seven bits of each byte, put together in pairs.
+/// Joins seven bits of each byte, in pairs.
 #[inline]
 fn sevens(word: u64) -> u64 {
     let word = word & 0x7f7f_7f7f_7f7f_7f7f;
@@ -69,8 +70,8 @@ fn sevens(word: u64) -> u64 {
     word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4
 }
 
-/// The fourth of the numbers that stand in these bytes, without a branch that depends on them. Nothing if it is not to be had
-/// so: it does not end here, or is long.
+/// Returns the fourth number in these bytes, without a branch that depends on them. `None` if that is not possible: it
+/// does not end within the bytes, or is too long.
 #[inline]
 pub(crate) fn fourth_varint(bytes: &[u8; 16]) -> Option<u64> {
     let word = u128::from_le_bytes(*bytes);
@@ -86,7 +87,7 @@ pub(crate) fn fourth_varint(bytes: &[u8; 16]) -> Option<u64> {
     u64::try_from(number).ok().map(sevens)
 }
 
-/// One of more than eight bytes, or near the end.
+/// Consumes a number of more than eight bytes, or near the end of the bytes.
 #[cold]
 fn get_long(from: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
@@ -109,7 +110,7 @@ mod tests {
     fn numbers_of_all_lengths_survive() {
         let edges = (0..64).flat_map(|shift| [(1u64 << shift) - 1, 1 << shift, u64::MAX - (1 << shift)]);
         let numbers: Vec<u64> = edges.chain([u64::MAX]).collect();
-        // Whatever lies in front and behind: lengths differ, and the last ones are near the end.
+        // For any surrounding bytes: lengths differ, and the last ones are near the end.
         let mut bytes = Vec::new();
         numbers.iter().for_each(|number| put_varint(&mut bytes, *number));
         assert_eq!(bytes.len(), numbers.iter().map(|number| varint_bytes(*number)).sum::<usize>());

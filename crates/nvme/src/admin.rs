@@ -1,4 +1,4 @@
-//! Admin commands, and how they reach a drive.
+//! NVMe admin commands and their transport to a drive.
 #![allow(unsafe_code, reason = "a command of NVMe is an ioctl that no crate here wraps")]
 
 use std::fs::File;
@@ -8,15 +8,15 @@ use std::os::fd::AsRawFd;
 /// An admin command that reads: its answer fills a buffer of known length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Its number.
+    /// Opcode.
     pub opcode: u8,
-    /// The namespace that it is about.
+    /// Namespace number.
     pub namespace: u32,
-    /// Its first parameter.
+    /// First command parameter (command dword 10).
     pub cdw10: u32,
 }
 
-/// What takes admin commands: a drive, or what a test puts in its place.
+/// A target of admin commands: a drive, or a fake in tests.
 pub trait Admin {
     /// Runs a command, and returns NVMe's status: 0 if `answer` is filled.
     ///
@@ -24,14 +24,14 @@ pub trait Admin {
     /// If the command did not reach the drive.
     fn send(&self, command: Command, answer: &mut [u8]) -> io::Result<u32>;
 
-    /// The number of the namespace that was opened.
+    /// Returns the number of the opened namespace.
     ///
     /// # Errors
-    /// If no namespace was: a controller, or no NVMe device.
+    /// If the opened device is not a namespace: a controller, or not an NVMe device.
     fn namespace(&self) -> io::Result<u32>;
 }
 
-/// The ioctls of Linux' NVMe driver.
+/// The ioctls of Linux's NVMe driver.
 #[derive(Debug)]
 pub struct Ioctl(pub(crate) File);
 
@@ -61,14 +61,14 @@ struct PassedThrough {
 
 const _: () = assert!(size_of::<PassedThrough>() == 72);
 
-/// `NVME_IOCTL_ID`. Numbers of ioctls have other bits on some architectures, such as PowerPC and MIPS.
+/// `NVME_IOCTL_ID`. Ioctl numbers have a different encoding on some architectures, such as PowerPC and MIPS.
 #[cfg(target_os = "linux")]
 const NAMESPACE_ID: libc::Ioctl = libc::_IO(b'N' as u32, 0x40);
 /// `NVME_IOCTL_ADMIN_CMD`.
 #[cfg(target_os = "linux")]
 const ADMIN_COMMAND: libc::Ioctl = libc::_IOWR::<PassedThrough>(b'N' as u32, 0x41);
 
-/// No other system has them.
+/// Other systems have no such ioctls.
 #[cfg(not(target_os = "linux"))]
 const NAMESPACE_ID: libc::c_ulong = 0;
 #[cfg(not(target_os = "linux"))]

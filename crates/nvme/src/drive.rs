@@ -1,4 +1,4 @@
-//! Asking a drive.
+//! Queries to an NVMe drive.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use crate::admin::{Admin, Command, Ioctl};
 use crate::namespace::{IDENTIFY_BYTES, Namespace, NamespaceError};
 use crate::page::{Counters, PAGE_BYTES, Page, PageError};
 
-/// Why a drive does not answer.
+/// The reason why a query to a drive failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
     /// The device cannot be opened.
@@ -16,63 +16,63 @@ pub enum DriveError {
     Open {
         /// The device.
         path: PathBuf,
-        /// Why.
+        /// The system error.
         error: io::Error,
     },
-    /// It is no NVMe device.
-    #[error("{} is no NVMe device: its driver does not know NVMe's commands", .0.display())]
+    /// The device is not an NVMe device.
+    #[error("{} is not an NVMe device: its driver does not support NVMe commands", .0.display())]
     NotNvme(PathBuf),
     /// The command did not reach the drive.
-    #[error("{}: {what} cannot be had: {error}{}", path.display(), hint(error))]
+    #[error("{}: cannot read NVMe {what}: {error}{}", path.display(), hint(error))]
     Command {
         /// The device.
         path: PathBuf,
-        /// What was asked for.
+        /// The queried item.
         what: String,
-        /// Why.
+        /// The system error.
         error: io::Error,
     },
-    /// The drive refused the command, as it does when it has no such page.
-    #[error("{} has no {what} (status {status:#x})", path.display())]
+    /// The drive refused the command, for example because it does not support the page.
+    #[error("{}: the drive refused to return NVMe {what} (status {status:#x})", path.display())]
     Refused {
         /// The device.
         path: PathBuf,
-        /// What was asked for.
+        /// The queried item.
         what: String,
-        /// NVMe's status.
+        /// NVMe status code.
         status: u32,
     },
-    /// What it answered is no page.
+    /// The answer is not a valid log page.
     #[error("{}: {error}", path.display())]
     Page {
         /// The device.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the page.
         error: PageError,
     },
-    /// What it answered tells of no namespace.
+    /// The answer does not describe a namespace.
     #[error("{}: {error}", path.display())]
     Namespace {
         /// The device.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the answer.
         error: NamespaceError,
     },
-    /// It counts what the flash took in neither of the pages that are known here.
-    #[error("it does not tell what its flash took: {ocp}; {vendor}")]
+    /// The drive supports none of the known pages with a counter of flash writes.
+    #[error("the drive does not report the bytes written to its flash: {ocp}; {vendor}")]
     Untold {
-        /// Why not by the page of OCP.
+        /// The failure of the OCP page.
         ocp: Box<DriveError>,
-        /// Why not by its vendor's.
+        /// The failure of the vendor's page.
         vendor: Box<DriveError>,
     },
 }
 
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => "; drives answer root alone",
+        Some(libc::EACCES | libc::EPERM) => "; only root may query a drive",
         Some(libc::EINVAL | libc::EOPNOTSUPP) => {
-            "; it is no NVMe device, or its driver passes no commands on"
+            "; not an NVMe device, or its driver does not pass commands through"
         }
         _ => "",
     }
@@ -87,7 +87,7 @@ pub struct Drive<A = Ioctl> {
 
 const GET_LOG_PAGE: u8 = 0x02;
 const IDENTIFY: u8 = 0x06;
-/// Which structure Identify returns: that of a namespace.
+/// Value of CNS (structure that Identify returns): the namespace.
 const OF_NAMESPACE: u32 = 0x00;
 const ALL_NAMESPACES: u32 = u32::MAX;
 
@@ -95,7 +95,7 @@ impl Drive {
     /// Opens a device such as `/dev/nvme0` or `/dev/nvme0n1`.
     ///
     /// # Errors
-    /// `Open`.
+    /// [`DriveError::Open`].
     pub fn open(path: &Path) -> Result<Drive, DriveError> {
         let file = File::open(path).map_err(|error| DriveError::Open { path: path.to_owned(), error })?;
         Ok(Drive::over(Ioctl(file), path))
@@ -103,15 +103,16 @@ impl Drive {
 }
 
 impl<A: Admin> Drive<A> {
-    /// A drive that is reached otherwise; `path` names it in errors.
+    /// Returns a drive with another transport; `path` names it in errors.
     pub fn over(admin: A, path: &Path) -> Drive<A> {
         Drive { admin, path: path.to_owned() }
     }
 
-    /// What the drive counts: from the page of OCP, which proves what it is, with the standard one, else from its vendor's.
+    /// Reads the write counters: from the OCP page, which identifies itself, combined with the standard page, else from
+    /// the vendor's page.
     ///
     /// # Errors
-    /// As it failed; `Untold` if the drive has neither page.
+    /// The failure of a query; [`DriveError::Untold`] if the drive supports neither page.
     pub fn counters(&self) -> Result<Counters, DriveError> {
         match self.page(Page::Ocp) {
             Ok(media) => Ok(media.or(self.page(Page::Health)?)),
@@ -127,16 +128,16 @@ impl<A: Admin> Drive<A> {
         }
     }
 
-    /// What the drive says of the namespace that was opened.
+    /// Identifies the opened namespace.
     ///
     /// # Errors
-    /// As it failed; `NotNvme` if a controller was opened, and no namespace.
+    /// The failure of the query; [`DriveError::NotNvme`] if the opened device is a controller instead of a namespace.
     pub fn namespace(&self) -> Result<Namespace, DriveError> {
-        let what = "the number of its namespace";
+        let what = "namespace number";
         let namespace = self.admin.namespace().map_err(|error| self.unreached(what, error))?;
         let mut bytes = [0; IDENTIFY_BYTES];
         let command = Command { opcode: IDENTIFY, namespace, cdw10: OF_NAMESPACE };
-        self.send("answer to Identify", command, &mut bytes)?;
+        self.send("Identify data", command, &mut bytes)?;
         let failed = |error| DriveError::Namespace { path: self.path.clone(), error };
         Namespace::parse(&bytes).map_err(failed)
     }
@@ -172,7 +173,7 @@ mod tests {
     use crate::namespace::tests::identified;
     use crate::page::tests::{health_page, ocp_page, vendor_page};
 
-    /// A drive that answers by what is asked for: the bytes of an answer, NVMe's status, or the kernel's error.
+    /// A drive that answers each command with the bytes of an answer, an NVMe status, or a system error.
     struct Fake(Answers);
 
     type Answers = fn(Command) -> Result<Vec<u8>, Answer>;
@@ -182,7 +183,7 @@ mod tests {
         Errno(i32),
     }
 
-    /// "Invalid Log Page", of the command-specific statuses.
+    /// "Invalid Log Page", a command-specific status.
     const NO_SUCH_PAGE: u32 = 0x109;
 
     impl Admin for Fake {
@@ -204,7 +205,7 @@ mod tests {
         Drive::over(Fake(answers), Path::new("/dev/nvme0n1"))
     }
 
-    /// 512 bytes, counted in words from 0, of this page.
+    /// Returns the command that reads 512 bytes of a page; the length is in dwords, minus one.
     fn asks_for(page: u32) -> Command {
         Command { opcode: 2, namespace: u32::MAX, cdw10: 127 << 16 | page }
     }
@@ -237,7 +238,7 @@ mod tests {
                 command if command == asks_for(0xCA) => Ok(vendor_page()),
                 _ => Err(Answer::Status(NO_SUCH_PAGE)),
             },
-            // Another page of 512 bytes lies where OCP has its own.
+            // Returns another page of 512 bytes under the number of the OCP page.
             |command| match command {
                 command if command == asks_for(0xCA) => Ok(vendor_page()),
                 _ => Ok(vec![0; PAGE_BYTES]),
@@ -252,19 +253,19 @@ mod tests {
     #[test]
     fn a_drive_that_has_neither_page_is_told_with_both_reasons() {
         let text = drive(|_| Err(Answer::Status(NO_SUCH_PAGE))).counters().expect_err("it has none");
-        let both = "it does not tell what its flash took: /dev/nvme0n1 has no log page 0xc0 (status 0x109); /dev/nvme0n1 has \
-                    no log page 0xca (status 0x109)";
+        let both = "the drive does not report the bytes written to its flash: /dev/nvme0n1: the drive refused to return NVMe log \
+                    page 0xc0 (status 0x109); /dev/nvme0n1: the drive refused to return NVMe log page 0xca (status 0x109)";
         assert_eq!(text.to_string(), both);
     }
 
     #[test]
     fn errors_of_the_kernel_say_what_to_do() {
         let text = |answers| drive(answers).counters().expect_err("it fails").to_string();
-        assert!(text(|_| Err(Answer::Errno(libc::EACCES))).ends_with("; drives answer root alone"));
-        assert!(text(|_| Err(Answer::Errno(libc::EINVAL))).contains("passes no commands on"));
+        assert!(text(|_| Err(Answer::Errno(libc::EACCES))).ends_with("; only root may query a drive"));
+        assert!(text(|_| Err(Answer::Errno(libc::EINVAL))).contains("does not pass commands through"));
         let gone = text(|_| Err(Answer::Errno(libc::ENODEV)));
-        assert_eq!(gone, "/dev/nvme0n1: log page 0xc0 cannot be had: No such device (os error 19)");
-        assert!(text(|_| Err(Answer::Errno(libc::ENOTTY))).contains("is no NVMe device"));
+        assert_eq!(gone, "/dev/nvme0n1: cannot read NVMe log page 0xc0: No such device (os error 19)");
+        assert!(text(|_| Err(Answer::Errno(libc::ENOTTY))).contains("is not an NVMe device"));
     }
 
     #[test]
@@ -278,6 +279,9 @@ mod tests {
         let gone = drive(|_| Ok(vec![0; IDENTIFY_BYTES])).namespace().expect_err("it is not active");
         assert_eq!(gone.to_string(), "/dev/nvme0n1: the namespace is not active");
         let refused = drive(|_| Err(Answer::Status(0x0B))).namespace().expect_err("it is refused");
-        assert_eq!(refused.to_string(), "/dev/nvme0n1 has no answer to Identify (status 0xb)");
+        assert_eq!(
+            refused.to_string(),
+            "/dev/nvme0n1: the drive refused to return NVMe Identify data (status 0xb)"
+        );
     }
 }

@@ -1,21 +1,22 @@
-//! Pages as text.
+//! Log pages as text.
 
 use crate::page::{PAGE_BYTES, PageError};
 
-/// The bytes of a hex dump as `nvme get-log` prints it: lines of an offset, a colon, bytes, and what they look like between
-/// quotation marks. Lines without a colon behind a hexadecimal number are a heading. Several pages may follow each other.
+/// Parses a hex dump as `nvme get-log` prints it: lines of an offset, a colon, bytes, and their text between quotation
+/// marks. Lines that do not begin with a hexadecimal number and a colon are headings. Several pages may follow each
+/// other.
 ///
 /// # Errors
-/// If a line of the dump is no such line, or one is missing.
+/// If a line of the dump is malformed or missing.
 pub(crate) fn hex_dump(text: &str) -> Result<Vec<u8>, PageError> {
     let mut bytes = Vec::new();
-    // Where the page began that the line is of.
+    // Start of the page that the current line belongs to.
     let mut page = 0;
     for (number, line) in text.lines().enumerate() {
         let Some((offset, rest)) = line.split_once(':') else { continue };
         let offset = offset.trim();
         let is_offset = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_hexdigit());
-        // The heading says `Device:nvme0 log-id:202`.
+        // For example the heading `Device:nvme0 log-id:202`.
         if !is_offset || offset.len() < 4 {
             continue;
         }

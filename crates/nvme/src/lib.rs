@@ -1,9 +1,10 @@
-//! What NVMe drives tell of themselves: how many bytes the host wrote and how many the flash took, and which writes they like.
+//! NVMe drives: bytes written by the host and to the flash, and the preferred write granularity.
 //!
-//! * [`Page`]: the log pages that tell it, and how each is read.
-//! * [`saved`]: pages in a file, in binary or as `nvme get-log` prints them.
-//! * [`Namespace`]: the writes that a drive likes, as it answers Identify.
-//! * [`Drive`]: asking a drive, by ioctl ([`Ioctl`]) or by whatever else takes admin commands ([`Admin`]). Needs root.
+//! * [`Page`]: the log pages with these counters, and their parsers.
+//! * [`saved`]: log pages in a file, binary or as printed by `nvme get-log`.
+//! * [`Namespace`]: the write granularity that a drive prefers, from its answer to Identify.
+//! * [`Drive`]: queries to a drive by ioctl ([`Ioctl`]) or any other transport of admin commands ([`Admin`]). Needs
+//!   root.
 
 mod admin;
 mod drive;

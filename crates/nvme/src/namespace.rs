@@ -1,6 +1,6 @@
-//! What a drive says of a namespace: the writes that it likes.
+//! Identify Namespace: size, block length, and preferred write granularity.
 
-/// Bytes of the answer to Identify.
+/// Length in bytes of the answer to Identify.
 pub(crate) const IDENTIFY_BYTES: usize = 4096;
 
 /// Offsets in the Identify Namespace data structure. Source: NVM Express, NVM Command Set specification 1.0, "Identify
@@ -18,47 +18,47 @@ mod at {
     pub(super) const FORMATS: usize = 128;
 }
 
-/// Of the features: whether the preferences for writes, and that for deallocation, are defined (OPTPERF; drives before
-/// version 1.1 of the command set know its lower bit alone, which means both).
+/// Feature bits that say whether the preferences for writes and for deallocation are defined (OPTPERF; drives before
+/// version 1.1 of the command set have only the lower bit, which then covers both).
 const OPTIMAL_PERFORMANCE: u8 = 0b11 << 4;
 const DEALLOCATE_DEFINED: u8 = 0b01 << 4;
 
-/// A namespace, as Identify tells of it. What the drive does not define is `None`.
+/// A namespace as reported by Identify. A value that the drive does not define is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Logical blocks.
+    /// Number of logical blocks.
     pub blocks: u64,
-    /// Bytes of a logical block.
+    /// Length of a logical block in bytes.
     pub block_bytes: u64,
-    /// Writes should be a multiple of this: the indirection unit, where a drive tells it (NPWG).
+    /// Preferred multiple of the write length in bytes (NPWG): the indirection unit, on drives that report it.
     pub write_granularity_bytes: Option<u64>,
-    /// Writes should begin at a multiple of this (NPWA).
+    /// Preferred alignment of writes in bytes (NPWA).
     pub write_alignment_bytes: Option<u64>,
-    /// Deallocations should be a multiple of this (NPDG).
+    /// Preferred multiple of the deallocation length in bytes (NPDG).
     pub deallocate_granularity_bytes: Option<u64>,
-    /// The length of writes that suits the drive best (NOWS).
+    /// Optimal write length in bytes (NOWS).
     pub optimal_write_bytes: Option<u64>,
 }
 
-/// Why bytes tell of no namespace.
+/// The reason why bytes do not describe a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
-    /// They are too few, or too many.
-    #[error("the answer to Identify has {IDENTIFY_BYTES} bytes, and this has {0}")]
+    /// The answer has the wrong length.
+    #[error("the answer to Identify has {0} bytes instead of {IDENTIFY_BYTES}")]
     Length(usize),
-    /// The drive has no namespace of this number.
+    /// The drive has no active namespace of this number.
     #[error("the namespace is not active")]
     Inactive,
-    /// Its blocks have a length that NVMe does not have.
-    #[error("its blocks would have 2^{0} bytes")]
+    /// The block length is not one of NVMe.
+    #[error("the namespace has blocks of 2^{0} bytes; NVMe blocks have 2^9 to 2^20 bytes")]
     Blocks(u8),
 }
 
 impl Namespace {
-    /// Reads the answer to Identify Namespace.
+    /// Parses the answer to Identify Namespace.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the answer is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Namespace, NamespaceError> {
         if bytes.len() != IDENTIFY_BYTES {
             return Err(NamespaceError::Length(bytes.len()));
@@ -67,7 +67,7 @@ impl Namespace {
         if blocks == 0 {
             return Err(NamespaceError::Inactive);
         }
-        // Four bits, and two more that are in front of them where a namespace has more than 16 formats.
+        // The format index has four bits, and two higher bits in front of them on namespaces with more than 16 formats.
         let format = bytes[at::FORMAT] & 0xF | (bytes[at::FORMAT] >> 5 & 0b11) << 4;
         let shift = bytes[at::FORMATS + 4 * usize::from(format) + 2];
         if !(9..=20).contains(&shift) {
@@ -89,7 +89,7 @@ impl Namespace {
     }
 }
 
-/// Little-endian, of at most 8 bytes.
+/// Decodes a little-endian number of at most 8 bytes.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
@@ -98,7 +98,7 @@ fn number(bytes: &[u8]) -> u64 {
 pub(crate) mod tests {
     use super::*;
 
-    /// A namespace of 1,000 blocks of 4 KiB, the second of its formats, which is written in units of 64 KiB.
+    /// Returns a namespace of 1,000 blocks of 4 KiB, its second format, written in units of 64 KiB.
     pub(crate) fn identified() -> Vec<u8> {
         let mut bytes = vec![0; IDENTIFY_BYTES];
         bytes[at::SIZE].copy_from_slice(&1000u64.to_le_bytes());
@@ -124,7 +124,7 @@ pub(crate) mod tests {
             optimal_write_bytes: Some(128 << 10),
         };
         assert_eq!(Namespace::parse(&identified()), Ok(namespace));
-        // The upper bit alone: deallocation is told in another place, which is not read.
+        // With only the upper bit set, the deallocation preference is in another field, which is not read.
         let mut later = identified();
         later[at::FEATURES] = 0b10 << 4;
         let later = Namespace::parse(&later).expect("it is one");

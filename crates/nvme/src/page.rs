@@ -1,71 +1,71 @@
-//! Log pages.
+//! NVMe log pages with write counters.
 
-/// Bytes of each page.
+/// Length of each page in bytes.
 pub(crate) const PAGE_BYTES: usize = 512;
 
-/// A row of the vendor page: number, two bytes reserved, the normalized value, one reserved, six bytes of raw value, one reserved.
-/// Source: the coarse-IU white paper, whose examples are the tests here.
+/// Row of the vendor page: number, two reserved bytes, normalized value, one reserved byte, six bytes of raw value, one
+/// reserved byte. Source: the coarse-IU white paper, whose examples are the test data here.
 const ROW_BYTES: usize = 12;
 const RAW: std::ops::Range<usize> = 5..11;
 const NAND_BYTES_WRITTEN: u8 = 0xF4;
 const HOST_BYTES_WRITTEN: u8 = 0xF5;
-/// What both of them count in.
+/// Unit of both counters in bytes.
 const VENDOR_UNIT_BYTES: u128 = 32 << 20;
 
-/// At the end of the OCP page: AFD514C9-7C6F-4F9C-A4F2-BFEA2810AFC5, least byte first. Source: OCP Datacenter NVMe SSD
-/// specification, "SMART / Health Information Extended (Log Identifier C0h)".
+/// Identity at the end of the OCP page: AFD514C9-7C6F-4F9C-A4F2-BFEA2810AFC5, least significant byte first. Source: OCP
+/// Datacenter NVMe SSD specification, "SMART / Health Information Extended (Log Identifier C0h)".
 const OCP_GUID: [u8; 16] =
     [0xC5, 0xAF, 0x10, 0x28, 0xEA, 0xBF, 0xF2, 0xA4, 0x9C, 0x4F, 0x6F, 0x7C, 0xC9, 0x14, 0xD5, 0xAF];
 
-/// Where the page of SMART / health information has the data units written, and what one is. Source: NVM Express base
+/// Position of "data units written" in the SMART / health information page, and its unit. Source: NVM Express base
 /// specification, "SMART / Health Information (02h)": thousands of 512 bytes, rounded up.
 const DATA_UNITS_WRITTEN: std::ops::Range<usize> = 48..64;
 const DATA_UNIT_BYTES: u128 = 512_000;
 
-/// A log page that tells what was written.
+/// A log page with write counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// The vendor's attributes of drives made by Intel and Solidigm: flash and host.
+    /// Vendor attributes of drives made by Intel and Solidigm: bytes written to the flash and by the host.
     Vendor,
-    /// OCP: what the flash took, in bytes.
+    /// OCP: bytes written to the flash.
     Ocp,
-    /// SMART / health information, which every drive has: what the host wrote.
+    /// SMART / health information, which every drive has: bytes written by the host.
     Health,
 }
 
-/// What pages tell. Bytes, over the life of the drive.
+/// Write counters in bytes, over the life of the drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Written to the flash.
+    /// Bytes written to the flash.
     pub media_bytes: Option<u128>,
-    /// Written by the host.
+    /// Bytes written by the host.
     pub host_bytes: Option<u128>,
 }
 
-/// Why bytes are not a page.
+/// The reason why bytes are not a valid log page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
-    /// It has another length.
-    #[error("a log page has {PAGE_BYTES} bytes, and this has {0}; was it saved as a whole?")]
+    /// The length is wrong.
+    #[error("the log page has {0} bytes instead of {PAGE_BYTES}; save the whole page")]
     Length(usize),
-    /// The vendor's page lacks a row.
-    #[error("page 0xca has no row {0:#04x}; the drive counts otherwise, so try its page 0xc0")]
+    /// The vendor's page lacks a required row.
+    #[error("log page 0xca has no row {0:#04x}; try log page 0xc0 instead")]
     MissingRow(u8),
-    /// The OCP page has another identity.
-    #[error("page 0xc0 does not end with the identity that OCP gives it; the drive has another page there")]
+    /// The page does not have the OCP identity.
+    #[error("log page 0xc0 is not the OCP page: it does not end with the OCP identity")]
     NotOcp,
-    /// It is no hex dump.
+    /// A line is not part of a hex dump.
     #[error("line {line} of the hex dump is not an offset and bytes: {text}")]
     Dump {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is there.
+        /// The text of the line.
         text: String,
     },
 }
 
 impl Page {
-    /// Its number.
+    /// Returns the log page identifier.
     pub fn id(self) -> u8 {
         match self {
             Page::Vendor => 0xCA,
@@ -74,10 +74,10 @@ impl Page {
         }
     }
 
-    /// Reads it.
+    /// Parses the page.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is invalid.
     pub fn parse(self, bytes: &[u8]) -> Result<Counters, PageError> {
         if bytes.len() != PAGE_BYTES {
             return Err(PageError::Length(bytes.len()));
@@ -97,13 +97,13 @@ impl Page {
         }
     }
 
-    /// Which page bytes are, as far as they tell: that of OCP by its identity, the vendor's by its rows.
+    /// Guesses the page type: the OCP page by its identity, the vendor's page by its rows.
     pub fn of(bytes: &[u8]) -> Page {
         let is_vendor = Page::Vendor.parse(bytes).is_ok();
         match bytes.ends_with(&OCP_GUID) {
             true => Page::Ocp,
             false if is_vendor => Page::Vendor,
-            // A critical warning has six bits, and a temperature in kelvins is between 200 and 500.
+            // The critical warning has six bits, and the temperature is between 200 and 500 kelvins.
             false
                 if bytes.len() == PAGE_BYTES
                     && bytes[0] < 64
@@ -116,20 +116,20 @@ impl Page {
     }
 }
 
-/// The raw value of a row.
+/// Returns the raw value of a row.
 fn row(bytes: &[u8], id: u8) -> Result<u128, PageError> {
-    // Only where rows begin: a value of another row may hold the same bytes as the start of the one that is looked for.
+    // Looks only at the starts of rows, because another row's value may contain the same byte.
     let found = bytes.chunks_exact(ROW_BYTES).find(|row| row[0] == id).ok_or(PageError::MissingRow(id))?;
     Ok(number(&found[RAW]))
 }
 
-/// Little-endian, of at most 16 bytes.
+/// Decodes a little-endian number of at most 16 bytes.
 fn number(bytes: &[u8]) -> u128 {
     bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u128::from(*byte))
 }
 
 impl Counters {
-    /// What one page tells and the other does not.
+    /// Fills missing counters from another page.
     pub fn or(self, other: Counters) -> Counters {
         Counters {
             media_bytes: self.media_bytes.or(other.media_bytes),
@@ -137,14 +137,14 @@ impl Counters {
         }
     }
 
-    /// Bytes written to the flash for each byte that the host wrote; `None` if one of them is not known, or the host wrote
-    /// nothing.
+    /// Returns the bytes written to the flash per byte written by the host; `None` if either is unknown, or the host
+    /// wrote nothing.
     pub fn write_amplification(&self) -> Option<f64> {
         let (media, host) = (self.media_bytes?, self.host_bytes.filter(|host| *host > 0)?);
         Some(media as f64 / host as f64)
     }
 
-    /// What was written since then; `None` if a counter went back, as those of another drive do.
+    /// Returns the increase since `before`; `None` if a counter decreased, as between different drives.
     pub fn since(&self, before: &Counters) -> Option<Counters> {
         let less = |now: Option<u128>, then: Option<u128>| match (now, then) {
             (Some(now), Some(then)) => now.checked_sub(then).map(Some),
@@ -159,7 +159,7 @@ impl Counters {
 pub(crate) mod tests {
     use super::*;
 
-    /// The rows of the white paper's dump.
+    /// Rows of the white paper's dump.
     const F4: [u8; 12] = [0xf4, 0, 0, 0x64, 0, 0xf0, 0x39, 0x26, 0x02, 0, 0, 0];
     const F5: [u8; 12] = [0xf5, 0, 0, 0x64, 0, 0x17, 0x02, 0x6f, 0x01, 0, 0, 0];
 

@@ -1,4 +1,4 @@
-//! Log pages that somebody saved in a file.
+//! Log pages saved in a file.
 
 use std::path::Path;
 
@@ -6,11 +6,11 @@ use crate::drive::DriveError;
 use crate::dump::hex_dump;
 use crate::page::{Counters, PAGE_BYTES, Page, PageError};
 
-/// What the pages in a file tell together: one page or several behind each other, in binary or as `nvme get-log` prints them.
-/// `page`: which one it is, if it is one and that is known; else it is told by what it looks like.
+/// Returns the combined counters of the pages in a file: one or several pages, binary or as printed by `nvme get-log`.
+/// `page`: the type of a single page, if known; otherwise it is guessed from the content.
 ///
 /// # Errors
-/// `Open` if it cannot be read, `Page` if it holds something else.
+/// [`DriveError::Open`] if the file cannot be read, [`DriveError::Page`] if it contains anything else.
 pub fn saved(path: &Path, page: Option<Page>) -> Result<Counters, DriveError> {
     let file = std::fs::read(path).map_err(|error| DriveError::Open { path: path.to_owned(), error })?;
     pages(file, page).map_err(|error| DriveError::Page { path: path.to_owned(), error })
@@ -18,7 +18,7 @@ pub fn saved(path: &Path, page: Option<Page>) -> Result<Counters, DriveError> {
 
 fn pages(file: Vec<u8>, page: Option<Page>) -> Result<Counters, PageError> {
     let bytes = match std::str::from_utf8(&file) {
-        // A binary page has zeros, which are text, too.
+        // A binary page may be valid UTF-8 too, but contains zeros.
         Ok(text) if !text.contains('\0') => hex_dump(text)?,
         _ => file,
     };
@@ -58,7 +58,7 @@ mod tests {
         let text = dump(ocp_page(5 << 20)) + &dump(health_page(10));
         let counters = pages(text.clone().into_bytes(), None).expect("they are pages");
         assert_eq!((counters.media_bytes, counters.host_bytes), (Some(5 << 20), Some(5_120_000)));
-        // The first of them is cut.
+        // The first of them is incomplete.
         let cut = text.replacen("01f0: ", "", 1);
         assert!(matches!(pages(cut.into_bytes(), None), Err(PageError::Dump { .. })));
     }

@@ -1,41 +1,41 @@
-//! Payloads of `DUMP`, which `RESTORE` and `MIGRATE` take: type, value, version, checksum.
+//! Payloads of `DUMP`, which `RESTORE` and `MIGRATE` accept: type, value, version, checksum.
 
 use crate::input::{CRC, Input, write_length};
 use crate::kind::{Dialect, Kind, STRING};
 use crate::strings::Text;
 use crate::{Error, Result};
 
-/// A version of the format that every Redis since 2.6 takes: strings have been the same ever since.
+/// A format version that every Redis since 2.6 accepts: strings have not changed since.
 const VERSION: u16 = 6;
 
-/// Version and checksum.
+/// Length in bytes of version and checksum.
 const FOOTER_BYTES: usize = 10;
 
-/// What a payload has beside a value that it holds as it is.
+/// Length in bytes of a payload in addition to its uncompressed value.
 pub const OVERHEAD_BYTES: usize = 1 + 9 + FOOTER_BYTES;
 
-/// Why a payload cannot be restored.
+/// The reason why a payload cannot be restored.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// It is too short, or its checksum is that of other bytes.
+    /// The payload is too short, or its checksum does not match.
     #[error("the payload's checksum is wrong")]
     Checksum,
-    /// It is of no string.
+    /// The payload is not of a string.
     #[error("the payload is of a {0}")]
     Other(Kind),
-    /// Its string is too long.
+    /// The string exceeds the limit.
     #[error("the payload's string has {bytes} bytes")]
     TooLong {
-        /// How long.
+        /// Length of the string.
         bytes: u64,
     },
-    /// What is in it makes no sense.
+    /// The contents are invalid.
     #[error(transparent)]
     Bad(#[from] Error),
 }
 
-/// The payload of a string.
+/// Encodes the payload of a string.
 pub fn encode(value: &[u8]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(value.len() + OVERHEAD_BYTES);
     payload.push(STRING);
@@ -47,10 +47,10 @@ pub fn encode(value: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// The string of a payload, of at most so many bytes.
+/// Decodes the string of a payload, of at most `value_bytes_max` bytes.
 ///
 /// # Errors
-/// It has none, or the payload is damaged.
+/// If the payload is not of a string, or is damaged.
 pub fn decode(payload: &[u8], value_bytes_max: u64) -> Result<Vec<u8>, Refused> {
     let (body, version) = checked(payload).ok_or(Refused::Checksum)?;
     let mut input = Input::new(body);
@@ -60,24 +60,24 @@ pub fn decode(payload: &[u8], value_bytes_max: u64) -> Result<Vec<u8>, Refused> 
             Text::TooLong { bytes } => return Err(Refused::TooLong { bytes }),
         },
         of => {
-            let what = "the payload has a type of value that is not known here";
+            let what = "the payload has an unknown value type";
             let kind = input.skip_value(of, Dialect::of(version.into()))?;
             return Err(kind.map_or(Refused::Bad(input.corrupt(what)), Refused::Other));
         }
     };
     if input.offset() < body.len() as u64 {
-        return Err(input.corrupt("the payload goes on behind its value").into());
+        return Err(input.corrupt("the payload has bytes after its value").into());
     }
     Ok(value)
 }
 
-/// How long the string of a payload is going to be, for whoever takes memory before it is decoded. It is not checked whether
-/// there is one.
+/// Returns the announced length of a payload's string, for callers that reserve memory before decoding. Does not check
+/// that the payload is valid.
 pub fn value_bytes(payload: &[u8]) -> u64 {
     Input::new(payload.get(1..).unwrap_or(&[])).announced_bytes().unwrap_or(0)
 }
 
-/// What is in front of version and checksum, and the version, if that is the checksum of both.
+/// Returns the bytes in front of version and checksum, and the version, if the checksum matches.
 fn checked(payload: &[u8]) -> Option<(&[u8], u16)> {
     let (summed, checksum) = payload.split_last_chunk::<8>()?;
     let (body, version) = summed.split_last_chunk::<2>()?;
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// What Redis 7.0.15 answers to DUMP.
+    /// Answers of Redis 7.0.15 to DUMP.
     const OF_REDIS: [(&str, &[u8]); 4] = [
         ("hello", b"\x00\x05hello\n\x00cr\xdfve4 \n"),
         ("127", b"\x00\xc0\x7f\n\x00\x0d\xb5\xeb1RT\xc5\x14"),
@@ -99,7 +99,7 @@ mod tests {
         ("2147483647", b"\x00\xc2\xff\xff\xff\x7f\n\x00,t\xe5\x9e\xe0.\xad\xa1"),
     ];
 
-    /// The same of two hundred times "abcdefghij".
+    /// The same for "abcdefghij" two hundred times.
     const COMPRESSED: &[u8] = b"\x00\xc3'G\xd0\nabcdefghija\xe0\xff\x09\xe1\xff\x0d\xe2\xff\x11\xe2\xff\x11\xe2\xff\x11\xe2\xff\x11\xe2\xff\x11\xe2\x82\x11\x01ij\n\x00\xd9\x96\x8d\x01j\xb4\xe1\xea";
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// The version says who wrote it.
+    /// The version identifies the writer.
     #[test]
     fn payloads_of_valkey_are_read_as_it_writes_them() {
         let hash = [&[22, 1, 1, b'f', 1, b'v'][..], &(-1_i64).to_le_bytes()].concat();

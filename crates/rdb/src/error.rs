@@ -1,54 +1,54 @@
-//! What can be wrong with a file or a payload.
+//! Errors of a file or a payload.
 
 use std::io;
 
-/// Why an RDB file or a payload cannot be read.
+/// The reason why an RDB file or a payload cannot be read.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Reading failed.
     #[error("cannot read at byte {offset}: {source}")]
     Io {
-        /// Bytes that were read before.
+        /// Number of bytes read before.
         offset: u64,
-        /// What the system said.
+        /// The system error.
         source: io::Error,
     },
-    /// It is something else.
-    #[error("this is no RDB file: it does not begin with REDIS or VALKEY and a version")]
+    /// The file is not in RDB format.
+    #[error("not an RDB file: it does not begin with REDIS or VALKEY and a version")]
     NotRdb,
-    /// Bytes are missing at the end.
-    #[error("the file ends early, at byte {offset}: it was cut, or is still being written")]
+    /// The file is truncated.
+    #[error("the file ends early, at byte {offset}: it is truncated, or is still being written")]
     EndsEarly {
-        /// Where it ends.
+        /// Offset of the end.
         offset: u64,
     },
-    /// The bytes make no sense.
+    /// The bytes are invalid.
     #[error("damaged at byte {offset}: {what}")]
     Corrupt {
-        /// Where.
+        /// Byte offset.
         offset: u64,
-        /// What makes no sense.
+        /// The problem.
         what: &'static str,
     },
-    /// It holds something that this reader does not know.
+    /// The file contains an element that this reader does not know.
     #[error(
-        "{what} at byte {offset} is not known here: a newer Redis or Valkey wrote this (RDB version {version})"
+        "unknown {what} at byte {offset}: a newer Redis or Valkey wrote this file (RDB version {version})"
     )]
     Unknown {
-        /// Where.
+        /// Byte offset.
         offset: u64,
-        /// What it is.
+        /// Description of the element.
         what: String,
-        /// The version that the file says it has.
+        /// RDB version of the file.
         version: u32,
     },
-    /// The checksum is that of other bytes.
-    #[error("damaged: the checksum in the file is {expected:016x}, and that of its bytes {found:016x}")]
+    /// The checksum does not match.
+    #[error("checksum mismatch: the file states {expected:016x}, but its bytes have {found:016x}")]
     Checksum {
-        /// What the file says.
+        /// Checksum in the file.
         expected: u64,
-        /// What its bytes have.
+        /// Checksum of the bytes read.
         found: u64,
     },
 }

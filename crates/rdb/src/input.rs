@@ -1,4 +1,4 @@
-//! Bytes, with the checksum and the number of those that were read; and lengths, which tell how many follow.
+//! An input with a running checksum and offset, and the encoding of lengths.
 
 use std::io::Read;
 
@@ -6,18 +6,18 @@ use crc::{CRC_64_REDIS, Crc, Digest, Table};
 
 use crate::{Error, Result};
 
-/// Redis' checksum.
+/// The CRC-64 of Redis.
 pub(crate) static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// Memory is taken in steps of so much, as bytes come: a length alone does not make anybody take memory.
+/// Bytes by which memory is allocated as data arrives, so that a false length alone allocates nothing.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// What follows the length of something.
+/// Meaning of a decoded length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// So many bytes, or elements.
+    /// A number of bytes or elements.
     Plain(u64),
-    /// A string in a special encoding.
+    /// The special encoding of a string.
     Special(u8),
 }
 
@@ -36,12 +36,12 @@ impl<R: Read> Input<R> {
         self.inner
     }
 
-    /// How many bytes were read.
+    /// Returns the number of bytes read.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The checksum of what was read.
+    /// Returns the checksum of all bytes read.
     pub(crate) fn checksum(&self) -> u64 {
         self.digest.clone().finalize()
     }
@@ -50,7 +50,7 @@ impl<R: Read> Input<R> {
         Error::Corrupt { offset: self.offset, what }
     }
 
-    /// Reads so many bytes as there are in the buffer.
+    /// Fills the buffer.
     pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
         self.inner.read_exact(buffer).map_err(|source| match source.kind() {
             std::io::ErrorKind::UnexpectedEof => Error::EndsEarly { offset: self.offset },
@@ -71,7 +71,7 @@ impl<R: Read> Input<R> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// So many bytes; the caller bounds them.
+    /// Reads `count` bytes; the caller bounds the count.
     pub(crate) fn bytes(&mut self, count: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut left = count;
@@ -85,7 +85,7 @@ impl<R: Read> Input<R> {
         Ok(bytes)
     }
 
-    /// Passes over so many bytes.
+    /// Skips `count` bytes.
     pub(crate) fn skip(&mut self, count: u64) -> Result<()> {
         let mut buffer = [0; 4 << 10];
         let mut left = count;
@@ -97,8 +97,8 @@ impl<R: Read> Input<R> {
         Ok(())
     }
 
-    /// The two upper bits of the first byte say how long the number is; numbers of more than a byte have their largest byte
-    /// first.
+    /// Decodes a length or a special encoding. The two upper bits of the first byte give the length of the number;
+    /// numbers of more than one byte are big-endian.
     pub(crate) fn length_or_encoding(&mut self) -> Result<Length> {
         let first = self.byte()?;
         Ok(match (first >> 6, first) {
@@ -107,17 +107,15 @@ impl<R: Read> Input<R> {
             (2, 0x80) => Length::Plain(u32::from_be_bytes(self.array()?).into()),
             (2, 0x81) => Length::Plain(u64::from_be_bytes(self.array()?)),
             (3, _) => Length::Special(first & 0x3f),
-            _ => return Err(self.corrupt("a length begins with no byte that a length begins with")),
+            _ => return Err(self.corrupt("a length has an invalid first byte")),
         })
     }
 
-    /// A length where nothing else can be.
+    /// Decodes a length; a special encoding is an error.
     pub(crate) fn length(&mut self) -> Result<u64> {
         match self.length_or_encoding()? {
             Length::Plain(length) => Ok(length),
-            Length::Special(_) => {
-                Err(self.corrupt("the encoding of a string stands where a length has to be"))
-            }
+            Length::Special(_) => Err(self.corrupt("a string encoding is in the place of a length")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Types of values, and how to pass over one.
+//! Value types, and skipping of values.
 
 use std::fmt;
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::io::Read;
 use crate::Result;
 use crate::input::Input;
 
-/// The type of a value, as its byte in the file says, that is no string.
+/// A value type other than string, by its type byte.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -20,7 +20,7 @@ pub enum Kind {
     Hash,
     /// A stream.
     Stream,
-    /// A type that a module brings, by the module's name for it.
+    /// A module type, by its name.
     Module(String),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Whose numbers a file or a payload has for types that came after Redis 7.2.
+/// The numbering of types newer than Redis 7.2 in a file or payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Redis,
@@ -45,7 +45,7 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// Valkey counts its versions from here on, and leaves those below to Redis.
+    /// First version number of Valkey; lower ones belong to Redis.
     const VALKEY_SINCE: u32 = 80;
 
     pub(crate) fn of(version: u32) -> Dialect {
@@ -53,7 +53,7 @@ impl Dialect {
     }
 }
 
-/// A string.
+/// Type number of a string.
 pub(crate) const STRING: u8 = 0;
 
 const LIST: u8 = 1;
@@ -76,29 +76,29 @@ const STREAM_2: u8 = 19;
 const SET_LISTPACK: u8 = 20;
 const STREAM_3: u8 = 21;
 
-/// From here on types of Redis and of Valkey differ.
+/// Type numbers from here on differ between Redis and Valkey.
 const OWN_LEAST: u8 = 22;
-/// Of a release candidate of Redis 7.4: without the time at which the first field expires.
+/// From a release candidate of Redis 7.4: without the earliest expiry of the fields.
 const HASH_METADATA_EARLY: u8 = 22;
 const HASH_LISTPACK_EX_EARLY: u8 = 23;
 const HASH_METADATA: u8 = 24;
 const HASH_LISTPACK_EX: u8 = 25;
-/// Of Redis 8.6: with producers.
+/// Redis 8.6: with producers.
 const STREAM_4: u8 = 26;
-/// Of Redis 8.8: with entries that no consumer has.
+/// Redis 8.8: with entries without a consumer.
 const STREAM_5: u8 = 27;
 
-/// Of Valkey 9: with a time behind each field.
+/// Valkey 9: with an expiry after each field.
 const HASH_OF_VALKEY: u8 = 22;
 
-/// A time in milliseconds.
+/// Length of a time in milliseconds.
 const TIME_BYTES: u64 = 8;
 
-/// The id of an entry of a stream.
+/// Length of a stream entry id.
 const STREAM_ID_BYTES: u64 = 16;
 
 impl<R: Read> Input<R> {
-    /// Passes over a value that is no string; `None` if its type is not known.
+    /// Skips a value that is not a string. Returns `None` if its type is unknown.
     pub(crate) fn skip_value(&mut self, of: u8, dialect: Dialect) -> Result<Option<Kind>> {
         if dialect == Dialect::Valkey && of >= OWN_LEAST {
             return self.skip_value_of_valkey(of);
@@ -142,7 +142,7 @@ impl<R: Read> Input<R> {
                 self.skip_string()?;
             }
             STREAM | STREAM_2 | STREAM_3 | STREAM_4 | STREAM_5 => self.skip_stream(of)?,
-            // The value is one string.
+            // These values are encoded as one string.
             _ => self.skip_string()?,
         }
         Ok(Some(kind))
@@ -159,7 +159,7 @@ impl<R: Read> Input<R> {
         Ok(Some(Kind::Hash))
     }
 
-    /// Passes over as many things as a length says. Each takes a byte or more, so a wrong length comes to an end.
+    /// Skips as many elements as a length says. Each takes at least a byte, so a wrong length ends with the input.
     pub(crate) fn each(&mut self, mut skip: impl FnMut(&mut Input<R>) -> Result<()>) -> Result<()> {
         for _ in 0..self.length()? {
             skip(self)?;
@@ -175,7 +175,7 @@ impl<R: Read> Input<R> {
         (0..count).try_for_each(|_| self.length().map(drop))
     }
 
-    /// A number in decimal, with its length in front; three lengths stand for numbers that have no digits.
+    /// Skips a decimal number with a length prefix; three prefixes stand for numbers without digits.
     fn skip_decimal(&mut self) -> Result<()> {
         match self.byte()? {
             253.. => Ok(()),
@@ -192,13 +192,14 @@ impl<R: Read> Input<R> {
 
     fn skip_stream(&mut self, of: u8) -> Result<()> {
         self.each(|input| input.skip_strings(2))?;
-        // How many entries, and the last id; then the first, the greatest that was deleted, and how many there were ever.
+        // Number of entries and last id; then first id, greatest deleted id, and number of entries ever added.
         self.skip_lengths(if of == STREAM { 3 } else { 8 })?;
         self.each(|input| input.skip_group(of))?;
         if of >= STREAM_4 { self.skip_producers() } else { Ok(()) }
     }
 
-    /// How long what they added is known, and of how many; each with what it added, and as which entry; how many there were.
+    /// Skips the deduplication limits (duration and number), then each producer with its entries and their ids, then
+    /// the totals.
     fn skip_producers(&mut self) -> Result<()> {
         self.skip_lengths(2)?;
         self.each(|input| {
@@ -226,7 +227,7 @@ impl<R: Read> Input<R> {
         if of >= STREAM_5 { self.each(|input| input.skip(STREAM_ID_BYTES)) } else { Ok(()) }
     }
 
-    /// What a module wrote: pieces, each with its type in front, up to an end.
+    /// Skips a module value: pieces with a type prefix, up to an end marker.
     pub(crate) fn skip_module_value(&mut self) -> Result<()> {
         loop {
             match self.length()? {
@@ -235,13 +236,13 @@ impl<R: Read> Input<R> {
                 3 => self.skip(4)?,
                 4 => self.skip(8)?,
                 5 => self.skip_string()?,
-                _ => return Err(self.corrupt("a module's value has a piece of a type that there is not")),
+                _ => return Err(self.corrupt("a module value has a piece of an unknown type")),
             }
         }
     }
 }
 
-/// Nine characters of six bits each, above ten bits of a version.
+/// Decodes nine characters of six bits each, above ten bits of version.
 fn module_name(id: u64) -> String {
     const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let character = |place: u32| char::from(CHARACTERS[(id >> (10 + 6 * place) & 0x3f) as usize]);

@@ -1,21 +1,21 @@
-//! Redis' RDB format: files ([`Reader`]) and payloads of `DUMP` ([`dump`]), as Redis and Valkey write them. The
-//! version says which of the two it was, whose newer types have the same numbers.
+//! Redis' RDB format: files ([`Reader`]) and payloads of `DUMP` ([`dump`]), as written by Redis and Valkey. The version
+//! distinguishes the two, because their newer types share numbers.
 //!
-//! Strings are read. Values of other types are skipped, and named, so that whoever imports a file can count what is left out.
-//! Memory is bounded by the limits that the caller sets, whatever the bytes say; bytes that make no sense are an [`Error`].
+//! Strings are read. Values of other types are skipped and reported by type, so that an importer can count the omitted
+//! ones. Memory is bounded by the limits that the caller sets, whatever the input; invalid bytes are an [`Error`].
 //!
 //! ```text
-//! file:    "REDIS" or "VALKEY" version | what there is, one after the other | EOF checksum
+//! file:    "REDIS" or "VALKEY" version | elements in sequence | EOF checksum
 //! payload: type value version checksum
 //! ```
 //!
 //! # Layout
 //!
-//! - `reader`: what a file holds, entry by entry.
-//! - `kind`: types of values, and skipping them.
+//! - `reader`: the entries of a file.
+//! - `kind`: value types, and skipping values.
 //! - `dump`: payloads of `DUMP`.
-//! - `strings`: the encodings of a string. `lzf`: one of them.
-//! - `input`: bytes with their checksum and their offset; lengths.
+//! - `strings`: string encodings. `lzf`: one of them.
+//! - `input`: input bytes with checksum and offset; lengths.
 
 pub mod dump;
 mod error;

@@ -1,9 +1,10 @@
 //! LZF, the compression of strings in RDB.
 //!
-//! A control byte below 32 is followed by one literal byte more than it says. Any other is a match: its upper three bits are
-//! the length less two (7: a byte with more of it follows), its lower five bits and the next byte the distance less one.
+//! A control byte below 32 is followed by one more literal byte than its value. Any other is a match: its upper three
+//! bits are the length minus two (7: another byte is added), its lower five bits and the next byte the distance minus
+//! one.
 
-/// Decompresses to exactly so many bytes, which the caller bounds; `None` if the input is not that.
+/// Decompresses to exactly `bytes` bytes, which the caller bounds. Returns `None` if the input is invalid.
 pub(crate) fn decompress(input: &[u8], bytes: usize) -> Option<Vec<u8>> {
     let mut output = Vec::with_capacity(bytes);
     let mut rest = input;
@@ -20,7 +21,7 @@ pub(crate) fn decompress(input: &[u8], bytes: usize) -> Option<Vec<u8>> {
             let length = (control >> 5) + usize::from(more[0]) + 2;
             let distance = (control & 0x1f) << 8 | usize::from(*low);
             let start = output.len().checked_sub(distance + 1)?;
-            // It may reach into what it makes.
+            // The match may overlap its own output.
             for at in start..start + length {
                 output.push(output[at]);
             }
@@ -40,7 +41,7 @@ mod tests {
     #[test]
     fn literals_and_matches_are_expanded() {
         assert_eq!(decompress(&[2, b'a', b'b', b'c'], 3).unwrap(), b"abc");
-        // Four more of the byte before, which the match makes itself.
+        // Four more of the previous byte, produced by an overlapping match.
         assert_eq!(decompress(&[0, b'a', 2 << 5, 0], 5).unwrap(), b"aaaaa");
         assert_eq!(decompress(&[0, b'a', 7 << 5, 10, 0], 20).unwrap(), [b'a'; 20]);
         for bad in [&[5, 1][..], &[1 << 5, 0], &[0, b'a', 1 << 5], &[0, b'a', 1 << 5, 1], &[7 << 5]] {

@@ -1,4 +1,4 @@
-//! What a file holds, entry by entry.
+//! Reads a file entry by entry.
 
 use std::io::Read;
 
@@ -7,25 +7,25 @@ use crate::kind::{Dialect, Kind, STRING};
 use crate::strings::Text;
 use crate::{Error, Result};
 
-/// What is longer is passed over.
+/// Maximum lengths; longer keys and values are skipped.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Of a key.
+    /// Maximum length of a key in bytes.
     pub key_bytes_max: u64,
-    /// Of a value.
+    /// Maximum length of a value in bytes.
     pub value_bytes_max: u64,
 }
 
-/// A key with its value, and what stands with them.
+/// A key with its value and metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The database that it is in.
+    /// Number of the database.
     pub database: u64,
     /// The key; empty if it is too long.
     pub key: Vec<u8>,
     /// Its value.
     pub value: Value,
-    /// When it expires, in milliseconds since the Unix epoch.
+    /// Expiry in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
 }
 
@@ -34,21 +34,21 @@ pub struct Entry {
 pub enum Value {
     /// A string.
     String(Vec<u8>),
-    /// Something else, which was passed over.
+    /// A value of another type, which was skipped.
     Other(Kind),
-    /// A string that is longer than the limit, and was passed over.
+    /// A string longer than the limit, which was skipped.
     TooLong {
-        /// How long.
+        /// Length of the string.
         bytes: u64,
     },
-    /// The key is longer than the limit; both were passed over.
+    /// A key longer than the limit; key and value were skipped.
     KeyTooLong {
-        /// How long.
+        /// Length of the key.
         bytes: u64,
     },
 }
 
-/// A file that is being read.
+/// A reader of a file.
 pub struct Reader<R> {
     input: Input<R>,
     limits: Limits,
@@ -59,11 +59,11 @@ pub struct Reader<R> {
     is_over: bool,
 }
 
-/// Of Redis 8.6: what modules say of the key that follows. Of Valkey 9: slots that are being moved.
+/// Redis 8.6: module metadata of the key that follows. Valkey 9: slots in migration.
 const KEY_METADATA_OR_SLOTS: u8 = 243;
 const SLOT_INFO: u8 = 244;
 const FUNCTION: u8 = 245;
-/// Of a release candidate of Redis 7.0.
+/// From a release candidate of Redis 7.0.
 const FUNCTION_EARLY: u8 = 246;
 const MODULE_AUX: u8 = 247;
 const IDLE: u8 = 248;
@@ -75,26 +75,26 @@ const EXPIRES_AT_S: u8 = 253;
 const SELECT: u8 = 254;
 const EOF: u8 = 255;
 
-/// What is no type of a value has a number from here on.
+/// Numbers from here on are opcodes, not value types.
 const OPCODE_LEAST: u8 = 240;
 
-/// The fields that mark a file that commands follow, in the same file before Redis 7 and in files of their own since.
+/// Fields that mark a file followed by commands: in the same file before Redis 7, in a file of their own since.
 const PREAMBLE_FIELDS: [&[u8]; 2] = [b"aof-preamble", b"aof-base"];
 
-/// Bytes of a field's name or value beyond which the field is skipped.
+/// Maximum bytes of a field's name or value; longer fields are skipped.
 const FIELD_BYTES_MAX: u64 = 64;
 
-/// Which module says something of a key.
+/// Length of the identifier of a metadata class.
 const METADATA_CLASS_BYTES: u64 = 4;
 
-/// From this version on a file ends in a checksum.
+/// First version with a checksum at the end.
 const CHECKSUM_SINCE: u32 = 5;
 
 impl<R: Read> Reader<R> {
-    /// Reads the head of a file. The input should be buffered: it is read a few bytes at a time.
+    /// Reads the head of a file. The input should be buffered, because it is read a few bytes at a time.
     ///
     /// # Errors
-    /// It cannot be read, or is no RDB file.
+    /// If the input cannot be read, or is not an RDB file.
     pub fn new(input: R, limits: Limits) -> Result<Reader<R>> {
         let mut input = Input::new(input);
         let head: [u8; 9] = input.array().map_err(|error| match error {
@@ -107,23 +107,23 @@ impl<R: Read> Reader<R> {
         Ok(Reader { input, limits, version, database: 0, functions: 0, is_preamble: false, is_over: false })
     }
 
-    /// The version of the format.
+    /// Returns the version of the format.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// How many bytes were read, for whoever shows how far it is.
+    /// Returns the number of bytes read, for progress reports.
     pub fn offset(&self) -> u64 {
         self.input.offset()
     }
 
-    /// Libraries of functions that were passed over.
+    /// Returns the number of skipped function libraries.
     pub fn functions(&self) -> u64 {
         self.functions
     }
 
-    /// Returns true if the file says that it is the preamble of an append-only file, whose commands follow the checksum.
-    /// Known once the first entry was read.
+    /// True if the file is marked as the preamble of an append-only file, whose commands follow the checksum. Valid
+    /// once the first entry was read.
     pub fn is_preamble(&self) -> bool {
         self.is_preamble
     }
@@ -133,10 +133,10 @@ impl<R: Read> Reader<R> {
         self.input.into_inner()
     }
 
-    /// The next entry; `None` behind the last, when the checksum has been compared.
+    /// Returns the next entry; `None` after the last one, once the checksum was verified.
     ///
     /// # Errors
-    /// What is wrong with the file, and where. Nothing can be read behind that.
+    /// The problem with the file, and its offset. Nothing can be read after an error.
     pub fn read(&mut self) -> Result<Option<Entry>> {
         let mut expires_at_ms = None;
         while !self.is_over {
@@ -149,7 +149,7 @@ impl<R: Read> Reader<R> {
                 }
                 opcode @ OPCODE_LEAST.. => self.pass(opcode, offset)?,
                 of => {
-                    // One before the epoch has expired as well.
+                    // An expiry before the epoch is in the past as well.
                     let expires_at_ms = expires_at_ms.map(|at| at.max(0) as u64);
                     return self.entry(of, offset, expires_at_ms).map(Some);
                 }
@@ -162,7 +162,7 @@ impl<R: Read> Reader<R> {
         Dialect::of(self.version)
     }
 
-    /// What stands between entries.
+    /// Processes an opcode between entries.
     fn pass(&mut self, opcode: u8, offset: u64) -> Result<()> {
         let dialect = self.dialect();
         let input = &mut self.input;
@@ -196,11 +196,12 @@ impl<R: Read> Reader<R> {
                 self.functions += 1;
             }
             MODULE_AUX => {
-                // Which module, and when it wants this to be read, with the type of that number in front.
+                // Module id, and the time at which the module wants this to be loaded, preceded by the type of that
+                // number.
                 input.skip_lengths(3)?;
                 input.skip_module_value()?;
             }
-            _ => return Err(self.unknown(format!("what is numbered {opcode}"), offset)),
+            _ => return Err(self.unknown(format!("opcode {opcode}"), offset)),
         }
         Ok(())
     }
@@ -214,7 +215,7 @@ impl<R: Read> Reader<R> {
             }
         } else {
             let kind = self.input.skip_value(of, self.dialect())?;
-            Value::Other(kind.ok_or_else(|| self.unknown(format!("the type of value {of}"), offset))?)
+            Value::Other(kind.ok_or_else(|| self.unknown(format!("value type {of}"), offset))?)
         };
         let (key, value) = match key {
             Text::Whole(key) => (key, value),
@@ -223,7 +224,7 @@ impl<R: Read> Reader<R> {
         Ok(Entry { database: self.database, key, value, expires_at_ms })
     }
 
-    /// Compares the checksum; zero stands for none.
+    /// Verifies the checksum; zero means that there is none.
     fn end(&mut self) -> Result<()> {
         self.is_over = true;
         if self.version < CHECKSUM_SINCE {

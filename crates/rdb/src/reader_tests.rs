@@ -19,12 +19,12 @@ fn all(mut file: &[u8], limits: Limits) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// A file without a checksum.
+/// Returns a file without a checksum.
 fn file(version: &str, body: &[u8]) -> Vec<u8> {
     [version.as_bytes(), body, &[EOF], &[0; 8]].concat()
 }
 
-/// The one value of such a file.
+/// Returns the only value of such a file.
 fn value_of(body: &[u8]) -> Value {
     let mut entries = all(&file("REDIS0012", body), LIMITS).unwrap();
     assert_eq!(entries.len(), 1);
@@ -67,12 +67,12 @@ fn a_file_of_redis_is_read_and_what_is_no_string_is_named() {
     assert_eq!((reader.version(), reader.functions(), reader.offset()), (10, 1, OF_REDIS.len() as u64));
 }
 
-/// From version 80 on Valkey numbers what it adds by itself: 22 is a hash whose fields have times behind them.
+/// From version 80 on, Valkey has type numbers of its own: 22 is a hash with an expiry after each field.
 #[test]
 fn valkey_has_types_of_its_own() {
     let field = |name: u8, expires_at: i64| [&[1, name, 1, b'v'][..], &expires_at.to_le_bytes()].concat();
     let hash = [&[22, 1, b'k', 2][..], &field(b'f', -1), &field(b'g', 4_102_444_800_123)].concat();
-    // Slots that were being moved: a name, and ranges.
+    // Slots in migration: a name, and ranges.
     let slots = [243, 1, b'j', 2, 0, 0x40, 99, 0x40, 200, 0x41, 0];
     let string = [STRING, 1, b's', 1, b'v'];
     let entries = all(&file("VALKEY080", &[&slots[..], &hash, &string].concat()), LIMITS).unwrap();
@@ -85,7 +85,7 @@ fn valkey_has_types_of_its_own() {
     }
 }
 
-/// What Redis 7.0 does not write: older and newer encodings, and values of modules.
+/// Contents that Redis 7.0 does not write: older and newer encodings, and module values.
 #[test]
 fn values_of_other_versions_are_passed_over() {
     let of = |kind: u8, value: &[u8]| value_of(&[&[kind, 1, b'k'][..], value].concat());
@@ -94,15 +94,15 @@ fn values_of_other_versions_are_passed_over() {
     {
         assert_eq!(of(kind, &[2, 7, 7]), Value::Other(name));
     }
-    // Scores in decimal, and one that is no number.
+    // Decimal scores, and one that is not a number.
     assert_eq!(of(3, &[2, 1, b'a', 3, b'1', b'.', b'5', 1, b'b', 253]), Value::Other(Kind::SortedSet));
     assert_eq!(of(14, &[2, 1, 7, 1, 8]), Value::Other(Kind::List));
-    // A field that expires, and one that does not.
+    // A field with an expiry, and one without.
     let fields = [2, 0, 1, b'f', 1, b'v', 0x40, 200, 1, b'g', 1, b'w'];
     assert_eq!(of(22, &fields), Value::Other(Kind::Hash));
     assert_eq!(of(24, &[&[9; 8][..], &fields].concat()), Value::Other(Kind::Hash));
     assert_eq!(of(25, &[&[9; 8][..], &[1, 7]].concat()), Value::Other(Kind::Hash));
-    // Streams: a listpack; lengths; a group with an entry that a consumer has.
+    // Streams: a listpack; lengths; a group with an entry pending at a consumer.
     let group = |of: usize, times: usize| {
         let lengths = vec![1; if of == 15 { 3 } else { 8 }];
         let group = [&[1, 1, b'g'][..], &vec![1; if of == 15 { 2 } else { 3 }]].concat();
@@ -113,7 +113,7 @@ fn values_of_other_versions_are_passed_over() {
     assert_eq!(of(15, &group(15, 1)), Value::Other(Kind::Stream));
     assert_eq!(of(19, &group(19, 1)), Value::Other(Kind::Stream));
     assert_eq!(of(21, &group(21, 2)), Value::Other(Kind::Stream));
-    // Producers with what they have added, as Redis 8.6 has them; and entries that nobody has, as 8.8 does.
+    // Producers with their entries, as in Redis 8.6; and entries without a consumer, as in 8.8.
     let producers = [9, 0x40, 100, 1, 1, b'p', 2, 1, b'a', 7, 0, 1, b'b', 8, 1, 2, 0];
     assert_eq!(of(26, &[&group(21, 2)[..], &producers].concat()), Value::Other(Kind::Stream));
     let free = [&[2][..], &[7; 32]].concat();
@@ -126,14 +126,14 @@ fn values_of_other_versions_are_passed_over() {
     let id = [&[0x81][..], &(id << 10 | 3).to_be_bytes()].concat();
     let pieces = [1, 5, 2, 6, 3, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 5, 1, b's', 0];
     assert_eq!(of(7, &[&id[..], &pieces].concat()), Value::Other(Kind::Module("ReJSON-RL".to_owned())));
-    // What stands between entries.
+    // Opcodes between entries.
     let between = [
         &[RESIZE, 1, 1, AUX, 1, b'a', 0xc0, 1, SLOT_INFO, 1, 1, 1, FUNCTION, 1, b'f', MODULE_AUX][..],
         &id,
         &[2, 2],
         &pieces,
         &[FUNCTION_EARLY, 1, b'n', 1, b'e', 1, 1, b'd', 1, b'c'],
-        // What modules say of the key that follows.
+        // Module metadata of the key that follows.
         &[243, 2, 1, 2, 3, 4],
         &pieces,
         &[5, 6, 7, 8, 0],
@@ -162,17 +162,17 @@ fn what_is_longer_than_the_limits_is_passed_over() {
 fn files_that_are_wrong_are_refused_with_a_reason() {
     let refused = |file: &[u8]| all(file, LIMITS).unwrap_err().to_string();
     for other in [&b""[..], b"REDIS", b"REDIS00x1", b"\x7fELF\x02\x01\x01\0\0\0"] {
-        assert!(refused(other).contains("no RDB file"), "{other:?}");
+        assert!(refused(other).contains("not an RDB file"), "{other:?}");
     }
     assert!(all(&file("VALKEY080", &[]), LIMITS).unwrap().is_empty());
     let newer = refused(&file("REDIS0099", &[99, 1, b'k', 1]));
-    assert!(newer.contains("the type of value 99 at byte 9") && newer.contains("version 99"), "{newer}");
-    assert!(refused(&file("REDIS0012", &[242])).contains("what is numbered 242 at byte 9"));
+    assert!(newer.contains("unknown value type 99 at byte 9") && newer.contains("version 99"), "{newer}");
+    assert!(refused(&file("REDIS0012", &[242])).contains("opcode 242 at byte 9"));
     let mut damaged = OF_REDIS.to_vec();
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
     assert!(refused(&damaged).contains("checksum"));
-    // A length that nothing follows, of a string and of a list.
+    // A length without content, of a string and of a list.
     for body in [
         &[STRING, 1, b'k', 0x81, 0, 0xff, 0, 0, 0, 0, 0, 0][..],
         &[1, 1, b'k', 0x81, 0xff, 0, 0, 0, 0, 0, 0, 0],
@@ -190,7 +190,7 @@ fn a_cut_file_ends_early_wherever_it_is_cut() {
 }
 
 proptest! {
-    /// With the checksum left out, so that what is behind a change is looked at.
+    /// Without the checksum, so that the bytes after a change are parsed.
     #[test]
     fn a_changed_file_is_read_or_refused(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let mut changed = OF_REDIS.to_vec();

@@ -6,7 +6,7 @@ use crate::input::{Input, Length};
 use crate::lzf;
 use crate::{Error, Result};
 
-/// A string, or how long it would have been.
+/// A string, or its length if it exceeds the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Text {
     Whole(Vec<u8>),
@@ -18,11 +18,11 @@ const INT16: u8 = 1;
 const INT32: u8 = 2;
 const LZF: u8 = 3;
 
-/// Bytes that a byte stands for at most: a match of three bytes stands for 264.
+/// Maximum expansion factor of LZF: a match of three bytes produces 264.
 const EXPANSION_MAX: u64 = 264;
 
 impl<R: Read> Input<R> {
-    /// Reads a string of at most so many bytes; passes over a longer one.
+    /// Reads a string of at most `bytes_max` bytes; skips a longer one.
     pub(crate) fn string(&mut self, bytes_max: u64) -> Result<Text> {
         let decimal = |number: i32| Ok(Text::Whole(number.to_string().into_bytes()));
         match self.length_or_encoding()? {
@@ -41,7 +41,7 @@ impl<R: Read> Input<R> {
 
     fn compressed(&mut self, bytes_max: u64) -> Result<Text> {
         let (compressed, bytes) = (self.length()?, self.length()?);
-        // No compression makes so much of so little, or is so much longer than what it holds.
+        // No valid LZF data has a higher compression ratio, or is more than twice as long as its content.
         if bytes > compressed.saturating_mul(EXPANSION_MAX) || compressed / 2 > bytes {
             return Err(self.bad_compression());
         }
@@ -54,9 +54,9 @@ impl<R: Read> Input<R> {
         text.map(Text::Whole).ok_or_else(|| self.bad_compression())
     }
 
-    /// How long the string that follows is going to be.
+    /// Returns the announced length of the string that follows.
     pub(crate) fn announced_bytes(&mut self) -> Result<u64> {
-        /// The longest integer of 32 bits.
+        /// Maximum decimal digits of a 32-bit integer, including the sign.
         const DECIMAL_BYTES: u64 = 11;
         match self.length_or_encoding()? {
             Length::Plain(bytes) => Ok(bytes),
@@ -68,7 +68,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Passes over a string.
+    /// Skips a string.
     pub(crate) fn skip_string(&mut self) -> Result<()> {
         match self.length_or_encoding()? {
             Length::Plain(bytes) => self.skip(bytes),
@@ -89,6 +89,6 @@ impl<R: Read> Input<R> {
     }
 
     fn unknown_encoding(&self) -> Error {
-        self.corrupt("a string has an encoding that there is not")
+        self.corrupt("a string has an unknown encoding")
     }
 }

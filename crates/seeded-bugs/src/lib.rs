@@ -1,8 +1,9 @@
-//! Bugs that can be switched on, one at a time, to see whether a test notices. See `docs/decisions/0019-planted-bugs.md`.
+//! Bugs that can be switched on, one at a time, to check that a test detects them. See
+//! `docs/decisions/0019-planted-bugs.md`.
 //!
-//! Where a bug would be, the code asks [`planted`]. Without the feature `planted` the answer is `false` at compile time, and
-//! nothing of it is left. Tests are built with the feature: then the variable `ESKER_PLANTED` names the bug of this process.
-//! `tests/planted` runs the tests once for each.
+//! At the place of each bug the code calls [`planted`]. Without the feature `planted` it is `false` at compile time,
+//! and the branch is removed. Tests are built with the feature: then the variable `ESKER_PLANTED` names the bug of this
+//! process. `tests/planted` runs the tests once for each bug.
 
 macro_rules! bugs {
     ($($(#[doc = $about:literal])+ $bug:ident,)*) => {
@@ -14,12 +15,12 @@ macro_rules! bugs {
             /// Every bug.
             pub const ALL: &[Bug] = &[$(Bug::$bug,)*];
 
-            /// Its name, as the variable has it.
+            /// Returns the name, as in the variable.
             pub const fn name(self) -> &'static str {
                 match self { $(Bug::$bug => stringify!($bug),)* }
             }
 
-            /// What goes wrong with it.
+            /// Returns a description of the bug.
             pub const fn about(self) -> &'static str {
                 match self { $(Bug::$bug => concat!($($about,)+).trim_ascii(),)* }
             }
@@ -31,79 +32,79 @@ bugs! {
     // The device.
     /// A failed flush is forgotten: the next one is believed.
     FailedFlushForgotten,
-    /// A flush that failed is asked again, and the second answer is believed.
+    /// A failed flush is retried, and the result of the retry is believed.
     FailedFlushRepeated,
     /// A write to a file without RWF_DSYNC counts as durable.
     PlainWriteBelieved,
     /// A long write is cut in the middle of a write unit.
     WriteCutWithinUnit,
-    /// A short transfer counts as a whole one.
+    /// A short transfer counts as complete.
     ShortTransferIsWhole,
-    /// An I/O buffer is given back with the future, while the device still writes from it.
+    /// An I/O buffer is freed with its future while the device still writes from it.
     BufferFreedWithFuture,
     /// A device can be opened twice.
     SecondOpener,
 
     // The bytes.
-    /// Checksums do not cover where a block lies and whose it is.
+    /// Checksums do not cover the store, segment and offset of a block.
     UnsaltedChecksum,
     /// The checksum of a value is not compared.
     ValueNotVerified,
-    /// A compressed value that decompresses to less than its record states is handed out with zeros behind it.
+    /// A compressed value that decompresses to less than its stated length is returned padded with zeros.
     ShortDecompressionIsWhole,
-    /// The length that a compressed value states is believed whatever the place of its record says.
+    /// The stated length of a compressed value is believed even if it contradicts the size class of its location.
     StatedLengthBelieved,
-    /// A segment is filled up to its end, with no room for its summary.
+    /// A segment is filled completely, with no room for its summary.
     NoRoomForSummary,
-    /// The records of a torn frame that are whole are taken.
+    /// Intact records of a torn frame are accepted.
     TornFrameTaken,
-    /// Rot in the middle of the log is taken for its torn end.
+    /// Rot in the middle of the log is mistaken for a torn tail.
     RotTakenForTornTail,
-    /// A record whose value is damaged is left out, so that an older version shows.
+    /// A record with a damaged value is left out, so that an older version becomes visible.
     OlderVersionOnDamage,
-    /// A damaged head of a record with a small value is believed where the frame goes on behind it.
+    /// A damaged head of a record with a small value is believed if more records follow it in the frame.
     DamagedHeadTaken,
-    /// A block that was written to the wrong slot is taken for that slot's.
+    /// A block that was written to the wrong slot is accepted as that slot's.
     StrayTaken,
 
     // Writing.
     /// A durable write is acknowledged before it is flushed.
     AcknowledgedBeforeFlush,
-    /// A durable write is seen by others before it is durable.
+    /// A durable write is visible to others before it is durable.
     SeenBeforeDurable,
     /// A segment is sealed before its frames are durable.
     SealedBeforeDurable,
-    /// A record with a nearer deadline does not wake the committer.
+    /// A record with an earlier deadline does not wake the committer.
     NearDeadlineIgnored,
-    /// A lane that has stopped ends before its last frame is written.
+    /// A stopped lane ends before its last frame is written.
     EndedBeforeLastFrame,
-    /// What is evicted is taken out of the index before its slot is marked free.
+    /// An evicted record is removed from the index before its slot is marked free.
     EvictedBeforeMarked,
-    /// What is evicted leaves nothing that hides an older version.
+    /// Eviction leaves no tombstone that hides an older version.
     EvictedWithoutTombstone,
-    /// What is evicted leaves nothing that hides a copy of it that a relocation left when it failed.
+    /// Eviction leaves no tombstone that hides a copy left by a failed relocation.
     LeftCopiesForgotten,
-    /// Half of a batch is seen.
+    /// Half of a batch is visible.
     HalfABatchSeen,
-    /// Who watches an absent key is not told that it was put.
+    /// A watcher of an absent key is not notified when the key is put.
     WatchNotTold,
-    /// A change is not told to those who observe.
+    /// Observers are not notified of a change.
     ObserverNotTold,
-    /// A plain put goes past those who have its key reserved.
+    /// A plain put overtakes writers that have its key reserved.
     ReservationIgnored,
-    /// An update that writes nothing is answered before what it was shown is visible.
+    /// An update that writes nothing is acknowledged before the records that it read are visible.
     UnpublishedAnswered,
-    /// An update is shown an unpublished record that a plain put was appended behind.
+    /// An update reads an unpublished record after which a plain put was appended.
     UnpublishedNotForgotten,
     /// A put is written to the keyspace that its database had before a swap.
     SwapOvertaken,
-    /// A large value gets its number before its key is reserved.
+    /// A large value gets its sequence number before its key is reserved.
     LargeNumberedTooEarly,
-    /// Puts may take the room that is kept for deletes and relocation.
+    /// Puts may use the space reserved for deletes and relocation.
     ReserveGivenAway,
-    /// Puts are refused although segments are about to be sealed that room can be made of.
+    /// Puts are refused although segments that can be emptied are about to be sealed.
     FullWhileSealing,
-    /// What fails a committer does not stop the other writers.
+    /// The failure of a committer does not stop the other writers.
     FailureNotLatched,
     /// All four copies of a superblock are written at once.
     SuperblocksAtOnce,
@@ -111,65 +112,66 @@ bugs! {
     // Relocation.
     /// A victim is freed before its copies are durable.
     FreedBeforeCopiesDurable,
-    /// A victim is freed before what displaced its records is durable.
+    /// A victim is freed before the records that displaced its records are durable.
     FreedBeforeNewerDurable,
-    /// Nothing says on the device that copies are durable before their victim is freed.
+    /// A victim is freed without a proof on the device that its copies are durable.
     CopiesNotProven,
-    /// A copy is published over a version that is newer.
+    /// A copy is published over a newer version.
     CopyOverNewer,
-    /// Copies count as live even where a newer version was there first.
+    /// Copies count as live even if a newer version was published first.
     LiveBytesMovedBeforeSwing,
-    /// A tombstone is dropped as soon as there is a newer segment.
+    /// A tombstone is dropped as soon as a newer segment exists.
     TombstoneDroppedEarly,
-    /// An output of relocation counts as opened at the newest number that was given out, not the newest that is published.
+    /// An output of relocation counts as opened at the newest sequence number that was assigned, not the newest
+    /// published one.
     OutputOpenedAtNewest,
     /// A slot's start is marked free before its end.
     FreeMarkersSwapped,
-    /// A discard is rounded up into the markers of the slot.
+    /// A discard is rounded up so that it covers a marker of the slot.
     DiscardIntoMarker,
 
     // Opening.
     /// A staging file of any opening is believed.
     StagingOfAnyOpening,
-    /// A staging file of an earlier start of the machine is believed.
+    /// A staging file of an earlier boot of the machine is believed.
     StagingOfAnyBoot,
-    /// Half of a batch is taken from the staging file.
+    /// Half of a batch is accepted from the staging file.
     TornBatchTaken,
-    /// Of staged records only the newest of each key are written.
+    /// Only the newest staged record of each key is written.
     StagedNewestAlone,
-    /// The segment of staged records counts as opened after all of them, older versions though there are among them.
+    /// The segment of staged records counts as opened after all of them, although it contains older versions.
     StagedOpenedAtNewest,
-    /// The staging file is void before its records are written.
+    /// The staging file is invalidated before its records are written.
     StagingVoidedEarly,
-    /// The staging file keeps the records of a segment that was sealed.
+    /// The staging file is not invalidated when its segment is sealed.
     StagingNotVoided,
-    /// Coalesced records are dropped before what superseded them is durable.
+    /// Coalesced records are dropped before the records that superseded them are durable.
     CoalescedFreedBeforeFlush,
-    /// What coalesced counts as staged after it was written out.
+    /// Coalesced records still count as staged after they were written out.
     CoalescedNotVoided,
-    /// A segment of copies of coalesced records may be collected before the index leads to them.
+    /// A segment with copies of coalesced records may be collected before the index points to them.
     CoalescedSealedBeforeSwing,
-    /// A record that waits in memory hides one of the memtable that is written out, before it is durable.
+    /// A coalescing record hides a record of the memtable being written out, before it is durable.
     CoalescedSupersededDropped,
-    /// What a killed process wrote is shown before it is flushed.
+    /// Records written by a killed process are shown before they are flushed.
     RecoveredNotFlushed,
-    /// Records of the staging file are booked as written by users.
+    /// Records of the staging file are booked as user writes.
     RecoveredBookedAsUsers,
-    /// An opening has the epoch of the one before.
+    /// An opening uses the epoch of the previous one.
     EpochNotRaised,
-    /// Sequence numbers go on where the newest record that is left ends.
+    /// Sequence numbers continue after the newest surviving record.
     NumbersGivenOutAgain,
-    /// `clear` does not say durably that it happened.
+    /// `clear` is not recorded durably.
     ClearNotWritten,
-    /// A `clear` of one database says durably that all were cleared.
+    /// A `clear` of one database durably records that all were cleared.
     ClearTakesAnother,
     /// A swap of two databases is not durable.
     SwapNotWritten,
-    /// An opening takes every record for one of the first keyspace.
+    /// An opening assigns every record to the first keyspace.
     KeyspaceForgotten,
-    /// What expired is forgotten at an opening.
+    /// Expiry watermarks are forgotten at an opening.
     ClockForgotten,
-    /// A store that was closed is not compared with what it held.
+    /// A closed store is not checked against its census.
     CensusNotChecked,
 
     // Reading.
@@ -177,15 +179,15 @@ bugs! {
     ExpiryOffByOne,
     /// A range that excludes its start reads one byte too many.
     RangeOffByOne,
-    /// A segment is asked for before the pointer to it, so that a later one is taken for it.
+    /// The segment number is read before the pointer, so that a later segment is mistaken for the record's.
     PlaceOutOfOrder,
 
     // The index.
     /// One of many unverified overwrites is forgotten.
     UnverifiedForgotten,
-    /// A scan does not see keys that another key's growth moves.
+    /// A scan misses keys that the insertion of another key moves.
     ScanSkipsAtGrowth,
-    /// The side table's filter is cleared when one of its keys goes.
+    /// The side table's filter is cleared when one of its keys is removed.
     SideFilterCleared,
 
     // Coalescing.
@@ -195,7 +197,7 @@ bugs! {
     MemtableNumberedByLast,
     /// A segment that takes copies claims that nothing in it hides an older version.
     CopiesHideNothing,
-    /// Of the versions of a key in a memtable, the first counts as the newest.
+    /// The first version of a key in a memtable counts as the newest.
     OldestOfMemtableCopied,
     /// A put with durability `Periodic` waits in memory as long as any other put.
     CoalescingPeriodIgnored,
@@ -209,7 +211,7 @@ bugs! {
     OverwriteHidesNothing,
     /// Eviction drops a key that another writer has reserved.
     EvictedThoughReserved,
-    /// Eviction drops keys that were read lately.
+    /// Eviction drops recently read keys.
     AskedKeysEvicted,
     /// `EvictExpiring` drops keys without an expiry.
     LastingKeysEvicted,
@@ -245,7 +247,7 @@ bugs! {
     ReservedElsewhere,
     /// A plain put across a swap keeps the turn that it took in the previous keyspace.
     TurnElsewhere,
-    /// A `clear` leaves out the newest record in what it writes to the superblock.
+    /// The clear mark that a `clear` writes to the superblock does not cover the newest record.
     NewestNotCleared,
     /// Observers are not notified of a swap.
     SwapNotReported,
@@ -267,21 +269,21 @@ bugs! {
     StagedCopyCounts,
     /// An older version stays in the index where the newest version is a tombstone.
     LoserLeftInIndex,
-    /// A slot that was marked free at its end only is not marked again by the opening.
+    /// The opening does not complete the marking of a slot that was marked free only at its end.
     HalfFreedLeft,
     /// Numbers of freed segments are given out again.
     FreedNumberForgotten,
     /// Recovery ignores that the segment after an unsealed one proves it durable.
     FollowerIgnored,
-    /// Of a staged batch, recovery writes only the records of keys whose newest version is staged.
+    /// Recovery writes only those records of a staged batch whose keys have their newest version staged.
     StagedBatchCut,
     /// Recovery distributes a staged batch over two frames.
     StagedBatchSplit,
-    /// Summaries are loaded oldest first, so that the ones read twice are many.
+    /// Summaries are loaded oldest first, so that many of them are read twice.
     OldestLoadedFirst,
 
     // Group commit and rows of puts.
-    /// A frame states that what is written before it is durable, although it is not flushed.
+    /// A frame states that the writes before it are durable, although they are not flushed.
     WrittenCountsAsDurable,
     /// Every frame without waiting writers postpones the flush that is due.
     FlushPutOff,
@@ -289,41 +291,41 @@ bugs! {
     EarlierNotWaitedFor,
     /// Segments count as opened after a number that is drawn and not yet published.
     DrawnNumberIgnored,
-    /// A frame waits for writers that are late without a limit.
+    /// A frame waits for late writers without a time limit.
     LateWritersWaitedFor,
     /// A row of puts is acknowledged when its first frame is durable.
     RowAnsweredByFirst,
-    /// A row of puts continues behind a put that has to wait for its turn.
+    /// A row of puts continues past a put that has to wait for its turn.
     RowGoesOnPastBlocked,
     /// A large value is visible before it is written.
     LargeSeenFromMemory,
 
     // Compression.
-    /// A block that compresses to its own length is stored compressed, and read as if it were not.
+    /// A block that compresses to its own length is stored compressed, but read as uncompressed.
     EqualBlockCompressed,
-    /// A part of a block that is stored as it is reaches to the end of the block.
+    /// A part of an uncompressed block extends to the end of the block.
     StoredBlockWhole,
-    /// An append does not note how much longer than stored a record is in memory.
+    /// An append does not record the expansion of a compressed record.
     ExpansionNotNoted,
-    /// An opening does not note how much longer than stored records are in memory.
+    /// An opening does not load the expansion of compressed records.
     ExpansionNotLoaded,
 
     // Zeros ahead and discards.
-    /// A frame is written while zeros are being written to its place.
+    /// A frame is written while zeros are being written to its range.
     ZerosNotWaitedFor,
     /// Zeros are written over the marker at the end of the slot.
     ZerosOverMarker,
-    /// A summary is written while zeros are being written to its place.
+    /// A summary is written while zeros are being written to its range.
     SummaryBesideZeros,
     /// A slot can be taken while it is being discarded.
     DiscardedSlotTaken,
-    /// The room that a discard gives back to the file system is not counted.
+    /// Space returned to the file system by a discard is not counted.
     DiscardedRoomForgotten,
 
     // The scrub.
     /// The scrub does not read the superblocks.
     ScrubSkipsSuperblocks,
-    /// A record that was moved while it was verified counts as damaged.
+    /// A record that was relocated while it was verified counts as damaged.
     MovedTakenForDamage,
     /// Segments with known damage are not verified again.
     KnownDamageNotVerified,
@@ -335,25 +337,25 @@ bugs! {
     WatermarkSavedTooSoon,
 
     // Unverified overwrites.
-    /// A removed key does not count as one that displaced what is still unverified.
+    /// A removed key does not count as one that displaced an unverified record.
     RemovalNotNoted,
     /// A put counts as the first of its stored hash although removed keys left unverified overwrites.
     FirstBesideRemoved,
-    /// A verification brings a key back that displaced its own record and was removed.
+    /// A verification restores a key that displaced its own record and was removed.
     OwnVersionVerified,
     /// The estimated lengths of displaced records are not corrected when their segment is verified.
     EstimateNotCorrected,
 
     // Reservations.
-    /// An exclusive reservation is granted while plain puts have their turn.
+    /// An exclusive reservation is granted while plain puts hold a shared one.
     ExclusivePastShared,
-    /// A plain put has its turn while its key is reserved.
+    /// A plain put proceeds while its key is reserved.
     SharedPastExclusive,
-    /// A plain put has its turn while all keys are reserved.
+    /// A plain put proceeds while all keys are reserved.
     SharedPastAll,
 
     // Parts of values and the read cache.
-    /// The checksum of a large value is not compared where a part of it is read.
+    /// The checksum of a large value is not verified when a part of it is read.
     PartNotVerified,
     /// A part is read from the record of another key with the same stored hash.
     PartOfOtherKey,
@@ -361,39 +363,43 @@ bugs! {
     ExpiredPartShown,
     /// The read cache identifies records by their offsets alone.
     CachedByOffset,
-    /// The read cache keeps memory that the device lent.
+    /// The read cache keeps memory that belongs to the device's pool.
     LentMemoryKept,
 
     // Openings, clocks and numbers.
     /// `force_format` formats a tier that belongs to a store which was opened.
     OpenedTierFormatted,
-    /// A limit that is asked for one tier takes the slots of the other.
+    /// A limit requested for one tier takes the slots of the other.
     LimitTakesAll,
-    /// A clock that is far ahead at an opening is believed, although records of the store expire by it.
+    /// A clock that is far ahead at an opening is believed, although records of the store would expire by it.
     DoubtIgnored,
-    /// A put for which the index has no memory is refused before expired keys are taken out.
+    /// A put that finds no index memory is refused before expired keys are removed.
     SweepNotAwaited,
-    /// Time that no watermark can say counts as confirmed.
+    /// Time that no watermark can express counts as confirmed.
     WatermarksMerged,
+    /// A record counts as expired permanently although no watermark covers it.
+    RefusedWatermarkIgnored,
     /// A key that is reported expired while nothing can be written makes other keys expire.
     ReportedCoversOthers,
-    /// The epoch is not raised before the numbers of the next one are given out.
+    /// The epoch is not raised before sequence numbers of the next one are assigned.
     NumbersNotReserved,
 
     // Damaged segments.
     /// A tombstone of a key of a damaged segment is dropped as if the segment were gone.
     DamagedSegmentForgotten,
-    /// A damaged segment keeps every younger tombstone, of whichever key.
+    /// A damaged segment keeps every younger tombstone, of any key.
     DamagedSegmentKeepsAll,
-    /// A delete takes a damaged record for its own without asking whose it is.
+    /// A copy that began while a segment was listed as damaged drops its tombstones after the segment is unlisted.
+    UnlistedDamageMissed,
+    /// A delete takes a damaged record for its key's without comparing the keys.
     DamagedKeyNotCompared,
 
     // Readers that stop.
-    /// A checkpoint that reads nothing is waited for, however short slots run.
+    /// A checkpoint that reads nothing is waited for, however scarce slots are.
     StalledReaderWaitedFor,
-    /// A cancelled checkpoint reads on, from slots that others have by now.
+    /// A cancelled checkpoint continues reading from slots that were reused.
     CancelledCheckpointRead,
-    /// The reclaimer rests for as long as the one who asked for it does not end it.
+    /// The reclaimer stays paused until the requester ends the pause, without a limit.
     RestWithoutEnd,
 
     // Evictions that end early.
@@ -405,7 +411,7 @@ bugs! {
     MissingStagingOpened,
 }
 
-/// Whether this process has the bug.
+/// True if this process has the bug.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
 pub const fn planted(_bug: Bug) -> bool {
@@ -423,10 +429,10 @@ mod chosen {
 
     static CHOSEN: OnceLock<Option<Bug>> = OnceLock::new();
 
-    /// Whether this process has the bug.
+    /// Returns true if this process has the bug.
     ///
     /// # Panics
-    /// If `ESKER_PLANTED` names none.
+    /// If `ESKER_PLANTED` names no bug.
     pub fn planted(bug: Bug) -> bool {
         *CHOSEN.get_or_init(choose) == Some(bug)
     }

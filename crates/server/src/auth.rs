@@ -1,21 +1,21 @@
-//! Who a connection is, and what it may do.
+//! Authentication and authorization of connections.
 //!
-//! A connection's session holds the user it speaks for, or none before it has said who it is. Whether a user may
-//! run a command is asked in one place, `resp::commands::rights`; what a user has is decided here.
+//! A connection's session holds its user, or none before the login. Whether a user may run a command is decided in one place,
+//! `resp::commands::rights`; the rights of users are determined here.
 //!
-//! - `auth/account`: what a user is made of, and how rules of ACL SETUSER change that.
+//! - `auth/account`: the data of a user, and the rules of ACL SETUSER that change it.
 //! - `auth/change`: ACL SETUSER, DELUSER and SAVE.
-//! - `auth/changes`: what a reading of the file changed, for the log.
-//! - `auth/commands`: sets of commands, and rules about them.
-//! - `auth/file`: the file of users.
+//! - `auth/changes`: logs the differences after a reload of the users file.
+//! - `auth/commands`: sets of commands, and the rules that select them.
+//! - `auth/file`: the users file.
 //! - `auth/checker`: checks passwords in a queue; a password that was right before skips the queue.
-//! - `auth/password`: hashes of passwords, and what they may cost.
-//! - `auth/reach`: sets of keys and channels.
-//! - `auth/room`: the memory of users.
-//! - `auth/throttle`: who guesses.
+//! - `auth/password`: password hashes and their cost limits.
+//! - `auth/prefixes`: sets of keys and channels.
+//! - `auth/room`: the memory budget of users.
+//! - `auth/throttle`: limits password guessing.
 //!
-//! When users are changed or read again, what sessions hold of them becomes outdated, and a session asks for its user anew
-//! (see [`Users::refresh`]): rights change at once, and who is gone or has lost a password is disconnected.
+//! When users are changed or reloaded, the user held by a session becomes outdated, and the session fetches it again (see
+//! [`Users::refresh`]): changed rights apply at once, and a session whose user was removed or lost a password is closed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,28 +57,28 @@ use room::Room;
 pub(crate) use room::{Hold, NoRoom};
 use throttle::{Suspects, Throttle, Verdict};
 
-/// The user that a lone password belongs to, and that everybody is where nobody has one.
+/// Name of the user that a password without a name belongs to, and of all clients if no password is set.
 const DEFAULT_NAME: &str = "default";
 
-/// Bytes of a name that the log shows, which is what a name may have.
+/// Maximum bytes of a user name shown in the log, equal to the maximum length of a name.
 const NAME_SHOWN_BYTES: usize = 64;
 
-/// Memory of a user's place in the map and of the allocations that it is made of, in bytes.
+/// Memory of a user's map entry and allocations, in bytes.
 const PLACE_BYTES: usize = 256;
 
-/// Someone with rights.
+/// A user and its rights.
 #[derive(Debug)]
 pub(crate) struct User {
     name: String,
-    /// What all else here is made of.
+    /// Account from which the other fields are derived.
     account: Account,
-    /// The commands that it may run.
+    /// Commands that the user may run.
     allowed: Allowed,
     keys: Reach,
     channels: Reach,
-    /// It may do everything, and reach keys that a command does not name.
+    /// True if the user may do everything, including access to keys that a command does not name.
     is_admin: bool,
-    /// The user was changed, or read again, since.
+    /// True once the user was changed or reloaded.
     outdated: AtomicBool,
 }
 
@@ -89,38 +89,38 @@ impl User {
         User { name, account, allowed, keys, channels, is_admin, outdated: AtomicBool::new(false) }
     }
 
-    /// The name, as `ACL WHOAMI` tells it.
+    /// Returns the name, as in `ACL WHOAMI`.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Memory of the user, in bytes: its own, and that of its place among the others.
+    /// Returns the memory of the user in bytes, including its map entry.
     fn bytes(&self) -> usize {
         let reach = self.keys.bytes() + self.channels.bytes() + self.allowed.bytes();
         size_of::<User>() + PLACE_BYTES + 2 * self.name.len() + reach + self.account.bytes()
     }
 
-    /// Whether nobody can log in as this user.
+    /// Returns true if logins as this user are disabled.
     pub(crate) fn is_off(&self) -> bool {
         self.account.is_off
     }
 
-    /// Whether any password is right.
+    /// Returns true if any password is accepted.
     pub(crate) fn needs_no_password(&self) -> bool {
         self.account.needs_no_password
     }
 
-    /// Whether the user may run a command, by its row in the table.
+    /// Returns true if the user may run the command of a table row.
     pub(crate) fn may_run(&self, row: usize) -> bool {
         self.allowed.set.contains(row)
     }
 
-    /// Whether this key may be read, by a command that the user may run.
+    /// Returns true if commands of the user may read this key.
     pub(crate) fn may_read(&self, key: &[u8]) -> bool {
         self.keys.may_read(key)
     }
 
-    /// Whether this key may be written, by a command that the user may run.
+    /// Returns true if commands of the user may write this key.
     pub(crate) fn may_write(&self, key: &[u8]) -> bool {
         self.keys.may_write(key)
     }
@@ -130,70 +130,71 @@ impl User {
         self.may_use(database) == other.may_use(database) && self.keys.readable() == other.keys.readable()
     }
 
-    /// Whether the user may hear what is published on channels that begin so.
+    /// Returns true if the user may subscribe to channels with this prefix.
     pub(crate) fn may_hear(&self, channel: &[u8]) -> bool {
         self.channels.may_read(channel)
     }
 
-    /// Whether the user may publish on this channel.
+    /// Returns true if the user may publish on this channel.
     pub(crate) fn may_publish(&self, channel: &[u8]) -> bool {
         self.channels.may_write(channel)
     }
 
-    /// Whether the user may do everything, and reach keys that a command does not name. Channels are apart from that.
+    /// Returns true if the user may do everything, including access to keys that a command does not name. Channels are
+    /// independent of that.
     pub(crate) fn is_admin(&self) -> bool {
         self.is_admin
     }
 
-    /// Whether the user may use this database.
+    /// Returns true if the user may use this database.
     pub(crate) fn may_use(&self, database: u8) -> bool {
         self.may_use_all_databases() || self.account.databases.contains(&database)
     }
 
-    /// Whether no database is kept from the user.
+    /// Returns true if the user may use every database.
     pub(crate) fn may_use_all_databases(&self) -> bool {
         self.account.databases.is_empty()
     }
 
-    /// Whether no channel is kept from the user, by its name.
+    /// Returns true if the user may use every channel, by its name.
     pub(crate) fn reaches_all_channels(&self) -> bool {
         self.channels.may_read(b"") || self.channels.may_write(b"")
     }
 
-    /// The commands that it may run, as rules of Redis.
+    /// Returns the permitted commands as Redis rules.
     pub(crate) fn shown_commands(&self) -> String {
         self.allowed.text()
     }
 
-    /// The keys that it may reach, as rules of Redis.
+    /// Returns the permitted keys as Redis rules.
     pub(crate) fn shown_keys(&self) -> impl Iterator<Item = Vec<u8>> {
         self.keys.shown(b'~')
     }
 
-    /// The channels that it may use, as rules of Redis.
+    /// Returns the permitted channels as Redis rules.
     pub(crate) fn shown_channels(&self) -> impl Iterator<Item = Vec<u8>> {
         self.channels.shown(b'&')
     }
 
-    /// Whether the users were read again since this was handed out, so that [`Users::refresh`] should be asked.
+    /// Returns true if the user was changed or reloaded since it was handed out, so that [`Users::refresh`] must be called.
     pub(crate) fn is_outdated(&self) -> bool {
         self.outdated.load(Ordering::Acquire)
     }
 }
 
-/// The reason for which a login is refused.
+/// Reason of a refused login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoginRefused {
-    /// User or password are wrong, or too many passwords were.
+    /// User or password are wrong, or there were too many wrong passwords.
     Wrong,
     /// The password was not checked.
     Busy(Busy),
 }
 
-/// How long a login may wait where `login-timeout` is off, and a change of users.
+/// Maximum wait of a login without `login-timeout`, and of a change of users.
 const LOGIN_WAIT: Duration = Duration::from_secs(60);
 
-/// The time until which a login may wait that begins now.
+/// Returns the deadline of a login that begins now.
 pub(crate) fn login_deadline(login_wait: Option<Duration>) -> Instant {
     Instant::now() + login_wait.unwrap_or(LOGIN_WAIT)
 }
@@ -202,32 +203,32 @@ pub(crate) fn login_deadline(login_wait: Option<Duration>) -> Instant {
 #[derive(Clone, Debug, Default)]
 struct Roster(BTreeMap<String, Arc<User>>);
 
-/// All users of a server.
+/// All users of the server.
 #[derive(Debug)]
 pub(crate) struct Users {
     access: Access,
     table: &'static CommandTable,
     roster: std::sync::RwLock<Arc<Roster>>,
-    /// Held by who reads or writes the file.
+    /// Held while the users file is read or written.
     file: std::sync::Mutex<()>,
     checker: Checker,
     throttle: Arc<Throttle>,
     suspects: Suspects,
     room: Room,
     notices: Notices,
-    /// Tells whoever waits that users have changed.
+    /// Notifies receivers that users have changed.
     reloads: watch::Sender<()>,
     pub(crate) logins: AtomicU64,
     pub(crate) failures: AtomicU64,
 }
 
 impl Users {
-    /// Reads the users that the settings name. Without any, whoever connects may do everything.
+    /// Loads the configured users. Without any, every client may do everything.
     ///
-    /// `client_bytes`: memory for all clients, of which users may take a part.
+    /// `client_bytes`: memory for all clients, a part of which users may take.
     ///
     /// # Errors
-    /// `Users` if the file cannot be used, or has more users than there is memory for.
+    /// `Users` if the file is unusable, or its users exceed their memory.
     pub(crate) fn open(access: &Access, table: &'static CommandTable, client_bytes: usize) -> Result<Users> {
         let (checker, room) = (Checker::new()?, Room::new(client_bytes));
         let roster = Arc::new(Roster::read(access, table, &checker)?);
@@ -249,12 +250,12 @@ impl Users {
         })
     }
 
-    /// Reads the file of users again. If it cannot be used the old users stay.
+    /// Reloads the users file. If it is unusable, the previous users stay in force.
     pub(crate) fn reload(&self) -> Result<()> {
         if self.access.users.is_none() {
             return Ok(());
         }
-        let _file = self.file.lock().expect("nobody panics with it");
+        let _file = self.file.lock().expect("the lock is never poisoned: no code panics while holding it");
         let fresh = Roster::read(&self.access, self.table, &self.checker)?;
         let told = fresh.clone();
         let old = self.replace(|roster| Ok(std::mem::replace(roster, fresh)));
@@ -263,19 +264,20 @@ impl Users {
         Ok(())
     }
 
-    /// Takes the memory of users by `hold` from now on.
+    /// Charges the memory of users to `hold` from now on.
     pub(crate) fn hold_by(&self, hold: Hold) {
         let roster = self.roster.read().expect("the lock is never poisoned: no code panics while holding it");
         self.room.hold_by(hold, roster.bytes());
     }
 
-    /// Changes the users in one step, or not if that is refused or there is no memory for it. Sessions are notified of the users
-    /// that were changed.
+    /// Changes the users in one step, or not at all if `change` fails or there is no memory. Sessions of changed users are
+    /// notified.
     fn replace<T, E: From<NoRoom>>(
         &self,
         change: impl FnOnce(&mut Roster) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let mut place = self.roster.write().expect("nobody panics with it");
+        let mut place =
+            self.roster.write().expect("the lock is never poisoned: no code panics while holding it");
         let mut fresh = Roster::clone(&place);
         let given = change(&mut fresh)?;
         self.room.take(fresh.bytes(), place.bytes())?;
@@ -283,7 +285,8 @@ impl Users {
         let old = std::mem::replace(&mut *place, fresh.clone());
         drop(place);
         self.checker.follow(fresh.secrets());
-        // Must come after the new users are in place, or else a session would be given its old user again.
+        // Users are marked as outdated after the new ones are in place, because otherwise a session could fetch its old user
+        // again.
         for user in old.0.values() {
             if !fresh.0.get(&user.name).is_some_and(|same| Arc::ptr_eq(same, user)) {
                 user.outdated.store(true, Ordering::Release);
@@ -293,38 +296,38 @@ impl Users {
         Ok(given)
     }
 
-    /// The commands that users may run.
+    /// Returns the table of commands.
     pub(crate) fn commands(&self) -> &'static CommandTable {
         self.table
     }
 
-    /// Sees every change from now on.
+    /// Returns a receiver that is notified of every change from now on.
     pub(crate) fn reloads(&self) -> watch::Receiver<()> {
         self.reloads.subscribe()
     }
 
     fn roster(&self) -> Arc<Roster> {
-        self.roster.read().expect("nobody panics with it").clone()
+        self.roster.read().expect("the lock is never poisoned: no code panics while holding it").clone()
     }
 
-    /// Who a connection speaks for before it has said anything; `None` if it must log in first.
+    /// Returns the user of a connection before its login; `None` if a login is required.
     pub(crate) fn unnamed(&self) -> Option<Arc<User>> {
         let roster = self.roster();
         let default = roster.0.get(DEFAULT_NAME)?;
         (default.needs_no_password() && !default.is_off()).then(|| default.clone())
     }
 
-    /// All of them, by name.
+    /// Returns all users by name.
     pub(crate) fn all(&self) -> Vec<Arc<User>> {
         self.roster().0.values().cloned().collect()
     }
 
-    /// Whether the user named `default` has a password, which is what a lone password is checked against.
+    /// Returns true if the user `default` has a password. A password without a user name is checked against it.
     pub(crate) fn default_has_password(&self) -> bool {
         self.roster().0.get(DEFAULT_NAME).is_some_and(|user| !user.account.secrets.is_empty())
     }
 
-    /// The same user as the users are now; `None` if it is gone, or if a password that was right is not any more.
+    /// Returns the current version of a user; `None` if it was removed, or if one of its passwords is no longer valid.
     pub(crate) fn refresh(&self, user: &User) -> Option<Arc<User>> {
         let roster = self.roster();
         let now = roster.0.get(&user.name)?;
@@ -332,16 +335,16 @@ impl Users {
         user.account.secrets.iter().all(keeps).then(|| now.clone())
     }
 
-    /// The same user as the users are now, if nothing more needs to be said: it is not off, and any password is still right if
-    /// that is why it was let in.
+    /// Returns the current version of a user if its session may continue without a new login: the user exists with all its
+    /// passwords (see [`refresh`](Self::refresh)), is enabled, and still needs no password if it needed none before.
     pub(crate) fn still(&self, user: &Arc<User>) -> Option<Arc<User>> {
         let now = if user.is_outdated() { self.refresh(user)? } else { user.clone() };
         let may = !now.is_off() && (now.needs_no_password() || !user.needs_no_password());
         may.then_some(now)
     }
 
-    /// As [`still`](Self::still) of who was let in without a word: by a certificate, or because nobody needs a password. Only the
-    /// user `default` can do without one, so the user tells which of them it was.
+    /// As [`still`](Self::still), for a session without a login: by a certificate, or because no password is required. Only the
+    /// user `default` can have no password, so the user determines which case applies.
     pub(crate) fn still_unnamed(&self, user: &Arc<User>) -> Option<Arc<User>> {
         match () {
             () if !user.is_outdated() => Some(user.clone()),
@@ -350,16 +353,17 @@ impl Users {
         }
     }
 
-    /// The user that a client's certificate names, if there is one that is not off.
+    /// Returns the first enabled user that a client certificate names.
     pub(crate) fn of_certificate<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<Arc<User>> {
         let roster = self.roster();
         names.into_iter().find_map(|name| roster.0.get(name).filter(|user| !user.is_off()).cloned())
     }
 
-    /// The user, if name and password are right. Waits in a queue, and does not block the thread.
+    /// Returns the user if name and password are right. Waits in a queue without blocking the thread.
     ///
     /// # Errors
-    /// [`LoginRefused`]: the password is wrong, too many were wrong, or the queue is full or was too long for the deadline.
+    /// [`LoginRefused`]: the password is wrong, there were too many wrong ones, or the queue was full or too slow for the
+    /// deadline.
     pub(crate) async fn log_in(
         &self,
         name: &[u8],
@@ -398,7 +402,7 @@ impl Users {
         Err(LoginRefused::Wrong)
     }
 
-    /// Writes a line about a login that was not checked.
+    /// Logs a login whose password was not checked.
     fn note_busy(&self, name: &[u8], from: &Address, busy: Busy) -> LoginRefused {
         if let Some(left_out) = self.notices.turn() {
             let user = name[..name.len().min(NAME_SHOWN_BYTES)].escape_ascii();
@@ -407,7 +411,7 @@ impl Users {
         LoginRefused::Busy(busy)
     }
 
-    /// Writes a line about a login that failed. Whoever sends it chose the name.
+    /// Logs a failed login. The name is untrusted input.
     fn note_failure(&self, name: &[u8], from: &Address, was_checked: bool, blocks: bool) {
         let user = name[..name.len().min(NAME_SHOWN_BYTES)].escape_ascii();
         if blocks {
@@ -423,18 +427,18 @@ impl Users {
     }
 }
 
-/// Users of the settings that there is no memory for.
+/// Returns the error for configured users that exceed their memory.
 fn wrong_users(access: &Access, no_room: &NoRoom) -> crate::Error {
     users_error(access.users.as_deref().unwrap_or(std::path::Path::new("")), no_room.to_string())
 }
 
 impl Roster {
-    /// Memory of all users, in bytes.
+    /// Returns the memory of all users in bytes.
     fn bytes(&self) -> usize {
         self.0.values().map(|user| user.bytes()).sum()
     }
 
-    /// The secrets of each user.
+    /// Returns the secrets of each user.
     fn secrets(&self) -> impl Iterator<Item = &[password::Secret]> {
         self.0.values().map(|user| &*user.account.secrets)
     }

@@ -1,10 +1,11 @@
-//! Memory that clients hold: one budget for all of them, and what each has of it.
+//! Memory held by clients: one budget for all of them, and a share for each connection.
 //!
-//! Every connection has a small *floor* from its first to its last byte, which is enough for small commands. Whatever
-//! it holds beyond that it takes from what is left, before it allocates. If nothing is left it waits, in the order of
-//! arrival, and is dropped if it waited too long; connections that stay within their floors never wait. A quarter of the
-//! budget is kept for floors, so that who comes finds room whatever others hold; at most three quarters go to floors, so
-//! that something is left. Floors are counted by where a connection comes from (`floors`), so that no one address has all.
+//! Every connection has a small *floor* from its first to its last byte, which suffices for small commands. It takes memory
+//! beyond its floor from the general memory before allocating. If none is left it waits, in order of arrival. When the wait times
+//! out, the command or call fails, or the connection is closed if it cannot go on without the memory. Connections within their
+//! floors never wait. A quarter of the budget is reserved for floors, so that new
+//! connections find room whatever others hold; floors take at most three quarters, so that general memory remains. Floors are
+//! counted by origin (`minimums`), so that no single address takes all of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,30 +19,30 @@ use crate::base::address::Origin;
 
 mod minimums;
 
-/// The budget is counted in such units.
+/// Accounting unit of the budget, in bytes.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// Why memory was not had.
+/// Reasons for a refused allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
-    /// One connection would have more than one may.
+    /// The connection would exceed the limit per client.
     #[error("it takes {wanted} bytes of memory, and one client may have {limit} (client-memory-each)")]
     TooMuch { wanted: usize, limit: usize },
-    /// All clients together have too much, and none let go in time.
+    /// All clients together hold the whole budget, and none released enough in time.
     #[error("the memory for clients (client-memory) is used up")]
     UsedUp,
 }
 
-/// What all connections together may hold.
+/// Memory for all connections together.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// What is left for everything.
+    /// General memory, in units.
     left: Semaphore,
-    /// What is left for floors alone.
+    /// Memory reserved for floors, in units.
     kept: Semaphore,
     units: usize,
     floors: Floors,
-    /// What one connection may hold.
+    /// Maximum per connection, in bytes.
     each_bytes: usize,
     wait: Duration,
     pub(crate) waits: AtomicU64,
@@ -72,12 +73,12 @@ impl Budget {
         (self.units - self.left.available_permits() - self.kept.available_permits()) * UNIT_BYTES
     }
 
-    /// Whether so little is left that clients which do not take their answers should go.
+    /// Returns true if less than a fifth of the budget is left, so that clients that do not read their replies should be closed.
     pub(crate) fn is_tight(&self) -> bool {
         self.left.available_permits() < self.units / 5
     }
 
-    /// Takes so many units, waiting for them if it must.
+    /// Takes units of general memory. Waits if too few are free.
     async fn acquire(&self, units: usize) -> Result<(), Refused> {
         let permit = match self.left.try_acquire_many(units as u32) {
             Ok(permit) => permit,
@@ -96,7 +97,7 @@ impl Budget {
         Ok(())
     }
 
-    /// A connection's share, if there is room for its floor and its origin has not too many already.
+    /// Returns the share of a new connection; `None` without room for its floor or if its origin has too many.
     pub(crate) fn share(self: &Arc<Budget>, origin: Origin, floor_bytes: usize) -> Option<Share> {
         let floor = floor_bytes.div_ceil(UNIT_BYTES);
         for pool in [Pool::Kept, Pool::Left] {
@@ -117,20 +118,20 @@ impl Budget {
     }
 }
 
-/// What one connection has of the budget. Given back when it is dropped.
+/// Share of one connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<Budget>,
     origin: Origin,
     floor: usize,
-    /// Where the floor comes from.
+    /// Pool of the floor.
     pool: Pool,
-    /// Units beyond the floor.
+    /// Units held beyond the floor.
     beyond: usize,
 }
 
 impl Share {
-    /// Makes the share so large; waits if it grows and too little is left. Dropping the future leaves it as it was.
+    /// Resizes the share to `bytes`. Waits if it grows and too little is left. Dropping the future leaves the share as it was.
     pub(crate) async fn hold(&mut self, bytes: usize) -> Result<(), Refused> {
         if self.try_hold(bytes) {
             return Ok(());
@@ -144,19 +145,19 @@ impl Share {
         Ok(())
     }
 
-    /// As [`hold`](Self::hold), but refuses where that would wait.
+    /// Resizes the share as [`hold`](Self::hold) does, but fails instead of waiting.
     pub(crate) fn hold_now(&mut self, bytes: usize) -> Result<(), Refused> {
         if self.try_hold(bytes) { Ok(()) } else { Err(self.refuse(bytes)) }
     }
 
-    /// Counts a refusal of so many bytes; why they are refused.
+    /// Counts a refused allocation and returns its reason.
     fn refuse(&self, bytes: usize) -> Refused {
         self.budget.refusals.fetch_add(1, Ordering::Relaxed);
         let limit = self.budget.each_bytes;
         if bytes > limit { Refused::TooMuch { wanted: bytes, limit } } else { Refused::UsedUp }
     }
 
-    /// Makes the share so large, or leaves it if that takes waiting or is too much; whether it is so large now.
+    /// Resizes the share to `bytes` unless that would wait or exceed the limit. Returns true if it was resized.
     pub(crate) fn try_hold(&mut self, bytes: usize) -> bool {
         let wanted = self.beyond_floor(bytes);
         if wanted <= self.beyond {
@@ -176,12 +177,12 @@ impl Share {
         }
     }
 
-    /// Whether it is so large already.
+    /// Returns true if the share is at least `bytes` already.
     pub(crate) fn covers(&self, bytes: usize) -> bool {
         self.beyond_floor(bytes) <= self.beyond
     }
 
-    /// Units beyond the floor that so many bytes take.
+    /// Returns the units beyond the floor needed for `bytes`.
     fn beyond_floor(&self, bytes: usize) -> usize {
         bytes.div_ceil(UNIT_BYTES).saturating_sub(self.floor)
     }
@@ -205,14 +206,14 @@ impl Drop for Share {
     }
 }
 
-/// What the requests of one connection have together, where it runs several at a time: a part of its floor, which small
-/// requests get without waiting, and what they take beyond it.
+/// Memory of the concurrent requests of one connection: a part of its floor, which small requests take without waiting, and
+/// memory beyond it.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     budget: Arc<Budget>,
-    /// Units of the floor that no request has.
+    /// Free units of the floor.
     of_floor: AtomicUsize,
-    /// Units that requests have beyond it.
+    /// Units held beyond the floor.
     units: AtomicUsize,
 }
 
@@ -222,14 +223,14 @@ impl Pieces {
         Arc::new(Pieces { budget, of_floor, units: AtomicUsize::new(0) })
     }
 
-    /// Takes so many bytes more; waits if too little is left. Dropping the future takes nothing.
+    /// Takes `bytes` for a request. Waits if too little is left. Dropping the future takes nothing.
     pub(crate) async fn take(self: &Arc<Pieces>, bytes: usize) -> Result<Piece, Refused> {
         let units = bytes.div_ceil(UNIT_BYTES);
         let order = Ordering::Relaxed;
         if self.of_floor.fetch_update(order, order, |left| left.checked_sub(units)).is_ok() {
             return Ok(Piece { of: self.clone(), units, from: From::Floor });
         }
-        // First, so that several that wait cannot get more together than one client may have.
+        // Counted before waiting, so that several waiting requests together cannot exceed the limit per client.
         let held = self.units.fetch_add(units, Ordering::Relaxed) + units;
         let mut piece = Piece { of: self.clone(), units, from: From::Nowhere };
         if held * UNIT_BYTES > self.budget.each_bytes {
@@ -242,16 +243,16 @@ impl Pieces {
     }
 }
 
-/// Where a piece comes from.
+/// Source of a piece's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Floor,
     Budget,
-    /// It waits, or is refused.
+    /// The request waits or is refused.
     Nowhere,
 }
 
-/// What one request has. Given back when it is dropped.
+/// Memory of one request, released on drop.
 #[derive(Debug)]
 pub(crate) struct Piece {
     of: Arc<Pieces>,

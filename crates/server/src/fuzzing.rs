@@ -1,4 +1,4 @@
-//! What is fuzzed of the protocols: functions that take any bytes. A panic is what fuzzing looks for.
+//! Entry points for fuzzing: functions that accept any bytes. A panic is a failure.
 
 pub use crate::grpc::fuzzed::messages as grpc;
 pub use crate::resp::fuzzed::{commands as resp, pattern as glob};

@@ -1,12 +1,12 @@
-//! HTTP for those who watch: `/metrics`, `/status.json`, the page at `/`, `/healthz`, `/readyz` and `/readyz/write`.
+//! HTTP for monitoring: `/metrics`, `/status.json`, the page at `/`, `/healthz`, `/readyz` and `/readyz/write`.
 //!
-//! `/healthz` says that the process answers; `/readyz`, whether reads are served, and `/readyz/write`, whether writes are
-//! taken too: a full store is not to be taken away from those who read. Each says why not. None of them asks who one is.
-//! The others do where RESP does: by HTTP's Basic authentication, or by a certificate that names a user. While the store is
-//! being opened nobody can log in, and the page and its document tell only how far that is, as `/readyz` does.
+//! `/healthz` reports that the process is up; `/readyz` reports whether reads are served, and `/readyz/write` whether writes are
+//! too: a full store must stay available to readers. Each gives the reason if not. None of them requires a login. The other paths
+//! require one if RESP does: by HTTP basic authentication, or by a certificate that names a user. While the store is opened no
+//! client can log in, and the page and its document show only the progress, as `/readyz` does.
 //!
-//! Connections are few and short: a request has 16 KiB and ten seconds for its head, its body is not read, and a
-//! connection ends after a minute. One too many ends an older one (`places`), so that a probe is always answered.
+//! Connections are few and short: the head of a request may take 16 KiB and ten seconds, its body is not read, and a connection
+//! closes after a minute. A connection beyond the limit closes an older one (`places`), so that probes are always answered.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEAD_WAIT: Duration = Duration::from_secs(10);
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
 
-/// All there is.
+/// All paths.
 const PATHS: [&str; 6] = ["/", "/status.json", "/metrics", "/healthz", "/readyz", "/readyz/write"];
 
 /// The text format of Prometheus.
@@ -54,8 +54,8 @@ const JSON: &str = "application/json";
 
 type Answer = Response<Full<Bytes>>;
 
-/// Serves the connections of a listener, each as `connection` does, until the stop; then those that are open come to their
-/// end, or this is dropped with them.
+/// Serves the connections of a listener with `connection` until the stop. Then waits for the open ones; dropping this future
+/// aborts them.
 pub(crate) async fn listen<F>(
     listener: Arc<Listener>,
     stop: Stop,
@@ -73,7 +73,7 @@ pub(crate) async fn listen<F>(
     .await;
 }
 
-/// Serves one connection. `user` is who it speaks for before it has said anything.
+/// Serves one connection. `user` is the user that it has before logging in.
 pub(crate) async fn serve<S>(
     stream: S,
     address: Address,
@@ -85,7 +85,7 @@ pub(crate) async fn serve<S>(
 {
     let answer = async |request| {
         busy.set(true);
-        // Users may have changed since the request before.
+        // The users may have changed since the previous request.
         let is_known = user.as_ref().is_some_and(|user| service.users.still(user).is_some());
         let answer = answer(&request, &address, is_known, service).await;
         busy.set(false);
@@ -98,7 +98,7 @@ pub(crate) async fn serve<S>(
     }
 }
 
-/// Serves one request of a connection while the store is being opened: the process answers, and is not ready.
+/// Serves one request of a connection while the store is opened: the process is up but not ready.
 pub(crate) async fn serve_loading<S>(stream: S, address: Address, progress: impl Fn() -> String)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -146,18 +146,33 @@ async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, 
             Ok(()) => plain(StatusCode::OK, "ready\n"),
             Err(reason) => not_ready(&reason),
         },
-        _ if !is_known && let Err(refused) = log_in(request, address, service).await => match refused {
-            LoginRefused::Wrong => {
-                let mut answer = plain(StatusCode::UNAUTHORIZED, "a user and a password are needed\n");
-                let how = HeaderValue::from_static("Basic realm=\"esker\", charset=\"UTF-8\"");
-                answer.headers_mut().insert(WWW_AUTHENTICATE, how);
-                answer
+        path => {
+            if !is_known && let Err(refused) = log_in(request, address, service).await {
+                return refused_login(refused);
             }
-            LoginRefused::Busy(busy) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{busy}\n")),
-        },
-        _ if let Err(refused) = check_host(request, service) => {
-            plain(StatusCode::MISDIRECTED_REQUEST, refused)
+            match check_host(request, service) {
+                Ok(()) => page_of(path, address, service).await,
+                Err(refused) => plain(StatusCode::MISDIRECTED_REQUEST, refused),
+            }
         }
+    }
+}
+
+fn refused_login(refused: LoginRefused) -> Answer {
+    match refused {
+        LoginRefused::Wrong => {
+            let mut answer = plain(StatusCode::UNAUTHORIZED, "a user and a password are needed\n");
+            let how = HeaderValue::from_static("Basic realm=\"esker\", charset=\"UTF-8\"");
+            answer.headers_mut().insert(WWW_AUTHENTICATE, how);
+            answer
+        }
+        LoginRefused::Busy(busy) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{busy}\n")),
+    }
+}
+
+/// Makes a page that needs a login: the live view, its data, or the metrics.
+async fn page_of(path: &str, address: &Address, service: &Service) -> Answer {
+    match path {
         "/" => page::answer(),
         "/status.json" => of_type(JSON, plain(StatusCode::OK, service.status.json(service))),
         _ => {
@@ -177,7 +192,7 @@ fn check_host(request: &Request<Incoming>, service: &Service) -> Result<(), Stri
     host::check(request.headers(), &service.config.http_hosts)
 }
 
-/// The answer to what is nothing here, or not by this method.
+/// Returns the error response for an unknown path or method; `None` for a valid request.
 fn refuse_call(request: &Request<Incoming>) -> Option<Answer> {
     if !PATHS.contains(&request.uri().path()) {
         return Some(plain(StatusCode::NOT_FOUND, format!("there are {}\n", PATHS.join(", "))));
@@ -194,7 +209,7 @@ fn not_ready(reason: &str) -> Answer {
     plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n"))
 }
 
-/// Checks that the request brings the name and the password of a user, whatever its rights.
+/// Checks that the request carries name and password of a user. The user's rights do not matter.
 async fn log_in(
     request: &Request<Incoming>,
     address: &Address,
@@ -213,7 +228,7 @@ async fn log_in(
     service.users.log_in(name, password, address, deadline).await.map(drop)
 }
 
-/// The same as another type than plain text.
+/// Sets the content type of a response.
 fn of_type(content_type: &'static str, mut answer: Answer) -> Answer {
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer

@@ -1,17 +1,17 @@
-//! Esker's network front ends. RESP, which is the protocol of Redis, gRPC, and HTTP for those who watch; see [`Server`].
+//! Esker's network front ends: RESP (the protocol of Redis), gRPC, and HTTP for monitoring; see [`Server`].
 //!
 //! # Layout
 //!
-//! From bottom to top; each uses only what is above it in this list:
+//! From bottom to top; each module uses only the ones above it in this list:
 //!
 //! - `base`: settings, errors, addresses, counters, the stop, time.
-//! - `auth`: who a connection is, and what it may do. `budget`: memory that clients hold. `tls`: certificates.
-//! - `service`: what every connection works on: the store, the settings, the counters, the clients there are; in `status`, what
-//!   the server does right now, as one document.
-//! - `resp`, `grpc`, `http`: the protocols, which do not know each other.
-//! - `listen`: sockets, who is let in, what is answered while the store is being opened, the stop. `fuzzing`: what is fuzzed.
+//! - `auth`: users, logins and rights. `budget`: memory held by clients. `tls`: certificates.
+//! - `service`: state that all connections share: the store, settings, counters and the list of clients; in `status`, a document
+//!   of the server's current state.
+//! - `resp`, `grpc`, `http`: the protocols, which are independent of each other.
+//! - `listen`: sockets, admission, replies while the store is opened, the stop. `fuzzing`: entry points for fuzzing.
 //!
-//! A server is no part of the engine that is replayed from a seed, so it uses the clock and threads directly.
+//! The server is not part of the engine that the simulator replays from a seed, so it uses the clock and threads directly.
 #![allow(clippy::disallowed_methods, reason = "a server lives in real time; only the engine is replayed")]
 
 mod auth;
@@ -26,7 +26,7 @@ mod resp;
 mod service;
 mod tls;
 
-/// The target of log lines that say who changed the server, for filters.
+/// Target of audit log lines, which name the user of each administrative change.
 const AUDIT: &str = "esker_server::audit";
 
 pub use auth::{LOGIN_BYTES, Right, UserEntry, UserFile};

@@ -1,4 +1,4 @@
-//! What every connection works on: the store, the settings, the users, the counters.
+//! State that all connections share: the store, the settings, the users, the counters.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,81 +60,81 @@ use status::Sampler;
 use tracking::Tracking;
 use watchers::Watchers;
 
-/// The setting that says what becomes of puts when the store is full, in Redis' words.
+/// Name of the setting for the behaviour of puts on a full store, as in Redis.
 pub(crate) const MAXMEMORY_POLICY: &str = "maxmemory-policy";
 
 /// Shared by all connections of a server.
 pub(crate) struct Service {
-    /// Database 0, and what is about all of them.
+    /// Database 0, which also serves operations on the whole store.
     pub(crate) store: Store,
     databases: Vec<Store>,
     pub(crate) config: Config,
     pub(crate) users: Arc<Users>,
     pub(crate) tls: Option<Arc<Tls>>,
-    /// Bytes that one group of reads should return at most.
+    /// Target size of the values of one group of reads, in bytes.
     pub(crate) read_bytes_goal: usize,
-    /// Memory that clients hold.
+    /// Memory budget of clients.
     pub(crate) budget: Arc<Budget>,
-    /// How many connections there may be.
+    /// Maximum number of connections.
     pub(crate) connection_limits: Arc<ConnectionLimits>,
-    /// Where it is listened for RESP.
+    /// Bound RESP addresses.
     pub(crate) listening: Vec<SocketAddr>,
-    /// What Redis calls what the store does when it is full.
+    /// Redis' name for the store's behaviour when full.
     pub(crate) policy: Policy,
     pub(crate) counters: Counters,
-    /// What came of reading users and certificates again.
+    /// Outcomes of the last reloads of settings, users and certificates.
     pub(crate) reloads: Reloads,
     pub(crate) clients: Clients,
-    /// Who listens to what is published.
+    /// Subscribers of pub/sub channels.
     pub(crate) channels: Arc<Channels>,
-    /// What is told of keys there.
+    /// Keyspace events that are published there.
     pub(crate) events: Arc<Events>,
-    /// Which clients keep which keys.
+    /// Keys cached by clients, for invalidation.
     pub(crate) tracking: Arc<Tracking>,
     changes: Changes,
     pub(crate) slowlog: Slowlog,
-    /// What was refused to users.
+    /// Refusals for ACL LOG.
     pub(crate) acl_log: AclLog,
     pub(crate) expiring: Expiring,
     pub(crate) scripts: Scripts,
     /// Runs jobs that cannot yield: compiling scripts, parsing long settings.
     pub(crate) pool: Pool,
-    /// What requests that may be made again were answered.
+    /// Answers kept for repeated gRPC requests.
     pub(crate) retries: Arc<Retries>,
-    /// Who watches keys.
+    /// Watches of keys over gRPC.
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) pauses: Pauses,
     pub(crate) backups: Arc<Backups>,
-    /// What the drive tells.
+    /// Counters of the drive.
     pub(crate) drive: Arc<DriveLog>,
-    /// What the server does right now.
+    /// Current state of the server, as a document.
     pub(crate) status: Sampler,
-    /// Notified when a client asked the server to stop.
+    /// Notified when a client requests shutdown.
     pub(crate) stop: Notify,
-    /// A stop was asked for.
+    /// True once a stop was requested.
     pub(crate) draining: AtomicBool,
     started: Instant,
-    /// Forty hex digits that differ from start to start.
+    /// Forty hex digits, different after every start.
     pub(crate) run_id: String,
 }
 
-/// Bytes that one group of reads should return at most, where a client may have many times as much.
+/// Target size of a group of reads, in bytes, if clients may hold many times as much.
 const READ_BYTES_GOAL: usize = 1 << 20;
 
-/// What the slow log may take of the memory for clients, and no more than a part of it.
+/// Maximum memory of the slow log in bytes, if that is a small part of the memory for clients.
 const SLOWLOG_BYTES: usize = 1 << 20;
 
-/// Which part of it the table of keys that clients keep may take: what is in it stays there.
+/// Divisor: part of the memory for clients that the tracking table may hold. Its entries are long-lived.
 const TRACKING_PART: usize = 8;
 
-/// Which part of the memory for clients scripts and idle interpreters may take.
+/// Divisor: part of the memory for clients that cached scripts and idle interpreters may hold.
 const SCRIPTS_PART: usize = 16;
 
-/// Jobs of the pool that run at a time, and that wait.
+/// Maximum numbers of running and of waiting jobs in the pool.
 const JOBS_RUNNING_MAX: usize = 2;
 const JOBS_WAITING_MAX: usize = 128;
 
-/// Which part of it answers may take that are kept for retries.
+/// Divisor: part of the memory for clients that answers kept for retries may hold.
 const RETRIES_PART: usize = 8;
 
 impl Service {
@@ -150,16 +150,18 @@ impl Service {
         let run_id = format!("{now:016x}{process:08x}{:016x}", now.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let limits = &config.limits;
         let slowlog_bytes = SLOWLOG_BYTES.min(limits.client_bytes_max / 64);
-        // The slow log and the scripts are of what clients said, so they are a part of their memory.
+        // The slow log and the scripts hold input of clients, so they are paid from the memory for clients.
         let script_bytes = limits.client_bytes_max / SCRIPTS_PART;
         let acl_log_bytes = slowlog_bytes / 4;
         let client_bytes = limits.client_bytes_max - slowlog_bytes - acl_log_bytes - script_bytes;
         let databases = (0..config.databases).map(|number| store.database(number));
-        let databases = databases.collect::<Result<_, _>>().expect("a store has all that can be configured");
+        let databases = databases
+            .collect::<Result<_, _>>()
+            .expect("the configuration allows only databases of the store");
         let given = |name: &str| config.settings.iter().find(|(known, _)| known == name);
         let policy = Policy::new(given(MAXMEMORY_POLICY).map(|(_, word)| word.as_str()));
         let budget = Budget::new(client_bytes, limits.connection_bytes_max, limits.memory_wait);
-        // As if the messages that wait, and the keys that clients keep, were other clients of this machine.
+        // Pending messages and the tracking table have shares like clients of this machine.
         let here = Origin::of(Ipv4Addr::LOCALHOST.into());
         let (of_channels, of_tracking) = (budget.share(here, 0), budget.share(here, 0));
         let channels = Arc::new(Channels::new(limits.backlog_bytes_hard, of_channels));
@@ -222,12 +224,12 @@ impl Service {
         service
     }
 
-    /// The port of RESP; 0 if there is none.
+    /// Returns the RESP port; 0 without one.
     pub(crate) fn port(&self) -> u16 {
         self.listening.first().map_or(0, SocketAddr::port)
     }
 
-    /// What values of so many bytes take beside themselves while they are written: what is compressed is there a second time.
+    /// Returns the additional memory for values of `bytes` while they are written: a compressed copy, if compression is on.
     pub(crate) fn compressed_bytes(&self, bytes: usize) -> usize {
         if self.store.compression() == Compression::Off { 0 } else { bytes }
     }
@@ -245,32 +247,33 @@ impl Service {
         bytes / bytes_a_us
     }
 
-    /// A database that clients may choose.
+    /// Returns a database that clients can select.
     pub(crate) fn database(&self, number: u8) -> &Store {
         &self.databases[usize::from(number)]
     }
 
-    /// The databases that clients may choose, in the order of their numbers.
+    /// Returns the databases that clients can select, by number.
     pub(crate) fn databases(&self) -> &[Store] {
         &self.databases
     }
 
-    /// The database of a number that a client gave, if there is one.
+    /// Returns the database with a client's number, if it exists.
     pub(crate) fn database_of(&self, number: i64) -> Option<u8> {
         u8::try_from(number).ok().filter(|number| usize::from(*number) < self.databases.len())
     }
 
-    /// Observes the store if somebody is to know of changes, and else does not. To be called where that may have changed.
+    /// Starts or stops observing the store, depending on whether any client needs its changes. To be called after that may have
+    /// changed.
     pub(crate) fn observe_as_needed(&self) {
         self.changes.observe_as_needed();
     }
 
-    /// Tells changes of keys under prefixes, as they come.
+    /// Sends invalidations of keys under prefixes as changes arrive.
     pub(crate) async fn tell_changes(self: Arc<Service>) {
         self.changes.run().await;
     }
 
-    /// How long the server had been there at some moment.
+    /// Returns the server's uptime at a moment.
     pub(crate) fn age_at(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)
     }
@@ -280,12 +283,12 @@ impl Service {
         self.counters.reset(&self.store.stats().activity);
     }
 
-    /// Keys that expired and were taken away since the start, or the last reset.
+    /// Returns the number of keys removed after expiry since the start or the last CONFIG RESETSTAT.
     pub(crate) fn expired_keys(&self) -> u64 {
         self.counters.expired_since(&self.store.stats().activity)
     }
 
-    /// Keys that were dropped because the store was full, since the start or the last reset.
+    /// Returns the number of keys evicted since the start or the last CONFIG RESETSTAT.
     pub(crate) fn evicted_keys(&self) -> u64 {
         self.counters.evicted_since(&self.store.stats().activity)
     }
@@ -294,8 +297,8 @@ impl Service {
         self.started.elapsed()
     }
 
-    /// How many entries of a database, up to `most`, an iteration may look at in one step so that it reads about `goal` bytes, and how
-    /// many bytes it reads then. One entry is looked at however long it is.
+    /// Sizes one step of an iteration over a database. Returns the number of entries, up to `most`, that reads about `goal`
+    /// bytes, and the bytes that they read. One entry is always included, however long.
     pub(crate) fn step(&self, store: &Store, cursor: Cursor, most: usize, goal: usize) -> (usize, usize) {
         let mut entries = most.max(1);
         loop {
@@ -307,15 +310,15 @@ impl Service {
         }
     }
 
-    /// An upper bound of the bytes of the keys that one step of an iteration over the keys of a database returns, of up to `most` of them and
-    /// about `goal` bytes. One key is returned however long it is.
+    /// Returns an upper bound of the bytes of the keys that one step of a key iteration returns: up to `most` keys of about
+    /// `goal` bytes. One key is always returned, however long.
     pub(crate) fn step_of_keys(&self, store: &Store, cursor: Cursor, most: usize, goal: usize) -> usize {
         let hint = |keys| store.scan_keys_bytes_hint(cursor, keys);
         hint(most).min(goal.max(hint(1)))
     }
 
-    /// Whether reads are served, or why they are not. A store that takes no writes, since it is full or since one failed,
-    /// is read all the same.
+    /// Fails with the reason if reads are not served. A store that accepts no writes, because it is full or a write failed, still
+    /// serves reads.
     pub(crate) fn check_reads(&self) -> Result<(), String> {
         match () {
             () if self.draining.load(Ordering::Relaxed) => Err("the server is stopping".to_owned()),
@@ -324,23 +327,23 @@ impl Service {
         }
     }
 
-    /// Whether writes are taken too, or why they are not.
+    /// Fails with the reason if writes are not accepted.
     pub(crate) fn check_writes(&self) -> Result<(), String> {
         self.check_reads()?;
         self.store.check_writable().map_err(|error| text_of(&error))
     }
 }
 
-/// The last time that can be told over RESP, whose numbers have a sign, in milliseconds since the Unix epoch. What expires
-/// later is treated as if it expired then.
+/// Latest expiry that RESP can express with its signed numbers, in milliseconds since the Unix epoch. Later expiries are treated
+/// as this one.
 pub(crate) const LAST_MS: u64 = i64::MAX as u64;
 
-/// Milliseconds since the Unix epoch.
+/// Returns the time in milliseconds since the Unix epoch.
 pub(crate) fn wall_clock_ms() -> u64 {
     wall_clock_us() / 1000
 }
 
-/// Microseconds since the Unix epoch.
+/// Returns the time in microseconds since the Unix epoch.
 pub(crate) fn wall_clock_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }

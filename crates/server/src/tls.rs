@@ -1,7 +1,7 @@
-//! TLS: the server's certificate, and who a client's certificate says it is.
+//! TLS: the server's certificate, and the users named by client certificates.
 //!
-//! The files are read when the server starts, again when it is told to, and again when they change; if they cannot be
-//! used then, the old ones stay. Connections that are open keep what they were opened with.
+//! The files are read at the start, on a reload, and when they change. If they are unusable then, the previous ones stay in
+//! force. Open connections keep the certificates that they were opened with.
 
 use std::io;
 use std::path::Path;
@@ -23,10 +23,10 @@ use crate::base::socket::Stream;
 use crate::base::text::read_bounded;
 use crate::{Error, Result};
 
-/// Protocols that a client may choose from.
+/// Application protocols, negotiated by ALPN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Application {
-    /// RESP does not negotiate.
+    /// RESP, which is not negotiated.
     Resp,
     /// HTTP/1.1.
     Http,
@@ -34,15 +34,15 @@ pub(crate) enum Application {
     Grpc,
 }
 
-/// What waits in a connection of TLS for a socket that takes nothing; a part of what such a connection holds.
+/// Bytes that a TLS connection buffers while its socket accepts none; part of the floor of such a connection.
 const UNSENT_BYTES: usize = 32 << 10;
 
-/// What a connection of TLS is accepted with.
+/// TLS configuration for new connections.
 #[derive(Debug)]
 pub(crate) struct Tls {
     files: TlsFiles,
     current: RwLock<Current>,
-    /// About handshakes that fail.
+    /// Rate limit for log lines about failed handshakes.
     notices: Notices,
 }
 
@@ -54,7 +54,7 @@ struct Current {
     stamps: Vec<Stamp>,
 }
 
-/// What tells that a file was changed or another was put in its place.
+/// Identity of a file's version; it differs after a change or a replacement.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl Tls {
@@ -63,26 +63,29 @@ impl Tls {
         Ok(Tls { files: files.clone(), current, notices: Notices::default() })
     }
 
-    /// Reads the files again.
+    /// Reloads the files.
     pub(crate) fn reload(&self) -> Result<()> {
         let fresh = Current::read(&self.files)?;
-        *self.current.write().expect("nobody panics with it") = fresh;
+        *self.current.write().expect("the lock is never poisoned: no code panics while holding it") = fresh;
         Ok(())
     }
 
-    /// Reads the files again if they changed; says whether they did.
+    /// Reloads the files if they changed. Returns true if they did.
     pub(crate) fn reload_if_changed(&self) -> Result<bool> {
         let now = stamps(&self.files);
-        if self.current.read().expect("nobody panics with it").stamps == now {
+        if self.current.read().expect("the lock is never poisoned: no code panics while holding it").stamps
+            == now
+        {
             return Ok(false);
         }
         let reloaded = self.reload();
-        // A file that cannot be used is told of once, and not until it changes again.
-        self.current.write().expect("nobody panics with it").stamps = now;
+        // An unusable file is logged once, and again only after its next change.
+        self.current.write().expect("the lock is never poisoned: no code panics while holding it").stamps =
+            now;
         reloaded.map(|()| true)
     }
 
-    /// Shakes hands, for so long at most.
+    /// Performs the handshake, within `wait`.
     pub(crate) async fn shake_hands(
         &self,
         stream: Stream,
@@ -98,7 +101,7 @@ impl Tls {
         shaken.inspect_err(|error| self.note_failure(peer, error))
     }
 
-    /// Writes a line about a handshake that failed. Who only looks whether the port is open is not worth one.
+    /// Logs a failed handshake. Probes that only check the open port are logged at debug level.
     fn note_failure(&self, peer: &Address, error: &io::Error) {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof) {
@@ -111,7 +114,8 @@ impl Tls {
 
     async fn accept(&self, stream: Stream, application: Application) -> io::Result<TlsStream<Stream>> {
         let config = {
-            let current = self.current.read().expect("nobody panics with it");
+            let current =
+                self.current.read().expect("the lock is never poisoned: no code panics while holding it");
             match application {
                 Application::Resp => current.resp.clone(),
                 Application::Http => current.http.clone(),
@@ -124,13 +128,13 @@ impl Tls {
     }
 }
 
-/// Whether the client's bytes are not those of TLS, such as commands in plain text.
+/// Returns true if the client's bytes are not TLS, such as plain-text commands.
 fn is_no_tls(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     matches!(inner, Some(rustls::Error::InvalidMessage(_)))
 }
 
-/// DNS names of a client's certificate, which are names of users here. It was verified in the handshake.
+/// Returns the DNS names of a client certificate, which are names of users. The certificate was verified in the handshake.
 pub(crate) fn certificate_names(stream: &TlsStream<Stream>) -> Vec<String> {
     let certificates = stream.get_ref().1.peer_certificates();
     let Some(certificate) = certificates.and_then(|chain| chain.first()) else { return Vec::new() };
@@ -142,7 +146,7 @@ pub(crate) fn certificate_names(stream: &TlsStream<Stream>) -> Vec<String> {
 
 impl Current {
     fn read(files: &TlsFiles) -> Result<Current> {
-        // Must come before the files are read, or else a change in between would go unseen.
+        // The stamps are taken before the files are read, because otherwise a change in between would be missed.
         let stamps = stamps(files);
         let chain = certificates(&files.certificate)?;
         let pem = read(&files.key)?;
@@ -176,7 +180,7 @@ impl Current {
     }
 }
 
-/// Length of a file of certificates or of a key; those of all authorities that systems trust have some 200 KB.
+/// Maximum size of a certificate or key file, in bytes. A bundle of all publicly trusted authorities has about 200 KB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 fn read(path: &Path) -> Result<Vec<u8>> {

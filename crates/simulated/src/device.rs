@@ -6,14 +6,14 @@ use esker_device::{Latency, MemoryDevice, MemoryOptions, Operation, OperationKin
 
 use crate::SimRuntime;
 
-/// What the tasks are called in which in-memory devices finish what was submitted to them.
+/// Name of the tasks in which in-memory devices complete submitted operations.
 pub const DEVICE_TASK: &str = "memory device";
 
-/// Begins a device operation in the trace.
+/// Trace event type of a device operation.
 const OPERATION: u64 = 4;
 
-/// An in-memory device whose operations take (virtual) time, and so complete in any order. What is submitted to it
-/// becomes part of the world's trace; its observer is taken by that.
+/// Returns an in-memory device whose operations take (virtual) time, and so complete in any order. Its operations are
+/// recorded in the world's trace, which occupies its observer.
 pub fn device(runtime: &SimRuntime, mut options: MemoryOptions) -> MemoryDevice {
     if options.latency.is_none() {
         options.latency = Some(Latency::flash(Arc::new(runtime.clone())));
@@ -23,7 +23,7 @@ pub fn device(runtime: &SimRuntime, mut options: MemoryOptions) -> MemoryDevice 
     device
 }
 
-/// The device as a power cut now leaves it, part of the same world. The old one should be let go of.
+/// Returns the device as found after a power failure now, in the same world. Drop the old one.
 pub fn power_cut(runtime: &SimRuntime, device: &MemoryDevice) -> MemoryDevice {
     let mut random = runtime.fork_random();
     let device = device.crash(&mut || random.bits());

@@ -1,4 +1,4 @@
-//! Tests of devices in a simulated world: operations overlap, a power cut takes what was not flushed, and all of it
+//! Tests of devices in a simulated world: operations overlap, a power failure loses unflushed data, and everything
 //! replays.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ fn block(fill: u8) -> Buffer {
     block
 }
 
-/// Writers race; some flush. After a power cut at a random time, what was flushed is there. Returns the trace and the
+/// Writers race; some flush. After a power failure at a random time, flushed data is present. Returns the trace and the
 /// final image.
 fn life_and_power_cut(seed: u64) -> (u64, Vec<u8>) {
     let runtime = SimRuntime::new(seed);
@@ -107,7 +107,7 @@ fn a_flush_covers_only_what_completed_before_it() {
     });
 }
 
-/// A write of eight blocks is in flight when its process is killed; how many of them are written.
+/// Kills the process while a write of eight blocks is in flight. Returns the number of blocks written.
 fn blocks_after_kill(seed: u64) -> usize {
     let runtime = SimRuntime::new(seed);
     let disk = device(&runtime, MemoryOptions::new(64 << 10));

@@ -1,11 +1,11 @@
-//! A deterministic world for Esker: the engine's own code on a virtual clock, with tasks that take turns as a seed says
-//! and devices that are slow, fail and lose power.
+//! A deterministic world for Esker: the engine's own code on a virtual clock, with a task order drawn from a seed and
+//! devices that are slow, fail and lose power.
 //!
 //! * [`SimRuntime`] implements the engine's [`Runtime`](esker_device::Runtime) on one thread.
-//! * [`device`] makes in-memory devices that take their time from it.
-//! * [`SimRuntime::trace`] is a hash of everything that was decided: two runs of one seed must agree on it.
+//! * [`device`] makes in-memory devices that use its clock.
+//! * [`SimRuntime::trace`] is a hash of all decisions: two runs of one seed must agree on it.
 //!
-//! Nothing here looks at the real clock, the process or another source of randomness.
+//! Nothing here reads the real clock, the process or another source of randomness.
 
 mod device;
 mod random;

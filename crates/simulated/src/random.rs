@@ -1,5 +1,5 @@
-//! The world's only source of randomness. Fixed here, so that a seed means the same on every platform and in every
-//! later version.
+//! The world's only source of randomness. Implemented here, so that a seed means the same on every platform and in
+//! every later version.
 
 /// A SplitMix64 generator.
 #[derive(Clone, Debug)]
@@ -8,12 +8,12 @@ pub struct Random {
 }
 
 impl Random {
-    /// The sequence of a seed.
+    /// Returns the generator of a seed.
     pub fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
-    /// Sixty-four random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;
@@ -22,23 +22,23 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     ///
     /// # Panics
     ///
     /// If `limit` is zero.
     pub fn below(&mut self, limit: u64) -> u64 {
         assert!(limit > 0, "there is no number below zero");
-        // The high half of a product is a fair choice for limits far below 2^64.
+        // The high half of a product is nearly unbiased for limits far below 2^64.
         ((u128::from(self.bits()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// True once in `times` calls, on average.
+    /// Returns true once in `times` calls, on average.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// A generator whose sequence does not overlap this one's in practice.
+    /// Returns a generator whose sequence does not overlap this one's in practice.
     pub fn fork(&mut self) -> Random {
         Random::new(self.bits())
     }

@@ -1,12 +1,12 @@
-//! A runtime on one thread whose every choice comes from a seed.
+//! A single-threaded runtime whose every choice comes from a seed.
 //!
-//! 1. Tasks that were woken wait in a list. The next to be polled is drawn from it at random.
-//! 2. When the list is empty, the clock jumps to the earliest timer, and wakes all that are due.
-//! 3. When there is no timer either, nothing can ever happen again. If the future that was asked for has not finished,
-//!    that is a deadlock, and a panic that names the seed.
+//! 1. Woken tasks wait in a list. The next one to poll is drawn from it at random.
+//! 2. If the list is empty, the clock jumps to the earliest timer, and wakes all tasks that are due.
+//! 3. If there is no timer either, nothing can ever happen again. If the main future has not finished, that is a
+//!    deadlock, and a panic that names the seed.
 //!
-//! Thread rules: handles may be sent anywhere (the trait demands it), but a world is driven by one thread at a time.
-//! Wakes from other threads would work, and make runs differ.
+//! Threads: handles may be sent anywhere (the trait demands it), but a world is driven by one thread at a time. Wakes
+//! from other threads would work, but make runs differ.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,19 +22,19 @@ use parking_lot::Mutex;
 use crate::Random;
 use crate::trace::Trace;
 
-/// The wall clock when the world begins: a fixed instant in 2024.
+/// Wall-clock time at which the world begins: a fixed instant in 2024.
 const WALL_CLOCK_START_MS: u64 = 1_704_067_200_000;
 
-/// The future that `run` was called with.
+/// Task number of the future passed to `run`.
 const MAIN: u64 = 0;
 
-/// What the trace is told.
+/// Event types in the trace.
 const POLLED: u64 = 1;
 const JUMPED: u64 = 2;
 const CRASHED: u64 = 3;
 
-/// A handle to a simulated world; clones are handles to the same one. Tasks usually hold handles to the world that holds
-/// them, so a world that is let go of with unfinished tasks is never freed: end it with [`SimRuntime::crash`].
+/// A handle to a simulated world; clones refer to the same one. Tasks usually hold handles to the world that holds
+/// them, so a world dropped with unfinished tasks is never freed: end it with [`SimRuntime::crash`].
 #[derive(Clone)]
 pub struct SimRuntime {
     world: Arc<World>,
@@ -50,7 +50,7 @@ struct State {
     now: Duration,
     wall_clock_offset_ms: i64,
     ready: Vec<u64>,
-    /// A task is absent while it is being polled.
+    /// Tasks by number. A task is absent while it is being polled.
     tasks: BTreeMap<u64, Entry>,
     next_task: u64,
     timers: BTreeMap<(Duration, u64), Waker>,
@@ -70,7 +70,7 @@ struct Entry {
 struct TaskWaker {
     id: u64,
     world: Weak<World>,
-    /// Already in the ready list.
+    /// True if the task is already in the ready list.
     queued: Mutex<bool>,
 }
 
@@ -88,7 +88,7 @@ impl Wake for TaskWaker {
 }
 
 impl SimRuntime {
-    /// The world of a seed, at its beginning.
+    /// Returns a new world for a seed.
     pub fn new(seed: u64) -> SimRuntime {
         let state = State {
             random: Random::new(seed),
@@ -107,17 +107,17 @@ impl SimRuntime {
         SimRuntime { world: Arc::new(World { seed, state: Mutex::new(state) }) }
     }
 
-    /// The seed, for messages.
+    /// Returns the seed, for messages.
     pub fn seed(&self) -> u64 {
         self.world.seed
     }
 
-    /// Drives the world until `future` has finished. Background tasks stay where they are, and go on with the next call.
+    /// Drives the world until `future` has finished. Background tasks remain, and continue with the next call.
     ///
     /// # Panics
     ///
-    /// If nothing can ever happen again (a deadlock), if the steps run out (a livelock), if called from within, or if a
-    /// task panics. A panic of a task is not caught: a simulation wants to see it.
+    /// If nothing can ever happen again (a deadlock), if the step limit is reached (a livelock), if called from within,
+    /// or if a task panics. A task's panic is not caught, because a simulation must report it.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         let mut future = std::pin::pin!(future);
         let main = self.waker(MAIN);
@@ -143,7 +143,7 @@ impl SimRuntime {
         }
     }
 
-    /// Drives the world until no task can go on and no timer is left.
+    /// Drives the world until no task is ready and no timer is left.
     pub fn run_until_idle(&self) {
         loop {
             match self.next_ready() {
@@ -155,10 +155,11 @@ impl SimRuntime {
         }
     }
 
-    /// A power cut, for software: every task and timer is gone, at whatever point it was. Time goes on, the same trace too.
-    /// Call it from outside of `run`, or from a future that holds nothing of what must be gone.
+    /// Simulates a power failure for the software: drops every task and timer, wherever it is. Time and trace continue.
+    /// Call it from outside of `run`, or from a future that holds nothing that must be dropped.
     pub fn crash(&self) {
-        // What is dropped may spawn, wake and sleep, so it is dropped without the lock, until nothing is left.
+        // Dropped values may spawn, wake and sleep, so they are dropped without the lock, repeatedly until none are
+        // left.
         for _ in 0..100 {
             let (tasks, timers) = {
                 let mut state = self.world.state.lock();
@@ -175,8 +176,8 @@ impl SimRuntime {
         panic!("seed {}: tasks keep appearing while all are being dropped", self.world.seed);
     }
 
-    /// The end of a process, for software: every task is gone except those of this name, which stand for what goes on
-    /// without the process (a device that finishes what was submitted to it).
+    /// Simulates the end of a process for the software: drops every task except those with this name, which model
+    /// activity outside the process (a device that completes submitted operations).
     pub fn crash_except(&self, kept: &str) {
         for _ in 0..100 {
             let dropped = {
@@ -191,38 +192,39 @@ impl SimRuntime {
             if dropped.is_empty() {
                 return;
             }
-            // Timers go with the futures that sleep on them.
+            // Timers are removed by the futures that sleep on them.
             drop(dropped);
         }
         panic!("seed {}: tasks keep appearing while all are being dropped", self.world.seed);
     }
 
-    /// How many background tasks have not finished.
+    /// Returns the number of unfinished background tasks.
     pub fn task_count(&self) -> usize {
         self.world.state.lock().tasks.len()
     }
 
-    /// A hash of every choice so far, of the clock's jumps, and of what was [recorded](SimRuntime::record).
+    /// Returns a hash of every choice so far, of the clock's jumps, and of all [recorded](SimRuntime::record) words.
     pub fn trace(&self) -> u64 {
         self.world.state.lock().trace.finish()
     }
 
-    /// Adds to the trace, so that a difference shows here and not only in what comes of it.
+    /// Adds words to the trace, so that a difference shows there and not only in its consequences.
     pub fn record(&self, words: &[u64]) {
         self.world.state.lock().trace.record(words);
     }
 
-    /// A generator of its own, for a part of a test whose choices should not depend on the rest.
+    /// Returns a separate generator, for a part of a test whose choices should not depend on the rest.
     pub fn fork_random(&self) -> Random {
         self.world.state.lock().random.fork()
     }
 
-    /// Moves the wall clock, and only it, as an operator or a time server does.
+    /// Moves only the wall clock, as an operator or a time server does.
     pub fn jump_wall_clock(&self, by_ms: i64) {
         self.world.state.lock().wall_clock_offset_ms += by_ms;
     }
 
-    /// After how many polls, counted over the whole life of the world, a run counts as a livelock. 50 million at first.
+    /// Sets the number of polls, over the whole life of the world, above which a run counts as a livelock. Default: 50
+    /// million.
     pub fn set_steps_max(&self, steps_max: u64) {
         self.world.state.lock().steps_max = steps_max;
     }
@@ -261,8 +263,8 @@ impl SimRuntime {
         *waker.queued.lock() = false;
         let polled = task.as_mut().poll(&mut Context::from_waker(&Waker::from(waker)));
         let mut state = self.world.state.lock();
-        // The entry is gone if the task finished or the world crashed while it was polled. Either way the task goes too,
-        // without the lock, which what it owns may take.
+        // The entry is gone if the task finished or the world crashed while it was polled. In both cases the task is
+        // dropped without the lock, because dropping it may acquire the lock.
         match state.tasks.get_mut(&id) {
             Some(entry) if polled.is_pending() => entry.task = Some(task),
             Some(_) => {
@@ -277,7 +279,7 @@ impl SimRuntime {
         }
     }
 
-    /// Moves the clock to the earliest timer. False: there is none.
+    /// Moves the clock to the earliest timer. Returns false if there is none.
     fn jump(&self) -> bool {
         let due = {
             let mut state = self.world.state.lock();
@@ -303,7 +305,7 @@ impl SimRuntime {
     }
 }
 
-/// Notes that a run is over, also when it panics.
+/// Marks the run as over, even when it panics.
 struct Running<'a>(&'a SimRuntime);
 
 impl Drop for Running<'_> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// A few tasks that yield, sleep and draw numbers; returns in which order they did what, and the trace.
+/// Runs a few tasks that yield, sleep and draw numbers. Returns the order of their actions, and the trace.
 fn history(seed: u64) -> (Vec<(u64, Duration)>, u64) {
     let runtime = SimRuntime::new(seed);
     let log = Arc::new(Mutex::new(Vec::new()));
@@ -94,7 +94,7 @@ struct Spawns(SimRuntime, Arc<Mutex<u32>>);
 impl Drop for Spawns {
     fn drop(&mut self) {
         *self.1.lock() += 1;
-        // What a dying task starts dies too.
+        // Tasks spawned by a dying task die too.
         self.0.spawn("late", Box::pin(std::future::pending()));
         drop(self.0.sleep(Duration::from_secs(1)));
     }

@@ -1,4 +1,4 @@
-//! A running hash of what was decided. Equal traces mean, in practice, equal runs.
+//! A running hash of all decisions. Equal traces mean, in practice, equal runs.
 
 /// FNV-1a over 64-bit words, finished by a multiplication.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Many histories, and what they reached together.
+//! Many histories, and the states that they reached together.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use esker_simulator::{Failure, Plan, RARE, Reached, Shape, run, shrink};
 
-/// How many candidates are tried to cut a failure down.
+/// Maximum number of runs to reduce a failing plan.
 const SHRINKING_RUNS: u64 = 3000;
 
-/// How often a campaign says how far it is.
+/// Interval between progress reports.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
-/// Failures after which a campaign ends.
+/// Number of failures after which a campaign ends.
 const FAILURES_MAX: u64 = 10;
 
 pub(crate) struct Campaign {
@@ -26,7 +26,7 @@ pub(crate) struct Campaign {
 }
 
 impl Campaign {
-    /// Runs it; whether nothing was wrong.
+    /// Runs the campaign. Returns true if no history failed.
     pub(crate) fn run(&self) -> bool {
         let (next, done, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let (began, reached) = (Instant::now(), Mutex::new(Reached::default()));
@@ -43,14 +43,16 @@ impl Campaign {
                         }
                         let plan = Plan::draw(self.first + number, self.shape);
                         match run(&plan) {
-                            Ok(of_one) => reached.lock().expect("nobody panics with it").add(&of_one),
+                            Ok(of_one) => {
+                                reached.lock().expect("no thread panics while it holds the lock").add(&of_one)
+                            }
                             Err(failure) => {
                                 failed.fetch_add(1, Ordering::Relaxed);
                                 self.tell_of_failure(self.first + number, &plan, &failure);
                             }
                         }
                         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                        let mut told = told.lock().expect("nobody panics with it");
+                        let mut told = told.lock().expect("no thread panics while it holds the lock");
                         if told.elapsed() > REPORT_EVERY {
                             *told = Instant::now();
                             eprintln!("{done} histories in {} s", began.elapsed().as_secs());
@@ -60,7 +62,7 @@ impl Campaign {
             }
         });
         let (done, failed) = (done.into_inner(), failed.into_inner());
-        let reached = reached.into_inner().expect("nobody panics with it");
+        let reached = reached.into_inner().expect("no thread panics while it holds the lock");
         print_reached(&reached);
         println!(
             "{done} histories from seed {} on in {} s: {} operations, {} ends of processes, {failed} failed",
@@ -88,7 +90,7 @@ fn print_reached(reached: &Reached) {
     }
 }
 
-/// Cuts a plan that failed down, and writes what is left to a file.
+/// Reduces a failing plan, and writes the result to a file.
 pub(crate) fn replay_failed(plan: &Plan, failure: &Failure, directory: &Path) {
     let (least, failure) = shrink(plan, SHRINKING_RUNS).unwrap_or((plan.clone(), failure.clone()));
     println!("cut down from {} operations to {}: {}", plan.operations(), least.operations(), failure.message);

@@ -1,4 +1,4 @@
-//! Clients that do what the plan says, all at the same time. Each writes its own slots and reads everybody's.
+//! Clients that execute their part of the plan concurrently. Each writes its own slots and reads those of all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::plan::{Level, Media, Op};
 use crate::store::Faults;
 use crate::value::{Fill, VALUE_BYTES_MIN, any_value, fill_of};
 
-/// Somebody who uses a store.
+/// A client of a store.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) store: Store,
@@ -31,12 +31,12 @@ pub(crate) struct Client {
     pub(crate) media: Media,
     pub(crate) faults: Arc<Faults>,
     pub(crate) reached: Arc<Mutex<Reached>>,
-    /// Held by all for reading; by who clears a database or swaps two, alone.
+    /// Held for reading by all operations, and for writing by a clear or a swap of databases.
     pub(crate) turns: Arc<RwLock<()>>,
 }
 
 impl Client {
-    /// Does all that, then returns. What it finds wrong is a panic.
+    /// Executes the operations. Panics if a result contradicts the model.
     pub(crate) async fn live(self, operations: Vec<Op>) {
         for operation in operations {
             match operation {
@@ -77,7 +77,7 @@ impl Client {
         }
     }
 
-    /// A call failed; it may, if a device did.
+    /// Asserts that a call may fail, because a device did.
     pub(crate) fn tolerate(&self, what: &str, error: &Error) {
         let may = match (self.media, error.kind()) {
             (Media::Sound, _) => false,
@@ -93,13 +93,13 @@ impl Client {
         });
     }
 
-    /// The database of a slot.
+    /// Returns the database of a slot.
     pub(crate) fn of(&self, slot: usize) -> Store {
         let database = self.model.lock().database_of(slot);
         self.store.database(database).expect("there is one")
     }
 
-    /// The database of counters.
+    /// Returns the database of the counters.
     fn of_counters(&self) -> Store {
         let database = self.model.lock().database(false);
         self.store.database(database).expect("there is one")
@@ -109,7 +109,8 @@ impl Client {
         WriteOptions { durability: Some(level.into()), ..WriteOptions::default() }
     }
 
-    /// Whether a value of so many bytes may go its own way. It does not if what is stored of it is shorter than that.
+    /// True if a value of `bytes` bytes may go through the lane of large values. It does not if its stored length is
+    /// below the threshold.
     fn is_large(&self, bytes: u64) -> bool {
         let threshold = self.config.shaping_threshold_bytes.unwrap_or(self.config.unit_bytes);
         self.config.tiers == Tiers::Both && bytes.max(VALUE_BYTES_MIN as u64) >= threshold
@@ -126,7 +127,7 @@ impl Client {
         if let [key] = &keys[..] {
             let value = any_value(key, stamp, bytes as usize);
             let large = self.is_large(value.len() as u64);
-            // Nobody else writes the slot, so the condition says what is known.
+            // No other client writes the slot, so the condition follows from the known state.
             if let Some(known) = known.filter(|known| condition && known.expires_at_ms.is_none())
                 && self.media != Media::Lying
             {
@@ -169,7 +170,7 @@ impl Client {
         self.model.lock().issue(slot, stamp, expires, level.into(), large)
     }
 
-    /// A batch over several slots, that writes some and deletes others.
+    /// Writes a batch over several slots that puts some and deletes others.
     async fn several(&self, slots: Vec<(u64, bool)>, level: Level) {
         let mut batch = Batch::new();
         let mut issued = BTreeMap::new();
@@ -204,7 +205,7 @@ impl Client {
         let known = self.model.lock().slots[slot].known().filter(|_| self.media != Media::Lying);
         let began_ms = self.store.now_ms();
         let at = self.issue(slot, None, None, level, false);
-        // Deleting what is not there writes nothing, so it promises nothing.
+        // Deleting an absent key writes nothing, so it makes nothing durable.
         if let [key] = &keys[..] {
             let result = self.of(slot).delete_with(key.clone(), options).await;
             if let (Ok(was_there), Some(known)) = (&result, known) {
@@ -234,7 +235,7 @@ impl Client {
         }
     }
 
-    /// Reads what a slot holds and writes it anew, in one step.
+    /// Reads the entries of a slot and rewrites them, in one update.
     async fn update(&self, slot: usize, bytes: u64, level: Level) {
         let (keys, stamp, reading) = {
             let mut model = self.model.lock();
@@ -242,7 +243,7 @@ impl Client {
             (model.slots[slot].keys.clone(), model.next_stamp(), reading)
         };
         let bytes = bytes.min(6000);
-        // A batch of one goes the way of a put.
+        // A batch of one record is processed like a put.
         let large = keys.len() == 1 && self.is_large(bytes + 6);
         let at = self.issue(slot, Some(stamp), None, level, large);
         let database = self.model.lock().database_of(slot);
@@ -251,7 +252,7 @@ impl Client {
             let mut batch = Batch::new();
             batch.in_database(database);
             for (key, entry) in keys.iter().zip(entries) {
-                // It depends on what is there, so that a change that comes between would show.
+                // The length depends on the entry that was read, so that an interleaved change would show.
                 let more = entry.as_ref().map_or(0, |entry| entry.value.len() % 7);
                 batch.put(key.clone(), any_value(key, stamp, bytes as usize + more));
             }
@@ -266,7 +267,7 @@ impl Client {
         self.done(slot, at, result.map(|_| ()));
     }
 
-    /// Gives what is there another time at which it expires.
+    /// Changes the expiry of a slot's keys.
     async fn expire(&self, slot: usize, in_ms: Option<u64>, level: Level) {
         let Slot { keys, .. } = self.model.lock().slots[slot].clone();
         let Some(known) = self.model.lock().slots[slot].known() else { return };
@@ -289,13 +290,13 @@ impl Client {
             (if all_there { batch } else { Batch::new() }, all_there)
         });
         match result.await {
-            // It had expired.
+            // The key had expired.
             Ok(false) => self.model.lock().refuse(slot, at),
             result => self.done(slot, at, result.map(|_| ())),
         }
     }
 
-    /// How a write ended.
+    /// Records the result of a write.
     fn done(&self, slot: usize, at: usize, result: Result<()>) {
         match result {
             Ok(()) => self.model.lock().ack(slot, at, self.runtime.now()),
@@ -305,12 +306,12 @@ impl Client {
                 self.reached.lock().note("a full store refused a write");
                 self.model.lock().refuse(slot, at);
             }
-            // It may have happened or not.
+            // The write may have happened or not.
             Err(error) => self.tolerate("a write", &error),
         }
     }
 
-    /// Reads all keys of some slots at once.
+    /// Reads all keys of some slots concurrently.
     async fn get_many(&self, slots: Vec<u64>) {
         let mut wanted = Vec::new();
         for slot in slots.into_iter().map(|slot| slot as usize) {
@@ -324,14 +325,14 @@ impl Client {
         let found = join_all(reads).await;
         for ((_, reading, number, _), found) in wanted.into_iter().zip(found) {
             match found {
-                // They ran at the same time, so each is checked against what was known before all of them.
+                // They ran concurrently, so each is checked against the knowledge before all of them.
                 Ok(found) => self.end_read(&reading, number, found.as_ref()),
                 Err(error) => self.tolerate("a read", &error),
             }
         }
     }
 
-    /// A key was read.
+    /// Checks a read of a key.
     pub(crate) fn end_read(&self, reading: &Reading, number: usize, found: Option<&Entry>) {
         let evicted = found.is_none().then(|| self.store.stats().activity.records_evicted);
         let mut model = self.model.lock();
@@ -341,14 +342,14 @@ impl Client {
         }
     }
 
-    /// Whether the store may have evicted a key that had this state.
+    /// True if the store may have evicted a key that had this state.
     fn may_have_dropped(&self, state: &State) -> bool {
         let mut model = self.model.lock();
         model.told_of_evictions(self.store.stats().activity.records_evicted);
         model.may_have_dropped(&[*state])
     }
 
-    /// Reads a value, a part of it, and the value again: if it is the same, so is the part.
+    /// Reads a value, a part of it, and the value again: if it is unchanged, the part must match.
     async fn get_range(&self, slot: usize, from: u64, bytes: u64) {
         let Slot { keys, .. } = self.model.lock().slots[slot].clone();
         let (key, store) = (&keys[0], self.of(slot));
@@ -394,7 +395,7 @@ impl Client {
         }
     }
 
-    /// Clears all, or the keys of one database.
+    /// Clears everything, or the keys of one database.
     async fn clear(&self, which: Option<bool>) {
         let _alone = self.turns.write().await;
         let at = self.model.lock().issue_clear(which);
@@ -414,7 +415,7 @@ impl Client {
         }
     }
 
-    /// Counts a shared counter up by one.
+    /// Increments a shared counter.
     async fn count(&self, counter: usize, bytes: u64) {
         if self.media == Media::Lying {
             return;
@@ -458,7 +459,7 @@ pub(crate) fn count_of(entry: &Entry) -> u64 {
     u64::from_le_bytes(entry.value[..8].try_into().expect("a counter has eight bytes"))
 }
 
-/// Reads every key there is; nobody writes.
+/// Reads every key while no write is in flight.
 pub(crate) async fn read_all(store: &Store, model: &Mutex<Model>) -> Vec<Vec<Result<Option<Entry>>>> {
     let slots: Vec<(u8, Vec<Bytes>)> = {
         let model = model.lock();

@@ -1,4 +1,4 @@
-//! Small stores of every kind.
+//! Configurations of small stores of every kind.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use esker_engine::{Compression, Durability, WhenFull};
 use esker_simulated::Random;
 use serde::{Deserialize, Serialize};
 
-/// Which tiers a store has.
+/// Tiers of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Tiers {
     /// The capacity tier alone.
@@ -18,55 +18,55 @@ pub enum Tiers {
     Fast,
 }
 
-/// A store that a case works with.
+/// Configuration of a store under test.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Its tiers.
+    /// Tiers.
     pub tiers: Tiers,
-    /// Length of a segment.
+    /// Length of a segment in bytes.
     pub segment_bytes: u64,
-    /// Indirection unit of the capacity tier.
+    /// Indirection unit of the capacity tier in bytes.
     pub unit_bytes: u64,
     /// Segments of the fast tier.
     pub fast_segments: u64,
     /// Segments of the capacity tier.
     pub capacity_segments: u64,
-    /// How many bits of a hash the index keeps; the usual if `None`.
+    /// Bits of a hash that the index keeps; the default if `None`.
     pub hash_bits: Option<u32>,
-    /// Beyond the least that is accepted.
+    /// Memory beyond the accepted minimum.
     pub more_memory_bytes: u64,
-    /// From which length on values go straight to the capacity tier; the usual if `None`.
+    /// Minimum length of a value that goes directly to the capacity tier; the default if `None`.
     pub shaping_threshold_bytes: Option<u64>,
-    /// What users may not fill.
+    /// Share of the capacity that users cannot fill, in percent.
     pub reserve_percent: u8,
-    /// How writes are acknowledged that say nothing.
+    /// Default durability of writes.
     pub durability: Durability,
-    /// How long puts may wait in memory to be overwritten.
+    /// Maximum time that puts coalesce in memory.
     pub coalesce_for: Duration,
-    /// How values are compressed.
+    /// Compression of values.
     pub compression: Compression,
-    /// Whether there is a staging file.
+    /// True if there is a staging file.
     pub staging: bool,
-    /// Devices of the kind that grows, as files do.
+    /// True if devices can grow, as files do.
     pub grows: bool,
-    /// Segments that each device has room for beyond those, if it grows.
+    /// Segments by which each growing device can grow.
     pub room_segments: u64,
-    /// How long freed segments are kept before they are discarded, if they are.
+    /// Time from freeing a segment to its discard; `None`: no discards.
     pub discard_after: Option<Duration>,
-    /// What discarded ranges read as.
+    /// Content of discarded ranges.
     pub discarded: Discarded,
-    /// How fast the scrub reads; 0: there is none.
+    /// Rate of the scrub; 0: no scrub.
     pub scrub_bytes_per_s: u64,
-    /// What becomes of puts when the store is full.
+    /// Handling of puts when the store is full.
     pub when_full: WhenFull,
 }
 
-/// Segments are no shorter than this, nor than so many write units.
+/// Minimum length of a segment in bytes; `SEGMENT_UNITS` is the minimum in write units.
 const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
 const SEGMENT_UNITS: u64 = 8;
 
 impl Config {
-    /// A small store with everything at its default.
+    /// Returns the configuration of a small store with default settings.
     pub fn new(tiers: Tiers) -> Config {
         Config {
             tiers,
@@ -80,7 +80,7 @@ impl Config {
             reserve_percent: 20,
             durability: Durability::Sync,
             coalesce_for: Duration::ZERO,
-            // So that values are as long on devices as they are put.
+            // Off, so that values on devices have their original length.
             compression: Compression::Off,
             staging: false,
             grows: false,
@@ -92,7 +92,7 @@ impl Config {
         }
     }
 
-    /// Any small store.
+    /// Returns the configuration of a random small store.
     pub fn random(random: &mut Random, tiers: Tiers) -> Config {
         let unit_bytes = [4096, 4096, 8192, 16384][random.below(4) as usize];
         let segment_bytes = match random.below(8) {
@@ -113,7 +113,7 @@ impl Config {
                 .then(|| 512 + random.below(4096)),
             reserve_percent: [5, 20, 20, 35][random.below(4) as usize],
             grows: random.one_in(4),
-            // Not drawn, so that the rest of a seed's life stays what it was.
+            // Derived instead of drawn, so that existing seeds keep the rest of their configuration.
             discard_after: [Some(0), Some(1), Some(20), None][capacity_segments as usize % 4]
                 .map(Duration::from_millis),
             discarded: [Discarded::Zeros, Discarded::Stale, Discarded::Noise][fast_segments as usize % 3],
@@ -126,7 +126,7 @@ impl Config {
         }
     }
 
-    /// Few segments, and short ones.
+    /// Reduces the store to few and short segments.
     pub(crate) fn make_small(&mut self) {
         self.segment_bytes = u64::max(LEAST_SEGMENT_BYTES, SEGMENT_UNITS * self.unit_bytes);
         (self.fast_segments, self.capacity_segments) = (8, 8);
@@ -138,16 +138,17 @@ impl Config {
         (24 << 20) + (2 * lanes + coalescing + 2) * self.segment_bytes + INDEX_BYTES
     }
 
-    /// Bytes of a tier of so many segments.
+    /// Returns the bytes of a tier of this many segments.
     pub fn tier_bytes(&self, segments: u64) -> u64 {
         (2 << 20) + segments * self.segment_bytes
     }
 }
 
-/// What the smallest index takes, and a little more.
+/// Memory of the smallest index, rounded up.
 const INDEX_BYTES: u64 = 12 << 20;
 
-/// What a history's store does when it is full. Not drawn, so that the rest of a seed's life stays what it was.
+/// Returns the full-store policy of a history. Derived instead of drawn, so that existing seeds keep the rest of their
+/// plan.
 pub(crate) fn when_full(seed: u64) -> WhenFull {
     match seed % 8 {
         0 | 3 => WhenFull::Evict,

@@ -1,8 +1,8 @@
-//! What histories reached.
+//! States that histories reached.
 
 use std::collections::BTreeMap;
 
-/// States that histories reach seldom, or that a change to the engine or to the plans could make them miss altogether.
+/// States that are rarely reached, or that a change to the engine or to the plans could make unreachable.
 pub const RARE: &[&str] = &[
     "a store was closed",
     "a process was killed",
@@ -45,14 +45,14 @@ pub const RARE: &[&str] = &[
     "an opening was refused for damage",
 ];
 
-/// What histories reached, and how often.
+/// States that histories reached, with counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// Histories that reached a state of [`RARE`].
+    /// Number of histories per reached state of [`RARE`].
     pub states: BTreeMap<&'static str, u64>,
-    /// Operations of clients that were begun or not, as planned.
+    /// Planned client operations, whether or not they began.
     pub operations: u64,
-    /// Ends of processes.
+    /// Process ends.
     pub ends: u64,
 }
 
@@ -62,7 +62,7 @@ impl Reached {
         self.states.insert(state, 1);
     }
 
-    /// Adds what another history reached.
+    /// Adds the counts of another history.
     pub fn add(&mut self, other: &Reached) {
         for (state, count) in &other.states {
             *self.states.entry(state).or_default() += count;
@@ -71,7 +71,7 @@ impl Reached {
         self.ends += other.ends;
     }
 
-    /// States that no history reached.
+    /// Iterates over the states that no history reached.
     pub fn missed(&self) -> impl Iterator<Item = &'static str> + '_ {
         RARE.iter().copied().filter(|state| !self.states.contains_key(state))
     }

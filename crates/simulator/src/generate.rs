@@ -1,4 +1,4 @@
-//! Plans from seeds.
+//! Derives plans from seeds.
 
 use esker_simulated::Random;
 
@@ -8,19 +8,20 @@ use crate::plan::{
     ScanKind, SlotKeys,
 };
 
-/// Where every I/O is late, each is less than this late: a scrub reads on while hundreds of writes wait, one after the other.
+/// Upper bound in milliseconds of each delay if every I/O is late: a scrub keeps reading while hundreds of writes wait
+/// in sequence.
 const LATE_FOR_EVER_MS: u64 = 2000;
 
-/// What is fixed of a plan before it is drawn.
+/// Constraints on a plan to be drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Which tiers; any if `None`.
+    /// Tiers; any if `None`.
     pub tiers: Option<Tiers>,
-    /// Whether there is a staging file; either if `None`.
+    /// Presence of a staging file; either if `None`.
     pub staging: Option<bool>,
-    /// What the devices may do; anything if `None`.
+    /// Behaviour of the devices; any if `None`.
     pub media: Option<Media>,
-    /// Operations of all clients in all lives, about.
+    /// Approximate number of operations of all clients in all lives.
     pub operations: u64,
 }
 
@@ -31,7 +32,7 @@ impl Default for Shape {
 }
 
 impl Plan {
-    /// The plan of a seed.
+    /// Returns the plan of a seed.
     pub fn draw(seed: u64, shape: Shape) -> Plan {
         let mut random = Random::new(seed);
         let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][random.below(3) as usize];
@@ -46,7 +47,7 @@ impl Plan {
         let media = shape.media.unwrap_or(media);
         let config_seed = random.bits();
         let mut traits = Traits::draw(&mut random, staging, media);
-        // Some of them, so that there are others with many records in a segment.
+        // Only some of them, so that there are also stores with many records per segment.
         let small = when_full(seed).evicts() && (seed / 8).is_multiple_of(2);
         if small {
             traits.value_bytes = LONGEST_VALUES;
@@ -57,7 +58,7 @@ impl Plan {
             elsewhere: false,
         });
         let mut slots: Vec<_> = slots.collect();
-        // Not drawn, so that the rest of a seed's life stays what it was.
+        // Derived instead of drawn, so that existing seeds keep the rest of their plan.
         for (number, slot) in slots.iter_mut().enumerate().skip(1) {
             slot.elsewhere = config_seed >> (number % 61) & 1 == 1;
         }
@@ -66,20 +67,21 @@ impl Plan {
         let operations = shape.operations / 2 + random.below(shape.operations + 1);
         let mut draw = Draw { random, traits, slots: slots.len() as u64, counters, media };
         let mut lives: Vec<Life> = (0..lives).map(|_| draw.life((operations / lives).max(1))).collect();
-        // Not drawn, so that the rest of a seed's life stays what it was.
+        // Derived instead of drawn, so that existing seeds keep the rest of their plan.
         let mut random = Random::new(seed ^ IDLE);
         lives.iter_mut().for_each(|life| leave_alone(life, &mut random));
         Plan { seed, tiers, staging, config_seed, small, media, slots, counters, lives }
     }
 }
 
-/// Values of a plan are no longer than twice this.
+/// Half the maximum length in bytes of a plan's values.
 const LONGEST_VALUES: u64 = 25_000;
 
-/// The seed of idle times differs by this from the plan's.
+/// Difference between the plan's seed and the seed of idle times.
 const IDLE: u64 = 0x1D1E << 40;
 
-/// Some lives do not end with their clients. Half of the cuts in those wait until they are done.
+/// Lets some lives continue idle after their clients are done. In half of these the cut waits until the idle time is
+/// over.
 fn leave_alone(life: &mut Life, random: &mut Random) {
     if !random.one_in(4) {
         return;
@@ -91,10 +93,10 @@ fn leave_alone(life: &mut Life, random: &mut Random) {
     }
 }
 
-/// Later than any life lasts.
+/// Later than the end of any life.
 const NEVER: Interruption = Interruption::At(1 << 40);
 
-/// What the clients of a plan are like.
+/// Characteristics of a plan's clients.
 struct Traits {
     clients: u64,
     batches: bool,
@@ -150,7 +152,7 @@ impl Draw {
         let clients =
             (0..clients).map(|client| (0..(operations / clients).max(1)).map(|_| self.op(client)).collect());
         let clients = clients.collect();
-        // Beside the operations of clients, what is done in the background.
+        // In addition to the clients' operations there is background work.
         let cut = match self.random.below(3) {
             0 => Interruption::Io(self.random.below(4 * operations)),
             _ if self.random.one_in(8) => Interruption::At(self.random.below(2_000_000)),
@@ -266,12 +268,12 @@ impl Draw {
         }
     }
 
-    /// One of the slots of which a client is the only writer.
+    /// Returns a slot of which the client is the only writer.
     fn own_slot(&mut self, client: u64) -> Option<u64> {
         let clients = self.traits.clients;
         let mine = (self.slots + clients - 1 - client) / clients;
         (mine > 0).then(|| {
-            // Some are written much more often than others.
+            // Some slots are written much more often than others.
             let pick = self.random.below(mine).min(self.random.below(mine));
             pick * clients + client
         })

@@ -1,12 +1,12 @@
-//! Simulated histories of a store: clients, faults of devices, power cuts, kills and interrupted openings from one seed, held
-//! against a model of what a store must keep.
+//! Simulated histories of a store: clients, device faults, power failures, kills and interrupted openings from one
+//! seed, checked against a model of the store's contents.
 //!
-//! * A [`Plan`] is a history before it happened. [`Plan::draw`] makes one from a seed.
-//! * [`run`] runs one and says what it [reached](Reached), or what went wrong.
-//! * [`shrink`] leaves out of a plan that fails whatever it fails without.
-//! * [`Config`] and [`World`] are small stores on devices of a simulated world, for tests of other kinds, too.
+//! * A [`Plan`] describes a history before it runs. [`Plan::draw`] derives one from a seed.
+//! * [`run`] executes a plan and returns the states that it [reached](Reached), or the failure.
+//! * [`shrink`] reduces a failing plan to a minimal one.
+//! * [`Config`] and [`World`] are small stores on devices of a simulated world, also for other tests.
 //!
-//! `cargo run --release -p esker-simulator -- --help` is the program. How it was decided: `docs/decisions/0020-the-simulator.md`.
+//! `cargo run --release -p esker-simulator -- --help` is the program. Design: `docs/decisions/0020-the-simulator.md`.
 
 mod client;
 mod config;

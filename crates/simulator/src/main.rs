@@ -1,4 +1,4 @@
-//! The simulator: histories of a store, one after the other or for hours.
+//! The simulator program: runs single histories, many of them, or for hours.
 #![allow(
     clippy::disallowed_methods,
     reason = "the program lives in real time; only its histories are replayed"
@@ -31,13 +31,13 @@ struct Call {
     /// Run the history of this seed.
     #[arg(long, conflicts_with_all = ["histories", "soak", "replay"])]
     seed: Option<u64>,
-    /// Run so many histories.
+    /// Run this many histories.
     #[arg(long, conflicts_with_all = ["soak", "replay"])]
     histories: Option<u64>,
     /// Run histories until stopped, or for `--hours`.
     #[arg(long, conflicts_with = "replay")]
     soak: bool,
-    /// How long to soak, in hours.
+    /// Duration of the soak in hours.
     #[arg(long, requires = "soak")]
     hours: Option<f64>,
     /// Run a plan from a file.
@@ -46,7 +46,7 @@ struct Call {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Operations of a history, about.
+    /// Approximate number of operations of a history.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     operations: u64,
     /// Only stores of this kind.
@@ -61,7 +61,7 @@ struct Call {
     /// Histories that run at the same time; as many as there are processors by default.
     #[arg(long)]
     threads: Option<usize>,
-    /// Where plans that fail are written.
+    /// Directory for the plans of failed histories.
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     failures: PathBuf,
 }
@@ -118,7 +118,7 @@ fn read(file: &PathBuf) -> Result<Plan, String> {
     serde_json::from_str(&text).map_err(|error| format!("{} is not a plan: {error}", file.display()))
 }
 
-/// Runs one plan; whether it is well.
+/// Runs one plan. Returns true if it did not fail.
 fn one(call: &Call, plan: &Plan) -> bool {
     if call.show {
         println!("{}", serde_json::to_string_pretty(plan).expect("a plan can be written"));

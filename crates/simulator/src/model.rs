@@ -1,14 +1,14 @@
-//! What a store must hold: for each slot, a register with one writer, every state that it ever had.
+//! The model of a store's contents: each slot is a register with one writer and a history of all its states.
 //!
-//! A **slot** is one key, or several that are only ever written together in a batch. Its history is a list of states, the
-//! newest last. A read that began when state `a` was the newest known to be visible, and ended when `b` was the newest
-//! that was issued, must find one of `a..=b`. After a power cut it must find one from the newest that is known to be
-//! durable on; whatever is found then is what the slot holds from there on.
+//! A **slot** is one key, or several that are only ever written together in a batch. Its history is a list of states,
+//! the newest last. A read that began when state `a` was the newest known to be visible, and ended when `b` was the
+//! newest that had been issued, must find one of `a..=b`. After a power failure it must find a state no older than the
+//! newest that is known to be durable; the state found then is the truth from there on.
 //!
-//! A full store that evicts may have dropped a key, once it has evicted. One that was found gone without anybody having
-//! deleted it does not come back: no state that was known to be visible then is ever found again.
+//! A full store may evict keys. A key found absent without having been deleted does not come back: no state that was
+//! known to be visible at that time is ever found again.
 //!
-//! Of devices that lie nothing holds but that a value was written under its key.
+//! For lying devices, only one property is checked: a value was written under its key.
 
 mod counters;
 mod databases;
@@ -29,19 +29,19 @@ use crate::config::{Config, Tiers};
 use crate::plan::{End, Media};
 use crate::value::stamp_of;
 
-/// What is found under a key: the stamp of the value and when it expires, or nothing.
+/// The stamp and the expiry of the value found under a key, or `None` if absent.
 pub(crate) type Found = Option<(u64, Option<u64>)>;
 
 /// A state of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
-    /// Of the values; `None`: the keys are absent.
+    /// Stamp of the values; `None`: the keys are absent.
     pub(crate) stamp: Option<u64>,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) durability: Durability,
-    /// Goes the way of large values, which is not ordered with the others.
+    /// True if it goes through the lane of large values, which is not ordered with the other lane.
     pub(crate) large: bool,
-    /// Of one batch or clear over several slots, which happens as a whole; 0: of none.
+    /// Number of the batch or clear over several slots, which is atomic; 0: none.
     group: u64,
     pub(crate) issued_at: u64,
     pub(crate) acked_at: Option<u64>,
@@ -49,13 +49,13 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Whether a reader cannot tell them apart.
+    /// True if a reader cannot distinguish the states.
     fn looks_like(&self, other: &State) -> bool {
         (self.stamp, self.expires_at_ms) == (other.stamp, other.expires_at_ms)
     }
 }
 
-/// What one member of a group says of it.
+/// Evidence from one member of a group.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     pub(super) group: u64,
@@ -65,18 +65,19 @@ struct Part {
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) keys: Vec<Bytes>,
-    /// Whether they are in the second database as long as none was swapped.
+    /// True if the keys are in the second database (before any swap).
     pub(crate) elsewhere: bool,
     pub(crate) history: Vec<State>,
-    /// Newest state that is known to be visible.
+    /// Newest state known to be visible.
     visible: usize,
-    /// Newest state that must survive a power cut.
+    /// Newest state that must survive a power failure.
     durable: usize,
     /// Newest state that must survive the end of the process.
     outlives_process: usize,
-    /// The stamps of all values that it ever was to have.
+    /// Stamps of all values ever issued for the slot.
     ever: BTreeSet<u64>,
-    /// For each key, how many of the oldest states are not found again, since the store had dropped one of them or a later one.
+    /// Per key, the number of oldest states that must not be found again, because the store evicted one of them or a
+    /// later one.
     dropped: Vec<usize>,
 }
 
@@ -85,83 +86,83 @@ impl Slot {
         self.history.len() - 1
     }
 
-    /// What it holds, if that is known while nobody writes it: a write that failed may have happened or not.
+    /// Returns the state of a slot without a write in flight, if known: a failed write may have happened or not.
     pub(crate) fn known(&self) -> Option<State> {
         let newest = self.history[self.newest()];
         newest.acked_at.map(|_| newest)
     }
 
-    /// Whether one of its keys is gone since it had this state, by what was found before.
+    /// True if an earlier read showed that a key was evicted since it had the state `at`.
     pub(crate) fn was_dropped(&self, number: usize, at: usize) -> bool {
         self.dropped[number] > at
     }
 
-    /// Its newest state, which may be one that did not happen.
+    /// Returns the newest state, which may not have happened.
     pub(crate) fn last(&self) -> State {
         self.history[self.newest()]
     }
 }
 
-/// Everything that clients know.
+/// The combined knowledge of all clients.
 pub(crate) struct Model {
     media: Media,
     evicting: Evicting,
-    /// How long puts wait in memory to be overwritten.
+    /// Time that puts coalesce in memory.
     coalesces_for: Duration,
     pub(crate) slots: Vec<Slot>,
-    /// Counts everything that happens, to tell what came before what.
+    /// Event counter, to order events.
     moment: u64,
     stamps: u64,
     groups: u64,
-    /// Which write a version belongs to.
+    /// Write of each version.
     versions: BTreeMap<u64, (Bytes, u64)>,
-    /// The latest that any clock said, which may have been moved back since: what had expired then is gone.
+    /// Latest time that any clock showed, even if it was set back since: records that had expired by then are gone.
     latest_ms: u64,
-    /// A write with a time to live was ever issued.
+    /// True if a write with a time to live was ever issued.
     expired_ever: bool,
     pub(crate) counters: Vec<Counter>,
-    /// The two databases have each other's keys.
+    /// True if the two databases are swapped.
     swapped: bool,
-    /// A swap began, and it is not known whether it happened.
+    /// True if a swap was issued and its outcome is unknown.
     may_be_swapped: bool,
 }
 
-/// A key that several clients count up by conditional puts.
+/// A key that several clients increment by conditional puts.
 #[derive(Clone, Debug)]
 pub(crate) struct Counter {
     pub(crate) key: Bytes,
-    /// Highest count that was acknowledged or read.
+    /// Highest count acknowledged or read.
     pub(crate) known: u64,
-    /// Highest that was tried.
+    /// Highest count attempted.
     pub(crate) tried: u64,
     acked: BTreeSet<u64>,
-    /// The group of a clear that began, and is not known to have happened; 0: of none.
+    /// Group of a clear that was issued and whose outcome is unknown; 0: none.
     cleared_by: u64,
-    /// What was found after an opening says whether that happened.
+    /// Evidence from the first read after an opening about that clear.
     says: Option<Part>,
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) how: End,
     pub(crate) at: Duration,
-    /// Whether a device had failed.
+    /// True if a device had failed.
     pub(crate) failed: bool,
 }
 
-/// What a reader knows when it begins.
+/// Knowledge of a reader at the start of a read.
 #[derive(Clone)]
 pub(crate) struct Reading {
     pub(crate) slot: usize,
     from: usize,
-    /// By key.
+    /// Per key.
     dropped: Vec<usize>,
     wall_ms: u64,
 }
 
 impl Model {
-    /// `slots`: their keys, and whether those are in the second database.
+    /// `slots`: the keys of each slot, and true if they are in the second database.
     pub(crate) fn new(
         media: Media,
         config: &Config,
@@ -212,18 +213,18 @@ impl Model {
         self.stamps
     }
 
-    /// Somebody looked at the clock; the latest that it ever said.
+    /// Updates the clock. Returns the latest time that it ever showed.
     pub(crate) fn clock(&mut self, now_ms: u64) -> u64 {
         self.latest_ms = self.latest_ms.max(now_ms);
         self.latest_ms
     }
 
-    /// Whether devices lie, so that next to nothing can be said of what is found.
+    /// True if devices lie, so that almost nothing can be checked.
     pub(crate) fn is_lied_to(&self) -> bool {
         self.media == Media::Lying
     }
 
-    /// A write is about to be issued; returns its place in the slot's history.
+    /// Records that a write is about to be issued. Returns its position in the slot's history.
     pub(crate) fn issue(
         &mut self,
         slot: usize,
@@ -261,18 +262,18 @@ impl Model {
         }
     }
 
-    /// A write was refused before it could happen: it never does.
+    /// Removes a write that was refused and therefore never happens.
     pub(crate) fn refuse(&mut self, slot: usize, at: usize) {
         let slot = &mut self.slots[slot];
         assert_eq!(at, slot.newest(), "a slot has one writer");
         slot.history.pop();
-        // Where a key was dropped, it was as if it had been deleted.
+        // An evicted key looks deleted, so a read may have matched the write that was refused.
         slot.visible = slot.visible.min(slot.newest());
         let states = slot.history.len();
         slot.dropped.iter_mut().for_each(|dropped| *dropped = states.min(*dropped));
     }
 
-    /// What a flush that begins now makes durable.
+    /// Returns the states that a flush beginning now makes durable.
     pub(crate) fn before_flush(&self) -> Vec<usize> {
         let acked =
             |slot: &Slot| slot.history.iter().rposition(|s| s.acked_at.is_some()).expect("the first is");
@@ -290,7 +291,8 @@ impl Model {
         Reading { slot, from: self.slots[slot].visible, dropped: self.slots[slot].dropped.clone(), wall_ms }
     }
 
-    /// A key of the slot was read. Returns whether the store must have dropped it; what it has evicted must be told before.
+    /// Checks a read of a key. Returns true if the store must have evicted it; the number of evictions must be updated
+    /// before.
     pub(crate) fn end_read(
         &mut self,
         reading: &Reading,
@@ -316,8 +318,8 @@ impl Model {
         let fits = |at: &usize| matches_state(&slot.history[*at], stamp, reading.wall_ms, latest_ms);
         let fit = candidates.clone().find(fits);
         if may_be_dropped && fit != Some(from) {
-            // If nothing else explains it, it was dropped, and stays so. Else it may have been, or a delete that was begun since is
-            // seen, which may not be durable yet: nothing follows.
+            // If nothing else explains the absence, the key was evicted and must stay absent. Otherwise it may have
+            // been evicted, or a delete issued since is visible and may not be durable yet: nothing follows.
             if fit.is_none() && slot.dropped[number] <= from {
                 slot.dropped[number] = from + 1;
                 self.evicting.miss();
@@ -338,7 +340,7 @@ impl Model {
         false
     }
 
-    /// A key of the slot was met, but not its value.
+    /// Checks a key that was seen without its value.
     pub(crate) fn end_look(
         &mut self,
         reading: &Reading,
@@ -367,7 +369,7 @@ impl Model {
         );
     }
 
-    /// Checks an entry by itself: its bytes, its key, and that its version means this write and no other.
+    /// Checks an entry by itself: its bytes, its key, and that its version belongs to this write only.
     pub(crate) fn check_entry(&mut self, slot: usize, key: &Bytes, found: Option<&Entry>) -> Found {
         let found = found?;
         assert_eq!(found.key, key, "an entry of another key");
@@ -379,7 +381,7 @@ impl Model {
 
     pub(crate) fn check_version(&mut self, key: &Bytes, stamp: u64, version: u64) {
         if self.is_lied_to() {
-            // What the devices lost may have had it.
+            // The version may have belonged to a write that the devices lost.
             return;
         }
         let known = self.versions.entry(version).or_insert_with(|| (key.clone(), stamp));
@@ -391,7 +393,7 @@ impl Model {
         );
     }
 
-    /// Keys that are there when nobody writes, in the database of a number.
+    /// Returns the number of keys in a database while no write is in flight.
     pub(crate) fn keys(&self, database: u8, wall_ms: u64) -> u64 {
         let there = |slot: &&Slot| {
             let state = slot.history[slot.newest()];
@@ -403,8 +405,9 @@ impl Model {
             + counters.iter().filter(|c| c.known > 0).count() as u64
     }
 
-    /// Whether a store's number of keys is theirs. A record that has expired counts until somebody comes across it; and one that
-    /// is out of the index comes back into it at the next opening, since nothing that was written took it away.
+    /// True if the store's key count must match the model's. It need not after an expiry: an expired record counts
+    /// until the store finds it, and an expired record removed from the index returns at the next opening, because no
+    /// written record supersedes it.
     pub(crate) fn is_counted(&self) -> bool {
         !self.expired_ever
     }
@@ -424,7 +427,7 @@ fn matches_state(state: &State, found: Found, began_ms: u64, latest_ms: u64) -> 
     }
 }
 
-/// A state was seen: it stays visible, and durable if it could not have been seen otherwise.
+/// Records that a state was seen: it stays visible, and is durable if it could not have been seen otherwise.
 fn see(slot: &mut Slot, at: usize) {
     slot.visible = slot.visible.max(at);
     if slot.history[at].durability == Durability::Sync {

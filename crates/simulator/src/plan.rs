@@ -1,4 +1,4 @@
-//! What is to happen in a history.
+//! The description of a history before it runs.
 
 use std::time::Duration;
 
@@ -8,55 +8,56 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Tiers;
 
-/// A history before it happened. The same plan is always the same history.
+/// A history before it runs. The same plan always produces the same history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// Of the order of tasks, of how long I/O takes, and of what a power cut leaves.
+    /// Seed of task order, I/O latencies, and data that survives a power failure.
     pub seed: u64,
-    /// Which tiers the store has.
+    /// Tiers of the store.
     pub tiers: Tiers,
-    /// Whether it has a staging file.
+    /// True if the store has a staging file.
     pub staging: bool,
-    /// The rest of its configuration is drawn from this.
+    /// Seed of the rest of the store's configuration.
     pub config_seed: u64,
-    /// The store has few segments, and short ones, so that a short history fills it.
+    /// True for a store with few, short segments, which a short history can fill.
     #[serde(default)]
     pub small: bool,
-    /// What the devices may do.
+    /// Behaviour of the devices.
     pub media: Media,
-    /// The keys that are written together, each by one client.
+    /// Keys that are written together, each slot by one client.
     pub slots: Vec<SlotKeys>,
-    /// Keys that all clients count up.
+    /// Number of keys that all clients increment.
     pub counters: u64,
-    /// From one opening to the next.
+    /// The lives, each from an opening to the next.
     pub lives: Vec<Life>,
 }
 
-/// What devices do beside what they are asked for.
+/// Behaviour of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Media {
-    /// They take long, and lose what is not durable when the power goes.
+    /// Sound: slow, and losing only data that is not durable at a power failure.
     Sound,
-    /// Their operations fail, too, and say so.
+    /// Failing: operations may also fail with an error.
     Failing,
-    /// They lie: writes are lost or land elsewhere, flushes do nothing, bits rot.
+    /// Lying: writes are lost or misdirected, flushes do nothing, bits rot.
     Lying,
 }
 
 /// The keys of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotKeys {
-    /// How many there are.
+    /// Number of keys.
     pub parts: u64,
-    /// Whether they are 300 bytes long.
+    /// True if the keys are 300 bytes long.
     pub long: bool,
-    /// Whether they are keys of the second database. They are called as those of the slot before, which may be of the first.
+    /// True if the keys are in the second database. They have the names of the previous slot's keys, which may be in
+    /// the first.
     #[serde(default)]
     pub elsewhere: bool,
 }
 
 impl SlotKeys {
-    /// The keys of the slot of this number.
+    /// Returns the keys of the slot with this number.
     pub(crate) fn keys(self, slot: usize) -> Vec<Bytes> {
         let number = if self.elsewhere { slot.wrapping_sub(1) } else { slot };
         (0..self.parts).map(|part| key(&format!("s{number}p{part}"), self.long)).collect()
@@ -75,88 +76,88 @@ pub(crate) fn counter_key(counter: u64) -> Bytes {
     key(&format!("counter{counter}"), false)
 }
 
-/// From an opening to the end of the process.
+/// The time from an opening to the end of the process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Life {
-    /// Segments that each tier may have more than in the life before.
+    /// Segments added to the limit of each tier since the previous life.
     pub more_segments: u64,
-    /// How far the wall clock is moved before, in milliseconds.
+    /// Jump of the wall clock before the life, in milliseconds.
     pub clock_jump_ms: i64,
-    /// Armed when the store is open.
+    /// Faults armed once the store is open.
     pub faults: Vec<DeviceFault>,
-    /// The operations of each client.
+    /// Operations of each client.
     pub clients: Vec<Vec<Op>>,
-    /// How long nobody does anything when all clients are done, in milliseconds.
+    /// Idle time after all clients are done, in milliseconds.
     #[serde(default)]
     pub idle_ms: u64,
-    /// How it ends.
+    /// Kind of end.
     pub end: End,
-    /// When it ends, unless by a close.
+    /// Time of the end, unless it is a close.
     pub cut: Interruption,
-    /// Bytes that rot afterwards: the device's, and where, in millionths of it.
+    /// Bits that rot afterwards: device, and position in millionths of its size.
     pub rot: Vec<(Device, u64)>,
-    /// Openings after it that do not come to their end.
+    /// Interrupted openings after the life.
     pub openings: Vec<Opening>,
-    /// Whether the store is opened once more after it was checked, and how it ends before that.
+    /// If set, the store is ended this way and opened once more after it was checked.
     pub again: Option<End>,
 }
 
-/// One of the devices.
+/// Name of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Device {
-    /// The fast one; where there is none, the other.
+    /// The fast device, or the only one.
     Fast,
-    /// The capacity one; where there is none, the other.
+    /// The capacity device, or the only one.
     Capacity,
 }
 
-/// How a process ends.
+/// Kind of end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
-    /// The power is cut.
+    /// A power failure.
     PowerCut,
-    /// The process is killed.
+    /// A kill.
     Kill,
-    /// The store is closed when all clients are done.
+    /// A close after all clients are done.
     Close,
 }
 
-/// The moment of a cut.
+/// Time of an interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Interruption {
-    /// So many microseconds after the beginning.
+    /// Microseconds after the beginning.
     At(u64),
-    /// When so many I/Os were submitted.
+    /// Number of I/Os submitted since the beginning.
     Io(u64),
 }
 
-/// An opening that does not come to its end, or nearly.
+/// An opening that is interrupted before or soon after its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// When it is cut off.
+    /// Time of the interruption.
     pub cut: Interruption,
-    /// Whether the process is killed; otherwise the power goes.
+    /// True for a kill, false for a power failure.
     pub kill: bool,
-    /// Armed before it.
+    /// Fault armed before the opening.
     pub fault: Option<DeviceFault>,
 }
 
-/// What one operation of a device does instead of what it was asked for.
+/// A planned fault of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFault {
-    /// Whose.
+    /// The device.
     pub device: Device,
-    /// Of which kind.
+    /// Kind of operation.
     pub of: OpKind,
-    /// So many operations of the kind are well before it.
+    /// Number of such operations that succeed before it.
     pub after: u64,
-    /// Whether it is the same for all later ones.
+    /// True if all later operations of the kind are affected too.
     pub for_ever: bool,
-    /// What happens.
+    /// Kind of fault.
     pub what: FaultKind,
 }
 
-/// Kinds of a device's operations.
+/// Kinds of device operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpKind {
     /// Reads.
@@ -169,121 +170,121 @@ pub enum OpKind {
     Other,
 }
 
-/// What can go wrong with a device's operation.
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FaultKind {
-    /// EIO.
+    /// The operation fails with EIO.
     Fails,
-    /// ENOSPC.
+    /// The operation fails with ENOSPC.
     NoSpace,
-    /// A part of a write is done, then EIO.
+    /// A write is done in part, then fails with EIO.
     Torn,
-    /// The device is gone.
+    /// The device vanishes.
     Vanishes,
-    /// It takes so many milliseconds longer.
+    /// The operation takes this many milliseconds longer.
     Late(u64),
-    /// It is acknowledged and not done.
+    /// The operation is acknowledged without effect.
     Lost,
-    /// It is done so many bytes elsewhere.
+    /// The operation is misdirected by this many bytes.
     Misdirected(u64),
 }
 
-/// Something that a client does.
+/// An operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
-    /// Writes all keys of a slot; one by a put, several as a batch.
+    /// Writes all keys of a slot; a single one by a put, several as a batch.
     Put {
-        /// One of the client's own.
+        /// One of the client's own slots.
         slot: u64,
-        /// Bytes of the value.
+        /// Length of the value in bytes.
         bytes: u64,
-        /// How it is acknowledged.
+        /// Durability level.
         level: Level,
-        /// When it expires, in milliseconds from then.
+        /// Time to live in milliseconds.
         expires_in_ms: Option<u64>,
-        /// Whether it is on condition that the key is there, or not, as it is.
+        /// True for a conditional put whose condition matches the known presence of the key.
         condition: bool,
     },
     /// Writes some slots and deletes others, in one batch.
     Several {
-        /// The client's own, and whether they are to be deleted.
+        /// The client's own slots, and true for those to be deleted.
         slots: Vec<(u64, bool)>,
-        /// How it is acknowledged.
+        /// Durability level.
         level: Level,
     },
     /// Deletes all keys of a slot.
     Delete {
-        /// One of the client's own.
+        /// One of the client's own slots.
         slot: u64,
-        /// How it is acknowledged.
+        /// Durability level.
         level: Level,
     },
-    /// Reads all keys of a slot and writes them anew in one step.
+    /// Reads all keys of a slot and rewrites them in one update.
     Update {
-        /// One of the client's own.
+        /// One of the client's own slots.
         slot: u64,
-        /// Bytes of the values.
+        /// Length of the values in bytes.
         bytes: u64,
-        /// How it is acknowledged.
+        /// Durability level.
         level: Level,
     },
-    /// Gives what a slot holds a time at which it expires, or takes that from it.
+    /// Sets or removes the expiry of a slot's keys.
     Expire {
-        /// One of the client's own.
+        /// One of the client's own slots.
         slot: u64,
-        /// In milliseconds from then.
+        /// Time to live in milliseconds; `None` removes the expiry.
         in_ms: Option<u64>,
-        /// How it is acknowledged.
+        /// Durability level.
         level: Level,
     },
     /// Reads a key.
     Get {
-        /// Anybody's.
+        /// A slot of any client.
         slot: u64,
     },
     /// Reads a part of a value.
     GetRange {
-        /// Anybody's.
+        /// A slot of any client.
         slot: u64,
-        /// From where, in thousandths of the value.
+        /// Start, in thousandths of the value.
         from: u64,
-        /// Up to so many bytes.
+        /// Maximum length in bytes.
         bytes: u64,
     },
-    /// Reads all keys of some slots at once.
+    /// Reads all keys of some slots concurrently.
     GetMany {
-        /// Anybody's.
+        /// Slots of any client.
         slots: Vec<u64>,
     },
     /// Reads everything.
     Scan(ScanKind, u64),
-    /// Makes everything durable that was acknowledged.
+    /// Makes all acknowledged writes durable.
     Flush,
-    /// Relocates what can be.
+    /// Relocates all that can be relocated.
     Compact,
-    /// Reads and compares all records with their checksums.
+    /// Verifies the checksums of all records.
     Verify,
-    /// Counts a counter up by a conditional put.
+    /// Increments a counter by a conditional put.
     Count {
-        /// Which.
+        /// Number of the counter.
         counter: u64,
-        /// Bytes of the value beyond the count.
+        /// Bytes of the value in addition to the count.
         bytes: u64,
     },
-    /// Deletes all keys, while nobody else does anything.
+    /// Deletes all keys while no other client is active.
     Clear,
-    /// Deletes all keys of a database, while nobody else does anything.
+    /// Deletes all keys of a database while no other client is active.
     ClearOne {
-        /// Of which: as [`SlotKeys::elsewhere`] says.
+        /// Selects the database, as [`SlotKeys::elsewhere`].
         elsewhere: bool,
     },
-    /// The two databases get each other's keys. Only a few writes that the simulator adds run at the same time.
+    /// Swaps the two databases. Only a few writes that the simulator adds run concurrently.
     Swap,
-    /// Waits for so many microseconds.
+    /// Waits for this many microseconds.
     Sleep(u64),
 }
 
-/// How everything is read.
+/// Ways to read everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScanKind {
     /// Pages of entries.
@@ -294,14 +295,14 @@ pub enum ScanKind {
     Stream,
 }
 
-/// A level of durability.
+/// A durability level: the time of acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Level {
-    /// When it is on the medium.
+    /// Once durable on the medium.
     Sync,
-    /// When it outlives the process.
+    /// Once the write survives the end of the process.
     Process,
-    /// At once; on the medium so many milliseconds later.
+    /// At once; durable this many milliseconds later.
     Periodic(u64),
     /// At once.
     None,
@@ -319,7 +320,7 @@ impl From<Level> for Durability {
 }
 
 impl Plan {
-    /// Operations of all clients in all lives.
+    /// Returns the number of operations of all clients in all lives.
     pub fn operations(&self) -> usize {
         self.lives.iter().flat_map(|life| &life.clients).map(Vec::len).sum()
     }

@@ -1,4 +1,4 @@
-//! A history, as it happens.
+//! Execution of a history.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,15 +20,15 @@ use crate::model::{Ended, Model};
 use crate::plan::{End, FaultKind, Life, Media, Op, Opening, Plan, SlotKeys, counter_key};
 use crate::store::World;
 
-/// Polls of tasks after which a history is taken for one that goes round in circles: so many, and some for each operation. While
+/// Maximum number of task polls before a history counts as a livelock: a constant, plus a number per operation. While
 /// an I/O is half a minute late, a scrub takes some 300,000.
 const STEPS_MAX: u64 = 2_000_000;
 const STEPS_PER_OPERATION: u64 = 500;
 
-/// What went wrong in a history.
+/// Failure of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The message of the panic.
+    /// Message of the panic.
     pub message: String,
 }
 
@@ -36,7 +36,7 @@ thread_local! {
     static RUNS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What goes wrong in a history is returned, so nothing is printed of it.
+/// Suppresses the panic output of histories, because their panics are returned as failures.
 fn hush_panics_of_histories() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -52,7 +52,7 @@ fn hush_panics_of_histories() {
 /// Runs a plan.
 ///
 /// # Errors
-/// Whatever a store must not do.
+/// Any violation of the model.
 pub fn run(plan: &Plan) -> std::result::Result<Reached, Failure> {
     hush_panics_of_histories();
     let mut history = History::new(plan);
@@ -124,7 +124,7 @@ impl<'a> History<'a> {
         self.end_quietly(store, End::Close);
     }
 
-    /// Whether anything is other than in the life before.
+    /// True if the configuration or the clock differs from the previous life.
     fn changes(&self, life: &Life) -> bool {
         life.clock_jump_ms != 0 || self.raises_limit(life)
     }
@@ -149,7 +149,7 @@ impl<'a> History<'a> {
         self.reached.lock().note(state);
     }
 
-    /// Opens the store. Devices that lie may have damaged it too much.
+    /// Opens the store. Lying devices may have damaged it beyond opening.
     fn open(&mut self) -> Option<Store> {
         self.world.arm(&[]);
         match self.world.runtime.run(Store::open(self.world.options())) {
@@ -166,7 +166,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Lets clients live until the end of a life.
+    /// Runs the clients until the end of a life.
     fn life(&mut self, store: Store, life: &Life) -> Ended {
         self.world.arm(&life.faults);
         let faults = self.world.faults();
@@ -193,13 +193,13 @@ impl<'a> History<'a> {
         Ended { how: self.stop(how, store), ..ended }
     }
 
-    /// Ends the process; how it really ended.
+    /// Ends the process. Returns how it really ended.
     fn stop(&mut self, how: End, store: Store) -> End {
         self.reached.lock().ends += 1;
         let how = self.world.stop(how);
         drop(store);
         self.model.lock().ended(how == End::Close);
-        // What was done since somebody looked took time, in which keys may have expired.
+        // Time has passed since the last look at the clock, and keys may have expired meanwhile.
         self.model.lock().clock(self.world.runtime.wall_clock_ms());
         self.note(match how {
             End::Close => "a store was closed",
@@ -209,7 +209,7 @@ impl<'a> History<'a> {
         how
     }
 
-    /// Clients live, and then nobody does anything for a while.
+    /// Runs the clients, and then leaves the store idle for a while.
     fn live_and_idle(&self, store: &Store, life: &Life) -> impl Future<Output = ()> + use<> {
         let clients = self.spawn(store, &life.clients);
         let (runtime, reached, idle_ms) = (self.world.runtime.clone(), self.reached.clone(), life.idle_ms);
@@ -247,7 +247,7 @@ impl<'a> History<'a> {
         async move { drop(join_all(ends).await) }
     }
 
-    /// Opens, and is cut off in the middle of it or soon after.
+    /// Opens the store, and interrupts that before or soon after its end.
     fn open_badly(&mut self, ended: Ended, opening: &Opening, depth: usize) -> Ended {
         self.world.arm(opening.fault.as_slice());
         let faults = self.world.faults();
@@ -290,7 +290,7 @@ impl<'a> History<'a> {
         Ended { how, failed: ended.failed || faults.struck(), ..ended }
     }
 
-    /// Checks a store that has just been opened against the model, and makes the model what was found.
+    /// Checks a store that was just opened against the model, and takes the found state as the truth.
     fn check_recovered(&self, store: &Store, ended: Ended) {
         let began_ms = store.now_ms();
         let found = self.read_all(store);
@@ -326,7 +326,7 @@ impl<'a> History<'a> {
         found
     }
 
-    /// What must hold when nobody writes.
+    /// Checks properties that hold while no write is in flight.
     fn check_quiet(&self, store: &Store) {
         let found = self.read_all(store);
         let mut model = self.model.lock();
@@ -358,7 +358,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Opening twice gives the same as opening once.
+    /// Checks that opening twice gives the same result as opening once.
     fn open_again(&mut self, store: Store, end: End) -> Option<Store> {
         let (before, keys) = (self.alive(&store), store.stats().keys);
         self.end_quietly(store, end);
@@ -391,7 +391,7 @@ impl<'a> History<'a> {
         Some(store)
     }
 
-    /// What is there, and will be for another second.
+    /// Returns the entries that exist and will not expire for another second.
     fn alive(&self, store: &Store) -> Vec<Option<Entry>> {
         let found = self.read_all(store);
         let now_ms = store.now_ms();
@@ -399,7 +399,7 @@ impl<'a> History<'a> {
         found.into_iter().flatten().map(|entry| entry.ok().flatten().filter(lasts)).collect()
     }
 
-    /// Ends a process in which nothing happens.
+    /// Ends a process without operations in flight.
     fn end_quietly(&mut self, store: Store, end: End) {
         self.look_at(&store);
         if end == End::Close
@@ -410,7 +410,7 @@ impl<'a> History<'a> {
         self.stop(end, store);
     }
 
-    /// Notes what the store did in the background.
+    /// Records the store's background activity.
     fn look_at(&self, store: &Store) {
         let stats = store.stats();
         self.model.lock().clock(store.now_ms());

@@ -1,4 +1,4 @@
-//! Reading everything, while others write.
+//! Scans concurrent with writes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::model::Reading;
 use crate::plan::ScanKind;
 
-/// What was found under each key, however often; of a scan of keys, only that they are there, and until when.
+/// All entries found under each key; for a scan of keys, only version and expiry.
 type Seen = BTreeMap<Bytes, Vec<Met>>;
 
 enum Met {
@@ -34,15 +34,15 @@ impl Client {
         }
     }
 
-    /// Every slot of a database is about to be read.
+    /// Begins a read of every slot of a database.
     fn begin_scan(&self, elsewhere: bool) -> (Vec<Reading>, u8) {
         let (model, now_ms) = (self.model.lock(), self.store.now_ms());
         let slots = (0..model.slots.len()).filter(|slot| model.slots[*slot].elsewhere == elsewhere);
         (slots.map(|slot| model.begin_read(slot, now_ms)).collect(), model.database(elsewhere))
     }
 
-    /// What a scan finds under a key is what a read could have found that lasted as long. A key that was there all the time is
-    /// found, and nothing is there that nobody wrote.
+    /// Checks that a scan finds under each key an entry that a read of the same duration could have found. A key that
+    /// existed all the time is found, and no key is found that was never written.
     fn check_scan(&self, before: &[Reading], elsewhere: bool, mut seen: Seen) {
         for reading in before {
             let keys = self.model.lock().slots[reading.slot].keys.clone();

@@ -1,13 +1,13 @@
-//! The least that fails.
+//! Reduces a failing plan to a minimal one.
 
 use crate::plan::Plan;
 use crate::run::{Failure, run};
 
-/// Seeds of the world that each candidate is tried with: what is left out changes the order of the tasks.
+/// World seeds tried per candidate, because removing a part changes the order of tasks.
 const SEEDS: u64 = 3;
 
-/// Leaves out of a plan that fails whatever it fails without: lives, clients, runs of operations, openings, faults. Returns
-/// what is left and how that fails, after so many runs at most; `None` if the plan does not fail.
+/// Removes from a failing plan all parts without which it still fails: lives, clients, runs of operations, openings,
+/// faults. Returns the reduced plan and its failure, after at most `runs` runs; `None` if the plan does not fail.
 pub fn shrink(plan: &Plan, runs: u64) -> Option<(Plan, Failure)> {
     let failure = run(plan).err()?;
     let mut shrinking = Shrinking { plan: plan.clone(), failure, runs_left: runs };
@@ -22,7 +22,7 @@ struct Shrinking {
 }
 
 impl Shrinking {
-    /// Whether anything could be left out.
+    /// Tries to remove each part once. Returns true if anything was removed.
     fn round(&mut self) -> bool {
         let mut is_smaller = false;
         is_smaller |= self.lives();
@@ -33,7 +33,7 @@ impl Shrinking {
         is_smaller
     }
 
-    /// Takes a candidate if it fails, too.
+    /// Adopts a candidate if it fails too.
     fn try_this(&mut self, candidate: &Plan) -> bool {
         for seed in 0..SEEDS {
             if self.runs_left == 0 {
@@ -63,7 +63,7 @@ impl Shrinking {
         is_smaller
     }
 
-    /// What is not an operation of a client.
+    /// Removes parts of a life other than clients' operations.
     fn details(&mut self, life: usize) -> bool {
         let mut is_smaller = false;
         for at in (0..self.plan.lives[life].openings.len()).rev() {
@@ -93,7 +93,7 @@ impl Shrinking {
         is_smaller
     }
 
-    /// Leaves out clients' operations, in ever smaller runs. A client without any stays, as the owner of its slots.
+    /// Removes clients' operations, in ever smaller runs. A client without operations stays, because it owns its slots.
     fn operations(&mut self, life: usize) -> bool {
         let mut is_smaller = false;
         for client in 0..self.plan.lives[life].clients.len() {

@@ -17,24 +17,24 @@ use tokio::sync::oneshot;
 use crate::config::{Config, Tiers};
 use crate::plan::{Device, DeviceFault, End, FaultKind, Interruption, OpKind};
 
-/// Devices of a store in a simulated world.
+/// Devices and runtime of a store in a simulated world.
 pub struct World {
-    /// Clock and tasks.
+    /// Clock and task scheduler.
     pub runtime: SimRuntime,
-    /// What the store is like.
+    /// Configuration of the store.
     pub config: Config,
-    /// The fast device, if there is one.
+    /// The fast device, if any.
     pub fast: Option<MemoryDevice>,
-    /// The capacity device, if there is one.
+    /// The capacity device, if any.
     pub capacity: Option<MemoryDevice>,
     staging: Option<tempfile::TempDir>,
-    /// Number of the present start of the machine.
+    /// Number of the current machine boot.
     pub boots: u64,
     submissions: Arc<Submissions>,
     faults: Arc<Faults>,
 }
 
-/// Counts I/Os of all devices, and tells when there were enough.
+/// Counts I/Os of all devices, and notifies when a given number is reached.
 #[derive(Default)]
 struct Submissions {
     awaited: Mutex<Option<(u64, oneshot::Sender<()>)>>,
@@ -51,16 +51,16 @@ impl Submissions {
     }
 }
 
-/// What came of the faults that were armed last.
+/// Outcome of the faults armed last.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     struck: AtomicBool,
-    /// A device vanished, or a flush failed: what is in the device's cache is not to be relied upon any more.
+    /// True if a device vanished or a flush failed: the content of the device's cache is unreliable.
     cache_lost: AtomicBool,
 }
 
 impl Faults {
-    /// Whether one struck.
+    /// True if any fault struck.
     pub(crate) fn struck(&self) -> bool {
         self.struck.load(Ordering::Relaxed)
     }
@@ -117,8 +117,8 @@ impl World {
         world
     }
 
-    /// I/Os are counted and become part of the trace. Every write to the capacity tier is whole, aligned indirection units,
-    /// from the first on.
+    /// Counts I/Os and records them in the trace. Asserts that every write to the capacity tier consists of whole,
+    /// aligned indirection units, from the first on.
     fn watch(&self) {
         let units = [(&self.fast, 1), (&self.capacity, self.config.unit_bytes)];
         for (device, unit) in units.into_iter().filter_map(|(device, unit)| Some((device.as_ref()?, unit))) {
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// From now on this happens, and nothing that was armed before.
+    /// Arms these faults, and disarms all earlier ones.
     pub(crate) fn arm(&mut self, faults: &[DeviceFault]) {
         self.faults = Arc::default();
         for device in [&self.fast, &self.capacity].into_iter().flatten() {
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// The device that is meant by a name; where there is only one, that.
+    /// Returns the device for a name; the only device if there is just one.
     fn resolved(&self, name: Device) -> Device {
         match name {
             Device::Fast if self.fast.is_none() => Device::Capacity,
@@ -165,12 +165,12 @@ impl World {
         }
     }
 
-    /// What came of the faults that were armed last.
+    /// Returns the outcome of the faults armed last.
     pub(crate) fn faults(&self) -> Arc<Faults> {
         self.faults.clone()
     }
 
-    /// Completes at a moment that is counted from now on.
+    /// Returns a future that completes at the given time or I/O count, measured from now.
     pub(crate) fn interruption(&self, at: Interruption) -> impl Future<Output = ()> + use<> {
         let cut = match at {
             Interruption::At(us) => Either::Left(self.runtime.sleep(Duration::from_micros(us))),
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// A bit of a device rots, at so many millionths of what it holds.
+    /// Flips a bit of a device, at a position in millionths of its size.
     pub(crate) fn rot(&self, device: Device, millionths: u64) {
         let device = match self.resolved(device) {
             Device::Fast => &self.fast,
@@ -201,12 +201,12 @@ impl World {
         }
     }
 
-    /// Where the staging file lies, if there is one.
+    /// Returns the path of the staging file, if any.
     pub fn staging_path(&self) -> Option<PathBuf> {
         self.staging.as_ref().map(|dir| dir.path().join("staging"))
     }
 
-    /// How the store is opened.
+    /// Returns the options for opening the store.
     pub fn options(&self) -> Options {
         let config = &self.config;
         let shared = |device: &MemoryDevice| Arc::new(device.clone()) as Arc<dyn esker_device::Device>;
@@ -245,12 +245,12 @@ impl World {
         }
     }
 
-    /// Opens the store, and expects it to work.
+    /// Opens the store. Panics if that fails.
     pub fn open(&self) -> Store {
         self.runtime.run(Store::open(self.options())).expect("the store opens")
     }
 
-    /// The power is cut: tasks are gone, devices keep what was durable and any part of what was not.
+    /// Simulates a power failure: drops all tasks; devices keep durable data and any part of the rest.
     pub fn power_cut(&mut self) {
         for device in [&mut self.fast, &mut self.capacity].into_iter().flatten() {
             *device = esker_simulated::power_cut(&self.runtime, device);
@@ -260,7 +260,7 @@ impl World {
         self.watch();
     }
 
-    /// The machine is started again: memory is lost, and the staging file with it.
+    /// Simulates a boot of the machine: memory is lost, and with it the staging file.
     pub fn start_machine(&mut self) {
         self.boots += 1;
         if let Some(path) = self.staging_path() {
@@ -268,7 +268,8 @@ impl World {
         }
     }
 
-    /// The process is killed: its tasks are gone, devices keep their caches. Of writes that were submitted any blocks are written.
+    /// Kills the process: drops its tasks; devices keep their caches. Of each submitted write any subset of its blocks
+    /// is written.
     pub fn kill(&mut self) {
         for device in [&self.fast, &self.capacity].into_iter().flatten() {
             let mut random = self.runtime.fork_random();
@@ -277,14 +278,14 @@ impl World {
         self.kill_when_written();
     }
 
-    /// The process is killed when everything that it had submitted is written.
+    /// Kills the process after everything that it had submitted is written.
     pub fn kill_when_written(&mut self) {
         self.runtime.crash_except(esker_simulated::DEVICE_TASK);
         self.runtime.run_until_idle();
     }
 
-    /// Ends the process, and says how it really ended: a device that had vanished, or failed to flush, comes back as after a
-    /// power cut. After a close nothing is left to be done.
+    /// Ends the process. Returns how it really ended: a device that had vanished or failed to flush recovers as after a
+    /// power failure. After a close nothing is left to do.
     pub(crate) fn stop(&mut self, how: End) -> End {
         match how {
             End::Close => End::Close,
@@ -299,13 +300,13 @@ impl World {
         }
     }
 
-    /// The devices' tasks end too, when a case is over.
+    /// Ends the world, including the devices' tasks.
     pub fn end(self) {
         self.runtime.crash();
     }
 }
 
-/// What becomes of an operation.
+/// Returns the fault of an operation.
 fn decide(armed: &mut [DeviceFault], operation: &Operation, outcome: &Faults) -> Fault {
     let of = match operation.kind {
         OperationKind::Read => OpKind::Read,

@@ -1,6 +1,6 @@
-//! A swap of the two databases, with writes beside it: of each of some keys that both databases have a name for, one write to one
-//! of them. Nothing else runs meanwhile. A write that comes before the swap changes the keyspace that its database had, and one
-//! that comes after it the other one; which of the two it was is read when all have ended.
+//! A swap of the two databases with concurrent writes: one write to each of some twin keys that exist in both
+//! databases. No other operation runs meanwhile. A write ordered before the swap changes the keyspace that its database
+//! had before, a write ordered after it the other one; after all have ended, reads show the actual order.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::model::Twins;
 use crate::plan::{Level, Media};
 use crate::value::{any_value, stamp_of};
 
-/// Writes beside one swap, at most.
+/// Maximum number of writes concurrent with one swap.
 const WRITES_MAX: usize = 6;
-/// A write begins within so many microseconds of the swap.
+/// Maximum delay in microseconds of a write's start.
 const BEGINS_WITHIN_US: u64 = 400;
 
 /// Kinds of writes.
@@ -37,7 +37,7 @@ struct Beside {
     stamp: Option<u64>,
     level: Level,
     begins: Duration,
-    /// Places in the histories of both slots.
+    /// Positions in the histories of both slots.
     at: [usize; 2],
 }
 
@@ -54,7 +54,7 @@ impl Client {
             let mut come_later = Vec::new();
             for write in &writes {
                 let is_visible = self.is_visible(write, [first, second]).await;
-                // Where that cannot be read, nothing is known of the order.
+                // If that read fails, the order is unknown.
                 come_later.push(!is_visible.unwrap_or(true));
             }
             Ok(come_later)
@@ -80,7 +80,7 @@ impl Client {
         }
     }
 
-    /// Chooses writes, and notes them in the model. None where keys may be evicted, or devices lie.
+    /// Chooses writes and records them in the model. Returns none if keys may be evicted or devices lie.
     fn writes_beside(&self) -> Vec<Beside> {
         let mut model = self.model.lock();
         if self.media == Media::Lying || self.config.when_full != WhenFull::Refuse {
@@ -105,7 +105,7 @@ impl Client {
         writes
     }
 
-    /// Writes. Returns what an update was shown.
+    /// Executes a write. Returns the entries that an update was shown.
     async fn write_beside(&self, write: &Beside) -> Result<Vec<Option<Entry>>> {
         self.runtime.sleep(write.begins).await;
         let keys = &write.twins.keys;
@@ -159,8 +159,8 @@ impl Client {
         self.store.database(database).expect("there is one")
     }
 
-    /// Finds the keyspace that a write landed in, and tells the model. `comes_later`: the swap was answered before the write was
-    /// visible.
+    /// Determines the keyspace in which a write landed, and updates the model. `comes_later`: the swap was acknowledged
+    /// before the write was visible.
     async fn settle(&self, write: &Beside, seen: &[Option<Entry>], comes_later: bool) {
         let mut landed = Vec::new();
         for slot in write.twins.slots {

@@ -1,29 +1,29 @@
-//! Values that say where they belong.
+//! Values that identify their key and their write.
 
 use esker_simulated::Random;
 
-/// What a value is filled with.
+/// Content of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// Nothing makes it shorter.
+    /// Incompressible.
     Noise,
-    /// Every other word is noise: it becomes about half as long.
+    /// Every other word is noise: compresses to about half.
     Half,
-    /// One word again and again: hardly anything is left of it.
+    /// One repeated word: compresses to almost nothing.
     Word,
 }
 
-/// A fingerprint of a value, which does not compress: of the key that it belongs to and which write of it made it.
+/// Returns an incompressible value that identifies its key and its write.
 pub fn value(key: &[u8], stamp: u64, bytes: usize) -> Vec<u8> {
     filled(key, stamp, bytes, Fill::Noise)
 }
 
-/// As [`value`], of any kind: which one follows from the write.
+/// As [`value`], with content of any kind, determined by the stamp.
 pub fn any_value(key: &[u8], stamp: u64, bytes: usize) -> Vec<u8> {
     filled(key, stamp, bytes, fill_of(stamp))
 }
 
-/// Of which kind [`any_value`] makes a value.
+/// Returns the kind of content that [`any_value`] generates for a stamp.
 pub(crate) fn fill_of(stamp: u64) -> Fill {
     [Fill::Noise, Fill::Half, Fill::Word][(stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize % 3]
 }
@@ -49,13 +49,13 @@ fn filled(key: &[u8], stamp: u64, bytes: usize, fill: Fill) -> Vec<u8> {
     value
 }
 
-/// Where in a value's second word it says what it is filled with.
+/// Position of the content kind in a value's second word, in bits.
 const FILL_SHIFT: u32 = 56;
 
-/// Bytes of the shortest value that says where it belongs.
+/// Minimum length in bytes of a value that identifies its key.
 pub const VALUE_BYTES_MIN: usize = 24;
 
-/// The stamp of a value that was read under a key; panics if it was never written under it.
+/// Returns the stamp of a value that was read under a key. Panics if that value was never written under the key.
 pub fn stamp_of(key: &[u8], found: &[u8]) -> u64 {
     let named = || String::from_utf8_lossy(&key[..key.len().min(24)]).into_owned();
     assert!(found.len() >= VALUE_BYTES_MIN, "{}: a value of {} bytes", named(), found.len());

@@ -1,12 +1,12 @@
-//! What a modelled drive holds, without the zeros: workloads have values that are nearly all zeros, so that a drive of many
+//! Content of a modelled drive, without zeros: the workloads' values are nearly all zeros, so that a drive of many
 //! gigabytes fits in memory.
 
-/// Bytes that are kept or left out together.
+/// Bytes of a line, the unit in which zeros are left out.
 const LINE_BYTES: usize = 64;
-/// Bytes whose lines a mask of 64 bits tells.
+/// Bytes of a page, whose lines are tracked by a 64-bit mask.
 const PAGE_BYTES: usize = 64 * LINE_BYTES;
 
-/// The lines of a page that are not all zeros, in their order, and which they are.
+/// The lines of a page that are not all zeros, in order; `there` is the mask of these lines.
 #[derive(Clone, Debug, Default)]
 struct Page {
     there: u64,
@@ -37,14 +37,14 @@ impl Page {
     }
 }
 
-/// The bytes of a drive.
+/// The content of a drive.
 #[derive(Debug)]
 pub(crate) struct Content {
     pages: Vec<Page>,
 }
 
 impl Content {
-    /// Nothing but zeros.
+    /// Returns content of zeros.
     pub(crate) fn new(bytes: u64) -> Content {
         Content { pages: vec![Page::default(); bytes.div_ceil(PAGE_BYTES as u64) as usize] }
     }
@@ -78,7 +78,7 @@ impl Content {
         }
     }
 
-    /// Forgets whole pages of a range: they read as zeros.
+    /// Clears the whole pages of a range: they read as zeros.
     pub(crate) fn clear(&mut self, offset: u64, bytes: u64) {
         let page = PAGE_BYTES as u64;
         let (first, end) = (offset.div_ceil(page), (offset + bytes) / page);
@@ -88,7 +88,7 @@ impl Content {
     }
 }
 
-/// Cuts a range at pages: which page, where in it, and which part of the range.
+/// Splits a range at page boundaries into page number, offset within the page, and part of the range.
 fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -117,7 +117,7 @@ mod tests {
             let offset = (random >> 20) as usize % size / 512 * 512;
             let bytes = ((random >> 40) as usize % (size - offset) / 512 + 1) * 512;
             let mut source = vec![0; bytes];
-            // A few lines of each write hold something.
+            // A few lines of each write are not zero.
             source.iter_mut().step_by(1 + step % 700).for_each(|byte| *byte = step as u8);
             content.write(offset as u64, &source);
             flat[offset..offset + bytes].copy_from_slice(&source);

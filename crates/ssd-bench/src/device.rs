@@ -1,8 +1,8 @@
-//! A device of the engine that is a modelled drive: every write and discard goes to the drive's translation layer, and
-//! everything takes the drive's time on the clock of the simulation.
+//! An engine device backed by a modelled drive: every write and discard goes to the drive's translation layer, and
+//! operations take the drive's time on the simulation's clock.
 //!
-//! What is written can be read from the moment it is submitted. There are no power cuts here, so nothing is told apart that
-//! only a power cut would show; the drive's cache survives one, so a flush has nothing to wait for.
+//! Written data is readable from the moment of submission. There are no power failures here, so states that only a
+//! power failure would reveal are not modelled; the drive's cache survives one, so a flush has nothing to wait for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use crate::content::Content;
 use crate::error::Error;
 
-/// Offsets and lengths are multiples of this.
+/// Alignment of offsets and lengths in bytes.
 const BLOCK_BYTES: u32 = 512;
 
-/// A handle to a modelled drive; clones are handles to the same drive.
+/// A handle to a modelled drive; clones refer to the same drive.
 #[derive(Clone)]
 pub(crate) struct ModelDevice {
     inner: Arc<Inner>,
@@ -36,7 +36,7 @@ struct Inner {
 
 struct State {
     drive: Drive<Timing>,
-    /// What it did before it was ours.
+    /// Counters at the time of the device's creation, after preconditioning.
     before: Counters,
     content: Content,
     counters: DeviceCounters,
@@ -44,20 +44,19 @@ struct State {
     writes: Recorder,
 }
 
-/// What a drive did, from some moment on.
+/// Statistics of a drive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// Of its translation layer.
+    /// Counters of its translation layer.
     pub(crate) drive: Counters,
-    /// How long reads took.
+    /// Latencies of reads.
     pub(crate) reads: Latencies,
-    /// How long writes took.
+    /// Latencies of writes.
     pub(crate) writes: Latencies,
 }
 
 impl ModelDevice {
-    /// A drive of a profile that holds old data everywhere, as one that has been in use does. It has so many placement
-    /// handles.
+    /// Returns a preconditioned drive of a profile, full of old data, with `handles` placement handles.
     pub(crate) fn used(
         runtime: &SimRuntime,
         profile: &Profile,
@@ -92,7 +91,7 @@ impl ModelDevice {
         Ok(ModelDevice { inner: Arc::new(inner) })
     }
 
-    /// What it has done. Latencies are those since [`forget_latencies`](Self::forget_latencies).
+    /// Returns the statistics. Latencies are those since [`forget_latencies`](Self::forget_latencies).
     pub(crate) fn seen(&self) -> Seen {
         let state = self.inner.state.lock();
         Seen {
@@ -102,7 +101,7 @@ impl ModelDevice {
         }
     }
 
-    /// From here on latencies are recorded anew.
+    /// Resets the latencies.
     pub(crate) fn forget_latencies(&self) {
         let mut state = self.inner.state.lock();
         (state.reads, state.writes) = (Recorder::new(), Recorder::new());
@@ -123,7 +122,7 @@ impl ModelDevice {
         DeviceError::Io { op, offset, bytes, path: self.inner.name.as_str().into(), source }
     }
 
-    /// An answer that is there at a time of the drive.
+    /// Returns an answer that becomes available at time `done` of the drive.
     fn answer_at<T: Send + 'static>(&self, now: u64, done: u64, answer: T) -> Pending<T> {
         self.inner.state.lock().counters.in_flight += 1;
         let inner = self.inner.clone();
@@ -256,7 +255,7 @@ mod tests {
         let (found, read) = runtime.run(device.read(8192, Buffer::zeroed(4096)));
         read.expect("it is read");
         assert_eq!((found[99], found[100]), (0, 7));
-        // It was read from the drive's cache; what lies in flash takes longer.
+        // The previous read hit the drive's cache; reads from flash take longer.
         let before = runtime.now();
         runtime.run(device.read(1 << 20, Buffer::zeroed(4096))).1.expect("it is read");
         assert!(runtime.now() - before > Duration::from_micros(80), "{:?}", runtime.now() - before);

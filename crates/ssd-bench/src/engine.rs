@@ -1,4 +1,4 @@
-//! What the engine writes to a drive with a coarse indirection unit, and what the drive makes of that.
+//! Write amplification of the engine on a drive with a coarse indirection unit.
 
 use esker_simulated::SimRuntime;
 use esker_ssd_model::{Counters, Job, Pattern};
@@ -10,23 +10,23 @@ use crate::load::{KEY_BYTES, Load};
 use crate::setup::{ScaledDrive, Setup, world};
 use crate::steady::{Steady, until_steady};
 
-/// The drive may program so much for each byte that the engine writes.
+/// Maximum device write amplification: NAND bytes per byte that the engine writes.
 pub(crate) const MOST_DEVICE_WAF: f64 = 1.05;
-/// So many times less than in place is to be programmed.
+/// Minimum factor by which less is programmed than with in-place writes.
 pub(crate) const LEAST_GAIN: f64 = 15.0;
 
-/// A workload, with what one of its records is.
+/// A workload, and the size of its records.
 #[derive(Clone, Debug)]
 pub struct EngineRun {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Its requests, as they would be issued in place.
+    /// Requests, as they would be issued in place.
     pub job: Job,
-    /// Length of a value.
+    /// Length of a value in bytes.
     pub value_bytes: u64,
-    /// Bytes of the user in a put.
+    /// User bytes per put.
     pub user_bytes: u64,
-    /// Whether the gain over writing in place is a goal.
+    /// True if the gain over in-place writes must reach `LEAST_GAIN`.
     pub must_gain: bool,
 }
 
@@ -60,83 +60,83 @@ impl EngineRun {
         EngineRun { value_bytes, must_gain: true, ..self }
     }
 
-    /// The job over so many keys of a namespace.
+    /// Returns the job over `keys` keys of a namespace.
     fn job_for(&self, keys: u64, namespace_bytes: u64) -> Job {
         job_over(&self.job, keys, namespace_bytes)
     }
 }
 
-/// A job over so many blocks of a namespace.
+/// Returns a job over `keys` blocks of a namespace.
 pub(crate) fn job_over(job: &Job, keys: u64, namespace_bytes: u64) -> Job {
-    // Half a block more, so that no rounding takes the last key away.
+    // Half a block more, so that rounding does not drop the last key.
     let span = (keys as f64 + 0.5) * job.block.longest() as f64 / namespace_bytes as f64;
     Job { span: span.min(1.0), ..job.clone() }
 }
 
-/// What a workload cost.
+/// Cost of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineRow {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Share of the namespace that current records take.
+    /// Share of the namespace occupied by current records.
     pub filled: f64,
-    /// Bytes that the engine writes to the drive for each byte of the user.
+    /// Bytes that the engine writes to the drive per user byte.
     pub engine_write_amplification: f64,
-    /// NAND bytes for each byte that the engine writes.
+    /// NAND bytes per byte that the engine writes.
     pub device_write_amplification: f64,
-    /// NAND bytes for each byte of the user.
+    /// NAND bytes per user byte.
     pub write_amplification: f64,
-    /// The same for the user's writes in place, on a drive that holds old data beside them.
+    /// The same for in-place writes, on a drive that holds old data elsewhere.
     pub in_place: f64,
-    /// The same on a drive that knows the rest to be empty.
+    /// The same on a drive whose other range is trimmed.
     pub in_place_trimmed: f64,
-    /// How many times less is programmed than in place.
+    /// Factor by which less is programmed than in place.
     pub gain: f64,
-    /// Whether the gain over writing in place is a goal.
+    /// True if the gain over in-place writes must reach `LEAST_GAIN`.
     pub must_gain: bool,
-    /// How often the engine had written the namespace before it was measured, and while.
+    /// Drive writes by the engine before the measurement, and during it.
     pub drive_writes: [f64; 2],
-    /// Whether the write amplification held still before it was measured.
+    /// True if the write amplification was stable before the measurement.
     pub is_steady: bool,
     /// Device write amplification of each window of the warm-up.
     pub warm_up: Vec<f64>,
-    /// Bytes by cause for each byte of the user.
+    /// Bytes per user byte, by cause.
     pub causes: Vec<(&'static str, f64)>,
-    /// Puts that found the store full for a moment.
+    /// Puts that found the store temporarily full.
     pub refused: u64,
     /// Keys that were read back at the end.
     pub verified_keys: u64,
 }
 
 impl EngineRow {
-    /// Whether it meets the goals.
+    /// True if the goals are met.
     pub fn meets_goals(&self) -> bool {
         self.device_write_amplification <= MOST_DEVICE_WAF && (!self.must_gain || self.gain >= LEAST_GAIN)
     }
 }
 
-/// All workloads.
+/// Results of all workloads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineReport {
-    /// The drive.
+    /// Name of the drive.
     pub drive: String,
-    /// Its namespace.
+    /// Size of its namespace in bytes.
     pub namespace_bytes: u64,
-    /// Its superblocks.
+    /// Size of its superblocks in bytes.
     pub superblock_bytes: u64,
-    /// Its placement handles.
+    /// Number of its placement handles.
     pub placement_handles: u8,
-    /// The store's segments.
+    /// Length of the store's segments in bytes.
     pub segment_bytes: u64,
-    /// The workloads.
+    /// One row per workload.
     pub rows: Vec<EngineRow>,
-    /// Whether all of them meet the goals.
+    /// True if all workloads meet the goals.
     pub meets_goals: bool,
 }
 
-/// Runs workloads, each on a store and a drive of its own.
+/// Runs workloads, each on a separate store and drive.
 pub fn engine(
     drive: &ScaledDrive,
     setup: &Setup,

@@ -1,8 +1,8 @@
-//! The engine on modelled drives: what a workload costs their flash, and how long it takes.
+//! The engine on modelled drives: flash cost and duration of a workload.
 //!
-//! The engine is the real one (`esker-engine`); what it runs on is not. Its device is a drive of `esker-ssd-model`, to which every
-//! write and discard goes, and its clock and tasks are those of `esker-simulated`, so that an operation takes the drive's time and
-//! the same seed gives the same figures.
+//! The engine is the real one (`esker-engine`); its environment is simulated. Its device is a drive of `esker-ssd-model`,
+//! which receives every write and discard, and its clock and tasks are those of `esker-simulated`, so that operations take
+//! the drive's time and the same seed gives the same figures.
 
 mod content;
 mod device;

@@ -1,4 +1,4 @@
-//! A job's requests as puts and gets: each block of the job is a key.
+//! Executes a job's requests as puts and gets: each block of the job is a key.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::error::Error;
 
-/// Length of every key.
+/// Length of every key in bytes.
 pub(crate) const KEY_BYTES: usize = 16;
-/// A value begins with the number of its key and the number of the put.
+/// Length of the prefix of a value: the number of its key and the number of the put.
 const NAME_BYTES: usize = 16;
-/// A put that finds the store full is tried again this much later, and given up after so long.
+/// Delay before retrying a put that found the store full; `REFUSED_FOR` is the time after which it fails.
 const AGAIN_AFTER: Duration = Duration::from_millis(1);
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
@@ -26,10 +26,10 @@ pub(crate) struct Load<'a> {
     runtime: &'a SimRuntime,
     job: &'a Job,
     value_bytes: usize,
-    /// How many keys there are.
+    /// Number of keys.
     keys: u64,
     stream: RefCell<Stream>,
-    /// Puts that may still be begun.
+    /// Puts that may still be started.
     left: Cell<u64>,
     puts: Cell<u64>,
     gets: RefCell<Recorder>,
@@ -38,17 +38,17 @@ pub(crate) struct Load<'a> {
     without_reads: Cell<bool>,
 }
 
-/// What callers of the store waited for.
+/// Latencies of the store's callers.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Waits {
-    /// Of puts.
+    /// Latencies of puts.
     pub puts: Latencies,
-    /// Of gets.
+    /// Latencies of gets.
     pub gets: Latencies,
 }
 
 impl<'a> Load<'a> {
-    /// A job for a drive of a shape, with values of so many bytes.
+    /// Creates a load for a drive of a shape, with values of `value_bytes` bytes.
     pub(crate) fn new(
         store: &'a Store,
         runtime: &'a SimRuntime,
@@ -86,48 +86,48 @@ impl<'a> Load<'a> {
         self.side_by_side(put).await
     }
 
-    /// Runs the job until so many more keys were put.
+    /// Runs the job until `puts` more keys were put.
     pub(crate) async fn run(&self, puts: u64) -> Result<(), Error> {
         self.left.set(puts);
         self.side_by_side(|slot| self.writer(slot % self.job.writers as usize)).await
     }
 
-    /// Whether gets of the job are left out.
+    /// Sets whether gets of the job are skipped.
     pub(crate) fn leave_reads_out(&self, out: bool) {
         self.without_reads.set(out);
     }
 
-    /// From here on latencies are recorded anew.
+    /// Resets the latencies.
     pub(crate) fn forget_latencies(&self) {
         (*self.gets.borrow_mut(), *self.put_latencies.borrow_mut()) = (Recorder::new(), Recorder::new());
     }
 
-    /// Length of a value.
+    /// Returns the length of a value.
     pub(crate) fn value_bytes(&self) -> u64 {
         self.value_bytes as u64
     }
 
-    /// Keys.
+    /// Returns the number of keys.
     pub(crate) fn keys(&self) -> u64 {
         self.keys
     }
 
-    /// Puts so far.
+    /// Returns the number of puts so far.
     pub(crate) fn puts(&self) -> u64 {
         self.puts.get()
     }
 
-    /// Puts that found the store full for a moment, and were tried again.
+    /// Returns the number of puts that found the store temporarily full and were retried.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.get()
     }
 
-    /// What callers waited for.
+    /// Returns the latencies of callers.
     pub(crate) fn waits(&self) -> Waits {
         Waits { puts: self.put_latencies.borrow().latencies(), gets: self.gets.borrow().latencies() }
     }
 
-    /// Reads one key in so many.
+    /// Reads every `every`th key. Returns the number of keys read.
     pub(crate) async fn verify(&self, every: u64) -> Result<u64, Error> {
         let next = Cell::new(0);
         let get = async |_: usize| {
@@ -141,7 +141,7 @@ impl<'a> Load<'a> {
         Ok(self.keys.div_ceil(every))
     }
 
-    /// As many as the job has in flight.
+    /// Runs one future per request slot of the job concurrently.
     async fn side_by_side<F: Future<Output = Result<(), Error>>>(
         &self,
         slot: impl Fn(usize) -> F,

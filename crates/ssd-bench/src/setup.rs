@@ -1,4 +1,4 @@
-//! The drives, and the store on them.
+//! The drives and the configuration of the store.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::device::ModelDevice;
 use crate::error::Error;
 use crate::load::{KEY_BYTES, Load};
 
-/// A drive: its profile, and what it is scaled down to.
+/// A drive profile and its scaled-down shape.
 #[derive(Clone, Debug)]
 pub struct ScaledDrive {
-    /// Its profile.
+    /// The profile.
     pub profile: Profile,
-    /// The drive, scaled down.
+    /// The scaled-down drive.
     pub shape: Shape,
-    /// Placement handles that it has; 0: none.
+    /// Number of placement handles; 0: none.
     pub handles: u8,
 }
 
 impl ScaledDrive {
-    /// A drive of a profile with so much flash, and the ratios of the profile.
+    /// Returns a drive with `flash_bytes` of flash and the ratios of the profile.
     pub fn new(
         profile: Profile,
         flash_bytes: u64,
@@ -38,45 +38,45 @@ impl ScaledDrive {
         Ok(ScaledDrive { profile, shape, handles })
     }
 
-    /// What the host sees.
+    /// Returns the capacity visible to the host.
     pub fn namespace_bytes(&self) -> u64 {
         self.shape.namespace_bytes
     }
 
-    /// The drive as a device, after it has been in use.
+    /// Returns the drive as a device, preconditioned like a used drive.
     pub(crate) fn device(&self, runtime: &SimRuntime, seed: u64) -> Result<ModelDevice, Error> {
         ModelDevice::used(runtime, &self.profile, &self.shape, self.handles, seed)
     }
 }
 
-/// How the store is made.
+/// Configuration of the store.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Length of a segment.
+    /// Length of a segment in bytes.
     pub segment_bytes: u64,
     /// Write unit of the capacity tier; `None`: the drive's IU.
     pub unit_bytes: Option<u64>,
-    /// Whether the store is told what the drive erases together.
+    /// True if the store knows the drive's erase unit.
     pub tells_reclaim_unit: bool,
     /// Share of the capacity that users cannot fill, in percent.
     pub reserve_percent: u8,
-    /// Share of the namespace of the drive where records stay that they take.
+    /// Share of the last tier's namespace that the records occupy.
     pub fill: f64,
-    /// When a put is acknowledged.
+    /// Durability of puts.
     pub durability: Durability,
-    /// Memory of the store.
+    /// Memory of the store in bytes.
     pub memory_bytes: u64,
-    /// What random choices are made from.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Setup {
-    /// How many keys fill the drive where records stay, with values of so many bytes.
+    /// Returns the number of keys with values of `value_bytes` bytes that fill the last tier.
     pub(crate) fn keys(&self, shape: &Shape, value_bytes: u64) -> u64 {
         (shape.namespace_bytes as f64 * self.fill) as u64 / record_bytes(value_bytes)
     }
 
-    /// A new store on devices, of which the last is where records stay.
+    /// Opens a new store on the devices.
     pub(crate) async fn open(
         &self,
         runtime: &SimRuntime,
@@ -102,7 +102,7 @@ impl Setup {
         Ok(Store::open(options).await?)
     }
 
-    /// Puts all keys, if there is room for them.
+    /// Puts all keys, or fails if there is no room for them.
     pub(crate) async fn fill(&self, store: &Store, load: &Load<'_>, namespace: u64) -> Result<(), Error> {
         let record = record_bytes(load.value_bytes()) + TYPICAL_ENTRY_BYTES;
         let (wanted, limit) = (load.keys() * record, store.stats().user_limit_bytes);
@@ -113,12 +113,12 @@ impl Setup {
     }
 }
 
-/// What a record takes.
+/// Returns the bytes of a record on the medium.
 fn record_bytes(value_bytes: u64) -> u64 {
     (esker_log::record_bytes_max(KEY_BYTES, value_bytes as usize, false) as u64).next_multiple_of(16)
 }
 
-/// A world in which so much may happen as there is to do.
+/// Returns a world without a step limit.
 pub(crate) fn world(seed: u64) -> SimRuntime {
     let runtime = SimRuntime::new(seed);
     runtime.set_steps_max(u64::MAX);

@@ -1,26 +1,26 @@
-//! Overwriting until nothing changes any more.
+//! Overwrites until the write amplification is stable.
 
 use crate::device::ModelDevice;
 use crate::error::Error;
 use crate::load::Load;
 
-/// Windows of the warm-up write this share of the keys, as a divisor.
+/// Number of warm-up windows per full write of the keys.
 const WINDOWS_A_PASS: u64 = 2;
-/// Windows of the warm-up, at least and at most.
+/// Minimum and maximum number of warm-up windows.
 const WINDOWS: (usize, usize) = (6, 40);
-/// Write amplification holds still if its change from window to window is less than this, twice.
+/// Maximum relative change between windows, twice in succession, for a stable write amplification.
 const STILL: f64 = 0.015;
 
-/// What the warm-up saw.
+/// Result of the warm-up.
 #[derive(Clone, Debug)]
 pub(crate) struct Steady {
-    /// Write amplification of the drive in each window.
+    /// Device write amplification of each window.
     pub(crate) windows: Vec<f64>,
-    /// Whether the bytes that are programmed for a put held still at the end.
+    /// True if the NAND bytes per put were stable at the end.
     pub(crate) is_steady: bool,
 }
 
-/// Runs a load until the bytes that a drive programs for each put hold still.
+/// Runs a load until the NAND bytes per put are stable.
 pub(crate) async fn until_steady(load: &Load<'_>, device: &ModelDevice) -> Result<Steady, Error> {
     let (mut windows, mut before, mut still) = (Vec::new(), f64::NAN, 0);
     while windows.len() < WINDOWS.1 && (still < 2 || windows.len() < WINDOWS.0) {

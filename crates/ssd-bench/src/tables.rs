@@ -1,4 +1,4 @@
-//! Reports as people read them.
+//! Text form of reports.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -51,7 +51,7 @@ impl Display for EngineReport {
 }
 
 impl TierRow {
-    /// Rates of configurations and their drives.
+    /// Returns the rates of configurations and their drives.
     pub fn rates(rows: &[TierRow]) -> Table {
         let mut table = Table::new(&[
             "configuration",
@@ -94,7 +94,7 @@ impl TierRow {
         table
     }
 
-    /// Latencies of callers and drives.
+    /// Returns the latencies of callers and drives.
     pub fn latencies(rows: &[TierRow]) -> Table {
         let mut table = Latencies::table();
         let mut row = |name: String, latencies: &Latencies| {

@@ -1,4 +1,4 @@
-//! The three configurations of a store on modelled drives: how many requests each drive gets, and how long they take.
+//! The three configurations of a store on modelled drives: request rates and latencies of each drive.
 //!
 //! *good*: the coarse drive alone. *better*: a fast drive in front of it. *best*: fast drives alone.
 
@@ -15,14 +15,14 @@ use crate::load::{KEY_BYTES, Load, Waits};
 use crate::setup::{ScaledDrive, Setup, world};
 use crate::steady::until_steady;
 
-/// Keys have values of so many bytes.
+/// Length of the values in bytes.
 const VALUE_BYTES: u64 = 4096;
-/// Share of the requests that are gets.
+/// Share of gets among the requests.
 const READS: f64 = 0.7;
-/// The part of the measured requests that goes before, as a divisor.
+/// Share of the measured requests that precede the measurement, as a divisor.
 const RAMP: u64 = 8;
 
-/// Which drives a store has.
+/// Drives of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Configuration {
@@ -35,10 +35,10 @@ pub enum Configuration {
 }
 
 impl Configuration {
-    /// All of them.
+    /// All configurations.
     pub const ALL: [Configuration; 3] = [Configuration::Good, Configuration::Better, Configuration::Best];
 
-    /// What it consists of.
+    /// Returns a description.
     pub fn about(self) -> &'static str {
         match self {
             Configuration::Good => "good: QLC alone",
@@ -57,49 +57,49 @@ pub struct Tiers {
     pub buffer: ScaledDrive,
     /// Fast drives as large as the coarse one.
     pub fast: ScaledDrive,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub in_flight: u32,
-    /// Requests that are measured.
+    /// Number of measured requests.
     pub requests: u64,
 }
 
-/// What a drive did.
+/// Results of a drive.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DriveRow {
-    /// Which.
+    /// Name of the drive.
     pub drive: &'static str,
-    /// Reads a second.
+    /// Reads per second.
     pub reads_per_s: f64,
-    /// How long they took.
+    /// Latencies of reads.
     pub reads: Latencies,
-    /// Writes a second.
+    /// Writes per second.
     pub writes_per_s: f64,
-    /// MiB written in a second.
+    /// MiB written per second.
     pub write_mib_per_s: f64,
-    /// How long writes took until they were acknowledged.
+    /// Latencies of writes until their acknowledgement.
     pub writes: Latencies,
-    /// NAND bytes for each byte written; not a number if there was none.
+    /// NAND bytes per byte written; NaN if nothing was written.
     pub write_amplification: f64,
 }
 
-/// What a configuration did.
+/// Results of a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TierRow {
-    /// Which.
+    /// The configuration.
     pub configuration: Configuration,
-    /// Gets a second.
+    /// Gets per second.
     pub gets_per_s: f64,
-    /// Puts a second.
+    /// Puts per second.
     pub puts_per_s: f64,
-    /// What callers waited for.
+    /// Latencies of callers.
     pub waits: Waits,
-    /// Bytes written to all drives for each byte of the user.
+    /// Bytes written to all drives per user byte.
     pub engine_write_amplification: f64,
-    /// NAND bytes of all drives for each byte of the user.
+    /// NAND bytes of all drives per user byte.
     pub write_amplification: f64,
-    /// Whether the write amplification held still before it was measured.
+    /// True if the write amplification was stable before the measurement.
     pub is_steady: bool,
-    /// The drives, in the order in which records pass them.
+    /// The drives, in the order in which records pass through them.
     pub drives: Vec<DriveRow>,
 }
 

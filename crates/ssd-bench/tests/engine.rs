@@ -48,7 +48,7 @@ fn handles_and_groups_spare_the_drive_its_copies() {
     let with = row(&drive(8), &setup());
     let untold = row(&drive(8), &Setup { tells_reclaim_unit: false, ..setup() });
     let without = row(&drive(0), &setup());
-    // Over the whole run: where the reclaim unit is unknown, single windows vary between 1.0 and 1.2.
+    // Over the whole run: with an unknown reclaim unit, single windows vary between 1.0 and 1.2.
     let mean = |row: &EngineRow| row.warm_up.iter().sum::<f64>() / row.warm_up.len() as f64;
     let [with_mean, untold_mean, without_mean] = [&with, &untold, &without].map(mean);
     assert!(
@@ -57,7 +57,7 @@ fn handles_and_groups_spare_the_drive_its_copies() {
     );
     let [with_waf, without_waf] = [&with, &without].map(|row| row.device_write_amplification);
     assert!(with_waf < 1.1 && without_waf > 1.3, "{with_waf}, {without_waf}");
-    // All of it is about the same puts, which were read back.
+    // All figures refer to the same puts, which were read back.
     assert!(with.verified_keys > 50, "{with:?}");
     let product = with.engine_write_amplification * with.device_write_amplification;
     assert!((with.write_amplification / product - 1.0).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! How fast the model is: `cargo run --release -p esker-ssd-model --example speed`.
+//! Measures the speed of the model: `cargo run --release -p esker-ssd-model --example speed`.
 //!
 //! 100 million random writes of one IU, for three drives, without time and without preconditioning.
 #![allow(clippy::disallowed_methods, reason = "it measures real time")]

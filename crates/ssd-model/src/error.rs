@@ -1,128 +1,128 @@
-//! What can be wrong with a drive's description, a job or a trace.
+//! Errors in a drive's description, a job or a trace.
 
 use std::path::{Path, PathBuf};
 
-/// Why a model was not built, or a trace not read.
+/// The reason why a model was not built, or a trace not read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The indirection unit is none that the model knows.
+    /// The indirection unit is not supported by the model.
     #[error(
         "an indirection unit of {iu_bytes} bytes is not modelled; it must be a power of two from 4 to 64 KiB"
     )]
     Iu {
-        /// What was asked for.
+        /// The requested unit in bytes.
         iu_bytes: u32,
     },
-    /// A size is no multiple of the indirection unit.
+    /// A size is not a multiple of the indirection unit.
     #[error(
-        "{what} of {bytes} bytes is no multiple of the indirection unit of {iu_bytes} bytes; {below} would be one"
+        "{what} of {bytes} bytes is not a multiple of the indirection unit of {iu_bytes} bytes; use {below}, for example"
     )]
     NotWholeIus {
-        /// Which size.
+        /// Name of the size.
         what: &'static str,
-        /// What was asked for.
+        /// The requested size.
         bytes: u64,
         /// The unit.
         iu_bytes: u32,
-        /// The next smaller size that fits.
+        /// Next smaller valid size.
         below: u64,
     },
-    /// A number of the description is outside of what it can be.
+    /// A number in the description is out of range.
     #[error("{what} is {given}; it must be {allowed}")]
     Value {
-        /// Which number.
+        /// Name of the number.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         given: String,
-        /// What would do.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// The collector would have nothing to work with.
+    /// The collector would have no spare superblock to work with.
     #[error(
         "flash of {raw_bytes} bytes has no superblock of {superblock_bytes} bytes beyond the namespace; give the drive more \
          over-provisioning or smaller superblocks"
     )]
     TooLittleSpare {
-        /// The flash.
+        /// Size of the flash in bytes.
         raw_bytes: u64,
-        /// What is erased together.
+        /// Erase unit in bytes.
         superblock_bytes: u64,
     },
-    /// A request lies outside of the namespace, or is no whole number of sectors.
+    /// A request lies outside the namespace, or is not a whole number of sectors.
     #[error("{bytes} bytes at {offset} are not whole sectors inside a namespace of {namespace_bytes} bytes")]
     OutOfRange {
-        /// Where the request starts.
+        /// Offset of the request.
         offset: u64,
-        /// Its length.
+        /// Length of the request.
         bytes: u64,
-        /// How large the namespace is.
+        /// Size of the namespace.
         namespace_bytes: u64,
     },
-    /// A request names a placement handle that the drive does not have.
-    #[error("placement handle {handle} is not there: the drive has {handles}")]
+    /// A request uses a placement handle that the drive does not have.
+    #[error("placement handle {handle} does not exist: the drive has {handles} handles")]
     NoSuchHandle {
-        /// Which was named.
+        /// The requested handle.
         handle: u16,
-        /// How many there are.
+        /// Number of handles.
         handles: u16,
     },
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The system error.
         source: std::io::Error,
     },
-    /// A description of jobs is not understood.
+    /// A description of jobs could not be parsed.
     #[error("{}: {what}", path.display())]
     Jobs {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// The file is no trace that the crate reads.
+    /// The file is not a trace in a supported format.
     #[error(
-        "{}, line {line}: this is no trace that can be replayed: {what}; it must be the text of blkparse, the text of \
+        "{}, line {line}: not a trace that can be replayed: {what}; it must be the text of blkparse, the text of \
          ftrace with block_rq_issue or block_rq_complete, or an iolog of fio (version 2 or 3)",
         path.display()
     )]
     UnknownFormat {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its first line with content.
+        /// Number of its first line with content.
         line: u64,
-        /// What was seen.
+        /// The content found.
         what: String,
     },
-    /// A line of a trace is damaged or cut.
+    /// A line of a trace is damaged or truncated.
     #[error("{}, line {line}: {what}; {remedy}", path.display())]
     TraceLine {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What is wrong.
+        /// The problem.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// A trace as a whole cannot be replayed.
     #[error("{}: {what}", path.display())]
     Trace {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The problem and the remedy.
         what: String,
     },
-    /// A chart was not drawn.
+    /// A chart could not be drawn.
     #[error("{}: the chart was not drawn: {what}", path.display())]
     Chart {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the drawing library says.
+        /// The message of the drawing library.
         what: String,
     },
 }
@@ -132,7 +132,7 @@ impl Error {
         move |source| Error::File { path: path.to_owned(), source }
     }
 
-    /// Whether the call was wrong, rather than something failing on the way: damage in the middle of a trace, a full disk.
+    /// True if the call was wrong, false for failures during execution: damage in the middle of a trace, a full disk.
     pub fn is_usage(&self) -> bool {
         !matches!(self, Error::TraceLine { .. } | Error::Chart { .. } | Error::OutOfRange { .. })
     }

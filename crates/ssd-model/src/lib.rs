@@ -1,13 +1,14 @@
 //! A model of an SSD with a coarse indirection unit (IU).
 //!
-//! Drives with much QLC flash map it in units of 16 or 64 KiB. A write that is smaller than the unit, or does not start on its
-//! boundary, makes the drive read a unit and program it anew; collection then copies it again. This crate counts what that
-//! costs: NAND bytes and erases for any stream of writes, and the throughput and latencies that follow on a given medium.
+//! Large QLC drives map their flash in units of 16 or 64 KiB. A write that is smaller than the unit, or not aligned to
+//! it, makes the drive read a unit and program it again; collection then copies it once more. This crate computes the
+//! cost: NAND bytes and erases for any stream of writes, and the resulting throughput and latencies on a given medium.
 //!
 //! * [`Drive`] is the flash translation layer: map, superblocks, collector, placement handles, counters.
 //! * [`Timing`] gives each program, read and erase of a drive its time on dies and channels ([`Medium`], [`Profile`]).
-//! * [`Job`] describes a workload; [`run`] brings a drive to its steady state and measures.
-//! * [`replay`] does the same with a trace of a block device; [`reproduce`] holds the model to published measurements.
+//! * [`Job`] describes a workload; [`run`] brings a drive to steady state and measures.
+//! * [`replay`] does the same with a trace of a block device; [`reproduce`] compares the model with published
+//!   measurements.
 //!
 //! Nothing here touches a device, a clock or the store. The same call with the same seed gives the same counts.
 //!

@@ -1,8 +1,8 @@
-//! How long a drive lasts under a write amplification.
+//! Lifetime of a drive under a given write amplification.
 //!
-//! Flash lasts for a number of erases: raw capacity times P/E cycles is what may be programmed. Makers tell petabytes written
-//! (PBW) instead; that counts bytes of the host under a workload of theirs, so it is multiplied by the write amplification of
-//! that workload.
+//! Flash lasts for a number of erases: raw capacity times P/E cycles is the total that may be programmed. Vendors state
+//! petabytes written (PBW) instead; that counts host bytes under a workload of theirs, so it is multiplied by the write
+//! amplification of that workload.
 
 use serde::Serialize;
 
@@ -11,38 +11,38 @@ use crate::{Error, Profile};
 const PETABYTE: f64 = 1e15;
 const DAYS_A_YEAR: f64 = 365.25;
 
-/// What a drive is rated for, and how much is written to it.
+/// Endurance rating of a drive, and its write load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Endurance {
-    /// What it can store; `None` for the profile's.
+    /// Capacity; `None`: that of the profile.
     pub capacity_bytes: Option<u64>,
-    /// Erases that each block stands.
+    /// Erases that each block endures.
     pub pe_cycles: Option<f64>,
-    /// Petabytes (10^15 bytes) that the host may write by the maker's word.
+    /// Petabytes (10^15 bytes) that the host may write, as rated.
     pub pbw: Option<f64>,
-    /// The write amplification of the workload that the maker's word holds for.
+    /// Write amplification of the rating's workload.
     pub pbw_write_amplification: f64,
-    /// How often the host writes the capacity in a day.
+    /// Drive writes per day: how often the host writes the capacity.
     pub drive_writes_a_day: Option<f64>,
 }
 
-/// How long a drive lasts.
+/// Lifetime of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Life {
-    /// What the drive can store.
+    /// Capacity in bytes.
     pub capacity_bytes: u64,
-    /// What its flash can be programmed with in its life.
+    /// Total bytes that may be programmed to its flash.
     pub nand_bytes_in_life: f64,
-    /// How often the host writes the capacity in a day.
+    /// Drive writes per day.
     pub drive_writes_a_day: f64,
-    /// What is programmed in a day.
+    /// Bytes programmed per day.
     pub nand_bytes_a_day: f64,
-    /// Until the flash is worn.
+    /// Years until the flash is worn out.
     pub years: f64,
 }
 
 impl Endurance {
-    /// Whether the figures can be.
+    /// Validates the figures.
     pub fn check(&self) -> Result<(), Error> {
         let given = [
             ("P/E cycles", self.pe_cycles),
@@ -59,8 +59,7 @@ impl Endurance {
         Ok(())
     }
 
-    /// How long the drive lasts; `None` if it is not said what it stands. Bytes a day are used if no drive writes a day are
-    /// given.
+    /// Returns the lifetime; `None` if no endurance is given. Without drive writes per day, `bytes_a_day` is used.
     pub fn life(
         &self,
         profile: &Profile,

@@ -1,40 +1,40 @@
-//! Requests of a host to a drive, as workloads make them and traces have them.
+//! Requests of a host to a drive, in workloads and traces.
 
-/// What a request does.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It writes.
+    /// Write.
     Write,
-    /// It reads.
+    /// Read.
     Read,
-    /// It tells that a range holds nothing of value.
+    /// TRIM.
     Trim,
 }
 
-/// Where in its life a request was seen; a trace may have seen it several times.
+/// Stage at which a trace recorded a request; a trace may record it at several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// When it was queued.
+    /// Queued.
     Queued,
-    /// When it was completed.
+    /// Completed.
     Completed,
-    /// When it was issued to the device, whole or in the pieces that the queue made of it.
+    /// Issued to the device, whole or in the pieces into which the queue split it.
     Issued,
 }
 
 /// A request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which device, as an index into [`Requests::devices`](crate::Requests::devices).
+    /// Index of the device in [`Requests::devices`](crate::Requests::devices).
     pub device: usize,
-    /// What it does.
+    /// Kind of request.
     pub kind: Kind,
-    /// Where it starts.
+    /// Offset in bytes.
     pub offset: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// When it was seen.
+    /// Time at which it was recorded.
     pub at_ns: u64,
-    /// At which stage.
+    /// Stage at which it was recorded.
     pub stage: Stage,
 }

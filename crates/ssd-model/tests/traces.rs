@@ -1,6 +1,7 @@
-//! Traces of one workload, as four tools wrote them, the output of other tools, and traces that are damaged.
+//! Traces of one workload as written by four tools, the output of other tools, and damaged traces.
 //!
-//! fio wrote 16 × 4 KiB at random, 4 × 64 KiB in order, two TRIMs of 128 KiB, and reads and writes of 12 KiB, to a loop device.
+//! fio wrote 16 × 4 KiB at random, 4 × 64 KiB in order, two TRIMs of 128 KiB, and reads and writes of 12 KiB, to a loop
+//! device.
 
 use std::path::{Path, PathBuf};
 
@@ -65,7 +66,7 @@ fn a_trace_costs_what_its_sizes_say() {
     let trace = &first.trace;
     assert_eq!((trace.writes, trace.trims, trace.trim_bytes), (24, 2, 256 << 10));
     assert_eq!((trace.sub_iu_writes, trace.misaligned_writes), (20, 0));
-    // Each write costs an IU, but for one of 12 KiB that lies in two.
+    // Each write costs one IU, except one of 12 KiB that touches two.
     let by_ius = 25.0 * 65_536.0 / trace.write_bytes as f64;
     assert!((first.iu_amplification - by_ius).abs() < 1e-9, "{first}");
     assert!(first.write_amplification >= first.iu_amplification, "{first}");
@@ -91,7 +92,7 @@ fn a_replay_lasts_until_the_last_request_is_done() {
     assert!(together.writes_per_s.is_finite() && together.write_mib_per_s > alone.write_mib_per_s);
 }
 
-/// Requests with data by stage (issued, completed, queued) and kind: writes, TRIMs, reads.
+/// Counts requests with data by stage (issued, completed, queued) and kind: writes, TRIMs, reads.
 fn counted(path: &Path) -> ([[usize; 3]; 3], Requests) {
     let mut requests = Requests::open(path).expect("it is a trace");
     let mut counts = [[0; 3]; 3];
@@ -125,7 +126,7 @@ fn output_of_every_tool_is_understood_to_the_last_line() {
     assert_eq!((report.trace.writes, report.trace.write_bytes), (39, 39 * 4096));
 }
 
-/// How other versions print the same: with tags, with the time since the event before, after a warning.
+/// Line variants of other versions: with tags, with the time since the previous event, after a warning.
 #[test]
 fn variants_of_lines_are_understood() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -164,7 +165,7 @@ fn lines_that_are_not_understood_are_counted_and_reported() {
             counted(&path)
         };
         let (before, _) = read(&whole[..end]);
-        // Cut anywhere in a line: the rest may read as another request.
+        // Cut at any position in a line: the rest may parse as another request.
         for kept in (blank + 1..last).step_by(7) {
             let (found, requests) = read(&whole[..end + kept]);
             let NotUnderstood { lines, first } = requests.not_understood();
@@ -178,7 +179,7 @@ fn lines_that_are_not_understood_are_counted_and_reported() {
         assert!(report.to_string().contains("NOT UNDERSTOOD"), "{report}");
         damaged[end + blank..end + last - 1].fill(0xff);
         let (_, requests) = read(&damaged);
-        let first = Some((41, "it is no text".to_owned()));
+        let first = Some((41, "not text (invalid UTF-8)".to_owned()));
         assert_eq!(requests.not_understood().first, first, "{name}");
     }
 }
@@ -193,19 +194,19 @@ fn files_that_are_no_trace_are_refused_with_the_reason() {
     };
     for (bytes, said) in [
         (&b""[..], "the file is empty"),
-        (b"hello\n", "line 1: this is no trace"),
+        (b"hello\n", "line 1: not a trace"),
         (
             b"\n# comment\nhello\nworld\n\xff\n",
-            "line 3: this is no trace that can be replayed: it starts with 'hello'",
+            "line 3: not a trace that can be replayed: it starts with 'hello'",
         ),
         (b"\x07tae\0\0", "blkparse -i FILE"),
         (b"PERFILE2", "perf script -i FILE"),
-        (b"\x7fELF\xff\xfe\n", "it is no text"),
+        (b"\x7fELF\xff\xfe\n", "not text (invalid UTF-8)"),
         (b"fio version 1 iolog\n", "its iolog version is 1"),
-        (b"fio version 2 iolog\n/dev/sda add\n", "no request was found"),
+        (b"fio version 2 iolog\n/dev/sda add\n", "contains no request"),
         (b"cpus=2\nwhat\n", "the first line that was not understood is 2"),
         (b"fio version 2 iolog\na write 0 4096\nb write 0 4096\n", "choose one with --device: a b"),
-        (b"fio version 2 iolog\na read 0 4096\n", "nothing is written"),
+        (b"fio version 2 iolog\na read 0 4096\n", "contains no write"),
         (b"fio version 2 iolog\na write 18446744073709551615 4096\n", "its request ends beyond"),
         (b"fio version 2 iolog\na write 0 4096000000\n", "beyond a namespace of 268435456"),
     ] {

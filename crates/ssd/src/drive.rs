@@ -1,4 +1,4 @@
-//! Options that choose a drive.
+//! Options that choose the drive model.
 
 use clap::{Args, ValueEnum};
 use esker_ssd_model::{Choice, Collector};

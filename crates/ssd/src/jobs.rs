@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(path) => Jobs::read(path).map_err(failure)?.jobs,
         None => vec![job(arguments)?],
     };
-    // What is wrong with a later job is said before the first one runs.
+    // All jobs are checked before the first one runs.
     for job in &jobs {
         job.check(&shape).map_err(failure)?;
     }

@@ -95,7 +95,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Verb::Reproduce { output } => {
             let reproduced = reproduce(output.seed).map_err(failure)?;
             say(&if output.json { json(&reproduced) } else { reproduced.to_string() })?;
-            let missed = "a row is more than 10 % off what was published".to_owned();
+            let missed = "a row differs by more than 10 % from the published figure".to_owned();
             if reproduced.is_within { Ok(()) } else { Err(Failure::Failed(missed)) }
         }
         Verb::Run(arguments) => jobs::run(&arguments),

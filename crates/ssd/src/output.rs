@@ -1,4 +1,4 @@
-//! What all verbs of `esker-ssd` share: how results are printed, and what failures are.
+//! Output options and errors shared by all verbs of `esker-ssd`.
 
 use clap::Args;
 use esker_ssd_model::Error;

@@ -8,7 +8,7 @@ use esker_ssd_model::{Profile, json};
 use super::output::Output;
 use esker_command::{Failure, note, say};
 
-/// What a fast drive erases together.
+/// Superblock length of a fast drive in bytes.
 const FAST_SUPERBLOCK_BYTES: u64 = 4 << 20;
 
 /// The drive and the store of both.

@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// A number of petabytes, with or without its unit.
+/// Parses a number of petabytes, with or without its unit.
 fn petabytes(text: &str) -> Result<f64, String> {
     let lower = text.to_ascii_lowercase();
     let number = lower.strip_suffix("pb").or(lower.strip_suffix('p')).unwrap_or(&lower);

@@ -1,4 +1,4 @@
-//! Which structure lies where in the bytes of a store, told by the public parsers of the log.
+//! Finds the structures in the bytes of a store, by means of the public parsers of the log.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub(crate) enum Part {
     Staging,
 }
 
-/// What bytes are for.
+/// The purpose of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
     Superblock,
@@ -28,14 +28,14 @@ pub(crate) enum What {
     Value,
     Tombstone,
     Padding,
-    /// Between the last frame and the summary, or the end.
+    /// The gap between the last frame and the summary, or the end.
     Gap,
     Summary,
     Footer,
     FreeMarker,
-    /// What a freed slot still holds.
+    /// The old content of a freed slot.
     Stale,
-    /// Slots that were never used, and what lies beside the slots.
+    /// Slots that were never used, and bytes beside the slots.
     Unused,
     /// A frame of the last append to a user's append point.
     LastFrame,
@@ -45,31 +45,31 @@ pub(crate) enum What {
     StagedRecord,
 }
 
-/// A stretch of bytes with one purpose.
+/// A range of bytes with one purpose.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) part: Part,
     pub(crate) what: What,
     pub(crate) range: Range<u64>,
-    /// Number of the segment that it belongs to: later ones are more interesting.
+    /// Number of its segment: later ones are more interesting.
     pub(crate) segment: u64,
 }
 
-/// A record as it lies on a device or in staged memory.
+/// A record on a device or in staged memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) key: Key,
     pub(crate) stamp: Stamp,
     pub(crate) expires_at_ms: Option<u64>,
-    /// In the segment.
+    /// Byte offset in the segment.
     pub(crate) offset: u32,
     pub(crate) end: u32,
 }
 
-/// A whole frame.
+/// An intact frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    /// In the segment, with padding.
+    /// Byte offset in the segment, with padding.
     pub(crate) offset: u32,
     pub(crate) end: u32,
     pub(crate) durable_through: u32,
@@ -80,7 +80,7 @@ pub(crate) struct Frame {
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) part: Part,
-    /// Where on the device, or in the staging file, its bytes begin.
+    /// Byte offset of its start on the device or in the staging file.
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) segment: u64,
@@ -90,7 +90,7 @@ pub(crate) struct Segment {
     pub(crate) frames: Vec<Frame>,
 }
 
-/// What all tiers of a store have in common, and what one has of its own.
+/// The secret shared by all tiers of a store, and the superblock of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Format {
     pub(crate) secret: Secret,
@@ -102,9 +102,10 @@ pub(crate) struct Format {
 pub(crate) struct Anatomy {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) segments: Vec<Segment>,
-    /// Slots that were freed, as stretches of their parts.
+    /// Ranges of freed slots.
     pub(crate) freed: Vec<(Part, Range<u64>)>,
-    /// Records in staged memory, with the start of their piece of the file. Their offsets are those in the segment.
+    /// Records in staged memory: start of their piece of the file, segment, and record. Offsets are those
+    /// in the segment.
     pub(crate) staged: Vec<(u64, u64, Found)>,
 }
 
@@ -118,7 +119,7 @@ impl Format {
         FRAME_HEADER_BYTES.next_multiple_of(self.superblock.granule_bytes as usize)
     }
 
-    /// The record that begins at `at`, its length, and where in it its key begins.
+    /// Parses the record at `at`. Returns it with its length and the position of its key.
     fn record_at(&self, bytes: &[u8], segment: u64, at: usize) -> Option<(Found, usize, usize)> {
         let view = RecordView::parse(bytes, &self.secret.identity(segment, at as u32)).ok()?;
         let stamp = (view.kind == Kind::Put)
@@ -138,7 +139,7 @@ impl Format {
     }
 }
 
-/// Collects the pieces of one segment's worth of bytes.
+/// Collects the pieces of one segment.
 struct Surgeon<'a> {
     anatomy: &'a mut Anatomy,
     part: Part,
@@ -169,7 +170,7 @@ impl Surgeon<'_> {
 }
 
 impl Anatomy {
-    /// Takes a tier's device apart.
+    /// Finds the structures of a tier's device.
     pub(crate) fn dissect(&mut self, part: Part, device: &[u8]) {
         let format = Format::of(device);
         let superblock = &format.superblock;
@@ -241,7 +242,7 @@ impl Anatomy {
         });
     }
 
-    /// Takes the staging file apart, of a store whose lane fills segments of `format`.
+    /// Finds the structures of the staging file of a store whose lane fills segments of `format`.
     pub(crate) fn dissect_staging(&mut self, format: &Format, file: &[u8]) {
         let segment_bytes = format.superblock.segment_bytes;
         let stride = 4096 + segment_bytes;
@@ -264,7 +265,7 @@ impl Anatomy {
         }
     }
 
-    /// Segments of an append point of users, told by tier and stream.
+    /// Returns true if a segment belongs to an append point of users, by its tier and stream.
     pub(crate) fn is_users(&self, segment: &Segment, two_tiers: bool) -> bool {
         match segment.part {
             Part::Capacity if two_tiers => segment.stream == Stream::LARGE,
@@ -272,7 +273,7 @@ impl Anatomy {
         }
     }
 
-    /// To what the bytes around a place belong, in words.
+    /// Returns the structure around an offset, in words.
     pub(crate) fn home(&self, part: Part, at: u64, two_tiers: bool) -> &'static str {
         let around = |s: &&Segment| s.part == part && (s.start..s.start + s.bytes).contains(&at);
         match self.segments.iter().find(around) {
@@ -285,14 +286,14 @@ impl Anatomy {
         }
     }
 
-    /// Where the records of a segment lie that are whole on a device.
+    /// Returns the offsets of the intact records of a segment on a device.
     pub(crate) fn on_device(&self, segment: u64) -> BTreeSet<u32> {
         let of = self.segments.iter().filter(|s| s.segment == segment);
         of.flat_map(|s| &s.frames).flat_map(|f| &f.records).map(|r| r.offset).collect()
     }
 }
 
-/// The frames of a segment, and where the last one ends.
+/// Finds the frames of a segment. Returns them and the end of the last one.
 fn dissect_frames(
     surgeon: &mut Surgeon<'_>,
     format: &Format,
@@ -337,7 +338,7 @@ fn dissect_frames(
     (frames, offset)
 }
 
-/// Whether all of a frame was written: a kill tears what is in flight.
+/// Returns true if a frame was written completely: a kill tears frames in flight.
 fn is_whole(format: &Format, header: &FrameHeader, bytes: &[u8]) -> bool {
     let (offset, end) = (header.offset as usize, (header.offset + header.bytes) as usize);
     let mut at = offset + format.first_record();
@@ -354,7 +355,8 @@ fn is_whole(format: &Format, header: &FrameHeader, bytes: &[u8]) -> bool {
     })
 }
 
-/// The records of a piece of staged memory: closed frames, and then the open one, which has no header yet.
+/// Parses the records of a piece of staged memory: closed frames, and then the open one, which has no
+/// header yet.
 fn staged_records(surgeon: &mut Surgeon<'_>, format: &Format, segment: u64, bytes: &[u8]) -> Vec<Found> {
     let mut found = Vec::new();
     let mut frame = 0;

@@ -1,4 +1,4 @@
-//! Files of real stores that end too early.
+//! Truncated files of real stores.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::damage::image::Image;
 use crate::support::Tiers;
 use crate::support::history::{Key, Stamp, stamp_in};
 
-/// The file of a part.
+/// Returns the file name of a part.
 fn name(part: Part) -> &'static str {
     match part {
         Part::Fast => "fast",
@@ -37,7 +37,7 @@ fn options(image: &Image, dir: &Path) -> Options {
     options
 }
 
-/// Every key as it is found in files of which one ends at a place.
+/// Returns every key's state in files of which one may be cut off.
 fn found_in_files(image: &Image, cut: Option<(Part, u64)>) -> esker::Result<BTreeMap<Key, Stamp>> {
     let dir = tempfile::tempdir().expect("a directory for the test");
     for (part, bytes) in image.parts() {
@@ -49,7 +49,7 @@ fn found_in_files(image: &Image, cut: Option<(Part, u64)>) -> esker::Result<BTre
     for key in image.histories.keys.keys() {
         let value = match store.get(key) {
             Ok(value) => value,
-            // Told.
+            // Detected.
             Err(error) if error.kind() == ErrorKind::Corrupt => continue,
             Err(error) => return Err(error),
         };
@@ -59,7 +59,7 @@ fn found_in_files(image: &Image, cut: Option<(Part, u64)>) -> esker::Result<BTre
     Ok(found)
 }
 
-/// Cuts the files of an image off at so many places, and says where that was silent.
+/// Cuts the files of an image off at `cuts` offsets. Returns the silent cases.
 pub(crate) fn cut_files(image: &Image, cuts: u64) -> Vec<String> {
     let expected = found_in_files(image, None).expect("a store that is not damaged opens");
     let tiers: Vec<(Part, u64)> = image
@@ -71,7 +71,7 @@ pub(crate) fn cut_files(image: &Image, cuts: u64) -> Vec<String> {
     let mut silent = Vec::new();
     for _ in 0..cuts {
         let (part, length) = tiers[random.below(tiers.len() as u64) as usize];
-        // A file without a byte is an empty one.
+        // At least one byte stays, because a file of zero bytes is an empty device.
         let (from, to) = match random.below(6) {
             0 => (1, 4096),
             1 => (4096, 1 << 20),

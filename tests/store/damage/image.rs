@@ -1,5 +1,5 @@
-//! A store as it was left: the bytes of its tiers and of its staging file, what every key must be, and what the last
-//! frames may take with them.
+//! The image of an ended store: the bytes of its tiers and of its staging file, the expected state of
+//! every key, and the losses allowed with the last frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::damage::plant::{Change, Damage};
 use crate::support::history::{Histories, Key, Stamp, stamp_in};
 use crate::support::{Config, Tiers, World};
 
-/// What a damage to a stretch of bytes may do to some keys: they may be found as they were before the last frame.
+/// The keys that may be found in their state before the last frame if a range of bytes is damaged.
 pub(crate) struct Exemption {
     pub(crate) part: Part,
     range: std::ops::Range<u64>,
@@ -25,34 +25,36 @@ pub(crate) struct Exemption {
 struct Stored {
     part: Part,
     bytes: Vec<u8>,
-    /// Of a tier; a copy of it costs little.
+    /// The device of a tier, which is cheap to copy.
     device: Option<MemoryDevice>,
 }
 
-/// A store as it was left.
+/// The image of an ended store.
 pub(crate) struct Image {
     pub(crate) number: u64,
     pub(crate) config: Config,
     pub(crate) ending: Ending,
     sync_only: bool,
     stored: Vec<Stored>,
-    /// Number of the start of the machine at the end.
+    /// Number of machine starts at the end.
     boots: u64,
-    /// How far the wall clock is ahead when it is opened: short times to live have run out by then.
+    /// Advance of the wall clock at the opening in milliseconds: short times to live have run out by
+    /// then.
     ahead_ms: i64,
     pub(crate) histories: Histories,
-    /// What every key is, if there is no damage.
+    /// The state of every key without damage.
     pub(crate) expected: BTreeMap<Key, Stamp>,
     exemptions: Vec<Exemption>,
     pub(crate) anatomy: Anatomy,
 }
 
-/// A damaged store is opened, compacted and opened again in so many steps, many times over.
+/// Limit of the steps of a trial, in which a damaged store is opened, compacted and opened again; many
+/// times what it needs.
 const STEPS_MAX: u64 = 3_000_000;
 const TWO_MINUTES_MS: i64 = 120_000;
 
 impl Image {
-    /// Lets the store of this number live, and takes its bytes.
+    /// Runs the store with this number, and takes its bytes.
     pub(crate) fn make(number: u64) -> Image {
         let seed = number / LIVES.len() as u64 * 1_000_003 + number;
         let (tiers, staging, ending) = LIVES[(number % LIVES.len() as u64) as usize];
@@ -93,7 +95,7 @@ impl Image {
         image
     }
 
-    /// Nothing that was promised is missing before anything is damaged.
+    /// Checks that the store kept its promises before any damage.
     fn check_expected(&self) {
         let now_ms = self.opened_at_ms();
         for (key, found) in &self.expected {
@@ -113,7 +115,7 @@ impl Image {
         now_ms
     }
 
-    /// Finds the structures, and what the last frames hold.
+    /// Finds the structures, and the losses allowed with the last frames.
     fn examine(&mut self) {
         let mut anatomy = Anatomy::default();
         for stored in self.stored.iter().filter(|s| s.device.is_some()) {
@@ -144,9 +146,10 @@ impl Image {
         self.exemptions = exemptions;
     }
 
-    /// What an append point may lose that is not staged: its last frame, or what no later frame says was durable.
+    /// Returns the losses allowed at an append point that is not staged: its last frame, or frames that
+    /// no later frame proves durable.
     fn without_last_frames(&self, segment: &Segment) -> Vec<Exemption> {
-        // The first frame tells of the segment before.
+        // The first frame states the durability of the previous segment.
         let durable = segment.frames.iter().skip(1).map(|frame| frame.durable_through).max().unwrap_or(0);
         let end = segment.frames.last().map_or(0, |frame| frame.end);
         let unproven: Vec<_> = segment.frames.iter().filter(|frame| frame.end > durable).collect();
@@ -157,7 +160,7 @@ impl Image {
                 let range = segment.start + u64::from(frame.offset)..segment.start + u64::from(frame.end);
                 let zeros = vec![0; (end - frame.offset) as usize];
                 let change = Change { writes: vec![(range.start, zeros)], cut: None };
-                // Refused is as good as not lost.
+                // A refused opening loses nothing.
                 let found = self.found_in(self.world(&[(segment.part, &change)])).ok()?;
                 let lost = segment.frames.iter().filter(|f| f.offset >= frame.offset);
                 let lost: BTreeSet<&Key> = lost.flat_map(|f| &f.records).map(|r| &r.key).collect();
@@ -167,8 +170,9 @@ impl Image {
             .collect()
     }
 
-    /// What the staging file may lose: records that are nowhere else. They are the last frame of their append point,
-    /// which was not written yet. A record goes with any damage in front of it in its piece of the file.
+    /// Returns the losses allowed in the staging file: records that exist nowhere else. They are the last
+    /// frame of their append point, which was not written yet. A record is lost with any damage before it
+    /// in its piece of the file.
     fn without_staged(&self, anatomy: &Anatomy) -> Vec<Exemption> {
         let now_ms = self.opened_at_ms();
         let nowhere_else: Vec<_> = anatomy
@@ -179,7 +183,7 @@ impl Image {
         if nowhere_else.is_empty() {
             return Vec::new();
         }
-        // At the same start of the machine a missing file is a loss that is reported.
+        // At the same start of the machine, a missing file is reported as a loss.
         let gone = Change { writes: Vec::new(), cut: Some(0) };
         let refused = self
             .found_in(self.world(&[(Part::Staging, &gone)]))
@@ -201,7 +205,7 @@ impl Image {
         exempt.collect()
     }
 
-    /// What a key may be found as after a damage, other than what is expected of it.
+    /// Returns the additional states in which keys may be found after a damage.
     pub(crate) fn may_be(&self, damage: &Damage) -> BTreeMap<&Key, BTreeSet<Stamp>> {
         let length = self.bytes(damage.part).len() as u64;
         let harmed = damage.harmed(length);
@@ -216,7 +220,7 @@ impl Image {
         may_be
     }
 
-    /// Every key as it is found in a world, or the error of the opening.
+    /// Returns every key's state in a world, or the error of the opening.
     fn found_in(&self, world: World) -> esker::Result<BTreeMap<Key, Stamp>> {
         let found = world.runtime.run(async {
             let store = Store::open(world.options()).await?;
@@ -240,7 +244,7 @@ impl Image {
         self.stored.iter().map(|stored| (stored.part, stored.bytes.as_slice()))
     }
 
-    /// To what the bytes belong that a damage changes, in words.
+    /// Returns the structures that a damage changes, in words.
     pub(crate) fn home(&self, damage: &Damage) -> String {
         let two_tiers = self.config.tiers == Tiers::Both;
         let harmed = damage.harmed(damage.at + 1);
@@ -249,7 +253,7 @@ impl Image {
         homes.into_iter().collect::<Vec<_>>().join(" and ")
     }
 
-    /// The segments that a damage hits, and what may be lost: for whoever replays it.
+    /// Returns the segments that a damage hits and the allowed losses, for replaying it.
     pub(crate) fn describe(&self, damage: &Damage) -> String {
         use std::fmt::Write;
         let mut text = format!("{damage}\n{:?}\n", self.config);
@@ -274,7 +278,7 @@ impl Image {
         text
     }
 
-    /// A world of its own with copies of its parts, changed.
+    /// Makes a world with changed copies of the parts.
     pub(crate) fn world(&self, changes: &[(Part, &Change)]) -> World {
         let mut world = World::new(self.number, self.config.clone());
         world.boots = self.boots;
@@ -297,14 +301,14 @@ impl Image {
         world
     }
 
-    /// What to call it in a table.
+    /// Returns its name in the table.
     pub(crate) fn name(&self) -> String {
         let staging = if self.config.staging { " + staging" } else { "" };
         format!("{:?}{staging}, {:?}", self.config.tiers, self.ending)
     }
 }
 
-/// A small store with two tiers or one.
+/// Returns a small store with one or two tiers.
 fn config(random: &mut Random, tiers: Tiers, staging: bool) -> Config {
     let unit_bytes = [4096, 4096, 8192, 16384][random.below(4) as usize];
     let segment_bytes = u64::max([64 << 10, 64 << 10, 128 << 10][random.below(3) as usize], 8 * unit_bytes);
@@ -315,14 +319,14 @@ fn config(random: &mut Random, tiers: Tiers, staging: bool) -> Config {
         capacity_segments: 12 + random.below(8),
         hash_bits: [None, None, None, Some(8)][random.below(4) as usize],
         grows: random.one_in(2),
-        // Freed slots mostly keep what they held.
+        // Freed slots mostly keep their old content.
         discard_after: [None, None, Some(Duration::from_millis(500))][random.below(3) as usize],
         staging,
         ..Config::new(tiers)
     }
 }
 
-/// A device that holds these bytes and takes no time.
+/// Returns a device that holds these bytes and has no latency.
 fn pristine(config: &Config, part: Part, bytes: &[u8]) -> MemoryDevice {
     let mut options = MemoryOptions::new(bytes.len() as u64);
     options.path = format!("{part:?}").to_lowercase();
@@ -336,7 +340,7 @@ fn pristine(config: &Config, part: Part, bytes: &[u8]) -> MemoryDevice {
 }
 
 fn changed(world: &World, device: &MemoryDevice, change: Option<&Change>) -> MemoryDevice {
-    // Everything is durable, so that a power cut leaves all of it.
+    // Everything is durable, so a power failure loses nothing.
     let copy = device.crash(&mut || 0);
     let Some(change) = change else { return copy };
     for (at, bytes) in &change.writes {
@@ -349,7 +353,7 @@ fn changed(world: &World, device: &MemoryDevice, change: Option<&Change>) -> Mem
     copy
 }
 
-/// Unsealed segments behind which no other one of the same stream and opening follows.
+/// Returns the unsealed segments that no other segment of the same stream and epoch follows.
 fn newest_unsealed(anatomy: &Anatomy, two_tiers: bool) -> Vec<&Segment> {
     let newest = |segment: &&Segment| {
         let follows = |s: &Segment| {

@@ -1,4 +1,4 @@
-//! Opens a damaged store and looks whether anything is lost, wrong or back from the dead without a word.
+//! Opens a damaged store and checks that nothing is silently lost, wrong or back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,23 +12,23 @@ use crate::damage::plant::Damage;
 use crate::support::World;
 use crate::support::history::{Key, Stamp, stamp_in};
 
-/// What became of a damage.
+/// The outcome of a damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     /// The store does not open.
     Refused,
-    /// Reading some keys is an error.
+    /// Reading some keys returns an error.
     Told,
-    /// Some keys are as they were before the last frame.
+    /// Some keys are in their state before the last frame.
     LastFrameLost,
     /// Nothing is missing.
     Harmless,
 }
 
-/// What is wrong, and where.
+/// A fault, and its details.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
-    /// In few words, the same for what is alike.
+    /// A short description, equal for equal faults.
     pub(crate) what: String,
     pub(crate) detail: String,
 }
@@ -37,14 +37,14 @@ fn fault(what: impl Into<String>, detail: impl Into<String>) -> Fault {
     Fault { what: what.into(), detail: detail.into() }
 }
 
-/// What is being looked at.
+/// A trial in progress.
 struct Trial<'a> {
     image: &'a Image,
     may_be: BTreeMap<&'a Key, BTreeSet<Stamp>>,
     outcome: Outcome,
 }
 
-/// Plants a damage and looks what becomes of it.
+/// Plants a damage and returns its outcome.
 pub(crate) fn judge(image: &Image, damage: &Damage) -> Result<Outcome, Fault> {
     let tried = catch_unwind(AssertUnwindSafe(|| {
         let change = damage.change(image.bytes(damage.part));
@@ -61,7 +61,7 @@ pub(crate) fn judge(image: &Image, damage: &Damage) -> Result<Outcome, Fault> {
     })
 }
 
-/// Opens, reads, compacts, reads and opens again a store that is not damaged.
+/// Opens, reads, compacts, reads and opens again a store without damage.
 pub(crate) fn control(image: &Image) -> Result<(), Fault> {
     let world = image.world(&[]);
     let mut trial = Trial { image, may_be: BTreeMap::new(), outcome: Outcome::Harmless };
@@ -78,7 +78,7 @@ impl Trial<'_> {
         world.runtime.run(async {
             let Some(store) = self.open(world, "opened").await? else { return Ok(()) };
             self.check(&store, "opened").await?;
-            // What is collected must not wash a damage away.
+            // Collection must not hide damage.
             match store.compact().await {
                 Ok(()) => {}
                 Err(error) if is_loud(&error) => self.outcome = self.outcome.min(Outcome::Told),
@@ -108,7 +108,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Every key is what it must be, or an error; an iteration agrees.
+    /// Checks that every key is as expected or returns an error, and that an iteration agrees.
     async fn check(&mut self, store: &Store, when: &str) -> Result<(), Fault> {
         let mut readable: BTreeMap<&Key, Stamp> = BTreeMap::new();
         let mut wrong: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -153,7 +153,7 @@ impl Trial<'_> {
             wrong.entry(what).or_default().push(format!("{named}: {stamp:?} for {expected:?}"));
         }
         for keys in batches() {
-            // A batch is whole, wherever all of it can be read.
+            // If all keys of a batch are readable, the batch is complete.
             let stamps: BTreeSet<Stamp> = keys.iter().filter_map(|key| readable.get(key)).copied().collect();
             if stamps.len() > 1 {
                 let named = String::from_utf8_lossy(&keys[0]).into_owned();
@@ -171,7 +171,7 @@ impl Trial<'_> {
         self.check_scan(store, when, &readable).await
     }
 
-    /// An iteration finds what can be read and nothing else, and reports the rest.
+    /// Checks that an iteration finds exactly the readable keys, and reports the rest.
     async fn check_scan(
         &mut self,
         store: &Store,
@@ -222,7 +222,7 @@ impl Trial<'_> {
     }
 }
 
-/// Damage that is told.
+/// Returns true if the error reports damage.
 fn is_loud(error: &Error) -> bool {
     error.kind() == ErrorKind::Corrupt
 }

@@ -1,5 +1,5 @@
-//! The life of a store up to the moment in which it is damaged: it is loaded, written over, deleted from, compacted,
-//! closed and killed, so that its devices hold every structure that there is.
+//! The life of a store up to the moment in which it is damaged: it is filled, overwritten, deleted from,
+//! compacted, closed and killed, so that its devices hold every structure of the format.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::support::history::{Histories, Key, stamp_in};
 use crate::support::writer::Writer;
 use crate::support::{Tiers, World};
 
-/// How a store ended before it was damaged.
+/// The end of a store before it was damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ending {
     Closed,
     Killed,
-    /// Killed, and the staging file is gone.
+    /// Killed, and the staging file is missing.
     KilledWithoutStaging,
 }
 
-/// Keys that are written one by one.
+/// Number of keys that are written one by one.
 const SINGLE_KEYS: u64 = 90;
-/// Keys of each batch: they are only written together.
+/// Number of keys per batch, which are only written together.
 const BATCH_KEYS: u64 = 3;
 const BATCHES: u64 = 10;
-/// Times to live are shorter than this, or longer than a day.
+/// Bound in milliseconds: times to live are shorter than this, or longer than a day.
 const SHORT_MS: u64 = 60_000;
 const DAY_MS: u64 = 86_400_000;
 
@@ -47,12 +47,12 @@ pub(crate) fn batches() -> impl Iterator<Item = Vec<Key>> {
     (0..BATCHES).map(batch)
 }
 
-/// A client, the only one of its store, which is sound.
+/// A client, the only one of its store. The store is sound.
 #[derive(Clone)]
 struct Client {
     writer: Writer,
     runtime: SimRuntime,
-    /// Of writes.
+    /// Durability levels of its writes.
     levels: Vec<Durability>,
     longest: u64,
 }
@@ -73,7 +73,7 @@ impl Client {
         self.writer.put(key, bytes, options).await.expect("a sound store takes it, or is full");
     }
 
-    /// So many turns of a client that does a bit of everything.
+    /// Runs `turns` turns of a client that uses all operations.
     async fn live(&self, random: &mut Random, turns: u64) {
         for _ in 0..turns {
             let options = self.options(random);
@@ -96,7 +96,7 @@ impl Client {
                     written.expect("a sound store takes it, or is full");
                 }
                 76..86 => {
-                    // A few keys have large values, at times.
+                    // A few keys sometimes have large values.
                     let key = single(random.below(SINGLE_KEYS / 4) * 4);
                     self.put(key, 4096 + random.below(self.longest - 4096), options).await;
                 }
@@ -108,18 +108,18 @@ impl Client {
     }
 }
 
-/// What a client knows in the end.
+/// The client's knowledge at the end.
 pub(crate) struct Known {
     pub(crate) histories: Histories,
-    /// Every write was acknowledged when it was on the medium.
+    /// True if every write was durable when it was acknowledged.
     pub(crate) sync_only: bool,
 }
 
-/// Makes a store, lets it live, and ends it; devices and staging file are in the world.
+/// Makes a store, runs it, and ends it; devices and staging file are in the world.
 pub(crate) fn live(world: &mut World, seed: u64, ending: Ending) -> Known {
     let mut random = Random::new(seed ^ 0x11FE);
     let histories = Arc::new(Mutex::new(Histories::default()));
-    // Most promise everything at once; the others leave records in memory.
+    // Most clients write durably only; the others leave records in memory.
     let levels = match (random.below(5), world.config.staging) {
         (0..3, _) => vec![Durability::Sync],
         (_, true) => vec![Durability::Sync, Durability::Process, Durability::None],
@@ -146,7 +146,7 @@ pub(crate) fn live(world: &mut World, seed: u64, ending: Ending) -> Known {
         } else {
             die(world, &client, &mut random);
             if world.config.staging && ending == Ending::Killed {
-                // The memory outlives the process.
+                // The staging file survives the process.
                 histories.lock().all_durable();
             }
         }
@@ -161,7 +161,7 @@ pub(crate) fn live(world: &mut World, seed: u64, ending: Ending) -> Known {
     }
 }
 
-/// The process is killed while it writes, and most often while it relocates.
+/// Kills the process while it writes, and most often while it relocates.
 fn die(world: &mut World, client: &Client, random: &mut Random) {
     let after = match random.below(4) {
         0 => Duration::ZERO,
@@ -185,11 +185,11 @@ fn die(world: &mut World, client: &Client, random: &mut Random) {
     world.kill();
 }
 
-/// What a sound store holds when it was opened is what it holds from there on.
+/// Reads the state of a sound store after its opening, which is the expected one from there on.
 fn settle(world: &World, store: &Store, histories: &mut Histories) {
     let keys: Vec<Key> = histories.keys.keys().cloned().collect();
     for key in keys {
-        // It may run out while it is read.
+        // The key may expire during the read.
         let before_ms = store.now_ms();
         let found = world.runtime.run(store.get(&key)).expect("a sound store can be read");
         let found = found.map(|found| stamp_in(&key, &found).expect("somebody wrote this value"));
@@ -199,7 +199,7 @@ fn settle(world: &World, store: &Store, histories: &mut Histories) {
     }
 }
 
-/// Which tiers, with a staging file or without, and how it ended.
+/// Tiers, presence of a staging file, and end of each store.
 pub(crate) const LIVES: [(Tiers, bool, Ending); 15] = {
     use Ending::{Closed, Killed, KilledWithoutStaging};
     use Tiers::{Both, Capacity, Fast};

@@ -1,4 +1,4 @@
-//! A single damage: which there are, where they are planted, and what they do to the bytes.
+//! A single damage: its kinds, its place, and its effect on the bytes.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::damage::anatomy::{Part, Piece, What};
 const SECTOR: u64 = 512;
 const BLOCK: u64 = 4096;
 
-/// What is done to bytes.
+/// The kind of a damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Bit,
@@ -17,9 +17,9 @@ pub(crate) enum Kind {
     GarbageSector,
     ZeroBlock,
     GarbageBlock,
-    /// Two blocks change places.
+    /// Two blocks are swapped.
     Swap,
-    /// A block is written over another one too.
+    /// A block also overwrites another one.
     Double,
     /// The device or file ends here.
     Cut,
@@ -30,10 +30,10 @@ pub(crate) enum Kind {
 pub(crate) struct Damage {
     pub(crate) part: Part,
     pub(crate) kind: Kind,
-    /// What it was aimed at.
+    /// The structure at which it was aimed.
     pub(crate) what: What,
     pub(crate) at: u64,
-    /// The other block, of those kinds that have one.
+    /// Offset of the other block, for kinds that have one.
     pub(crate) other: u64,
     seed: u64,
 }
@@ -49,7 +49,7 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// What a damage does: bytes to be written over, whole sectors, or where the part ends.
+/// The effect of a damage: whole sectors to overwrite, or the new end of the part.
 #[derive(Default)]
 pub(crate) struct Change {
     pub(crate) writes: Vec<(u64, Vec<u8>)>,
@@ -57,7 +57,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// To a copy of the bytes.
+    /// Applies the change to a copy of the bytes.
     pub(crate) fn apply(&self, bytes: &mut Vec<u8>) {
         for (at, with) in &self.writes {
             bytes[*at as usize..*at as usize + with.len()].copy_from_slice(with);
@@ -67,7 +67,7 @@ impl Change {
 }
 
 impl Damage {
-    /// Draws one for these parts. `bytes_of` gives the bytes of a part.
+    /// Draws a damage to these parts. `bytes_of` returns the bytes of a part.
     pub(crate) fn draw<'a>(
         random: &mut Random,
         pieces: &[Piece],
@@ -91,7 +91,7 @@ impl Damage {
             let down = |at: u64| at.min(bytes.len() as u64 - BLOCK) / BLOCK * BLOCK;
             let at = match kind {
                 Kind::Bit => within,
-                // A staging file can end anywhere, a device at a block.
+                // A staging file can end anywhere, a device only at a block.
                 Kind::Cut if piece.part == Part::Staging => within,
                 Kind::ZeroSector | Kind::GarbageSector | Kind::Cut => within / SECTOR * SECTOR,
                 _ => down(within),
@@ -104,7 +104,8 @@ impl Damage {
         }
     }
 
-    /// Whether it makes a difference. A tier without its first sector is an empty device, which is another matter.
+    /// Returns true if the damage changes any byte. A tier without its first sector is excluded, because
+    /// it is an empty device.
     fn changes(&self, bytes: &[u8]) -> bool {
         match self.kind {
             Kind::Cut if self.part == Part::Staging => self.at < bytes.len() as u64,
@@ -116,7 +117,7 @@ impl Damage {
         }
     }
 
-    /// What it does to these bytes of its part.
+    /// Returns its effect on the bytes of its part.
     pub(crate) fn change(&self, bytes: &[u8]) -> Change {
         let copy = |at: u64, length: u64| {
             let end = (at + length).min(bytes.len() as u64);
@@ -145,7 +146,7 @@ impl Damage {
         Change { writes, cut: None }
     }
 
-    /// The bytes that are no longer what they were, or none of that kind, up to this length of the part.
+    /// Returns the ranges of changed bytes (empty if the kind changes none), for a part of this length.
     pub(crate) fn harmed(&self, length: u64) -> Vec<Range<u64>> {
         let block = |at: u64| at..at + BLOCK;
         match self.kind {
@@ -158,16 +159,16 @@ impl Damage {
     }
 }
 
-/// The other block of a damage that has two: beside the first, in the same segment, or anywhere.
+/// Returns the other block of a damage that has two: near the first, in the same segment, or anywhere.
 fn partner(random: &mut Random, pieces: &[Piece], piece: &Piece, within: u64) -> u64 {
     let how = random.below(4);
     if how == 0 {
-        // Where structures are alike.
+        // Adjacent structures are similar.
         return within.saturating_add(BLOCK << random.below(5));
     }
     let there = |p: &&Piece| p.part == piece.part && (how > 1 || p.segment == piece.segment);
     let there: Vec<&Piece> = pieces.iter().filter(there).collect();
-    // By kind, as the ends of a segment are few among its records.
+    // Chosen by kind, because the ends of a segment are few among its records.
     let what = there[random.below(there.len() as u64) as usize].what;
     let ends = [What::Footer, What::Summary, What::FreeMarker, What::FrameHeader, what];
     let what = ends[random.below(ends.len() as u64) as usize];
@@ -178,12 +179,12 @@ fn partner(random: &mut Random, pieces: &[Piece], piece: &Piece, within: u64) ->
     alike[random.below(alike.len() as u64) as usize].range.start
 }
 
-/// Where to: every structure as often as every other, and later segments more often.
+/// Chooses a target: every kind of structure equally often, and later segments more often.
 fn aim<'a>(random: &mut Random, pieces: &'a [Piece]) -> &'a Piece {
     let mut kinds: Vec<What> = pieces.iter().map(|piece| piece.what).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    // Where nothing is, there is little to be seen.
+    // Damage to unused bytes shows little.
     let dull = [What::Unused, What::Stale, What::Padding, What::Gap];
     let mut what = kinds[random.below(kinds.len() as u64) as usize];
     if dull.contains(&what) {

@@ -1,4 +1,5 @@
-//! Block devices over files, and what the block layer of the kernel issues to them. Both need root.
+//! Block devices over files, and the commands that the kernel's block layer issues to them. Both need
+//! root.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Says why a test did not run, past the harness, which keeps what is printed by a test that passes.
+/// Prints why a test was skipped, bypassing the harness, which hides the output of a passing test.
 pub(crate) fn skipped(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").ok();
 }
@@ -34,7 +35,8 @@ impl Loop {
         Ok(Loop(PathBuf::from(device)))
     }
 
-    /// Changes the longest command of the device's queue. It keeps that for its next user, so it has to be changed back.
+    /// Sets the maximum command length of the device's queue. Returns the previous value, which must be
+    /// restored, because the device keeps it for its next user.
     pub(crate) fn set_max_sectors_kb(&self, kib: u64) -> Result<u64, String> {
         let name = self.0.file_name().and_then(|name| name.to_str()).ok_or("a device has a name")?;
         let path = format!("/sys/block/{name}/queue/max_sectors_kb");
@@ -55,14 +57,14 @@ impl Drop for Loop {
     }
 }
 
-/// A command that the block layer issued.
+/// A command issued by the block layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Issued {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-/// Records the write commands that one device gets, in a trace buffer of its own.
+/// Records the write commands to one device, in a separate trace buffer.
 pub(crate) struct Trace {
     instance: PathBuf,
     mounted: tempfile::TempDir,
@@ -75,7 +77,7 @@ impl Trace {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let instance = mounted.path().join(format!("instances/esker-{}-{number}", std::process::id()));
         run("mount", &["-t", "tracefs", "none", &mounted.path().display().to_string()])?;
-        // From here on it is taken back when it is dropped.
+        // From here on the drop undoes the setup.
         let trace = Trace { instance, mounted };
         fs::create_dir(&trace.instance).map_err(|e| format!("{}: {e}", trace.instance.display()))?;
         let event = "events/block/block_rq_issue";
@@ -90,7 +92,7 @@ impl Trace {
         fs::write(&path, value).map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    /// The write commands so far; forgets them.
+    /// Returns the write commands since the last call.
     pub(crate) fn writes(&self) -> Vec<Issued> {
         let path = self.instance.join("trace");
         let text = fs::read_to_string(&path).expect("the trace can be read");
@@ -103,7 +105,7 @@ impl Trace {
     }
 }
 
-/// `… block_rq_issue: 7,0 WS 524288 () 2048 + 1024 none,0,0 [name]`: sectors of 512 bytes.
+/// Parses `… block_rq_issue: 7,0 WS 524288 () 2048 + 1024 none,0,0 [name]`: sectors of 512 bytes.
 fn parse(line: &str) -> Option<Issued> {
     let mut words = line.split_once("block_rq_issue: ")?.1.split(' ');
     let kind = words.nth(1)?;

@@ -1,4 +1,4 @@
-//! What was done to each key, and what may be found under it.
+//! The writes of each key, and the values that may be found under it.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use crate::support::{VALUE_BYTES_MIN, value};
 
 pub(crate) type Key = Vec<u8>;
 
-/// What is found under a key: the stamp of its value, or nothing.
+/// The stamp of a key's value, or `None` if it is absent.
 pub(crate) type Stamp = Option<u64>;
 
-/// A state of a key that was asked for.
+/// A requested state of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
     pub(crate) stamp: Stamp,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) acknowledged: bool,
-    /// It is on the medium, whatever became of memory.
+    /// True if the state is on the medium, whatever happens to memory.
     pub(crate) durable: bool,
 }
 
 impl State {
-    /// What of it is seen at a time.
+    /// Returns the visible state at a given time.
     pub(crate) fn at(&self, now_ms: u64) -> Stamp {
         self.stamp.filter(|_| self.expires_at_ms.is_none_or(|at| at > now_ms))
     }
@@ -39,37 +39,37 @@ impl Histories {
         self.stamps
     }
 
-    /// Must be told before the write is issued: a kill may leave it done or not.
+    /// Must be called before the write is issued, because a kill may leave it done or not.
     pub(crate) fn issue(&mut self, key: &[u8], stamp: Stamp, expires_at_ms: Option<u64>) {
         let state = State { stamp, expires_at_ms, acknowledged: false, durable: false };
         self.keys.entry(key.to_vec()).or_default().push(state);
     }
 
-    /// The last write that was issued was acknowledged.
+    /// Records that the last issued write was acknowledged.
     pub(crate) fn acknowledge(&mut self, key: &[u8], durable: bool) {
         let newest = self.keys.get_mut(key).and_then(|states| states.last_mut()).expect("it was issued");
         (newest.acknowledged, newest.durable) = (true, durable);
     }
 
-    /// The last write that was issued was refused and did not happen.
+    /// Records that the last issued write was refused and had no effect.
     pub(crate) fn refuse(&mut self, key: &[u8]) {
         self.keys.get_mut(key).expect("it was issued").pop();
     }
 
-    /// Everything that was acknowledged is on the medium.
+    /// Records that all acknowledged writes are on the medium.
     pub(crate) fn all_durable(&mut self) {
         let states = self.keys.values_mut().flatten();
         states.filter(|state| state.acknowledged).for_each(|state| state.durable = true);
     }
 
-    /// How many states of each key there are up to the last that was acknowledged.
+    /// Returns the number of states of each key up to the last acknowledged one.
     pub(crate) fn acknowledged(&self) -> BTreeMap<Key, usize> {
         let count =
             |states: &Vec<State>| states.iter().rposition(|state| state.acknowledged).map(|last| last + 1);
         self.keys.iter().filter_map(|(key, states)| Some((key.clone(), count(states)?))).collect()
     }
 
-    /// These states are on the medium.
+    /// Marks these states as durable.
     pub(crate) fn make_durable(&mut self, acknowledged: &BTreeMap<Key, usize>) {
         for (key, count) in acknowledged {
             let states = self.keys.get_mut(key).expect("it is known");
@@ -77,7 +77,7 @@ impl Histories {
         }
     }
 
-    /// Whether a key may be found so, if nothing that is durable is lost.
+    /// Returns true if a key may be found in this state without a loss of durable writes.
     pub(crate) fn allows(&self, key: &[u8], found: Stamp, now_ms: u64) -> bool {
         let states = self.keys.get(key).map_or(&[][..], Vec::as_slice);
         let first = states.iter().rposition(|state| state.durable);
@@ -85,7 +85,7 @@ impl Histories {
         never || states[first.unwrap_or(0)..].iter().any(|state| state.at(now_ms) == found)
     }
 
-    /// A store was opened, and this is what a key is from there on.
+    /// Sets the state of a key found after an opening, which is the expected one from there on.
     pub(crate) fn settle(&mut self, key: &[u8], found: Stamp) {
         let states = self.keys.get_mut(key).expect("it is known");
         let verified = states.iter().rev().find(|state| state.stamp == found);
@@ -93,13 +93,13 @@ impl Histories {
         states.push(State { stamp: found, expires_at_ms, acknowledged: true, durable: true });
     }
 
-    /// Whether this key ever had this value.
+    /// Returns true if this key ever had this value.
     pub(crate) fn had(&self, key: &[u8], stamp: u64) -> bool {
         self.keys.get(key).is_some_and(|states| states.iter().any(|state| state.stamp == Some(stamp)))
     }
 }
 
-/// The stamp of a value, if it was made for this key.
+/// Returns the stamp of a value, if it was made for this key.
 pub(crate) fn stamp_in(key: &[u8], found: &[u8]) -> Option<u64> {
     let stamp = u64::from_le_bytes(found.get(..8)?.try_into().ok()?);
     (found.len() >= VALUE_BYTES_MIN && value(key, stamp, found.len()) == found).then_some(stamp)

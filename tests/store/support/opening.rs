@@ -1,11 +1,11 @@
-//! Stores in directories of their own, and openings that are refused without a trace.
+//! Stores in separate directories, and refused openings that leave no trace.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use esker::{Batch, Blocking, Condition, Error, ErrorKind, Options, WriteOptions};
 
-/// Every file below a directory with its bytes, and every directory.
+/// Returns every file below a directory with its bytes, and every directory.
 pub(crate) fn listing(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(dir).expect("the directory can be read") {
@@ -21,7 +21,8 @@ pub(crate) fn listing(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     found
 }
 
-/// As [`listing`], once nothing changes any more: an open store prepares its next segment in the background.
+/// As [`listing`], once nothing changes any more: an open store prepares its next segment in the
+/// background.
 pub(crate) fn listing_at_rest(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut before = listing(dir);
     loop {
@@ -39,8 +40,8 @@ fn names(listing: &BTreeMap<PathBuf, Option<Vec<u8>>>) -> Vec<(String, Option<us
     listing.iter().map(|(p, b)| (p.display().to_string(), b.as_ref().map(Vec::len))).collect()
 }
 
-/// The error of a refused opening, after checking its kind, that its message has these words, and that every file below
-/// `dir` is as it was.
+/// Returns the error of a refused opening. Checks its kind, that its message has these words, and that
+/// every file below `dir` is unchanged.
 #[track_caller]
 pub(crate) fn refused(dir: &Path, options: Options, kind: ErrorKind, words: &[&str]) -> Error {
     let before = listing(dir);
@@ -62,12 +63,12 @@ pub(crate) fn temp() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory for the test")
 }
 
-/// Options of a small store, so that a test does not write much.
+/// Options of a small store, so that a test writes little.
 pub(crate) fn small(options: Options) -> Options {
     options.segment_bytes(1 << 20).memory_bytes(64 << 20)
 }
 
-/// A small store on two files in a directory.
+/// Options of a small store on two files in a directory.
 pub(crate) fn two_tiers(dir: &Path) -> Options {
     small(Options::fast_and_capacity(dir.join("fast"), dir.join("capacity")))
         .fast_limit_bytes(16 << 20)

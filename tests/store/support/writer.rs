@@ -1,4 +1,4 @@
-//! Writes that are noted in histories, before they are issued and when they are answered.
+//! Writes that are recorded in histories, before they are issued and when they complete.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Notes how a write ended. One that was refused because the store is full did not happen, and is no error; after any
-    /// other error it may have happened or not.
+    /// Records the result of a write. A write refused because the store is full had no effect, and is no
+    /// error; after any other error it may have happened or not.
     fn told<T>(&self, keys: &[Key], options: WriteOptions, how: esker::Result<T>) -> esker::Result<()> {
         let mut histories = self.histories.lock();
         let durable = options.durability == Some(Durability::Sync);
@@ -49,7 +49,7 @@ impl Writer {
         self.told(&[key], options, how)
     }
 
-    /// Writes, or deletes, all the keys as one.
+    /// Writes or deletes all keys in one batch.
     pub(crate) async fn batch(
         &self,
         keys: Vec<Key>,
@@ -74,9 +74,9 @@ impl Writer {
         self.told(&keys, options, how)
     }
 
-    /// Makes everything durable that was acknowledged before.
+    /// Flushes: makes all previously acknowledged writes durable.
     pub(crate) async fn flush(&self) -> esker::Result<()> {
-        // What is acknowledged meanwhile is not what the flush is about.
+        // Writes acknowledged during the flush are not covered by it.
         let acknowledged = self.histories.lock().acknowledged();
         self.store.flush().await?;
         self.histories.lock().make_durable(&acknowledged);

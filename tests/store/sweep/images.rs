@@ -1,4 +1,4 @@
-//! The power goes at every operation: of what is not durable then, any part is lost, torn at 512 bytes.
+//! Cuts the power at every operation: any part of the volatile data is lost, torn at 512 bytes.
 
 use std::sync::Arc;
 
@@ -13,16 +13,17 @@ use super::script::{self, Life};
 use crate::support::World;
 use crate::support::history::Histories;
 
-/// The devices as a power cut leaves them, and what they must hold then.
+/// The devices after a power failure, and their expected content.
 struct Image {
     fast: Option<MemoryDevice>,
     capacity: Option<MemoryDevice>,
     histories: Arc<Histories>,
-    /// The operation at which the power went, and which of the images of that moment it is.
+    /// Number of the operation at which the power failed, and number of this image among those of that
+    /// moment.
     name: (u64, u64),
 }
 
-/// Lives, and makes so many images whenever an operation is submitted that could matter.
+/// Runs a life, and makes `of_each` images whenever an operation with an effect is submitted.
 fn images(life: &Life, world: &World, of_each: u64) -> Vec<Image> {
     let images = Arc::new(Mutex::new((0u64, Vec::new())));
     let devices = (world.fast.clone(), world.capacity.clone());
@@ -49,7 +50,7 @@ fn images(life: &Life, world: &World, of_each: u64) -> Vec<Image> {
     std::mem::take(&mut images.lock().1)
 }
 
-/// The power goes again while the image is opened.
+/// Cuts the power again while the image is opened.
 fn cut_again(world: &mut World, random: &mut Random) {
     let pause = world.runtime.sleep(std::time::Duration::from_micros(random.below(4000)));
     let opened = match world.runtime.run(select(Box::pin(esker::Store::open(world.options())), pause)) {

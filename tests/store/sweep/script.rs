@@ -1,5 +1,5 @@
-//! Short lives of small stores, with everything in them that does I/O: formatting, frames of all levels, batches, deletes, large
-//! values, relocation, expiry, a clear, closes, kills and openings.
+//! Short lives of small stores with every kind of I/O: formatting, frames of all levels, batches,
+//! deletes, large values, relocation, expiry, a clear, closes, kills and openings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::support::history::{Histories, Key, stamp_in};
 use crate::support::writer::Writer;
 use crate::support::{Config, Tiers, World};
 
-/// The kinds of operations that lives reach, in the order of their names.
+/// The kinds of operations that lives reach, sorted by name.
 pub(crate) const KINDS: [&str; 6] = ["Allocate", "Discard", "Flush", "Read", "Resize", "Write"];
 
-/// A life that is lived the same way each time, up to what fails.
+/// A life that is the same each time, up to a failure.
 #[derive(Clone)]
 pub(crate) struct Life {
     seed: u64,
@@ -32,17 +32,17 @@ impl std::fmt::Debug for Life {
     }
 }
 
-/// How far a life came.
+/// The result of a life.
 pub(crate) struct Lived(esker::Result<()>);
 
 impl Lived {
-    /// It came to its end.
+    /// Checks that the life ended without an error.
     pub(crate) fn complete(self) {
         self.0.expect("nothing failed");
     }
 }
 
-/// So many lives of each kind of store.
+/// Returns `of_each` lives of each kind of store.
 pub(crate) fn lives(of_each: u64) -> impl Iterator<Item = Life> {
     let number = std::env::var("ESKER_SCRIPTS").ok().map(|text| text.parse().expect("a number"));
     let kinds = [(Tiers::Capacity, false), (Tiers::Both, false), (Tiers::Fast, true), (Tiers::Both, true)];
@@ -79,7 +79,7 @@ impl Life {
         self.histories.lock().clone()
     }
 
-    /// Lives until the first call that fails other than by reading, which goes on.
+    /// Runs the life until the first call fails. Failed reads do not end it.
     pub(crate) fn live(&self, world: &World) -> Lived {
         Lived(world.runtime.run(self.phases(world)))
     }
@@ -89,7 +89,7 @@ impl Life {
         for phase in 0..2 {
             let store = Store::open(world.options()).await?;
             let writer = Writer { store: store.clone(), histories: self.histories.clone() };
-            // A call that fails does not end the others, nor the close.
+            // A failed call ends neither the other calls nor the close.
             let written = self.write(world, &writer, &mut random, phase).await;
             let closed = store.close().await;
             if closed.is_ok() {
@@ -117,9 +117,9 @@ impl Life {
             let batch: Vec<Key> = (0..3).map(|part| format!("batch-{part}").into_bytes()).collect();
             writer.batch(batch, 500, round == 1, at(levels[(round % 2) as usize])).await?;
             writer.delete(key(random.below(KEYS)), at(levels[(round % 2) as usize])).await?;
-            // Where there are two tiers, it goes straight to the capacity tier.
+            // With two tiers, it goes straight to the capacity tier.
             writer.put(key(round), 7000 + random.below(5000), at(levels[(round % 2) as usize])).await?;
-            // A read that fails is one call's error.
+            // A failed read is an error of one call.
             for number in 0..4 {
                 let _ = writer.store.get(key(number)).await;
             }
@@ -133,7 +133,8 @@ impl Life {
         writer.put(key(2), 300, at(Durability::None)).await
     }
 
-    /// The store opens, has every key as it may be, and takes and keeps another one.
+    /// Checks that the store opens, that every key has an allowed state, and that another key can be put
+    /// and stays.
     pub(crate) fn check(&self, world: &World) {
         self.check_against(world, &self.histories());
     }
@@ -153,7 +154,7 @@ impl Life {
                     histories.allows(key, stamp, now_ms),
                     "{named} is {stamp:?} (again: {again}): {states:?}"
                 );
-                // What may expire may do so between the openings.
+                // Expiring keys may expire between the openings.
                 let lasts = states.iter().all(|state| state.expires_at_ms.is_none());
                 found.push((stamp, lasts));
             }
@@ -164,7 +165,7 @@ impl Life {
                 let is_whole = parts.iter().flatten().all(|part| found[*part].0 == found[first].0);
                 assert!(is_whole, "a part of a batch is there");
             }
-            // What was found is what there is, unless it expires.
+            // The found state is the expected one from now on, unless it expires.
             found.retain(|(_, lasts)| *lasts);
             if let Some(then) = before.replace(found.clone()) {
                 assert!(then == found, "another opening finds something else: {then:?}, then {found:?}");

@@ -1,4 +1,4 @@
-//! The options.
+//! The options of the command.
 
 use std::path::PathBuf;
 
@@ -41,12 +41,12 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub(super) fn keys(&self) -> u64 {
         self.records * self.keys
     }
 
-    /// How many requests are made.
+    /// Returns the number of requests.
     pub(super) fn requests(&self) -> u64 {
         self.records * self.requests
     }

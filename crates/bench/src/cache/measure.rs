@@ -1,4 +1,4 @@
-//! The store itself as a cache.
+//! Measures the store as a cache.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -20,23 +20,24 @@ use crate::workload::{Popularity, Shape, Values, key};
 const KEY_BYTES: usize = 16;
 const UNIT_BYTES: u64 = 4096;
 
-/// What was measured in the second half of the requests.
+/// Measurements of the second half of the requests.
 #[derive(Debug, Serialize)]
 struct Run {
     theta: f64,
     hit_ratio: f64,
-    /// Of an exact LRU that has all of the device's bytes for keys and values, for the same requests.
+    /// Hit ratio of an exact LRU that uses all bytes of the device for keys and values, for the same
+    /// requests.
     lru_hit_ratio: f64,
     device_bytes_per_user_byte: f64,
     evicted: u64,
     get_p99_us: f64,
-    /// Of a store with room for all that is put, which has as many hits, misses and puts as the LRU.
+    /// Latency of a store with room for every put, which has as many hits, misses and puts as the LRU.
     get_p99_us_with_room: f64,
     did: Account,
     seconds: f64,
 }
 
-/// Measures, and prints.
+/// Measures, and prints the results.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let mut runs = Vec::new();
     for &theta in &arguments.theta {
@@ -80,10 +81,10 @@ fn print(run: &Run) {
     );
 }
 
-/// For the store that is not full, no more requests are made for each record: it keeps all that is put.
+/// Limit of requests per record for the store that is not full, because it keeps every put.
 const REQUESTS_WITH_ROOM: u64 = 10;
 
-/// What clients note.
+/// Measurements of the clients.
 struct Noted {
     lru: Lru,
     hits: u64,
@@ -92,7 +93,7 @@ struct Noted {
     gets: Latencies,
 }
 
-/// What was noted of the second half of the requests.
+/// Measurements of the second half of the requests.
 struct Half {
     noted: Noted,
     did: Account,
@@ -119,7 +120,8 @@ fn measure(arguments: &Arguments, theta: f64) -> Result<Run> {
     })
 }
 
-/// Makes the requests of a store that evicts, or of one that has room for all that is put, and notes the second half.
+/// Runs the requests on a store that evicts, or on one with room for every put. Returns the measurements
+/// of the second half.
 fn second_half(arguments: &Arguments, theta: f64, when_full: WhenFull) -> Result<Half> {
     let record_bytes = KEY_BYTES as u64 + arguments.value_bytes;
     let cache_bytes = (arguments.records * record_bytes).next_multiple_of(arguments.segment);
@@ -146,8 +148,8 @@ fn second_half(arguments: &Arguments, theta: f64, when_full: WhenFull) -> Result
     })
 }
 
-/// A key that is not there is put. A store that does not evict is asked for a key that nobody puts wherever the LRU would miss,
-/// so that it has as many hits and puts as that.
+/// Puts every key that a get misses. On a store that does not evict, each request that the LRU would miss
+/// gets a key that is never put, so that the store has as many hits and puts as the LRU.
 async fn requests(arguments: &Arguments, theta: f64, bed: &Bed, lru_records: u64) -> Result<Half> {
     let (keys, half) = (arguments.keys(), arguments.requests() / 2);
     let mut popularity = Popularity::new(Shape::Zipf(theta), keys, arguments.seed);
@@ -214,10 +216,10 @@ mod tests {
     fn a_small_cache_is_as_good_as_an_lru_of_its_bytes_and_writes_little_more_than_is_put() {
         let arguments: Arguments =
             parse("--records 16384 --requests 20 --segment 1m --theta 1.1 --memory 40m");
-        // The collector keeps pace by the clock, so what else runs on the machine shows in the figures of one run.
+        // The collector's pace depends on time, so other load on the machine affects a single run.
         let mut runs = Vec::new();
         let is_as_good = |run: &Run| {
-            // Short segments are padded more.
+            // The bound allows for the padding of short segments.
             run.hit_ratio > 0.97 * run.lru_hit_ratio && run.device_bytes_per_user_byte < 1.10
         };
         while runs.len() < 4 && !runs.last().is_some_and(is_as_good) {

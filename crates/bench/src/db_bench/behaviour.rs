@@ -1,10 +1,10 @@
-//! Tests of what whole command lines do: how much is done, and what is said of it.
+//! Tests of complete command lines: the operations done, and the output.
 
 use serde_json::Value;
 
 use super::run;
 
-/// Runs benchmarks on a new store, and hands back what the JSON says.
+/// Runs benchmarks on a new store. Returns the JSON output.
 fn all(benchmarks: &str, rest: &str) -> Value {
     let dir = tempfile::tempdir().expect("a directory");
     let json = dir.path().join("out.json");
@@ -18,7 +18,7 @@ fn all(benchmarks: &str, rest: &str) -> Value {
     serde_json::from_str(&text).expect("it is JSON")
 }
 
-/// The operations of each run.
+/// Returns the number of operations of each run.
 fn operations(all: &Value) -> Vec<u64> {
     let runs = all["runs"].as_array().expect("runs");
     runs.iter().map(|run| run["operations"].as_u64().expect("a number")).collect()
@@ -127,7 +127,8 @@ fn steps_are_repeated_too() {
 
 #[test]
 fn writers_of_write_pressure_do_not_write_at_the_same_moment() {
-    // At 1 MB/s each of the eight writes such a value every 1.9 s, and not all of them do so in the first.
+    // At 1 MB/s each of the eight writers writes such a value every 1.9 s, and not all of them do so in
+    // the first second.
     let rest = "--num=100 --value_size=250000 --pressure_mb=1 --pressure_seconds=1";
     let all = all("fillseq,writepressure", rest);
     let text = message(&all, 1);

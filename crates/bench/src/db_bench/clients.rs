@@ -1,4 +1,4 @@
-//! The threads of a benchmark: what each asks of the store, and what it counts.
+//! The threads of a benchmark: their operations on the store, and their counts.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,11 +19,12 @@ use crate::instruments::failure::{Failure, Result};
 use crate::instruments::load::{Pace, drive, drive_at};
 use crate::workload::key;
 
-/// A thread tells the others of so many operations at once, unless they take so long that it is seen.
+/// Number of operations after which a thread updates the shared count, unless they are so slow that the
+/// delay is visible.
 const TOLD_AFTER: u64 = 64;
 const SLOW: Duration = Duration::from_micros(100);
 
-/// Records that `readseq` asks for at once.
+/// Number of records that `readseq` reads per call.
 const PAGE: usize = 256;
 
 struct Outcome {
@@ -36,7 +37,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// What a key led to.
+    /// Counts the result of a look-up.
     fn look_up(&mut self, key: &[u8], value: Option<Bytes>) {
         if let Some(value) = value {
             self.found += 1;
@@ -116,7 +117,7 @@ impl Shared {
         Ok(outcome)
     }
 
-    /// Mean length of a value.
+    /// Returns the mean length of a value.
     fn value_bytes(&self) -> usize {
         match self.config.value_size {
             ValueSize::Fixed(bytes) => bytes,
@@ -124,8 +125,8 @@ impl Shared {
         }
     }
 
-    /// When the operations of one thread fall due, if they are limited: in the steps of write pressure writers write as much at
-    /// a time as they do without a store, and one after the other as they do there.
+    /// Returns the schedule of a thread's operations if its rate is limited. In the steps of write
+    /// pressure, writers write runs as long as without a store, one after the other.
     fn pace(&self, role: Role, work: Work, index: u64, since: Duration) -> Option<Pace> {
         let rate = self.rate(role, work, since)?;
         if role == Role::Measured || !self.benchmark.steps {
@@ -136,7 +137,8 @@ impl Shared {
         Some(Pace { rate, run, shift: (index % writers) as f64 / writers as f64 })
     }
 
-    /// Operations a second of one thread at a time since its start, if they are limited. Batches count as one.
+    /// Returns the rate limit of one thread in operations per second at a time since its start, if any. A
+    /// batch counts as one operation.
     fn rate(&self, role: Role, work: Work, since: Duration) -> Option<f64> {
         let (config, value_bytes) = (&self.config, self.value_bytes());
         let beside = role == Role::BesideWriter;
@@ -146,7 +148,7 @@ impl Shared {
                 let batch = config.batch_size * (config.key_size + value_bytes) as u64;
                 limit as f64 / batch as f64 / writers as f64
             }),
-            // It is no reader.
+            // Deletes have no rate limit, because the thread is not a reader.
             Work::Delete(_) => None,
             Work::Mix => self.model.rate(since.as_secs_f64()).map(|rate| rate / config.threads as f64),
             _ => config.read_limit.map(|limit| limit as f64 / config.threads as f64),
@@ -162,7 +164,7 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
         block_on(scan(shared, &mut counts.borrow_mut()))?;
         return Ok(counts.into_inner());
     }
-    // Told to the others now and then only: threads that all count in one place wait for each other.
+    // The shared count is updated rarely, because threads that update one counter wait for each other.
     let mut untold = 0;
     let mut done = |outcome: esker_engine::Result<Outcome>| {
         let outcome = outcome.map_err(Failure::from)?;
@@ -199,7 +201,7 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
     Ok(counts.into_inner())
 }
 
-/// Reads records in the order of the index, in pages. Each is measured as its share of the page.
+/// Reads records in the order of the index, in pages. The latency of a record is its share of the page's.
 async fn scan(shared: &Shared, counts: &mut Counts) -> Result<()> {
     let mut cursor = Some(Cursor::START);
     let mut left = usize::try_from(shared.config.reads).unwrap_or(usize::MAX);
@@ -208,7 +210,7 @@ async fn scan(shared: &Shared, counts: &mut Counts) -> Result<()> {
     {
         let began = Instant::now();
         let mut page = shared.store.scan(at, left.min(PAGE)).await?;
-        // A page may have more than it was asked for.
+        // A page may have more records than requested.
         page.entries.truncate(left);
         let each = began.elapsed() / page.entries.len().max(1) as u32;
         for entry in &page.entries {

@@ -8,7 +8,7 @@ use rand::{Rng, RngCore, SeedableRng};
 
 use super::command_line::flags::Parsed;
 
-/// The parameters.
+/// The parameters of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     num: u64,
@@ -16,23 +16,23 @@ pub(crate) struct Model {
     ranges: Option<Ranges>,
     value: (f64, f64, f64),
     value_max: u64,
-    /// Upper ends of the shares of gets and puts; the rest are seeks.
+    /// Cumulative shares of gets and of puts; the rest are seeks.
     get_below: f64,
     put_below: f64,
     sine: Option<(f64, f64, f64, f64)>,
-    /// How long a rate of the sine is kept.
+    /// Time for which one rate of the sine is kept.
     sine_step: Duration,
 }
 
 #[derive(Clone, Debug)]
 struct Ranges {
     keys: u64,
-    /// Where each range's accesses begin, and which range it is.
+    /// First access of each range, and the number of the range.
     starts: Vec<(u64, u64)>,
     accesses: u64,
 }
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mixed {
     Get,
@@ -41,7 +41,7 @@ pub(crate) enum Mixed {
 }
 
 impl Model {
-    /// The model that the flags describe, over so many keys.
+    /// The model described by the flags, over `num` keys.
     pub(crate) fn of(flags: &Parsed, num: u64, seed: u64) -> Model {
         let f = |name, default| flags.float(name, default);
         let range = [
@@ -71,14 +71,15 @@ impl Model {
         }
     }
 
-    /// The next operation.
+    /// Draws the next operation.
     pub(crate) fn draw(&self, random: &mut SmallRng) -> (u64, Mixed) {
         let drawn = random.random_range(0..self.num);
         let uniform = drawn as f64 / self.num as f64;
         let number = match &self.ranges {
             Some(ranges) => ranges.number(drawn, self.key_dist),
             None if self.key_dist.0 == 0.0 || self.key_dist.1 == 0.0 => drawn,
-            // As in db_bench: there are only `num` values of `uniform`, so many of the less popular keys are never drawn.
+            // As in db_bench: `uniform` has only `num` values, so many of the less popular keys are never
+            // drawn.
             None => power(uniform, self.key_dist) as u64,
         };
         let which: f64 = random.random();
@@ -103,12 +104,12 @@ impl Model {
         if bytes < 1.0 { 10 } else { (bytes as u64 % self.value_max.max(1)).max(1) as usize }
     }
 
-    /// Operations a second at a time since the start, if the rate follows a sine.
+    /// Returns the rate in operations per second at a time since the start, if the rate follows a sine.
     pub(crate) fn rate(&self, seconds: f64) -> Option<f64> {
         self.sine.map(|(a, b, c, d)| (a * (b * seconds + c).sin() + d).max(1.0))
     }
 
-    /// How long that rate is kept.
+    /// Returns the time for which a rate is kept.
     pub(crate) fn rate_is_kept(&self) -> Duration {
         self.sine_step
     }
@@ -124,7 +125,8 @@ impl Ranges {
         let count = count.clamp(1, num);
         let mut least = 0.0;
         let mut accesses: Vec<u64> = Vec::new();
-        // The least popular first: it gets one access, the others as many as they are more popular.
+        // From the least popular range on: it gets one access, and the others get accesses in proportion
+        // to their popularity.
         for range in (1..=count).rev() {
             let share = a * (b * range as f64).exp() + c * (d * range as f64).exp();
             let share = if share < 1e-16 { 0.0 } else { share };
@@ -133,7 +135,7 @@ impl Ranges {
             }
             accesses.push((least * share).floor() as u64);
         }
-        // Where in the key space the hot ranges lie is random.
+        // The positions of the hot ranges in the key space are random.
         let mut order: Vec<usize> = (0..accesses.len()).collect();
         let mut random = SmallRng::seed_from_u64(seed);
         for at in (1..order.len()).rev() {
@@ -157,7 +159,7 @@ impl Ranges {
             drawn % self.keys
         } else {
             let uniform = (drawn % self.keys) as f64 / self.keys as f64;
-            // Hot keys are anywhere in their range.
+            // The positions of hot keys in their range are random.
             SmallRng::seed_from_u64(power(uniform, (a, b)).ceil() as u64).next_u64() % self.keys
         };
         range * self.keys + within
@@ -200,7 +202,7 @@ mod tests {
         assert!((mean - 25.45 / (1.0 - 0.2615)).abs() < 2.5, "{mean}");
     }
 
-    /// What `esker-compare` says of its overwrites of unlike popularity.
+    /// The property that `esker-compare` states about its skewed overwrites.
     #[test]
     fn a_power_law_reaches_a_quarter_of_the_keys() {
         let (num, exponent) = (200_000, 0.08f64);

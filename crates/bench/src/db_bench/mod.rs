@@ -1,8 +1,9 @@
-//! RocksDB's db_bench command lines, as they are: `esker-bench --benchmarks=fillrandom,readrandom --num=1000000 …`.
+//! Runs RocksDB's db_bench command lines unchanged: `esker-bench --benchmarks=fillrandom,readrandom
+//! --num=1000000 …`.
 //!
-//! `command_line` reads the flags and knows the benchmarks; `run` does one after the other, with the threads in `threads`
-//! and `clients`, once `prepare` has looked at the store; `source` draws their operations; `raw` does without the store;
-//! `print` prints in db_bench's format.
+//! `command_line` parses the flags and defines the benchmarks. `prepare` checks the store. `run` runs one
+//! benchmark after the other, with the threads in `threads` and `clients`; `source` draws their
+//! operations; `raw` works without the store; `print` prints in db_bench's format.
 
 #[cfg(test)]
 mod behaviour;
@@ -21,10 +22,10 @@ pub(crate) use self::command_line::help::{ignored as ignored_flags, text as help
 use self::command_line::{benchmark, config, flags};
 use crate::instruments::failure::{Failure, Result};
 
-/// Keys that are drawn once each, of which all are kept in memory.
+/// Limit of keys drawn once each, all of which are kept in memory.
 const MOST_UNIQUE: u64 = 1 << 32;
 
-/// Runs what the command line asks for.
+/// Runs the benchmarks of the command line.
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let mut flags = flags::parse(words).map_err(Failure::Usage)?;
     let config = config::Config::of(&mut flags).map_err(Failure::Usage)?;
@@ -75,7 +76,7 @@ mod tests {
         let runs = all["runs"].as_array().expect("runs");
         let of = |name: &str| runs.iter().filter(|run| run["name"] == name).collect::<Vec<_>>();
         assert_eq!(of("filluniquerandom").len(), 2);
-        // Each thread makes --num operations, but of unique keys all together.
+        // Each thread makes --num operations, except for unique keys, where all threads share --num.
         assert_eq!(of("fillrandom")[0]["operations"], 4000);
         assert_eq!(of("filluniquerandom")[0]["operations"], 2000);
         assert_eq!(of("readrandom")[0]["found"], 4000);
@@ -103,7 +104,7 @@ mod tests {
         run_line(&format!("--benchmarks=readrandom --use_existing_db=1 {common}")).expect("it is there");
         run_line(&format!("--benchmarks=fillrandom {common}")).expect("it begins again");
         assert!(db.join("mine").exists());
-        // As with db_bench, not saying that the store is to be used is saying that it is to be emptied.
+        // As in db_bench, the store is emptied unless a flag asks to use it.
         let json = dir.path().join("out.json");
         run_line(&format!("--benchmarks=readrandom --json={} {common}", json.display())).expect("it reads");
         let text = std::fs::read_to_string(json).expect("there is JSON");
@@ -124,7 +125,7 @@ mod tests {
         let error = run_line(&format!("{common} --segment=1m --use_existing_db"));
         assert!(matches!(error, Err(Failure::Usage(_))), "{error:?}");
         assert!(db.join("mine").exists() && sizes() > 0);
-        // What is no store is left as it is.
+        // A file that is not a store stays unchanged.
         std::fs::write(db.join("data.esker"), vec![7; 8192]).expect("a file");
         assert!(run_line(&format!("{common} --segment=256k")).is_err());
         assert_eq!(sizes(), 8192);
@@ -179,7 +180,7 @@ mod tests {
     fn a_rate_of_reads_is_not_one_of_deletes() {
         let dir = tempfile::tempdir().expect("a directory");
         let json = dir.path().join("out.json");
-        // At one a second this would take a quarter of an hour.
+        // At one per second this would take a quarter of an hour.
         let line = format!(
             "--benchmarks=fillseq,deleteseq,fill100K,fillbatch --benchmark_read_rate_limit=1 --num=1000 --segment=256k \
              --capacity_limit=64m --durability=none --db={} --json={}",
@@ -190,7 +191,7 @@ mod tests {
         let text = std::fs::read_to_string(json).expect("there is JSON");
         let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
         assert_eq!(all["runs"][1]["operations"], 1000);
-        // As often to a thousandth of the keys, and one batch of 1000.
+        // `fill100K` makes as many writes to a thousandth of the keys, and `fillbatch` one batch of 1000.
         assert_eq!(all["runs"][2]["operations"], 1000);
         assert_eq!(all["runs"][3]["latency_us"]["write"]["count"], 1);
         assert_eq!(all["store"]["keys"], 1000);
@@ -209,7 +210,8 @@ mod tests {
         run_line(&line).expect("it runs");
         let text = std::fs::read_to_string(json).expect("there is JSON");
         let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
-        // Of keys that were drawn with replacement 1 - 1/e are there; were they drawn alike, all would be found.
+        // Keys were drawn with replacement, so 1 - 1/e of them exist. If both benchmarks drew the same
+        // keys, all would be found.
         let found = all["runs"][1]["found"].as_u64().expect("a number");
         assert!((1150..1400).contains(&found), "{found}");
     }
@@ -247,7 +249,8 @@ mod tests {
         let kinds = ["reads", "writes", "flushes", "discards"].map(count);
         assert!(kinds[1] > 0 && count("submitted") == kinds.iter().sum::<u64>(), "{tier}");
         assert!((0..64).contains(&(count("submitted") - count("completed"))), "{tier}");
-        // What D reads was written, also the keys that it inserts itself; one that is being written may be missed.
+        // Workload D reads keys that were written, also those that it inserts itself; a key being written
+        // may be missed.
         assert!(of("ycsbd")["found"].as_u64() >= of("ycsbd")["reads"].as_u64().map(|reads| reads - 10));
         assert_eq!(
             of("ycsbf")["latency_us"]["update"]["count"].as_u64().map(|count| (400..600).contains(&count)),
@@ -300,7 +303,7 @@ mod tests {
             let each = if name.starts_with("cache64k") { 65_552.0 } else { 4_112.0 };
             assert!((bytes - each).abs() < 1.0, "{name}: {bytes}");
         }
-        // The eight parts are all of the keys.
+        // The eight parts together are all keys.
         assert_eq!(all["store"]["keys"], 400);
     }
 

@@ -1,4 +1,4 @@
-//! What is looked at, and taken away, before a store is measured.
+//! Checks the store and its place before a measurement, and removes an old store.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -13,12 +13,12 @@ use super::command_line::config::Config;
 use super::command_line::places::Places;
 use crate::instruments::failure::{Failure, Result};
 
-/// The file of a store in a directory.
+/// Name of the data file of a store in a directory.
 const DATA: &str = "data.esker";
-/// All copies of a superblock are below this.
+/// Length of the region with all copies of a superblock, in bytes.
 const HEAD_BYTES: u64 = 4 << 20;
 
-/// Removes the files of a closed store from its directory, and nothing else.
+/// Removes the files of a closed store from its directory, and no other files.
 pub(super) fn remove_files(db: &Path) -> Result<()> {
     for path in [DATA, "staging.esker"].map(|name| db.join(name)) {
         match std::fs::remove_file(&path) {
@@ -31,15 +31,16 @@ pub(super) fn remove_files(db: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The superblock of the store in a directory, if there is one.
+/// Returns the superblock of the store in a directory, if there is one.
 fn superblock(db: &Path) -> Option<Superblock> {
     let mut head = Vec::new();
     File::open(db.join(DATA)).ok()?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
     Superblock::find(&head).ok()
 }
 
-/// Removes the store in the directory if segments or units are to be of another length, which cannot be changed. Only a
-/// store that can be opened as it is, by nobody else, is removed.
+/// Removes the store in the directory if the requested lengths of segments or units differ from its own,
+/// which cannot be changed. Only a store that can be opened, and that no other process has open, is
+/// removed.
 pub(super) fn remove_other_shape(places: &Places, runtime: &Arc<dyn Runtime>) -> Result<()> {
     if places.fast.is_some() || places.capacity.is_some() {
         return Ok(());
@@ -51,7 +52,8 @@ pub(super) fn remove_other_shape(places: &Places, runtime: &Arc<dyn Runtime>) ->
     remove_files(&places.db)
 }
 
-/// Can what is asked for be put into the store, and written to `--json`? Nothing was emptied yet.
+/// Checks that the values fit into the store, and that `--json` can be written, before anything is
+/// deleted.
 pub(super) fn check(config: &Config, store: &Store) -> Result<()> {
     let (longest, most) = (config.value_size.most(), store.max_value_bytes(config.key_size));
     if longest as u64 > most {

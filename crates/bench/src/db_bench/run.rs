@@ -1,4 +1,4 @@
-//! One benchmark after the other on one store.
+//! Runs one benchmark after the other on one store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -24,29 +24,29 @@ use crate::instruments::failure::{Failure, Result};
 use crate::instruments::progress;
 use crate::workload::Values;
 
-/// Background work rests when nothing was moved for so long.
+/// Time without relocation after which background work counts as ended.
 const RESTED: Duration = Duration::from_secs(2);
 
-/// A store and what was measured on it.
+/// A store, and the results measured on it.
 pub(crate) struct Session {
     config: Config,
     model: Model,
     store: Store,
     runtime: Arc<dyn Runtime>,
-    /// When the numbers were last reset.
+    /// The activity at the last reset of the statistics.
     since: Activity,
     report: Option<ReportFile>,
-    /// Operations of all benchmarks so far.
+    /// Number of operations of all benchmarks so far.
     done: Arc<AtomicU64>,
     runs: Vec<Value>,
     raw: Option<RawFile>,
     turns: u64,
-    /// Nothing was written since the store was opened, so it need not be made anew.
+    /// True if the store was not written since it was opened, so that it need not be made anew.
     untouched: bool,
 }
 
 impl Session {
-    /// Opens the store and prints what will be measured on it.
+    /// Opens the store and prints the head.
     pub(crate) fn begin(config: Config, model: Model, notes: &[String]) -> Result<Session> {
         notes.iter().for_each(|note| eprintln!("note: {note}"));
         let runtime: Arc<dyn Runtime> =
@@ -56,7 +56,7 @@ impl Session {
         let done = Arc::new(AtomicU64::new(0));
         let report = ReportFile::begin(&config, done.clone())?;
         if !config.use_existing_db && !store.is_empty() {
-            // As db_bench, which destroys what is there, unless it is told to use it.
+            // As db_bench, which destroys an existing store unless a flag asks to use it.
             block_on(store.clear())?;
         }
         let session = Session {
@@ -76,7 +76,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Does all steps, closes the store, and writes the JSON.
+    /// Runs all steps, closes the store, and writes the JSON.
     pub(crate) fn run(mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
             match step {
@@ -114,7 +114,7 @@ impl Session {
         self.runs.push(outcome.json());
     }
 
-    /// Runs a benchmark as often as it is asked for, each of its steps if it has some.
+    /// Runs a benchmark the requested number of times, with each of its steps if it has some.
     fn repeat(&mut self, benchmark: &Benchmark, times: u64, warm_ups: u64) -> Result<()> {
         let mut steps: Vec<_> = self.config.pressure_mb.iter().copied().map(Some).collect();
         if !benchmark.steps {
@@ -146,9 +146,9 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a benchmark, or one step of it, under watch.
+    /// Runs a benchmark, or one step of it, with progress output.
     fn once(&mut self, benchmark: &Benchmark, step: Option<u64>) -> Result<Outcome> {
-        // What is made for it is not watched.
+        // Preparations are not part of the progress output.
         if benchmark.fresh && !self.config.use_existing_db && !self.untouched {
             self.begin_again()?;
         }
@@ -164,7 +164,7 @@ impl Session {
         }
     }
 
-    /// One reader while writers write so many megabytes a second.
+    /// Runs one reader while writers write `megabytes` megabytes per second.
     fn pressure(&mut self, benchmark: &Benchmark, megabytes: u64) -> Result<Outcome> {
         let name = format!("{} {megabytes} MB/s", benchmark.name);
         if benchmark.work == Work::RawPressure {
@@ -180,7 +180,7 @@ impl Session {
         Ok(Outcome { name, ..self.measure(&step, config)? })
     }
 
-    /// The file of the raw benchmarks, which is made for the first of them.
+    /// Returns the file of the raw benchmarks, which is made for the first of them.
     fn raw_file(&mut self) -> Result<&RawFile> {
         let file = match self.raw.take() {
             Some(file) => file,
@@ -229,7 +229,7 @@ impl Session {
         if let Some(shape) = benchmark.shape {
             (config.key_size, config.value_size) = (16, ValueSize::Fixed(shape.value_bytes));
             (config.threads, config.queue_depth) = (shape.threads, shape.queue_depth);
-            // As many operations in all as without the eight threads.
+            // As many operations in total as without the eight threads.
             config.writes = config.writes.div_ceil(shape.threads);
         }
         self.measure(benchmark, config)
@@ -254,7 +254,7 @@ impl Session {
         threads::measure(&shared)
     }
 
-    /// For how long, or for about how many operations, a benchmark goes on.
+    /// Returns the duration of a benchmark, or its approximate number of operations.
     fn extent(&self, benchmark: &Benchmark) -> Extent {
         let config = &self.config;
         if benchmark.steps {
@@ -271,7 +271,7 @@ impl Session {
         })
     }
 
-    /// Empties the store: of a directory the files go, elsewhere everything is deleted.
+    /// Empties the store: deletes the files in its directory, or all keys if it lies elsewhere.
     fn begin_again(&mut self) -> Result<()> {
         let places = &self.config.places;
         if places.fast.is_some() || places.capacity.is_some() {
@@ -285,7 +285,7 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the JSON, if there is to be some.
+    /// Writes the JSON, if it was requested.
     fn json(self, stats: &Stats) -> Result<()> {
         let Some(path) = &self.config.json else { return Ok(()) };
         let text = format!("{:#}\n", json::all(&self.config, &self.runs, stats));

@@ -1,4 +1,4 @@
-//! What all threads of a benchmark share.
+//! State shared by all threads of a benchmark.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -11,31 +11,32 @@ use super::command_line::config::Config;
 use super::mixgraph::Model;
 use crate::workload::Values;
 
-/// A benchmark that runs, for its threads.
+/// A running benchmark.
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    /// Of the benchmarks that were run, this is the so-manieth: each draws keys of its own.
+    /// Number of this benchmark in the session; each draws its own keys.
     pub(crate) turn: u64,
     pub(crate) benchmark: Benchmark,
     pub(crate) store: Store,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) values: Values,
     pub(crate) model: Model,
-    /// Operations done so far, those of earlier benchmarks included, for the lines between.
+    /// Number of operations so far, including those of earlier benchmarks, for interval lines.
     pub(crate) done: Arc<AtomicU64>,
-    /// Keys there are, for workloads that insert.
+    /// Number of existing keys, for workloads that insert.
     pub(crate) inserted: AtomicU64,
-    /// Set when the threads that are measured are through, or those that they wait for.
+    /// Set when the measured threads have ended, or the writers that they wait for.
     pub(crate) over: AtomicBool,
 }
 
 impl Shared {
-    /// How many keys there are to choose from.
+    /// Returns the number of keys to choose from.
     pub(super) fn keys(&self) -> u64 {
         (self.config.num / self.benchmark.fewer).max(1)
     }
 
-    /// Whether the writers beside the threads that are measured make as many puts as are asked for, however soon those end.
+    /// Returns true if the writers beside the measured threads complete all their puts, even if those
+    /// threads end earlier.
     pub(super) fn writers_finish(&self) -> bool {
         self.config.finish_after_writes && self.benchmark.beside_writers > 0 && !self.benchmark.steps
     }

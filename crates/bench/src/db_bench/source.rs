@@ -1,4 +1,4 @@
-//! What one thread asks for next.
+//! Draws the operations of one thread.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ pub(super) enum Operation {
     Get(Bytes),
     Seek(Bytes),
     GetMany(Vec<Bytes>),
-    /// With the length of the value that is put in its place.
+    /// A key, and the length of its new value.
     Update(u64, usize),
     Delete(Vec<u64>),
 }
@@ -36,22 +36,23 @@ pub(super) struct Source {
     random: SmallRng,
     pub(super) work: Work,
     next: u64,
-    /// The thread's keys in their order, where each comes once.
+    /// The thread's keys in their order, if each is used once.
     order: Vec<u64>,
     zipf: Option<Zipf<f64>>,
     left: u64,
     until: Option<Instant>,
 }
 
-/// What a thread is for.
+/// The role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Measured,
-    /// Overwrites random keys until the others are through, or as often as it is to.
+    /// Overwrites random keys until the measured threads have ended, or for a fixed number of operations.
     BesideWriter,
 }
 
-/// Whether work is a number of operations whatever `--duration` says, as db_bench does it where keys come in order or once.
+/// Returns true if the work is a fixed number of operations in spite of `--duration`. As in db_bench,
+/// this holds if keys are used in order or once.
 pub(super) fn counted(work: Work) -> bool {
     let once = |order| matches!(order, Order::Sequential | Order::Unique);
     match work {
@@ -75,7 +76,7 @@ impl Source {
         if work == Work::Fill(Order::Unique) {
             order = (0..config.num).filter(|number| number % config.threads == index).collect();
             order.shuffle(&mut random);
-            // All threads together make as many as one would.
+            // All threads together make as many operations as one would.
             let more = u64::from(index < count % config.threads);
             order.truncate((count / config.threads + more) as usize);
         }
@@ -99,7 +100,7 @@ impl Source {
             _ => None,
         };
         let zipf = skew.map(|skew| Zipf::new(config.num as f64, skew).expect("keys and skew are positive"));
-        // Where the part of a thread begins, if each has its own.
+        // The start of the thread's part, if each thread has its own.
         let next = if work == Work::Fill(Order::Parts) { config.num / config.threads * index } else { 0 };
         Source { shared: shared.clone(), random, work, next, order, zipf, left, until }
     }
@@ -120,7 +121,7 @@ impl Source {
             ValueSize::Fixed(bytes) => bytes,
             ValueSize::Uniform(least, most) => self.random.random_range(least..=most),
             ValueSize::Normal(least, most) => {
-                // As in db_bench: the ends are three standard deviations from the middle.
+                // As in db_bench: the bounds are three standard deviations from the middle.
                 let (middle, spread) = ((least + most) as f64 / 2.0, (most - least) as f64 / 6.0);
                 let drawn =
                     Normal::new(middle, spread).map_or(middle, |normal| normal.sample(&mut self.random));
@@ -133,14 +134,14 @@ impl Source {
         key(number, self.shared.config.key_size)
     }
 
-    /// The next key of a YCSB workload.
+    /// Returns the next key of a YCSB workload.
     fn popular(&mut self, order: Popular) -> u64 {
         let there = self.shared.inserted.load(Ordering::Relaxed);
         let rank = match &self.zipf {
             None => return self.random.random_range(0..there),
             Some(zipf) => zipf.sample(&mut self.random) as u64 - 1,
         };
-        // The popular ones are anywhere, or the last that were inserted.
+        // Popular keys are scattered, or the last inserted ones.
         if order == Popular::Latest { there - 1 - rank.min(there - 1) } else { scatter(rank) % there }
     }
 
@@ -167,7 +168,7 @@ impl Source {
         Operation::Put(vec![(number, bytes)])
     }
 
-    /// The next operation, or none if the thread is through.
+    /// Returns the next operation, or `None` if the thread has finished.
     pub(super) fn draw(&mut self) -> Option<Operation> {
         if self.left == 0 || self.until.is_some_and(|until| Instant::now() >= until) {
             return None;
@@ -180,7 +181,7 @@ impl Source {
         Some(operation)
     }
 
-    /// An operation of the thread's work, and how many it counts for.
+    /// Returns an operation of the thread's work, and the number of operations that it counts for.
     fn operation(&mut self) -> Option<(Operation, u64)> {
         let batch = self.shared.config.batch_size.min(self.left).max(1);
         let one = match self.work {
@@ -208,7 +209,7 @@ impl Source {
                 (number, Mixed::Seek) => Operation::Seek(self.key(number)),
             },
             Work::Ycsb(mix) => self.ycsb(mix),
-            // Made elsewhere.
+            // These operations are made elsewhere.
             Work::Scan | Work::Raw(_) | Work::RawPressure => return None,
         };
         Some((one, 1))
@@ -216,11 +217,11 @@ impl Source {
 
     fn key_to_read(&mut self, missing: bool) -> Bytes {
         let number = self.number(Order::Random);
-        // A longer key than any that was written.
+        // A missing key is longer than any written key.
         if missing { key(number, self.shared.config.key_size.max(8) + 1) } else { self.key(number) }
     }
 
-    /// A get, a delete or a put of a random key, by their shares.
+    /// Returns a get, a delete or a put of a random key, by their shares.
     fn mixed(&mut self, deletes: u64) -> Operation {
         let number = self.number(Order::Random);
         let (draw, reads) = (self.random.random_range(0..100), self.shared.config.readwritepercent);
@@ -234,7 +235,7 @@ impl Source {
     }
 }
 
-/// Spreads numbers over 64 bits, so that popularity says nothing about the order of keys (YCSB's scrambled Zipf).
+/// Spreads numbers over 64 bits, so that popularity is independent of key order (YCSB's scrambled Zipf).
 fn scatter(number: u64) -> u64 {
     let mixed =
         (number ^ (number >> 30)).wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);

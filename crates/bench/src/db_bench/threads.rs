@@ -1,4 +1,4 @@
-//! The threads of one benchmark, from their start to what they counted together.
+//! Runs the threads of one benchmark and adds up their counts.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use super::source::Role;
 use crate::instruments::failure::{Failure, Result};
 use crate::instruments::process::cpu_seconds;
 
-/// A thread that is through.
+/// The result of one thread.
 struct Ran {
     counts: Result<Counts>,
     began: Instant,
@@ -32,7 +32,7 @@ fn spawn(shared: &Arc<Shared>, index: u64, role: Role, until: Option<Instant>) -
     })
 }
 
-/// What threads counted, and when they ran.
+/// The sums over all threads, and their times.
 struct Sum {
     counts: Counts,
     seconds: f64,
@@ -40,7 +40,7 @@ struct Sum {
     ended: Instant,
 }
 
-/// All of them together; the first failure, if there is one.
+/// Adds up the results. Returns the first failure, if any.
 fn sum(ran: Vec<thread::Result<Ran>>, began: Instant) -> Result<Sum> {
     let mut sum = Sum { counts: Counts::default(), seconds: 0.0, longest: Duration::ZERO, ended: began };
     for ran in ran {
@@ -76,7 +76,7 @@ pub(super) fn measure(shared: &Arc<Shared>) -> Result<Outcome> {
     let cpu = cpu_seconds() - cpu_before;
     let mut message = message(benchmark.work, &did.counts, config.key_size);
     if shared.keys() != config.num {
-        // What db_bench calls the keys of fillsync.
+        // db_bench's name for the keys of fillsync.
         message = format!("({} ops)", shared.keys());
     }
     let wrote = sum(join(beside), began)?;

@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Refuses what contradicts itself or cannot be.
+    /// Refuses contradicting or impossible options.
     pub(super) fn check(&self) -> Result<()> {
         let shares = u32::from(self.gets) + u32::from(self.deletes) + u32::from(self.expiries);
         if shares > 100 {
@@ -101,7 +101,7 @@ impl Arguments {
             ("--theta", self.theta.unwrap_or(1.0), 0.001, 5.0),
             ("--put-limit-ms", self.put_limit_ms, 0.0, 1e9),
         ];
-        // What is no number is in no range.
+        // NaN is in no range.
         let wrong = |(_, value, least, most): &(&str, f64, f64, f64)| !(*least..=*most).contains(value);
         if let Some((name, value, least, most)) = numbers.into_iter().find(wrong) {
             return Err(Failure::usage(format!("{name} is {value}; it has to be from {least} to {most}")));
@@ -121,7 +121,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// How long the load lasts.
+    /// Returns the duration of the load.
     pub(super) fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.minutes * 60.0)
     }

@@ -1,32 +1,32 @@
-//! Whether the store lasts: what is asked of it, and what was found.
+//! The requirements on the store's endurance, and whether it meets them.
 
 use serde::Serialize;
 
 use super::arguments::Arguments;
 use super::sample::{Phase, Sample};
 
-/// One check.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
     pub(crate) what: &'static str,
-    /// None if there is not enough to judge by.
+    /// True if the check passed; `None` if there are too few measurements.
     pub(crate) passed: Option<bool>,
     pub(crate) found: String,
     pub(crate) asked: String,
 }
 
-/// Mean of a figure over the samples that ended in a part of the phase.
+/// Returns the mean of a value over the samples that ended within a time range.
 fn mean(samples: &[Sample], from_s: f64, to_s: f64, of: impl Fn(&Sample) -> f64) -> Option<f64> {
     let within: Vec<f64> = samples.iter().filter(|s| s.at_s > from_s && s.at_s <= to_s).map(of).collect();
     (!within.is_empty()).then(|| within.iter().sum::<f64>() / within.len() as f64)
 }
 
-/// The checks. The parts of the phase that are compared are minutes 5 to 10 and the last five; in a phase of less than half
-/// an hour its second and last sixth.
+/// Returns the results of all checks. They compare minutes 5 to 10 of the phase with the last five
+/// minutes; in a phase of less than half an hour, its second sixth with its last.
 pub(crate) fn of(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase>) -> Vec<Check> {
     let end = loaded.took.as_secs_f64();
     let part = (end / 6.0).min(300.0);
-    // A last interval may end a moment after the phase.
+    // The last interval may end a moment after the phase.
     let early = |of: fn(&Sample) -> f64| mean(&loaded.samples, part, 2.0 * part, of);
     let late = |of: fn(&Sample) -> f64| mean(&loaded.samples, end - part, end + 1.0, of);
     let ratio = |of: fn(&Sample) -> f64| Some((early(of)?, late(of)?, late(of)? / early(of)?));
@@ -34,7 +34,7 @@ pub(crate) fn of(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase>
     let memory = ratio(|s| s.resident_bytes as f64);
     let get_us = |phase: &Phase| phase.latencies[0].1.at_us(99.9);
     let too_few = || "too short to tell".to_owned();
-    // The store waits for its device; the bound is for what it adds.
+    // The limit is for the time that the store adds to its device's.
     let longest = loaded.longest_put;
     let longest_ms = loaded.latencies[1].1.max_us() / 1e3;
     vec![
@@ -97,7 +97,8 @@ mod tests {
     use crate::instruments::arguments::parse;
     use crate::instruments::latency::Latencies;
 
-    /// The check of the longest put of intervals, with a limit of 250 ms; of each the longest put and the longest of the device.
+    /// Runs the check of the longest put with a limit of 250 ms. Each interval is the longest put and the
+    /// longest device operation, in ms.
     fn longest_put(intervals: &[(u64, u64)]) -> Check {
         let arguments = parse("");
         let (mut puts, mut beside) = (Latencies::default(), BesideDevice::default());

@@ -1,4 +1,4 @@
-//! One client thread: the operations it makes, and whether their answers are right.
+//! One client thread: its operations, and the verification of their results.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::instruments::load::{Pace, drive, drive_at};
 use crate::workload::{Popularity, Shape, Values, key};
 
 pub(crate) const KEY_BYTES: usize = 16;
-/// A put that is refused for so long means that the store is full and stays full.
+/// Time of refused puts after which the store counts as permanently full.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// What clients did in an interval.
+/// Measurements of clients in an interval.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Did {
     pub(crate) gets: Latencies,
     pub(crate) puts: Latencies,
     pub(crate) deletes: Latencies,
-    /// Puts that were told that the store was full, and tried again.
+    /// Puts that were refused because the store was full, and retried.
     pub(crate) refused: u64,
 }
 
@@ -45,19 +45,19 @@ impl Did {
     }
 }
 
-/// What all clients of a phase share.
+/// State shared by all clients of a phase.
 pub(crate) struct Shared {
     pub(crate) arguments: Arguments,
     pub(crate) store: Store,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) values: Values,
-    /// Operations a second of one client.
+    /// Rate of one client in operations per second.
     pub(crate) rate: Option<f64>,
-    /// Operations that one client may make at most.
+    /// Limit of operations of one client.
     pub(crate) operations: u64,
 }
 
-/// A client with its own keys, `first` and following.
+/// A client with its own keys, numbered from `first`.
 pub(crate) struct Client {
     pub(crate) shared: Arc<Shared>,
     pub(crate) first: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Client {
 #[derive(Clone, Copy)]
 enum Operation {
     Get(Expected),
-    /// With when it expires.
+    /// A put with its expiry.
     Put(u64),
     Delete,
 }
@@ -98,7 +98,7 @@ impl Client {
         drive(64, put, |done| done.map(|_| ()).map_err(Failure::from)).await
     }
 
-    /// Makes operations until a time.
+    /// Runs operations until a point in time.
     pub(crate) async fn run(&self, until: Instant) -> Result<()> {
         let shared = &self.shared;
         let keys = RefCell::new(Keys::new(self.keys));
@@ -120,7 +120,8 @@ impl Client {
         }
     }
 
-    /// The next operation, on a key by its number among this client's, with the stamp of what it writes.
+    /// Chooses the next operation: the number of its key among this client's keys, and the stamp of the
+    /// value to write.
     fn choose(
         &self,
         keys: &mut Keys,
@@ -196,7 +197,7 @@ impl Client {
                     None => None,
                     Some(value) => {
                         let stamp = self.shared.values.stamp_of(self.first + number, value);
-                        Some(stamp.ok_or_else(|| named("a value that nobody wrote".into()))?)
+                        Some(stamp.ok_or_else(|| named("a value that was never written".into()))?)
                     }
                 };
                 let times = (began_ms, self.shared.runtime.wall_clock_ms());

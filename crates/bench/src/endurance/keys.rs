@@ -1,29 +1,29 @@
-//! What a client knows of its keys, so that it can tell a right answer from a wrong one.
+//! The expected state of a client's keys, by which results are verified.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A key, as its only writer knows it.
+/// The state of a key, known to its only writer.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// The last write that was begun.
+    /// Stamp of the last write that was started.
     stamp: u32,
-    /// Writes of it that are under way.
+    /// True while a write of it is in flight.
     busy: bool,
     present: bool,
-    /// When it expires, in wall-clock milliseconds.
+    /// Expiry in wall-clock milliseconds.
     expires_at_ms: u64,
 }
 
 /// The keys of one client, numbered from 0.
 pub(crate) struct Keys {
     states: Vec<State>,
-    /// Keys that are not there, which the next puts bring back.
+    /// Absent keys, which the next puts bring back.
     absent: Vec<u32>,
     expiring: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
-/// What was known when a get was begun.
+/// The state of a key when a get started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     stamp: u32,
@@ -31,13 +31,13 @@ pub(crate) struct Expected {
 }
 
 impl Keys {
-    /// So many keys, all there, by their first write.
+    /// The state after the first write of `count` keys.
     pub(crate) fn new(count: u64) -> Keys {
         let there = State { stamp: 1, busy: false, present: true, expires_at_ms: u64::MAX };
         Keys { states: vec![there; count as usize], absent: Vec::new(), expiring: BinaryHeap::new() }
     }
 
-    /// A key for a put: one that is not there, else `wanted`. None if that is being written.
+    /// Returns a key for a put: an absent one, else `wanted`; `None` if that is being written.
     pub(crate) fn for_put(&mut self, wanted: u64, now_ms: u64) -> Option<u64> {
         while let Some(Reverse((at, number))) = self.expiring.peek().copied() {
             if at >= now_ms {
@@ -54,13 +54,13 @@ impl Keys {
         (!self.states[number as usize].busy).then_some(number)
     }
 
-    /// Whether a key can be deleted now.
+    /// Returns true if a key can be deleted now.
     pub(crate) fn for_delete(&self, number: u64) -> bool {
         let state = self.states[number as usize];
         state.present && !state.busy
     }
 
-    /// A write begins; its stamp.
+    /// Starts a write. Returns its stamp.
     pub(crate) fn begin(&mut self, number: u64) -> u64 {
         let state = &mut self.states[number as usize];
         state.busy = true;
@@ -68,7 +68,7 @@ impl Keys {
         u64::from(state.stamp)
     }
 
-    /// A write is acknowledged: a put that expires at some time or never, or a delete.
+    /// Completes a write: a put with its expiry, or (`None`) a delete.
     pub(crate) fn end(&mut self, number: u64, put: Option<u64>) {
         let state = &mut self.states[number as usize];
         state.busy = false;
@@ -81,13 +81,13 @@ impl Keys {
         }
     }
 
-    /// What a get that begins now may expect.
+    /// Returns the state of a key at the start of a get.
     pub(crate) fn expected(&self, number: u64) -> Expected {
         let state = self.states[number as usize];
         Expected { stamp: state.stamp, busy: state.busy }
     }
 
-    /// Whether an answer is right: the stamp that was found, between the times at which the get began and ended.
+    /// Verifies a result: the stamp found by a get that ran from `began_ms` to `ended_ms`.
     pub(crate) fn judge(
         &self,
         number: u64,
@@ -97,7 +97,7 @@ impl Keys {
     ) -> Result<(), String> {
         let state = self.states[number as usize];
         if expected.busy || state.stamp != expected.stamp {
-            // Somebody wrote it meanwhile: any of its writes up to the last may have been found, or none.
+            // The key was being written: any of its writes up to the last may be found, or none.
             return match found {
                 Some(stamp) if stamp > u64::from(state.stamp) => {
                     Err(format!("a write {stamp} that was not made"))
@@ -105,7 +105,7 @@ impl Keys {
                 _ => Ok(()),
             };
         }
-        // A clock's reading is some milliseconds old when the store looks at its own.
+        // The client's clock reading is some milliseconds older than the store's.
         match found {
             Some(stamp) if !state.present => Err(format!("write {stamp}, but it is deleted")),
             Some(_) if began_ms > state.expires_at_ms => Err("a value that has expired".into()),

@@ -1,12 +1,13 @@
 //! `esker-bench endurance`: a store that is nearly full, under mixed load for a long time.
 //!
-//! 1. A new store is filled to `--fill` percent of the user limit.
-//! 2. Gets, puts, deletes and puts that expire, for `--minutes`. Every value that is read is checked. A line per interval:
-//!    throughput, percentiles, memory, write amplification, free segments.
-//! 3. The same keys and load on a store with so much space that nothing has to be collected, for `--baseline-minutes` or
-//!    until that space is used up.
-//! 4. Checks: is throughput at the end what it was, are gets not much slower than without collection, is memory flat, by
-//!    how much did a put take longer than the longest operation of the device at that time.
+//! 1. Fill a new store to `--fill` percent of the user limit.
+//! 2. Run gets, puts, deletes and puts with an expiry for `--minutes`. Verify every value read. Print a
+//!    line per interval: throughput, percentiles, memory, write amplification, free segments.
+//! 3. Run the same keys and load on a store with enough space that nothing has to be collected, for
+//!    `--baseline-minutes` or until that space is used up.
+//! 4. Check, within the tolerances of `checks`: throughput and memory at the end are those of the start,
+//!    gets are not much slower than without collection, and the longest put exceeds the longest device
+//!    operation at that time by at most a limit.
 
 mod arguments;
 mod checks;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use crate::instruments::failure::{Failure, Result};
 
-/// Runs the load and its checks. Fails if a check does.
+/// Runs the load and its checks. Fails if a check fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
     let mut lines = progress_lines::Lines::new(arguments)?;

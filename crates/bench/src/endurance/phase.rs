@@ -1,4 +1,4 @@
-//! One store under load for a while, with a line for each interval.
+//! Runs one store under load for a while, with a line per interval.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,16 +19,16 @@ use crate::instruments::process::{cpu_seconds, resident_bytes};
 use crate::instruments::store_bed::{Bed, Tiers};
 use crate::workload::Values;
 
-/// Which store the load meets.
+/// The store under load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// The one that is nearly full.
+    /// The nearly full store.
     Loaded,
-    /// One with space for everything that is written meanwhile, at about so many operations a second.
+    /// A store with space for everything written during the phase.
     Baseline {
-        /// What the loaded store did.
+        /// Rate of the loaded store in operations per second.
         rate: f64,
-        /// What it was filled with.
+        /// Number of keys in the loaded store.
         keys: u64,
     },
 }
@@ -42,11 +42,11 @@ impl Kind {
     }
 }
 
-/// Of the store, before it is opened.
+/// Sizes of a store, chosen before it is opened.
 struct Sizes {
     capacity_bytes: u64,
     reserve: u8,
-    /// What all clients may do at most.
+    /// Limit of the operations of all clients.
     operations: u64,
 }
 
@@ -56,8 +56,9 @@ impl Sizes {
             let (capacity_bytes, reserve) = (arguments.capacity, arguments.reserve);
             return Sizes { capacity_bytes, reserve, operations: u64::MAX };
         };
-        // With half of the capacity in reserve, garbage is left alone until it takes as much room as what is live: so that
-        // nothing is collected, less than that may be written. At most twice as fast as the loaded store.
+        // With half of the capacity in reserve, garbage is not collected until it takes as much space as
+        // live records. So the writes must stay below that. The rate is at most twice that of the loaded
+        // store.
         let writes = (100 - u64::from(arguments.gets)).max(1);
         let fitting = keys * 7 / 10 * 100 / writes;
         let operations = ((rate * 2.0 * duration.as_secs_f64()) as u64).min(fitting);
@@ -65,13 +66,13 @@ impl Sizes {
     }
 }
 
-/// What a record takes.
+/// Returns the bytes that a record takes, including its summary entry.
 fn record_bytes(arguments: &Arguments) -> u64 {
     let bytes = esker_log::record_bytes_max(KEY_BYTES, arguments.value_bytes as usize, true);
     bytes.next_multiple_of(16) as u64 + TYPICAL_ENTRY_BYTES
 }
 
-/// How many keys fill the store as far as it is to be filled.
+/// Returns the number of keys that fill the store to the requested level.
 fn keys(arguments: &Arguments, kind: Kind, bed: &Bed) -> u64 {
     if let Kind::Baseline { keys, .. } = kind {
         return keys;
@@ -135,7 +136,7 @@ fn load(
     };
     let interval = Duration::from_secs_f64(arguments.interval);
     watch.until_through(bed, &clients, began + duration, interval, lines)?;
-    // What came after the last whole interval counts for the totals only.
+    // Measurements after the last whole interval count only in the totals.
     let (took, cpu) = (began.elapsed(), cpu_seconds() - cpu_before);
     let did = did(&clients);
     watch.beside_device(&did, bed.store.latencies());
@@ -154,7 +155,7 @@ fn load(
     })
 }
 
-/// One client for each thread, each with keys of its own.
+/// Makes one client per thread, each with its own keys.
 fn clients(arguments: &Arguments, kind: Kind, sizes: &Sizes, bed: &Bed) -> Vec<Arc<Client>> {
     let threads = arguments.threads;
     let shared = Arc::new(Shared {
@@ -176,7 +177,7 @@ fn clients(arguments: &Arguments, kind: Kind, sizes: &Sizes, bed: &Bed) -> Vec<A
     (0..threads).map(|index| Arc::new(client(index))).collect()
 }
 
-/// What the clients did since they were asked last.
+/// Returns the clients' measurements since the last call.
 fn did(clients: &[Arc<Client>]) -> Did {
     let mut did = Did::default();
     for client in clients {
@@ -192,7 +193,7 @@ fn longest_of_device(now: &StoreLatencies, before: &StoreLatencies) -> Duration 
     longest.max().unwrap_or_default()
 }
 
-/// Looks on while the clients run.
+/// Takes samples while the clients run.
 struct Watch {
     kind: Kind,
     began: Instant,
@@ -200,7 +201,7 @@ struct Watch {
     account: Account,
     total: Did,
     samples: Vec<Sample>,
-    /// At the end of the interval before.
+    /// The store's latencies at the end of the previous interval.
     latencies: StoreLatencies,
     puts: BesideDevice,
 }
@@ -213,7 +214,7 @@ impl Watch {
         self.latencies = latencies;
     }
 
-    /// Runs the clients until they are through, and takes a sample after each interval.
+    /// Runs the clients until they end, and takes a sample after each interval.
     fn until_through(
         &mut self,
         bed: &Bed,

@@ -1,4 +1,4 @@
-//! Lines while it runs, and CSV.
+//! Lines during a run, and CSV.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,15 +7,15 @@ use super::arguments::Arguments;
 use super::sample::Sample;
 use crate::instruments::failure::{Failure, Result};
 
-/// Where a sample goes when it is taken.
+/// Prints samples when they are taken.
 pub(crate) struct Lines {
     csv: Option<BufWriter<File>>,
-    /// Stdout is kept for JSON.
+    /// True if stdout is reserved for JSON.
     json: bool,
     samples: u64,
 }
 
-/// The columns of the CSV with what is in them.
+/// A column of the CSV: its name, and its value.
 type Column = (&'static str, fn(&Sample) -> String);
 const COLUMNS: &[Column] = &[
     ("phase", |s| s.phase.to_owned()),
@@ -53,7 +53,7 @@ impl Lines {
         Ok(Lines { csv: Some(csv), json: arguments.json, samples: 0 })
     }
 
-    /// A line of text beside the results.
+    /// Prints a note beside the results.
     pub(crate) fn note(&self, text: &str) {
         eprintln!("{text}");
     }
@@ -61,7 +61,7 @@ impl Lines {
     pub(crate) fn sample(&mut self, sample: &Sample) -> Result<()> {
         if let Some(csv) = &mut self.csv {
             let values: Vec<_> = COLUMNS.iter().map(|(_, value)| value(sample)).collect();
-            // Flushed, so that a run can be looked at while it lasts.
+            // Flushed, so that the file can be read during the run.
             writeln!(csv, "{}", values.join(","))
                 .and_then(|()| csv.flush())
                 .map_err(|error| Failure::failed("writing the CSV", error))?;

@@ -1,4 +1,4 @@
-//! The end: percentiles, checks, and JSON.
+//! The final output: percentiles, checks, and JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::arguments::Arguments;
 use super::checks::Check;
 use super::sample::Phase;
 
-/// The end: percentiles and checks.
+/// Prints percentiles and checks.
 pub(crate) fn end(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase>, checks: &[Check]) {
     if arguments.json {
         println!("{:#}", figures(arguments, loaded, baseline, checks));
@@ -44,7 +44,7 @@ pub(crate) fn end(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase
     }
 }
 
-/// All figures, for programs.
+/// Returns all measurements as JSON.
 fn figures(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase>, checks: &[Check]) -> Value {
     let phase = |phase: &Phase| {
         json!({

@@ -1,4 +1,4 @@
-//! What was measured: interval by interval, and of a whole phase.
+//! Measurements per interval, and of a whole phase.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::instruments::latency::Latencies;
 
-/// One interval.
+/// Measurements of one interval.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sample {
     pub(crate) phase: &'static str,
-    /// When it ended, from the start of the phase.
+    /// End of the interval in seconds from the start of the phase.
     pub(crate) at_s: f64,
     pub(crate) operations_per_s: f64,
     pub(crate) gets_per_s: f64,
@@ -33,7 +33,7 @@ pub(crate) struct Sample {
     pub(crate) refused: u64,
 }
 
-/// A phase that is over.
+/// Measurements of a phase.
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
     pub(crate) keys: u64,
@@ -47,32 +47,32 @@ pub(crate) struct Phase {
     pub(crate) longest_put: LongestPut,
 }
 
-/// The longest put of an interval, beside its device.
+/// The longest put of an interval, and the device's longest operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LongestPut {
     pub(crate) put_ms: f64,
-    /// The longest read or write of the device in the interval and in the one before, in which the put may have begun. The
-    /// store times it, so its wait in the store's I/O scheduler is a part of it.
+    /// The longest read or write of the device in this interval and in the previous one, in which the put
+    /// may have started. The store measures it, so the wait in the store's I/O scheduler is included.
     pub(crate) device_ms: f64,
 }
 
 impl LongestPut {
-    /// How much longer than the device the put took.
+    /// Returns the time by which the put exceeds the device operation.
     pub(crate) fn more_ms(&self) -> f64 {
         self.put_ms - self.device_ms
     }
 }
 
-/// Finds the put that took longer than its device by most, interval by interval.
+/// Finds the put that exceeds its device operation by most, interval by interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BesideDevice {
     pub(crate) worst: LongestPut,
-    /// Of the device in the interval before.
+    /// The device's longest operation in the previous interval.
     before_ms: f64,
 }
 
 impl BesideDevice {
-    /// Takes the longest of an interval.
+    /// Adds an interval's longest put and longest device operation.
     pub(crate) fn interval(&mut self, put_ms: f64, device_ms: f64) {
         let put = LongestPut { put_ms, device_ms: device_ms.max(self.before_ms) };
         let worse = self.worst.put_ms == 0.0 || put.more_ms() > self.worst.more_ms();
@@ -84,7 +84,7 @@ impl BesideDevice {
 }
 
 impl Phase {
-    /// Operations a second.
+    /// Returns the operations per second.
     pub(crate) fn rate(&self) -> f64 {
         self.operations as f64 / self.took.as_secs_f64()
     }

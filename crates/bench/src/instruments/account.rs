@@ -1,4 +1,4 @@
-//! Which bytes were written to which tier: what the store says, by cause, and what the devices say, in all.
+//! Bytes written per tier: by cause from the store, and in total from the devices.
 
 use esker_device::Device;
 use esker_engine::Stats;
@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Bytes and records since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Account {
-    /// Keys and values that were put.
+    /// Bytes of keys and values put by users.
     pub(crate) user_bytes: u64,
     /// Records put, and tombstones.
     pub(crate) user_records: u64,
@@ -15,25 +15,25 @@ pub(crate) struct Account {
     pub(crate) lane_bytes: u64,
     /// Frames of destaging and collecting, without padding.
     pub(crate) relocated_bytes: u64,
-    /// Records that were relocated.
+    /// Relocated records.
     pub(crate) relocated_records: u64,
     /// Padding of frames to whole write units.
     pub(crate) padding_bytes: u64,
-    /// Records that came to the tier where records stay: from users, by destaging, or out of a staging file.
+    /// Bytes of records written to the output tier: by users, by destaging, or from a staging file.
     pub(crate) destaged_bytes: u64,
-    /// All writes, as the store counts them by cause.
+    /// Bytes of all writes, counted by the store by cause.
     pub(crate) named_bytes: u64,
-    /// Summaries.
+    /// Bytes of summaries.
     pub(crate) summary_bytes: u64,
-    /// All writes, as the fast tier's device counts them.
+    /// Bytes of all writes, counted by the fast tier's device.
     pub(crate) fast_device_bytes: u64,
-    /// All writes, as the capacity tier's device counts them.
+    /// Bytes of all writes, counted by the capacity tier's device.
     pub(crate) capacity_device_bytes: u64,
-    /// Writes that had to wait for room.
+    /// Writes that waited for free space.
     pub(crate) stalls: u64,
-    /// How long they waited in all.
+    /// Total time of these waits in microseconds.
     pub(crate) stall_us: u64,
-    /// Segments that were freed.
+    /// Freed segments.
     pub(crate) segments_freed: u64,
 }
 
@@ -60,7 +60,7 @@ impl Account {
         }
     }
 
-    /// What came since `earlier`.
+    /// Returns the difference from `earlier`.
     pub(crate) fn since(&self, earlier: &Account) -> Account {
         Account {
             user_bytes: self.user_bytes - earlier.user_bytes,
@@ -80,18 +80,19 @@ impl Account {
         }
     }
 
-    /// Everything that was sent to devices.
+    /// Returns the bytes written to all devices.
     pub(crate) fn device_bytes(&self) -> u64 {
         self.fast_device_bytes + self.capacity_device_bytes
     }
 
-    /// What the devices were sent beyond what the store names a cause for; negative if the store claims more than was
-    /// sent.
+    /// Returns the device bytes without a cause in the store's statistics; negative if the store claims
+    /// more bytes than the devices received.
     pub(crate) fn unnamed_bytes(&self) -> i64 {
         self.device_bytes() as i64 - self.named_bytes as i64
     }
 
-    /// Markers of freed segments, superblocks, and whatever else is neither records nor padding nor summaries.
+    /// Returns the bytes of markers of freed segments, superblocks, and all other writes that are neither
+    /// records nor padding nor summaries.
     pub(crate) fn other_bytes(&self) -> i64 {
         let known = self.lane_bytes + self.relocated_bytes + self.padding_bytes + self.summary_bytes;
         self.device_bytes() as i64 - known as i64

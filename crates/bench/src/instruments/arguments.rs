@@ -1,6 +1,6 @@
-//! Command lines for tests.
+//! Parses command lines in tests.
 
-/// The arguments that a command takes from `words`.
+/// Parses `words` as the arguments of a command.
 pub(crate) fn parse<A: clap::Args>(words: &str) -> A {
     let command = A::augment_args(clap::Command::new("test").no_binary_name(true));
     let matches = command.try_get_matches_from(words.split_whitespace()).expect("the arguments are right");

@@ -1,9 +1,9 @@
-//! Why a measurement was not made.
+//! Failures of a measurement.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
-/// What keeps a command from its result.
+/// The failure of a command.
 #[derive(Debug)]
 pub enum Failure {
     /// The call is wrong; nothing was changed.
@@ -12,21 +12,22 @@ pub enum Failure {
     Failed(String),
 }
 
-/// A result, or why there is none.
+/// A result, or a failure.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// The call is wrong; the text says what about it.
+    /// A wrong call, with a description.
     pub fn usage(text: impl Into<String>) -> Failure {
         Failure::Usage(text.into())
     }
 
-    /// Something failed; `what` says what was being done.
+    /// An error while `what` was being done.
     pub fn failed(what: &str, error: impl Display) -> Failure {
         Failure::Failed(format!("{what}: {error}"))
     }
 
-    /// Prints it to stderr as said by `program`: exit code 2 if the call is wrong, 1 if something failed.
+    /// Prints the failure to stderr with the program's name. Returns exit code 2 if the call is wrong,
+    /// and 1 for other failures.
     pub fn report(self, program: &str) -> ExitCode {
         let (code, text) = match self {
             Failure::Usage(text) => (2, text),

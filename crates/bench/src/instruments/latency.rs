@@ -1,25 +1,25 @@
-//! How long operations took.
+//! Latencies of operations.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The percentiles that are printed.
+/// The printed percentiles.
 pub(crate) const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999];
 
-/// A histogram of latencies in nanoseconds, three digits of them.
+/// A histogram of latencies in nanoseconds, with a precision of three digits.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
-/// What is said of latencies, in microseconds.
+/// A summary of latencies in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
     pub(crate) count: u64,
     pub(crate) mean: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// By percentile, in the order of [`PERCENTILES`].
+    /// Latencies by percentile, in the order of [`PERCENTILES`].
     pub(crate) percentiles: Vec<(f64, f64)>,
 }
 
@@ -31,7 +31,7 @@ impl Default for Latencies {
 
 impl Latencies {
     pub(crate) fn record(&mut self, took: Duration) {
-        // It grows to whatever comes.
+        // Cannot fail: the histogram resizes itself.
         let _ = self.0.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX >> 1).max(1));
     }
 
@@ -43,7 +43,7 @@ impl Latencies {
         self.0.len()
     }
 
-    /// Microseconds at a percentile; zero if there is nothing.
+    /// Returns the latency at a percentile in microseconds; zero if the histogram is empty.
     pub(crate) fn at_us(&self, percentile: f64) -> f64 {
         if self.0.is_empty() { 0.0 } else { self.0.value_at_percentile(percentile) as f64 / 1e3 }
     }

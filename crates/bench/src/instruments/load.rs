@@ -1,4 +1,4 @@
-//! Keeping a number of operations in flight, as fast as they go or at a fixed rate.
+//! Keeps a number of operations in flight, as fast as possible or at a fixed rate.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -9,18 +9,19 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::failure::Result;
 
-/// Timers finer than this cost more than they are worth; operations that fall due meanwhile are begun together.
+/// Shortest sleep: shorter timers cost more than they gain. Operations that fall due meanwhile are
+/// started together.
 const LEAST_SLEEP: Duration = Duration::from_micros(100);
 
-/// Runs operations, `depth` at a time, until `next` has no more; `done` gets what each returned. The first failure ends
-/// it.
+/// Runs operations, `depth` at a time, until `next` has no more; `done` gets the result of each. The
+/// first failure ends it.
 pub(crate) async fn drive<F: Future>(
     depth: usize,
     mut next: impl FnMut() -> Option<F>,
     mut done: impl FnMut(F::Output) -> Result<()>,
 ) -> Result<()> {
     if depth <= 1 {
-        // Alone, an operation that is done at once should cost nothing but itself.
+        // With one operation in flight, an operation that completes at once must have no overhead.
         while let Some(operation) = next() {
             done(operation.await)?;
         }
@@ -41,32 +42,34 @@ pub(crate) async fn drive<F: Future>(
     }
 }
 
-/// When operations fall due.
+/// The schedule of operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Operations a second.
+    /// Operations per second.
     pub(crate) rate: f64,
-    /// How many come together.
+    /// Number of operations started together.
     pub(crate) run: u64,
-    /// How much later than the first client this one begins, of the time that a run takes: so that not all write at once.
+    /// Delay of this client after the first one, as a fraction of the time of a run, so that not all
+    /// clients write at once.
     pub(crate) shift: f64,
 }
 
 impl Pace {
-    /// Each operation by itself, from the start.
+    /// A schedule with single operations, from the start.
     pub(crate) fn steady(rate: f64) -> Pace {
         Pace { rate, run: 1, shift: 0.0 }
     }
 
-    /// How long so many operations take.
+    /// Returns the time of `operations` operations.
     fn time(&self, operations: f64) -> Duration {
         Duration::from_secs_f64(operations / self.rate)
     }
 }
 
-/// Like [`drive`], at a pace. `next` gets the time from which the operation's latency counts: now,
-/// or when it was due if it had to wait because `depth` others were in flight. So a store that stops for a second is seen
-/// by all operations that fell due in it, and not by `depth` alone.
+/// Like [`drive`], on a schedule. `next` gets the time from which the operation's latency counts: now, or
+/// the time when it was due if it had to wait because `depth` others were in flight. So a store that
+/// stops for a second affects the latencies of all operations that fell due in it, and not just of
+/// `depth`.
 pub(crate) async fn drive_at<F: Future>(
     pace: Pace,
     depth: usize,
@@ -77,7 +80,7 @@ pub(crate) async fn drive_at<F: Future>(
     let mut in_flight = FuturesUnordered::new();
     let began = Instant::now() + pace.time(pace.shift * pace.run as f64);
     let (mut begun, mut ended) = (0u64, false);
-    // Since when as many as may are in flight.
+    // The time since which the maximum number of operations has been in flight.
     let mut held_since: Option<Instant> = None;
     loop {
         let now = Instant::now();
@@ -209,7 +212,7 @@ mod tests {
         };
         let pace = Pace { run: 20, shift: 0.5, ..Pace::steady(1000.0) };
         block_on(drive_at(pace, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
-        // Half of a run of 20 ms, and then until all of the run are due.
+        // Half of a run of 20 ms, and then until the whole run is due.
         let waited = first.expect("there is one").duration_since(began);
         assert!(waited >= Duration::from_millis(29), "{waited:?}");
     }
@@ -229,7 +232,7 @@ mod tests {
             })
         };
         block_on(drive_at(Pace::steady(1000.0), 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
-        // The second was due after a millisecond and could begin after fifty.
+        // The second was due after a millisecond and could start after fifty.
         assert!(waited.get() > Duration::from_millis(40), "{:?}", waited.get());
     }
 }

@@ -1,7 +1,7 @@
-//! What every measurement is made with: a store on devices that are also seen from below, operations that are kept in flight
-//! and timed, what it took of the machine, and how it is told.
+//! Tools shared by all measurements: a store on devices with readable counters, operations in flight and
+//! their latencies, the resources of the process, and output.
 
-// First, since its macros are for what comes after it.
+// First, because its macros are for the modules after it.
 #[macro_use]
 pub mod output;
 

@@ -1,14 +1,14 @@
-//! Printing to stdout. `println!` and `print!` of the harness are these, not those of the standard library, which panic when
-//! what is printed cannot be written.
+//! Prints to stdout. The harness uses these `println!` and `print!` instead of the standard library's,
+//! which panic if the output cannot be written.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
-/// What a shell says of a program that ended by SIGPIPE.
+/// Exit code by which a shell reports the end of a program by SIGPIPE.
 const BROKEN_PIPE: i32 = 141;
 
-/// Writes to stdout. If nobody reads it any longer the process ends without a word; if it cannot be written otherwise, with
-/// an error.
+/// Writes to stdout. If the reader has closed it, the process ends silently; on any other write error it
+/// ends with a message.
 pub fn write(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     let Err(error) = out.write_fmt(text).and_then(|()| out.flush()) else { return };

@@ -1,25 +1,25 @@
-//! What a process takes of the machine, as Linux says it; zeros elsewhere. It is the same measure for this process and for
-//! the programs of other engines.
+//! Resources used by a process, from Linux; zeros on other systems. The same measure serves for this
+//! process and for the programs of other engines.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Sums since the process began, or between two moments.
+/// Sums since the process started, or between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Seconds of processor time in user mode.
     pub cpu_user_s: f64,
     /// Seconds of processor time in the kernel.
     pub cpu_system_s: f64,
-    /// Bytes that the process caused to be written to devices, less those that were taken back before they were.
+    /// Bytes whose write to devices the process caused, minus bytes discarded before they were written.
     pub written_bytes: u64,
-    /// Bytes that it caused to be read from devices.
+    /// Bytes whose read from devices the process caused.
     pub read_bytes: u64,
 }
 
 impl Usage {
-    /// Of a process that runs, or that has ended and was not waited for yet.
+    /// Reads the usage of a process that runs, or that has ended and was not waited for yet.
     pub fn of(pid: u32) -> Usage {
         let file =
             |name| std::fs::read_to_string(PathBuf::from(format!("/proc/{pid}/{name}"))).unwrap_or_default();
@@ -27,9 +27,9 @@ impl Usage {
     }
 
     fn parse(stat: &str, io: &str) -> Usage {
-        // The name of the process is in parentheses and may hold anything.
+        // The name of the process is in parentheses and may contain any character.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-        // In hundredths of a second on every Linux.
+        // The unit is a hundredth of a second on every Linux.
         let seconds = |at: usize| fields.get(at).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
         let bytes = |name: &str| {
             let line = io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -43,7 +43,7 @@ impl Usage {
         }
     }
 
-    /// What came after `earlier`.
+    /// Returns the difference from `earlier`.
     pub fn since(self, earlier: Usage) -> Usage {
         Usage {
             cpu_user_s: self.cpu_user_s - earlier.cpu_user_s,
@@ -53,18 +53,18 @@ impl Usage {
         }
     }
 
-    /// Seconds of processor time.
+    /// Returns the seconds of processor time.
     pub fn cpu_s(self) -> f64 {
         self.cpu_user_s + self.cpu_system_s
     }
 }
 
-/// Seconds of processor time that this process used.
+/// Returns the seconds of processor time used by this process.
 pub(crate) fn cpu_seconds() -> f64 {
     Usage::of(std::process::id()).cpu_s()
 }
 
-/// Resident memory of this process in bytes.
+/// Returns the resident memory of this process in bytes.
 pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib =

@@ -1,8 +1,8 @@
-//! A bar on stderr while somebody looks at it, and nothing else where nobody does.
+//! A progress bar on stderr, if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar over so many operations. Hidden if stderr is no terminal.
+/// Returns a bar for `operations` operations. Hidden if stderr is not a terminal.
 pub(crate) fn bar(what: &str, operations: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(operations), ProgressDrawTarget::stderr_with_hz(4));
     let form = "{prefix} {wide_bar} {percent}% {per_sec} left {eta} {msg}";

@@ -1,5 +1,5 @@
-//! A device in memory that is as fast as it gets: the bytes, once, and the counters. (The in-memory device of the device
-//! crate knows besides what a power cut leaves, which takes twice the memory and three copies a write.)
+//! A device in memory without overhead: the bytes, once, and the counters. (The in-memory device of the
+//! device crate also models power failures, which takes twice the memory and three copies per write.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Memory as a device. Parts that were never written take none.
+/// Memory as a device. Chunks that were never written take no memory.
 pub(crate) struct RamDevice {
     path: Arc<str>,
     geometry: Geometry,
@@ -31,7 +31,7 @@ struct Counters {
 }
 
 impl RamDevice {
-    /// A device of so many bytes, a multiple of 512.
+    /// A device of `bytes` bytes, a multiple of 512.
     pub(crate) fn new(path: &str, bytes: u64) -> RamDevice {
         assert!(bytes.is_multiple_of(512), "{bytes} bytes are not whole blocks");
         let chunks = (bytes as usize).div_ceil(CHUNK_BYTES);
@@ -58,7 +58,8 @@ impl RamDevice {
         Ok(())
     }
 
-    /// The chunks that a range touches: which, where in it, and which part of the range.
+    /// Returns the chunks of a range: the chunk's number, the range within it, and the matching part of
+    /// the whole range.
     fn parts(
         offset: u64,
         bytes: usize,

@@ -1,4 +1,4 @@
-//! A store on devices that the measurement also sees from below.
+//! A store on devices whose counters the measurement can read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use super::account::Account;
 use super::failure::{Failure, Result};
 use super::ram::RamDevice;
 
-/// Write unit of the fast tier.
+/// Write unit of the fast tier in bytes.
 const PAGE_BYTES: u64 = 4096;
-/// Threads for the store's background work, as many as it would make itself.
+/// Number of threads for the store's background work: the store's own default.
 const BACKGROUND_THREADS: usize = 2;
 
-/// What files a store in a directory has.
+/// Names of the files of a store in a directory.
 const FILES: [&str; 3] = ["fast", "capacity", "staging"];
 
-/// Where the tiers of a store lie, and how large they are.
+/// The place and the sizes of a store's tiers.
 #[derive(Clone, Debug)]
 pub(crate) struct Tiers {
-    /// A directory for files; memory if there is none.
+    /// Directory of the files; `None` for memory.
     pub(crate) dir: Option<PathBuf>,
-    /// Bytes of segments of the fast tier; none without it.
+    /// Bytes of segments of the fast tier; `None` without this tier.
     pub(crate) fast_bytes: Option<u64>,
     /// Bytes of segments of the capacity tier.
     pub(crate) capacity_bytes: u64,
-    /// Its indirection unit.
+    /// Indirection unit of the capacity tier in bytes.
     pub(crate) unit_bytes: u64,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Opens a new store on new devices; `configure` sets what is not about tiers.
+    /// Opens a new store on new devices; `configure` sets the options other than the tiers.
     pub(crate) async fn make(tiers: &Tiers, configure: impl FnOnce(Options) -> Options) -> Result<Bed> {
         let runtime: Arc<dyn Runtime> = Threads::new(BACKGROUND_THREADS)
             .map_err(|error| Failure::failed("threads for background work", error))?;
@@ -64,14 +64,14 @@ impl Bed {
         Ok(Bed { store, runtime, fast, capacity })
     }
 
-    /// What was written so far, and what for.
+    /// Returns the bytes written so far, by cause.
     pub(crate) fn account(&self) -> Account {
         Account::of(&self.store.stats(), self.fast.as_deref(), &*self.capacity)
     }
 }
 
 impl Tiers {
-    /// Removes the files that a closed store was kept in.
+    /// Removes the files of a closed store.
     pub(crate) fn remove_files(&self) -> Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
         for name in FILES.map(|name| dir.join(format!("{name}.esker"))).iter().filter(|path| path.exists()) {
@@ -88,7 +88,7 @@ impl Tiers {
         let path = dir.join(format!("{name}.esker"));
         if path.exists() {
             return Err(Failure::usage(format!(
-                "{} is there already; give a directory without a store, so that the figures are of this run alone",
+                "{} already exists; give a directory without a store, so that the measurements are of this run only",
                 path.display()
             )));
         }

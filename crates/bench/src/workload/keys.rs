@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-/// The key of a number, as RocksDB's db_bench writes it: the number's bytes, highest first, then `0` characters up to
-/// `bytes`; of a shorter key the number's lowest bytes.
+/// Returns the key of a number, as RocksDB's db_bench writes it: the number's bytes, highest first, then
+/// `0` characters up to `bytes`; a shorter key has the number's lowest bytes.
 pub(crate) fn key(number: u64, bytes: usize) -> Bytes {
     let number = number.to_be_bytes();
     if bytes <= number.len() {

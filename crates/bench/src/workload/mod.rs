@@ -1,4 +1,4 @@
-//! What a measurement asks of the store: which key comes next, and what its value is. All of it is drawn from a seed.
+//! Draws the keys and values of a measurement from a seed.
 
 mod keys;
 mod popularity;

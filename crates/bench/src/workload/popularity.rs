@@ -1,4 +1,4 @@
-//! How often each key is asked for.
+//! Popularity of keys.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use rand_distr::{Distribution, Zipf};
 /// A distribution of popularity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Shape {
-    /// All keys alike.
+    /// All keys are equally popular.
     Uniform,
-    /// The k-th most popular key as often as `1 / k^theta`.
+    /// The k-th most popular key has the weight `1 / k^theta`.
     Zipf(f64),
 }
 
@@ -26,8 +26,9 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Draws key numbers. Zipf is exact (by rejection-inversion, Hörmann and Derflinger 1996), and which key has which rank is
-/// a random permutation, so that popularity says nothing about when a key was first written.
+/// Draws key numbers. Zipf is exact (by rejection-inversion, Hörmann and Derflinger 1996), and the ranks
+/// of the keys are a random permutation, so that popularity is independent of the order in which keys
+/// were first written.
 pub(crate) struct Popularity {
     random: SmallRng,
     keys: u64,
@@ -35,7 +36,7 @@ pub(crate) struct Popularity {
 }
 
 impl Popularity {
-    /// Over keys `0..keys`, which are fewer than 2^32 for Zipf.
+    /// A generator over the keys `0..keys`, which are fewer than 2^32 for Zipf.
     pub(crate) fn new(shape: Shape, keys: u64, seed: u64) -> Popularity {
         let keys = keys.max(1);
         let mut random = SmallRng::seed_from_u64(seed);
@@ -51,7 +52,7 @@ impl Popularity {
         Popularity { random, keys, zipf }
     }
 
-    /// The next key number.
+    /// Draws the next key number.
     pub(crate) fn draw(&mut self) -> u64 {
         match &self.zipf {
             None => self.random.random_range(0..self.keys),
@@ -69,8 +70,8 @@ mod tests {
 
     const DRAWS: u64 = 400_000;
 
-    /// Chi-square statistic over the keys of which so many draws are expected, with the rest in one bin; and the number
-    /// of bins.
+    /// Returns the chi-square statistic over the keys with at least 20 expected draws, with the rest in one
+    /// bin; and the number of bins.
     fn chi_square(shape: Shape, keys: u64) -> (f64, usize) {
         let mut popularity = Popularity::new(shape, keys, 42);
         let rank_of: Vec<usize> = match &popularity.zipf {
@@ -109,8 +110,8 @@ mod tests {
         for shape in [Shape::Uniform, Shape::Zipf(0.8), Shape::Zipf(0.99), Shape::Zipf(1.0), Shape::Zipf(1.2)]
         {
             let (statistic, bins) = chi_square(shape, 5000);
-            // Five standard deviations of the statistic: a right generator fails once in a million seeds, and this one
-            // has a fixed seed.
+            // Five standard deviations of the statistic: a correct generator fails for one seed in a
+            // million, and this one has a fixed seed.
             let limit = bins as f64 + 5.0 * (2.0 * bins as f64).sqrt();
             assert!(bins > 100 && statistic < limit, "{shape}: {statistic} of {limit} in {bins} bins");
         }

@@ -1,4 +1,5 @@
-//! Values that say where they belong: whose they are and which write made them, and then bytes that follow from both.
+//! Values that identify themselves: they start with their key and their write, and the other bytes follow
+//! from both.
 
 use bytes::Bytes;
 use esker_engine::Compression;
@@ -7,25 +8,25 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
 const POOL_BYTES: usize = 1 << 20;
-/// Bytes at the start of a value that name it: key number and stamp.
+/// Length of a value's identification in bytes: key number and stamp.
 pub(crate) const NAME_BYTES: usize = 16;
 
-/// How many bytes of values one piece of noise and its repetitions take, as in db_bench.
+/// Length of one piece of noise with its repetitions in bytes, as in db_bench.
 const REPEATED_BYTES: usize = 100;
 
-/// Makes values and recognises them.
+/// Makes and recognises values.
 pub(crate) struct Values {
     pool: Vec<u8>,
 }
 
 impl Values {
-    /// Values whose bytes follow from the seed, and do not compress.
+    /// Incompressible values whose bytes follow from the seed.
     pub(crate) fn new(seed: u64) -> Values {
         Values::compressible(seed, 1.0)
     }
 
-    /// Values of which so much is left when they are compressed, as db_bench makes them: of each hundred bytes so many are noise,
-    /// and the rest repeats it.
+    /// Values that compress to about `ratio` of their length, made as in db_bench: of each hundred bytes,
+    /// this share is noise, and the rest repeats it.
     pub(crate) fn compressible(seed: u64, ratio: f64) -> Values {
         let mut pool = vec![0; POOL_BYTES];
         SmallRng::seed_from_u64(seed).fill_bytes(&mut pool);
@@ -36,7 +37,7 @@ impl Values {
         Values { pool }
     }
 
-    /// The value that the write `stamp` puts under key number `number`.
+    /// Returns the value that the write `stamp` puts under key number `number`.
     pub(crate) fn value(&self, number: u64, stamp: u64, bytes: usize) -> Bytes {
         let mut value = Vec::with_capacity(bytes.max(NAME_BYTES));
         value.extend_from_slice(&number.to_le_bytes());
@@ -51,7 +52,7 @@ impl Values {
         value.into()
     }
 
-    /// About how long such a value is where it is stored.
+    /// Returns the approximate stored length of such a value.
     pub(crate) fn stored_bytes(&self, bytes: usize, compression: Compression) -> usize {
         let (codec, level) = match compression {
             Compression::Off => return bytes,
@@ -61,8 +62,8 @@ impl Values {
         compress(&self.value(0, 0, bytes), codec, level).map_or(bytes, |(stored, _)| stored.len())
     }
 
-    /// The stamp of a value of at least [`NAME_BYTES`] that was read under key number `number`; `None` if nobody wrote it
-    /// there.
+    /// Returns the stamp of a value of at least [`NAME_BYTES`] read under key number `number`; `None` if
+    /// no write made it.
     pub(crate) fn stamp_of(&self, number: u64, found: &[u8]) -> Option<u64> {
         let stamp = u64::from_le_bytes(found.get(8..NAME_BYTES)?.try_into().ok()?);
         (self.value(number, stamp, found.len()) == found).then_some(stamp)

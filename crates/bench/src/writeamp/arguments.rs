@@ -1,4 +1,4 @@
-//! The options, and which measurements they ask for.
+//! The options, and the list of measurements.
 
 use std::path::PathBuf;
 
@@ -78,7 +78,7 @@ const THETAS: [f64; 3] = [0.8, 0.99, 1.2];
 const RESERVES: [u8; 4] = [7, 12, 20, 28];
 
 impl Arguments {
-    /// The measurements that were asked for.
+    /// Returns the requested measurements.
     pub(super) fn cells(&self) -> Result<Vec<Cell>> {
         if let Some(theta) = self.theta {
             if self.distribution == Some(Distribution::Uniform) {

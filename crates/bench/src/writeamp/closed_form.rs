@@ -1,10 +1,10 @@
-//! Write amplification of a uniform load, whatever the victim rule.
+//! Write amplification of a uniform load, which no victim selection changes.
 
-/// `WA = 1 / (1 − e^(−α / WA))` with `α = 1 / (1 − r)` for a reserve of `r` of the capacity (Desnoyers 2012; Xiang and
-/// Kurkoski 2012). Its larger solution, found by halving.
+/// Solves `WA = 1 / (1 − e^(−α / WA))` with `α = 1 / (1 − r)` for a reserve of `r` of the capacity
+/// (Desnoyers 2012; Xiang and Kurkoski 2012). Returns its larger solution, found by bisection.
 pub(crate) fn uniform(reserve: f64) -> f64 {
     let alpha = 1.0 / (1.0 - reserve.clamp(0.001, 0.999));
-    // Increasing in WA: below the solution it is negative, above positive.
+    // The gap increases with WA: it is negative below the solution, and positive above.
     let gap = |wa: f64| wa * (1.0 - (-alpha / wa).exp()) - 1.0;
     let (mut low, mut high) = (1.0, 1e7);
     for _ in 0..200 {

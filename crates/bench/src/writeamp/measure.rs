@@ -1,4 +1,4 @@
-//! Filling, overwriting, and what was written meanwhile.
+//! Fills and overwrites a store, and measures the writes.
 
 use std::cell::Cell as Shared;
 use std::time::{Duration, Instant};
@@ -19,27 +19,27 @@ use crate::instruments::store_bed::{Bed, Tiers};
 use crate::workload::{Popularity, Values, key};
 
 const KEY_BYTES: usize = 16;
-/// A put that is refused for so long means that collecting does not keep up at all.
+/// Time of refused puts after which collection counts as failed.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// What was measured.
+/// The results of a measurement.
 #[derive(Debug, Serialize)]
 pub(crate) struct Run {
     pub(crate) distribution: String,
     pub(crate) reserve_percent: u8,
-    /// Bytes sent to the tier where records stay, for each byte of records moved there (with one tier: that was put).
+    /// Bytes written to the output tier per byte of records moved there (with one tier: put there).
     pub(crate) wa_per_destaged_byte: f64,
-    /// Bytes sent to all devices for each byte of key or value that was put.
+    /// Bytes written to all devices per byte of key or value put.
     pub(crate) wa_per_user_byte: f64,
-    /// Records appended for each record put: what collecting costs, without headers, padding and summaries.
+    /// Records appended per record put: the cost of collection, without headers, padding and summaries.
     pub(crate) wa_of_records: Option<f64>,
-    /// `wa_per_user_byte` of each turn, for seeing whether the state is steady.
+    /// `wa_per_user_byte` of each turn, to judge whether the state is steady.
     pub(crate) wa_by_turn: Vec<f64>,
-    /// For a uniform load with the reserve that was set.
+    /// Closed form for a uniform load with the configured reserve.
     pub(crate) closed_form: f64,
-    /// For a uniform load with the reserve that there was.
+    /// Closed form for a uniform load with the effective reserve.
     pub(crate) closed_form_effective: f64,
-    /// Share of the places for records that hold none that is current.
+    /// Share of the space for records that holds no current record.
     pub(crate) effective_reserve: f64,
     pub(crate) goal: Option<f64>,
     pub(crate) reference: Vec<Reference>,
@@ -50,7 +50,7 @@ pub(crate) struct Run {
     pub(crate) records_per_segment: u64,
     pub(crate) second_half: Account,
     pub(crate) unnamed_bytes: i64,
-    /// Puts that were told that the store was full, and tried again.
+    /// Puts that were refused because the store was full, and retried.
     pub(crate) refused: u64,
     pub(crate) seconds: f64,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Reference {
     pub(crate) wa: f64,
 }
 
-/// Sizes that follow from the arguments.
+/// Sizes derived from the arguments.
 struct Sizes {
     record_bytes: u64,
     records_per_segment: u64,
@@ -70,7 +70,7 @@ struct Sizes {
 
 impl Sizes {
     fn of(arguments: &Arguments) -> Result<Sizes> {
-        // Of the first opening.
+        // A sequence number of the first epoch.
         let sequence = 1 << esker_log::SEQUENCE_EPOCH_SHIFT | arguments.records;
         let value_bytes = arguments.value_bytes as usize;
         let header = esker_log::record_header_bytes(KEY_BYTES, value_bytes, sequence, None);
@@ -111,7 +111,7 @@ pub(crate) fn measure(arguments: &Arguments, cell: Cell) -> Result<Run> {
                 .reserve_percent(cell.reserve_percent)
                 .durability(Durability::None)
                 .coalesce_for(Duration::from_millis(arguments.coalesce_ms));
-            // Everything takes the same way, whatever its size.
+            // With a fast tier, all values take the same path, whatever their length.
             if fast_bytes.is_some() {
                 options.shaping_threshold_bytes(arguments.value_bytes + 1)
             } else {
@@ -135,10 +135,10 @@ struct Measurement<'a> {
     sizes: &'a Sizes,
     bed: &'a Bed,
     values: Values,
-    /// How many overwrites of each key were issued.
+    /// Number of overwrites issued for each key.
     issued: Vec<u64>,
-    /// The highest version of each key and which of its writes has it. Writes of one key that are in flight together happen in any
-    /// order, and one that was held back may be behind many that were issued later.
+    /// The highest version of each key, and the number of the write that has it. Concurrent writes of one
+    /// key complete in any order, and a delayed write may follow many that were issued later.
     newest: Vec<(u64, u64)>,
     refused: Shared<u64>,
 }
@@ -179,7 +179,7 @@ impl<'a> Measurement<'a> {
         Ok(self.report(&accounts, verified_keys, began.elapsed()))
     }
 
-    /// Puts keys until the user limit is reached, less what is in flight.
+    /// Puts keys until the user limit is reached, minus the puts in flight.
     async fn fill(&mut self) -> Result<()> {
         let limit = self.bed.store.stats().user_limit_bytes;
         let record = self.sizes.record_bytes + TYPICAL_ENTRY_BYTES;
@@ -197,7 +197,7 @@ impl<'a> Measurement<'a> {
         Ok(store.flush().await?)
     }
 
-    /// Overwrites so many records.
+    /// Overwrites `count` records.
     async fn overwrite(&mut self, count: u64, popularity: &mut Popularity) -> Result<()> {
         let (bed, refused) = (self.bed, &self.refused);
         let (issued, newest) = (&mut self.issued, &mut self.newest);
@@ -232,7 +232,7 @@ impl<'a> Measurement<'a> {
         Ok(bed.store.flush().await?)
     }
 
-    /// Reads every key back: it has the value of the write with the highest version.
+    /// Reads every key back, and checks that it has the value of the write with the highest version.
     async fn verify(&self) -> Result<u64> {
         let mut verified = 0;
         let numbers: Vec<u64> = (0..self.newest.len() as u64).collect();

@@ -1,9 +1,10 @@
-//! `esker-bench writeamp`: how many bytes go to the devices for each byte that is put, in steady state.
+//! `esker-bench writeamp`: measures device bytes per byte put, in steady state.
 //!
-//! 1. A new store is filled with keys up to the user limit.
-//! 2. They are overwritten, drawn uniformly or by Zipf, as many times as the capacity holds records, times `--turns`.
-//! 3. What was written during the second half is divided by what was put, and set beside the closed form and the table
-//!    of a simulation. All values are read back at the end.
+//! 1. Fill a new store with keys up to the user limit.
+//! 2. Overwrite them, drawn uniformly or by Zipf, as many times as the capacity holds records, times
+//!    `--turns`.
+//! 3. Divide the bytes written during the second half by the bytes put, and compare the result with the
+//!    closed form and the table of a simulation. Read all values back at the end.
 
 mod arguments;
 mod closed_form;
@@ -15,7 +16,7 @@ pub(crate) use arguments::Arguments;
 
 use crate::instruments::failure::{Failure, Result};
 
-/// Measures, and prints what was measured.
+/// Measures, and prints the results.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.records < 1000 || arguments.records > u64::from(u32::MAX) {
         return Err(Failure::usage(format!("--records is {}; it has to be 1000 to 2^32", arguments.records)));
@@ -64,11 +65,12 @@ mod tests {
         let run = measure::measure(&arguments, cell).expect("it is measured");
         assert_eq!(run.second_half.user_bytes, run.second_half.user_records * (16 + 976));
         assert!(run.second_half.user_records * 2 >= 4 * 16_000 - 2, "{run:?}");
-        // A fifth of the capacity is garbage, so records have to be moved for most of the room that is made.
+        // A fifth of the capacity is garbage, so most of the freed space requires moving records.
         assert!(run.wa_of_records.is_some_and(|wa| wa > 1.3), "{run:?}");
         let second_half = (run.wa_by_turn[2] + run.wa_by_turn[3]) / 2.0;
         assert!((run.wa_per_user_byte - second_half).abs() < 0.01, "{run:?}");
-        // The store and its device count the same; a few writes may be counted by one and not yet by the other.
+        // The store and its device count the same bytes; a few writes in flight may be counted by one
+        // only.
         assert!(run.unnamed_bytes.abs() <= 8 << 16, "{run:?}");
         assert_eq!(run.unnamed_bytes, run.second_half.unnamed_bytes());
         assert!(run.effective_reserve > 0.15 && run.effective_reserve < 0.35, "{run:?}");

@@ -1,8 +1,8 @@
-//! What a simulation of other rules gives, to compare with.
+//! Results of a simulation of other rules, for comparison.
 //!
-//! Source: the simulation of the design notes on garbage collection ("Performance", section 5): 262,144 records, 128 to a
-//! segment, overwritten 12 times, second half measured, records of one size without headers, padding and summaries.
-//! Coalescing in a write buffer is not in it.
+//! Source: the simulation in the design notes on garbage collection ("Performance", section 5): 262,144
+//! records, 128 per segment, overwritten 12 times, second half measured, records of one size without
+//! headers, padding and summaries. It does not include coalescing in a write buffer.
 
 use crate::workload::Shape;
 
@@ -10,7 +10,7 @@ use crate::workload::Shape;
 pub(crate) struct Row {
     pub(crate) rule: &'static str,
     pub(crate) wa: [f64; 4],
-    /// Whether it is a rule that a store can follow, rather than a bound.
+    /// True if a store can implement it; false if it is a theoretical bound.
     pub(crate) is_rule: bool,
 }
 
@@ -54,7 +54,7 @@ const ZIPF_12: &[Row] = &[
     bound("known-rate bound", [1.54, 1.27, 1.13, 1.07]),
 ];
 
-/// The rows for a distribution; none if it was not simulated.
+/// Returns the rows of a distribution; empty if it was not simulated.
 pub(crate) fn rows(shape: Shape) -> &'static [Row] {
     match shape {
         Shape::Uniform => UNIFORM,
@@ -65,7 +65,7 @@ pub(crate) fn rows(shape: Shape) -> &'static [Row] {
     }
 }
 
-/// The rows' figures at a reserve, with whether each is a rule.
+/// Returns the values at a reserve, and whether each is a rule.
 pub(crate) fn at(shape: Shape, reserve_percent: u8) -> Vec<(&'static str, f64, bool)> {
     let Some(column) = RESERVES.iter().position(|reserve| *reserve == reserve_percent) else {
         return Vec::new();
@@ -73,7 +73,8 @@ pub(crate) fn at(shape: Shape, reserve_percent: u8) -> Vec<(&'static str, f64, b
     rows(shape).iter().map(|row| (row.rule, row.wa[column], row.is_rule)).collect()
 }
 
-/// The most that the store may have: at 20 % what was set for each load, elsewhere a tenth above the best rule.
+/// Returns the upper bound for the store: at a reserve of 20 % the goal of each load, otherwise a tenth
+/// above the best rule.
 pub(crate) fn goal(shape: Shape, reserve_percent: u8) -> Option<f64> {
     match (shape, reserve_percent) {
         (Shape::Uniform, 20) => Some(2.75),

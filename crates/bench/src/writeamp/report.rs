@@ -1,11 +1,11 @@
-//! Printing what was measured.
+//! Prints the results.
 
 use serde_json::json;
 
 use super::arguments::Arguments;
 use super::measure::Run;
 
-/// One line of the table; with its head before the first.
+/// Prints one line of the table, after the head if it is the first.
 pub(crate) fn line(run: &Run, first: bool) {
     if first {
         println!(
@@ -32,7 +32,7 @@ pub(crate) fn line(run: &Run, first: bool) {
     );
 }
 
-/// What the table's figures are, and details that do not fit in it.
+/// Prints the meaning of the columns, and details that do not fit into the table.
 pub(crate) fn notes(arguments: &Arguments, runs: &[Run]) {
     let Some(run) = runs.first() else { return };
     println!();
@@ -77,7 +77,7 @@ pub(crate) fn notes(arguments: &Arguments, runs: &[Run]) {
     }
 }
 
-/// Everything, for programs.
+/// Prints all results as JSON.
 pub(crate) fn json(arguments: &Arguments, runs: &[Run]) {
     let all = json!({
         "command": "writeamp",

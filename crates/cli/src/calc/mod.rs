@@ -1,4 +1,4 @@
-//! `esker calc`: what a store will take, before there is one.
+//! `esker calc`: estimates the resources of a store before it is made.
 
 mod model;
 #[cfg(test)]
@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// A count with a unit of thousands.
+/// Parses a count with an optional decimal suffix: k, m, g or t.
 pub(crate) fn number(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("'{text}' is not a number: it must be whole, or one with k, m, g or t such as 1.5m");
@@ -71,7 +71,7 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
     if !is_number(whole) || !is_number(part) || shown.len() > zeros {
         return Err(wrong());
     }
-    // The point moves to the right: a fraction of two would not be exact.
+    // The decimal point is moved in the text, because a floating-point fraction would not be exact.
     let moved = format!("{whole}{shown:0<zeros$}");
     moved.parse().map_err(|_| format!("'{text}' is more than 64 bits can count"))
 }

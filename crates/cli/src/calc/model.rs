@@ -1,65 +1,69 @@
-//! What a store takes, as arithmetic. Each formula names where it comes from; `tests` compares them with a store.
+//! The formulas for the resources of a store. Each formula names its source; `tests` compares them with a
+//! real store.
 
 use esker_log::{MAX_GRANULES, Packing, SEGMENT_GRANULES_MAX, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
 use serde::Serialize;
 
-/// The length of segments of stores that are not small.
+/// Segment length of stores that are not small, in bytes.
 pub(super) const SEGMENT_BYTES: u64 = 16 << 20;
 
-/// Memory of the index for a key, at most (`docs/benchmarks.md`: 9.1 to 9.4 counted).
+/// Memory of the index per key in bytes, upper bound (`docs/benchmarks.md`: 9.1 to 9.4 measured).
 const INDEX_KEY_BYTES: u64 = 10;
 
-/// Memory that a store takes beside its segments in memory, and what of it is an empty index (`open/memory_plan.rs`).
+/// Memory of a store beside its segment buffers, and the part of it that is an empty index, in bytes
+/// (`open/memory_plan.rs`).
 const FIXED_MEMORY_BYTES: u64 = 24 << 20;
 const EMPTY_INDEX_BYTES: u64 = 10 << 20;
 
-/// Segments in memory: of each lane, and for relocation (`open/memory_plan.rs`).
+/// Segment buffers in memory: per lane, and for relocation (`open/memory_plan.rs`).
 const LANE_SEGMENTS: u64 = 8;
 const RELOCATION_SEGMENTS: u64 = 2;
 
-/// What of all memory is for clients, unless it is set.
+/// Divisor of the memory reserved for clients, unless a setting gives it: one eighth of all memory.
 const CLIENT_SHARE: u64 = 8;
 
-/// Superblocks are four, each as long as a unit, and take whole MiB in front of the segments (`crates/log/src/superblock.rs`).
+/// Number of superblocks. Each is one unit long, and together they take whole MiB before the segments
+/// (`crates/log/src/superblock.rs`).
 const SUPERBLOCKS: u64 = 4;
 const METADATA_STEP: u64 = 1 << 20;
 
-/// Headers of frames, the footer, and the summary's part for a record: a digest of 14 bytes and some six bytes of numbers, as
-/// records have that were moved (`docs/format.md`).
+/// Bytes of a frame header and of the footer, and of a record's summary entry: a digest of 14 bytes and
+/// about six bytes of numbers, as for relocated records (`docs/format.md`).
 const FRAME_HEADER_BYTES: u64 = 64;
 const FOOTER_BYTES: u64 = 64;
 const SUMMARY_RECORD_BYTES: f64 = 20.0;
 
-/// The longest frames.
+/// Longest frame in bytes.
 const FRAME_BYTES: u64 = 1 << 20;
 
-/// The largest granule that is chosen where it need not be (`open/format.rs`).
+/// Largest granule that is chosen although a smaller one could address the store, in bytes
+/// (`open/format.rs`).
 const GRANULE_ROOMY: u64 = 64;
 
-/// Slots that are open, spare or kept free; of them a small tier has at least; and what a full segment cannot hold
-/// (`segments/limit.rs`).
+/// Slots that are open, spare or kept free; their minimum in a small tier; and the unusable share of a
+/// full segment (`segments/limit.rs`).
 const WORKING_SLOTS: f64 = 20.0;
 const LEAST_WORKING_SLOTS: f64 = 7.0;
 const LEAST_YIELD: f64 = 0.05;
 const SEGMENT_END: f64 = 1.0 / 16.0;
 
-/// How much of what users may fill is planned to be filled: beyond it new keys may find no room although the limit is not
-/// reached, and nobody notices in time.
+/// Planned share of the user limit. Beyond it, new keys may find no space before the limit is reached,
+/// and without a warning.
 const FILLED_MOST: f64 = 0.9;
 
-/// The fast tier that is proposed: a part of what is stored, and no less than this.
+/// The proposed fast tier: the bytes of all records divided by `FAST_PART`, but at least `FAST_LEAST` bytes.
 const FAST_PART: u64 = 20;
 const FAST_LEAST: u64 = 1 << 30;
 const FAST_UNIT_BYTES: u64 = 4096;
 
-/// How often a day a drive is written over, at most: beyond what any does.
+/// Upper bound of accepted drive writes per day, more than any drive sustains.
 const RATE_MOST: f64 = 1000.0;
 
-/// Years that data sheets speak of.
+/// Warranty period of data sheets in years.
 const RATED_YEARS: f64 = 5.0;
 const DAYS: f64 = 365.25;
 
-/// What is to be stored, and where.
+/// The records to store, and the devices for them.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) keys: u64,
@@ -68,7 +72,7 @@ pub(super) struct Plan {
     pub(super) writes_per_day: Option<u64>,
     pub(super) drive: Drive,
     pub(super) fast_bytes: Option<u64>,
-    /// As a share.
+    /// Share of the capacity that users cannot fill.
     pub(super) reserve: f64,
     pub(super) segment_bytes: u64,
 }
@@ -78,31 +82,31 @@ pub(super) struct Plan {
 pub(super) struct Drive {
     pub(super) bytes: Option<u64>,
     pub(super) unit_bytes: u64,
-    /// How often a day it may be written over.
+    /// Rated drive writes per day.
     pub(super) writes_per_day: Option<f64>,
 }
 
-/// What it takes.
+/// The estimated resources.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Estimate {
-    /// A record with its header, padded.
+    /// Length of a record with its header and padding, in bytes.
     pub(super) record_bytes: u64,
-    /// All current records.
+    /// Bytes of all current records.
     pub(super) live_bytes: u64,
     pub(super) index_bytes: u64,
-    /// The least that the setting `memory` should be.
+    /// Minimum for the setting `memory`, in bytes.
     pub(super) memory_bytes: u64,
-    /// The least that the capacity tier should have.
+    /// Minimum length of the capacity tier in bytes.
     pub(super) capacity_bytes: u64,
-    /// What users may fill of the drive, or of so much capacity.
+    /// Bytes that users may fill on the drive, or on a capacity tier of the minimum length.
     pub(super) user_limit_bytes: u64,
     pub(super) fast_bytes: u64,
-    /// Of the records put, those that are not overwritten in the fast tier.
+    /// Share of the records put that are not overwritten in the fast tier.
     pub(super) destaged_share: f64,
-    /// How often a record is written to the capacity tier for each that comes to it, at most: where garbage is collected as
-    /// soon as it takes more than the reserve.
+    /// Upper bound of writes to the capacity tier per record that arrives there, if garbage is collected
+    /// as soon as it exceeds the reserve.
     pub(super) collection: f64,
-    /// The same while writers keep the store so busy that it uses the whole drive before it collects.
+    /// The same if writers keep the store so busy that it fills the whole drive before it collects.
     pub(super) collection_under_load: f64,
     pub(super) capacity_bytes_per_user_byte: f64,
     pub(super) capacity_bytes_per_user_byte_under_load: f64,
@@ -112,7 +116,7 @@ pub(super) struct Estimate {
     pub(super) years: Option<f64>,
 }
 
-/// What a plan takes, or why it cannot be.
+/// Returns the resources that a plan needs, or the reason why it is impossible.
 pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     let unit = plan.drive.unit_bytes;
     if !unit.is_power_of_two() || !(4096..=1 << 20).contains(&unit) {
@@ -137,14 +141,14 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     let live_bytes = plan.keys * tier.record_bytes;
     let lanes = if fast_bytes > 0 { 2 } else { 1 };
     let index_bytes = index_bytes(plan.keys);
-    // What was overwritten before it left the fast tier: puts fall on all keys alike, so of those that came before the last
-    // `fast` bytes a share of e^(-fast/live) is current.
+    // Share of records that leave the fast tier current: puts are spread evenly over all keys, so of the
+    // records put before the last `fast` bytes a share of e^(-fast/live) is still current.
     let destaged_share = (-(fast_bytes as f64) / live_bytes as f64).exp();
     let slots = plan.drive.bytes.map_or(tier.slots_least, |bytes| {
         (bytes.saturating_sub(metadata_bytes(unit)) as f64 / tier.segment_bytes).floor()
     });
-    // Garbage is collected once it takes more than the reserve allows beside what is live, however large the drive is; and
-    // all there is is used where writers are faster than that (decision 0005).
+    // Garbage is collected once it exceeds the reserve beside the live records, however large the drive
+    // is. If writers are faster than collection, the whole drive is used (decision 0005).
     let there = tier.spare_factor(slots);
     let [collection, under_load] = [there.min(1.0 / (1.0 - plan.reserve)), there].map(collection);
     let per_user_byte = |tier: &Tier| tier.written_bytes() / (tier.records * user_bytes as f64);
@@ -179,13 +183,14 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     })
 }
 
-/// The capacity tier, the length of the fast one and that of both. How records are padded depends on how much there is in all.
+/// Returns the capacity tier, the bytes of the fast tier, and the bytes of both. The padding of records
+/// depends on the total size.
 fn capacity(plan: &Plan) -> Result<(Tier, u64, u64), String> {
     let unit = if plan.fast_bytes == Some(0) { plan.drive.unit_bytes } else { FAST_UNIT_BYTES };
     let most = MAX_GRANULES * unit;
     let mut all = plan.drive.bytes.unwrap_or(0);
     loop {
-        // Records begin at multiples of a write unit at most.
+        // Records begin at multiples of at most a write unit.
         if all > most {
             return Err(format!(
                 "no store is that large: with units of {unit} bytes it has {most} bytes at most"
@@ -208,7 +213,7 @@ fn capacity(plan: &Plan) -> Result<(Tier, u64, u64), String> {
     }
 }
 
-/// What segments of a tier hold.
+/// The content of a tier's segments.
 #[derive(Clone, Debug)]
 struct Tier {
     record_bytes: u64,
@@ -216,23 +221,23 @@ struct Tier {
     unit_bytes: f64,
     /// Records in a full segment.
     records: f64,
-    /// Segments that all current records fill.
+    /// Number of segments that all current records fill.
     live_segments: f64,
     slots_least: f64,
 }
 
 impl Tier {
-    /// In a store of so many bytes.
+    /// A tier in a store of `all_bytes` bytes.
     fn of(plan: &Plan, unit_bytes: u64, all_bytes: u64) -> Tier {
         let (granule, segment) = (granule(all_bytes, plan.segment_bytes), plan.segment_bytes as f64);
-        // As long as the number of the last put of the first opening makes them.
+        // A sequence number is encoded with the length that the last put of the first epoch needs.
         let sequence = 1 << SEQUENCE_EPOCH_SHIFT | plan.keys;
         let (key, value) = (plan.key_bytes as usize, plan.value_bytes as usize);
         let header = record_header_bytes(key, value, sequence, None) as u64;
         let record_bytes = (header + plan.key_bytes + plan.value_bytes).next_multiple_of(granule);
         let frames = (plan.segment_bytes / FRAME_BYTES.min(plan.segment_bytes / 2)) as f64;
         let unit = unit_bytes as f64;
-        // The last unit of a frame and of the summary is half empty, in the mean.
+        // On average, the last unit of a frame and of the summary is half empty.
         let beside = frames * (FRAME_HEADER_BYTES.next_multiple_of(granule) as f64 + unit / 2.0)
             + FOOTER_BYTES as f64
             + unit / 2.0;
@@ -247,8 +252,8 @@ impl Tier {
         }
     }
 
-    /// With the fewest slots in which users may fill what is to be stored, and in which what a summary takes of each segment is
-    /// not at the reserve's expense.
+    /// Sets the smallest number of slots in which users can store the plan's records, without the
+    /// summaries reducing the reserve.
     fn with_least_slots(mut self, plan: &Plan) -> Tier {
         let live = plan.keys as f64 * self.record_bytes as f64;
         let beside_reserve = self.live_segments / (1.0 - plan.reserve) + WORKING_SLOTS;
@@ -266,12 +271,12 @@ impl Tier {
         self
     }
 
-    /// The length of a device with the fewest slots.
+    /// Returns the length of a device with the smallest number of slots, in bytes.
     fn bytes_least(&self) -> u64 {
         (self.slots_least * self.segment_bytes) as u64 + metadata_bytes(self.unit_bytes as u64)
     }
 
-    /// What users may fill of so many slots: the formula of `segments/limit.rs`.
+    /// Returns the bytes that users may fill in a number of slots: the formula of `segments/limit.rs`.
     fn user_limit_bytes(&self, slots: f64, reserve: f64) -> f64 {
         let frame = (self.segment_bytes / 2.0).clamp(self.unit_bytes, FRAME_BYTES as f64);
         let beside_reserve = (slots - (slots / 16.0).min(WORKING_SLOTS)) * (1.0 - reserve);
@@ -282,21 +287,22 @@ impl Tier {
         beside_reserve.min(workable) * (1.0 - proofs) * longest_record
     }
 
-    /// Segments that are written to and collected for each that current records fill.
+    /// Returns the number of usable segments per segment of current records.
     fn spare_factor(&self, slots: f64) -> f64 {
         let there = (slots - (slots / 16.0).min(WORKING_SLOTS)) / self.live_segments;
         there.max(1.0 + 1e-6)
     }
 
-    /// What is written for a segment: all of it, and the markers at its ends when it is freed.
+    /// Returns the bytes written per segment: the segment, and the markers at its ends when it is freed.
     fn written_bytes(&self) -> f64 {
         self.segment_bytes + 2.0 * self.unit_bytes
     }
 }
 
-/// How often a record is written for each that arrives, where overwrites fall on all keys alike and there are `spare` segments
-/// for each that current records fill: `WA = 1 / (1 - e^(-spare/WA))`, which no choice of victims betters (decision 0005;
-/// P. Desnoyers, "Analytic Modeling of SSD Write Performance", SYSTOR 2012). 2.69 at a reserve of 20 %.
+/// Returns the number of writes per arriving record, if overwrites are spread evenly over all keys and
+/// `spare` segments exist per segment of current records: `WA = 1 / (1 - e^(-spare/WA))`, which no victim
+/// selection improves (decision 0005; P. Desnoyers, "Analytic Modeling of SSD Write Performance", SYSTOR
+/// 2012). 2.69 at a reserve of 20 %.
 fn collection(spare: f64) -> f64 {
     let (mut low, mut high) = (1.0, 1e7);
     for _ in 0..200 {
@@ -306,36 +312,36 @@ fn collection(spare: f64) -> f64 {
     low
 }
 
-/// What lies in front of the segments.
+/// Returns the length of the region before the segments, in bytes.
 fn metadata_bytes(unit_bytes: u64) -> u64 {
     (SUPERBLOCKS * unit_bytes).next_multiple_of(METADATA_STEP)
 }
 
-/// The alignment of records in a store of so many bytes: the rule of `open/format.rs`.
+/// Returns the alignment of records in a store of `all_bytes` bytes: the rule of `open/format.rs`.
 fn granule(all_bytes: u64, segment_bytes: u64) -> u64 {
     let least = Packing::granule_for;
     let roomy = least(all_bytes.saturating_mul(2)).min(GRANULE_ROOMY);
     roomy.max(least(all_bytes)).max(segment_bytes / SEGMENT_GRANULES_MAX)
 }
 
-/// Memory of the index for `keys` at rest: 10 bytes a key.
+/// Returns the memory of the index at rest, in bytes: 10 bytes per key.
 pub(crate) fn index_bytes(keys: u64) -> u64 {
     keys.saturating_mul(INDEX_KEY_BYTES)
 }
 
-/// Memory of the index for `keys` under overwrites: 12.5 bytes a key.
+/// Returns the memory of the index under overwrites, in bytes: 12.5 bytes per key.
 pub(crate) fn index_bytes_max(keys: u64) -> u64 {
     keys.saturating_mul(INDEX_KEY_BYTES) / 4 * 5
 }
 
-/// The least that the setting `memory` should be: what the store takes, and clients beside it.
+/// Returns the minimum for the setting `memory`: the store's memory, and the clients' share.
 fn memory_bytes(index_bytes: u64, lanes: u64, segment_bytes: u64) -> u64 {
     let segments = (lanes * LANE_SEGMENTS + RELOCATION_SEGMENTS) * segment_bytes;
     let store = FIXED_MEMORY_BYTES + segments + index_bytes.saturating_sub(EMPTY_INDEX_BYTES);
     store / (CLIENT_SHARE - 1) * CLIENT_SHARE
 }
 
-/// Four digits behind the point are enough.
+/// Rounds to four decimal places.
 fn short(number: f64) -> f64 {
     (number * 1e4).round() / 1e4
 }

@@ -1,4 +1,4 @@
-//! The arithmetic beside a store that does what it speaks of.
+//! Compares the formulas with the measured behaviour of a store.
 
 use esker_engine::{Compression, Durability, Options};
 
@@ -45,7 +45,7 @@ fn a_store_is_as_the_estimate_says() {
     near("user limit", filled.user_limit_bytes as f64, expected.user_limit_bytes as f64, 0.02);
     assert!(filled.index_bytes <= expected.index_bytes.max(10 << 20), "{}", filled.index_bytes);
 
-    // A round until it is steady, and two that count.
+    // One round to reach a steady state, and two measured rounds.
     let mut random = 1_u64;
     let mut overwrite = |rounds: u64| {
         for _ in 0..rounds * keys {
@@ -99,7 +99,7 @@ fn what_cannot_be_is_said() {
     assert!(refused(|plan| plan.drive.unit_bytes = 5000).contains("power of two"));
     assert!(refused(|plan| plan.value_bytes = 9 << 20).contains("half a segment"));
     assert!(refused(|plan| plan.keys = 0).contains("at least one key"));
-    // Beyond what a store addresses, and beyond what a double counts one by one.
+    // More keys than a store can address, and more than an `f64` counts exactly.
     assert!(refused(|plan| plan.keys = 10_000_000_000_000).contains("no store holds that many keys"));
     assert!(
         refused(|plan| (plan.keys, plan.value_bytes) = (1_000_000_000_000_000_000, 4 << 20))
@@ -159,6 +159,6 @@ fn records_are_as_long_on_the_fast_tier_as_on_the_other() {
     plan.fast_bytes = Some(64 << 30);
     let expected = estimate(&plan).unwrap();
     assert_eq!(expected.record_bytes, 256);
-    // 256 bytes for each 116, and little beside that.
+    // 256 bytes per 116 bytes of user data, with little overhead.
     near("fast bytes", expected.fast_bytes_per_user_byte, 256.0 / 116.0, 0.1);
 }

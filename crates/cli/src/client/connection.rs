@@ -1,4 +1,4 @@
-//! A server's address with what it takes to get in, and a connection to it: commands out, answers in.
+//! A server's address with credentials, and a connection to it: sends commands and receives answers.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -9,43 +9,43 @@ use super::resp::{Answer, write_command};
 use super::stream::Stream;
 use super::tls::Tls;
 
-/// Bytes that wait to be sent at most, and that are read at once.
+/// Limit of unsent bytes, and length of one read, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Lines that are longer are none of RESP.
+/// Longest line in bytes. Longer ones are not RESP.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// No answer is longer, or has more parts.
+/// Limit of an answer's bytes and of its parts.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 const PARTS_MAX: u64 = 1 << 20;
 
-/// SCAN answers keys in a part of a part.
+/// Limit of the nesting of lists. SCAN returns its keys in a list within a list.
 const DEPTH_MAX: usize = 3;
 
-/// How a record of TLS begins that says that something is wrong.
+/// First bytes of a TLS alert record, by which a server reports an error.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
-/// Where a server is, and how one gets in.
+/// The address of a server, and the credentials for it.
 pub(crate) struct Server {
     /// HOST:PORT.
     pub(super) address: String,
-    /// A user, if not the default one, and a password.
+    /// A password, with a user unless it is the default one.
     pub(super) credentials: Option<(Option<String>, String)>,
     pub(super) tls: Option<Tls>,
-    /// How long it may take to accept, or to do anything at all.
+    /// Time limit for accepting a connection, and for every read and write.
     pub(super) patience: Duration,
 }
 
 impl Server {
-    /// As messages call it.
+    /// Returns the address for messages.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Connects, and logs in with a password, if there is one.
+    /// Connects, and logs in if there is a password.
     ///
     /// # Errors
-    /// Why there is no connection, or the login is refused.
+    /// If the connection fails, or the login is refused.
     pub(crate) fn connect(&self) -> Result<Client, Trouble> {
         let resolved = self
             .address
@@ -91,7 +91,7 @@ impl Server {
     }
 }
 
-/// A connection.
+/// A connection to a server.
 pub(crate) struct Client {
     address: String,
     patience: Duration,
@@ -100,7 +100,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Sends a command, at the latest when an answer is asked for.
+    /// Queues a command. It is sent when the buffer is full or an answer is requested.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -116,19 +116,19 @@ impl Client {
         sent.map_err(|error| self.lost(&error))
     }
 
-    /// The next answer, an error of the server included.
+    /// Receives the next answer, which may be an error of the server.
     ///
     /// # Errors
-    /// If the connection is lost, or the answer is none of RESP.
+    /// If the connection is lost, or the answer is not RESP.
     pub(crate) fn receive(&mut self) -> Result<Answer, Trouble> {
         self.flush()?;
         self.answer(DEPTH_MAX)
     }
 
-    /// Sends a command and reads its answer, which is no error.
+    /// Sends a command and returns its answer.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive), and what the server answered if that is an error.
+    /// As [`receive`](Self::receive); and if the server answers with an error.
     pub(crate) fn ask(&mut self, words: &[&[u8]]) -> Result<Answer, Trouble> {
         self.send(words)?;
         match self.receive()? {
@@ -137,17 +137,17 @@ impl Client {
         }
     }
 
-    /// What it means that the server answered such an error.
+    /// Converts an error answer of the server.
     pub(crate) fn refused(&self, error: &str) -> Trouble {
         Trouble::answered(&self.address, error)
     }
 
-    /// That the answer is not what the command has for one.
+    /// The error that the answer does not fit the command.
     pub(crate) fn unexpected(&self, command: &str) -> Trouble {
-        Trouble::Failed(format!("{} answers something else to {command} than a server should", self.address))
+        Trouble::Failed(format!("{} gave an unexpected answer to {command}", self.address))
     }
 
-    /// An answer whose parts have parts so many times at most.
+    /// Reads an answer with lists nested to at most `depth`.
     fn answer(&mut self, depth: usize) -> Result<Answer, Trouble> {
         let line = self.line()?;
         let (kind, rest) = line.split_at_checked(1).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Why a server says nothing of use: in words that say what to do.
+//! Errors of a connection, worded with their remedies.
 
 use std::io;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use rustls::{AlertDescription, CertificateError};
 
 use crate::terminal::Failure;
 
-/// Why a server said nothing of use.
+/// A connection error.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// It cannot be reached, or the connection was lost; it may come back.
+    /// The server cannot be reached, or the connection was lost; a retry may succeed.
     Away(String),
-    /// It is opening its store.
+    /// The server is opening its store.
     Loading(String),
-    /// It will not answer another time either: the call is wrong, or the login.
+    /// A retry would be refused too: the call or the login is wrong.
     Refused(String),
-    /// It did not do what it was asked for.
+    /// The server did not execute the command.
     Failed(String),
 }
 
@@ -30,17 +30,17 @@ impl From<Trouble> for Failure {
 }
 
 impl Trouble {
-    /// That nobody could be connected to.
+    /// The error that no connection could be made.
     pub(super) fn unreachable(address: &str, error: &io::Error) -> Trouble {
         let what = match error.kind() {
-            io::ErrorKind::ConnectionRefused => "nobody listens there (connection refused)".to_owned(),
-            io::ErrorKind::TimedOut => "nobody answers there".to_owned(),
+            io::ErrorKind::ConnectionRefused => "no process listens there (connection refused)".to_owned(),
+            io::ErrorKind::TimedOut => "no answer (timed out)".to_owned(),
             _ => error.to_string(),
         };
         Trouble::Away(format!("cannot reach {address}: {what}"))
     }
 
-    /// That a connection broke.
+    /// The error that a connection broke.
     pub(super) fn lost(address: &str, error: &io::Error, patience: Duration) -> Trouble {
         if let Some(trouble) = of_tls(address, error) {
             return trouble;
@@ -55,7 +55,7 @@ impl Trouble {
         Trouble::Away(format!("the connection to {address} is lost: {what}"))
     }
 
-    /// That no handshake of TLS came to its end.
+    /// The error that a TLS handshake failed.
     pub(super) fn handshake(address: &str, error: &io::Error) -> Trouble {
         of_tls(address, error).unwrap_or_else(|| {
             Trouble::Away(format!(
@@ -64,7 +64,7 @@ impl Trouble {
         })
     }
 
-    /// What an error says that the server answered.
+    /// Converts an error answer of the server.
     pub(super) fn answered(address: &str, error: &str) -> Trouble {
         let text = format!("{address} answers: {error}");
         match error.split(' ').next().unwrap_or_default() {
@@ -73,44 +73,44 @@ impl Trouble {
                 "{text} Give a password as ESKER_PASSWORD or in --password-file, and --user"
             )),
             "WRONGPASS" | "NOPERM" => Trouble::Refused(text),
-            // Whoever is one too many may have a place later.
+            // A client refused for too many connections may be accepted later.
             _ if error.contains("max number of clients") => Trouble::Away(text),
             _ => Trouble::Failed(text),
         }
     }
 
-    /// That an answer is none of RESP.
+    /// The error that an answer is not RESP.
     pub(super) fn no_resp(address: &str, line: &str) -> Trouble {
-        Trouble::Refused(format!("{address} speaks no RESP: {:.80}", line.escape_debug().to_string()))
+        Trouble::Refused(format!("{address} does not speak RESP: {:.80}", line.escape_debug().to_string()))
     }
 
-    /// That a server which was addressed plainly answers in TLS.
+    /// The error that a server answers in TLS on a plain connection.
     pub(super) fn wants_tls(address: &str) -> Trouble {
         Trouble::Refused(format!(
-            "{address} speaks TLS: add --tls, and --ca if its authority is one of your own"
+            "{address} speaks TLS: add --tls, and --ca if its authority is a private one"
         ))
     }
 }
 
-/// What an error of TLS means for who made the call.
+/// Converts a TLS error to a message for the caller.
 fn of_tls(address: &str, error: &io::Error) -> Option<Trouble> {
     let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let text = match error {
         rustls::Error::InvalidMessage(_) => {
-            format!("{address} speaks no TLS: leave out --tls, or give the port that it speaks TLS on")
+            format!("{address} does not speak TLS: leave out --tls, or give its TLS port")
         }
-        // An authority of the same name whose key is another one, as a new one of one's own is.
+        // An authority with the same name but another key, such as a regenerated private one.
         rustls::Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => {
             format!(
-                "the certificate of {address} is of an authority that is not trusted: give its certificate with --ca"
+                "the certificate of {address} is from an untrusted authority: give the authority's certificate with --ca"
             )
         }
         rustls::Error::InvalidCertificate(
             why @ (CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }),
         ) => format!(
-            "the certificate of {address} is for another name: {why}; say with --server-name for which one it should be"
+            "the certificate of {address} is for another name: {why}; give the expected name with --server-name"
         ),
         rustls::Error::InvalidCertificate(why) => format!("the certificate of {address} is not valid: {why}"),
         rustls::Error::AlertReceived(

@@ -1,4 +1,4 @@
-//! What a call says of the server that it speaks to, apart from the address: who one is, TLS, and how long to wait.
+//! Connection options other than the address: credentials, TLS, and the time limit.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,15 +41,15 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// The server at an address, which is HOST:PORT or a port of this machine. Nothing is connected yet.
+    /// Returns the server at an address, which is HOST:PORT or a port of this machine. Does not connect.
     ///
     /// # Errors
-    /// If the password, or a file of TLS, is not there or is wrong.
+    /// If the password or a TLS file is missing or wrong.
     pub(crate) fn server(&self, address: &str, patience: Duration) -> Result<Server, Failure> {
         let port = address.strip_prefix(':').unwrap_or(address).parse::<u16>();
         let address = port.map_or(address.to_owned(), |port| format!("127.0.0.1:{port}"));
         let tls = self.tls.then(|| self.tls_to(&address)).transpose().map_err(Failure::Usage)?;
-        // None at all would not wait for the network.
+        // A time limit of zero would not wait for the network at all.
         let patience = self.timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(patience);
         Ok(Server { credentials: self.credentials()?, address, tls, patience })
     }

@@ -1,10 +1,11 @@
-//! The client of RESP2 that every verb has which speaks to a server: `top`, `import`, `export` and `backup take`.
+//! The RESP2 client of all verbs that connect to a server: `top`, `import`, `export` and `backup take`.
 //!
-//! - `login`: what a call says of it: user, password, TLS, time.
-//! - `connection`: commands out, answers in; many may be sent before the first answer is read.
-//! - `resp`: the bytes of a command, and what an answer can be.
+//! - `login`: connection options: user, password, TLS, time limit.
+//! - `connection`: sends commands and receives answers; many commands may be sent before the first answer
+//!   is read.
+//! - `resp`: encoding of commands, and the types of answers.
 //! - `stream`, `tls`: the connection, plain or encrypted.
-//! - `trouble`: why there is no answer, and what to do about it.
+//! - `errors`: errors, with their remedies.
 
 mod connection;
 mod errors;

@@ -1,19 +1,19 @@
-//! RESP2 as a client needs it.
+//! The part of RESP2 that a client needs.
 
-/// What a server answers.
+/// An answer of a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// A simple or a bulk string.
     Text(Vec<u8>),
-    /// That it did not do it, and why.
+    /// An error with its message.
     Error(String),
     Integer(i64),
-    /// No string, or no list.
+    /// A null string or a null list.
     Nothing,
     Parts(Vec<Answer>),
 }
 
-/// Appends a command.
+/// Appends an encoded command.
 pub(crate) fn write_command(words: &[&[u8]], text: &mut Vec<u8>) {
     text.extend(format!("*{}\r\n", words.len()).bytes());
     for word in words {

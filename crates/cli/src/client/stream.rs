@@ -1,4 +1,4 @@
-//! A connection, plain or in TLS.
+//! A connection, plain or encrypted with TLS.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,8 @@ use rustls::{ClientConnection, StreamOwned};
 
 use super::tls::Tls;
 
-/// How long a handshake may take: a server that speaks no TLS may wait for more instead of saying so.
+/// Time limit for a TLS handshake: a server without TLS may wait for more bytes instead of reporting an
+/// error.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 pub(super) enum Stream {
@@ -17,7 +18,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// With so much patience for every read and write.
+    /// A plain connection with a time limit of `patience` for every read and write.
     pub(super) fn plain(stream: TcpStream, patience: Duration) -> io::Result<Stream> {
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
@@ -25,7 +26,7 @@ impl Stream {
         Ok(Stream::Plain(stream))
     }
 
-    /// The same, when hands are shaken.
+    /// An encrypted connection, after the handshake.
     pub(super) fn encrypted(mut stream: TcpStream, tls: &Tls, patience: Duration) -> io::Result<Stream> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience.min(HANDSHAKE)))?;
@@ -40,7 +41,7 @@ impl Stream {
         Ok(Stream::Tls(Box::new(StreamOwned::new(connection, stream))))
     }
 
-    /// Whether nobody can read along.
+    /// Returns true if the connection is encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
         matches!(self, Stream::Tls(_))
     }

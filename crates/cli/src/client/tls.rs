@@ -1,4 +1,4 @@
-//! Which servers are believed, and what is shown to them.
+//! Trusted authorities, and the client's own certificate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-/// Where systems keep the authorities that they trust: Debian and Arch, Fedora, openSUSE, Alpine.
+/// Paths where systems store their trusted authorities: Debian and Arch, Fedora, openSUSE, Alpine.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -16,27 +16,27 @@ const SYSTEM: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// What a connection is encrypted with.
+/// The TLS configuration of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Tls {
     pub(super) config: Arc<ClientConfig>,
-    /// Whose certificate it must be.
+    /// Name that the server's certificate must be for.
     pub(super) name: ServerName<'static>,
 }
 
-/// Where everything lies.
+/// Paths of the certificate files.
 pub(super) struct Files<'a> {
-    /// The authorities; those of the system if there is none.
+    /// The trusted authorities; `None` for those of the system.
     pub(super) ca: Option<&'a Path>,
-    /// A certificate to show, and its key.
+    /// The client's certificate and its private key.
     pub(super) own: Option<(&'a Path, &'a Path)>,
 }
 
 impl Tls {
-    /// For a server whose certificate is for such a name, a host's or an address.
+    /// The configuration for a server whose certificate is for `name`, a host name or an address.
     ///
     /// # Errors
-    /// A sentence about the file or the name that cannot be used.
+    /// A sentence about the unusable file or name.
     pub(super) fn new(files: &Files<'_>, name: &str) -> Result<Tls, String> {
         let roots = roots(files.ca)?;
         let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -55,7 +55,7 @@ impl Tls {
             }
         };
         let of_name = ServerName::try_from(name.to_owned())
-            .map_err(|_| format!("'{name}' is no name of a host and no address; give --server-name"))?;
+            .map_err(|_| format!("'{name}' is neither a host name nor an address; give --server-name"))?;
         Ok(Tls { config: Arc::new(config), name: of_name })
     }
 }
@@ -72,15 +72,18 @@ fn roots(given: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = given {
         for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|error| format!("{} is no authority: {error}", path.display()))?;
+            roots.add(certificate).map_err(|error| {
+                format!("{} is not the certificate of an authority: {error}", path.display())
+            })?;
         }
         return Ok(roots);
     }
-    // What OpenSSL and its tools go by, too.
+    // OpenSSL and its tools use this variable too.
     let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     let places = named.into_iter().chain(SYSTEM.map(PathBuf::from));
     match places.map(|path| certificates_if_there(&path)).find_map(Result::transpose) {
-        // What a system has may be old or odd: what cannot be used of it is left out.
+        // The system's file may contain old or unusual certificates: those that cannot be parsed are
+        // ignored.
         Some(found) => roots.add_parsable_certificates(found?),
         None => return Err("no authorities are known on this machine: give --ca".to_owned()),
     };

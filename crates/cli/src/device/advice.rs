@@ -1,4 +1,4 @@
-//! What to do about a device before a store is made on it.
+//! Advice about a device before a store is made on it.
 
 use serde::Serialize;
 
@@ -6,20 +6,20 @@ use super::block::{Block, SECTOR_BYTES};
 use super::unit::{Source, Unit};
 use crate::top::text::bytes;
 
-/// What a device holds that is a tier of a store.
+/// Text for a device that holds a tier of a store.
 pub(super) const STORE: &str = "a store of Esker";
 
-/// How much it matters.
+/// The severity of an advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
-    /// It costs writes, or the store.
+    /// Ignoring it costs writes, or the store.
     Wrong,
-    /// It is good to know.
+    /// For information.
     Note,
 }
 
-/// Something about a device.
+/// One advice about a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Advice {
     pub(super) level: Level,
@@ -36,8 +36,8 @@ fn note(what: String, remedy: Vec<String>) -> Advice {
     Advice { level: Level::Note, what, remedy }
 }
 
-/// What there is to say of a device that is written to in such units. `is_raw`: the store is to have the device itself, not
-/// files on it.
+/// Returns the advice for a device that is written in units of `unit_bytes`. `is_raw`: the store will use
+/// the device itself, not files on it.
 pub(super) fn advise(device: &Block, unit_bytes: u64, is_raw: bool) -> Vec<Advice> {
     let parts = [
         if is_raw { in_use(device) } else { None },
@@ -80,7 +80,8 @@ fn read_only(device: &Block) -> Option<Advice> {
     })
 }
 
-/// Advice about what a device that is to be a store's holds: a file system or other data keeps `esker serve` from formatting it.
+/// Returns advice about the content of a device for a store: a file system or other data prevents `esker
+/// serve` from formatting it.
 pub(super) fn content(holds: Option<&str>) -> Option<Advice> {
     match holds? {
         STORE => Some(note("it holds a store of Esker; esker inspect shows which".to_owned(), Vec::new())),
@@ -101,11 +102,13 @@ fn members(device: &Block) -> Option<Advice> {
     })
 }
 
-/// A partition that begins within a unit makes of every write of a unit two of the drive's, each in part.
+/// Returns advice about a partition that begins within a unit, which turns every write of a unit into two
+/// partial writes of the drive's units.
 fn misaligned(device: &Block, unit_bytes: u64) -> Option<Advice> {
     let partition = device.partition.filter(|partition| !partition.start_bytes.is_multiple_of(unit_bytes))?;
     let (disk, number) = (&device.disk, partition.number);
-    // In bytes: sectors of parted are as long as the device's blocks, those of sysfs are not.
+    // In bytes, because sectors of parted have the length of the device's blocks, and those of sysfs have
+    // not.
     let start = partition.start_bytes.next_multiple_of(unit_bytes);
     let end = partition.start_bytes + device.bytes - 1;
     let what = format!(
@@ -119,7 +122,7 @@ fn misaligned(device: &Block, unit_bytes: u64) -> Option<Advice> {
     Some(wrong(what, vec![parted]))
 }
 
-/// A write of a unit that does not fit into one command reaches the drive in several.
+/// Returns advice about commands shorter than a unit, which split a write of a unit into several.
 fn cut(device: &Block, unit_bytes: u64) -> Option<Advice> {
     let queue = &device.queue;
     let of_pages = queue.segments_max.map(|segments| segments * rustix::param::page_size() as u64);
@@ -136,7 +139,7 @@ fn cut(device: &Block, unit_bytes: u64) -> Option<Advice> {
     let can_be_set = queue.command_bytes_max.is_some_and(|most| most >= unit_bytes)
         && of_pages.is_none_or(|of_pages| of_pages >= unit_bytes);
     if !can_be_set {
-        return Some(note(format!("{what}; the device takes no longer ones"), Vec::new()));
+        return Some(note(format!("{what}; the device accepts no longer commands"), Vec::new()));
     }
     let (disk, kib) = (device.disk.replace('/', "!"), queue.command_bytes_max.unwrap_or(unit_bytes) >> 10);
     Some(wrong(what, vec![format!("echo {kib} > /sys/block/{disk}/queue/max_sectors_kb")]))
@@ -147,20 +150,21 @@ fn rotational(device: &Block) -> Option<Advice> {
     is_disk.then(|| note("it says that it rotates; Esker is made for flash".to_owned(), Vec::new()))
 }
 
-/// Segments are long and in order already; a scheduler holds reads back and sorts what is sorted.
+/// Returns advice about a scheduler: segments are long and in order already, so a scheduler only delays
+/// reads.
 fn scheduler(device: &Block) -> Option<Advice> {
     let scheduler = device.queue.scheduler.as_deref().filter(|scheduler| *scheduler != "none")?;
     if device.queue.rotational == Some(true) {
         return None;
     }
     let disk = device.disk.replace('/', "!");
-    let what = format!("the scheduler {scheduler} sorts what a store has put in order already");
+    let what = format!("the scheduler {scheduler} sorts writes that the store has already put in order");
     Some(note(what, vec![format!("echo none > /sys/block/{disk}/queue/scheduler")]))
 }
 
 fn discard(device: &Block) -> Option<Advice> {
     (device.queue.discard_max_bytes == Some(0)).then(|| {
-        let what = "it takes no discards: the drive goes on to move what a store has freed";
+        let what = "it accepts no discards: the drive continues to move data that the store has freed";
         note(what.to_owned(), Vec::new())
     })
 }
@@ -168,12 +172,12 @@ fn discard(device: &Block) -> Option<Advice> {
 fn size(device: &Block, unit_bytes: u64) -> Option<Advice> {
     let rest = device.bytes % unit_bytes;
     (rest > 0).then(|| {
-        let what = format!("its last {} are no whole unit and stay unused", bytes(rest as f64));
+        let what = format!("its last {} are less than a unit and stay unused", bytes(rest as f64));
         note(what, Vec::new())
     })
 }
 
-/// The lines of a settings file that fit a store whose records stay on the device.
+/// Returns the lines of a settings file for a store whose records stay on the device.
 pub(super) fn settings(device: &Block, unit: &Unit) -> Vec<String> {
     let mut lines = vec![format!("capacity = \"/dev/{}\"", device.name)];
     let iu = format!("iu = \"{}k\"", unit.bytes >> 10);

@@ -1,4 +1,4 @@
-//! What the kernel tells of a block device, in sysfs.
+//! Reads the kernel's data about a block device from sysfs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,31 +6,32 @@ use std::path::{Path, PathBuf};
 use esker_device::reported_unit_bytes;
 use serde::Serialize;
 
-/// Bytes of a sector, in which sysfs counts whatever the blocks of a device are.
+/// Length of a sector in bytes. sysfs counts in these sectors, whatever the block length of the device
+/// is.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// A block device, or a partition of one. What the kernel does not tell is `None`.
+/// A block device, or a partition of one. Fields that the kernel does not report are `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Block {
-    /// As in `/dev`.
+    /// Name in `/dev`.
     pub(super) name: String,
-    /// The whole device, as in `/dev`.
+    /// Name of the whole device in `/dev`.
     pub(super) disk: String,
     pub(super) model: Option<String>,
     /// The file behind a loop device.
     pub(super) backing_file: Option<String>,
     pub(super) bytes: u64,
-    /// Whether it takes no writes.
+    /// True if it is read-only.
     pub(super) read_only: Option<bool>,
-    /// Which partition it is, and where it begins on the whole device.
+    /// The number and the start of the partition, if it is one.
     pub(super) partition: Option<Partition>,
-    /// Partitions of it.
+    /// Its partitions.
     pub(super) partitions: Vec<String>,
-    /// What lies upon it: volumes, arrays.
+    /// Devices on top of it: volumes, arrays.
     pub(super) holders: Vec<String>,
-    /// What it lies on, as an array or a volume does.
+    /// Devices below it, if it is an array or a volume.
     pub(super) members: Vec<String>,
-    /// Where it, or a partition of it, is mounted.
+    /// Mount points of it and of its partitions.
     pub(super) mounted_at: Vec<String>,
     pub(super) queue: Queue,
 }
@@ -41,38 +42,38 @@ pub(super) struct Partition {
     pub(super) start_bytes: u64,
 }
 
-/// What is the same for all partitions of a device.
+/// Properties shared by all partitions of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Queue {
     pub(super) logical_block_bytes: Option<u64>,
     pub(super) physical_block_bytes: Option<u64>,
-    /// NVMe's preferred write granularity, where the drive has one.
+    /// NVMe's preferred write granularity, if the drive has one.
     pub(super) minimum_io_bytes: Option<u64>,
     /// NVMe's optimal write size, or an array's stripe.
     pub(super) optimal_io_bytes: Option<u64>,
-    /// What of those says how coarsely the drive maps.
+    /// The mapping unit, chosen from those two.
     pub(super) reported_unit_bytes: Option<u64>,
-    /// Pieces of memory of one command.
+    /// Limit of memory segments of one command.
     pub(super) segments_max: Option<u64>,
-    /// Bytes of one command, as it is set and at most.
+    /// Limits of bytes of one command: the current one and the maximum.
     pub(super) command_bytes: Option<u64>,
     pub(super) command_bytes_max: Option<u64>,
-    /// Whether completed writes may sit in a cache that a power cut empties.
+    /// True if completed writes may be in a volatile cache.
     pub(super) write_cache: Option<bool>,
-    /// Whether a single write can be forced through it.
+    /// True if a single write can be forced through the cache (FUA).
     pub(super) fua: Option<bool>,
     pub(super) discard_granularity_bytes: Option<u64>,
-    /// Of one discard, at most; 0: there are none.
+    /// Limit of one discard in bytes; 0 if the device has no discard.
     pub(super) discard_max_bytes: Option<u64>,
     pub(super) scheduler: Option<String>,
     pub(super) rotational: Option<bool>,
-    /// Placement handles (FDP), if it has any.
+    /// Number of placement handles (FDP), if any.
     pub(super) write_streams: Option<u64>,
 }
 
 impl Block {
-    /// Reads what there is of the device of this number below a directory such as `/sys`, and in a text such as
-    /// `/proc/self/mountinfo`. `None` if the kernel knows of no such device.
+    /// Reads the properties of a device by its number, from a directory such as `/sys` and from a text
+    /// such as `/proc/self/mountinfo`. Returns `None` if the kernel does not know the device.
     pub(super) fn read(sys: &Path, mounts: &str, (major, minor): (u32, u32)) -> Option<Block> {
         let directory = fs::canonicalize(sys.join(format!("dev/block/{major}:{minor}"))).ok()?;
         let number = |path: PathBuf| text(&path)?.parse::<u64>().ok();
@@ -129,12 +130,12 @@ impl Queue {
     }
 }
 
-/// The scheduler that is chosen among all: `none [mq-deadline] kyber`.
+/// Returns the chosen scheduler from a list such as `none [mq-deadline] kyber`.
 fn chosen(all: &str) -> &str {
     all.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(all, |(chosen, _)| chosen)
 }
 
-/// What is in a file of sysfs, if there is anything.
+/// Returns the content of a file of sysfs, or `None` if it is empty or missing.
 fn text(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
@@ -142,11 +143,11 @@ fn text(path: &Path) -> Option<String> {
 }
 
 fn name(directory: &Path) -> Option<String> {
-    // A device whose name has a slash is written with an exclamation mark.
+    // sysfs writes a slash in a device name as an exclamation mark.
     Some(directory.file_name()?.to_str()?.replace('!', "/"))
 }
 
-/// The names in a directory that are of this kind, in order.
+/// Returns the sorted names of the directory entries for which `are` returns true.
 fn entries(directory: &Path, are: impl Fn(&Path) -> bool) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut names: Vec<String> =
@@ -155,8 +156,8 @@ fn entries(directory: &Path, are: impl Fn(&Path) -> bool) -> Vec<String> {
     names
 }
 
-/// Where devices of these numbers are mounted. A line of proc(5)'s mountinfo has the number as its third word and the place as
-/// its fifth.
+/// Returns the mount points of devices with these numbers. The third word of a line of proc(5)'s
+/// mountinfo is the number, and the fifth is the mount point.
 fn mounted(mounts: &str, numbers: &[String]) -> Vec<String> {
     let of_line = |line: &str| {
         let mut words = line.split_ascii_whitespace().skip(2);

@@ -1,4 +1,4 @@
-//! `esker device DEVICE`: what a device is, what of it matters to a store, and what to do about it.
+//! `esker device DEVICE`: shows the properties of a device that matter to a store, with advice.
 
 use std::fmt::Write;
 use std::fs;
@@ -44,39 +44,41 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The shortest time in which a drive writes enough to be told from another.
+/// Shortest measurement that distinguishes drives.
 const MEASURE_TIME_LEAST: Duration = Duration::from_millis(10);
 
 fn measure_time(text: &str) -> Result<Duration, String> {
     let time = crate::time::parse(text)?;
     let is_enough = time >= MEASURE_TIME_LEAST;
-    is_enough.then_some(time).ok_or_else(|| format!("'{text}' is no time to measure in: give 10ms or more"))
+    is_enough
+        .then_some(time)
+        .ok_or_else(|| format!("'{text}' is not a valid time for the measurement: give 10ms or more"))
 }
 
-/// All that is told.
+/// The complete output.
 #[derive(Serialize)]
 struct Told {
-    /// The file or directory on the device that was asked for, if it was not the device itself.
+    /// The given file or directory on the device, unless the device itself was given.
     #[serde(serialize_with = "as_text")]
     lies_on_it: Option<PathBuf>,
     device: Block,
-    /// What an NVMe drive says of itself, or why it does not. `None`: it is no NVMe drive.
+    /// Preferences that an NVMe drive reports, or the error. `None` if it is not an NVMe drive.
     nvme: Option<Identity>,
     probes: Probes,
     measured: Option<Measured>,
-    /// What the device seems to hold; `None`: nothing, it cannot be read, or a path on it was given.
+    /// The content of the device; `None` if it is empty, unreadable, or a path on it was given.
     holds: Option<&'static str>,
     #[serde(flatten)]
     unit: Unit,
-    /// The index at rest.
+    /// Memory of the index at rest, in bytes.
     index_bytes: Option<u64>,
-    /// The index under overwrites.
+    /// Memory of the index under overwrites, in bytes.
     index_bytes_max: Option<u64>,
     advice: Vec<Advice>,
     settings: Vec<String>,
 }
 
-/// The answer to Identify.
+/// The answer to the Identify command.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Identity {
@@ -84,12 +86,12 @@ enum Identity {
     Not(String),
 }
 
-/// A path as text. Bytes that are no UTF-8 are replaced.
+/// Serializes a path as text. Bytes that are not UTF-8 are replaced.
 fn as_text<S: serde::Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
     path.as_ref().map(|path| path.display().to_string()).serialize(to)
 }
 
-/// The writes that a drive likes, in bytes.
+/// Preferred write and deallocate sizes of a drive, in bytes.
 #[derive(Debug, Serialize)]
 struct Preferences {
     write_granularity: Option<u64>,
@@ -98,7 +100,7 @@ struct Preferences {
     deallocate_granularity: Option<u64>,
 }
 
-/// Shows it; fails if something is wrong with the device.
+/// Prints the output. Fails if something is wrong with the device.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Some(path) = &arguments.device else {
         return Err(Failure::Usage("which device? give its path, such as /dev/nvme0n1".to_owned()));
@@ -115,7 +117,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let wrong = told.advice.iter().filter(|advice| advice.level == Level::Wrong).count();
     match wrong {
         0 => Ok(()),
-        _ => Err(Failure::Failed(format!("{}: {wrong} of what is listed should be mended", path.display()))),
+        _ => Err(Failure::Failed(format!("{}: {wrong} of the listed items should be fixed", path.display()))),
     }
 }
 
@@ -124,14 +126,14 @@ fn look(arguments: &Arguments, path: &Path) -> Result<Told, Failure> {
         fs::metadata(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
     let is_device = metadata.file_type().is_block_device();
     if metadata.file_type().is_char_device() {
-        let why = "is no block device; of an NVMe drive, name a namespace such as /dev/nvme0n1";
+        let why = "is not a block device; for an NVMe drive, give a namespace such as /dev/nvme0n1";
         return Err(Failure::Usage(format!("{} {why}", path.display())));
     }
     let number = if is_device { metadata.rdev() } else { metadata.dev() };
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let number = (libc::major(number), libc::minor(number));
     let device = Block::read(Path::new("/sys"), &mounts, number).ok_or_else(|| {
-        let why = "lies on no block device that the kernel tells of (a network, memory, or several disks)";
+        let why = "lies on no block device that the kernel knows (a network, memory, or several disks)";
         Failure::Usage(format!("{} {why}", path.display()))
     })?;
     let measured = match arguments.measure {
@@ -144,7 +146,8 @@ fn look(arguments: &Arguments, path: &Path) -> Result<Told, Failure> {
     };
     let namespace = device.disk.starts_with("nvme").then(|| identify(&device));
     let unit = Unit::of(&device, namespace.as_ref().and_then(|told| told.as_ref().ok()), measured.as_ref());
-    // A device that is in use is another's, whatever it holds. One that cannot be read tells nothing.
+    // The content of a device in use is irrelevant: it belongs to its user. An unreadable device counts
+    // as empty.
     let is_free = device.mounted_at.is_empty() && device.holders.is_empty() && device.partitions.is_empty();
     let holds = if is_device && is_free && measured.is_none() { held(path) } else { None };
     let mut advice = advise(&device, unit.bytes, is_device);
@@ -164,7 +167,7 @@ fn look(arguments: &Arguments, path: &Path) -> Result<Told, Failure> {
     })
 }
 
-/// What a device holds: a store, something with a known signature, or other data.
+/// Returns the content of a device: a store, a known signature, or other data.
 fn held(path: &Path) -> Option<&'static str> {
     match esker_inspect::holds_store(path) {
         Ok(true) => Some(STORE),
@@ -172,7 +175,7 @@ fn held(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Asks the drive; of a partition, the whole of it.
+/// Asks the whole drive of a device or partition.
 fn identify(device: &Block) -> Result<Namespace, String> {
     let drive = Drive::open(&Path::new("/dev").join(&device.disk)).map_err(|error| error.to_string())?;
     drive.namespace().map_err(|error| error.to_string())
@@ -181,7 +184,7 @@ fn identify(device: &Block) -> Result<Namespace, String> {
 fn measure_device(arguments: &Arguments, path: &Path, device: &Block) -> Result<Measured, Failure> {
     if !arguments.destroy_data {
         let holds = content(path)?.map(|what| format!(" It seems to hold {what}.")).unwrap_or_default();
-        let why = "--measure overwrites it; if nothing on it is needed, say --destroy-data, too.";
+        let why = "--measure overwrites it; if nothing on it is needed, add --destroy-data.";
         return Err(Failure::Usage(format!("{}: {why}{holds}", path.display())));
     }
     let mut disk = Disk::open(path, device.bytes)?;
@@ -205,10 +208,10 @@ impl Identity {
         match self {
             Identity::Not(why) => why.clone(),
             Identity::Told(Preferences { write_granularity: None, .. }) => {
-                "the drive does not say which writes it likes".to_owned()
+                "the drive does not report which writes it prefers".to_owned()
             }
             Identity::Told(likes) => format!(
-                "likes writes of {} at multiples of {}, best of {}; deallocates {}",
+                "prefers writes of {} at multiples of {}, best of {}; deallocates {}",
                 size(likes.write_granularity),
                 size(likes.write_alignment),
                 size(likes.optimal_write),
@@ -310,7 +313,7 @@ fn shown(told: &Told) -> String {
     text
 }
 
-/// What was measured, a line for each size.
+/// Returns the measurements as a table, one line per size.
 fn table(measured: &Measured) -> String {
     let mut text = "\nwrites of    aligned      4 KiB beside it  aligned / beside it\n".to_owned();
     for row in &measured.rows {

@@ -1,9 +1,10 @@
-//! `esker device DEVICE --measure`: how coarsely a drive maps, found by timing writes.
+//! `esker device DEVICE --measure`: finds the mapping unit of a drive by timing writes.
 //!
-//! A drive that maps units of `U` bytes programs one unit for an aligned write of `U`. The same write 4 KiB farther on
-//! touches two units, each in part: the drive reads and programs both. So for each size the rate of aligned writes is
-//! divided by that of shifted ones. Counted in programs alone, that is 2 for writes of `U`, 1.5 for half and for twice of it,
-//! and 1 where 4 KiB is all that the drive maps. What a command costs is the same in both, so it hides nothing.
+//! A drive that maps units of `U` bytes programs one unit for an aligned write of `U`. The same write
+//! shifted by 4 KiB touches two units partially: the drive reads and programs both. So for each size the
+//! rate of aligned writes is divided by the rate of shifted ones. In programs alone, the ratio is 2 for
+//! writes of `U`, 1.5 for half and for twice that size, and 1 if the drive maps 4 KiB. The overhead of a
+//! command is the same in both and does not hide the difference.
 
 use std::time::Duration;
 
@@ -12,39 +13,40 @@ use serde::Serialize;
 
 use crate::terminal::Failure;
 
-/// How far a shifted write lies behind an aligned one: what every drive maps, or a part of it.
+/// Distance of a shifted write from an aligned one, in bytes. The mapping unit of every drive is a multiple of it.
 pub(super) const SHIFT_BYTES: u64 = 4 << 10;
-/// The units that are looked for.
+/// The candidate units in bytes.
 pub(super) const SIZES: [u64; 5] = [8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
-/// What writes of the unit's length reach, and those of half of it do not, so that a unit beyond all sizes is not taken for the
-/// longest of them.
+/// Ratio that proves a unit. Writes of a unit reach it and writes of half a unit do not, so a unit longer
+/// than all sizes is not mistaken for the longest size.
 const LEAST_RATIO: f64 = 1.6;
 const ROUNDS: usize = 5;
 
-/// What is written to: a device, or the model of one.
+/// The target of the writes: a device, or the model of one.
 pub(super) trait Scratch {
-    /// Writes all of it once, in order, so that every unit of the drive is mapped.
+    /// Writes the whole device once, in order, so that every unit of the drive is mapped.
     fn fill(&mut self) -> Result<(), Failure>;
-    /// Writes at random multiples of `bytes`, each `shift` bytes farther on, for so long. Returns how many writes a second.
+    /// Writes for `time` at random multiples of `bytes`, each shifted by `shift` bytes. Returns the
+    /// writes per second.
     fn write(&mut self, bytes: u64, shift: u64, time: Duration) -> Result<f64, Failure>;
 }
 
-/// What was measured of one size.
+/// The measurement of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) bytes: u64,
-    /// Bytes a second, medians.
+    /// Median of the bytes per second.
     pub(super) aligned: f64,
     pub(super) shifted: f64,
-    /// The median of what the rounds had; the two of a round are neighbours in time.
+    /// Median of the ratios of the rounds; the two writes of a round are adjacent in time.
     pub(super) ratio: f64,
 }
 
-/// What was measured.
+/// All measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Measured {
     pub(super) rows: Vec<Row>,
-    /// `None`: none coarser than 4 KiB shows.
+    /// The unit; `None` if no unit above 4 KiB was found.
     pub(super) unit_bytes: Option<u64>,
 }
 
@@ -61,7 +63,7 @@ pub(super) fn measure(
     for round in 0..ROUNDS {
         for (bytes, of_size) in SIZES.into_iter().zip(&mut rounds) {
             let mut write = |shift| scratch.write(bytes, shift, time / 2);
-            // Neither always comes behind the other, whose writes the drive may still be busy with.
+            // The order alternates, because the drive may still be busy with the previous writes.
             let (aligned, shifted) = if round % 2 == 0 {
                 let aligned = write(0)?;
                 (aligned, write(SHIFT_BYTES)?)
@@ -90,7 +92,7 @@ fn row(bytes: u64, rounds: &[(f64, f64)]) -> Row {
     }
 }
 
-/// The size at which being aligned matters most.
+/// Returns the size with the highest ratio of aligned to shifted writes.
 fn unit(rows: &[Row]) -> Option<u64> {
     let most = rows.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
     (most.ratio >= LEAST_RATIO).then_some(most.bytes)

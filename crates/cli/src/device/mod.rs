@@ -1,4 +1,4 @@
-//! `esker device`: what drives are, and what they tell of themselves.
+//! `esker device`: properties and counters of drives.
 
 mod advice;
 mod block;

@@ -1,4 +1,4 @@
-//! What of a machine and a device shows only when it is tried. Nothing is written.
+//! Probes capabilities of a machine and a device by trying them. Writes nothing.
 
 use std::fs::{Metadata, OpenOptions};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
@@ -7,13 +7,13 @@ use std::path::Path;
 use esker_device::Buffer;
 use serde::Serialize;
 
-/// How a trial ended.
+/// The outcome of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Trial {
     /// It works.
     Works(bool),
-    /// It does not, or was not tried, for this reason.
+    /// It does not work or was not tried, with the reason.
     Not(String),
 }
 

@@ -1,4 +1,4 @@
-//! A device that may be overwritten.
+//! A device whose content may be overwritten.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read};
@@ -14,26 +14,27 @@ use rand::{Rng, RngCore, SeedableRng};
 use super::measure::{SHIFT_BYTES, SIZES, Scratch};
 use crate::terminal::Failure;
 
-/// Writes that are under way at the same time: enough that the drive is what they wait for.
+/// Number of writes in flight: enough that the drive is the bottleneck.
 const THREADS: u64 = 32;
-/// Of a large device this much is used: more than any drive keeps in memory.
+/// Limit of the bytes used on a large device: more than any drive's cache.
 const MOST_BYTES: u64 = 32 << 30;
-/// Writes of the longest size are to hit places far from each other.
+/// Minimum length in bytes: room for distant writes of the longest size.
 const LEAST_BYTES: u64 = 16 << 20;
 const FILL_BYTES: usize = 1 << 20;
 
-/// A block device that nobody else has, filled from its start on.
+/// A block device opened exclusively, filled from its start on.
 #[derive(Debug)]
 pub(super) struct Disk {
     file: File,
     path: PathBuf,
     bytes: u64,
-    /// Measurements so far: each writes to other places.
+    /// Number of measurements so far, so that each writes to other offsets.
     calls: u64,
 }
 
 impl Disk {
-    /// Opens it for nobody else. The kernel refuses that for what is mounted, or a part of a volume.
+    /// Opens the device exclusively. The kernel refuses that for a mounted device and for a part of a
+    /// volume.
     pub(super) fn open(path: &Path, device_bytes: u64) -> Result<Disk, Failure> {
         let flags = libc::O_EXCL | libc::O_DIRECT;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
@@ -58,7 +59,7 @@ impl Disk {
     }
 }
 
-/// What a device seems to hold.
+/// Returns the type of the device's content.
 pub(super) fn content(path: &Path) -> Result<Option<&'static str>, Failure> {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(SIGNATURE_BYTES as u64).read_to_end(&mut start));
@@ -66,7 +67,7 @@ pub(super) fn content(path: &Path) -> Result<Option<&'static str>, Failure> {
     Ok(foreign_signature(&start))
 }
 
-/// Bytes that no drive can shrink.
+/// Returns incompressible bytes.
 fn noise(bytes: usize) -> Buffer {
     let mut buffer = Buffer::zeroed(bytes);
     SmallRng::seed_from_u64(bytes as u64).fill_bytes(&mut buffer);
@@ -93,7 +94,7 @@ impl Scratch for Disk {
     fn write(&mut self, bytes: u64, shift: u64, time: Duration) -> Result<f64, Failure> {
         self.calls += 1;
         let seed = self.calls << 32;
-        // The last place is left out: what is shifted would go beyond the end.
+        // Without the last one: a shifted write there would exceed the end.
         let places = (self.bytes - SHIFT_BYTES) / bytes;
         let begin = Instant::now();
         let work = |thread: u64| {
@@ -107,13 +108,13 @@ impl Scratch for Disk {
             Ok(count)
         };
         let count = on_threads(&work).map_err(|error| self.failed(&error))?;
-        // What the drive still holds back would be paid by the next writes.
+        // Flushes, because otherwise the next measurement would pay for the writes in the drive's cache.
         self.file.sync_data().map_err(|error| self.failed(&error))?;
         Ok(count as f64 / begin.elapsed().as_secs_f64())
     }
 }
 
-/// Runs it on all threads, and returns the sum of what they return.
+/// Runs `work` on all threads. Returns the sum of the results.
 fn on_threads(work: &(dyn Fn(u64) -> Result<u64, Error> + Sync)) -> Result<u64, Error> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();

@@ -1,4 +1,4 @@
-//! Devices as sysfs shows them, in directories of the tests.
+//! Devices in imitations of sysfs in temporary directories.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -52,10 +52,10 @@ impl Sys {
     }
 }
 
-/// Nothing of the disk is mounted.
+/// A mount table without the disk.
 const MOUNTS: &str = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n";
 
-/// What there is to say of the device if a store gets it without what is on it.
+/// Returns the advice for a device whose partitions are ignored.
 fn advise(device: &Block, unit_bytes: u64) -> Vec<Advice> {
     let device = Block { partitions: Vec::new(), ..device.clone() };
     advice::advise(&device, unit_bytes, true)
@@ -65,7 +65,7 @@ fn settings(device: &Block) -> Vec<String> {
     advice::settings(device, &Unit::of(device, None, None))
 }
 
-/// A QLC drive that tells of its unit of 16 KiB.
+/// A QLC drive that reports its unit of 16 KiB.
 const QLC: &[(&str, &str)] = &[
     ("logical_block_size", "4096"),
     ("physical_block_size", "16384"),
@@ -125,10 +125,10 @@ fn commands_that_cut_a_unit_are_told() {
     let [advice] = wrong(&advice)[..] else { panic!("{advice:?}") };
     assert!(advice.what.contains("reaches the drive as 2"), "{advice:?}");
     assert_eq!(advice.remedy, ["echo 1024 > /sys/block/sda/queue/max_sectors_kb"]);
-    // More pieces than the device takes cannot be set.
+    // The setting cannot exceed the device's limit.
     sys.write("devices/pci/block/sda/queue/max_segments", "8");
     let advice = advise(&sys.disk(), 64 << 10);
-    assert!(wrong(&advice).is_empty() && advice[0].what.ends_with("no longer ones"), "{advice:?}");
+    assert!(wrong(&advice).is_empty() && advice[0].what.ends_with("no longer commands"), "{advice:?}");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_device_in_use_is_told() {
     let told = advice::advise(&device, 16 << 10, true);
     let all = "it is mounted at /srv/my data; in use by dm-3, md0; parted into sdap1:";
     assert!(wrong(&told)[0].what.starts_with(all), "{told:?}");
-    // Files on it are what the file system is for.
+    // For files on a mounted device, the mount is no problem.
     assert_eq!(wrong(&advice::advise(&device, 16 << 10, false)), Vec::<&Advice>::new());
 }
 
@@ -188,7 +188,7 @@ fn what_the_drive_says_counts_where_the_kernel_says_less() {
     assert_eq!(unit(64 << 10), Unit { bytes: 64 << 10, source: Source::Drive });
     assert_eq!(advice::settings(&sys.disk(), &unit(64 << 10))[1], "iu = \"64k\"");
     assert_eq!(unit(16 << 10), Unit { bytes: 16 << 10, source: Source::Kernel });
-    // No power of two, or too much: those are no units.
+    // Not a power of two, or too large: not a unit.
     assert_eq!(unit(96 << 10).source, Source::Kernel);
     assert_eq!(unit(4 << 20).source, Source::Kernel);
     sys.write("devices/pci/block/nvme0n1/queue/physical_block_size", "4096");
@@ -197,7 +197,8 @@ fn what_the_drive_says_counts_where_the_kernel_says_less() {
     assert_eq!(unit(16 << 10), Unit { bytes: 16 << 10, source: Source::Drive });
 }
 
-/// A modelled drive. A write takes as long as what the drive programs and reads for it; a command takes some time, too.
+/// A modelled drive. A write takes the time of the drive's programs and reads for it, and each command
+/// has an overhead.
 struct Model {
     drive: Drive,
     bytes: u64,
@@ -212,7 +213,7 @@ impl Model {
         Model { drive, bytes: namespace_bytes, random: SmallRng::seed_from_u64(bytes) }
     }
 
-    /// Nanoseconds of work so far: 1 GB/s of programs, 5 GB/s of reads, 2 us a command.
+    /// Returns the nanoseconds of work so far: 1 GB/s of programs, 5 GB/s of reads, 2 us per command.
     fn spent(&self) -> f64 {
         let counters = self.drive.counters();
         let read = counters.modify_reads * u64::from(counters.iu_bytes);

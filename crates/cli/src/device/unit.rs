@@ -1,4 +1,4 @@
-//! How coarsely a device maps, and who says so.
+//! The mapping unit of a device, and its source.
 
 use esker_device::is_indirection_unit;
 use esker_engine::DEFAULT_UNIT_BYTES;
@@ -8,17 +8,17 @@ use serde::Serialize;
 use super::block::Block;
 use super::measure::Measured;
 
-/// Who says it.
+/// The source of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Source {
-    /// It was measured just now.
+    /// Measured just now.
     Measured,
-    /// The drive, to Identify.
+    /// The drive's answer to Identify.
     Drive,
-    /// The kernel, in sysfs, where the engine reads it, too.
+    /// The kernel's sysfs, which the engine reads too.
     Kernel,
-    /// Nobody.
+    /// No source: the default.
     Default,
 }
 
@@ -32,8 +32,9 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// The coarsest of what is told: a unit that is too large costs padding, one that is too small costs the drive a read and a
-    /// program each time. The kernel tells no more than the drive writes atomically, so Identify may tell more.
+    /// Returns the coarsest unit of the sources: a unit that is too large costs padding, while one that
+    /// is too small costs the drive a read and a program for each write. The kernel reports at most the
+    /// atomic write size, so Identify may report more.
     pub(super) fn of(device: &Block, namespace: Option<&Namespace>, measured: Option<&Measured>) -> Unit {
         if let Some(bytes) = measured.and_then(|measured| measured.unit_bytes) {
             return Unit { bytes, source: Source::Measured };
@@ -49,15 +50,15 @@ impl Unit {
         }
     }
 
-    /// Why it is that.
+    /// Returns the source in words.
     pub(super) fn reason(&self) -> &'static str {
         match self.source {
             Source::Measured => "measured just now",
-            Source::Drive => "the drive says so (NPWG), and the kernel less; set iu",
+            Source::Drive => "the drive reports it (NPWG), but the kernel reports less; set iu",
             Source::Kernel => "the device reports it",
             Source::Default => {
-                "taken for granted: the device reports none beyond 4 KiB, as most do whatever they map; if its data sheet names \
-                 another, set iu"
+                "assumed: the device reports none beyond 4 KiB, as most devices do whatever their unit is; if its data sheet \
+                 names another, set iu"
             }
         }
     }

@@ -47,9 +47,9 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What is shown.
+/// Counters to print.
 struct Shown {
-    /// What is told of it: `lifetime` or the interval.
+    /// Their period: `lifetime` or the interval.
     name: String,
     counters: Counters,
 }
@@ -90,7 +90,7 @@ fn of_files(now: Counters, before: Option<Counters>) -> Result<Vec<Shown>, Failu
     Ok(shown)
 }
 
-/// What a saved page tells, and the standard one that was saved with it.
+/// Reads a saved log page, and the standard page saved with it.
 fn read_both(log: &Path, health: Option<&Path>) -> Result<Counters, Failure> {
     let counters = saved(log, None).map_err(failure)?;
     Ok(match health {
@@ -121,7 +121,7 @@ fn lines(shown: &[Shown]) -> String {
     text
 }
 
-/// No drive lives to see more.
+/// No drive reaches the limit.
 fn whole(bytes: u128) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
@@ -144,7 +144,8 @@ fn json(shown: &[Shown]) -> String {
 mod tests {
     use super::*;
 
-    /// The rows of the coarse-IU white paper, as `nvme get-log` prints a page; the second one has written more.
+    /// The rows of the coarse-IU white paper, in the form in which `nvme get-log` prints a page; the
+    /// second page has more writes.
     fn dump(media: [u8; 2]) -> String {
         let mut page = [0u8; 512];
         page[0..12].copy_from_slice(&[0xf4, 0, 0, 0x64, 0, media[0], media[1], 0x26, 0x02, 0, 0, 0]);
@@ -188,13 +189,13 @@ mod tests {
             Failure::Usage(why) | Failure::Failed(why) => why,
         };
         let refused = |path: &Path| why(read_both(path, None).expect_err("it is refused"));
-        assert!(refused(cut.path()).contains("a log page has 512 bytes, and this has 288"));
+        assert!(refused(cut.path()).contains("the log page has 288 bytes instead of 512"));
         assert!(refused(file_of(&[0; 512]).path()).contains("no row 0xf4"));
         assert!(refused(Path::new("/nowhere")).starts_with("/nowhere: "));
         let read = |file: &tempfile::NamedTempFile| read_both(file.path(), None).expect("it is a page");
         let backwards = of_files(read(&good), Some(read(&newer))).map(drop).expect_err("it is refused");
         assert!(why(backwards).contains("went back"));
         let no_drive = of_drive(Path::new("/dev/null"), None).map(drop).expect_err("it is refused");
-        assert!(why(no_drive).contains("no NVMe device"));
+        assert!(why(no_drive).contains("not an NVMe device"));
     }
 }

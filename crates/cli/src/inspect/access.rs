@@ -1,5 +1,5 @@
-//! `esker get`, `put`, `del` and `scan`: keys of a store. `get` and `scan` only read, also beside a server; `put` and `del` need a
-//! store that no server has open.
+//! `esker get`, `put`, `del` and `scan`: access to keys. `get` and `scan` only read, also beside a
+//! server; `put` and `del` need a store that no server has open.
 
 use std::io::{BufWriter, Read, Write, stdin, stdout};
 use std::ops::ControlFlow;
@@ -125,7 +125,7 @@ pub(crate) struct Scan {
     output: Output,
 }
 
-/// One database, or (`None`) all.
+/// One database, or all (`None`).
 type OneOrAll = Option<u8>;
 
 fn one_or_all(text: &str) -> Result<OneOrAll, String> {
@@ -197,23 +197,24 @@ pub(crate) fn get(arguments: &Get) -> Result<Outcome, Failure> {
 
 fn warn_if_open(view: &StoreView) {
     if !view.is_closed() {
-        let what = "the store is not closed: what only memory or the staging file holds is not seen";
+        let what = "the store is not closed: data that is only in memory or in the staging file is not shown";
         let _ = writeln!(std::io::stderr(), "esker: {what}");
     }
 }
 
-/// A database of the store, opened for writing, and what that makes.
+/// Opens a database of the store for writing. Also returns the files that the opening makes.
 fn open(place: &Place, database: &Database) -> Result<(Blocking, Made), Failure> {
     let options = place.view()?.engine_options().map_err(failure)?;
     let paths = place.paths();
     let made = Made::before_store(paths.iter().map(PathBuf::as_path));
     let opened = Blocking::open(options).and_then(|store| store.database(database.number));
-    // A staging file may be missing, as after a restore. It is given away at once: the verb may be killed.
+    // The staging file may be new, for example after a restore. Its owner is changed at once, because the
+    // verb may be killed.
     made.give()?;
     Ok((opened.map_err(|error| failure(error.into()))?, made))
 }
 
-/// Closes the store, and gives away what was made.
+/// Closes the store, and changes the owner of the new files.
 fn close(store: &Blocking, made: &Made) -> Result<(), Failure> {
     let closed = store.close().map_err(engine);
     closed.and(made.give())

@@ -80,7 +80,7 @@ pub(crate) fn check(arguments: &Check) -> Result<Outcome, Failure> {
     Ok(if report.well { Outcome::Well } else { Outcome::NotWell })
 }
 
-/// Findings and keys that are shown; JSON has all that are listed.
+/// Limit of findings and keys in the text output; JSON has all listed ones.
 const SHOWN: usize = 100;
 
 fn text(report: &Report, seconds: f64) -> String {
@@ -110,13 +110,13 @@ fn text(report: &Report, seconds: f64) -> String {
         let only = things(staging.only_there, "key");
         let _ = writeln!(
             text,
-            "the staging file {} has {records}; {only} newest there: opening the store writes them",
+            "the staging file {} has {records} and the newest version of {only}: opening the store writes them",
             staging.path
         );
     }
     if report.in_flight > 0 {
         let segments = things(report.in_flight, "segment");
-        let _ = writeln!(text, "{segments} changed while they were looked at: a server has the store open");
+        let _ = writeln!(text, "{segments} changed during the check: a server has the store open");
     }
     for finding in report.findings.iter().take(SHOWN) {
         text.push_str(&shown(finding));
@@ -159,7 +159,7 @@ fn keys(what: &str, keys: &[Key], number: u64) -> String {
     text + &more("  ", keys.len(), number)
 }
 
-/// What is said of those that are not shown, of so many that are listed and so many that there are.
+/// Returns the text about those not shown: `listed` of `number` are listed.
 fn more(indent: &str, listed: usize, number: u64) -> String {
     let (listed, mut text) = (listed as u64, String::new());
     let in_json = listed.saturating_sub(SHOWN as u64);
@@ -191,8 +191,8 @@ pub(crate) fn repair(arguments: &Repair) -> Result<Outcome, Failure> {
     if staged > 0 {
         let keys = things(staged, "key");
         let what = format!(
-            "the newest versions of {keys} are in the old store's staging file alone, and not in the new store: if a server \
-             still opens the old store, open it once, which writes them, and repair again"
+            "the newest versions of {keys} are only in the old store's staging file, not in the new store: if a server can \
+             still open the old store, open it once, which writes them, and repair again"
         );
         let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("esker: {what}\n"));
     }
@@ -219,7 +219,7 @@ fn repaired_text(repaired: &Repaired) -> String {
         text.push_str("keys were lost that cannot be named\n");
     }
     text.push_str(&keys(
-        "with an older value perhaps, or that may have been deleted",
+        "that may have an older value or may have been deleted",
         &repaired.stale_keys,
         repaired.stale_count,
     ));

@@ -1,14 +1,14 @@
-//! How an inspection ends.
+//! Outcome of an inspection.
 
 use crate::terminal::Failure;
 
-/// How a verb ended that did its work.
+/// The outcome of a verb that ran to its end.
 pub(crate) enum Outcome {
     Well,
     NotWell,
 }
 
-/// What kept an inspection from its work, in one line.
+/// Converts an error of an inspection to one line.
 pub(crate) fn failure(error: esker_inspect::InspectError) -> Failure {
     match error.is_of_the_call() {
         true => Failure::Usage(error.to_string()),

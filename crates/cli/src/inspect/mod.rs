@@ -1,8 +1,8 @@
-//! Looking into a store from outside: `inspect`, `segments`, `records`, `get`, `put`, `del`, `scan`, `trace`, `check` and
-//! `repair`.
+//! Looks into a store from outside: `inspect`, `segments`, `records`, `get`, `put`, `del`, `scan`,
+//! `trace`, `check` and `repair`.
 //!
-//! Data goes to stdout, as text or with `--json` as JSON; progress and log go to stderr. The exit code is 0 if all is
-//! well, 1 if it is not or something failed, 2 if the call is wrong.
+//! Data goes to stdout, as text or with `--json` as JSON; progress and log go to stderr. The exit code is
+//! 0 if all is well, 1 if the store is damaged or something failed, and 2 if the call is wrong.
 
 mod access;
 mod check;

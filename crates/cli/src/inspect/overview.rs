@@ -1,4 +1,4 @@
-//! `esker inspect`: what a store is and how full it is, or the layout of its bytes.
+//! `esker inspect`: an overview of a store, or the layout of its bytes.
 
 use std::fmt::Write;
 
@@ -48,7 +48,7 @@ fn show_layout(as_json: bool) -> Result<Outcome, Failure> {
     }
     let mut text = format!("The on-disk format, version {}\n", format_version());
     if !super::show::colours() {
-        // To the letter what docs/format.md has.
+        // The same text as in docs/format.md, byte for byte.
         say(&format!("{text}\n{}", layout_text()))?;
         return Ok(Outcome::Well);
     }
@@ -143,7 +143,7 @@ fn of_tier(tier: &TierOverview) -> String {
     let shown = causes.map(|(name, part)| format!("{name} {}", bytes(part)));
     line(
         "written by",
-        format!("{} (what lies there now; a running server counts all of it)", shown.join(", ")),
+        format!("{} (data on the devices now; a running server counts all writes)", shown.join(", ")),
     );
     text.push_str(&classes(tier));
     text

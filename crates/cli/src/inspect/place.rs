@@ -1,4 +1,4 @@
-//! Which store is meant, and which key.
+//! Options that name the store and the key.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,7 +26,7 @@ impl Place {
         [&self.store].into_iter().chain(&self.peer).cloned().collect()
     }
 
-    /// The store, opened for a look.
+    /// Opens the store for reading.
     pub(crate) fn view(&self) -> Result<StoreView, Failure> {
         StoreView::open(&self.paths()).map_err(failure)
     }
@@ -49,7 +49,7 @@ pub(crate) struct KeyForm {
 }
 
 impl KeyForm {
-    /// The bytes of a key.
+    /// Parses a key.
     pub(crate) fn parse(&self, text: &str) -> Result<Vec<u8>, Failure> {
         let key = if self.hex { unhex(text) } else { Some(text.as_bytes().to_vec()) };
         match key {
@@ -69,7 +69,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
-/// The time, in milliseconds since the Unix epoch.
+/// Returns the current time in milliseconds since the Unix epoch.
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
@@ -82,7 +82,7 @@ pub(crate) struct Database {
     pub(super) number: u8,
 }
 
-/// The number of a database.
+/// Parses the number of a database.
 pub(crate) fn database(text: &str) -> Result<u8, String> {
     let last = Store::DATABASES - 1;
     let number = text.parse().ok().filter(|number| *number <= last);

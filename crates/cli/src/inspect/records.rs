@@ -1,4 +1,4 @@
-//! `esker records` and `esker trace`: records as they lie in the log.
+//! `esker records` and `esker trace`: records and their locations in the log.
 
 use std::fmt::Write;
 
@@ -61,8 +61,8 @@ pub(crate) fn of_segment(arguments: &OfSegment) -> Result<Outcome, Failure> {
     Ok(Outcome::Well)
 }
 
-/// What is said of records that may not be what they seem.
-const IN_DOUBT: &str = "note: keys are lost that cannot be named, so what is newest here may not be the newest; see esker check\n";
+/// Note that a newest record may not be the newest version.
+const IN_DOUBT: &str = "note: keys that cannot be named are lost, so the newest version shown here may be stale; see esker check\n";
 
 fn segment_text(found: &Records) -> String {
     let rows = &found.records;
@@ -87,7 +87,7 @@ fn segment_text(found: &Records) -> String {
     text
 }
 
-/// Length of a value, and how it is compressed.
+/// Returns the length of a value and its compression.
 fn value(row: &RecordRow) -> String {
     let length = row.value_bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
     row.compression.map_or(length.clone(), |how| format!("{length} {how}"))
@@ -147,12 +147,12 @@ fn key_text(found: &Records, closed: bool) -> String {
         }
     }
     if found.records.is_empty() {
-        text.push_str("no version of this key lies anywhere in the log\n");
+        text.push_str("the log has no version of this key\n");
     }
     text.push_str(if found.in_doubt { IN_DOUBT } else { "" });
     if !closed {
         text.push_str(
-            "note: the store is not closed; what only memory or the staging file holds is not shown\n",
+            "note: the store is not closed; data that is only in memory or in the staging file is not shown\n",
         );
     }
     text

@@ -143,7 +143,7 @@ fn text(segments: &Segments) -> String {
 const COLUMNS: usize = 64;
 const SHADES: [char; 4] = ['░', '▒', '▓', '█'];
 
-/// One character a slot.
+/// Draws one character per slot.
 fn map(segments: &Segments, colours: bool) -> String {
     let mut text = String::new();
     for tier in ["fast", "capacity"] {

@@ -1,4 +1,4 @@
-//! Numbers, times and tables as people read them, and JSON for programs.
+//! Formats numbers, times and tables for people, and JSON for programs.
 
 use std::io::{IsTerminal, stdout};
 
@@ -14,7 +14,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     say(&format!("{text}\n"))
 }
 
-/// Bytes with a unit: `1.5 GiB`.
+/// Formats bytes with a unit: `1.5 GiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let step = (bytes.max(1).ilog2() / 10).min(units.len() as u32 - 1);
@@ -24,7 +24,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with thousands separators.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -37,24 +37,24 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A number of things: `1 key`, `1,000 keys`.
+/// Formats a number of things: `1 key`, `1,000 keys`.
 pub(crate) fn things(number: u64, name: &str) -> String {
     format!("{} {name}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A share in percent.
+/// Formats a share in percent.
 pub(crate) fn percent(part: u64, of: u64) -> String {
     if of == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / of as f64) }
 }
 
-/// A time in UTC.
+/// Formats a time in UTC.
 pub(crate) fn at_ms(ms: u64) -> String {
     let form = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
     let time = OffsetDateTime::from_unix_timestamp((ms / 1000) as i64).ok();
     time.and_then(|time| time.format(&form).ok()).unwrap_or_else(|| format!("{ms} ms since 1970"))
 }
 
-/// Lines of columns; those that hold numbers are set to the right.
+/// Formats lines of columns. Columns in `right` are right-aligned.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
     let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
     let all = || std::iter::once(&head).chain(rows);
@@ -73,7 +73,7 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize]) -> Str
     text
 }
 
-/// Whether stdout takes colours.
+/// Returns true if stdout accepts colours.
 pub(crate) fn colours() -> bool {
     stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }

@@ -1,4 +1,4 @@
-//! A bar on stderr for what takes longer than a second.
+//! A progress bar on stderr for work that takes longer than a second.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use esker_inspect::Watcher;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What is done sooner needs no bar.
+/// Time after which a progress bar appears.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Shows how far work is, if stderr is a terminal.
+/// Shows progress if stderr is a terminal.
 pub(crate) struct Bar {
     bar: Mutex<Option<Shown>>,
     began: Instant,
@@ -25,12 +25,12 @@ impl Bar {
         Bar { bar: Mutex::new(None), began: Instant::now() }
     }
 
-    /// How long it has been.
+    /// Returns the time since the bar was made.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Takes the bar away.
+    /// Removes the bar from the screen.
     pub(crate) fn clear(&self) {
         if let Some(shown) = self.bar.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take() {
             shown.bar.finish_and_clear();

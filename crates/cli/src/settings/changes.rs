@@ -1,11 +1,11 @@
-//! Settings that a reload changes, and the names of those that it cannot.
+//! Settings that a reload applies, and the names of those that need a restart.
 
 use esker_engine::{Compression, Durability, WhenFull};
 
 use super::layers::Settings;
 use super::table::{Places, SETTINGS};
 
-/// Settings that a reload changes. Users and certificates are read again whatever the settings say.
+/// Settings that a reload applies. Users and certificates are always reloaded.
 const AT_RELOAD: [&str; 8] = [
     "log",
     "durability",
@@ -17,7 +17,7 @@ const AT_RELOAD: [&str; 8] = [
     "connections-per-address",
 ];
 
-/// What a reload changes.
+/// The values that a reload applies.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Changeable<'s> {
     pub(crate) log: &'s str,
@@ -31,7 +31,7 @@ pub(crate) struct Changeable<'s> {
 }
 
 impl Settings {
-    /// What a reload changes.
+    /// Returns the values that a reload applies.
     pub(crate) fn changeable(&self) -> Changeable<'_> {
         Changeable {
             log: self.log(),
@@ -45,8 +45,8 @@ impl Settings {
         }
     }
 
-    /// Settings that are not what they were: those that a reload changes, and those that need another start. A setting that
-    /// is meant for one start is neither.
+    /// Returns the names of the settings that differ from `before`: those that a reload applies, and
+    /// those that need a restart. A setting that applies to one start only is in neither list.
     pub(crate) fn changed_since(&self, before: &Settings) -> [Vec<&'static str>; 2] {
         let text = |settings: &Settings, name| settings.get(name).map(|given| given.text.clone());
         let changed = SETTINGS.iter().filter(|setting| {

@@ -1,4 +1,4 @@
-//! The settings for people: the example file, and what `--check-config` says.
+//! Prints the settings: the example file, and the output of `--check-config`.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::layers::{Origin, Settings};
 use super::table::{Places, SETTINGS};
 use crate::inspect::show::bytes as size;
 
-/// The text of `docs/esker.toml`: every setting with its meaning, none of them in force.
+/// Returns the text of `docs/esker.toml`: every setting with its meaning, all commented out.
 pub(crate) fn example() -> String {
     let mut text = String::from(
         "# Settings of `esker serve`, with their defaults. Made by `esker serve --print-config`.\n\
@@ -42,8 +42,8 @@ pub(crate) fn example() -> String {
     text
 }
 
-/// Every setting with the value that holds, its origin and its meaning. Sizes that follow from `memory` are shown as they are with
-/// these limits.
+/// Returns every setting with its value, origin and meaning. Sizes derived from `memory` have their
+/// values under these limits.
 pub(crate) fn explain(settings: &Settings, limits: &Limits) -> String {
     let mut text = String::new();
     let mut group = "";
@@ -82,7 +82,7 @@ pub(crate) fn explain(settings: &Settings, limits: &Limits) -> String {
     text
 }
 
-/// The value in force of a size that follows from `memory`.
+/// Returns the value in force of a size derived from `memory`.
 fn in_force(name: &str, limits: &Limits) -> Option<u64> {
     let bytes = match name {
         "client-memory" => limits.client_bytes_max,

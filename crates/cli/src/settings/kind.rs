@@ -1,4 +1,4 @@
-//! What a setting's text may be, and what it becomes.
+//! The syntax of a setting's text, and its parsed value.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use esker_engine::{Compression, Durability, Error};
 
 use crate::time;
 
-/// The form of a setting.
+/// The type of a setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// Any text that is not empty.
+    /// Text that is not empty.
     Text,
     /// A path.
     Path,
-    /// Addresses `HOST:PORT` with commas between them, or `none`. A port alone is one of 127.0.0.1.
+    /// Addresses `HOST:PORT` separated by commas, or `none`. A port alone is one of 127.0.0.1.
     Addresses,
     /// A number of bytes such as `512m`.
     Size,
@@ -29,13 +29,13 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// Permissions of a file, in octal digits.
     Mode,
-    /// When a write is acknowledged.
+    /// A durability level.
     Durability,
-    /// How values are compressed.
+    /// A compression method.
     Compression,
 }
 
-/// A setting's value.
+/// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Text(String),
@@ -51,7 +51,7 @@ pub(crate) enum Value {
 }
 
 impl Kind {
-    /// The value that a text means, or why it means none.
+    /// Parses a text. Returns the reason if it is not a value.
     pub(crate) fn parse(self, text: &str) -> Result<Value, String> {
         if text.is_empty() {
             return Err(format!("it must be {}, and it is empty", self.form()));
@@ -84,12 +84,12 @@ impl Kind {
         })
     }
 
-    /// Whether a flag of it can stand alone.
+    /// Returns true if its flag needs no value.
     pub(crate) fn is_switch(self) -> bool {
         matches!(self, Kind::Switch)
     }
 
-    /// What is expected, for messages.
+    /// Returns a description of the expected text, for messages.
     pub(crate) fn form(self) -> String {
         match self {
             Kind::Text => "a text".to_owned(),
@@ -110,7 +110,7 @@ impl Kind {
         }
     }
 
-    /// The placeholder in `--help` and in the example file.
+    /// Returns the placeholder in `--help` and in the example file.
     pub(crate) fn placeholder(self) -> &'static str {
         match self {
             Kind::Text => "TEXT",
@@ -130,7 +130,7 @@ impl Kind {
 
 fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     let of = |text: &str| {
-        // A port alone is safe to serve only where no other machine reaches it.
+        // A port without an address is bound to the loopback, which no other machine can reach.
         if let Ok(port) = text.strip_prefix(':').unwrap_or(text).parse::<u16>() {
             return Ok(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))]);
         }
@@ -146,8 +146,9 @@ fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     Ok(found?.concat())
 }
 
-/// The addresses of a name that this machine has: `localhost` may have one of IPv6 where there is no IPv6. If it has none of
-/// them all are kept, and listening says what is wrong. One address alone is what was asked for.
+/// Keeps the addresses of a name that this machine has: `localhost` may have an IPv6 address on a machine
+/// without IPv6. If the machine has none of them, all are kept, and binding reports the error. A single
+/// address is always kept.
 fn usable(
     found: impl IntoIterator<Item = SocketAddr>,
     is_here: impl Fn(&SocketAddr) -> bool,
@@ -164,7 +165,7 @@ fn usable(
     all
 }
 
-/// Whether the machine has the address. Nothing is listened on.
+/// Returns true if the machine has the address. Does not listen on it.
 fn is_here(address: &SocketAddr) -> bool {
     UdpSocket::bind((address.ip(), 0)).is_ok()
 }
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(usable([v6, v4], |address| address.is_ipv4()), [v4], "without IPv6");
         assert_eq!(usable([v6, v4], |_| false), [v6, v4], "listening is to say what is wrong");
         assert_eq!(usable([other], |_| false), [other]);
-        // Whatever the resolver of this machine says.
+        // Independent of the machine's resolver.
         let expected = usable("localhost:6379".to_socket_addrs().unwrap(), is_here);
         assert_eq!(Kind::Addresses.parse("localhost:6379"), Ok(Value::Addresses(expected)));
     }

@@ -1,4 +1,4 @@
-//! Settings from the file, the environment and the flags, the later before the earlier.
+//! Settings from the flags, the environment and the file, in this order of precedence.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,14 +10,14 @@ use toml::de::{DeTable, DeValue};
 use super::kind::Value;
 use super::table::{Places, SETTINGS, Setting};
 
-/// Length of a configuration file.
+/// Limit of a configuration file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
-    /// The file's name and the line.
+    /// The file's name, and the line.
     File(String, usize),
     Environment,
     Flag,
@@ -33,7 +33,7 @@ pub(crate) struct Given {
 }
 
 impl fmt::Display for Given {
-    /// The name as it was written where it was given.
+    /// Formats the name as in its origin: with the line of a file, as a variable, or as a flag.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.setting.name;
         match &self.origin {
@@ -52,7 +52,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What holds if nothing is given.
+    /// Returns the default values.
     pub(crate) fn defaults() -> Settings {
         let mut settings = Settings::default();
         for setting in SETTINGS.iter().filter(|setting| !setting.default.is_empty()) {
@@ -61,20 +61,20 @@ impl Settings {
         settings
     }
 
-    /// The setting, if it has a value.
+    /// Returns the setting, if it has a value.
     pub(crate) fn get(&self, name: &str) -> Option<&Given> {
         assert!(Setting::find(name).is_some(), "no setting {name} in the table");
         self.given.get(name)
     }
 
-    /// The setting, if somebody gave it.
+    /// Returns the setting, if it was given explicitly.
     pub(crate) fn explicit(&self, name: &str) -> Option<&Given> {
         self.get(name).filter(|given| given.origin != Origin::Default)
     }
 
     fn set(&mut self, setting: &'static Setting, text: &str, origin: Origin) -> Result<(), String> {
         let mut given = Given { setting, text: text.to_owned(), value: Value::Switch(false), origin };
-        // A secret's text is in no message.
+        // A secret's text must not appear in a message.
         let shown = |error: String| match setting.places {
             Places::Secret if !text.is_empty() => format!("{given}: it must be {}", setting.kind.form()),
             _ => format!("{given}: {error}"),
@@ -84,7 +84,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes the keys of a TOML file. A key that is not a setting is an error.
+    /// Reads the keys of a TOML file. An unknown key is an error.
     pub(crate) fn read_file(&mut self, path: &Path) -> Result<(), String> {
         let shown = path.display().to_string();
         let text = esker_server::read_text(path, FILE_BYTES_MAX)
@@ -108,8 +108,9 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes the variables that begin with `ESKER_`, and returns warnings about those that are not settings. They are no
-    /// errors since others set some, such as `ESKER_SERVICE_HOST` in a Kubernetes pod beside a service named esker.
+    /// Reads the variables that begin with `ESKER_`. Returns warnings about unknown ones. They are not
+    /// errors, because other programs set some, such as `ESKER_SERVICE_HOST` in a Kubernetes pod beside a
+    /// service named esker.
     pub(crate) fn read_environment(
         &mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -128,7 +129,7 @@ impl Settings {
                 continue;
             };
             let text = value.to_str().ok_or_else(|| format!("{variable} is not UTF-8"))?;
-            // As empty as if it were not there, since scripts often cannot take a variable away.
+            // An empty variable counts as unset, because scripts often cannot unset a variable.
             if !text.is_empty() {
                 self.set(setting, text, Origin::Environment)?;
             }
@@ -136,7 +137,7 @@ impl Settings {
         Ok(warnings)
     }
 
-    /// Takes a flag.
+    /// Sets the value of a flag.
     pub(crate) fn flag(&mut self, setting: &'static Setting, text: &str) -> Result<(), String> {
         self.set(setting, text, Origin::Flag)
     }
@@ -150,7 +151,7 @@ fn unknown(name: &str) -> String {
     }
 }
 
-/// Scalars as they are written on a command line; a list as its members with commas.
+/// Converts a TOML scalar to its text on a command line, and a list to its members separated by commas.
 fn text_of(value: &DeValue<'_>) -> Option<String> {
     Some(match value {
         DeValue::String(text) => text.as_ref().to_owned(),

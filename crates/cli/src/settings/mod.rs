@@ -1,12 +1,12 @@
-//! Settings of `esker serve`: one table, three places to give them, one outcome.
+//! Settings of `esker serve`: one table, three sources, one outcome.
 //!
 //! - `table`: every setting, once.
-//! - `kind`: what a setting's text may be.
-//! - `layers`: flag before environment before file before default.
-//! - `outcome`: options of the store and the server, and the contradictions that are refused.
-//! - `sizes`: sizes that no store works with.
-//! - `changes`: what a reload changes.
-//! - `example`: the settings for people.
+//! - `kind`: the syntax of a setting's text.
+//! - `layers`: precedence: flag, environment, file, default.
+//! - `resolved`: options of the store and the server; refuses contradictions.
+//! - `sizes`: refuses sizes with which no store works.
+//! - `changes`: the changes that a reload applies.
+//! - `example`: prints the settings.
 
 mod changes;
 mod example;
@@ -25,7 +25,7 @@ pub(crate) use table::{Places, SETTINGS, Setting, flag_for};
 
 use std::path::PathBuf;
 
-/// Paths with commas between them.
+/// Formats paths separated by commas.
 pub(crate) fn names(places: &[PathBuf]) -> String {
     places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",")
 }

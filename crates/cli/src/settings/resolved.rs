@@ -1,5 +1,5 @@
-//! What the settings come to: options of the store and of the server. Settings that contradict each other are refused
-//! in one sentence that names both and where they were given.
+//! Converts the settings to options of the store and of the server. Refuses contradicting settings with
+//! one sentence that names both and their origins.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,25 +17,25 @@ use super::layers::{Given, Settings};
 use crate::secret;
 use crate::terminal::log_filter;
 
-/// Where a store is made if nothing else is said.
+/// Directory of the store if no setting gives its place.
 const DIRECTORY_DEFAULT: &str = "./esker-data";
 
-/// Settings whose addresses speak TLS.
+/// Settings whose addresses use TLS.
 const TLS_DOORS: [&str; 3] = ["resp-tls", "grpc-tls", "http-tls"];
 
-/// What `esker serve` is started with.
+/// The options of `esker serve`.
 pub(crate) struct Outcome {
-    /// How the store is opened.
+    /// Options of the store.
     pub(crate) options: Options,
-    /// How the server is set up.
+    /// Options of the server.
     pub(crate) config: Config,
     /// The directory, or the devices and files, fast first.
     pub(crate) places: Vec<PathBuf>,
-    /// The directory, if the store is in one.
+    /// The directory, if the store lies in one.
     pub(crate) directory: Option<PathBuf>,
-    /// Threads that serve clients.
+    /// Number of threads that serve clients.
     pub(crate) workers: usize,
-    /// Options of the store as they are called here, and the settings that they were given by, for its messages.
+    /// The store's options with the settings that gave them, for error messages.
     pub(crate) spellings: Vec<(OptionName, String)>,
 }
 
@@ -84,7 +84,7 @@ impl Settings {
         self.get(name).map(|given| given.text.as_str())
     }
 
-    /// The parts of a list with commas.
+    /// Returns the parts of a list separated by commas.
     fn names(&self, name: &str) -> Vec<String> {
         let parts = self.word(name).into_iter().flat_map(|text| text.split(','));
         parts.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
@@ -104,28 +104,28 @@ impl Settings {
         }
     }
 
-    /// What becomes of writes when the store is full.
+    /// Returns the policy for writes to a full store.
     pub(super) fn when_full(&self) -> WhenFull {
         let word = self.word("when-full").expect("it has a default");
         esker_server::when_full_of(word).expect("the table has these words only")
     }
 
-    /// What is logged.
+    /// Returns the log filter.
     pub(crate) fn log(&self) -> &str {
         self.word("log").expect("log has a default")
     }
 
-    /// Whether the log is for programs.
+    /// Returns true if the log format is JSON.
     pub(crate) fn logs_json(&self) -> bool {
         self.word("log-format") == Some("json")
     }
 
-    /// Options of the store and the server, or the first contradiction.
+    /// Returns the options of the store and the server, or the first contradiction.
     pub(crate) fn outcome(&self) -> Result<Outcome, String> {
         if log_filter(self.log()).is_none() {
             let given = self.get("log").expect("log has a default");
             return Err(format!(
-                "{given}: '{}' is no filter such as info or warn,esker_server=debug",
+                "{given}: '{}' is not a filter such as info or warn,esker_server=debug",
                 given.text
             ));
         }
@@ -134,7 +134,7 @@ impl Settings {
         self.check_tls()?;
         let limits = self.limits()?;
         let config = self.config(limits)?;
-        // Passwords of a file are checked one at a time.
+        // Passwords of a file are verified one at a time, so memory for one suffices.
         let login_bytes = if config.access.users.is_some() { LOGIN_BYTES } else { 0 } as u64;
         let server_bytes = (config.limits.client_bytes_max as u64).saturating_add(login_bytes);
         self.check_memory(server_bytes, login_bytes)?;
@@ -144,7 +144,8 @@ impl Settings {
         Ok(Outcome { options, config, places, directory, workers, spellings })
     }
 
-    /// Reads the files of users and of TLS as the start does, or says which setting names one that cannot be used.
+    /// Reads the files of users and of TLS as the start does. Returns an error that names the setting of
+    /// an unusable file.
     pub(crate) fn check_files(&self, config: &Config) -> Result<(), String> {
         config.check_files().map_err(|error| {
             let path = match &error {
@@ -168,7 +169,7 @@ impl Settings {
         }
     }
 
-    /// Refuses two settings that cannot both hold.
+    /// Refuses two settings that exclude each other.
     fn exclude(&self, one: &str, other: &str, why: &str) -> Result<(), String> {
         match (self.explicit(one), self.explicit(other)) {
             (Some(one), Some(other)) => Err(contradict(one, other, why)),
@@ -176,7 +177,7 @@ impl Settings {
         }
     }
 
-    /// Refuses a setting that means nothing without another.
+    /// Refuses a setting that has no effect without another.
     fn require(&self, one: &str, other: &str, why: &str) -> Result<(), String> {
         match (self.explicit(one), self.explicit(other)) {
             (Some(one), None) => Err(format!("{one} needs {other}: {why}")),
@@ -235,10 +236,10 @@ impl Settings {
             }
             () if each > clients / 4 * 3 => (
                 pair("client-memory-each", "client-memory"),
-                "one client cannot have more than three quarters, since a quarter is kept for those who come",
+                "one client cannot have more than three quarters, because a quarter is reserved for new clients",
             ),
             () if self.explicit("argument-limit").is_some() && argument > each / 3 => {
-                // Whichever of the three was given bounds what one client may hold.
+                // The first of these that has a value determines the limit of one client.
                 let bound = ["client-memory-each", "client-memory", "memory"];
                 let bound = bound.into_iter().find_map(|name| self.get(name));
                 (
@@ -318,7 +319,7 @@ impl Settings {
             log: None,
         };
         if config.access.allow_unauthenticated {
-            let why = "nobody is served without a password where there is one";
+            let why = "a password excludes access without one";
             self.exclude("allow-unauthenticated", "password", why)?;
             self.exclude("allow-unauthenticated", "password-file", why)?;
             self.exclude("allow-unauthenticated", "users", why)?;
@@ -326,15 +327,15 @@ impl Settings {
         if config.resp.is_empty() && config.resp_tls.is_empty() && config.unix.is_none() {
             let given = self.get("resp").expect("resp has a default");
             return Err(format!(
-                "{given} is none, and there is neither resp-tls nor unix-socket: nobody could reach the store"
+                "{given} is none, and there is neither resp-tls nor unix-socket: no client could reach the store"
             ));
         }
         for (name, addresses) in config.addresses() {
             if let Some(address) = config.exposed(name, &addresses) {
                 let given = self.get(name).expect("its addresses were given");
                 return Err(format!(
-                    "{given} has {address}, which other machines reach, and nobody needs a password: set password or \
-                     users, or allow it with allow-unauthenticated"
+                    "{given} has {address}, which other machines can reach without a password: set password or users, or \
+                     allow it with allow-unauthenticated"
                 ));
             }
         }
@@ -364,7 +365,7 @@ impl Settings {
         Ok(self.path("unix-socket").map(|path| UnixSocket { path, mode }))
     }
 
-    /// The password of the user default, from wherever it is given.
+    /// Returns the password of the user `default`, from the setting `password` or `password-file`.
     fn password(&self) -> Result<Option<Password>, String> {
         if let Some(given) = self.get("password") {
             return Ok(Some(Password::new(&given.text)));
@@ -379,7 +380,7 @@ impl Settings {
         given.text.parse().map_err(|error| format!("{given}: {error}"))
     }
 
-    /// What `CONFIG GET` tells beside the server's own settings.
+    /// Returns the additional parameters of `CONFIG GET`, besides the server's own.
     fn shown(&self) -> Vec<(String, String)> {
         let bind: Vec<_> = self.addresses("resp").iter().map(|address| address.ip().to_string()).collect();
         let policy = self.word("when-full").expect("it has a default");
@@ -390,7 +391,7 @@ impl Settings {
         ]
     }
 
-    /// What the store calls its options, and how they were given here.
+    /// Returns the store's options with the settings that gave them.
     fn spellings(&self) -> Vec<(OptionName, String)> {
         let given = |option| {
             let name = setting_of(option);
@@ -398,7 +399,7 @@ impl Settings {
         };
         let (memory, text) = given(OptionName::Memory);
         vec![
-            (memory, format!("{text} less what clients have of it")),
+            (memory, format!("{text} minus the memory of clients")),
             given(OptionName::FastLimit),
             given(OptionName::CapacityLimit),
             given(OptionName::IndirectionUnit),

@@ -1,26 +1,27 @@
-//! Sizes that no store can be made or opened with: they are refused before it is tried, by the names of the settings. Whether
-//! a tier is large enough is up to the store, which knows the device.
+//! Refuses sizes with which no store can be made or opened, by the names of the settings, before the
+//! store is opened. The store itself checks the size of a tier, because it knows the device.
 
 use super::layers::{Given, Settings};
 
-/// The longest segment of a store that is made here.
+/// Longest segment of a new store in bytes.
 const SEGMENT_BYTES_MOST: u64 = 16 << 20;
 
-/// Segments of a tier that is too small for so many of the longest; and of a fast tier in front of another.
+/// Number of segments for which a small tier shortens its segments; the second constant is for a fast
+/// tier in front of another.
 const SEGMENTS: u64 = 64;
 const FAST_SEGMENTS: u64 = 16;
 
-/// Units that a segment has at least.
+/// Smallest number of units in a segment.
 const SEGMENT_UNITS_LEAST: u64 = 16;
 
-/// Memory of a store beside its segments in memory.
+/// Memory of a store beside its segment buffers, in bytes.
 const FIXED_MEMORY_BYTES: u64 = 24 << 20;
 
-/// The smallest and the largest indirection unit.
+/// The smallest and the largest indirection unit in bytes.
 const UNITS: (u64, u64) = (4096, 1 << 20);
 
 impl Settings {
-    /// Refuses units that do not work.
+    /// Refuses an invalid indirection unit.
     pub(super) fn check_sizes(&self) -> Result<(), String> {
         let (least, most) = UNITS;
         let unit = self.bytes("iu").unwrap_or(least);
@@ -31,7 +32,8 @@ impl Settings {
         Ok(())
     }
 
-    /// How long the segments of a new store are, as far as that follows from the limits of its tiers.
+    /// Returns the segment length of a new store in bytes, as far as the limits of its tiers determine
+    /// it.
     fn segment_bytes(&self, tiers: u64) -> u64 {
         let fast_segments = if tiers == 2 { FAST_SEGMENTS } else { SEGMENTS };
         let limits = [(self.bytes("fast-limit"), fast_segments), (self.bytes("capacity-limit"), SEGMENTS)];
@@ -41,12 +43,13 @@ impl Settings {
         shortest.unwrap_or(SEGMENT_BYTES_MOST).clamp(least, SEGMENT_BYTES_MOST)
     }
 
-    /// Refuses less memory than the store takes beside the part that is kept for clients and for logins.
+    /// Refuses less memory than the store needs beside the clients' part and logins.
     pub(super) fn check_memory(&self, server_bytes: u64, login_bytes: u64) -> Result<(), String> {
         let tiers = if self.get("fast").is_some() && self.get("capacity").is_some() { 2 } else { 1 };
-        // One is filled while the other is written out; of two tiers the fast one is for that.
+        // Two segments: one is filled while the other is written. With two tiers, the fast one coalesces
+        // instead.
         let coalescing = if tiers == 1 && self.time("coalesce-for").is_some() { 2 } else { 0 };
-        // Two segments of each tier, and two that move.
+        // Two segments per tier, and two for relocation.
         let store = FIXED_MEMORY_BYTES + (2 * tiers + 2 + coalescing) * self.segment_bytes(tiers);
         let given = self.get("memory").expect("memory has a default");
         if self.bytes("memory").is_some_and(|memory| memory >= store + server_bytes) {
@@ -54,10 +57,10 @@ impl Settings {
         }
         let (least, clients) = match self.explicit("client-memory") {
             Some(clients) => (store + server_bytes, clients.to_string()),
-            // All but an eighth is what the store and logins take.
+            // The store and logins take seven eighths.
             None => ((store + login_bytes).div_ceil(7) * 8, "client-memory".to_owned()),
         };
-        Err(too_little(given, least, &format!("what the store takes beside {clients}")))
+        Err(too_little(given, least, &format!("which the store needs in addition to {clients}")))
     }
 }
 

@@ -1,35 +1,35 @@
-//! Every setting, once. The file, the environment, the flags, `--help`, `--check-config` and `docs/esker.toml` are all
-//! made from this table.
+//! Every setting, once. The file, the environment, the flags, `--help`, `--check-config` and
+//! `docs/esker.toml` are all generated from this table.
 
 use super::kind::Kind;
 
-/// Where a setting may be given.
+/// The sources that may give a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Places {
-    /// In the file, the environment and as a flag.
+    /// The file, the environment and a flag.
     All,
-    /// Not as a flag, which every user of the machine could read; and its value is never shown.
+    /// All but a flag, which every user of the machine could read. The value is never shown.
     Secret,
-    /// Only as a flag: it is meant for one start.
+    /// Only a flag, because the setting is for one start.
     FlagOnly,
 }
 
 /// One setting.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    /// The key in the file, the flag without its dashes, and in capitals after `ESKER_` the environment's variable.
+    /// The key in the file and the name of the flag; in capitals after `ESKER_` the environment variable.
     pub(crate) name: &'static str,
-    /// What its text may be.
+    /// The syntax of its text.
     pub(crate) kind: Kind,
-    /// The text that holds if none is given; empty if there is none.
+    /// The default text; empty if there is none.
     pub(crate) default: &'static str,
-    /// What happens if it is not given and has no default.
+    /// The behaviour if it has no value and no default.
     pub(crate) unset: &'static str,
     /// Heading in the file and in `--help`.
     pub(crate) group: &'static str,
-    /// Where it may be given.
+    /// Its allowed sources.
     pub(crate) places: Places,
-    /// What it means.
+    /// Its meaning.
     pub(crate) meaning: &'static str,
 }
 
@@ -57,10 +57,10 @@ macro_rules! settings {
     (@places $places:ident) => { Places::$places };
 }
 
-/// The port of the setting `resp` if it is not given.
+/// Default port of the setting `resp`.
 const DEFAULT_PORT: u16 = 6379;
 
-/// What Redis and others call some of the settings.
+/// Names of settings in Redis and other servers.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("addr", "resp"),
     ("address", "resp"),
@@ -211,23 +211,24 @@ settings! {
 }
 
 impl Setting {
-    /// The environment's variable.
+    /// Returns the name of the environment variable.
     pub(crate) fn variable(&self) -> String {
         format!("ESKER_{}", self.name.to_ascii_uppercase().replace('-', "_"))
     }
 
-    /// The setting of a name.
+    /// Returns the setting with a name.
     pub(crate) fn find(name: &str) -> Option<&'static Setting> {
         SETTINGS.iter().find(|setting| setting.name == name)
     }
 
-    /// The setting that other servers call so.
+    /// Returns the setting that has this name in another server.
     pub(crate) fn elsewhere(name: &str) -> Option<&'static Setting> {
         let (_, ours) = ELSEWHERE.iter().find(|(theirs, _)| *theirs == as_written(name))?;
         Setting::find(ours)
     }
 
-    /// The setting whose name is nearest to a mistyped one, or that others call so, if there is one.
+    /// Returns the setting with the name most similar to a mistyped one, or with this name in another
+    /// server.
     pub(crate) fn nearest(name: &str) -> Option<&'static Setting> {
         let wanted = as_written(name);
         let near = SETTINGS.iter().map(|setting| (strsim::jaro_winkler(&wanted, setting.name), setting));
@@ -236,12 +237,13 @@ impl Setting {
     }
 }
 
-/// A name in the spelling of the table.
+/// Converts a name to the spelling of the table.
 fn as_written(name: &str) -> String {
     name.to_ascii_lowercase().replace('_', "-")
 }
 
-/// A setting as a flag; of an address with a port on this machine, that of the value if it is one.
+/// Returns a setting as a flag. An address gets this machine and the port of `value`, if `value` is a
+/// port.
 pub(crate) fn flag_for(setting: &Setting, value: Option<&str>) -> String {
     if setting.kind.placeholder() != Kind::Addresses.placeholder() {
         return format!("--{}", setting.name);

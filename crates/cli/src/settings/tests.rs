@@ -136,7 +136,7 @@ fn secrets_are_not_shown() {
     assert!(!format!("{:?}", outcome.config).contains("hunter2"));
 }
 
-/// A third of three quarters of an eighth of `memory`.
+/// The limits are a third of three quarters of an eighth of `memory`.
 #[test]
 fn sizes_that_follow_from_memory_are_shown_as_they_hold() {
     let shown = |text: &str| {
@@ -176,11 +176,11 @@ fn contradictions_name_both() {
         ),
         ("argument-limit = \"30m\"", &["argument-limit (", "memory (default)"]),
         ("reply-queue = \"100m\"", &["reply-queue (", "reply-queue-limit (default)"]),
-        ("resp = \"none\"", &["resp (", "nobody could reach"]),
+        ("resp = \"none\"", &["resp (", "no client could reach"]),
         ("resp = \"0.0.0.0:1\"", &["resp (", "0.0.0.0:1", "password", "allow-unauthenticated"]),
         ("http = \"[::]:1\"", &["http (", "[::]:1"]),
         ("allow-unauthenticated = true\npassword = \"x\"", &["allow-unauthenticated (", "password ("]),
-        ("log = \"=:=\"", &["log (", "no filter"]),
+        ("log = \"=:=\"", &["log (", "not a filter"]),
         ("http = \"127.0.0.1:6379\"", &["resp (default)", "http (", "contradict", "127.0.0.1:6379 twice"]),
         ("resp = \"127.0.0.1:1\"\ngrpc = \"127.0.0.1:1\"", &["resp (", ":1)", "grpc (", ":2)", "contradict"]),
         ("resp = \"127.0.0.1:1,127.0.0.1:1\"", &["resp (", "has 127.0.0.1:1 twice"]),
@@ -224,17 +224,17 @@ fn sizes_that_no_store_works_with_are_refused() {
     for (text, expected) in [
         (
             "memory = \"10m\"",
-            "memory (FILE:1) is 10m; it must be at least 101m, what the store takes beside client-memory",
+            "memory (FILE:1) is 10m; it must be at least 101m, which the store needs in addition to client-memory",
         ),
         ("memory = \"16m\"\nusers = \"u\"", "at least 109m"),
         (
             "memory = \"100m\"\nclient-memory = \"20m\"",
-            "at least 108m, what the store takes beside client-memory (FILE:2)",
+            "at least 108m, which the store needs in addition to client-memory (FILE:2)",
         ),
         ("iu = 3", "iu (FILE:1) is 3; it must be a power of two from 4k to 1m"),
         ("iu = \"1g\"", "iu (FILE:1) is 1g; it must be"),
         ("iu = 2048", "from 4k to 1m"),
-        // Small tiers have short segments, which take less memory.
+        // Small tiers have short segments, which need less memory.
         ("capacity-limit = \"129m\"\nmemory = \"36m\"", "memory (FILE:2) is 36m; it must be at least 37m"),
         (&format!("{two}fast-limit = \"16m\"\nmemory = \"34m\""), "at least 35m"),
         (&format!("{two}fast-limit = \"16m\"\niu = \"1m\"\nmemory = \"137m\""), "at least 138m"),

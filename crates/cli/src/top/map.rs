@@ -1,15 +1,15 @@
-//! The segments of a tier in however many signs there is room for.
+//! Draws the segments of a tier in a given number of characters.
 
 use esker_server::status::{Cell, KINDS, Map};
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 
-/// From little that is live to all of it.
+/// Characters by live share, from little to all.
 const SHADES: [&str; 4] = ["░", "▒", "▓", "█"];
 
 const FREE: &str = "·";
 
-/// Colours of the kinds, in their order.
+/// Colours of the kinds, in the order of `KINDS`.
 const COLOURS: [Color; KINDS.len()] = [
     Color::DarkGray,
     Color::Blue,
@@ -26,10 +26,11 @@ const COLOURS: [Color; KINDS.len()] = [
     Color::Red,
 ];
 
-/// The kind that is shown of a few cells is the first of these that is among them; else that of the fullest.
+/// Kinds shown with precedence: a character for several cells has the first of these kinds among them,
+/// otherwise the kind of the fullest cell.
 const RARE: [u8; 3] = [12, 11, 10];
 
-/// Lines of so many columns, at most so many of them.
+/// Returns at most `rows` lines of `columns` characters.
 pub(super) fn lines(map: &Map, columns: usize, rows: usize) -> Vec<Line<'static>> {
     let cells = map.decoded();
     let room = columns * rows;
@@ -41,7 +42,7 @@ pub(super) fn lines(map: &Map, columns: usize, rows: usize) -> Vec<Line<'static>
     signs.chunks(columns).map(|row| Line::from(row.to_vec())).collect()
 }
 
-/// How many cells a sign stands for at least, and how many rows of so many columns all of them take then.
+/// Returns the number of lines for all cells, at most `rows_most`.
 pub(super) fn rows(map: &Map, columns: usize, rows_most: usize) -> usize {
     let cells = map.decoded().len();
     cells.div_ceil(columns.max(1)).min(rows_most)
@@ -58,7 +59,7 @@ fn sign(cells: &[Cell]) -> Span<'static> {
     Span::styled(SHADES[live / 4 % SHADES.len()], Style::new().fg(COLOURS[kind]))
 }
 
-/// What the colours mean that are in a map.
+/// Returns the legend of the colours in the maps.
 pub(super) fn legend<'m>(maps: impl Iterator<Item = &'m Map>) -> Line<'static> {
     let mut seen = [false; KINDS.len()];
     for cell in maps.flat_map(|map| map.decoded()) {

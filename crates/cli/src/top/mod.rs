@@ -1,11 +1,11 @@
-//! `esker top`: what a server does, live in a terminal, or once for scripts.
+//! `esker top`: shows a server's activity, live in a terminal, or once for scripts.
 //!
-//! - `question`: asks the server over RESP, which every server speaks that has clients (`INFO status`).
-//! - `screen`: what was heard last, and before.
-//! - `view`, `map`: drawing it, in whatever room there is.
-//! - `text`: numbers for people.
+//! - `question`: asks the server over RESP, which every server with clients speaks (`INFO status`).
+//! - `screen`: the last sample and the history.
+//! - `view`, `map`: drawing, for any terminal size.
+//! - `text`: formatting of numbers.
 //!
-//! One thread asks and one draws, so keys and resizes are heard while the server does not answer.
+//! One thread asks and one draws, so keys and resizes are handled while the server does not answer.
 
 mod map;
 mod question;
@@ -29,13 +29,13 @@ use crate::time;
 use question::{Heard, Questioner};
 use screen::Screen;
 
-/// How long the server may take to accept, and to answer, if the call says nothing of it.
+/// Default time limit for accepting a connection and for every answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a key waits at most.
+/// Longest delay of the reaction to a key.
 const TURN: Duration = Duration::from_millis(100);
 
-/// How long a server that was just started may take to have a second to tell of.
+/// Time within which a new server should have its first complete second of statistics.
 const FIRST_SECOND: Duration = Duration::from_secs(5);
 
 /// Shows what a server does: operations, latencies, hit rate, write amplification, segments.
@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     outcome
 }
 
-/// Prints one sample, of a whole second if the server has had one.
+/// Prints one sample, which covers a whole second if the server has one.
 fn once(mut client: Questioner, json: bool) -> Result<(), Failure> {
     let began = Instant::now();
     loop {
@@ -97,14 +97,14 @@ fn once(mut client: Questioner, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Asks until nobody listens.
+/// Asks the server until the receiver is dropped.
 fn ask(mut client: Questioner, every: Duration, tell: &SyncSender<Result<Heard, Trouble>>) {
     while tell.send(client.ask()).is_ok() {
         sleep(every);
     }
 }
 
-/// Draws until somebody wants to leave.
+/// Draws until the user quits.
 fn live(
     terminal: &mut DefaultTerminal,
     told: &Receiver<Result<Heard, Trouble>>,

@@ -1,29 +1,29 @@
-//! Asking a server for its status: `INFO status`, on one connection as long as that lasts.
+//! Asks a server for its status (`INFO status`), on one connection while it lasts.
 
 use esker_server::status::{FORMAT, Status};
 
 use crate::client::{Answer, Client, Server, Trouble};
 
-/// What a server said.
+/// An answer of the server.
 pub(super) struct Heard {
     pub(super) status: Status,
-    /// As it came.
+    /// The original JSON.
     pub(super) json: String,
 }
 
-/// Asks a server.
+/// Asks a server for its status.
 pub(super) struct Questioner {
     server: Server,
     connection: Option<Client>,
 }
 
 impl Questioner {
-    /// Nothing is asked yet.
+    /// Does not connect yet.
     pub(super) fn new(server: Server) -> Questioner {
         Questioner { server, connection: None }
     }
 
-    /// What the server does right now. After trouble the next question comes by another connection.
+    /// Returns the current status. After an error the next call makes a new connection.
     pub(super) fn ask(&mut self) -> Result<Heard, Trouble> {
         let mut client = match self.connection.take() {
             Some(client) => client,
@@ -36,14 +36,16 @@ impl Questioner {
         let answer = String::from_utf8_lossy(&answer);
         let json = answer.lines().find_map(|line| line.strip_prefix("status:"));
         let json = json.ok_or_else(|| {
-            Trouble::Refused(format!("{address} tells no status: it is no Esker, or an older one"))
+            Trouble::Refused(format!(
+                "{address} reports no status: it is not an Esker server, or an older one"
+            ))
         })?;
         let status: Status = serde_json::from_str(json)
             .map_err(|error| Trouble::Refused(format!("{address}: its status is not understood: {error}")))?;
         if status.format != FORMAT {
             let of = status.format;
             return Err(Trouble::Refused(format!(
-                "{address} tells its status in form {of}, and this esker knows form {FORMAT}: use an esker of its version, {}",
+                "{address} reports its status in format {of}, but this esker reads format {FORMAT}: use an esker of its version, {}",
                 status.version
             )));
         }

@@ -1,4 +1,4 @@
-//! What is shown: what was heard last, whether that is of now, and what was heard before.
+//! The state of the screen: the last sample, whether it is current, and the history.
 
 use std::collections::VecDeque;
 
@@ -7,17 +7,17 @@ use esker_server::status::{State, Status};
 use super::question::Heard;
 use crate::client::Trouble;
 
-/// Samples that are kept.
+/// Number of samples in the history.
 const HISTORY: usize = 300;
 
-/// What is shown.
+/// The state of the screen.
 pub(super) struct Screen {
     pub(super) address: String,
-    /// The last that was heard.
+    /// The last sample.
     pub(super) status: Option<Status>,
-    /// Why that is not of now.
+    /// The reason why the last sample is not current.
     pub(super) trouble: Option<String>,
-    /// Operations a second, the newest last.
+    /// Operations per second, the newest last.
     pub(super) operations: VecDeque<u64>,
 }
 
@@ -26,8 +26,8 @@ impl Screen {
         Screen { address: address.to_owned(), status: None, trouble: None, operations: VecDeque::new() }
     }
 
-    /// Takes what was heard; an error if it is of no use to go on. What was refused at first may have been a mistake in the
-    /// call; later it is a server that is not itself yet.
+    /// Takes an answer. Returns an error if the call should end: an error before the first sample may be
+    /// a mistake in the call, while a later one may be temporary, as during a restart of the server.
     pub(super) fn hear(&mut self, heard: Result<Heard, Trouble>) -> Result<(), String> {
         match heard {
             Ok(Heard { status, .. }) if status.state == State::Recovering => {

@@ -1,15 +1,15 @@
-//! Numbers for people, and a sample as text.
+//! Formats numbers, and a sample as text.
 
 use std::fmt::Write;
 
 use esker_server::status::{Status, Tier};
 
-/// A count in three digits: `950`, `12.3 k`, `4.56 M`.
+/// Formats a count with three digits: `950`, `12.3 k`, `4.56 M`.
 pub(crate) fn count(number: f64) -> String {
     scaled(number, 1000.0, &["", " k", " M", " G", " T"])
 }
 
-/// A number of bytes in three digits: `950 B`, `12.3 KiB`.
+/// Formats a number of bytes with three digits: `950 B`, `12.3 KiB`.
 pub(crate) fn bytes(number: f64) -> String {
     scaled(number, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB"])
 }
@@ -29,17 +29,17 @@ fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
     format!("{number:.digits$}{}", units[unit])
 }
 
-/// A share as `93.1 %`; of nothing there is none.
+/// Formats a share as `93.1 %`, and `None` as a dash.
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or("–".to_owned(), |share| format!("{:.1} %", 100.0 * share))
 }
 
-/// A ratio as `1.53`; of nothing there is none.
+/// Formats a ratio as `1.53`, and `None` as a dash.
 pub(super) fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
-/// A time in the two largest units: `3 d 4 h`.
+/// Formats a duration in its two largest units: `3 d 4 h`.
 pub(super) fn duration(mut seconds: u64) -> String {
     let mut told = Vec::new();
     for (unit, name) in [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")] {
@@ -51,8 +51,8 @@ pub(super) fn duration(mut seconds: u64) -> String {
     if told.is_empty() { "0 s".to_owned() } else { told.join(" ") }
 }
 
-/// What a tier was written for, as bytes for each byte that users put: the name of the cause and the ratio. What is less than
-/// a thousandth is left out.
+/// Returns the causes of a tier's writes with their bytes per byte put by users. Ratios below a
+/// thousandth are omitted.
 pub(super) fn causes(tier: &Tier, user_bytes: f64) -> Vec<(String, f64)> {
     let all = tier.written.iter();
     let each = all.map(|written| {
@@ -62,7 +62,7 @@ pub(super) fn causes(tier: &Tier, user_bytes: f64) -> Vec<(String, f64)> {
     each.filter(|(_, ratio)| *ratio >= 0.001 && ratio.is_finite()).collect()
 }
 
-/// A sample, a fact a line.
+/// Formats a sample, one value per line.
 pub(super) fn sample(status: &Status) -> String {
     let mut text = String::new();
     let rates = &status.rates;

@@ -1,4 +1,5 @@
-//! Drawing. What there is no room for is left out from below, but for the map, which has what is left.
+//! Draws the screen. If the terminal is too small, the lower parts are omitted, except the map, which
+//! gets the remaining lines.
 
 use esker_server::status::{State, Status};
 use ratatui::Frame;
@@ -11,20 +12,20 @@ use super::screen::Screen;
 use super::text::{bytes, causes, count, duration, percent, ratio};
 use super::{map, text};
 
-/// From so many columns on latencies stand beside the rates.
+/// Width in columns from which latencies are beside the rates.
 const WIDE: u16 = 115;
 
 const DIM: Style = Style::new().fg(Color::DarkGray);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
-/// Columns of a fact, at least.
+/// Smallest width of a fact in columns.
 const FACT: usize = 20;
 
-/// Columns of the name of what is timed, and of each number beside it.
+/// Widths in columns of the name of a latency, and of each number.
 const NAME: usize = 14;
 const NUMBER: usize = 8;
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame, screen: &Screen) {
     let [title, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(frame.area());
     frame.render_widget(Paragraph::new(heading(screen)), title);
@@ -55,7 +56,7 @@ pub(super) fn draw(frame: &mut Frame, screen: &Screen) {
     tiers(frame, below, status);
 }
 
-/// Who it is, and whether what is shown is of now.
+/// Returns the server's address, and whether the sample is current.
 fn heading(screen: &Screen) -> Line<'static> {
     let mut line = vec![Span::styled(format!("esker {}  ", screen.address), BOLD)];
     let (word, colour) = match (&screen.trouble, &screen.status) {
@@ -75,7 +76,7 @@ fn heading(screen: &Screen) -> Line<'static> {
     Line::from(line)
 }
 
-/// Facts side by side, as many as there are columns for: names dim, values not.
+/// Lays out facts side by side, as many as fit: names dim, values bright.
 fn flow(facts: Vec<(&str, String)>, columns: usize) -> Vec<Line<'static>> {
     let side_by_side = (columns / FACT).max(1);
     let width = columns / side_by_side;
@@ -89,7 +90,7 @@ fn flow(facts: Vec<(&str, String)>, columns: usize) -> Vec<Line<'static>> {
     facts.chunks(side_by_side).map(row).collect()
 }
 
-/// What matters most comes first.
+/// Returns the facts, the most important first.
 fn rates(status: &Status) -> Vec<(&'static str, String)> {
     let (rates, memory, space) = (&status.rates, &status.memory, &status.space);
     let a_key = if status.keys == 0 { 0.0 } else { memory.index_bytes as f64 / status.keys as f64 };
@@ -124,7 +125,7 @@ fn rates(status: &Status) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// A line for each kind, with as many numbers as there is room for.
+/// Returns one line per kind of operation, with as many numbers as fit.
 fn latencies(status: &Status, columns: usize) -> Vec<Line<'static>> {
     let shown = columns.saturating_sub(NAME) / NUMBER;
     let row = |name: &str, numbers: [String; 5]| {
@@ -140,14 +141,14 @@ fn latencies(status: &Status, columns: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Operations of late, the newest at the right.
+/// Draws the recent operations, the newest on the right.
 fn operations(frame: &mut Frame, area: Rect, screen: &Screen) {
     let all = &screen.operations;
     let shown: Vec<u64> = all.iter().skip(all.len().saturating_sub(area.width.into())).copied().collect();
     frame.render_widget(Sparkline::default().data(shown).style(Style::new().fg(Color::Blue)), area);
 }
 
-/// Of each tier a line of facts, one of causes, and its segments; what the colours mean comes last.
+/// Draws per tier a line of facts, a line of write causes, and the segments; the legend comes last.
 fn tiers(frame: &mut Frame, area: Rect, status: &Status) {
     let count = status.tiers.len().max(1);
     let room = usize::from(area.height).saturating_sub(1 + 2 * count) / count;

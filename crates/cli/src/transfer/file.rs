@@ -1,4 +1,4 @@
-//! Files of records: which format they have, and that a file is there only when all of it is.
+//! Files of records: their formats, and output files that appear only when complete.
 
 use std::io::{self, BufWriter, Write, stdout};
 use std::path::Path;
@@ -36,13 +36,13 @@ fn format_of(path: &Path, given: Option<Format>) -> Result<Format, Failure> {
     })
 }
 
-/// A source of the records of a file.
+/// Opens a file as a source of records.
 pub(super) fn open(path: &Path, given: Option<Format>) -> Result<Box<dyn Source>, Failure> {
     let format = format_of(path, given)?;
     read_as(format, Input::open(path)?)
 }
 
-/// A source of records in a format.
+/// Returns a source of records in a format.
 pub(super) fn read_as(format: Format, input: Input) -> Result<Box<dyn Source>, Failure> {
     Ok(match format {
         Format::Jsonl => Box::new(json_lines::Reader::new(input)),
@@ -51,10 +51,10 @@ pub(super) fn read_as(format: Format, input: Input) -> Result<Box<dyn Source>, F
     })
 }
 
-/// How one record is written in a format.
+/// Encodes one record in a format.
 type Encode = Box<dyn FnMut(&Record, &mut Vec<u8>)>;
 
-/// A file that is written.
+/// An output file.
 struct Output {
     writer: BufWriter<Box<dyn Write>>,
     name: String,
@@ -63,7 +63,8 @@ struct Output {
     written: u64,
 }
 
-/// A sink that writes a file, and the file, which gets its name when all of it is written; none for stdout.
+/// Returns a sink that writes a file. Also returns the file, to be named when it is complete; `None` for
+/// stdout.
 pub(super) fn create(
     path: &Path,
     given: Option<Format>,

@@ -1,4 +1,4 @@
-//! A file that is read, by lines and by bytes, with how far that is.
+//! Reads a file by lines and by bytes, and counts the bytes read.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, stdin};
@@ -6,18 +6,18 @@ use std::path::Path;
 
 use crate::terminal::Failure;
 
-/// The longest line: what a value of half a gibibyte, the longest of a Redis, takes in base64.
+/// Limit of a line in bytes: base64 of a value of half a gibibyte, the longest in Redis.
 const LINE_BYTES_MAX: u64 = 768 << 20;
 
-/// What is read at once.
+/// Length of the read buffer in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Whether a path stands for stdin or stdout.
+/// Returns true if a path means stdin or stdout.
 pub(super) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// A file that is read, with how far that is.
+/// An input file and the position in it.
 pub(super) struct Input {
     reader: BufReader<Box<dyn Read>>,
     pub(super) name: String,
@@ -47,7 +47,8 @@ impl Input {
         Input { reader: BufReader::with_capacity(BUFFER_BYTES, reader), name, passed: 0, total, line: 0 }
     }
 
-    /// The next line without its end; `None` behind the last. One that has no end was cut.
+    /// Reads the next line without its end; `None` at the end of the file. A line without an end is an
+    /// error.
     pub(super) fn line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let mut line = Vec::new();
         let limited = self.reader.by_ref().take(LINE_BYTES_MAX);
@@ -68,13 +69,13 @@ impl Input {
         Ok(Some(line))
     }
 
-    /// The next byte, which is not passed; `None` at the end.
+    /// Returns the next byte without consuming it; `None` at the end.
     pub(super) fn peek(&mut self) -> Result<Option<u8>, Failure> {
         let first = self.reader.fill_buf().map(|bytes| bytes.first().copied());
         first.map_err(|error| self.cannot(&error))
     }
 
-    /// So many bytes; the caller bounds them. Memory is taken as they come.
+    /// Reads `count` bytes, which the caller limits. Memory grows with the bytes that arrive.
     pub(super) fn bytes(&mut self, count: u64) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
         let limited = self.reader.by_ref().take(count);

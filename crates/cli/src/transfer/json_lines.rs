@@ -1,5 +1,6 @@
-//! JSON Lines: `{"key":"k","value":"v","expires_at_ms":1767225600000}`. What is no UTF-8 is in base64, under `key_base64` or
-//! `value_base64`. Of a database other than 0 a line has the number, too: `"database":3`.
+//! JSON Lines: `{"key":"k","value":"v","expires_at_ms":1767225600000}`. Bytes that are not UTF-8 are in
+//! base64, as `key_base64` or `value_base64`. A record of a database other than 0 also has its number:
+//! `"database":3`.
 
 use std::borrow::Cow;
 
@@ -24,7 +25,7 @@ struct Line<'a> {
     value_base64: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at_ms: Option<u64>,
-    /// 0 if it does not say.
+    /// `None` means database 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     database: Option<u8>,
 }
@@ -41,7 +42,7 @@ pub(super) fn write(record: &Record, text: &mut Vec<u8>) {
     text.push(b'\n');
 }
 
-/// Reads such a file.
+/// Reads records from JSON Lines.
 pub(super) struct Reader(Input);
 
 impl Reader {
@@ -65,7 +66,7 @@ impl Source for Reader {
             (Some(text), None) => Ok(Bytes::from(text.into_owned())),
             (None, Some(text)) => Base64::decode_vec(&text)
                 .map(Bytes::from)
-                .map_err(|_| self.0.wrong(&format!("{name}_base64 is no base64"))),
+                .map_err(|_| self.0.wrong(&format!("{name}_base64 is not base64"))),
             _ => Err(self.0.wrong(&format!("it needs either {name} or {name}_base64"))),
         };
         let key = bytes("key", line.key, line.key_base64)?;

@@ -1,4 +1,4 @@
-//! Records of a store that nobody has open, and records to one.
+//! Reads and writes records of a store that no process has open.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use super::record::{
 use crate::made::Made;
 use crate::terminal::Failure;
 
-/// What a source calls records that cannot be read.
+/// Category of unreadable records in the result.
 pub(super) const DAMAGED: &str = "damaged";
 
-/// Records that are written together, and bytes of them.
+/// Limits of records and bytes in one write.
 const PUTS_MAX: usize = 1024;
 const PUTS_BYTES: usize = 4 << 20;
 
-/// Records that are read together, and bytes of them.
+/// Limits of records and bytes in one read.
 const STEP: usize = 1024;
 const STEP_BYTES: usize = 16 << 20;
 
@@ -46,12 +46,12 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The directory, if it is to lie in one.
+    /// Returns the directory, if the store is to lie in one.
     pub(crate) fn directory(&self) -> Option<&Path> {
         self.dir.as_deref()
     }
 
-    /// Where a store is to be made: its fast tier and its capacity tier.
+    /// Returns the paths of the fast tier and the capacity tier for a new store.
     pub(crate) fn paths(&self) -> Result<(Option<PathBuf>, Option<PathBuf>), Failure> {
         let of_directory = self.dir.as_deref().and_then(|dir| Target::directory(dir).capacity);
         match (&self.fast, of_directory.or(self.capacity.clone())) {
@@ -60,7 +60,7 @@ impl Places {
         }
     }
 
-    /// Opens it, with so much memory or else as much as its keys need.
+    /// Opens the store, with `memory_bytes` of memory or the memory that its keys need.
     pub(crate) fn open(&self, create: bool, memory_bytes: Option<u64>) -> Result<Blocking, Failure> {
         let (options, shown) = match (&self.dir, &self.fast, &self.capacity) {
             (Some(dir), ..) => (Options::directory(dir), dir),
@@ -95,24 +95,24 @@ impl Places {
         })
     }
 
-    /// What the keys of the store that is there need; `None` if there is none.
+    /// Returns the memory that the keys of an existing store need; `None` if there is no store.
     fn memory_needed(&self) -> Option<u64> {
         Some(StoreView::open(&self.given()).ok()?.engine_memory_bytes())
     }
 
-    /// The paths that were given: the directory, or those of the tiers.
+    /// Returns the given paths: the directory, or the tiers.
     fn given(&self) -> Vec<PathBuf> {
         [&self.dir, &self.fast, &self.capacity].into_iter().flatten().cloned().collect()
     }
 
-    /// Returns true if the store lies on a file system that takes no writes.
+    /// Returns true if the store lies on a read-only file system.
     fn are_read_only(&self) -> bool {
         let is_read_only = |path: &PathBuf| access(path, Access::WRITE_OK) == Err(Errno::ROFS);
         self.given().iter().any(is_read_only)
     }
 }
 
-/// The one option that a call sets has a flag.
+/// Replaces the name of an option by its flag, if the verb has one.
 fn in_words(error: &Error) -> String {
     error.in_words(|option| match option {
         OptionName::Memory => "--memory".to_owned(),
@@ -125,7 +125,7 @@ fn failed(error: &Error) -> Failure {
 }
 
 pub(super) struct LocalSink {
-    /// What opening the store made.
+    /// The files made by opening the store.
     made: Made,
     /// The database of the puts.
     store: Blocking,
@@ -139,12 +139,12 @@ impl LocalSink {
         let paths = places.given();
         let made = Made::before_store(paths.iter().map(PathBuf::as_path));
         let opened = places.open(true, memory_bytes);
-        // At once: the verb may be killed.
+        // At once, because the verb may be killed.
         made.give()?;
         Ok(LocalSink { made, store: opened?, puts: Vec::new(), bytes: 0, written: 0 })
     }
 
-    /// Chooses the database of what follows.
+    /// Sets the database of the following puts.
     fn enter(&mut self, database: u8) -> Result<(), Failure> {
         if database != self.store.database_number() {
             self.write()?;
@@ -153,7 +153,7 @@ impl LocalSink {
         Ok(())
     }
 
-    /// Durable at the end, when the store is closed.
+    /// Writes the queued puts. They become durable when the store is closed.
     fn write(&mut self) -> Result<(), Failure> {
         self.bytes = 0;
         let unsynced = WriteOptions::new().durability(Durability::None);
@@ -219,8 +219,8 @@ impl Destination for LocalSink {
     }
 }
 
-/// Opens the records of a store: with the engine, which recovers what its process left, or of a closed store on a file system that
-/// takes no writes as they lie in the log.
+/// Opens the records of a store: with the engine, which recovers the writes of a killed process; or, on a
+/// read-only file system, a closed store directly from its log.
 pub(super) fn source(places: &Places) -> Result<Box<dyn Source>, Failure> {
     match places.are_read_only() {
         true => Ok(Box::new(super::view::ViewSource::open(&places.given())?)),
@@ -229,7 +229,7 @@ pub(super) fn source(places: &Places) -> Result<Box<dyn Source>, Failure> {
 }
 
 pub(super) struct LocalSource {
-    /// The database that is being read.
+    /// The database being read.
     store: Blocking,
     next: Option<Cursor>,
     records: VecDeque<Record>,

@@ -1,8 +1,9 @@
-//! `esker import` and `esker export`: keys from and to files, a server, or a store that nobody has open.
+//! `esker import` and `esker export`: keys from and to files, a server, or a store that no process has
+//! open.
 //!
-//! A transfer is a source of records and a sink: files (`json_lines`, `table`, `stream`), a server (`remote`), and a store
-//! (`local`). Expired records are left out. Files of Redis (`rdb`, `aof`) hold commands too, which need a target whose keys can
-//! be read again.
+//! A transfer has a source and a sink of records: files (`json_lines`, `table`, `stream`), a server
+//! (`remote`), or a store (`local`). Expired records are left out. Files of Redis (`rdb`, `aof`) contain
+//! commands too, which need a target whose keys can be read back.
 
 mod aof;
 mod file;
@@ -32,7 +33,7 @@ use self::remote::{RemoteSink, RemoteSource};
 use crate::client::Login;
 use crate::terminal::{Failure, note, say};
 
-/// How long a server may take to accept, or to do anything at all, if the call says nothing of it.
+/// Default time limit of a server for accepting a connection and for every read and write.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Writes keys from a file to a server, or to a store that nobody has open, each to the database that the file says. Keys that
@@ -118,7 +119,7 @@ pub(crate) struct Export {
     json: bool,
 }
 
-/// What an import reads.
+/// The input of an import.
 enum From {
     Records(Box<dyn Source>),
     Redis(Files),
@@ -166,7 +167,7 @@ pub(crate) fn export(arguments: &Export) -> Result<(), Failure> {
     if let Some(file) = new_file {
         file.keep()?;
     }
-    // Stdout may be what was exported.
+    // On stderr, because stdout may hold the exported data.
     note(&result("exported", moved, 0, &left_out, arguments.json));
     if let Some(damaged) = left_out.of.get(local::DAMAGED) {
         return Err(Failure::Failed(format!("{damaged} records are damaged and were left out")));
@@ -174,14 +175,15 @@ pub(crate) fn export(arguments: &Export) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Moves all records of a source. Returns the number of records that were written, and what was left out.
+/// Moves all records of a source. Returns the number of records written, and the counts of those left
+/// out.
 fn transfer(source: &mut dyn Source, sink: &mut dyn Sink) -> Result<(u64, LeftOut), Failure> {
     let now_ms = now_ms();
     moving(sink, |sink, left_out, shown| {
         loop {
             let record = match source.next(left_out) {
                 Ok(Some(record)) => record,
-                // What came before an end that is too early is written all the same.
+                // Records before an early end of the file are written all the same.
                 ended => return sink.finish(left_out).and(ended.map(drop)),
             };
             if record.expires_at_ms.is_some_and(|at| at <= now_ms) {
@@ -194,7 +196,7 @@ fn transfer(source: &mut dyn Source, sink: &mut dyn Sink) -> Result<(u64, LeftOu
     })
 }
 
-/// Runs a transfer with a progress bar. A failure says how many records were written before it.
+/// Runs a transfer with a progress bar. A failure states the number of records written before it.
 fn moving<S: Sink + ?Sized>(
     sink: &mut S,
     transfer: impl FnOnce(&mut S, &mut LeftOut, &mut Shown) -> Result<(), Failure>,
@@ -212,7 +214,7 @@ fn moving<S: Sink + ?Sized>(
     }
 }
 
-/// The result in words or as JSON. `commands`: number of commands read from an append-only file.
+/// Formats the result in words or as JSON. `commands`: number of commands read from an append-only file.
 fn result(done: &str, moved: u64, commands: u64, left_out: &LeftOut, json: bool) -> String {
     if json {
         let mut value = serde_json::json!({ done: moved, "left_out": left_out.of });

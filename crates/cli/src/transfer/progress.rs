@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The progress bar, on a terminal, of what takes longer than a second.
+/// A progress bar, on a terminal, for transfers that take longer than a second.
 pub(super) struct Shown {
     began: Instant,
     records: u64,
     bar: Option<ProgressBar>,
 }
 
-/// Records between two looks at the time.
+/// Number of records between two checks of the clock.
 const LOOK_EVERY: u64 = 256;
 
 impl Shown {

@@ -9,15 +9,15 @@ use super::input::Input;
 use super::record::{KEY_TOO_LONG, LeftOut, Record, VALUE_TOO_LONG, no_database};
 use crate::terminal::Failure;
 
-/// Longer keys are left out: Esker takes none of them. Redis has no longer values.
+/// Limits of entries: Esker accepts no longer keys, and Redis has no longer values.
 const LIMITS: Limits = Limits { key_bytes_max: 65_536, value_bytes_max: 512 << 20 };
 
-/// An RDB file that is read.
+/// An RDB file being read.
 pub(super) struct Rdb {
     reader: Reader<BufReader<Box<dyn Read>>>,
     name: String,
     total: Option<u64>,
-    /// The only one that is wanted.
+    /// The only database to read, or `None` for all.
     database: Option<u64>,
     functions: u64,
 }
@@ -30,11 +30,13 @@ impl Rdb {
     /// Reads the head of a file.
     ///
     /// # Errors
-    /// If the file is no RDB file or cannot be read.
+    /// If the file is not an RDB file or cannot be read.
     pub(super) fn new(input: Input, database: Option<u64>) -> Result<Rdb, Failure> {
         let (name, total) = (input.name.clone(), input.total);
         let reader = Reader::new(input.into_reader(), LIMITS).map_err(|error| match error {
-            Error::NotRdb => Failure::Usage(format!("{name}: {error}, and is no append-only file either")),
+            Error::NotRdb => {
+                Failure::Usage(format!("{name}: {error}, and is not an append-only file either"))
+            }
             other => failed(&name, &other),
         })?;
         Ok(Rdb { reader, name, total, database, functions: 0 })
@@ -44,20 +46,20 @@ impl Rdb {
         &self.name
     }
 
-    /// Returns true if commands follow the snapshot. Known at its end.
+    /// Returns true if commands follow the snapshot. Valid only at the end of the snapshot.
     pub(super) fn is_preamble(&self) -> bool {
         self.reader.is_preamble()
     }
 
-    /// The bytes behind the snapshot.
+    /// Returns the bytes after the snapshot.
     pub(super) fn into_rest(self) -> BufReader<Box<dyn Read>> {
         self.reader.into_inner()
     }
 
-    /// The next string; `None` behind the last entry, when the checksum has been compared.
+    /// Returns the next string; `None` after the last entry, when the checksum has been compared.
     ///
     /// # Errors
-    /// What is wrong with the file, and where.
+    /// The defect of the file, and its offset.
     pub(super) fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure> {
         while let Some(entry) = self.reader.read().map_err(|error| failed(&self.name, &error))? {
             let Entry { database, key, value, expires_at_ms } = entry;
@@ -82,7 +84,7 @@ impl Rdb {
         Ok(None)
     }
 
-    /// Bytes that were read, and bytes of the file where they are known.
+    /// Returns the bytes read, and the bytes of the file if known.
     pub(super) fn progress(&self) -> (u64, Option<u64>) {
         (self.reader.offset(), self.total)
     }

@@ -1,4 +1,4 @@
-//! What moves: records, where they come from, and where they go.
+//! Records, sources of records, and sinks.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,28 +14,28 @@ pub(super) struct Record {
     pub(super) database: u8,
     pub(super) key: Bytes,
     pub(super) value: Bytes,
-    /// In milliseconds since the Unix epoch.
+    /// Expiry in milliseconds since the Unix epoch.
     pub(super) expires_at_ms: Option<u64>,
 }
 
-/// Why a record was left out though it should have been moved: the other side cannot hold it.
-pub(super) const SERVER_TOO_LONG: &str = "longer than the server takes";
-pub(super) const STORE_TOO_LONG: &str = "longer than the store takes";
+/// Reasons for which the target cannot hold a record that should have been moved.
+pub(super) const SERVER_TOO_LONG: &str = "longer than the server accepts";
+pub(super) const STORE_TOO_LONG: &str = "longer than the store accepts";
 pub(super) const VALUE_TOO_LONG: &str = "value of more than 512 MiB";
 pub(super) const KEY_TOO_LONG: &str = "key of more than 65536 bytes";
 pub(super) const EMPTY_KEY: &str = "empty key";
 
-/// The same, of records in a database that the other side does not have.
+/// The reason for a record in a database that the target does not have.
 pub(super) fn no_database(number: u64) -> String {
-    format!("database {number}, which is not there")
+    format!("database {number}, which does not exist")
 }
 
-/// What is not moved.
+/// Counts of the records that were not moved.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
-    /// How many records, by what they are.
+    /// Number of records by category.
     pub(super) of: BTreeMap<String, u64>,
-    /// How many of them should have been moved, and are missed.
+    /// Number of them that should have been moved.
     pub(super) missed: u64,
 }
 
@@ -44,7 +44,7 @@ impl LeftOut {
         self.add_many(what, 1);
     }
 
-    /// Adds one that should have been moved.
+    /// Counts a record that should have been moved.
     pub(super) fn miss(&mut self, what: impl Into<String>) {
         self.missed += 1;
         self.add(what);
@@ -57,24 +57,24 @@ impl LeftOut {
     }
 }
 
-/// Where records come from.
+/// A source of records.
 pub(super) trait Source {
-    /// The next one; `None` behind the last.
+    /// Returns the next record; `None` after the last.
     fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure>;
 
-    /// How far it is, in units of its own, and how far it goes, where that is known.
+    /// Returns the progress in units of the source, and the total if known.
     fn progress(&self) -> (u64, Option<u64>);
 }
 
-/// Where records go.
+/// A sink of records.
 pub(super) trait Sink {
-    /// Takes one. It may be written later.
+    /// Takes a record. It may be written later.
     fn put(&mut self, record: Record, left_out: &mut LeftOut) -> Result<(), Failure>;
 
-    /// Everything is written when this returns.
+    /// Writes all pending records before it returns.
     fn finish(&mut self, left_out: &mut LeftOut) -> Result<(), Failure>;
 
-    /// How many were written.
+    /// Returns the number of records written.
     fn written(&self) -> u64;
 }
 
@@ -83,14 +83,14 @@ pub(super) type Found = (Bytes, Option<u64>);
 
 /// A sink whose keys can be read and deleted again.
 pub(super) trait Destination: Sink {
-    /// Reads a key that was put; `None` if it is absent or no string.
+    /// Reads a key that was put; `None` if it is absent or not a string.
     fn read(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<Option<Found>, Failure>;
 
     /// Deletes a key if it exists. The implementation may delay the delete.
     fn delete(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<(), Failure>;
 }
 
-/// Milliseconds since the Unix epoch.
+/// Returns the current time in milliseconds since the Unix epoch.
 pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -1,4 +1,4 @@
-//! Records of a server, and records to a server: of Esker, or of any Redis from 7.0 on.
+//! Reads and writes records of a server: Esker, or any Redis from 7.0 on.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,34 +11,34 @@ use super::record::{
 use crate::client::{Answer, Client};
 use crate::terminal::Failure;
 
-/// Commands that are sent before their answers are read, and bytes of them.
+/// Limits of commands and bytes in flight.
 const COMMANDS_MAX: usize = 512;
 const COMMANDS_BYTES: usize = 1 << 20;
 
-/// Keys that a step of the iteration asks for.
+/// Number of keys that one SCAN requests.
 const STEP_KEYS: &[u8] = b"1000";
 
-/// Keys that one transaction reads: at first, and at most. More as long as their values are short.
+/// Number of keys that one transaction reads: initially, and at most. It grows while values are short.
 const READ_KEYS: usize = 32;
 const READ_KEYS_MAX: usize = 1000;
 const READ_BYTES: usize = 1 << 20;
 
-/// How Esker answers where a record that a transaction reads is damaged.
+/// Esker's answer if a record that a transaction reads is damaged.
 const DAMAGED_ANSWER: &str = "EXECABORT Transaction discarded because of: ERR damaged data";
 
-/// A command that was sent and is not answered.
+/// A command in flight.
 enum Sent {
     Select,
     Put(Bytes),
     Delete(Bytes),
 }
 
-/// Writes with SET, many at a time.
+/// Writes with SET, pipelined.
 pub(super) struct RemoteSink {
     client: Client,
     sent: VecDeque<Sent>,
     sent_bytes: usize,
-    /// The one that was selected last, and what is known of those that were asked for.
+    /// The selected database, and which databases exist as far as known.
     database: u8,
     is_there: BTreeMap<u8, bool>,
     written: u64,
@@ -77,7 +77,7 @@ impl RemoteSink {
         Ok(())
     }
 
-    /// Waits for answers where many commands or bytes are on the way.
+    /// Waits for answers if too many commands or bytes are in flight.
     fn settle_if_many(&mut self, left_out: &mut LeftOut) -> Result<(), Failure> {
         match self.sent.len() >= COMMANDS_MAX || self.sent_bytes >= COMMANDS_BYTES {
             true => self.settle(left_out),
@@ -90,8 +90,9 @@ impl RemoteSink {
         Failure::Failed(format!("{what}: {text}"))
     }
 
-    /// Chooses the database of what follows; false if the server has none of that number. What was sent behind a SELECT that is
-    /// refused would go to another database, so the first of each is waited for.
+    /// Selects the database of the following commands. Returns false if the server does not have it. The
+    /// answer to the first SELECT of each database is awaited, because commands after a refused SELECT
+    /// would change another database.
     fn select(&mut self, database: u8, left_out: &mut LeftOut) -> Result<bool, Failure> {
         if self.database == database {
             return Ok(true);
@@ -120,7 +121,7 @@ impl RemoteSink {
     }
 }
 
-/// Why the server will never take a key, if that is what it answered.
+/// Returns the reason why the server will never accept a key, if the error says so.
 fn never_taken(key: &[u8], error: &str) -> Option<&'static str> {
     match error {
         _ if error.contains("a key has 1 to") => Some(if key.is_empty() { EMPTY_KEY } else { KEY_TOO_LONG }),
@@ -183,16 +184,17 @@ impl Destination for RemoteSink {
     }
 }
 
-/// Reads with SCAN, and value and expiry of a key in one transaction, so that they belong together.
+/// Reads keys with SCAN, and the value and expiry of a key in one transaction, so that they belong
+/// together.
 pub(super) struct RemoteSource {
     client: Client,
-    /// The database that is being read, and those that are still to be, the next one last.
+    /// The database being read, and the remaining databases, the next one last.
     database: u8,
     databases: Vec<u8>,
-    /// `None` before the first step.
+    /// The cursor; `None` before the first step.
     cursor: Option<Vec<u8>>,
     keys: VecDeque<Vec<u8>>,
-    /// How many the next transaction reads.
+    /// Number of keys in the next transaction.
     width: usize,
     records: VecDeque<Record>,
     passed: u64,
@@ -223,7 +225,7 @@ impl RemoteSource {
         })
     }
 
-    /// The next keys of the iteration; false behind the last.
+    /// Reads the next keys of the iteration. Returns false after the last.
     fn step(&mut self) -> Result<bool, Failure> {
         let cursor = match self.cursor.take() {
             None => b"0".to_vec(),
@@ -253,7 +255,8 @@ impl RemoteSource {
         Ok(true)
     }
 
-    /// Reads keys; one by one if the server has no memory for all of them together, or a record of them is damaged.
+    /// Reads keys; one by one if the server lacks the memory for all of them together, or if one of their
+    /// records is damaged.
     fn read(&mut self, keys: &[Vec<u8>], left_out: &mut LeftOut) -> Result<(), Failure> {
         self.client.send(&[b"MULTI"])?;
         for key in keys {
@@ -281,7 +284,7 @@ impl RemoteSource {
                 left_out.add(DAMAGED);
                 Ok(())
             }
-            // What was wrong while commands were queued says more.
+            // The error while commands were queued is more specific.
             Answer::Error(error) if keys.len() == 1 || refused.is_some() => {
                 Err(self.client.refused(&refused.unwrap_or(error)).into())
             }
@@ -306,7 +309,7 @@ impl RemoteSource {
                 let (database, value) = (self.database, value.into());
                 self.records.push_back(Record { database, key, value, expires_at_ms });
             }
-            // It went since it was named.
+            // Deleted or expired since SCAN returned it.
             (Some(Answer::Nothing), _) => {}
             (Some(Answer::Error(error)), _) if error.starts_with("WRONGTYPE") => left_out.add("no string"),
             (Some(Answer::Error(error)), _) | (_, Some(Answer::Error(error))) => {
@@ -318,18 +321,18 @@ impl RemoteSource {
     }
 }
 
-/// The databases that have keys, and how many, as INFO tells them.
+/// Returns the databases that have keys, with their numbers of keys, from INFO.
 fn keys_of_databases(info: &str) -> Result<Vec<(u8, u64)>, Failure> {
     let as_number = |(number, keys): (u64, u64)| match u8::try_from(number) {
         Ok(number) => Ok((number, keys)),
         Err(_) => Err(Failure::Failed(format!(
-            "database {number} of the server has {keys} keys, and only databases 0 to 255 can be exported: nothing was"
+            "database {number} of the server has {keys} keys, but only databases 0 to 255 can be exported: nothing was exported"
         ))),
     };
     info.lines().filter_map(keys_of_database).map(as_number).collect()
 }
 
-/// A line of INFO: `db3:keys=2,expires=1,avg_ttl=0`.
+/// Parses a line of INFO: `db3:keys=2,expires=1,avg_ttl=0`.
 fn keys_of_database(line: &str) -> Option<(u64, u64)> {
     let (number, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
     let keys = rest.split(',').next()?;

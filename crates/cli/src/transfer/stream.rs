@@ -1,4 +1,5 @@
-//! Commands of RESP, one SET for each record, and a SELECT before the first of a database: `redis-cli --pipe` and any server take them as they are.
+//! RESP commands: one SET per record, and a SELECT before the first record of a database. `redis-cli
+//! --pipe` and any server accept them unchanged.
 
 use esker_engine::Bytes;
 
@@ -7,13 +8,13 @@ use super::record::{LeftOut, Record, Source};
 use crate::client::write_command;
 use crate::terminal::Failure;
 
-/// Words of a SET at most: the verb, key, value, a word and a number.
+/// Limit of words in a SET: the verb, key, value, an option and a number.
 const WORDS_MAX: u64 = 5;
 
-/// The longest string of a Redis.
+/// Longest string in Redis, in bytes.
 const WORD_BYTES_MAX: u64 = 512 << 20;
 
-/// `database`: the one that was selected last.
+/// Appends a record. `database` is the selected database.
 pub(super) fn write(record: &Record, database: &mut u8, text: &mut Vec<u8>) {
     if *database != record.database {
         *database = record.database;
@@ -27,10 +28,10 @@ pub(super) fn write(record: &Record, database: &mut u8, text: &mut Vec<u8>) {
     write_command(words, text);
 }
 
-/// Reads such a file.
+/// Reads records from such a file.
 pub(super) struct Reader {
     input: Input,
-    /// The one that was selected last.
+    /// The selected database.
     database: u8,
 }
 
@@ -39,13 +40,13 @@ impl Reader {
         Reader { input, database: 0 }
     }
 
-    /// The number behind a sign, up to a limit.
+    /// Parses the number after a sign, up to a limit.
     fn number(&self, line: &[u8], sign: u8, most: u64) -> Result<u64, Failure> {
         let digits = line.strip_prefix(&[sign]).and_then(|digits| std::str::from_utf8(digits).ok());
         let number = digits.and_then(|digits| digits.parse().ok()).filter(|&number| number <= most);
         number.ok_or_else(|| {
             let sign = char::from(sign);
-            self.input.wrong(&format!("'{sign}' and a number of at most {most} should stand here"))
+            self.input.wrong(&format!("expected '{sign}' and a number of at most {most}"))
         })
     }
 
@@ -58,7 +59,7 @@ impl Reader {
             let bytes = self.number(&line, b'$', WORD_BYTES_MAX)?;
             words.push(self.input.bytes(bytes)?.into());
             if self.input.bytes(2)? != b"\r\n" {
-                return Err(self.input.wrong("the word before is longer than it says"));
+                return Err(self.input.wrong("the previous word is longer than its length says"));
             }
         }
         Ok(Some(words))

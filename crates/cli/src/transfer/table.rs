@@ -1,6 +1,7 @@
-//! CSV with four columns: key, value, when it expires, in milliseconds since the Unix epoch, or nothing, and the number of its
-//! database. The names of the columns say how bytes are shown: `key_base64,value_base64,expires_at_ms,database` or
-//! `key_hex,value_hex,expires_at_ms,database`. Of a file without the last column all is of database 0.
+//! CSV with four columns: key, value, expiry in milliseconds since the Unix epoch or empty, and the
+//! number of the database. The names of the columns give the encoding of bytes:
+//! `key_base64,value_base64,expires_at_ms,database` or `key_hex,value_hex,expires_at_ms,database`. In a
+//! file without the last column all keys are in database 0.
 
 use base64ct::{Base64, Encoding as _};
 use clap::ValueEnum;
@@ -68,11 +69,11 @@ pub(super) fn write(record: &Record, encoding: Encoding, text: &mut Vec<u8>) {
     text.push(b'\n');
 }
 
-/// Reads such a file.
+/// Reads records from CSV.
 pub(super) struct Reader {
     input: Input,
     encoding: Encoding,
-    /// Whether there is a column for it.
+    /// True if the file has the database column.
     has_database: bool,
 }
 
@@ -104,8 +105,8 @@ impl Source for Reader {
             return Err(self.input.wrong("it has other columns than the first line"));
         };
         let database = database.and_then(|number| number.parse().ok());
-        let database = database.ok_or_else(|| self.input.wrong("the database is no number"))?;
-        let wrong = |name| self.input.wrong(&format!("the {name} is not written as the column's name says"));
+        let database = database.ok_or_else(|| self.input.wrong("the database is not a number"))?;
+        let wrong = |name| self.input.wrong(&format!("the {name} is not encoded as the column's name says"));
         let key = self.encoding.decode(key).ok_or_else(|| wrong("key"))?;
         let value = self.encoding.decode(value).ok_or_else(|| wrong("value"))?;
         let expires_at_ms = match expires {

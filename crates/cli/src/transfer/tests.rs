@@ -22,7 +22,7 @@ fn records() -> Vec<Record> {
     ]
 }
 
-/// What is read from a file of such bytes.
+/// Reads records from a file with the given bytes.
 fn read(format: Format, text: &[u8]) -> Result<Vec<Record>, String> {
     let input = Input::of(Box::new(std::io::Cursor::new(text.to_vec())), "file".to_owned(), None);
     let text_of = |failure: Failure| match failure {
@@ -64,7 +64,7 @@ fn what_is_written_is_read_back_in_every_format() {
     }
 }
 
-/// A cut at the end of a record cannot be seen: no format says how many there are.
+/// A cut at the end of a record is undetectable, because no format states the number of records.
 #[test]
 fn a_file_that_is_cut_within_a_record_ends_early() {
     for (format, encoding) in FORMATS {
@@ -95,18 +95,18 @@ fn what_is_wrong_is_named_with_its_line() {
             "{\"key\":\"a\",\"key_base64\":\"YQ==\",\"value\":\"b\"}\n",
             "line 1: it needs either key",
         ),
-        (Format::Jsonl, "{\"key\":\"a\",\"value_base64\":\"?\"}\n", "line 1: value_base64 is no base64"),
+        (Format::Jsonl, "{\"key\":\"a\",\"value_base64\":\"?\"}\n", "line 1: value_base64 is not base64"),
         (Format::Jsonl, "{\"k\":1}\n", "line 1: unknown field"),
         (Format::Csv, "a,b\n", "line 1: the columns have to be"),
         (Format::Csv, "", "ends early"),
         (Format::Csv, &format!("{base64}YQ==,YQ==\n"), "line 2: it has other columns"),
-        (Format::Csv, &format!("{base64}YQ==,Y,\n"), "line 2: the value is not written"),
+        (Format::Csv, &format!("{base64}YQ==,Y,\n"), "line 2: the value is not encoded"),
         (Format::Csv, &format!("{base64}YQ==,YQ==,x\n"), "line 2: the time of expiry"),
-        (Format::Csv, "key_hex,value_hex,expires_at_ms\n616,61,\n", "line 2: the key is not written"),
+        (Format::Csv, "key_hex,value_hex,expires_at_ms\n616,61,\n", "line 2: the key is not encoded"),
         (Format::Resp, "*1\r\n$8\r\nFLUSHALL\r\n", "line 2: only SET"),
-        (Format::Resp, "SET a b\r\n", "line 1: '*' and a number of at most 5"),
-        (Format::Resp, "*3\r\n$99999999999\r\n", "line 2: '$' and a number"),
-        (Format::Resp, "*3\r\n$3\r\nSETX\r\n", "line 2: the word before is longer"),
+        (Format::Resp, "SET a b\r\n", "line 1: expected '*' and a number of at most 5"),
+        (Format::Resp, "*3\r\n$99999999999\r\n", "line 2: expected '$' and a number"),
+        (Format::Resp, "*3\r\n$3\r\nSETX\r\n", "line 2: the previous word is longer"),
     ] {
         let error = read(format, text.as_bytes()).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");

@@ -1,4 +1,4 @@
-//! Records of a closed store that cannot be opened for writing, as they lie in its log.
+//! Reads records of a closed store on read-only media directly from its log.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use super::local::DAMAGED;
 use super::record::{LeftOut, Record, Source, now_ms};
 use crate::terminal::Failure;
 
-/// Records that were read and wait to be written.
+/// Number of records read ahead.
 const AHEAD: usize = 256;
 
-/// What the scan hands over: a record, or one that is damaged, or the failure that ends it.
+/// An item of the scan: a record, a damaged record, or the failure that ends the scan.
 enum Seen {
     Record(Record),
     Damaged,
@@ -33,10 +33,10 @@ fn failure(error: InspectError) -> Failure {
 }
 
 impl ViewSource {
-    /// Begins a scan, in a thread of its own: a scan hands records over, and a transfer asks for them.
+    /// Starts a scan in its own thread, because a scan pushes records and a transfer pulls them.
     ///
     /// # Errors
-    /// If there is no store, another process has it open, or it was not closed.
+    /// If the store does not exist, is open in another process, or was not closed.
     pub(super) fn open(paths: &[PathBuf]) -> Result<ViewSource, Failure> {
         let view = StoreView::open(paths).map_err(failure)?;
         let shown = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
@@ -47,8 +47,8 @@ impl ViewSource {
         }
         if !view.is_closed() {
             return Err(Failure::Failed(format!(
-                "{shown} lies on a file system that takes no writes, and was not closed: what its staging file holds is recovered \
-                 by opening the store, which writes; copy it to a file system that takes writes"
+                "{shown} lies on a read-only file system and was not closed: the records in its staging file are recovered \
+                 by opening the store, which writes; copy it to a writable file system"
             )));
         }
         let (sender, seen) = sync_channel(AHEAD);
@@ -61,7 +61,7 @@ impl ViewSource {
                     }
                     Err(_) => Seen::Damaged,
                 };
-                // The transfer may have ended.
+                // The receiver is gone if the transfer has ended.
                 Ok(if sender.send(one).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
             });
             if let Err(error) = scanned {

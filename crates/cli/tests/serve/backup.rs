@@ -1,8 +1,8 @@
-//! Backups: taken by a server under its clients' eyes and of a closed store, verified, restored, pruned, refused.
+//! Backups: taken by a server with clients and of a closed store, verified, restored, pruned, refused.
 
 use super::*;
 
-/// Runs a call to its end: its exit code, and what it says on stdout and stderr.
+/// Runs a call to its end. Returns its exit code, stdout and stderr.
 fn call(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = esker(directory, arguments).stdin(Stdio::null()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -41,7 +41,7 @@ fn a_server_takes_backups_and_a_store_is_made_of_each() {
         assert_eq!((code, said), (Some(0), format!("{value}\n")));
         assert_eq!(call(at, &["check", &made]).0, Some(0), "a restored store is well");
     }
-    // Of the closed store, beside those of the server.
+    // A backup of the closed store, in the directory of the server's backups.
     let (code, said, error) = call(at, &["backup", "take", "copies", "--dir", "store", "--json"]);
     assert_eq!((code, said.contains("\"id\":3,\"keys\":500")), (Some(0), true), "{said}{error}");
     let (code, said, _) = call(at, &["backup", "prune", "copies", "--keep", "1"]);
@@ -63,8 +63,8 @@ fn what_keeps_a_backup_from_its_end_is_one_line() {
     said(1, &["backup", "take", "--from", &address], "backup-dir");
     said(2, &["backup", "take", "copies", "--dir", "store"], "in use");
     said(2, &["backup", "take", "copies", "--dir", "nowhere"], "nowhere");
-    said(2, &["backup", "list", "nowhere"], "no directory of backups");
-    said(2, &["restore", "nowhere", "--dir", "made"], "no directory of backups");
+    said(2, &["backup", "list", "nowhere"], "not a backup directory");
+    said(2, &["restore", "nowhere", "--dir", "made"], "not a backup directory");
     server.stop(Signal::TERM);
     assert_eq!(call(at, &["backup", "take", "copies", "--dir", "store"]).0, Some(0));
     said(2, &["restore", "copies", "--dir", "store"], "holds a store of Esker");
@@ -73,7 +73,7 @@ fn what_keeps_a_backup_from_its_end_is_one_line() {
     said(2, &["backup", "prune", "copies", "--keep", "0"], "0");
 }
 
-/// A service that runs as another user than whoever restores its store opens it afterwards.
+/// After a restore by root, the service of another user opens the store.
 #[test]
 fn what_root_restores_belongs_to_the_owner_of_the_directory() {
     use std::os::unix::fs::{MetadataExt, chown};
@@ -98,15 +98,16 @@ fn what_root_restores_belongs_to_the_owner_of_the_directory() {
     assert_eq!(owner("capacity"), (4321, 1234, 0o600));
     assert_eq!(call(at, &["restore", "copies", "--capacity", "home/new/place"]).0, Some(0));
     assert_eq!(["new", "new/place"].map(owner), [(4321, 1234, 0o700), (4321, 1234, 0o600)]);
-    // What was there keeps its owner.
+    // An existing file keeps its owner.
     std::fs::write(home.join("empty"), "").unwrap();
     let before = owner("empty");
     assert_eq!(call(at, &["restore", "copies", "--capacity", "home/empty"]).0, Some(0));
     assert_eq!(owner("empty"), before);
 }
 
-/// The target is a pipe without a reader; it behaves as a network file system that hangs: neither writers nor deletes nor expiry wait for the
-/// backup, it can be cancelled, and the server stops although a write of it never returns.
+/// The target is a pipe without a reader, which behaves like a network file system that hangs. Neither
+/// writers nor deletes nor expiry wait for the backup, it can be cancelled, and the server stops although
+/// one of its writes never returns.
 #[test]
 fn backup_whose_target_hangs_holds_nothing_up() {
     let directory = tempfile::tempdir().unwrap();
@@ -132,7 +133,7 @@ fn backup_whose_target_hangs_holds_nothing_up() {
     assert!(server.ask("BGSAVE CANCEL").starts_with("-ERR Background saving is currently not in progress"));
     assert!(server.ask("BGSAVE").starts_with("+Background saving started"));
     assert!(server.ask("SET brief x PX 200").starts_with("+OK"));
-    // Several times what there is room for beside what the backup keeps.
+    // Several times the free space beside the segments that the backup keeps.
     put_all(3);
     assert!(server.ask("DEL key:1").starts_with(":1"));
     let patience = Instant::now() + Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Looking into stores on raw devices, and repairing them. Needs root and loop devices.
+//! Inspects and repairs stores on raw devices. Needs root and loop devices.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use super::*;
 pub(super) struct Loop(PathBuf);
 
 impl Loop {
-    /// With sectors of 4 KiB and without the page cache, as a drive has them; or why there is none.
+    /// Attaches a loop device with sectors of 4 KiB and without the page cache, like a drive. Returns the
+    /// reason if that fails.
     pub(super) fn attach(directory: &Path, name: &str) -> Result<Loop, String> {
         let file = directory.join(name);
         let made = std::fs::File::create(&file).and_then(|file| file.set_len(64 << 20));
@@ -64,7 +65,7 @@ fn a_store_on_raw_devices_is_checked_and_repaired() {
     let report = look("check");
     assert_eq!((&report["well"], &report["counts"]["keys"]), (&true.into(), &3000.into()), "{report}");
 
-    // A bit of a value, wherever it lies.
+    // Flips a bit of a value.
     let wanted = format!("1234-{long}");
     let hit = [fast, capacity].into_iter().any(|device| {
         let bytes = std::fs::read(device).unwrap();
@@ -87,7 +88,7 @@ fn a_store_on_raw_devices_is_checked_and_repaired() {
     assert!(code == 1 && said.contains("2,999 keys") && said.contains("key:1234"), "{said}{why}");
     let report = json(path, &["check", new_fast, "--peer", new_capacity]);
     assert_eq!((&report["well"], &report["counts"]["keys"]), (&true.into(), &2999.into()), "{report}");
-    // A device that holds a store already is not overwritten.
+    // A device that holds a store is not overwritten.
     let (code, _, why) = run(path, &[&["repair", fast][..], &place, &to].concat());
     assert!(code == 2 && why.contains("holds a store already") && why.lines().count() == 1, "{why}");
     let flags = ["--fast", new_fast, "--capacity", new_capacity, "--memory", "160m"];

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use super::inspect::{json, run};
 use super::*;
 
-/// Runs a call that must fail with this exit code, and returns its one line.
+/// Runs a call that must fail with this exit code. Returns its one line of output.
 fn fails(directory: &Path, code: i32, arguments: &[&str]) -> String {
     let (ended, _, text) = run(directory, arguments);
     assert_eq!((ended, text.lines().count()), (code, 1), "{arguments:?}: {text}");
@@ -19,12 +19,12 @@ fn what_is_no_block_device_is_told() {
     let path = directory.path();
     assert!(fails(path, 2, &["device"]).contains("which device?"));
     assert!(fails(path, 2, &["device", "/dev/nowhere"]).contains("/dev/nowhere: No such file"));
-    assert!(fails(path, 2, &["device", "/dev/null"]).contains("is no block device"));
+    assert!(fails(path, 2, &["device", "/dev/null"]).contains("is not a block device"));
     assert!(fails(path, 2, &["device", "/proc/version"]).contains("lies on no block device"));
-    assert!(fails(path, 2, &["device", "waf", "/dev/null"]).contains("no NVMe device"));
+    assert!(fails(path, 2, &["device", "waf", "/dev/null"]).contains("not an NVMe device"));
     assert!(fails(path, 2, &["device", "waf", "/dev/nowhere"]).contains("/dev/nowhere: No such file"));
     std::fs::write(path.join("page"), [0; 100]).unwrap();
-    assert!(fails(path, 1, &["device", "waf", "--log", "page"]).contains("a log page has 512 bytes"));
+    assert!(fails(path, 1, &["device", "waf", "--log", "page"]).contains("bytes instead of 512"));
 }
 
 #[test]
@@ -51,7 +51,9 @@ fn only_a_scratch_device_is_measured_and_only_if_that_is_said() {
     let path = directory.path();
     assert!(fails(path, 2, &["device", "--measure"]).contains("DEVICE"));
     let no_time = ["device", "/dev/null", "--measure", "--destroy-data", "--measure-time", "0s"];
-    assert!(fails(path, 2, &no_time).contains("'0s' is no time to measure in: give 10ms or more"));
+    assert!(
+        fails(path, 2, &no_time).contains("'0s' is not a valid time for the measurement: give 10ms or more")
+    );
     assert!(
         fails(path, 2, &["device", ".", "--measure", "--destroy-data"]).contains("is a file or a directory")
     );
@@ -65,7 +67,7 @@ fn only_a_scratch_device_is_measured_and_only_if_that_is_said() {
     let refused = fails(path, 2, &["device", device.name(), "--measure"]);
     assert!(refused.contains("--destroy-data") && refused.contains("data that is not zero"), "{refused}");
     assert!(std::fs::read(path.join("image")).unwrap().iter().all(|byte| *byte == 7), "it is untouched");
-    // Somebody else has it.
+    // Another process has the device open.
     let other =
         std::fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device.name()).unwrap();
     let measured = ["device", device.name(), "--measure", "--destroy-data", "--measure-time", "40ms"];
@@ -78,7 +80,8 @@ fn only_a_scratch_device_is_measured_and_only_if_that_is_said() {
     assert_ne!(std::fs::read(path.join("image")).unwrap()[..4096], [7; 4096], "it is overwritten");
 }
 
-/// The page of OCP and the standard one, as a drive has them that wrote so many bytes to its flash and was given so many.
+/// Returns the OCP page and the standard page of a drive that wrote `flash` bytes to its flash for `host`
+/// bytes of the host.
 fn pages(flash: u128, host: u128) -> Vec<u8> {
     let mut pages = vec![0; 1024];
     pages[..16].copy_from_slice(&flash.to_le_bytes());
@@ -133,7 +136,7 @@ fn the_server_shows_what_a_byte_costs_the_flash() {
 
     save(b"no page");
     let status = until(&|drive| drive["error"] != "");
-    assert!(status["drive"]["error"].as_str().unwrap().contains("a log page has 512 bytes"), "{status}");
+    assert!(status["drive"]["error"].as_str().unwrap().contains("bytes instead of 512"), "{status}");
     assert_eq!(status["drive"]["amplification"], 1.5, "what was known stays");
     server.stop(Signal::TERM);
 }

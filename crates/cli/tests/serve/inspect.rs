@@ -1,4 +1,4 @@
-//! Looking into stores: beside a server, closed, damaged and repaired; and calls that are wrong.
+//! Inspects stores beside a server, closed, damaged and repaired; and wrong calls.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::*;
 
-/// Runs a call to its end: exit code, stdout, stderr.
+/// Runs a call to its end. Returns its exit code, stdout and stderr.
 pub(super) fn run(directory: &Path, arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } = esker(directory, arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
-/// What a call that ends well prints.
+/// Returns the output of a call that succeeds.
 fn printed(directory: &Path, arguments: &[&str]) -> String {
     let (code, stdout, stderr) = run(directory, arguments);
     assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}: {stdout}");
@@ -25,7 +25,8 @@ pub(super) fn json(directory: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&printed(directory, &[arguments, &["--json"]].concat())).unwrap()
 }
 
-/// Waits until nobody has a store open: the kernel lets go of the files of a process that was killed a little after its end.
+/// Waits until no process has the store open: the kernel closes the files of a killed process a little
+/// after its end.
 fn wait_until_free(directory: &Path, store: &str) {
     let began = Instant::now();
     while json(directory, &["inspect", store])["state"] == "in_use" && began.elapsed() < service::PATIENCE {
@@ -33,8 +34,8 @@ fn wait_until_free(directory: &Path, store: &str) {
     }
 }
 
-/// A directory with a killed store in it: on the device two keys, and of one of them a newer value in the staging file, with
-/// fifty other keys.
+/// Makes a killed store in a directory: on the device two keys, and in the staging file a newer value of
+/// one of them, with fifty other keys.
 fn killed_store() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -51,14 +52,14 @@ fn killed_store() -> TempDir {
     directory
 }
 
-/// A directory with a closed store in it, which a server made.
+/// Makes a closed store in a directory by means of a server.
 fn closed_store() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let server = Serving::start(directory.path(), &["--dir", "store"]);
     let said = server
         .ask("SET river meander\r\nSET oxbow lake\r\nSET delta sand\r\nDEL delta\r\nSET river wide-and-slow");
     assert!(said.starts_with("+OK"), "{said}");
-    // Beside the server: what is there is shown, and nothing is written.
+    // Beside the server: the content is shown, and nothing is written.
     let seen = json(directory.path(), &["inspect", "store"]);
     assert_eq!(seen["state"], "in_use");
     let (code, _, stderr) = run(directory.path(), &["put", "store", "river", "x"]);
@@ -118,7 +119,7 @@ fn a_damaged_store_is_told_and_repaired() {
     let directory = closed_store();
     let path = directory.path();
     assert_eq!(printed(path, &["put", "store", "creek", "dry", "--ttl", "2h"]), "");
-    // A bit of a value.
+    // Flips a bit of a value.
     let file = path.join("store/data.esker");
     let mut bytes = std::fs::read(&file).unwrap();
     let at = bytes.windows(13).position(|window| window == b"wide-and-slow").unwrap();
@@ -166,7 +167,7 @@ fn a_wrong_call_of_an_inspection_is_refused_in_one_line() {
         let text = refused(path, arguments);
         assert!(text.contains(what), "{arguments:?}: {text}");
     }
-    // A store that was cut off is one that is not well, and no wrong call.
+    // A truncated store is a damaged one, not a wrong call.
     let file = std::fs::File::options().write(true).open(path.join("store/data.esker")).unwrap();
     file.set_len((1 << 20) + 5000).unwrap();
     let (code, stdout, stderr) = run(path, &["check", "store"]);
@@ -194,7 +195,8 @@ fn a_check_says_what_only_the_staging_file_of_a_killed_store_holds() {
     assert_eq!((&staging["records"], &staging["only_there"]), (&51.into(), &51.into()), "{report}");
     assert_eq!((&report["well"], &report["counts"]["keys"]), (&true.into(), &2.into()), "{report}");
 
-    // A bit of the newest value but one: what was acknowledged is damaged, and a server says so too.
+    // Flips a bit of the second newest value: an acknowledged record is damaged, and a server reports it
+    // too.
     let file = path.join("store/staging.esker");
     let whole = std::fs::read(&file).unwrap();
     let at = whole.windows(6).position(|window| window == b"key:48").unwrap();
@@ -212,7 +214,7 @@ fn a_check_says_what_only_the_staging_file_of_a_killed_store_holds() {
         code == 1 && said.contains("the staging file of the process that was killed is missing"),
         "{said}"
     );
-    // A server refuses to start for it, and leaves everything as it is.
+    // A server refuses to start, and changes nothing.
     let (code, _, said) =
         run(path, &["serve", "--dir", "store", "--resp", "127.0.0.1:0", "--memory", "128m"]);
     assert!(
@@ -236,7 +238,7 @@ fn the_staging_file_is_found_by_whatever_name_the_store_is_called() {
     let mut check = esker(path, &["check", "--json"]);
     let output = check.arg(&odd).output().unwrap();
     assert_eq!(only_there(&serde_json::from_slice(&output.stdout).unwrap()), 51);
-    // By the file's name the same store is opened for writing, with what was staged.
+    // By the name of its file, the same store is opened for writing, with the staged records.
     assert_eq!(printed(&odd, &["put", "data.esker", "oxbow", "lake"]), "");
     assert_eq!(printed(&odd, &["get", "data.esker", "river"]), "wide-and-slow\n");
 }
@@ -254,7 +256,7 @@ fn a_repair_says_what_only_the_staging_file_holds() {
     assert_eq!((code, &repaired["stale_keys"][0]), (1, &"river".into()), "{said}");
     assert_eq!((&repaired["lost_keys"][0], &repaired["stale_count"]), (&Value::Null, &1.into()), "{said}");
 
-    // The older value is damaged: the newer one does not save it from being left out.
+    // The older value is damaged: the key is left out, although a newer value exists.
     let file = path.join("store/data.esker");
     let mut bytes = std::fs::read(&file).unwrap();
     let at = bytes.windows(8).position(|window| window == b"riverold").unwrap();
@@ -278,7 +280,7 @@ fn a_value_that_was_not_written_out_is_a_failure() {
         let said = String::from_utf8(get.stderr).unwrap();
         assert_eq!(get.status.code(), Some(1), "{form}: {said}");
         assert!(said.starts_with("esker: cannot write to stdout: "), "{form}: {said}");
-        // Nobody reads it: that is no failure.
+        // The reader has closed the pipe, which is not a failure.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let get = esker(path, &["get", "store", "river", "--values", form]).stdout(writer).output().unwrap();

@@ -1,4 +1,5 @@
-//! What is seen and changed while a server runs: `esker top`, reloads, the watchdog; and what is packaged with the command.
+//! Observes and changes a running server: `esker top`, reloads, the watchdog; and checks the files
+//! packaged with the command.
 
 use std::fs::{create_dir, read_to_string, write};
 use std::os::unix::net::UnixDatagram;
@@ -6,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use super::service::{PATIENCE, told};
 use super::*;
 
-/// The end of a call: exit code, stdout, stderr.
+/// Runs a call to its end. Returns its exit code, stdout and stderr.
 fn ended(
     directory: &Path,
     arguments: &[&str],
@@ -74,7 +75,7 @@ fn a_reload_changes_what_can_be_changed_and_names_the_rest() {
         "log = \"info\"\ndurability = \"none\"\nbackground-limit = \"1m\"\nconnections = 1\npipeline = 9\n";
     assert_eq!(reload(all), ready);
     assert!(get("appendfsync").contains("everysec") && get("maxclients").contains("\r\n1\r\n"));
-    // One at most is let in and says nothing; of the next there is a word before it is closed.
+    // One connection is accepted; the next one gets an error before it is closed.
     let (mut held, mut refused) = (Vec::new(), String::new());
     while refused.is_empty() && held.len() < 5 {
         let mut client = TcpStream::connect(serving.word("resp")).unwrap();

@@ -1,4 +1,4 @@
-//! As a service: while the store is being opened, when files are read again, and what its manager is told.
+//! Runs as a service: the opening of the store, reloads, and notifications to the service manager.
 
 use std::fs::{File, create_dir, read_dir, write};
 use std::net::SocketAddr;
@@ -7,18 +7,19 @@ use std::os::unix::net::UnixDatagram;
 
 use super::*;
 
-/// Nothing here takes longer unless it hangs. The kernel breaks a lease after 45 s.
+/// Time limit: no step takes longer unless it hangs. The kernel breaks a lease after 45 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `F_SETSIG` of `asm-generic/fcntl.h`, which `libc` does not name.
 const F_SETSIG: libc::c_int = 10;
 
-/// Lets whoever opens the file wait until this is dropped, as a device that is slow does. `None` where the file system has
-/// no leases.
+/// Blocks every open of the file until the lease is dropped, like a slow device. Returns `None` if the
+/// file system has no leases.
 fn hold_opens(path: &Path) -> Option<File> {
     let file = File::options().read(true).write(true).open(path).unwrap();
     let descriptor = file.as_raw_fd();
-    // A signal tells that somebody waits: one that is ignored unless it is asked for, instead of SIGIO, which ends a process.
+    // A signal reports the blocked open. SIGURG is ignored by default, unlike SIGIO, which would end the
+    // process.
     #[allow(unsafe_code, reason = "there is no safe call for leases")]
     // SAFETY: the descriptor is open, and both calls take a number and no memory.
     let done = unsafe {
@@ -30,12 +31,12 @@ fn hold_opens(path: &Path) -> Option<File> {
     (done == [0, 0]).then_some(file)
 }
 
-/// An address that nobody listened on a moment ago.
+/// Returns an address that was free a moment ago.
 pub(super) fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// What is answered to some bytes, at most so many of it.
+/// Sends a request. Returns at most `most` bytes of the answer.
 fn ask(address: SocketAddr, text: &str, most: u64) -> String {
     let began = Instant::now();
     let mut client = loop {
@@ -95,7 +96,7 @@ fn a_store_that_is_being_opened_is_told_and_the_start_can_be_ended() {
     serving.stop(Signal::TERM);
 }
 
-/// What the manager is told next, but how far the opening is.
+/// Returns the next notification to the service manager, without progress reports.
 pub(super) fn told(socket: &UnixDatagram) -> String {
     let mut bytes = [0; 4096];
     loop {
@@ -107,7 +108,7 @@ pub(super) fn told(socket: &UnixDatagram) -> String {
     }
 }
 
-/// Runs `esker user`, with a password; what it says.
+/// Runs `esker user` with a password. Returns its output.
 fn user(directory: &Path, arguments: &[&str]) -> String {
     let mut command = esker(directory, &[&["user"], arguments, &["--users", "users.toml"]].concat());
     let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -172,7 +173,8 @@ fn a_directory_that_holds_something_else_is_refused() {
     assert!(text.contains("notes.txt") && text.contains("such as home/esker"), "{text}");
     assert_eq!(read_dir(&home).unwrap().count(), 1, "something was put into it");
 
-    // What file systems put into their first directory is nobody's, and what came beside a store does not matter.
+    // Entries of the file system in a new directory are accepted, and so are other files beside an
+    // existing store.
     let mount = directory.path().join("mount");
     create_dir(&mount).unwrap();
     create_dir(mount.join("lost+found")).unwrap();

@@ -1,4 +1,5 @@
-//! What surrounds a call: limits, read-only media, permissions, full outputs, names that are taken, signals.
+//! The environment of a call: limits, read-only media, permissions, full outputs, names that are taken,
+//! signals.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
@@ -10,10 +11,10 @@ use super::devices::Loop;
 use super::inspect::run;
 use super::*;
 
-/// The user of a service, in tests that root runs.
+/// User ID of a service, in tests that root runs.
 const SERVICE: u32 = 4321;
 
-/// A directory with a closed store of two keys in it.
+/// Makes a closed store of two keys in a directory.
 fn closed_store() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let server = Serving::start(directory.path(), &["--dir", "store", "--capacity-limit", "64m"]);
@@ -51,7 +52,8 @@ fn read_only_device_is_refused_and_named() {
     };
     let (_, said, _) = run(directory.path(), &["device", device.name()]);
     assert!(!said.contains("holds") && !said.contains("read-only"), "{said}");
-    /// The flag outlives the loop device: the next one of the same number would have it.
+    /// The read-only flag outlives the loop device, so that the next device with the same number would
+    /// have it.
     struct ReadOnly<'d>(&'d Loop);
     impl Drop for ReadOnly<'_> {
         fn drop(&mut self) {
@@ -113,7 +115,7 @@ fn missing_permission_is_not_told_as_a_missing_store() {
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains("Permission denied"), "{arguments:?}: {text}");
-        assert!(!text.contains("holds no store") && !text.contains("no directory of backups"), "{text}");
+        assert!(!text.contains("holds no store") && !text.contains("not a backup directory"), "{text}");
     }
     for closed in ["store", "copies"] {
         fs::set_permissions(path.join(closed), Permissions::from_mode(0o700)).unwrap();
@@ -133,7 +135,7 @@ fn files_that_root_makes_belong_to_the_owner_of_the_directory() {
     let owners = |paths: &[std::path::PathBuf]| {
         paths.iter().map(|path| path.metadata().unwrap().uid()).collect::<Vec<_>>()
     };
-    // Missing after every restore.
+    // The staging file is absent after every restore.
     fs::remove_file(&all[3]).unwrap();
     assert_eq!(run(path, &["put", "store", "k", "v"]).0, 0);
     assert_eq!(owners(&all), [SERVICE; 4], "put");
@@ -171,7 +173,7 @@ fn output_that_cannot_be_written_is_no_panic() {
     assert_eq!(run(&words("inspect store"), true), Some(1));
     assert_eq!(run(&words("get store none"), false), Some(1));
     assert_eq!(run(&words("user list"), false), Some(2));
-    // A path that is no UTF-8.
+    // A path that is not UTF-8.
     let odd = OsString::from(OsStr::from_bytes(b"st\xffore"));
     fs::rename(path.join("store"), path.join(&odd)).unwrap();
     let mut answers = Vec::new();
@@ -199,7 +201,7 @@ fn picture_does_not_take_the_place_of_a_file() {
     assert!(picture.contains("<svg"), "{picture}");
     fs::write(path.join("letter"), "dear").unwrap();
     let (code, _, why) = run(path, &["segments", "store", "--svg", "letter"]);
-    assert!(code == 2 && why.contains("letter is there already"), "{why}");
+    assert!(code == 2 && why.contains("letter already exists"), "{why}");
     assert_eq!(fs::read_to_string(path.join("letter")).unwrap(), "dear");
 }
 
@@ -217,7 +219,7 @@ fn restore_into_a_directory_of_other_files_is_refused() {
     assert!(text.contains("holds a store of Esker") && text.contains("--overwrite"), "{text}");
 }
 
-/// Two signals at once are one, as GNU timeout sends them.
+/// Two simultaneous signals count as one, because GNU timeout sends two.
 #[test]
 fn second_signal_at_once_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
@@ -231,7 +233,7 @@ fn second_signal_at_once_is_ignored() {
     }
 }
 
-/// Needs root, for a mount in a namespace of its own.
+/// Needs root, for a mount in its own namespace.
 #[test]
 fn store_on_a_read_only_file_system_is_exported() {
     let directory = closed_store();

@@ -1,4 +1,4 @@
-//! Every verb that speaks to a server does so over TLS, and says in one line what is wrong with a connection.
+//! Every verb that connects to a server can use TLS, and reports a failed connection with one line.
 
 use std::fs::{read_to_string, write};
 
@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use super::*;
 
-/// An authority that signs.
+/// A certificate authority.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -21,7 +21,7 @@ impl Authority {
         Authority { issuer: Issuer::new(parameters, key), pem }
     }
 
-    /// Puts a certificate for a name and its key into files.
+    /// Writes a certificate for a name, and its key, to files.
     fn sign(&self, directory: &Path, name: &str, file: &str) {
         let key = KeyPair::generate().unwrap();
         let parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -31,7 +31,7 @@ impl Authority {
     }
 }
 
-/// Where a server of this machine speaks TLS.
+/// Starts a server with a TLS port.
 fn serve_tls(directory: &Path, more: &[&str]) -> (Serving, String) {
     let address = service::free_address().to_string();
     let flags =
@@ -39,7 +39,7 @@ fn serve_tls(directory: &Path, more: &[&str]) -> (Serving, String) {
     (Serving::start(directory, &[&flags, more].concat()), address)
 }
 
-/// The end of a call: exit code, stdout, stderr.
+/// Runs a call to its end. Returns its exit code, stdout and stderr.
 fn call(directory: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String, String) {
     let mut command = esker(directory, arguments);
     let output = command.envs(environment.iter().copied()).stdin(Stdio::null()).output().unwrap();
@@ -73,7 +73,8 @@ fn every_verb_speaks_tls() {
     }
     assert_eq!(read_to_string(at.join("out.jsonl")).unwrap().lines().count(), 2);
     assert!(std::fs::read_dir(at.join("backups")).unwrap().count() > 0);
-    // The authority may also be one that the machine trusts, and the password come by the environment.
+    // The authority may also be one that the machine trusts, and the password may come from the
+    // environment.
     let environment = [("SSL_CERT_FILE", "ca.pem"), ("ESKER_PASSWORD", "sesame")];
     let (code, said, why) = call(at, &["top", &address, "--tls", "--once"], &environment);
     assert!(code == Some(0) && said.contains("write amplification"), "{why}");
@@ -122,20 +123,20 @@ fn what_is_wrong_with_a_connection_is_said_in_one_line() {
     let flags =
         ["--dir", "store", "--resp-tls", &address, "--tls-cert", "server.pem", "--tls-key", "server.key"];
     let server = Serving::start_in(at, &flags, &password);
-    // The plain address, and then the one of TLS.
+    // The plain address, and then the TLS address.
     let plain = server.word("resp").split(',').next().unwrap().to_owned();
     let free = service::free_address().to_string();
     let port = address.rsplit_once(':').unwrap().1;
     let named = format!("localhost:{port}");
     for (arguments, code, expected) in [
         (&["--from", &address, "--tls", "--ca", "ca.pem"][..], 2, "is for another name"),
-        (&["--from", &named, "--tls", "--ca", "other.pem"], 2, "authority that is not trusted"),
+        (&["--from", &named, "--tls", "--ca", "other.pem"], 2, "untrusted authority"),
         (&["--from", &named, "--tls", "--ca", "empty.pem"], 2, "empty.pem: there are none"),
         (&["--from", &named, "--tls", "--ca", "none.pem"], 2, "none.pem"),
         (&["--from", &named, "--tls", "--ca", "ca.pem"], 2, "Give a password as ESKER_PASSWORD"),
         (&["--from", &plain, "--tls", "--ca", "ca.pem"], 2, "leave out --tls"),
         (&["--from", &address], 2, "speaks TLS: add --tls"),
-        (&["--from", &free], 1, "nobody listens there"),
+        (&["--from", &free], 1, "no process listens there"),
         (&["--from", &named, "--ca", "ca.pem"], 2, "--tls"),
         (&["--from", &named, "--user", "ann"], 2, "--password-file"),
         (&["--from", "not an address"], 2, "give HOST:PORT"),
@@ -149,7 +150,7 @@ fn what_is_wrong_with_a_connection_is_said_in_one_line() {
     assert!(code == Some(2) && why.contains("the login is refused") && why.contains("WRONGPASS"), "{why}");
     server.stop(Signal::TERM);
 
-    // One that accepts and never says anything.
+    // A server that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = silent.local_addr().unwrap().to_string();
     for more in [&[][..], &["--tls", "--ca", "ca.pem"]] {

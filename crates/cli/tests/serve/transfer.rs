@@ -1,4 +1,4 @@
-//! Keys in and out: a round trip through a server, a file and a store; strings of a Redis; what is wrong with a call.
+//! Imports and exports: a round trip through a server, a file and a store; strings of Redis; wrong calls.
 
 use std::collections::BTreeSet;
 use std::fs::{read_to_string, write};
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-/// Runs a call to its end: its exit code, and what it says on stdout and stderr.
+/// Runs a call to its end. Returns its exit code, stdout and stderr.
 fn call(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = esker(directory, arguments).stdin(Stdio::null()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -35,7 +35,7 @@ fn what_is_exported_is_imported_again() {
     );
     let mode = std::fs::metadata(at.join("one.jsonl")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "it has all that the store has");
-    // By every format to a store that no server has open, and back from there.
+    // In every format into a store that no server has open, and back from there.
     for (format, name) in [("jsonl", "one.jsonl"), ("csv", "one.csv"), ("resp", "one.resp")] {
         if format != "jsonl" {
             let done = call(at, &["export", name, "--from", &address]);
@@ -47,7 +47,7 @@ fn what_is_exported_is_imported_again() {
         assert_eq!(call(at, &["export", &back, "--dir", format]).2, exported);
         assert_eq!(lines(&at.join(back)), lines(&at.join("one.jsonl")), "{format}");
     }
-    // And to a server.
+    // And into a server.
     let other = Serving::start(at, &["--dir", "two"]);
     let done = call(at, &["import", "csv-back.jsonl", "--to", other.word("resp"), "--json"]);
     assert_eq!(done, (Some(0), "{\"imported\":3005,\"left_out\":{}}\n".to_owned(), String::new()));
@@ -89,7 +89,7 @@ fn an_import_that_leaves_out_what_is_too_long_has_failed() {
     for (to, what) in [("--to", "server"), ("--dir", "store")] {
         let place = if to == "--to" { server.word("resp").to_owned() } else { "other".to_owned() };
         let (code, said, why) = call(at, &["import", "keys.jsonl", to, &place]);
-        assert_eq!(said, format!("imported 1 key; left out: longer than the {what} takes (1)\n"));
+        assert_eq!(said, format!("imported 1 key; left out: longer than the {what} accepts (1)\n"));
         assert_eq!(code, Some(1));
         assert!(why.contains("keys that the target cannot hold and were left out: 1"), "{why}");
     }
@@ -102,7 +102,7 @@ fn what_the_target_cannot_hold_is_left_out_and_told() {
     let at = directory.path();
     let server = Serving::start(at, &["--dir", "store"]);
     let address = server.word("resp").to_owned();
-    // Version 4 has no checksum. An empty key, a in database 0, c and a list of nothing in database 20.
+    // Version 4 has no checksum. An empty key, a in database 0, c and an empty list in database 20.
     let dump = b"REDIS0004\xfe\x00\x00\x00\x04none\x00\x01a\x01b\xfe\x14\x00\x01c\x01d\x01\x01l\x00\xff";
     write(at.join("dump.rdb"), dump).unwrap();
     let long = "k".repeat(70_000);
@@ -111,17 +111,18 @@ fn what_the_target_cannot_hold_is_left_out_and_told() {
     write(at.join("keys.jsonl"), lines.concat()).unwrap();
     for to in [["--dir", "other"], ["--to", &address]] {
         let (code, said, why) = call(at, &[&["import", "--rdb", "dump.rdb"][..], &to].concat());
-        let left_out = "database 20, which is not there (1), empty key (1)";
+        let left_out = "database 20, which does not exist (1), empty key (1)";
         assert_eq!(said, format!("imported 1 key; left out: {left_out}, list (1)\n"), "{to:?}: {why}");
         assert!(code == Some(1) && why.contains("cannot hold and were left out: 2"), "{to:?}: {why}");
-        // What was not asked for is missed by nobody.
+        // Records that were not requested do not count as missed.
         let (code, said, why) =
             call(at, &[&["import", "--rdb", "dump.rdb", "--database", "3"][..], &to].concat());
         let left_out = "database 0 (2), database 20 (2)";
         assert_eq!((code, said), (Some(0), format!("imported 0 keys; left out: {left_out}\n")), "{why}");
 
         let (code, said, why) = call(at, &[&["import", "keys.jsonl"][..], &to].concat());
-        let left_out = "database 20, which is not there (1), empty key (1), key of more than 65536 bytes (1)";
+        let left_out =
+            "database 20, which does not exist (1), empty key (1), key of more than 65536 bytes (1)";
         assert_eq!(said, format!("imported 1 key; left out: {left_out}\n"), "{to:?}: {why}");
         assert!(code == Some(1) && why.contains("cannot hold and were left out: 3"), "{to:?}: {why}");
     }
@@ -180,7 +181,7 @@ fn what_keeps_a_transfer_from_its_end_is_one_line() {
         ),
         (&["export", "new.jsonl", "--dir", "nothing"], 2, "nothing"),
         (&["export", "new.jsonl"], 2, "which store? Give a server's address, --dir, or"),
-        (&["export", "there.jsonl", "--from", &address], 2, "there.jsonl is there already"),
+        (&["export", "there.jsonl", "--from", &address], 2, "there.jsonl already exists"),
         (&["export", "new.jsonl", "--from", &free], 1, "cannot reach"),
         (&["export", "new.jsonl", "--from", &address, "--user", "ann"], 2, "ESKER_PASSWORD"),
         (&["export", "new.jsonl", "--from", &address, "--dir", "store"], 2, "cannot be used with"),
@@ -195,14 +196,15 @@ fn what_keeps_a_transfer_from_its_end_is_one_line() {
     server.stop(Signal::TERM);
 }
 
-/// Whether a server has the store or nobody: all but the damaged record is in the file, and the exit code is 1. The key of a short
-/// value is damaged with it; a server then answers SCAN with an error.
+/// With and without a server that has the store open: all records but the damaged one are in the file,
+/// and the exit code is 1. The key of a short value is damaged with it; a server then answers SCAN with
+/// an error.
 #[test]
 fn a_damaged_record_does_not_end_an_export() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let server = Serving::start(at, &["--dir", "store", "--compression", "off"]);
-    // So long that the key is read without its end.
+    // So long that the key can be read without the end of the value.
     let river = "meander-".repeat(5000) + "wide-and-slow";
     server.ask(&format!("SET creek dry\r\nSET river {river}\r\nSET brook clear"));
     server.stop(Signal::TERM);
@@ -222,7 +224,7 @@ fn a_damaged_record_does_not_end_an_export() {
     assert_eq!(lines(&at.join("from.jsonl")), lines(&at.join("local.jsonl")));
 }
 
-/// A file of a server of 4.0 to 6.2: an RDB preamble, then commands.
+/// An append-only file of redis-server 4.0 to 6.2: an RDB preamble, then commands.
 fn append_only_file(tail: &[u8]) -> Vec<u8> {
     let head = b"REDIS0009\xfa\x0caof-preamble\xc0\x01\xfe\x00\x00\x01a\x03old\x00\x04gone\x01x\xff";
     [head.as_slice(), &[0; 8], tail].concat()
@@ -256,7 +258,7 @@ fn append_only_file_is_imported_with_its_commands() {
         let (code, said, _) = call("appendonly.aof", &["--json"]);
         assert_eq!(code, Some(0));
         assert_eq!(said, "{\"commands\":4,\"imported\":2,\"left_out\":{\"command of hashes\":1}}\n");
-        // A command that is cut, and bytes that are no command.
+        // An incomplete command, and bytes that are not a command.
         write(at.join("cut.aof"), append_only_file(&tail.as_bytes()[..tail.len() - 3])).unwrap();
         let (code, said, why) = call("cut.aof", &[]);
         assert!(code == Some(1) && said.is_empty() && why.contains("--allow-truncated"), "{why}");

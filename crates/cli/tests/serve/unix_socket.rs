@@ -1,4 +1,4 @@
-//! A server behind a unix socket: its life with kills and stops, and redis-cli.
+//! A server with a unix socket: kills, stops, and redis-cli.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -30,7 +30,7 @@ fn a_socket_outlives_kills_and_is_removed_by_a_stop() {
     assert_eq!((server.word("resp"), server.word("unix")), ("", "esker.sock"));
     assert_eq!(path.symlink_metadata().unwrap().permissions().mode() & 0o7777, 0o770);
     assert_eq!(ask(&path, "SET k v"), "+OK\r\n+OK\r\n");
-    // Another server, with a store of its own.
+    // Another server, with its own store.
     let other = ["serve", "--dir", "other", "--resp", "none", "--unix-socket", "esker.sock"];
     let error = refused(directory.path(), &other);
     assert!(error.ends_with("the unix socket esker.sock: another server listens on it\n"), "{error}");

@@ -1,18 +1,18 @@
-//! The command line of a step, for each engine: all take db_bench's flags.
+//! Builds the command line of a step for each engine: all of them accept db_bench's flags.
 
 use std::path::{Path, PathBuf};
 
 use super::engine::Engine;
 use super::plan::{Benchmark, Sizes, Step};
 
-/// Programs that are run.
+/// Paths of the programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
-    /// This one, which measures Esker when it is asked to `bench`.
+    /// This program, which measures Esker as `bench`.
     pub(crate) this: PathBuf,
     pub(crate) db_bench: PathBuf,
     pub(crate) rivals: PathBuf,
-    /// `esker`, which serves.
+    /// The server `esker`.
     pub(crate) server: PathBuf,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Programs {
 pub(crate) struct Line {
     pub(crate) program: PathBuf,
     pub(crate) words: Vec<String>,
-    /// Where the program writes its figures besides, if it does.
+    /// File in which the program also writes its results, if it does.
     pub(crate) json: Option<PathBuf>,
 }
 
@@ -29,7 +29,7 @@ fn flag(name: &str, value: impl std::fmt::Display) -> String {
     format!("--{name}={value}")
 }
 
-/// The command line of a step; none if the engine cannot do it.
+/// Returns the command line of a step; `None` if the engine cannot run it.
 pub(crate) fn line(
     engine: Engine,
     step: &Step,
@@ -38,7 +38,7 @@ pub(crate) fn line(
     dir: &Path,
     json: &Path,
 ) -> Option<Line> {
-    // Memory has no raw counterpart.
+    // Reads from memory have no raw counterpart.
     if engine == Engine::Raw && step.in_memory {
         return None;
     }
@@ -53,7 +53,7 @@ pub(crate) fn line(
         }
         Engine::RocksDb | Engine::BlobDb => {
             words.extend(rocksdb(engine, step, sizes, dir));
-            // An arena of the allocator for each of 64 threads is what ended it at the memory limit.
+            // With an allocator arena for each of 64 threads, db_bench was killed at the memory limit.
             words.splice(0..0, ["MALLOC_ARENA_MAX=4".to_owned(), programs.db_bench.display().to_string()]);
             "env".into()
         }
@@ -70,7 +70,7 @@ pub(crate) fn line(
     Some(Line { program, words, json })
 }
 
-/// The flags that say what is to be done, which are the same for all engines.
+/// Returns the flags of the workload, which are the same for all engines.
 fn workload(engine: Engine, step: &Step) -> Option<Vec<String>> {
     let names: Option<Vec<_>> = step.benchmarks.iter().map(|benchmark| name(engine, *benchmark)).collect();
     let mut words = vec![
@@ -88,7 +88,7 @@ fn workload(engine: Engine, step: &Step) -> Option<Vec<String>> {
     if step.sync {
         words.push(flag("sync", 1));
     }
-    // Both count operations by thread.
+    // Both count operations per thread.
     let (threads, _) = clients(engine, step);
     words.push(flag("threads", threads));
     match (step.operations, step.seconds) {
@@ -105,18 +105,18 @@ fn workload(engine: Engine, step: &Step) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Threads, and operations in flight for each.
+/// Returns the number of threads, and of operations in flight per thread.
 fn clients(engine: Engine, step: &Step) -> (u64, u64) {
     if engine.is_esker() || engine == Engine::Raw {
         let threads = step.in_flight.min(step.esker_threads).max(1);
         (threads, step.in_flight.div_ceil(threads))
     } else {
-        // Calls that block: as many threads as operations in flight.
+        // Calls block, so there are as many threads as operations in flight.
         (step.in_flight, 1)
     }
 }
 
-/// What a benchmark is called by an engine's program.
+/// Returns the name of a benchmark in an engine's program.
 fn name(engine: Engine, benchmark: Benchmark) -> Option<&'static str> {
     let rocksdb = engine.is_rocksdb();
     let name = match (engine, benchmark) {
@@ -138,11 +138,12 @@ fn name(engine: Engine, benchmark: Benchmark) -> Option<&'static str> {
     Some(name)
 }
 
-/// Exponent of mixgraph's power law. With it a quarter of the keys is ever drawn (26 %). Of all puts the most popular hundredth
-/// of the keys gets 69 %, the most popular fifth 94 %; by Zipf 0.99 it would be 68 and 89 % (of two million keys).
+/// Exponent of mixgraph's power law. With it, only 26 % of the keys are ever drawn. The most popular
+/// hundredth of the keys gets 69 % of all puts, the most popular fifth 94 %; with Zipf 0.99 it would be
+/// 68 and 89 % (of two million keys).
 pub(crate) const POWER: f64 = 0.08;
 
-/// Flags that make `mixgraph` write keys of unlike popularity, all values of one length.
+/// Returns the flags that make `mixgraph` overwrite keys of skewed popularity with values of one length.
 fn popular(step: &Step) -> Vec<String> {
     vec![
         flag("mix_get_ratio", 0),
@@ -157,14 +158,15 @@ fn popular(step: &Step) -> Vec<String> {
     ]
 }
 
-/// Bytes of a record's header, key included.
+/// Bytes of a record's header and key.
 const RECORD_BYTES: u64 = 48;
-/// What users cannot fill, by default.
+/// Default share of the capacity that users cannot fill, in percent.
 const RESERVE_PERCENT: u64 = 20;
 
 fn esker(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String> {
     let mut words = Vec::new();
-    // Of what users may fill, which is what its reserve leaves of the device, its records are to be `fill_percent`.
+    // The device is sized such that the records take `fill_percent` of the user limit, which is the
+    // capacity without the reserve.
     let stored_bytes =
         if sizes.compression == "none" { step.value_bytes } else { step.value_bytes * 53 / 100 };
     let live = step.num * (stored_bytes + RECORD_BYTES);
@@ -179,7 +181,7 @@ fn esker(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String> 
         Engine::EskerFast => words.extend([flag("fast", fast.display()), flag("fast_limit", limit)]),
         _ => words.extend([flag("db", db.display()), flag("capacity_limit", limit)]),
     }
-    // Of a small store the default would be too few segments to collect from.
+    // In a small store, segments of the default length would be too few to choose victims from.
     if limit < 2 << 30 {
         words.push(flag("segment", "1m"));
     }
@@ -200,10 +202,10 @@ fn join(numbers: &[u64]) -> String {
     numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// All of its memory within the limit: db_bench itself, block cache, three write buffers, and a third for filters, block
-/// indexes (a key for each value of 4 KiB), and what compactions read and write through.
+/// Divides the memory limit: db_bench itself, block cache, three write buffers, and a third for filters,
+/// block indexes (one key per value of 4 KiB), and the buffers of compactions.
 fn rocksdb(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String> {
-    // db_bench itself keeps a mebibyte of noise for each thread.
+    // db_bench itself keeps a mebibyte of noise per thread.
     let beside = (32 << 20) + clients(engine, step).0 * (5 << 18);
     let memory = sizes.memory_bytes.saturating_sub(beside).max(sizes.memory_bytes / 4);
     let (cache, buffer) =
@@ -219,7 +221,8 @@ fn rocksdb(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String
         flag("max_write_buffer_number", 3),
         flag("max_background_jobs", 4),
         flag("level_compaction_dynamic_level_bytes", 1),
-        // By default each thread looks at the time after every 1000 operations, so that few are left at the end.
+        // By default each thread checks the time after every 1000 operations, so that few threads remain
+        // at the end.
         flag("ops_between_duration_checks", 1),
     ];
     if engine == Engine::BlobDb {
@@ -253,7 +256,7 @@ mod tests {
         }
     }
 
-    /// What an engine is asked for in a step.
+    /// Returns the words of an engine's command line for a step.
     fn words(engine: Engine, name: &str, sizes: &Sizes) -> Vec<String> {
         let (this, path) = ("this".into(), Path::new("d"));
         let programs = Programs { this, db_bench: "db".into(), rivals: "r".into(), server: "s".into() };

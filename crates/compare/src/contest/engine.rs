@@ -1,6 +1,6 @@
-//! The contestants: what each is called, and what it survives.
+//! The engines: their names and their crash guarantees.
 
-/// Who takes part.
+/// An engine that takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
     /// Capacity tier alone: one file in a directory, the default.
@@ -11,14 +11,14 @@ pub(crate) enum Engine {
     EskerFast,
     RocksDb,
     BlobDb,
-    /// An engine that is built from `rivals/`.
+    /// An engine built from `rivals/`.
     Rival(&'static str),
     Redis,
     /// The device without a store.
     Raw,
 }
 
-/// All of them, with their names.
+/// All engines, with their names.
 pub(crate) const ALL: &[(&str, Engine)] = &[
     ("esker", Engine::Esker),
     ("esker-two-tier", Engine::EskerTwoTier),
@@ -39,7 +39,8 @@ impl Engine {
         found.ok_or_else(|| format!("'{name}' does not take part; there are {}", names.join(", ")))
     }
 
-    /// The one that the goals are for: the default configuration, or else the first of Esker's.
+    /// Returns the engine that the goals are for: the default configuration, or else the first of
+    /// Esker's.
     pub(crate) fn headline(engines: &[Engine]) -> Option<Engine> {
         let default = engines.iter().find(|engine| **engine == Engine::Esker);
         default.or_else(|| engines.iter().find(|engine| engine.is_esker())).copied()
@@ -57,7 +58,7 @@ impl Engine {
         matches!(self, Engine::RocksDb | Engine::BlobDb)
     }
 
-    /// What an acknowledged write survives when nothing is synced.
+    /// Returns the failures that an acknowledged write survives when nothing is synced.
     pub(crate) fn survives(self) -> &'static str {
         match self {
             Engine::Esker | Engine::EskerTwoTier | Engine::EskerFast => {
@@ -81,8 +82,9 @@ impl Engine {
     }
 }
 
-/// Who is measured one after the other, and who of them in turn step by step: the device without a store beside the store
-/// that is compared with it, since what a device does from one quarter of an hour to the next differs.
+/// Groups the engines into turns: they are measured one after the other, except that the raw device
+/// alternates step by step with the store compared with it, because a device's performance varies from
+/// one quarter of an hour to the next.
 pub(crate) fn turns(engines: &[Engine]) -> Vec<Vec<Engine>> {
     let headline = Engine::headline(engines).filter(|_| engines.contains(&Engine::Raw));
     let others = engines.iter().filter(|&&engine| headline.is_none() || engine != Engine::Raw);

@@ -1,4 +1,4 @@
-//! The contest: what is measured, who takes part, and how each is asked.
+//! The contest: its benchmarks, its engines, and their command lines.
 
 pub(crate) mod command_line;
 pub(crate) mod engine;

@@ -1,20 +1,20 @@
-//! What is measured: data sets, and the steps on each.
+//! The data sets, and the steps on each.
 
-/// What a step does, whatever the engine calls it.
+/// The work of a step, independent of the engine's name for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Benchmark {
-    /// Keys drawn with replacement.
+    /// Puts of keys drawn with replacement.
     Fill,
-    /// Every key once, in random order.
+    /// Puts of every key once, in random order.
     FillEach,
     Read,
     Mixed,
     Overwrite,
-    /// Overwrites of keys of unlike popularity.
+    /// Overwrites of keys with skewed popularity.
     Popular,
     /// One reader beside writers at rising rates.
     Pressure,
-    /// Waits until background work rests.
+    /// Waits until background work has ended.
     Settle,
 }
 
@@ -23,56 +23,57 @@ pub(crate) enum Benchmark {
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) benchmarks: Vec<Benchmark>,
-    /// Begins with nothing.
+    /// Starts with an empty store.
     pub(crate) fresh: bool,
     pub(crate) num: u64,
     pub(crate) value_bytes: u64,
-    /// Operations of all threads together; without them it lasts `seconds`.
+    /// Operations of all threads together; `None` if the step lasts `seconds`.
     pub(crate) operations: Option<u64>,
     pub(crate) seconds: Option<u64>,
     pub(crate) in_flight: u64,
-    /// Threads that Esker spreads them over.
+    /// Number of threads to which Esker distributes the operations in flight.
     pub(crate) esker_threads: u64,
     pub(crate) read_percent: Option<u64>,
     pub(crate) sync: bool,
-    /// The data set is to be held in memory.
+    /// The data set must fit in memory.
     pub(crate) in_memory: bool,
-    /// How full the store is, of what users may fill.
+    /// Fill level of the store in percent of the user limit.
     pub(crate) fill_percent: u64,
     pub(crate) seed: u64,
 }
 
-/// A data set and the steps on it, of which each begins with what the one before left.
+/// A data set and the steps on it. Each step starts with the store that the previous one left.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) name: &'static str,
-    /// Why it is there.
+    /// The reason for it.
     pub(crate) about: String,
     pub(crate) steps: Vec<Step>,
 }
 
-/// How large everything is.
+/// The sizes of the comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
-    /// Of the data set of 4 KiB values; the others are in proportion.
+    /// Bytes of the data set of 4 KiB values; the other data sets are in proportion.
     pub(crate) data_bytes: u64,
     pub(crate) memory_bytes: u64,
-    /// Of steps that last for a time.
+    /// Duration of timed steps in seconds.
     pub(crate) seconds: u64,
-    /// Rising, and the last is more than 0.
+    /// Write rates in MB/s, ascending; the last one is greater than 0.
     pub(crate) pressure_mb: Vec<u64>,
-    /// How full Esker is, in percent of what users may fill.
+    /// Fill level of Esker in percent of the user limit.
     pub(crate) fill_percent: u64,
-    /// How values are compressed, of which it leaves half: `none`, `lz4` or `zstd`.
+    /// The compression of values, which halves them: `none`, `lz4` or `zstd`.
     pub(crate) compression: String,
 }
 
 const VALUE_BYTES: u64 = 4096;
 const KEY_BYTES: u64 = 16;
 const SMALL_BYTES: u64 = 100;
-/// How often each key comes, about, where memory holds them all: few are left that have to be read for the first time.
+/// Approximate number of reads per key in the data set that memory holds, so that few reads are the first
+/// of their key.
 const HIT_ROUNDS: u64 = 40;
-/// The data set to which 20 million small values belong.
+/// Bytes of the main data set at which the data set of small values has 20 million.
 const WHOLE_BYTES: u64 = 8 << 30;
 
 impl Sizes {
@@ -84,24 +85,24 @@ impl Sizes {
         (u128::from(self.data_bytes) * 20_000_000 / u128::from(WHOLE_BYTES)).max(100) as u64
     }
 
-    /// Half of the memory.
+    /// Number of keys that fill half of the memory.
     pub(crate) fn hit_keys(&self) -> u64 {
         (self.memory_bytes / 2 / (VALUE_BYTES + KEY_BYTES)).min(self.keys()).max(100)
     }
 
-    /// Of the file that is read and written in the raw: reads are to be spread as widely as the store's, since what is
-    /// below the device may have a cache.
+    /// Returns the length of the raw file in bytes: reads must be spread as widely as the store's,
+    /// because the layer below the device may have a cache.
     pub(crate) fn raw_bytes(&self, step: &Step) -> u64 {
         let reads = [Benchmark::Read, Benchmark::Pressure].iter().any(|read| step.benchmarks.contains(read));
         if reads { self.data_bytes.max(4 << 20) } else { (self.data_bytes / 2).clamp(4 << 20, 1 << 30) }
     }
 
-    /// Could an engine keep all of the data in its memory?
+    /// Returns true if an engine could keep all data in its memory.
     pub(crate) fn fits_in_memory(&self) -> bool {
         self.data_bytes <= self.memory_bytes
     }
 
-    /// Bytes that an engine, and the raw file beside it, may need on the disk at once.
+    /// Returns the bytes that an engine and the raw file beside it may need on the disk at the same time.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.data_bytes.saturating_mul(3).saturating_add(1 << 30)
     }
@@ -110,7 +111,7 @@ impl Sizes {
 /// The names of the groups, for `--only`.
 pub(crate) const GROUPS: [&str; 5] = ["load", "data", "sync", "small", "hits"];
 
-/// All groups of one repetition.
+/// Returns all groups of one repetition.
 pub(crate) fn groups(sizes: &Sizes, repetition: u64) -> Vec<Group> {
     let make = Steps::of(sizes, repetition);
     let mut groups = vec![make.load(), make.data(), make.sync(), make.small(), make.hits()];
@@ -122,15 +123,15 @@ pub(crate) fn groups(sizes: &Sizes, repetition: u64) -> Vec<Group> {
     groups
 }
 
-/// What the steps of a repetition are made from.
+/// The templates of the steps of a repetition.
 struct Steps<'a> {
     sizes: &'a Sizes,
     keys: u64,
-    /// Goes on with what is there.
+    /// Continues with the existing store.
     step: Step,
-    /// Begins with nothing.
+    /// Starts with an empty store.
     fresh: Step,
-    /// Lasts for a time.
+    /// Lasts for a fixed time.
     timed: Step,
 }
 
@@ -151,7 +152,7 @@ impl Steps<'_> {
             sync: false,
             in_memory: false,
             fill_percent: sizes.fill_percent,
-            // Every step and repetition draws keys of its own, the same for all engines.
+            // Every step and repetition draws its own keys, the same for all engines.
             seed: 1000 * repetition,
         };
         let fresh = Step { fresh: true, ..step.clone() };

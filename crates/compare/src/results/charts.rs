@@ -1,4 +1,4 @@
-//! Charts of the comparison, as SVG: a bar for each engine.
+//! Draws the comparison as SVG: one bar per engine.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const TOP: i32 = 44;
 const LEFT: i32 = 130;
 const RIGHT: i32 = 190;
 
-/// The file of a row's chart.
+/// Returns the file name of a row's chart.
 fn file(row: &Row) -> String {
     let words =
         row.what.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { ' ' });
@@ -24,13 +24,13 @@ fn file(row: &Row) -> String {
     format!("{}.svg", words.split_whitespace().collect::<Vec<_>>().join("-"))
 }
 
-/// The charts that there are.
+/// Returns the names of the charts for the measured rows.
 pub(crate) fn names(records: &[Record]) -> Vec<String> {
     let measured = |row: &&Row| records.iter().any(|r| r.step == row.step && row.metric.of(r).is_some());
     ROWS.iter().filter(measured).map(file).collect()
 }
 
-/// Writes them all anew.
+/// Rewrites all charts.
 pub(crate) fn write(dir: &Path, records: &[Record], engines: &[Engine]) -> Result<()> {
     for row in ROWS {
         let bars: Vec<_> = engines
@@ -49,7 +49,7 @@ pub(crate) fn write(dir: &Path, records: &[Record], engines: &[Engine]) -> Resul
     Ok(())
 }
 
-/// One bar for each engine: its median, with a line from least to most.
+/// Draws one bar per engine: its median, with a line from the minimum to the maximum.
 fn draw(
     path: &Path,
     row: &Row,

@@ -1,25 +1,26 @@
-//! The rows of the comparison: what is taken from the records, and what is wanted of it. The bounds are goals that the
-//! project has set itself. `docs/benchmarks.md` says what came of them; reports from before 2026-11-26 have older ones.
+//! The rows of the comparison: the metric of the records, and its goals. The bounds are goals that the
+//! project has set itself. `docs/benchmarks.md` has the outcomes; reports from before 2026-11-26 have
+//! older bounds.
 
 use super::record::{Measured, Record};
 use crate::contest::engine::Engine;
 
-/// A figure of a record.
+/// A metric of a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Metric {
-    /// Operations a second.
+    /// Operations per second.
     Rate,
     /// A percentile in microseconds.
     Latency(&'static str, &'static str),
-    /// Bytes to the devices for each byte of keys and values put.
+    /// Bytes written to the devices per byte of keys and values put.
     Written,
-    /// The same of the whole process, so that what is moved while the store is let rest counts too.
+    /// The same for the whole process, including relocation while the store settles.
     WrittenInAll,
-    /// Bytes of the disk, at most, for each byte of keys and values that the store holds.
+    /// Highest disk usage per byte of keys and values in the store.
     Space,
-    /// Processor microseconds an operation.
+    /// Processor microseconds per operation.
     Cpu,
-    /// Bytes of the index a key.
+    /// Bytes of the index per key.
     Index,
 }
 
@@ -34,7 +35,7 @@ impl Metric {
         }
     }
 
-    /// Is less better?
+    /// Returns true if a lower value is better.
     pub(crate) fn less_is_better(self) -> bool {
         self != Metric::Rate
     }
@@ -65,22 +66,22 @@ impl Metric {
     }
 }
 
-/// What a goal is measured against.
+/// The reference of a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Against {
     Engine(Engine),
-    /// The figure itself.
+    /// No reference: the bound is for the value itself.
     Nothing,
 }
 
-/// A goal: the ratio (or the figure) has to be at least, or at most, so much.
+/// A goal: a bound for the ratio, or for the value itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Goal {
     pub(crate) against: Against,
     pub(crate) bound: f64,
 }
 
-/// A row.
+/// A row of the comparison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) what: &'static str,
@@ -101,16 +102,16 @@ const fn row(what: &'static str, step: &'static str, metric: Metric, goals: &'st
     Row { what, step, metric, goals }
 }
 
-/// Two thirds.
+/// Bound of a ratio: two thirds.
 const A_THIRD_LESS: f64 = 0.667;
 
-/// All of them, in the order of the report.
+/// All rows, in the order of the report.
 pub(crate) const ROWS: &[Row] = &[
     row("load, 16 B / 4 KiB, not synced", "load", Metric::Rate, &[rocksdb(4.0)]),
     row("fill, every key once, one in flight", "fill", Metric::Rate, &[]),
     row("overwrite, steady, 75 % full", "overwrite", Metric::Rate, &[rocksdb(4.0)]),
-    // Raw reads are whole pages of 4 KiB, a record is 4.5 to 5 KiB. (Beside fio with reads of the same bytes, which no step
-    // here measures, 0.97 is wanted.)
+    // Raw reads are whole pages of 4 KiB, while a record is 4.5 to 5 KiB. (The goal beside fio with reads
+    // of the same length, which no step here measures, is 0.97.)
     row("random gets, 64 in flight", "get", Metric::Rate, &[raw(0.85), rocksdb(1.15)]),
     row("random gets, p99", "get", Metric::Latency("read", "99"), &[]),
     row("70/30", "mixed", Metric::Rate, &[rocksdb(1.8)]),
@@ -147,7 +148,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("processor, put in load", "load", Metric::Cpu, &[rocksdb(A_THIRD_LESS)]),
 ];
 
-/// Median, least and most of what was measured in the repetitions.
+/// Median, minimum and maximum over the repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -165,16 +166,16 @@ impl Spread {
     }
 }
 
-/// A row's figures for one engine.
+/// Returns the values of a row for one engine.
 pub(crate) fn figures(records: &[Record], row: &Row, engine: Engine) -> Option<Spread> {
     let of = records.iter().filter(|record| record.step == row.step && record.engine == engine.name());
     Spread::of(of.filter_map(|record| row.metric.of(record)).collect())
 }
 
-/// How a goal came out.
+/// The outcome of a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Verdict {
-    /// Of the medians; against nothing the median itself.
+    /// Ratio of the medians; without a reference, the median itself.
     pub(crate) ratio: f64,
     pub(crate) met: bool,
 }

@@ -1,4 +1,4 @@
-//! What came out: the records of all steps, what the goals say of them, and the report with its charts.
+//! The results: the records of all steps, the outcomes of the goals, and the report with its charts.
 
 pub(crate) mod charts;
 pub(crate) mod goals;

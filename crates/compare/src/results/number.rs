@@ -1,6 +1,6 @@
-//! Numbers as a reader wants them.
+//! Formats numbers for people.
 
-/// A number with three digits that say something.
+/// Formats a number with three significant digits.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 1e6 => format!("{:.2} M", value / 1e6),

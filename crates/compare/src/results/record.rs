@@ -1,4 +1,4 @@
-//! What was measured so far, one line of JSON per step, so that an interrupted run keeps what it has.
+//! The measurements so far, one line of JSON per step, so that an interrupted run keeps its results.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,29 +18,29 @@ pub(crate) struct Record {
     pub(crate) group: String,
     pub(crate) step: String,
     pub(crate) engine: String,
-    /// The command line as one could type it.
+    /// The command line in shell syntax.
     pub(crate) command: String,
     pub(crate) runs: Vec<Measured>,
-    /// Of the whole process, opening and settling included.
+    /// Usage of the whole process, including opening and settling.
     pub(crate) usage: Usage,
-    /// Most memory in use, page cache included.
+    /// Peak memory usage, page cache included.
     pub(crate) peak_bytes: Option<u64>,
-    /// Most bytes that the engine's files took of the disk.
+    /// Peak disk usage of the engine's files in bytes.
     pub(crate) space_bytes: Option<u64>,
-    /// Keys that the store may hold.
+    /// Limit of the number of keys in the store.
     pub(crate) keys: u64,
-    /// Bytes of keys and values of one put.
+    /// Bytes of the key and the value of one put.
     pub(crate) user_bytes_per_put: u64,
     /// Share of puts in the operations.
     pub(crate) put_share: f64,
     pub(crate) in_flight: u64,
     pub(crate) warnings: Vec<String>,
     pub(crate) failed: Option<String>,
-    /// What the store said of itself at the end.
+    /// The store's own statistics at the end.
     pub(crate) store: Option<Value>,
 }
 
-/// A benchmark with what it took.
+/// A benchmark's result with its resource usage.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) run: Run,
@@ -48,7 +48,7 @@ pub(crate) struct Measured {
 }
 
 impl Record {
-    /// The run that counts.
+    /// Returns the run that counts.
     pub(crate) fn counted(&self) -> Option<&Measured> {
         self.runs.last().filter(|_| self.failed.is_none())
     }
@@ -62,15 +62,15 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Opens the file in a directory; `resume` keeps what is there if it was measured with the same settings. Without it
-    /// there has to be nothing.
+    /// Opens the file in a directory; `resume` keeps its records if they were measured with the same
+    /// settings. Without `resume` the file must not exist.
     pub(crate) fn open(dir: &Path, settings: &str, resume: bool) -> Result<Records> {
         let (path, beside) = (dir.join("records.jsonl"), dir.join("settings.txt"));
         let failed = |error| Failure::failed(&path.display().to_string(), error);
         let mut all: Vec<Record> = Vec::new();
         if path.exists() {
             let text = std::fs::read_to_string(&path).map_err(failed)?;
-            // The last line may be cut off.
+            // The last line may be incomplete.
             all = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         }
         if !all.is_empty() {
@@ -104,7 +104,7 @@ impl Records {
         Ok(())
     }
 
-    /// Is this step there, and without a failure?
+    /// Returns true if this step has a record without a failure.
     pub(crate) fn has(&self, repetition: u64, step: &str, engine: &str) -> bool {
         let same = |record: &Record| {
             record.repetition == repetition
@@ -115,7 +115,7 @@ impl Records {
         self.all.iter().any(same)
     }
 
-    /// Forgets what is there of a data set, also in the file, because it is made again.
+    /// Removes the records of a data set, also from the file, because it is made again.
     pub(crate) fn forget(&mut self, repetition: u64, group: &str, engine: &str) -> Result<()> {
         let before = self.all.len();
         self.all
@@ -127,9 +127,9 @@ impl Records {
     }
 }
 
-/// Writes the file with these records alone, and hands it back to go on at its end.
+/// Writes the file with these records alone. Returns it for appending.
 fn write_anew(path: &Path, all: &[Record]) -> Result<File> {
-    // Whenever it is interrupted, the old one or the new one is there.
+    // After an interruption at any point, either the old or the new file exists.
     let beside = path.with_extension("new");
     let made = || {
         let mut file = File::create(&beside)?;
@@ -142,7 +142,7 @@ fn write_anew(path: &Path, all: &[Record]) -> Result<File> {
 }
 
 fn line(record: &Record) -> String {
-    // Only maps with keys of other types than text cannot be written.
+    // Serialization fails only for maps whose keys are not strings.
     serde_json::to_string(record).unwrap_or_default() + "\n"
 }
 
@@ -166,7 +166,7 @@ mod tests {
         records.push(record("get", None)).expect("written");
         records.push(record("put", Some("killed"))).expect("written");
         drop(records);
-        // Cut in the middle of a line.
+        // Truncated within a line.
         let text = std::fs::read_to_string(&path).expect("text");
         std::fs::write(&path, format!("{text}{{\"repetition\":2,")).expect("written");
         for (settings, resume) in [("8g", false), ("9g", true)] {
@@ -186,7 +186,7 @@ mod tests {
         assert!(!records.has(1, "get", "esker"));
         records.push(record("get", None)).expect("written");
         drop(records);
-        // What was forgotten does not come back beside what was made again.
+        // A removed record does not reappear beside the new one.
         let records = Records::open(dir.path(), "8g", true).expect("a file");
         assert_eq!(records.all.len(), 1);
     }

@@ -1,4 +1,5 @@
-//! `report.md` and `results.json`: medians, ratios to the goals, and how it was measured.
+//! Writes `report.md` and `results.json`: medians, ratios to the goals, and the conditions of the
+//! measurement.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,13 +16,13 @@ use crate::contest::engine::Engine;
 use crate::contest::plan;
 use crate::run::comparison::Comparison;
 
-/// Writes both anew.
+/// Rewrites both files.
 pub(crate) fn write(comparison: &Comparison, records: &[Record]) -> Result<()> {
     for (name, text) in
         [("report.md", markdown(comparison, records)), ("results.json", results(comparison, records))]
     {
         let path = comparison.out.join(name);
-        // A reader finds the old one or the new one.
+        // A reader finds either the old or the new file.
         let beside = path.with_extension("new");
         std::fs::write(&beside, text)
             .and_then(|()| std::fs::rename(&beside, &path))
@@ -183,7 +184,7 @@ fn how(text: &mut String, comparison: &Comparison, records: &[Record]) {
     text.push('\n');
 }
 
-/// What holds for all measurements.
+/// Writes the conditions of all measurements.
 fn conditions(text: &mut String, comparison: &Comparison) {
     let (machine, sizes) = (&comparison.machine, &comparison.sizes);
     let caches = if machine.caches_dropped {
@@ -198,7 +199,7 @@ fn conditions(text: &mut String, comparison: &Comparison) {
          configuration, step by step.\n\
          * Steps without a number of operations last {} s.\n\
          * Values are compressed by: {}. Compression leaves half of them, but of those of the Rust engines nothing.\n\
-         * Stock db_bench has no queue depth: where so many operations are in flight it has as many threads, as have the \
+         * Stock db_bench has no queue depth: it has one thread for each operation in flight, as have the \
          Rust engines; Esker has two threads with the rest in flight on each. `raw` is the device without a store: random \
          reads of 4 KiB, O_DSYNC writes of 4 KiB, and a reader beside writers of long runs, with the same clients.\n\
          * Bytes written and processor time are what Linux says of the process in `/proc/PID/io` and `/proc/PID/stat`, \

@@ -1,24 +1,24 @@
-//! A memory limit around each engine, page cache included: a control group below the one this process is in (version 1),
-//! or the nearest above it that may hand memory on (version 2).
+//! Limits the memory of each engine, page cache included, by a control group: below this process's own
+//! (version 1), or below the nearest ancestor that can delegate memory (version 2).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which kind of control group limits memory here.
+/// The version of the control groups that limit memory here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One,
     Two,
 }
 
-/// A group that is removed when it is dropped.
+/// A group that is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Group {
     dir: PathBuf,
     version: Version,
 }
 
-/// Groups under which one could be made, from the text of `/proc/self/cgroup`: the best first.
+/// Returns the groups in which a child can be made, from the text of `/proc/self/cgroup`: the best first.
 fn places(text: &str, root: &Path) -> Vec<(PathBuf, Version)> {
     let mut places = Vec::new();
     for line in text.lines() {
@@ -29,7 +29,8 @@ fn places(text: &str, root: &Path) -> Vec<(PathBuf, Version)> {
             places.push((root.join("memory").join(path), Version::One));
         }
         if controllers.is_empty() {
-            // A group with processes in it hands nothing on, so it will be a sibling or further up.
+            // A group that contains processes cannot delegate, so the new group is a sibling or further
+            // up.
             let own = root.join(path);
             places.extend(
                 own.ancestors()
@@ -41,10 +42,11 @@ fn places(text: &str, root: &Path) -> Vec<(PathBuf, Version)> {
     places
 }
 
-/// What names of groups begin with; the number of the process that made it follows.
+/// Prefix of group names, followed by the ID of the process that made the group.
 const PREFIX: &str = "esker-compare-";
 
-/// Removes what a run that was killed left: groups of processes that are gone. One in which a process still runs stays.
+/// Removes the groups of killed runs, whose processes have ended. A group in which a process still runs
+/// stays.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -61,7 +63,7 @@ impl Group {
         Group::make(&format!("{PREFIX}{}", std::process::id()), bytes)
     }
 
-    /// Makes a group whose processes get so many bytes. The error says why there is none.
+    /// Makes a group with a memory limit of `bytes` bytes. The error explains why it is impossible.
     pub(crate) fn make(name: &str, bytes: u64) -> Result<Group, String> {
         let text =
             fs::read_to_string("/proc/self/cgroup").map_err(|error| format!("/proc/self/cgroup: {error}"))?;
@@ -84,36 +86,36 @@ impl Group {
             Version::One => "memory.limit_in_bytes",
             Version::Two => "memory.max",
         };
-        // Dropping the group removes it again, should the limit not be taken.
+        // If setting the limit fails, the drop of the group removes it.
         fs::OpenOptions::new()
             .write(true)
             .open(group.dir.join(limit))
             .and_then(|mut file| std::io::Write::write_all(&mut file, bytes.to_string().as_bytes()))?;
         if version == Version::Two {
-            // Where there is swap it would be a second memory.
+            // Swap would extend the memory.
             let _ = fs::write(group.dir.join("memory.swap.max"), "0");
         }
         Ok(group)
     }
 
-    /// Where a process writes its number to be in the group.
+    /// Returns the file to which a process writes its ID to enter the group.
     pub(crate) fn procs(&self) -> PathBuf {
         self.dir.join("cgroup.procs")
     }
 
-    /// What it is, in words.
+    /// Returns a description for the report.
     pub(crate) fn describe(&self) -> String {
         let version = if self.version == Version::One { 1 } else { 2 };
         format!("control group version {version}")
     }
 
-    /// Most memory that was in use at once, page cache included.
+    /// Returns the peak memory usage in bytes, page cache included.
     pub(crate) fn peak_bytes(&self) -> Option<u64> {
         let name = if self.version == Version::One { "memory.max_usage_in_bytes" } else { "memory.peak" };
         fs::read_to_string(self.dir.join(name)).ok()?.trim().parse().ok()
     }
 
-    /// How often the kernel ended a process because the limit was reached.
+    /// Returns the number of processes killed by the kernel because of the limit.
     pub(crate) fn kills(&self) -> u64 {
         let name = if self.version == Version::One { "memory.oom_control" } else { "memory.events" };
         let text = fs::read_to_string(self.dir.join(name)).unwrap_or_default();
@@ -123,7 +125,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A moment after the last process ended it may still be busy.
+        // The group may stay busy for a moment after its last process has ended.
         for _ in 0..50 {
             if fs::remove_dir(&self.dir).is_ok() {
                 return;

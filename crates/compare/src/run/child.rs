@@ -1,4 +1,4 @@
-//! Runs one engine's program under the memory limit, and takes what it printed and what it took.
+//! Runs one engine's program under the memory limit, and collects its output and its resource usage.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -12,23 +12,24 @@ use esker_bench::{Failure, Result};
 use super::cgroup::Group;
 use super::parse::{Parser, Run};
 
-/// Enters the group before it becomes the program, so that not a page of it is outside.
+/// Shell command that enters the group before it executes the program, so that every page of the program
+/// is in the group.
 const ENTER: &str = "echo $$ > \"$0\" && exec \"$@\"";
 
-/// What a program gave.
+/// The output of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    /// The benchmarks, each with what was taken since the one before it ended.
+    /// The benchmarks, each with the usage since the end of the previous one.
     pub(crate) runs: Vec<(Run, Usage)>,
     pub(crate) warnings: Vec<String>,
-    /// Of the whole process, from start to end.
+    /// Usage of the whole process, from start to end.
     pub(crate) usage: Usage,
     pub(crate) peak_bytes: Option<u64>,
-    /// Why there are not all figures.
+    /// The reason why results are missing.
     pub(crate) failed: Option<String>,
 }
 
-/// A command for a program with its words.
+/// Returns the command for a program with its words.
 pub(crate) fn command(program: &Path, words: &[String], group: Option<&Group>) -> Command {
     let Some(group) = group else {
         let mut command = Command::new(program);
@@ -40,7 +41,7 @@ pub(crate) fn command(program: &Path, words: &[String], group: Option<&Group>) -
     command
 }
 
-/// The command as one could type it.
+/// Formats the command in shell syntax.
 pub(crate) fn typed(program: &Path, words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=/.,:+".contains(c);
     let quoted = words.iter().map(|word| {
@@ -53,7 +54,7 @@ pub(crate) fn typed(program: &Path, words: &[String]) -> String {
     [program.display().to_string()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs it to its end. What it prints goes to `log` too, both kinds.
+/// Runs the program to its end. Its stdout is also written to `log`, and its stderr to a file beside it.
 pub(crate) fn run(program: &Path, words: &[String], group: Option<&Group>, log: &Path) -> Result<Output> {
     let failed = |error| Failure::failed(&format!("writing {}", log.display()), error);
     let mut text = File::create(log).map_err(failed)?;
@@ -83,7 +84,7 @@ pub(crate) fn run(program: &Path, words: &[String], group: Option<&Group>, log: 
         }
         text.write_all(&line).map_err(failed)?;
     }
-    // It has ended, and its figures are there until it is waited for.
+    // The process has ended, and its usage can be read until it is waited for.
     if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
         let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
         let _ = rustix::process::waitid(rustix::process::WaitId::Pid(pid), options);
@@ -160,7 +161,7 @@ mod tests {
         let output = shell(dir.path(), "0", Some(&group));
         assert_eq!((output.runs.len(), output.failed), (2, None));
         assert!(output.peak_bytes > Some(64 * 4096), "page cache counts: {:?}", output.peak_bytes);
-        // `tail` keeps a line without an end in memory.
+        // `tail` keeps an unterminated line in memory.
         let words = ["-c", "head -c 64000000 /dev/zero | tail; exit 1"].map(str::to_owned);
         let output =
             run(Path::new("/bin/sh"), &words, Some(&group), &dir.path().join("log.txt")).expect("it starts");

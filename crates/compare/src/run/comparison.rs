@@ -1,4 +1,4 @@
-//! What all steps of a comparison share.
+//! State shared by all steps of a comparison.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,17 +12,17 @@ use crate::contest::command_line::Programs;
 use crate::contest::engine::Engine;
 use crate::contest::plan::Sizes;
 
-/// Who is measured, on what, and where.
+/// The engines, the data and the places of a comparison.
 pub(crate) struct Comparison {
     pub(crate) sizes: Sizes,
     pub(crate) repetitions: u64,
     pub(crate) engines: Vec<Engine>,
-    /// Names of data sets; all of them if there are none.
+    /// Names of the data sets to measure; empty for all.
     pub(crate) only: Vec<String>,
     pub(crate) programs: Programs,
-    /// Where the engines keep their data.
+    /// Directory of the engines' data.
     pub(crate) dir: PathBuf,
-    /// Where the report goes.
+    /// Directory of the report.
     pub(crate) out: PathBuf,
     pub(crate) machine: Machine,
     /// Held until the end.
@@ -31,17 +31,17 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// Is this data set measured?
+    /// Returns true if this data set is measured.
     pub(crate) fn wants(&self, group: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == group)
     }
 
-    /// With redis-server, or when it is asked for.
+    /// Returns true if the network case is measured: with redis-server, or on request.
     pub(crate) fn wants_network(&self) -> bool {
         self.wants("network") && (!self.only.is_empty() || self.engines.contains(&Engine::Redis))
     }
 
-    /// A new group for the next process, so that its memory begins at nothing.
+    /// Makes a new group for the next process, so that its memory usage starts at zero.
     pub(crate) fn limit(&self) -> Result<Option<Limit>> {
         if self.machine.limit.is_none() {
             return Ok(None);

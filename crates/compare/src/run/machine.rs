@@ -1,4 +1,4 @@
-//! The machine that is measured on, and what is done to it between measurements.
+//! The machine, and its preparation between measurements.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,27 +8,27 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// What it is, for the report.
+/// Description of the machine for the report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Machine {
     pub(crate) date: String,
     pub(crate) kernel: String,
     pub(crate) cpu: String,
     pub(crate) memory_bytes: u64,
-    /// Where the data lies.
+    /// Device, file system and model for the data.
     pub(crate) disk: String,
     pub(crate) versions: Vec<String>,
-    /// How memory is limited, if it is.
+    /// The kind of memory limit, if there is one.
     pub(crate) limit: Option<String>,
-    /// Are caches dropped before each process?
+    /// True if caches are dropped before each process.
     pub(crate) caches_dropped: bool,
-    /// Whether the processor's counters can be read.
+    /// Availability of the processor's counters.
     pub(crate) counters: String,
-    /// What a reader has to know.
+    /// Notes for the reader.
     pub(crate) notes: Vec<String>,
 }
 
-/// What a program prints, if it can be run.
+/// Returns the output of a program, if it can be run.
 pub(crate) fn said(program: &str, words: &[&str]) -> Option<String> {
     let output = Command::new(program).args(words).stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -61,13 +61,13 @@ impl Machine {
         }
     }
 
-    /// Something that the reader of the report, and whoever looks on, has to know.
+    /// Adds a note to the report, and prints it.
     pub(crate) fn note(&mut self, text: String) {
         eprintln!("{text}");
         self.notes.push(text);
     }
 
-    /// What is in the page cache helps nobody.
+    /// Flushes, and drops the page cache, so that no engine benefits from its content.
     pub(crate) fn drop_caches(&self) {
         rustix::fs::sync();
         if self.caches_dropped {
@@ -76,7 +76,7 @@ impl Machine {
     }
 }
 
-/// Date and time, of UTC.
+/// Returns date and time in UTC.
 fn now() -> String {
     let form = format_description!("[year]-[month]-[day] [hour]:[minute] UTC");
     OffsetDateTime::now_utc().format(&form).unwrap_or_default()
@@ -84,7 +84,7 @@ fn now() -> String {
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-/// Device, file system and model of what a directory lies on.
+/// Returns device, file system and model of a directory's disk.
 fn disk(dir: &Path, mounts: &str) -> String {
     let of = mounts
         .lines()
@@ -108,7 +108,7 @@ fn disk(dir: &Path, mounts: &str) -> String {
     format!("{device}, {kind}{}", model.map_or(String::new(), |model| format!(", {model}")))
 }
 
-/// Can cycles and instructions be counted here?
+/// Returns a sentence about the availability of counters of cycles and instructions.
 fn counters() -> String {
     let output = Command::new("perf").args(["stat", "-e", "cycles,instructions", "true"]).output();
     match output {
@@ -122,7 +122,7 @@ fn counters() -> String {
     }
 }
 
-/// The version line of db_bench, if it can be run.
+/// Returns the version line of db_bench, if it can be run.
 pub(crate) fn db_bench_version(program: &Path) -> Option<String> {
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

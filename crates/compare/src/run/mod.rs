@@ -1,4 +1,5 @@
-//! One program: the machine that it runs on, the limit of its memory, the process, the disk that it takes, and what it printed; and what all of them share.
+//! Runs one program: the machine, the memory limit, the process, its disk usage, and its output; and the
+//! state shared by all runs.
 
 pub(crate) mod cgroup;
 pub(crate) mod child;

@@ -1,5 +1,5 @@
-//! Reads what db_bench prints, which is also what `esker-bench` and the programs in `rivals/` print; and the JSON that those
-//! two write besides.
+//! Parses the output of db_bench, `esker-bench` and the programs in `rivals/`, which have the same
+//! format; and the JSON that the latter two also write.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,11 +13,11 @@ pub(crate) struct Latency {
     pub(crate) count: u64,
     pub(crate) mean: f64,
     pub(crate) max: f64,
-    /// By percentile, which is written as in `99.9`.
+    /// Latencies by percentile, such as `99.9`.
     pub(crate) percentiles: BTreeMap<String, f64>,
 }
 
-/// One benchmark's figures.
+/// The result of one benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) name: String,
@@ -26,24 +26,24 @@ pub(crate) struct Run {
     pub(crate) seconds: f64,
     pub(crate) operations: u64,
     pub(crate) mb_per_s: Option<f64>,
-    /// What stands behind the figures.
+    /// The text after the numbers.
     pub(crate) message: String,
-    /// By kind: `read`, `write`.
+    /// Latencies by kind of operation: `read`, `write`.
     pub(crate) latency_us: BTreeMap<String, Latency>,
 }
 
-/// Gathers runs line by line.
+/// Collects runs line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     pub(crate) runs: Vec<Run>,
-    /// Lines in which the program warns that its figures are not what they could be.
+    /// Lines in which the program warns about its own results.
     pub(crate) warnings: Vec<String>,
     /// The kind of operation whose histogram is being read.
     kind: Option<String>,
 }
 
 impl Parser {
-    /// Takes a line; says whether a benchmark ended with it.
+    /// Parses a line. Returns true if a benchmark ended with it.
     pub(crate) fn line(&mut self, line: &str) -> bool {
         let line = line.trim_end();
         if let Some(run) = result(line) {
@@ -82,7 +82,7 @@ impl Parser {
     }
 }
 
-/// Reads `name : N micros/op N ops/sec N seconds N operations; N MB/s (message)`.
+/// Parses `name : N micros/op N ops/sec N seconds N operations; N MB/s (message)`.
 fn result(line: &str) -> Option<Run> {
     let (name, rest) = line.split_once(" : ")?;
     let (figures, rest) = rest.split_once(" operations;")?;
@@ -106,7 +106,7 @@ fn result(line: &str) -> Option<Run> {
     })
 }
 
-/// Latencies of each run, and what the store said, from the JSON that a program wrote.
+/// Returns the latencies of each run, and the store's statistics, from the JSON that a program wrote.
 pub(crate) fn figures(path: &Path) -> (Vec<BTreeMap<String, Latency>>, Option<Value>) {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let all: Value = serde_json::from_str(&text).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The Rust engines, which live in a package of their own that the default build does not compile.
+//! The Rust engines, which are in a separate package that the default build does not compile.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,8 +8,8 @@ use esker_bench::{Failure, Result};
 use super::machine::Machine;
 use crate::contest::engine::Engine;
 
-/// Builds the package if one of its engines takes part. Where it is not there or cannot be built, they are left out, and
-/// that is noted.
+/// Builds the package if one of its engines takes part. If it is missing or cannot be built, they are
+/// left out, with a note.
 pub(crate) fn build(package: &Path, engines: &mut Vec<Engine>, machine: &mut Machine) -> Result<PathBuf> {
     let names: Vec<_> =
         engines.iter().filter(|e| matches!(e, Engine::Rival(_))).map(|engine| engine.name()).collect();

@@ -1,4 +1,4 @@
-//! How much of the disk an engine takes while it works.
+//! Measures the disk usage of an engine while it works.
 
 use std::fs::Metadata;
 use std::io;
@@ -8,10 +8,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Between two looks.
+/// Interval between two measurements.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Looks at a directory now and then, in a thread of its own.
+/// Measures a directory repeatedly in its own thread.
 pub(crate) struct SpaceWatch {
     stop: Sender<()>,
     looking: JoinHandle<u64>,
@@ -24,7 +24,7 @@ impl SpaceWatch {
             let mut most = 0;
             loop {
                 let told = stopped.recv_timeout(PERIOD);
-                // A file may go while it is looked at.
+                // A file may be deleted during the measurement.
                 most = most.max(taken_bytes(&dir).unwrap_or(0));
                 if told != Err(RecvTimeoutError::Timeout) {
                     return most;
@@ -34,14 +34,15 @@ impl SpaceWatch {
         SpaceWatch { stop, looking }
     }
 
-    /// The most bytes that its files took; `None` if there were none, as where a file has no name.
+    /// Returns the peak disk usage in bytes; `None` if it was zero, for example because the file has no
+    /// name.
     pub(crate) fn most_bytes(self) -> Option<u64> {
         drop(self.stop);
         self.looking.join().ok().filter(|&bytes| bytes > 0)
     }
 }
 
-/// What the files below a directory take of the disk.
+/// Returns the disk usage of the files below a directory.
 fn taken_bytes(dir: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir)? {
@@ -56,7 +57,7 @@ fn taken_bytes(dir: &Path) -> io::Result<u64> {
 }
 
 fn blocks(metadata: &Metadata) -> u64 {
-    // In 512 bytes, whatever the file system's own are.
+    // In units of 512 bytes, whatever the file system's block size is.
     metadata.blocks() * 512
 }
 

@@ -1,26 +1,27 @@
-//! The volatile write cache of an in-memory device: what was written and not yet made durable, and what is left of it
-//! after a power cut.
+//! The volatile write cache of an in-memory device: writes that are not durable yet, and the part of them that survives
+//! a power failure.
 //!
-//! Invariant: entries are in the order in which they were applied, and none overlaps durable bytes that are newer than
-//! itself. So a power cut may lay any subset of them over the durable image, oldest first.
+//! Invariant: entries are in the order in which they were applied, and no entry overlaps durable bytes that are newer
+//! than the entry. A power failure may therefore apply any subset of them to the durable image, oldest first.
 
 use std::collections::VecDeque;
 
 use super::image::Image;
 
-/// What survives a power cut is mostly decided per sector of this size; a write may also be cut at any byte.
+/// Granularity in bytes at which a power failure usually tears writes; a write may also be torn at any byte.
 pub(super) const SECTOR_BYTES: usize = 512;
 
-/// A drive's cache is finite: beyond this it writes the oldest entries back on its own.
+/// Capacity in bytes. A drive's cache is finite: beyond this the oldest entries are written back.
 const CACHE_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Clone)]
 pub(super) struct Entry {
-    /// When it was applied, as a count of operations.
+    /// Operation count at the time of application.
     sequence: u64,
     offset: u64,
     change: Change,
-    /// A flush that should have covered it failed: no later flush makes it durable, a power cut may or may not keep it.
+    /// True if a flush that should have covered the entry failed: no later flush makes it durable, and a power failure
+    /// may or may not keep it.
     abandoned: bool,
 }
 
@@ -70,7 +71,7 @@ impl Media {
         &self.durable
     }
 
-    /// Takes a change that a power cut may undo.
+    /// Adds a change that a power failure may undo.
     pub(super) fn cached(&mut self, sequence: u64, offset: u64, change: Change) {
         self.cache_bytes += cost(&change);
         self.cache.push_back(Entry { sequence, offset, change, abandoned: false });
@@ -81,7 +82,7 @@ impl Media {
         }
     }
 
-    /// Makes a change durable at once. It hides whatever older entries hold for the same bytes.
+    /// Makes a change durable at once. It supersedes older entries for the same bytes.
     pub(super) fn durably(&mut self, offset: u64, change: &Change) {
         change.apply(offset, &mut self.durable);
         self.forget(u64::MAX, offset, change.len());
@@ -100,8 +101,8 @@ impl Media {
         }
     }
 
-    /// A failed flush: what it should have covered is never made durable by a later one, as a kernel that marks dirty
-    /// pages clean after an error behaves.
+    /// Records a failed flush: no later flush makes the entries that it covered durable, like a kernel that marks dirty
+    /// pages clean after an error.
     pub(super) fn abandon(&mut self, before: u64) {
         self.cache
             .iter_mut()
@@ -109,7 +110,7 @@ impl Media {
             .for_each(|entry| entry.abandoned = true);
     }
 
-    /// Cuts `[offset, offset + bytes)` out of the entries that are older than `sequence`.
+    /// Removes `[offset, offset + bytes)` from the entries that are older than `sequence`.
     fn forget(&mut self, sequence: u64, offset: u64, bytes: u64) {
         let end = offset + bytes;
         let overlaps = |entry: &Entry| {
@@ -136,8 +137,8 @@ impl Media {
         self.cache = kept;
     }
 
-    /// The image after a power cut: the durable bytes, and of each cached or interrupted change nothing, all, or any of
-    /// its sectors.
+    /// Returns the image after a power failure: the durable bytes plus, of each cached or interrupted change, nothing,
+    /// all, or any subset of its sectors.
     pub(super) fn after_power_cut(
         &self,
         interrupted: &[(u64, Change)],
@@ -152,7 +153,7 @@ impl Media {
     }
 }
 
-/// Memory that an entry takes, roughly.
+/// Returns the approximate memory of an entry in bytes.
 fn cost(change: &Change) -> u64 {
     64 + match change {
         Change::Write(bytes) => bytes.len() as u64,
@@ -186,7 +187,8 @@ pub(super) fn tear(offset: u64, change: &Change, image: &mut Image, random: &mut
     }
 }
 
-/// Where in a sector a write was cut: at its start, among the few bytes of a header, or anywhere.
+/// Returns the position in a sector at which a write is torn: at its start, within the first bytes (a header), or
+/// anywhere.
 fn within_sector(drawn: u64) -> u64 {
     match drawn % 4 {
         0 | 1 => 0,

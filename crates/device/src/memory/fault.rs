@@ -1,4 +1,4 @@
-//! What an in-memory device can be told to do wrong, and what it tells of what it does.
+//! Faults to inject into an in-memory device, and the operations that it reports to observers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,65 +6,65 @@ use std::time::Duration;
 
 use crate::{Geometry, OperationKind, Runtime, WriteMode};
 
-/// An operation, as fault plans and observers see it when it is submitted.
+/// An operation at submission, as fault plans and observers see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
     /// Read, write, flush, discard, allocate or resize.
     pub kind: OperationKind,
-    /// Where on the device; 0 for a flush or a resize.
+    /// Byte offset on the device; 0 for a flush or a resize.
     pub offset: u64,
-    /// How many bytes; 0 for a flush, the new size for a resize.
+    /// Length in bytes; 0 for a flush, the new size for a resize.
     pub bytes: u64,
-    /// How a write was asked for; [`WriteMode::Plain`] for everything else.
+    /// Mode of a write; [`WriteMode::Plain`] for everything else.
     pub mode: WriteMode,
-    /// How many operations were submitted before this one.
+    /// Number of operations submitted before this one.
     pub index: u64,
 }
 
-/// What happens to an operation.
+/// The fault that an operation suffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// What was asked for.
+    /// No fault.
     None,
-    /// It fails with this error number and changes nothing. After a failed flush, no later flush makes durable what
-    /// this one should have.
+    /// The operation fails with this error number and changes nothing. After a failed flush, no later flush makes the
+    /// writes durable that it should have covered.
     Error(i32),
     /// A write reaches the medium in part and then fails with this error number. Like `Error` for everything else.
     TornThenError(i32),
-    /// It is acknowledged and nothing happens: a lost write, a flush that lies. A read returns zeros.
+    /// The operation is acknowledged without effect: a lost write, or a flush that lies. A read returns zeros.
     Lost,
-    /// A write lands this many bytes away from where it was meant to (wrapping at the end of the device), a read reads
-    /// from there. Everything else happens as asked.
+    /// A write lands this many bytes beyond its offset (wrapping at the end of the device), and a read reads from
+    /// there. Other operations are unaffected.
     Misdirected(u64),
-    /// It takes so much longer than it would.
+    /// The operation takes this much longer.
     Late(Duration),
     /// The device vanishes: this and every later operation fails with ENODEV.
     Vanish,
 }
 
-/// What a discarded range reads as. All of these are legal.
+/// Content of a discarded range. All of these are legal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discarded {
     /// Zeros.
     #[default]
     Zeros,
-    /// What it held before.
+    /// The previous content.
     Stale,
-    /// Bytes that nobody wrote.
+    /// Random bytes.
     Noise,
 }
 
-/// How long operations take. Each takes a random time of its own from the range of its kind, so they complete in any
+/// Duration of operations. Each operation draws its own from the range of its kind, so operations complete in any
 /// order.
 #[derive(Clone)]
 pub struct Latency {
-    /// Where time passes and randomness comes from.
+    /// The source of time and randomness.
     pub runtime: Arc<dyn Runtime>,
-    /// Of a read.
+    /// Range for reads.
     pub read: Range<Duration>,
-    /// Of a write, durable or not.
+    /// Range for writes, durable or not.
     pub write: Range<Duration>,
-    /// Of a flush, a discard, an allocation or a resize.
+    /// Range for flushes, discards, allocations and resizes.
     pub flush: Range<Duration>,
 }
 
@@ -86,25 +86,26 @@ impl Latency {
     }
 }
 
-/// What kind of in-memory device to make.
+/// Options of an in-memory device.
 #[derive(Clone)]
 pub struct MemoryOptions {
-    /// Anything that a real device could have.
+    /// Any geometry that a real device could have.
     pub geometry: Geometry,
-    /// What to call it in messages.
+    /// Name for messages.
     pub path: String,
-    /// How large [`Device::resize`](crate::Device::resize) can make it.
+    /// Maximum size in bytes for [`Device::resize`](crate::Device::resize).
     pub bytes_max: u64,
-    /// Without it, operations complete while they are submitted.
+    /// Latencies. `None`: operations complete during submission.
     pub latency: Option<Latency>,
-    /// What a discarded range reads as.
+    /// Content of a discarded range.
     pub discarded: Discarded,
-    /// Decides how writes are torn by [`Fault::TornThenError`] and what noise looks like.
+    /// Seed for torn writes ([`Fault::TornThenError`]) and noise.
     pub seed: u64,
 }
 
 impl MemoryOptions {
-    /// A device of `bytes` bytes with the geometry of [`Geometry::memory`], that can grow without limit.
+    /// Returns the options of a device of `bytes` bytes with the geometry of [`Geometry::memory`] that can grow without
+    /// limit.
     pub fn new(bytes: u64) -> MemoryOptions {
         MemoryOptions {
             geometry: Geometry::memory(bytes),
@@ -117,7 +118,7 @@ impl MemoryOptions {
     }
 }
 
-/// SplitMix64: enough randomness for tearing writes.
+/// SplitMix64: good enough for tearing writes.
 pub(super) fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut mixed = *state;

@@ -1,5 +1,5 @@
-//! The content of an in-memory device: pages that exist once something other than zero was written to them, so that a
-//! large and mostly empty device costs little. A clone shares its pages until one side writes.
+//! The content of an in-memory device. Pages are allocated on their first write, so a large and mostly empty device
+//! costs little. A clone shares its pages until one side writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Image {
         }
     }
 
-    /// Fills a range with zeros, giving whole pages back.
+    /// Fills a range with zeros, freeing whole pages.
     pub(super) fn clear(&mut self, offset: u64, bytes: u64) {
         let end = offset + bytes;
         let touched: Vec<u64> =
@@ -64,7 +64,7 @@ impl Image {
     }
 }
 
-/// Cuts a range at page boundaries: page number, offset within it, and the part of the range.
+/// Splits a range at page boundaries into page number, offset within the page, and part of the range.
 fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

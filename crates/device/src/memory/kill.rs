@@ -1,12 +1,12 @@
-//! What the end of a process leaves of the writes that it had submitted: they are cut into pieces and queued, so some pieces are
-//! written and others never are.
+//! The effect of a killed process on the writes that it had submitted: they are cut into pieces and queued, so some
+//! pieces are written and others never are.
 
 use super::cache::Change;
 use super::{MemoryDevice, Payload, State};
 
 impl MemoryDevice {
-    /// The process that uses the device is killed. Of each write in flight nothing is written, or any of its blocks, or it is
-    /// finished in its time, as `random` decides. Everything else that was submitted is finished.
+    /// Kills the process that uses the device. For each write in flight, `random` decides whether nothing is written,
+    /// any subset of its blocks is, or it completes as usual. All other submitted operations complete.
     pub fn kill(&self, random: &mut dyn FnMut() -> u64) {
         let mut state = self.inner.state.lock();
         if state.vanished {
@@ -40,7 +40,7 @@ impl MemoryDevice {
         }
     }
 
-    /// A part of a write whose end nobody waits for: a power cut may undo it.
+    /// Applies one block of a killed write. It is not durable: a power failure may undo it.
     fn write_block(&self, state: &mut State, offset: u64, block: &[u8]) {
         if offset + block.len() as u64 > state.bytes {
             return;

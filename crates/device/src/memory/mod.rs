@@ -1,12 +1,12 @@
-//! A device in memory, for tests and simulation: it knows which bytes a power cut would lose, takes as long as it is
-//! told to, and fails as planned.
+//! A device in memory, for tests and simulation: it tracks the bytes that a power failure would lose, simulates
+//! latencies, and injects planned faults.
 //!
 //! An operation is *submitted* (checked, shown to the observer and the fault plan), takes its time, and is then
-//! *applied* and answered in one step. Reads see what was applied. A flush covers what was applied when it was
-//! submitted, and nothing later. A power cut may keep any part of what was in flight or in the cache.
+//! *applied* and answered in one step. Reads see applied changes. A flush covers the changes that were applied when it
+//! was submitted, and nothing later. A power failure may keep any part of the changes in flight or in the cache.
 //!
-//! Nothing grows without bound: content is bounded by the size of the device, the cache by a limit, and what is in
-//! flight by its submitters.
+//! Memory is bounded: content by the size of the device, the cache by a limit, and operations in flight by their
+//! submitters.
 
 mod cache;
 mod fault;
@@ -35,7 +35,7 @@ use crate::{
 type FaultPlan = Box<dyn FnMut(&Operation) -> Fault + Send>;
 type Observer = Box<dyn FnMut(&Operation) + Send>;
 
-/// A handle to a device in memory; clones are handles to the same device.
+/// A handle to a device in memory; clones refer to the same device.
 #[derive(Clone)]
 pub struct MemoryDevice {
     inner: Arc<Inner>,
@@ -46,18 +46,18 @@ struct Inner {
     path: Arc<str>,
     counters: Counters,
     state: Mutex<State>,
-    /// Apart from the state, so that they may look at the device.
+    /// Outside the state, so that fault plans and observers may access the device.
     faults: Mutex<Option<FaultPlan>>,
     observer: Mutex<Option<Observer>>,
 }
 
 struct State {
     bytes: u64,
-    /// What reads see.
+    /// The content that reads see.
     live: Image,
-    /// What a power cut leaves, and what it may leave.
+    /// The content that survives a power failure, and the changes that may survive it.
     media: Media,
-    /// Writes and discards that were submitted and not yet applied, by operation index.
+    /// Writes and discards that were submitted but not yet applied, by operation index.
     in_flight: BTreeMap<u64, (u64, Arc<Payload>)>,
     submitted: u64,
     applied: u64,
@@ -65,7 +65,7 @@ struct State {
     random: u64,
 }
 
-/// What a write or discard carries.
+/// The payload of a write or a discard.
 enum Payload {
     Write(Source),
     Discard(u64),
@@ -80,26 +80,27 @@ impl Payload {
     }
 }
 
-/// An operation on its way from submission to its answer.
+/// An operation between submission and answer.
 struct Submitted {
     operation: Operation,
     fault: Fault,
-    /// How many changes had been applied when it was submitted.
+    /// Number of changes applied before its submission.
     applied_before: u64,
 }
 
 impl MemoryDevice {
-    /// A device of `bytes` zero bytes, with 512-byte blocks and a volatile write cache.
+    /// Returns a device of `bytes` zero bytes, with 512-byte blocks and a volatile write cache.
     pub fn new(bytes: u64) -> MemoryDevice {
         MemoryDevice::with(MemoryOptions::new(bytes))
     }
 
-    /// A device of zero bytes.
+    /// Returns a device of zero bytes.
     pub fn with(options: MemoryOptions) -> MemoryDevice {
         MemoryDevice::from_image(options, Image::default())
     }
 
-    /// A device whose durable content is `bytes` (and its size the geometry's, or that of `bytes` if larger).
+    /// Returns a device with the durable content `bytes`. Its size is that of the geometry, or that of `bytes` if
+    /// larger.
     pub fn from_bytes(mut options: MemoryOptions, bytes: &[u8]) -> MemoryDevice {
         options.geometry.bytes = options.geometry.bytes.max(bytes.len() as u64);
         MemoryDevice::from_image(options, Image::from_bytes(bytes))
@@ -131,12 +132,12 @@ impl MemoryDevice {
         MemoryDevice { inner: Arc::new(inner) }
     }
 
-    /// Decides what happens to each operation from now on. The plan is called when an operation is submitted.
+    /// Sets the fault plan, which is called for each operation when it is submitted.
     pub fn set_faults(&self, plan: Box<dyn FnMut(&Operation) -> Fault + Send>) {
         *self.inner.faults.lock() = Some(plan);
     }
 
-    /// From now on, nothing goes wrong. A device that vanished stays away.
+    /// Removes the fault plan. A device that vanished stays away.
     pub fn clear_faults(&self) {
         *self.inner.faults.lock() = None;
     }
@@ -146,9 +147,9 @@ impl MemoryDevice {
         *self.inner.observer.lock() = Some(observer);
     }
 
-    /// The device as it is found after a power cut now: the durable bytes, and of each change that is in the cache or in
-    /// flight nothing, all, or any of its 512-byte sectors, as `random` decides. This device goes on as if nothing had
-    /// happened. The new one has the same options and neither fault plan nor observer.
+    /// Returns the device as found after a power failure now: the durable bytes plus, of each change in the cache or in
+    /// flight, nothing, all, or any subset of its 512-byte sectors, as `random` decides. This device is not affected.
+    /// The new one has the same options and neither fault plan nor observer.
     pub fn crash(&self, random: &mut dyn FnMut() -> u64) -> MemoryDevice {
         let state = self.inner.state.lock();
         let interrupted: Vec<(u64, Change)> =
@@ -161,19 +162,19 @@ impl MemoryDevice {
         MemoryDevice::from_image(options, image)
     }
 
-    /// What reads see now.
+    /// Returns the content that reads see now.
     pub fn snapshot(&self) -> Vec<u8> {
         let state = self.inner.state.lock();
         state.live.to_bytes(state.bytes)
     }
 
-    /// What is sure to survive a power cut now.
+    /// Returns the content that is certain to survive a power failure now.
     pub fn durable_snapshot(&self) -> Vec<u8> {
         let state = self.inner.state.lock();
         state.media.durable().to_bytes(state.bytes)
     }
 
-    /// Flips the bits of `xor` in the byte at `offset`, in what reads see and in what is durable: rot.
+    /// Flips the bits of `xor` in the byte at `offset`, both in the visible and in the durable content: rot.
     pub fn corrupt(&self, offset: u64, xor: u8) {
         let mut state = self.inner.state.lock();
         assert!(offset < state.bytes, "byte {offset} of a device of {} bytes", state.bytes);
@@ -184,12 +185,12 @@ impl MemoryDevice {
         state.media.durably(offset, &Change::Write(vec![byte[0] ^ xor]));
     }
 
-    /// The device is gone from now on.
+    /// Removes the device: from now on all operations fail.
     pub fn vanish(&self) {
         self.inner.state.lock().vanished = true;
     }
 
-    /// Checks an operation and asks what is to become of it.
+    /// Checks an operation and draws its fault.
     fn submit(
         &self,
         kind: OperationKind,
@@ -250,7 +251,7 @@ impl MemoryDevice {
         self.inner.state.lock().in_flight.insert(index, (offset, payload.clone()));
         self.answer(submitted, move |inner, submitted| {
             let mut state = inner.state.lock();
-            // What a kill took is nobody's any more.
+            // The kill already decided about this operation.
             if state.in_flight.remove(&index).is_none() {
                 return Ok(());
             }
@@ -265,7 +266,7 @@ impl Inner {
         DeviceError::from_io(operation.kind, &self.path, operation.offset, operation.bytes, source)
     }
 
-    /// Settles the faults that are the same for every kind of operation.
+    /// Applies the faults that are the same for every kind of operation.
     fn admit(&self, state: &mut State, submitted: &Submitted) -> Result<(), DeviceError> {
         state.vanished |= submitted.fault == Fault::Vanish;
         if state.vanished {
@@ -286,7 +287,7 @@ impl Inner {
         let Operation { kind, bytes, mode, .. } = submitted.operation;
         let mut offset = submitted.operation.offset;
         if offset + bytes > state.bytes {
-            // The device shrank while the operation was under way.
+            // The device shrank while the operation was in flight.
             return Err(self.error(&submitted.operation, libc::EIO));
         }
         let admitted = self.admit(state, submitted);
@@ -319,7 +320,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Some sectors of a failed write are on the medium: in the cache, that is, where a power cut may tear them again.
+    /// Applies some sectors of a failed write: to the cache, where a power failure may tear them again.
     fn apply_torn(&self, state: &mut State, offset: u64, change: &Change) {
         let mut random = state.random;
         cache::tear(offset, change, &mut state.live, &mut || split_mix(&mut random));
@@ -338,7 +339,7 @@ fn misdirected(offset: u64, by: u64, bytes: u64, device_bytes: u64, block_bytes:
 }
 
 fn noise(random: &mut u64, bytes: u64) -> Vec<u8> {
-    // At least a byte of each block is not zero, so that noise is never taken for zeros.
+    // At least one byte of each block is not zero, so that noise is never mistaken for zeros.
     let mut noise = vec![0; bytes as usize];
     noise.chunks_mut(8).for_each(|chunk| {
         let word = (split_mix(random) | 1).to_le_bytes();

@@ -1,4 +1,4 @@
-//! Tests of the in-memory device: what a power cut may and may not leave, and the faults.
+//! Tests of the in-memory device: possible and impossible results of a power failure, and the faults.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,8 @@ fn write(device: &MemoryDevice, at: u64, fill: u8, blocks: usize, mode: WriteMod
     device.write(at * 512, block(fill, blocks), mode).wait().unwrap();
 }
 
-/// Every image, as the first byte of each block, that a power cut leaves in many tries, of those in which no block is torn.
+/// Returns all images, as the first byte of each block, that a power failure leaves in many tries, excluding images
+/// with a torn block.
 fn images(device: &MemoryDevice) -> BTreeSet<Vec<u8>> {
     let mut seed = 1;
     let mut random = || split_mix(&mut seed);

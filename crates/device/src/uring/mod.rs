@@ -1,5 +1,5 @@
-//! The io_uring backend: one reactor thread per device owns a ring; others hand it requests. Short reads of a thread that
-//! waits for them itself go to a ring of that thread instead: see [`own`].
+//! The io_uring backend: one reactor thread per device owns a ring, and other threads hand it requests. Short reads of
+//! a thread that waits for them in [`block_on`](crate::block_on()) go to a ring of that thread instead: see [`own`].
 //!
 //! ```text
 //! caller ── request ──► queue ──► reactor: SQEs, one submit_and_wait per loop ──► kernel
@@ -7,16 +7,16 @@
 //!    └────── waker, in batches ◄────┘ completions
 //! ```
 //!
-//! The reactor sleeps in the kernel whenever the queue is empty (or the ring is full), and a caller that finds it
-//! asleep rings a [`Bell`]: an eventfd that the ring polls. While the reactor works, handing it a request costs no
-//! system call, and everything that queued up meanwhile goes out with one. It does not spin before it sleeps: on two
-//! virtual processors a spin of 20 µs while operations were in flight won at most 7 % of the random reads, and took the
-//! processor from those who would use what was read.
+//! The reactor sleeps in the kernel whenever the queue is empty (or the ring is full). A caller that finds it asleep
+//! rings a [`Bell`]: an eventfd that the ring polls. While the reactor is awake, handing it a request costs no system
+//! call, and all requests queued meanwhile are submitted with one. The reactor does not spin before it sleeps: on two
+//! virtual processors, a spin of 20 µs while operations were in flight gained at most 7 % of random reads, and took the
+//! processor from the threads that use the data.
 //!
-//! What somebody waits for does not queue behind megabytes of frames and relocation: see [`scheduler`].
+//! Foreground operations do not queue behind megabytes of frames and relocation: see [`scheduler`].
 //!
-//! A task that lives by one device's completions ([`Device::attend`]) runs on the reactor's thread: a hand-over to another
-//! thread and back costs as much as a short write.
+//! A task that mostly awaits one device's completions ([`Device::spawn_on_io_thread`]) runs on the reactor's thread,
+//! because a hand-over to another thread and back costs as much as a short write.
 
 mod operation;
 mod reactor;
@@ -55,19 +55,19 @@ use crate::{
 
 pub(crate) struct UringDevice {
     shared: Arc<Shared>,
-    /// Slots of registered memory, if the kernel took any.
+    /// Slots of registered memory, if the kernel accepted the registration.
     pool: Option<Arc<Pool>>,
     reactor: Option<JoinHandle<()>>,
-    /// For calls that block whatever the ring does: discard, allocate and resize.
+    /// Threads for calls that always block: discard, allocate and resize.
     helper: WorkPool,
 }
 
-/// What callers and the reactor share. Requests are bounded by their submitters, who own their buffers until then.
+/// State shared by callers and the reactor. The submitters bound the queued requests, and own the buffers until then.
 pub(crate) struct Shared {
     pub(crate) file: Arc<DeviceFile>,
     queue: SegQueue<Operation>,
     shorts: Arc<Shorts>,
-    /// Tasks of the reactor's thread that were woken.
+    /// Woken tasks of the reactor's thread.
     ready: SegQueue<Runnable>,
     bell: Bell,
     stopping: AtomicBool,
@@ -100,15 +100,16 @@ impl Bell {
 
     /// Called after a request was queued.
     fn ring(&self) {
-        // With the fence in `fall_asleep`: either the reactor sees the request, or this sees that it is asleep.
+        // With the fence in `fall_asleep`: either the reactor sees the request, or this thread sees that the reactor is
+        // asleep.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
-            // Fails only if the counter is full, and then it has been rung.
+            // Fails only if the counter is full, in which case the bell has been rung already.
             rustix::io::write(&self.event, &1u64.to_ne_bytes()).ok();
         }
     }
 
-    /// Called by the reactor before it looks at the queues for the last time.
+    /// Called by the reactor before its last check of the queues.
     fn fall_asleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -118,20 +119,20 @@ impl Bell {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Blocks until it rings, for a reactor without a ring.
+    /// Blocks until the bell rings, for a reactor whose ring has failed.
     fn wait(&self) {
         let mut polled = [rustix::event::PollFd::new(&self.event, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut polled, None).ok();
         self.silence();
     }
 
-    /// Makes the bell silent again, for a kernel that reports its level instead of each ring.
+    /// Resets the bell, for a kernel that reports its level instead of each ring.
     fn silence(&self) {
         rustix::io::read(&self.event, &mut [0u8; 8]).ok();
     }
 }
 
-/// Operations that the kernel uses must not be freed by unwinding, so a bug in here ends the process.
+/// Aborts the process on a panic, because unwinding would free memory that the kernel still uses.
 struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
@@ -143,8 +144,7 @@ impl Drop for AbortOnUnwind {
 }
 
 impl UringDevice {
-    /// Starts a reactor for `file`, with at most `depth` operations in flight. Also returns what an operator should
-    /// know.
+    /// Starts a reactor for `file`, with at most `depth` operations in flight. Also returns warnings for the operator.
     pub(crate) fn start(
         file: &Arc<DeviceFile>,
         depth: u32,
@@ -152,7 +152,7 @@ impl UringDevice {
     ) -> io::Result<(UringDevice, Vec<String>)> {
         let helper = WorkPool::new(2)?;
         let shared = Arc::new(Shared::new(file)?);
-        // A ring with a single issuer belongs to the thread that makes it.
+        // A single-issuer ring belongs to the thread that creates it.
         let (report, outcome) = mpsc::sync_channel(1);
         let thread = start_thread("esker-uring".into(), {
             let shared = shared.clone();
@@ -253,7 +253,7 @@ impl Device for UringDevice {
         self.file().counters.write(bytes);
         let (pending, completion) = Pending::new();
         let dsync = self.file().needs_dsync(mode);
-        // The kernel refuses one that the device does not have.
+        // The kernel refuses a handle that the device does not have.
         let is_there = handle.0 <= self.file().geometry().placement_handles;
         let handle = if is_there { handle } else { PlacementHandle::default() };
         for piece in pieces(self.file(), source, offset, completion) {
@@ -310,7 +310,7 @@ impl Device for UringDevice {
     }
 
     fn spawn_on_io_thread(&self, name: &'static str, task: Task) -> Option<Task> {
-        // Not kept by the tasks that it keeps.
+        // A weak reference, because `shared` keeps the tasks.
         let shared = Arc::downgrade(&self.shared);
         let schedule = move |runnable| {
             if let Some(shared) = shared.upgrade() {
@@ -327,11 +327,11 @@ impl Device for UringDevice {
 
 impl Drop for UringDevice {
     fn drop(&mut self) {
-        // Nobody can queue a request any more. The reactor finishes what is queued and in flight, and ends.
+        // No further request can be queued. The reactor completes those queued and in flight, and ends.
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.bell.ring();
         if let Some(thread) = self.reactor.take() {
-            // A device may be dropped by what its completion wakes or frees, on the reactor.
+            // A device may be dropped by code that its completion wakes or frees, on the reactor.
             if thread.thread().id() != std::thread::current().id() {
                 thread.join().ok();
             }

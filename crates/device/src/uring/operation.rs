@@ -1,4 +1,5 @@
-//! An operation on its way through the ring: it owns its memory and its answer until its completion has been seen.
+//! An operation on its way through the ring: it owns its memory and its completion until the kernel's completion was
+//! seen.
 
 use std::io;
 use std::ops::Range;
@@ -17,9 +18,9 @@ use crate::pending::Completion;
 use crate::split_writes::Piece;
 use crate::{Buffer, DeviceError, OperationKind, PlacementHandle, Source};
 
-/// The most bytes that the kernel moves with one request, in whole blocks.
+/// Maximum bytes per kernel request, in whole blocks.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
-/// A read is short up to here.
+/// Maximum length in bytes of a short read.
 const SHORT_BYTES: usize = 64 << 10;
 
 pub(crate) enum Request {
@@ -28,12 +29,12 @@ pub(crate) enum Request {
     Flush { completion: Completion<Result<(), DeviceError>> },
 }
 
-/// How an operation goes with others.
+/// Scheduling class of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// A short read that somebody waits for.
+    /// A short foreground read.
     Short,
-    /// It may go in pieces, after others.
+    /// May be submitted in pieces, after others.
     Long,
     Other,
 }
@@ -42,11 +43,11 @@ pub(crate) struct Operation {
     request: Request,
     offset: u64,
     bytes: usize,
-    /// How many bytes are transferred: the rest of a short transfer is submitted again.
+    /// Bytes transferred so far; the rest of a short transfer is submitted again.
     done: usize,
-    /// How often it was repeated without progress.
+    /// Retries without progress.
     retries: u32,
-    /// The memory is part of the registered slab.
+    /// True if the memory is part of the registered slab.
     registered: bool,
 }
 
@@ -64,7 +65,7 @@ impl Operation {
         Operation { request, offset, bytes, done: 0, retries: 0, registered }
     }
 
-    /// How much of it goes at a time if `most_bytes` may: whole write units of a write.
+    /// Returns the bytes per piece for a limit of `most_bytes`; a write's pieces are whole write units.
     pub(crate) fn bytes_at_a_time(&self, most_bytes: usize, unit_bytes: usize) -> usize {
         match self.request {
             Request::Write { .. } => most_bytes.max(unit_bytes),
@@ -76,7 +77,7 @@ impl Operation {
         match self.request {
             Request::Read { behind: false, .. } if self.bytes <= SHORT_BYTES => Length::Short,
             Request::Read { behind: true, .. } if self.bytes > PIECE_BYTES => Length::Long,
-            // Not a durable write: each piece of it would be made durable by itself.
+            // Excludes durable writes, because each of their pieces would be made durable separately.
             Request::Write { dsync: false, ref piece, .. } if piece.bytes_of_whole() > PIECE_BYTES => {
                 Length::Long
             }
@@ -84,8 +85,8 @@ impl Operation {
         }
     }
 
-    /// The submission for what is left to do, at most so many bytes of it, which are whole blocks. Its pointers are valid
-    /// while this operation exists: moving the operation does not move the memory that it owns.
+    /// Returns the submission entry for the remainder, limited to `most_bytes` bytes (whole blocks). Its pointers are
+    /// valid while this operation exists: moving the operation does not move the memory that it owns.
     pub(crate) fn entry(&mut self, file: RawFd, most_bytes: usize) -> squeue::Entry {
         let (at, left) = self.left(most_bytes);
         let file = types::Fd(file);
@@ -115,7 +116,7 @@ impl Operation {
         }
     }
 
-    /// As [`entry`](Self::entry), of a read on a ring where nothing is registered; `None` if it is something else.
+    /// As [`entry`](Self::entry), for a read on a ring without registered memory; `None` for other operations.
     pub(crate) fn read_entry(&mut self, file: RawFd) -> Option<squeue::Entry> {
         let (at, left) = self.left(TRANSFER_BYTES_MAX);
         let Request::Read { buffer, .. } = &mut self.request else { return None };
@@ -124,18 +125,19 @@ impl Operation {
         Some(read.offset(at).build())
     }
 
-    /// Where on the device the rest begins, and which of its bytes go now, if so many may.
+    /// Returns the device offset of the remainder, and the range of its bytes to submit now, at most `most_bytes`.
     fn left(&self, most_bytes: usize) -> (u64, Range<usize>) {
         let end = self.bytes.min(self.done + most_bytes.min(TRANSFER_BYTES_MAX));
         (self.offset + self.done as u64, self.done..end)
     }
 
-    /// Takes the result of a completion. `None`: submit the rest; otherwise the outcome of the whole.
+    /// Applies the result of a completion. Returns `None` if the remainder must be submitted, otherwise the outcome of
+    /// the whole.
     pub(crate) fn advance(&mut self, result: i32, block_bytes: usize) -> Option<io::Result<()>> {
         if let Some(errno) = result.checked_neg().filter(|errno| *errno > 0) {
             let error = io::Error::from_raw_os_error(errno);
-            // A flush is asked for once: the kernel tells of lost bytes only once, so a second answer would be no answer to
-            // what was asked.
+            // A flush is never retried: the kernel reports lost bytes only once, so a retry could succeed although
+            // bytes were lost.
             let is_flush = matches!(self.request, Request::Flush { .. });
             let is_repeated = if is_flush { planted(Bug::FailedFlushRepeated) } else { is_transient(&error) };
             if is_repeated && self.retries < RETRIES_MAX {
@@ -157,7 +159,7 @@ impl Operation {
         }
     }
 
-    /// Leaves the answer, and returns whom to wake.
+    /// Delivers the result and returns the waker to wake.
     pub(crate) fn complete(self, outcome: io::Result<()>, file: &DeviceFile) -> Option<Waker> {
         let Operation { request, offset, bytes, .. } = self;
         let fail = |op| move |source| file.error(op, offset, bytes, source);
@@ -174,7 +176,7 @@ impl Operation {
         }
     }
 
-    /// Answers an operation whose completion will never be seen. The kernel may still use its memory, which is leaked.
+    /// Fails an operation whose completion will never be seen. The kernel may still use its memory, which is leaked.
     pub(crate) fn abandon(mut self, errno: i32, file: &DeviceFile) -> Option<Waker> {
         let error = io::Error::from_raw_os_error(errno);
         match self.request {
@@ -209,8 +211,8 @@ mod tests {
         Operation::new(Request::Write { piece, dsync, handle: PlacementHandle(0) }, 0, None)
     }
 
-    /// A failed flush that is asked again is believed when the second answer is good, and must not be. What a write was
-    /// asked to write is written again as a whole when it is repeated.
+    /// A failed flush must not be retried, because its retry could succeed although bytes were lost. A failed write may
+    /// be retried, because the retry writes all of its bytes again.
     #[test]
     fn a_failed_flush_is_not_asked_again() {
         let errors =

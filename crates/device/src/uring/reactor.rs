@@ -1,12 +1,12 @@
 //! The thread that owns the ring. Each turn of its loop:
 //!
-//! 1. Poll the tasks of this thread that were woken. Then take requests from the queue, theirs among them, as many as may be in
-//!    flight, and push them. Long ones wait for their [`Scheduler`].
-//! 2. If both are empty, tell the bell that this thread is about to sleep, and look once more. Must happen in this
-//!    order, or else a request queued in between waits for some other completion.
+//! 1. Poll the woken tasks of this thread. Then take requests from the queue, including those of the tasks, up to the
+//!    limit of operations in flight, and push them. Long ones wait for their [`Scheduler`].
+//! 2. If both are empty, mark the bell as asleep, and check both once more. In this order, because otherwise a request
+//!    queued in between would wait for some other completion.
 //! 3. Submit everything and wait for one completion: the only system call of the turn.
-//! 4. Settle every completion there is, pushing again what was transferred in part.
-//! 5. Wake everybody whose operation completed.
+//! 4. Settle every available completion, pushing the remainder of partial transfers again.
+//! 5. Wake the waiters of completed operations.
 #![allow(
     unsafe_code,
     reason = "an operation is handed to the kernel, which uses its memory until the completion"
@@ -29,7 +29,7 @@ use super::table::Table;
 use super::transient_errors::is_passing;
 use crate::wake::wake;
 
-/// The number of the bell's completions; no table has so many places.
+/// User data of the bell's completions, larger than any table index.
 const BELL: u64 = u64::MAX;
 
 pub(super) struct Reactor {
@@ -37,7 +37,7 @@ pub(super) struct Reactor {
     ring: Ring,
     in_flight: Table<Operation>,
     scheduler: Scheduler,
-    /// The kernel reports every ring of the bell without being asked again.
+    /// True if the kernel reports every ring of the bell without being asked again.
     bell_reports_every: bool,
     bell_armed: bool,
     reaped: Vec<cqueue::Entry>,
@@ -68,15 +68,15 @@ impl Reactor {
             // 2.
             self.shared.bell.fall_asleep();
             if !self.shared.ready.is_empty() {
-                // So that the wait ends at once, and those that wake themselves keep no completion waiting.
+                // Rung so that the wait ends at once; tasks that wake themselves thus delay no completion.
                 self.shared.bell.ring();
             } else if self.in_flight.has_room() {
                 if !self.shared.queue.is_empty() {
                     self.shared.bell.wake_up();
                     continue;
                 }
-                // Read before the queues are looked at for the last time: it is set after the last request was queued, so what
-                // is not there then will not come.
+                // `stopping` is read before the last check of the queues: it is set after the last request was queued,
+                // so no request arrives after the check.
                 let stopping = self.shared.stopping.load(Ordering::Acquire);
                 if stopping && self.in_flight.is_empty() && self.is_idle() {
                     break None;
@@ -88,7 +88,7 @@ impl Reactor {
             self.shared.bell.wake_up();
             match submitted {
                 Ok(_) => {}
-                // Interrupted, or short of memory or of room for completions: reap and try again.
+                // Interrupted, or short of memory or of room for completions: reap and retry.
                 Err(error) if is_passing(&error) => {}
                 Err(error) => break Some(error),
             }
@@ -102,7 +102,7 @@ impl Reactor {
         std::mem::forget(guard);
     }
 
-    /// Polls those that are ready now, and not those that wake meanwhile.
+    /// Polls the tasks that are ready now, but not those that are woken meanwhile.
     fn poll_tasks(&self) {
         for _ in 0..self.shared.ready.len() {
             let Some(runnable) = self.shared.ready.pop() else { break };
@@ -124,7 +124,7 @@ impl Reactor {
         }
     }
 
-    /// The next one that may go. As long as others wait, one of them is in flight.
+    /// Returns the next operation that may be submitted. While long operations wait, at least one of them is in flight.
     fn next_operation(&mut self) -> Option<Operation> {
         loop {
             if let Some(long) = self.scheduler.next() {
@@ -143,8 +143,8 @@ impl Reactor {
         let turn_bytes = if length == Length::Long { self.scheduler.most_bytes() } else { usize::MAX };
         let most_bytes = operation.bytes_at_a_time(turn_bytes, self.shared.file.unit_bytes());
         self.scheduler.began(length);
-        // SAFETY: the operation goes to the table, and leaves it only in `settle`, for its completion, or in `fail`,
-        // where its memory is leaked. Unwinding aborts.
+        // SAFETY: the operation goes to the table, and stays there until `settle` (on its completion) or `fail` takes
+        // it out; `fail` leaks its memory. Unwinding aborts.
         unsafe { self.ring.push(&mut operation, most_bytes, number as u64) };
         self.in_flight.put(number, operation);
     }
@@ -185,12 +185,12 @@ impl Reactor {
         }
     }
 
-    /// Whether no request and no task waits for this thread.
+    /// True if no request and no task waits for this thread.
     fn is_idle(&self) -> bool {
         self.shared.queue.is_empty() && self.shared.ready.is_empty()
     }
 
-    /// The ring is of no use any more: every operation fails, until the device is dropped.
+    /// Handles the failure of the ring: every operation fails, until the device is dropped.
     fn fail(mut self, error: &io::Error) {
         tracing::error!(path = %self.shared.file.path, %error, "io_uring failed; the device takes no more operations");
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
@@ -206,8 +206,9 @@ impl Reactor {
             self.wakers.drain(..).for_each(wake);
             self.poll_tasks();
             self.shared.bell.fall_asleep();
-            // In this order: who finds the queues empty first and then reads that it is to stop leaves what was queued in between,
-            // and nobody answers that. After `fall_asleep`, or else the bell that tells of the stop may ring unheard.
+            // `stopping` is read before the queues are checked: in the opposite order a request queued in between would
+            // remain unanswered. Both come after `fall_asleep`, because otherwise the bell rung for the stop could be
+            // missed.
             let stopping = self.shared.stopping.load(Ordering::Acquire);
             if self.is_idle() {
                 if stopping {

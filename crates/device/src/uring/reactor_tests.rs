@@ -30,8 +30,8 @@ fn failed(file: std::fs::File, request: impl FnOnce(&Arc<DeviceFile>) -> Option<
     UringDevice { shared, pool: None, reactor, helper: WorkPool::new(1).unwrap() }
 }
 
-/// Whatever the reactor is at when the device is dropped, it answers what was queued before. Many times, as which of the two is
-/// first is not decided here.
+/// Whatever the reactor is doing when the device is dropped, it answers the requests queued before. Repeated many
+/// times, because the test does not control which of the two comes first.
 #[test]
 fn a_device_that_failed_answers_until_it_is_dropped() {
     if super::super::try_uring().is_err() {
@@ -56,8 +56,8 @@ fn a_device_that_failed_answers_until_it_is_dropped() {
     }
 }
 
-/// The kernel may write to the file as long as the process lives, so nobody else may open it that long. Of what it reads no other
-/// opener sees anything.
+/// The kernel may write to the file as long as the process lives, so no other opener may lock it during that time.
+/// Abandoned reads do not affect other openers.
 #[test]
 fn a_write_that_is_abandoned_keeps_the_file_locked() {
     if super::super::try_uring().is_err() {

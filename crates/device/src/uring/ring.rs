@@ -17,15 +17,15 @@ pub(super) const SLAB_INDEX: u16 = 0;
 
 pub(super) struct Ring {
     ring: IoUring,
-    /// Not registered: what is registered stays open until the ring is torn down, some 30 ms after its process was killed, and
-    /// until then nobody else can lock it. An operation in flight keeps it open too, and locked.
+    /// Not registered: a registered file stays open until the ring is torn down, some 30 ms after its process was
+    /// killed, and until then no other process can lock it. An operation in flight keeps it open and locked too.
     file: Arc<DeviceFile>,
     /// Kept while it is registered.
     pool: Option<Arc<Pool>>,
 }
 
 impl Ring {
-    /// A ring for `depth` operations in flight on `file`. Also returns what an operator should know.
+    /// Returns a ring for `depth` operations in flight on `file`. Also returns warnings for the operator.
     pub(super) fn new(
         file: Arc<DeviceFile>,
         depth: u32,
@@ -71,7 +71,7 @@ impl Ring {
         self.pool.clone()
     }
 
-    /// Queues what is left of an operation, at most so many bytes of it, under `number`.
+    /// Queues the remainder of an operation, limited to `most_bytes` bytes, under `number`.
     ///
     /// # Safety
     ///
@@ -79,11 +79,12 @@ impl Ring {
     pub(super) unsafe fn push(&mut self, operation: &mut Operation, most_bytes: usize, number: u64) {
         let entry = operation.entry(self.file.as_raw_fd(), most_bytes).user_data(number);
         // SAFETY: the entry points into memory that the operation owns, which by the contract exists for as long as the
-        // kernel may use it; the file is open while the ring exists, and the kernel keeps it for reads and writes in flight.
+        // kernel may use it; the file is open while the ring exists, and the kernel keeps it for reads and writes in
+        // flight.
         unsafe { self.push_entry(&entry) };
     }
 
-    /// Asks for a completion with `number` whenever `bell` becomes readable (`every`), or once.
+    /// Requests a completion with `number` whenever `bell` becomes readable (`every`), or once.
     pub(super) fn push_poll(&mut self, bell: RawFd, every: bool, number: u64) {
         let entry =
             opcode::PollAdd::new(types::Fd(bell), libc::POLLIN as u32).multi(every).build().user_data(number);
@@ -94,19 +95,19 @@ impl Ring {
 
     /// # Safety
     ///
-    /// What the entry points to is valid until its completion has been seen.
+    /// The memory that the entry points to is valid until its completion has been seen.
     unsafe fn push_entry(&mut self, entry: &squeue::Entry) {
         // SAFETY: by the contract.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the submission queue has room for every operation in flight and the bell");
     }
 
-    /// Hands everything that was pushed to the kernel and waits for a completion.
+    /// Submits everything that was pushed and waits for a completion.
     pub(super) fn submit_and_wait(&self) -> io::Result<usize> {
         self.ring.submit_and_wait(1)
     }
 
-    /// Moves completions to `batch`, as many as there are.
+    /// Moves all available completions to `batch`.
     pub(super) fn reap(&mut self, batch: &mut Vec<cqueue::Entry>) {
         let mut completions = self.ring.completion();
         batch.extend(&mut completions);
@@ -114,22 +115,22 @@ impl Ring {
     }
 }
 
-/// Whether io_uring works here: containers and administrators switch it off.
+/// Checks that io_uring works: containers and administrators disable it.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn try_uring() -> io::Result<()> {
     build(2).map(drop)
 }
 
-/// A ring that was seen to complete something. Profiles of seccomp exist that allow to make one and not to use it.
+/// Returns a ring that has completed an operation. Some seccomp profiles allow creating a ring but not using it.
 pub(super) fn build(entries: u32) -> io::Result<IoUring> {
     let mut ring = set_up(entries)?;
     prove(&mut ring)?;
     Ok(ring)
 }
 
-/// Has the kernel complete an operation that does nothing.
+/// Makes the kernel complete a no-op.
 fn prove(ring: &mut IoUring) -> io::Result<()> {
     // SAFETY: it refers to no memory.
     let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
@@ -150,10 +151,10 @@ fn prove(ring: &mut IoUring) -> io::Result<()> {
     Err(io::Error::other("io_uring completes nothing"))
 }
 
-/// Best first.
+/// Creates a ring with the best flags that the kernel supports.
 fn set_up(entries: u32) -> io::Result<IoUring> {
     let completions = entries * 4;
-    // Best first: completions are run when this thread asks for them, and by no interrupt; else at its next system
+    // Best first: completions run only when this thread asks for them, without interrupts; else at its next system
     // call; else at any time.
     let best = IoUring::builder()
         .setup_cqsize(completions)
@@ -174,9 +175,9 @@ fn register_slab(ring: &IoUring, bytes: usize) -> io::Result<Option<Arc<Pool>>> 
     let pool = Pool::new(bytes)?;
     let (start, len) = pool.slab();
     let slab = libc::iovec { iov_base: start.cast(), iov_len: len };
-    // SAFETY: the slab is mapped for as long as the pool exists. The kernel pins its pages, so that even a transfer that
-    // outlived the mapping would hit no memory that has become something else's; and none does, as an operation owns
-    // its buffer, and the buffer its pool.
+    // SAFETY: the slab is mapped for as long as the pool exists. The kernel pins its pages, so even a transfer that
+    // outlived the mapping would not reach reused memory. No transfer outlives it, because an operation owns its
+    // buffer, and the buffer its pool.
     unsafe { ring.submitter().register_buffers(&[slab])? };
     Ok(Some(pool))
 }
@@ -205,7 +206,7 @@ mod tests {
             (output.status.success() && !device.is_empty()).then_some(Loop { device, _file: file })
         }
 
-        /// Whether the kernel knows of placement handles, which it calls write streams, and the device has none.
+        /// True if the kernel supports placement handles (its name: write streams), and the device has none.
         fn has_no_handles(&self) -> bool {
             let name = Path::new(&self.device).file_name().map(|name| name.to_string_lossy().into_owned());
             let path = format!("/sys/block/{}/queue/max_write_streams", name.unwrap_or_default());
@@ -219,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Writes a block with a placement handle; what the kernel says.
+    /// Writes a block with a placement handle. Returns the kernel's result.
     fn written(device: &str, handle: u8) -> i32 {
         let mut options = std::fs::OpenOptions::new();
         let file = options.read(true).write(true).custom_flags(libc::O_DIRECT).open(device);
@@ -242,11 +243,12 @@ mod tests {
         seen[0].result()
     }
 
-    /// Forbids this thread, and those that it starts, to use a ring. As some profiles of containers do, it allows to make one.
+    /// Forbids this thread, and threads that it starts, to use a ring. As some container profiles do, it allows
+    /// creating one.
     fn forbid_to_enter_rings() -> io::Result<()> {
         let step = |code, k, jt| libc::sock_filter { code: code as u16, jt, jf: 0, k };
         let give = |what| step(libc::BPF_RET | libc::BPF_K, what, 0);
-        // The number of the call is the first word of what the filter sees.
+        // The system call number is the first word of the filter's input.
         let steps = [
             step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
             libc::sock_filter {

@@ -1,10 +1,10 @@
-//! The I/O scheduler: short operations go at once, long ones in pieces while there are short ones.
+//! The I/O scheduler: short operations are submitted at once, long ones in pieces while short ones are in progress.
 //!
-//! A device serves in turn what it was given. A read of 4 KiB that comes after 8 MiB of frames and relocation waits for all
-//! of it, which takes milliseconds. So while short operations come, long ones go in pieces of [`PIECE_BYTES`], one piece at
-//! a time, and one more for every [`SHORTS_PER_PIECE`] short ones in flight: many readers wait for each other anyway, and
-//! long ones keep a share beside them. When none came for [`SHORT_EXPECTED_FOR`], long ones go whole, all at once. Decision 0010 has
-//! the figures.
+//! A device serves operations roughly in order. A read of 4 KiB behind 8 MiB of frames and relocation waits for all of
+//! it, which takes milliseconds. So while short operations arrive, long ones are submitted in pieces of
+//! [`PIECE_BYTES`], one piece at a time plus one for every [`SHORTS_PER_PIECE`] short ones in flight: many concurrent
+//! readers delay each other anyway, and long operations keep a share of the device. If no short operation arrived for
+//! [`SHORT_EXPECTED_FOR`], long ones are submitted whole, all at once. Figures: decision 0010.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,17 +13,18 @@ use std::time::{Duration, Instant};
 
 use super::operation::{Length, Operation};
 
-/// A piece of a long operation; one write unit where that is more.
+/// Piece size in bytes of a long operation; one write unit if that is larger.
 pub(super) const PIECE_BYTES: usize = 128 << 10;
-/// With so many short operations in flight, one piece more is.
+/// Number of short operations in flight per additional piece of long ones in flight.
 const SHORTS_PER_PIECE: usize = 4;
-/// For so long after a short operation the next one is waited for: a reader a hundred times a second is one.
+/// Time after a short operation during which another one is expected, long enough for a reader with 100 reads per
+/// second.
 const SHORT_EXPECTED_FOR: Duration = Duration::from_millis(10);
 
-/// Short operations of one device, whichever ring they are on.
+/// Short operations of one device, on all rings.
 pub(super) struct Shorts {
     in_flight: AtomicUsize,
-    /// Until when another one is expected, in microseconds of the clock; 0 if none is.
+    /// Time until which another one is expected, in microseconds of the clock; 0: none.
     until: AtomicU64,
     clock: Box<dyn Fn() -> Duration + Send + Sync>,
 }
@@ -61,9 +62,9 @@ impl Shorts {
     }
 }
 
-/// Long operations that wait, and what is in flight.
+/// Waiting long operations, and counts of operations in flight.
 pub(super) struct Scheduler<T = Operation> {
-    /// Long ones of which there is something left to do, the next one first.
+    /// Long operations with a remainder to submit, in order.
     waiting: VecDeque<T>,
     long_in_flight: usize,
     shorts: Arc<Shorts>,
@@ -74,12 +75,12 @@ impl<T> Scheduler<T> {
         Scheduler { waiting: VecDeque::new(), long_in_flight: 0, shorts }
     }
 
-    /// A long operation waits for its turn, behind the others.
+    /// Appends a long operation to the wait queue.
     pub(super) fn wait(&mut self, long: T) {
         self.waiting.push_back(long);
     }
 
-    /// The long operation whose turn it is, if it is anybody's.
+    /// Returns the next long operation, or `None` if none may be submitted now.
     pub(super) fn next(&mut self) -> Option<T> {
         if self.waiting.is_empty() || self.is_full() {
             return None;
@@ -87,12 +88,12 @@ impl<T> Scheduler<T> {
         self.waiting.pop_front()
     }
 
-    /// How many bytes of a long operation may go now.
+    /// Returns the bytes of a long operation that may be submitted now.
     pub(super) fn most_bytes(&self) -> usize {
         if self.shorts.are_expected() { PIECE_BYTES } else { usize::MAX }
     }
 
-    /// An operation, or a piece of it, goes to the kernel.
+    /// Counts an operation, or a piece of one, as submitted to the kernel.
     pub(super) fn began(&mut self, length: Length) {
         match length {
             Length::Short => self.shorts.began(),
@@ -101,7 +102,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// It came back.
+    /// Counts it as completed.
     pub(super) fn ended(&mut self, length: Length) {
         match length {
             Length::Short => self.shorts.ended(),
@@ -110,12 +111,13 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Those that wait, which nobody is going to serve.
+    /// Returns the waiting operations, which will not be submitted any more.
     pub(super) fn give_up(&mut self) -> VecDeque<T> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Never while no long one is in flight, so that those who wait get on when it comes back.
+    /// Returns true if no further long operation may be submitted. False while none is in flight, because a completion
+    /// of one resumes the others.
     fn is_full(&self) -> bool {
         let shorts = self.shorts.in_flight.load(Ordering::Relaxed);
         self.long_in_flight > shorts / SHORTS_PER_PIECE && self.shorts.are_expected()
@@ -163,7 +165,7 @@ mod tests {
         }
         scheduler.began(Length::Other);
         scheduler.ended(Length::Other);
-        // The short one is back, but another may come soon.
+        // The short one has completed, but another may arrive soon.
         scheduler.ended(Length::Short);
         assert_eq!((scheduler.most_bytes(), scheduler.next()), (PIECE_BYTES, Some('a')));
         scheduler.began(Length::Long);

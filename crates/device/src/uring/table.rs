@@ -1,6 +1,6 @@
-//! What the kernel has, by the number under which its completion comes.
+//! Operations in the kernel, by the number of their completion.
 
-/// A table with a fixed number of places.
+/// A table with a fixed number of entries.
 pub(super) struct Table<T> {
     places: Vec<Option<T>>,
     free: Vec<usize>,
@@ -11,7 +11,7 @@ impl<T> Table<T> {
         Table { places: (0..places).map(|_| None).collect(), free: (0..places as usize).rev().collect() }
     }
 
-    /// A place for one that is to be [put](Self::put) there.
+    /// Reserves an entry, to be filled by [`put`](Self::put).
     pub(super) fn reserve(&mut self) -> Option<usize> {
         self.free.pop()
     }
@@ -20,7 +20,7 @@ impl<T> Table<T> {
         self.places[number] = Some(value);
     }
 
-    /// Takes out what completed. Its place remains reserved.
+    /// Takes a completed operation out. Its entry remains reserved.
     pub(super) fn take(&mut self, number: usize) -> T {
         self.places[number].take().expect("a completion belongs to an operation in flight")
     }
@@ -29,7 +29,7 @@ impl<T> Table<T> {
         self.free.push(number);
     }
 
-    /// Whether a place is free.
+    /// True if an entry is free.
     pub(super) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
@@ -42,7 +42,7 @@ impl<T> Table<T> {
         self.free.len() == self.places.len()
     }
 
-    /// Everything that is in it, when no completion will be seen any more.
+    /// Returns all operations, once no further completion will be seen.
     pub(super) fn give_up(self) -> Vec<T> {
         self.places.into_iter().flatten().collect()
     }

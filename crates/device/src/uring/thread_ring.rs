@@ -1,4 +1,4 @@
-//! A ring of the thread that waits: reads that a thread waits for itself pass to no other thread.
+//! Per-thread rings: reads that a thread waits for itself are not handed to another thread.
 //!
 //! ```text
 //! block_on: poll the future ──► its reads become SQEs of this thread's ring
@@ -6,15 +6,16 @@
 //!    └── completions, wakers ◄──── submit and wait, in one system call
 //! ```
 //!
-//! A hand-over to the reactor and back costs a wake-up of each side and leaves the device without work meanwhile (decision
-//! 0022). So a thread in [`block_on`] has a ring of its own, made after some reads. Short reads that the thread begins go
-//! there; all else, and what finds the ring full, goes to the reactor. Wakers of other threads ring the thread's [`Bell`],
-//! which the ring polls.
+//! A hand-over to the reactor and back costs a wake-up on each side and leaves the device idle meanwhile (decision
+//! 0022). So a thread in [`block_on`] has a ring of its own, created after some reads. Short reads that the thread
+//! submits go there; all other operations, and reads that find the ring full, go to the reactor. Wakers on other
+//! threads ring the thread's [`Bell`], which the ring polls.
 //!
 //! Invariants:
-//! - An operation that the kernel has stays in the ring's table until its completion was seen. The table belongs to the
-//!   thread, and is emptied before the thread ends or leaves [`block_on`]: nobody waits for a completion that no one reaps.
-//! - While the ring is borrowed, no foreign code runs. So a [`block_on`] within another finds it free, and reaps for both.
+//! - An operation in the kernel stays in the ring's table until its completion was seen. The table belongs to the
+//!   thread, and is emptied before the thread ends or leaves [`block_on`], because otherwise a waiter would wait for a
+//!   completion that no thread reaps.
+//! - While the ring is borrowed, no foreign code runs. So a nested [`block_on`] finds it free, and reaps for both.
 #![expect(unsafe_code, reason = "the kernel is handed the address of every transfer")]
 
 use std::cell::{Cell, RefCell};
@@ -36,13 +37,13 @@ use super::transient_errors::is_passing;
 use super::{AbortOnUnwind, Bell, Shared};
 use crate::wake::wake;
 
-/// Operations in flight on a thread's ring. What goes beyond takes the reactor's.
+/// Maximum operations in flight on a thread's ring. Further ones go to the reactor's ring.
 const DEPTH: u32 = 128;
 
-/// After so many reads of a thread its ring is made: that takes as long as a few of them.
+/// Number of reads after which a thread's ring is created. Creating it takes as long as a few reads.
 const READS_BEFORE: u32 = 16;
 
-/// The number of the bell's completions; no table has so many places.
+/// User data of the bell's completions, larger than any table index.
 const BELL: u64 = u64::MAX;
 
 thread_local! {
@@ -55,19 +56,20 @@ thread_local! {
     };
 }
 
-/// What a thread has.
+/// Per-thread state.
 struct Own {
-    /// It is in [`block_on`], and in no code that waits in another way, and so reaps what its ring completes.
+    /// True inside [`block_on`], except in code that waits in another way: the thread reaps the completions of its
+    /// ring.
     is_waiting: Cell<bool>,
-    /// How many [`block_on`] it is in, one within another.
+    /// Nesting depth of [`block_on`].
     depth: Cell<u32>,
-    /// Reads that it began, until there is a ring; the most there is if none could be made.
+    /// Reads submitted by the thread before it has a ring; the maximum value if no ring could be created.
     reads: Cell<u32>,
     parker: Arc<Parker>,
     ring: RefCell<Option<OwnRing>>,
 }
 
-/// Runs a future on the calling thread, which sleeps while the future waits. Within another, it turns the same ring.
+/// Runs a future on the calling thread, which sleeps while the future is pending. Nested calls use the same ring.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     OWN.with(|own| {
@@ -80,7 +82,8 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
                 own.drain();
             }
             own.depth.set(own.depth.get() - 1);
-            // All on this thread have one parker: what was taken may have been meant for one further out.
+            // All calls on this thread share one parker, so the notification that this call took may have been meant
+            // for an outer one.
             if own.depth.get() > 0 && has_taken_notice.get() {
                 own.parker.notified.store(true, Ordering::Release);
             }
@@ -98,8 +101,9 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
                 return output;
             }
             if take_notice() {
-                // Somebody woke it meanwhile, maybe itself. It may go on like that for as long as nothing completes. Once is nothing:
-                // sets of futures wake themselves after they have polled each of them, and then wait.
+                // The future was woken during its poll, possibly by itself, and may repeat that without any completion.
+                // The first time costs no turn of the ring: sets of futures wake themselves after they have polled each
+                // member, and then wait.
                 if was_woken {
                     own.turn(Turn::Look);
                 }
@@ -114,7 +118,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     })
 }
 
-/// Runs code that may wait in a way of its own: what it begins passes by this thread's ring, which nobody reaps meanwhile.
+/// Runs code that may wait by other means. Its operations bypass this thread's ring, which is not reaped meanwhile.
 pub(crate) fn outside_block_on<R>(run: impl FnOnce() -> R) -> R {
     let was_waiting = OWN.try_with(|own| own.is_waiting.replace(false)).unwrap_or(false);
     let _back = OnDrop(|| {
@@ -131,7 +135,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// Hands an operation to this thread's ring, or back.
+/// Submits an operation to this thread's ring, or returns it.
 pub(super) fn submit(shared: &Arc<Shared>, operation: Operation) -> Result<(), Operation> {
     let is_waiting = OWN.try_with(|own| own.is_waiting.get()).unwrap_or(false);
     if !is_waiting || operation.length() != Length::Short {
@@ -156,19 +160,19 @@ impl Own {
         ring.begin(shared, operation)
     }
 
-    /// Sleeps until something completes or somebody wakes the thread.
+    /// Sleeps until an operation completes or the thread is woken.
     fn wait(&self) {
         if !self.turn(Turn::Sleep) {
             std::thread::park();
         }
     }
 
-    /// Waits for everything in flight: the future that began it is gone, but somebody else may wait for it.
+    /// Waits for everything in flight: the future that submitted it is gone, but another task may wait for it.
     fn drain(&self) {
         while self.turn(Turn::Wait) {}
     }
 
-    /// A turn of the ring, if something is in flight there.
+    /// Runs one turn of the ring. Returns false if nothing is in flight on it.
     fn turn(&self, turn: Turn) -> bool {
         let mut ring = self.ring.borrow_mut();
         let Some(own) = ring.as_mut().filter(|ring| !ring.in_flight.is_empty()) else { return false };
@@ -183,18 +187,18 @@ impl Own {
     }
 }
 
-/// What a turn waits for.
+/// The condition that a turn waits for.
 #[derive(Clone, Copy)]
 enum Turn {
-    /// A completion, or that somebody wakes the thread.
+    /// A completion, or a wake-up of the thread.
     Sleep,
     /// A completion.
     Wait,
-    /// Nothing.
+    /// No wait.
     Look,
 }
 
-/// Wakes a thread, from its sleep in the ring or elsewhere.
+/// Wakes a thread, whether it sleeps in the ring or is parked.
 struct Parker {
     notified: AtomicBool,
     thread: Thread,
@@ -206,8 +210,12 @@ impl Parker {
         Parker { notified: AtomicBool::new(false), thread: std::thread::current(), bell: OnceLock::new() }
     }
 
+    /// Returns true if the thread was woken since the last call.
+    ///
+    /// Releases, as the swap in `wake_by_ref` acquires: a waker that is not noticed here sees a bell that was made before this
+    /// call. Otherwise it could only unpark a thread that is about to sleep in its ring.
     fn take_notice(&self) -> bool {
-        self.notified.swap(false, Ordering::Acquire)
+        self.notified.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -217,7 +225,7 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.notified.swap(true, Ordering::Release) {
+        if self.notified.swap(true, Ordering::AcqRel) {
             return;
         }
         if let Some(bell) = self.bell.get() {
@@ -262,11 +270,11 @@ impl OwnRing {
         let Some(number) = self.in_flight.reserve() else { return Err(operation) };
         shared.shorts.began();
         self.push(operation, shared.clone(), number);
-        // A thread with several in flight looks at what came back, and the device would have nothing to do meanwhile. With one,
-        // it is about to wait, which submits too.
+        // A thread with several reads in flight will process results next, and the device would be idle meanwhile. With
+        // a single read the thread is about to wait, which submits too.
         if self.in_flight.len() > 1 {
             shared.file.counters.submit_call();
-            // What it fails of, the next turn meets too.
+            // The next turn meets the same error and handles it.
             self.ring.submit().ok();
         }
         Ok(())
@@ -275,22 +283,23 @@ impl OwnRing {
     fn push(&mut self, mut operation: Operation, shared: Arc<Shared>, number: usize) {
         let entry = operation.read_entry(shared.file.as_raw_fd()).expect("only reads go to a thread's ring");
         self.in_flight.put(number, (operation, shared));
-        // SAFETY: the operation owns its buffer, and the file is open while `shared` exists. Both are in the table, and leave
-        // it only in `settle`, for their completion, or in `abandon`. There the buffer is leaked; the kernel keeps the file of what was
-        // submitted, and what was not never will be: an empty table takes no turn.
+        // SAFETY: the operation owns its buffer, and the file is open while `shared` exists. Both stay in the table
+        // until `settle` (on their completion) or `abandon` takes them out. `abandon` leaks the buffer; the kernel
+        // keeps the file of submitted operations open, and operations that were not submitted never will be: an empty
+        // table takes no turn.
         unsafe { self.push_entry(&entry.user_data(number as u64)) };
     }
 
     /// # Safety
     ///
-    /// What the entry points to is valid until its completion has been seen.
+    /// The memory that the entry points to is valid until its completion has been seen.
     unsafe fn push_entry(&mut self, entry: &squeue::Entry) {
         // SAFETY: by the contract.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the submission queue has room for every operation in flight and the bell");
     }
 
-    /// Submits what is there, waits as `turn` says and settles all completions there are.
+    /// Submits all queued entries, waits as `turn` requires, and settles all available completions.
     fn turn(&mut self, turn: Turn) {
         let guard = AbortOnUnwind;
         let submitted = match turn {
@@ -311,11 +320,12 @@ impl OwnRing {
         std::mem::forget(guard);
     }
 
-    /// `submit_and_wait(0)` would not do: a ring that defers its work completes nothing unless it is asked for events.
+    /// Reaps without waiting. `submit_and_wait(0)` is not enough: a ring with deferred task work completes nothing
+    /// unless it is asked for events.
     fn look(&mut self) -> io::Result<usize> {
         let entries = self.ring.submission().len() as u32;
         let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: so many entries are queued, which is what `push_entry` vouches for, and there is no argument.
+        // SAFETY: `entries` entries are queued, which is the contract of `push_entry`, and there is no argument.
         unsafe { self.ring.submitter().enter::<libc::sigset_t>(entries, 0, flags, None) }
     }
 
@@ -374,7 +384,7 @@ impl OwnRing {
         }
     }
 
-    /// The ring is of no use any more: every operation on it fails, and it takes no others.
+    /// Handles the failure of the ring: all operations on it fail, and it accepts no further ones.
     fn abandon(&mut self, error: &io::Error) {
         tracing::error!(%error, "io_uring failed; reads of this thread fail");
         let errno = error.raw_os_error().unwrap_or(libc::EIO);

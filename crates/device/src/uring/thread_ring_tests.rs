@@ -17,7 +17,7 @@ use crate::{Backend, Buffer, Device, OpenOptions, Runtime, Threads, WriteMode};
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 512;
 
-/// A device of blocks that each begin with their number.
+/// A device on which each block begins with its number.
 fn device(directory: &tempfile::TempDir) -> Option<Arc<dyn Device>> {
     if super::super::try_uring().is_err() {
         eprintln!("SKIPPED: it needs io_uring");
@@ -40,14 +40,14 @@ async fn read(device: &dyn Device, block: usize) {
     assert_eq!(buffer[..8], block.to_le_bytes());
 }
 
-/// Makes the thread's ring.
+/// Submits enough reads for the thread's ring to be created.
 async fn begin(device: &dyn Device) {
     for block in 0..=READS_BEFORE as usize {
         read(device, block).await;
     }
 }
 
-/// Notes which threads woke it.
+/// Records the threads that woke it.
 struct Noting {
     waker: Waker,
     threads: Arc<Mutex<HashSet<ThreadId>>>,
@@ -79,7 +79,7 @@ fn reads_pass_to_no_other_thread() {
     assert_eq!(*threads.lock(), HashSet::from([std::thread::current().id()]));
 }
 
-/// The device has something to do while the thread looks at what came back.
+/// Otherwise the device would be idle while the thread processes results.
 #[test]
 fn reads_beside_others_are_submitted_at_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -111,13 +111,13 @@ fn more_than_the_ring_holds() {
     assert_eq!(device.counters().in_flight, 0);
 }
 
-/// While a read is in flight the thread sleeps in the kernel, and must hear of what other threads do.
+/// While a read is in flight the thread sleeps in the kernel, and wake-ups by other threads must reach it.
 #[test]
 fn others_wake_the_thread() {
     let directory = tempfile::tempdir().unwrap();
     let Some(device) = device(&directory) else { return };
     let runtime = Threads::new(2).unwrap();
-    // A read of a pipe takes as long as nobody writes.
+    // A read of a pipe takes until another thread writes to it.
     let (end, mut other_end) = std::io::pipe().unwrap();
     let volume = crate::probe::Volume::default();
     let pipe = std::fs::File::from(std::os::fd::OwnedFd::from(end));
@@ -144,7 +144,7 @@ fn others_wake_the_thread() {
     });
 }
 
-/// It polls its ring for as long as it finds something else to do.
+/// The thread polls its ring even while the future always has more work.
 #[test]
 fn a_future_that_wakes_itself_keeps_no_read_waiting() {
     let directory = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ fn a_future_that_wakes_itself_keeps_no_read_waiting() {
     });
 }
 
-/// As a set of futures does. With a turn for it, each read would take two system calls.
+/// As a set of futures does. With a turn of the ring for each self-wake, each read would take two system calls.
 #[test]
 fn a_future_that_wakes_itself_once_costs_no_turn() {
     let directory = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ fn a_future_that_wakes_itself_once_costs_no_turn() {
     });
 }
 
-/// Who leaves does not leave behind what nobody would reap.
+/// A thread that leaves `block_on` leaves no operation on its ring, because no thread would reap it.
 #[test]
 fn what_is_in_flight_completes_before_the_thread_leaves() {
     let directory = tempfile::tempdir().unwrap();
@@ -243,7 +243,7 @@ fn a_future_that_panics_leaves_nothing_in_flight() {
     block_on(read(&*device, 7));
 }
 
-/// A device, and whether `work` on it, in `block_on` on a thread that has a ring, ends.
+/// Asserts that `work` on a device ends, in `block_on` on a thread that has a ring.
 fn ends_within_block_on<W: Future<Output = ()>>(work: impl FnOnce(Arc<dyn Device>) -> W + Send + 'static) {
     let directory = tempfile::tempdir().unwrap();
     let Some(device) = device(&directory) else { return };
@@ -282,7 +282,7 @@ fn one_within_another_waits_for_what_the_other_began() {
     });
 }
 
-/// What completes while the inner one waits may be what the outer one waits for.
+/// A completion during the inner wait may be the one that the outer future waits for.
 #[test]
 fn one_within_another_wakes_the_other() {
     ends_within_block_on(|device| async move {
@@ -290,7 +290,7 @@ fn one_within_another_wakes_the_other() {
             let mut outer = begun(&*device);
             assert!(poll_fn(|context| Poll::Ready(Pin::new(&mut outer).poll(context))).await.is_pending());
             let nested = async {
-                // Another thread's, so that the ring is reaped for the outer one alone.
+                // On another thread, so that the ring is reaped for the outer future only.
                 let (told, completion) = crate::Pending::new();
                 let tell = async move {
                     futures_lite::future::yield_now().await;
@@ -312,7 +312,7 @@ fn code_outside_waits_as_it_likes() {
         let before = begun(&*device);
         let outcome = super::outside_block_on(|| futures_lite::future::block_on(begun(&*device)).1);
         outcome.unwrap();
-        // One of ours in there leaves nothing behind that nobody reaps.
+        // A nested `block_on` of this crate leaves no unreaped operation behind.
         let pending = super::outside_block_on(|| {
             let mut pending = Vec::new();
             block_on(async { pending.extend((0..3).map(|_| begun(&*device))) });

@@ -1,14 +1,14 @@
-//! Writing out what coalesced in memory: only what nobody overwrote meanwhile.
+//! Writes memtables out: only the records that were not overwritten meanwhile.
 //!
-//! The order is that of relocation (`relocate`), with victims that are in memory alone:
+//! The order is that of relocation (`relocate`), with victims that are in memory only:
 //!
-//! 1. What is still current is copied to segments for survivors, and flushed; the index is swung to the copies. A segment of
-//!    which most is current is written as it is instead, and so is one for whose survivors there is no slot.
-//! 2. The lane is flushed: what superseded a record that was dropped may lie in its open segment.
-//! 3. The memory is void, then its slots are free, and whoever waits is told.
+//! 1. Records that are still current are copied to segments for survivors, and flushed; the index is swung to the copies. A
+//!    segment that is mostly current is written as it is instead, and so is one for whose survivors there is no slot.
+//! 2. The lane is flushed, because records that superseded dropped ones may be in its open segment.
+//! 3. The memory is voided, then its slots are freed, and waiting writers are notified.
 //!
-//! What supersedes a record while its memtable is written out belongs to the next memtable, and is not durable with this one. So
-//! such a record counts as needed.
+//! A record that supersedes another while that one's memtable is being written out belongs to the next memtable, and is not
+//! durable together with this one. The superseded record therefore counts as needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,15 +33,16 @@ use crate::write::committer::seal;
 use crate::write::lane::Lane;
 use crate::write::preallocate::secure_kept_slots;
 
-/// A segment in which at least this share of what fits is current is written as it is: copying it would save little.
+/// Share of a segment's capacity that must be current to write it as it is, because copying would save little.
 const WRITTEN_WHOLE_SHARE: f64 = 0.75;
 
-/// Pieces of memory that are left to the lane's own segments.
+/// Number of memory pieces left to the lane's own segments.
 const LEFT_TO_LANE: usize = 2;
-/// A segment of survivors is sealed when it got none for so long: as long as it is open, its garbage and what it hides stay.
+/// Time without new records after which a segment of survivors is sealed: while it is open, its garbage and the versions it
+/// hides are kept.
 const SEALED_AFTER: Duration = Duration::from_secs(30);
 
-/// Runs until the lane stops and everything is written.
+/// Runs until the lane stops and all records are written.
 pub(crate) async fn run(writer: Arc<Writer>) {
     let (space, catalog, writer) = (&*writer.space, &*writer.catalog, &*writer);
     let relocator = Relocator::new(Expirer { space, catalog, writer });
@@ -53,8 +54,8 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     writer.lane.coalescing_ended(ended);
 }
 
-/// Provides the segments that records coalesce in, until the lane stops. By itself, so that the next memtable is filled while one is
-/// written out.
+/// Provides the segments of memtables, until the lane stops. A task of its own, so that the next memtable is filled while one
+/// is being written out.
 pub(crate) async fn provide(writer: Arc<Writer>) {
     let (space, lane) = (&*writer.space, &writer.lane);
     loop {
@@ -72,7 +73,8 @@ pub(crate) async fn provide(writer: Arc<Writer>) {
                 Err(error) => space.health.latch(&error),
             }
             lane.end_providing();
-            // Fewer slots are kept for memtables now, or one was given back: there may be one for who waits, or none at all.
+            // Fewer slots are kept for memtables now, or one was given back: waiting writers may get one, or learn that there
+            // is none.
             space.announce_free_slot();
             if lane.is_out_of_room() {
                 space.reclaim.notify_one();
@@ -86,14 +88,14 @@ pub(crate) async fn provide(writer: Arc<Writer>) {
     }
 }
 
-/// A segment to fill next, if there is a slot and memory for one.
+/// Opens the next segment to fill, if a slot and memory are available.
 async fn next_segment(space: &Space, lane: &Lane) -> Result<Option<Piece>> {
     if space.health.check_writable().is_err() {
         return Ok(None);
     }
     let tier = space.tier(lane.shape.tier);
     let segments = lane.coalescing_segments();
-    // Left to relocation, and to what is left of a memtable, which has half of the segments.
+    // Slots left to relocation, and to the survivors of a memtable, which has half of the segments.
     let copies = (segments as f64 / 2.0 * WRITTEN_WHOLE_SHARE).ceil() as u32;
     let (keep, opened_at) = (space.kept_slots(tier) + copies, lane.published_through());
     let (pool, spare) = (&lane.pool, LEFT_TO_LANE);
@@ -104,7 +106,7 @@ async fn next_segment(space: &Space, lane: &Lane) -> Result<Option<Piece>> {
     match opened.await {
         Ok(Some((segment, piece))) => {
             space.buffered.add(BufferedSegment::of(&segment));
-            // As long as there is nothing in it, it keeps no tombstone.
+            // While it is empty, it keeps no tombstone.
             tier.slot(segment.name().slot).open_at(u64::MAX);
             Ok(Some((segment, piece)))
         }
@@ -118,7 +120,7 @@ struct Coalescer<'a> {
     catalog: &'a Catalog,
     lane: &'a Arc<Lane>,
     relocator: Relocator<'a>,
-    /// When the last memtable was written out, if any was since the last segment of survivors was sealed.
+    /// Time of the last write-out since a segment of survivors was sealed; `None` if there was none.
     wrote_at: Option<Duration>,
 }
 
@@ -127,19 +129,19 @@ impl Coalescer<'_> {
         loop {
             let woken = self.lane.coalescing_work.notified();
             self.space.health.check_latch()?;
-            // Asked before: what came until it stopped is in the memtable then.
+            // Read first, so that all records appended before the stop are in the memtable.
             let is_stopping = self.lane.is_stopping();
             if let Some(Memtable { pieces, completion }) = self.lane.next_memtable(self.space.runtime.now()) {
                 let written = self.write_out(pieces).await;
                 self.wrote_at = Some(self.space.runtime.now());
                 if let Err(error) = &written {
-                    // Before anybody could find that nothing waits any more.
+                    // Latched before any task can observe that no record waits any more.
                     self.space.health.latch(error);
                 }
                 self.lane.memtable_written(self.relocator.output_ends().into_iter().collect());
                 completion.open(written.clone());
                 written?;
-                // Victims may wait for that.
+                // Victims may wait for the memtable.
                 self.space.reclaim.notify_one();
             } else if is_stopping {
                 return self.relocator.finish().await;
@@ -155,12 +157,12 @@ impl Coalescer<'_> {
         }
     }
 
-    /// When the segment of survivors is to be sealed.
+    /// Returns the time at which the segment of survivors is to be sealed.
     fn seals_at(&self) -> Option<Duration> {
         self.wrote_at.map(|at| at + SEALED_AFTER)
     }
 
-    /// Waits for something to do.
+    /// Waits for work.
     async fn rest(&self, woken: impl Future<Output = ()>) {
         let now = self.space.runtime.now();
         let due = self.lane.coalescing_deadline().into_iter().chain(self.seals_at()).min();
@@ -172,7 +174,7 @@ impl Coalescer<'_> {
         woken_or_after(&*self.space.runtime, woken, due.into_iter().chain(expiry).min()).await;
     }
 
-    /// Writes a memtable out. Afterwards everything that was appended before it ended is durable, or superseded by what is.
+    /// Writes a memtable out. Afterwards every record appended before it ended is durable, or superseded by a durable one.
     async fn write_out(&mut self, pieces: Vec<Piece>) -> Result<()> {
         let tier = self.space.tier(self.lane.shape.tier);
         let newest = Newest::of(pieces.iter().map(|(segment, _)| segment));
@@ -210,14 +212,14 @@ impl Coalescer<'_> {
             tier.leave_slot(segment.name().slot, self.space.runtime.now());
             self.lane.pool.park(segment, piece);
         }
-        // After the slots are free, or else who waits would seem to wait in vain; and before anybody is told of them.
+        // After the slots are free, because otherwise waiting writers would seem to wait in vain; and before they are notified.
         self.lane.give_coalescing_slots_back(given_back);
         self.space.announce_free_slot();
         Ok(())
     }
 }
 
-/// A segment that coalesced, with the one frame that all of it is in.
+/// A memtable segment, with the single frame that holds its records.
 struct Closed {
     segment: Piece,
     frame: ClosedFrame,
@@ -235,7 +237,7 @@ impl Closed {
         live as f64 >= (u64::from(segment.tail()) + segment.room_bytes()) as f64 * WRITTEN_WHOLE_SHARE
     }
 
-    /// Returns the records that may be needed: a record that a later one of the memtable supersedes is left out.
+    /// Returns the records that may be needed: leaves out records superseded by a later one of the memtable.
     fn victim(&self, newest: &Newest, catalog: &Catalog) -> (Victim, EntryList) {
         let segment = &self.segment.0;
         let (name, tier) = (segment.name(), segment.shape().tier);

@@ -10,7 +10,7 @@ use crate::write::coalescing::CoalescingPlan;
 use crate::write::lane::MAX_UNWRITTEN;
 use crate::write::options::WriteOptions;
 
-/// A store in which records wait for ten seconds, with its committer.
+/// Returns a store whose puts coalesce for ten seconds, with its committer.
 fn bench() -> Bench {
     let plan = CoalescingPlan { wait: Duration::from_secs(10), segments: 2 };
     let bench = Plan { coalescing: Some(plan), slow: true, ..Plan::new(1) }.build();
@@ -33,7 +33,7 @@ async fn provide(bench: &Bench) {
     provide_opened_at(bench, 0).await;
 }
 
-/// Gives the lane a segment that counts as opened at a sequence number.
+/// Gives the lane a segment that counts as opened at this sequence number.
 async fn provide_opened_at(bench: &Bench, opened_at: u64) {
     let (space, lane) = (&bench.space, &bench.writer.lane);
     let tier = space.first_tier();
@@ -43,14 +43,14 @@ async fn provide_opened_at(bench: &Bench, opened_at: u64) {
     lane.put_coalescing_spare(piece);
 }
 
-/// How many entries of open segments are shown, and whether that is all of them.
+/// Returns the number of entries shown of open segments, and true if those are all.
 fn shown(lane: &Lane) -> (usize, bool) {
     let mut count = 0;
     let is_all = lane.each_open_entry(|_, _| count += 1);
     (count, is_all)
 }
 
-/// Or else it could be taken out of the index as expired, and hide what is written out no longer.
+/// Otherwise it could be removed from the index as expired, and no longer hide the record being written out.
 #[test]
 fn what_waits_behind_a_memtable_that_is_written_out_is_not_looked_at() {
     let bench = bench();
@@ -86,7 +86,7 @@ fn a_segment_without_records_keeps_no_tombstone() {
     });
 }
 
-/// Nobody gives memory back but by writing, so nobody waits for it who has that to do.
+/// Only writing a memtable out returns memory, so the task that does so must not wait for memory.
 #[test]
 fn without_memory_nothing_coalesces_and_a_flush_ends() {
     let bench = bench();
@@ -96,7 +96,7 @@ fn without_memory_nothing_coalesces_and_a_flush_ends() {
     start(&bench);
     bench.run(async {
         bench.sleep(Duration::from_millis(1)).await;
-        assert!(lane.wants_coalescing_spare(), "what is left is the lane's");
+        assert!(lane.wants_coalescing_spare(), "the only memory left is the lane's");
         put(&bench, "a").await;
         bench.writer.flush().await.expect("it is flushed");
         assert!(bench.get("a").now_or_never().is_some());
@@ -104,7 +104,7 @@ fn without_memory_nothing_coalesces_and_a_flush_ends() {
     assert_eq!(bench.durable().len(), 1);
 }
 
-/// Passing by would make the device write what is overwritten a moment later.
+/// Falling back to the lane would write records to the device that are overwritten a moment later.
 #[test]
 fn puts_wait_for_the_next_memtable_when_this_one_is_full() {
     let bench = bench();
@@ -131,7 +131,7 @@ fn puts_wait_for_the_next_memtable_when_this_one_is_full() {
     assert!(bench.durable().is_empty(), "nothing went to the lane");
 }
 
-/// The newest one has to be copied, since what superseded it is not durable yet; those before it never.
+/// The newest version must be copied, because the record that superseded it is not durable yet; earlier versions never.
 #[test]
 fn of_a_key_written_again_meanwhile_only_the_newest_version_is_copied() {
     let bench = bench();
@@ -155,7 +155,7 @@ fn of_a_key_written_again_meanwhile_only_the_newest_version_is_copied() {
     assert_eq!(durable, [third], "two older versions are not written");
 }
 
-/// Until then it looks like garbage, and a collector would free it.
+/// Until then the segment looks like garbage, and the collector would free it.
 #[test]
 fn a_segment_of_copies_is_sealed_when_the_index_leads_to_it() {
     let bench = bench();
@@ -164,7 +164,7 @@ fn a_segment_of_copies_is_sealed_when_the_index_leads_to_it() {
         let relocator = Relocator::new(Expirer { space, catalog, writer });
         let mut coalescer = Coalescer { space, catalog, lane: &writer.lane, relocator, wrote_at: None };
         let sealed = || space.first_tier().slots().sealed();
-        // What is left of two memtables is more than a segment.
+        // The survivors of two memtables fill more than a segment.
         for memtable in 0..2 {
             provide(&bench).await;
             for number in [0, 0, 0, 0, 1, 2, 3, 4] {
@@ -180,7 +180,7 @@ fn a_segment_of_copies_is_sealed_when_the_index_leads_to_it() {
                 loop {
                     for (at, slot) in sealed() {
                         let most = i64::from(SEGMENT_BYTES) * 3 / 4;
-                        assert!(slot.live_bytes() > most, "what was copied to slot {at} looks like garbage");
+                        assert!(slot.live_bytes() > most, "the copies in slot {at} look like garbage");
                     }
                     bench.sleep(Duration::from_micros(1)).await;
                 }
@@ -195,7 +195,7 @@ fn a_segment_of_copies_is_sealed_when_the_index_leads_to_it() {
     });
 }
 
-/// The list of what has expired is older than the segment that its slot has now.
+/// The list of expired records is older than the segment now in the slot.
 #[test]
 fn a_put_at_the_place_of_an_expired_one_stays() {
     let bench = bench();
@@ -296,7 +296,7 @@ fn a_periodic_put_waits_no_longer_than_its_period() {
     assert_eq!(bench.durable().len(), 1);
 }
 
-/// It would be visible before the earlier put, which would then displace it.
+/// The second put would be visible before the earlier one, which would then displace it.
 #[test]
 fn a_put_behind_an_unpublished_one_of_its_key_does_not_coalesce() {
     let bench = bench();
@@ -315,7 +315,7 @@ fn a_put_behind_an_unpublished_one_of_its_key_does_not_coalesce() {
     });
 }
 
-/// A power cut could leave a summary that names records which it took.
+/// A power failure could leave a summary that names lost records.
 #[test]
 fn whole_segment_is_flushed_before_its_summary() {
     let bench = bench();

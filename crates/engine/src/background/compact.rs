@@ -1,34 +1,34 @@
-//! Compacting when asked to. Nobody has to: garbage is collected by itself, as far as the reserve asks for it.
+//! Compaction on request. It is never required: garbage is collected automatically, as far as the reserve demands it.
 //!
-//! A compaction has an end, however much is overwritten meanwhile: it is about the segments and the tombstones that there
-//! were when it began. Copies go to segments that come later, so each is relocated at most once, but for outputs that were
-//! open then, which are relocated once more. Whoever asks meanwhile waits for the next one, since what they made garbage of
-//! may have come too late for this one.
+//! A compaction ends however much is overwritten meanwhile: it covers the segments and tombstones that existed when it began.
+//! Copies go to later segments, so each segment is relocated at most once, except outputs that were open at the start, which
+//! are relocated once more. A request during a compaction waits for the next one, because garbage made by the requester may
+//! have come too late for the current one.
 
 use crate::background::reclaimer::{Compaction, Reclaimer};
 use crate::base::error::Result;
 use crate::segments::limit::LEAST_YIELD;
 
 impl Reclaimer<'_> {
-    /// Looks whether a compaction is asked for, if none is under way.
+    /// Starts a compaction if one is requested and none is in progress.
     pub(crate) fn begin_compaction(&mut self) {
         if self.compaction.is_some() {
             return;
         }
         self.compactions.look();
-        // Must be read after the look, or else it could miss what is garbage for whoever asked.
+        // Read after the requests are taken, because otherwise it could miss garbage that a requester had made.
         self.compaction = self.compactions.is_wanted().then(|| Compaction {
             segments_through: self.space.newest_segment(),
             sequence_through: self.writer.lane.published_through(),
         });
     }
 
-    /// Goes on with the compaction that is under way; false if there is none, or this was its end.
+    /// Continues the compaction in progress. Returns false if there is none, or if it has ended.
     pub(crate) async fn compact(&mut self) -> Result<bool> {
         let Some(Compaction { segments_through, sequence_through }) = self.compaction else {
             return Ok(false);
         };
-        // Segments that a backup has still to read are left: it may take hours.
+        // Skips segments that a backup has still to read, which may take hours.
         self.leaves_kept = true;
         let choice = self.choose_among(LEAST_YIELD, segments_through);
         self.leaves_kept = false;
@@ -45,7 +45,7 @@ impl Reclaimer<'_> {
         Ok(false)
     }
 
-    /// How many bytes of tombstones a compaction leaves.
+    /// Returns the bytes of tombstones that a compaction leaves.
     fn tombstones_left(&self) -> u64 {
         let noticeable = self.space.live_bytes() as f64 * LEAST_YIELD;
         self.tombstones_tolerated(true).min(noticeable as u64)

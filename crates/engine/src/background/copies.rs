@@ -1,4 +1,4 @@
-//! The store as relocation sees it: what is needed, where copies go, and how they are written.
+//! The store as seen by relocation: which records are needed, where copies go, and how they are written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,67 +20,63 @@ use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::writer::{SegmentWriter, Summary};
 use crate::write::Writer;
 
-/// So many reads are under way at a time where nothing holds relocation back.
+/// Number of reads in flight when relocation is not throttled.
 const READS_AT_ONCE: usize = 8;
 
-/// The store as relocation sees it.
+/// The store as seen by relocation.
 pub(crate) struct CopyWriter<'a> {
     pub(crate) space: &'a Space,
     pub(crate) catalog: &'a Catalog,
     pub(crate) writer: &'a Writer,
-    /// Limit of what it reads and writes; 0: none.
+    /// Limit of reads and writes in bytes per second; 0 means none.
     pub(crate) bytes_per_s: u64,
-    /// Tombstones are copied in the first round only.
+    /// True in the first round; tombstones are copied only then.
     pub(crate) first: bool,
-    /// What is dropped.
+    /// Records to be dropped.
     pub(crate) eviction: Option<&'a Eviction>,
-    /// Of the outputs that are opened. Must be taken before it is asked what is current, and without what is not yet
-    /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
+    /// `opened_at` of new outputs. Determined before records are tested for being current, and without unpublished numbers,
+    /// because otherwise a copy could be in a segment that seems newer than the tombstone of its key.
     pub(crate) opened_at: u64,
-    /// What was the oldest when it began. Segments that were opened since do not matter: they get only records that are
-    /// newer, or current.
+    /// Oldest segments at the start. Segments opened since do not matter: they get only records that are newer, or current.
     pub(crate) oldest: Oldest,
     pub(crate) durable: &'a BTreeMap<u64, u32>,
     pub(crate) throttle: &'a Mutex<Throttle>,
     pub(crate) gained_bytes: &'a AtomicI64,
     pub(crate) urgency: f64,
-    /// The memtable that is written out, if it is one.
+    /// The memtable being written out, if this is one.
     pub(crate) memtable: Option<&'a Newest>,
-    /// Outputs that were filled, and stay open until the index leads to what is in them: others collect meanwhile, and would
-    /// take it for garbage. Of a memtable only.
+    /// Outputs of a memtable that are full, and stay open until the index points at their records, because otherwise the
+    /// collector, which runs concurrently, would take them for garbage.
     pub(crate) filled: &'a Mutex<Vec<Summary>>,
     /// Slots of the outputs that were sealed, or were to be.
     pub(crate) sealed: Mutex<Vec<u32>>,
-    /// Free slots that it leaves.
+    /// Number of free slots that it leaves.
     pub(crate) keep: u32,
-    /// Outputs for collected records that are open. A second one, for other records, is for when there is plenty of room: after a crash each of them is
-    /// a slot that is hardly filled.
+    /// Number of open outputs for collected records. A second one, for other records, requires plenty of free slots, because
+    /// after a crash each open output is a slot that is hardly filled.
     pub(crate) open: AtomicUsize,
-    /// Mean length of those of the victim's records that may be needed.
+    /// Mean length in bytes of the victims' records that may be needed.
     pub(crate) record_bytes: u32,
-    /// Of the records that are copied.
+    /// Origin of the copied records.
     pub(crate) origin: Origin,
 }
 
 impl CopyWriter<'_> {
-    /// Whether a segment other than the victim may hold an older version of the tombstone's key: one that was opened before
-    /// the tombstone was written, or a damaged one that lists the key. Segments that were opened later got only records that
-    /// were current, so none that it deletes.
+    /// Returns true if a segment other than the victim may hold an older version of the tombstone's key.
     fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
         let cleared = self.catalog.is_cleared(entry);
         if planted(Bug::TombstoneDroppedEarly) && self.space.newest_segment() > victim.segment {
             return false;
         }
-        !cleared
-            && (self.oldest.other_than(victim.segment) <= entry.sequence || self.space.damaged.need(entry))
+        !cleared && self.space.may_hold_older(&self.oldest, victim.segment, entry)
     }
 
-    /// Whether what superseded a record of the memtable that is written out waits in a later one: nothing of that is durable yet.
+    /// Returns true if the record that superseded one of this memtable is in a later memtable, none of which is durable yet.
     fn is_superseded_in_memory(&self, entry: &Entry) -> bool {
         let Some(memtable) = self.memtable.filter(|_| !planted(Bug::CoalescedSupersededDropped)) else {
             return false;
         };
-        // Not by a look-up, which misses a key while it goes from one bucket to another.
+        // Not by a look-up, which misses a key while it moves from one bucket to another.
         let seen = self.catalog.index.suspects(&entry.key_hash);
         let exact =
             seen.exact.iter().filter(|(hash, _)| *hash == entry.key_hash).map(|(_, pointer)| *pointer);
@@ -90,14 +86,14 @@ impl CopyWriter<'_> {
         })
     }
 
-    /// So many bytes of an output are used up.
+    /// Notes that `bytes` of an output are used up.
     fn note_filled(&self, bytes: u64) {
         if self.origin == Origin::Collected {
             self.gained_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
         }
     }
 
-    /// How much of the device it may use, 0 to 1: all of it as long as writers are held back.
+    /// Returns the share of the device that it may use, 0 to 1: all of it while writers are held back.
     fn urgency(&self) -> f64 {
         if self.writer.admission.holds_back(self.space.runtime.now()) { 1.0 } else { self.urgency }
     }
@@ -107,7 +103,7 @@ impl CopyWriter<'_> {
     }
 }
 
-/// Gives the device back to others for a while, after a piece of work.
+/// Pauses after a piece of work, to leave the device to others.
 pub(crate) async fn yield_device(
     space: &Space,
     throttle: &Mutex<Throttle>,
@@ -123,7 +119,7 @@ pub(crate) async fn yield_device(
 }
 
 impl CopyWriter<'_> {
-    /// Writes an empty frame to an output of which everything is durable, durably: it says so.
+    /// Writes an empty frame behind the durable part of an output, durably: its header proves how far the output is durable.
     pub(crate) async fn write_proof(&self, output: &mut OpenSegment) -> Result<()> {
         let tier = self.space.output_tier();
         if !output.memory_has_room(0, 0) && !output.reuse_memory() {
@@ -149,7 +145,7 @@ impl Host for CopyWriter<'_> {
     fn need(&self, victim: &Victim, entry: &Entry) -> Need {
         let may_hide = || self.first && self.tombstone_is_needed(victim, entry);
         let is_current = || self.catalog.is_current(victim.shape.tier, victim.slot, entry);
-        // What is not current any more is not dropped: it may have expired, and hide an older version.
+        // A record that is no longer current is not dropped: it may have expired, and hide an older version.
         let drops =
             |eviction: &&Eviction| eviction.drops(victim, entry) && (eviction.is_held() || is_current());
         if let Some(eviction) = self.eviction.filter(drops) {
@@ -161,11 +157,11 @@ impl Host for CopyWriter<'_> {
                 Need::Nothing
             };
         }
-        // Those of the second time were copied in the first.
+        // After an eviction has reserved its keys, the tombstones needed were copied in the pass before.
         let hides = || !self.eviction.is_some_and(Eviction::is_held) && may_hide();
         match entry.kind {
             Kind::Put if is_current() => Need::Record,
-            // What superseded it hides what it would hide.
+            // The record that superseded it hides the same versions.
             Kind::Put if self.memtable.is_some_and(|memtable| !memtable.has(entry)) => Need::Nothing,
             Kind::Put if self.is_superseded_in_memory(entry) => Need::Record,
             Kind::Put if self.catalog.has_expired_for_good(entry) && hides() => Need::Tombstone,
@@ -186,7 +182,7 @@ impl Host for CopyWriter<'_> {
     }
 
     fn reads_at_once(&self) -> usize {
-        // One where there are pauses: several reads would sleep side by side.
+        // One if throttled, because several reads would pause concurrently.
         let unbridled = self.urgency() >= 1.0 && self.bytes_per_s == 0;
         if unbridled { READS_AT_ONCE } else { 1 }
     }
@@ -215,7 +211,7 @@ impl Host for CopyWriter<'_> {
         };
         let slot = match self.space.take_slot(tier, keep).await {
             Ok(Some(slot)) => slot,
-            // No slot, or a device without room for one: nothing was harmed.
+            // No slot, or a device without space for one: no data was harmed.
             Ok(None) | Err(Error::Io(DeviceError::Full { .. })) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -259,7 +255,7 @@ impl Host for CopyWriter<'_> {
         let one_less = |open: usize| Some(open.saturating_sub(one));
         let _ = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
         let tier = self.space.output_tier();
-        // Must come before the summary, or else it could name copies that a power cut took.
+        // Before the summary, because otherwise it could name copies lost in a power failure.
         tier.device()?.flush().await.map_err(Error::from)?;
         let (writer, summary) = (self.segment_writer(), Summary::of(&output));
         writer.write_summary(&summary).await?;

@@ -1,15 +1,15 @@
-//! Discarding what freed slots held, so that a drive has less to carry about and a file gives its blocks back.
+//! Discards the content of freed slots, so that a drive has less data to move and a file returns its blocks.
 //!
-//! 1. A slot is freed: its markers are durable. They stay; what lies between them is discarded, in whole pieces of what the
-//!    device can discard. So whatever a discarded range reads as, recovery never looks at it.
-//! 2. Nothing happens for a moment, as most slots are taken again at once.
-//! 3. One slot of a tier at a time is discarded, and cannot be taken meanwhile. Then the device has a pause of several
-//!    times what that took. Not done at all where free slots are scarce: they will be written over soon enough.
-//! 4. What a crash or a close left undone is done after the next opening. A file's free slots are all discarded again, which
-//!    costs microseconds where nothing is left. Elsewhere a slot is looked at first; if a device does not return zeros
-//!    for what it discarded, what is left over stays until it is written over.
+//! 1. A slot is freed: its markers are durable. They stay; the range between them is discarded, in whole multiples of the
+//!    device's discard granularity. Recovery therefore never reads a discarded range, whatever it contains.
+//! 2. Discarding waits for a while, because most slots are taken again at once.
+//! 3. One slot per tier at a time is discarded, and cannot be taken meanwhile. Then the device is left idle for several times
+//!    that duration. While free slots are scarce nothing is discarded, because they will soon be overwritten.
+//! 4. Discards that a crash or a close left undone are done after the next opening. All free slots of a file are discarded
+//!    again, which takes microseconds per empty slot. On other devices a slot is examined first; if a device does not return
+//!    zeros for discarded ranges, the remaining slots are left until they are overwritten.
 //!
-//! A discard that fails does no harm to anything, so there are no more of them and that is all.
+//! A discard that fails is harmless, so it only ends discarding.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,16 +24,16 @@ use crate::segments::allocation::Next;
 use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::tier::Tier;
 
-/// Free slots left undiscarded, for those who may need one while another is being discarded.
+/// Number of free slots that stay available during a discard, for writers that need one.
 const KEEP: u32 = KEEP_FOR_RELOCATION + 1;
-/// How many times as long as it works the device has a pause.
+/// Pause after a discard, as a multiple of its duration.
 const PAUSES: u32 = 4;
-/// At most so many bytes a second, however fast they go.
+/// Maximum rate of discards in bytes per second, regardless of the device.
 const BYTES_PER_S: f64 = 2e9;
-/// A file is locked while it gives blocks back, so it gives a few at a time: a 16 MiB hole takes ext4 about 5 ms.
+/// Bytes per discard in a file, which is locked meanwhile: a 16 MiB hole takes ext4 about 5 ms.
 const FILE_PIECE_BYTES: u64 = 1 << 20;
 
-/// Discards what is freed on a tier, and not taken again for `rest`, until the store closes.
+/// Discards slots of a tier that were freed and not taken again for `rest`, until the store closes.
 pub(crate) async fn run(space: Arc<Space>, name: TierName, rest: Duration) {
     let tier = space.tier(name);
     loop {
@@ -57,13 +57,13 @@ pub(crate) async fn run(space: Arc<Space>, name: TierName, rest: Duration) {
         let began = space.runtime.now();
         let discarded = discard(tier, slot, matches!(next, Next::Unknown(_))).await;
         tier.allocation(|slots| slots.discarded(slot));
-        // Whoever found no slot while this one was not to be had asks again.
+        // Wakes writers that failed to get a slot while this one was being discarded.
         space.announce_free_slot();
         let bytes = match discarded {
             Ok(bytes) => bytes,
             Err(Error::Closed { .. }) => break,
             Err(error) => {
-                tracing::warn!(tier = name.name(), %error, "freed space cannot be discarded; it is left as it is");
+                tracing::warn!(tier = name.name(), %error, "cannot discard freed space; no more is discarded on this tier");
                 break;
             }
         };
@@ -74,7 +74,7 @@ pub(crate) async fn run(space: Arc<Space>, name: TierName, rest: Duration) {
     tier.allocation(|slots| slots.end_discards());
 }
 
-/// Whether discards reach what is below the tier.
+/// Returns true if the tier's device supports discards.
 pub(crate) fn can_discard(tier: &Tier) -> bool {
     tier.device().is_ok_and(|device| device.geometry().discard)
 }
@@ -89,7 +89,7 @@ async fn pause_until(space: &Space, tier: &Tier, end: Duration) {
     }
 }
 
-/// Discards a free slot between its markers. `look`: only if there is something in it. Returns how many bytes.
+/// Discards a free slot between its markers; with `look`, only if it holds data. Returns the number of bytes.
 async fn discard(tier: &Tier, slot: u32, look: bool) -> Result<u64> {
     let device = tier.device()?;
     let geometry = device.geometry();
@@ -116,8 +116,8 @@ async fn discard(tier: &Tier, slot: u32, look: bool) -> Result<u64> {
     Ok(end - start)
 }
 
-/// Whether the first and the last block of a range are zeros. The frames of a segment begin at one end and its summary lies
-/// at the other.
+/// Returns true if the first and the last block of a range are zeros. The frames of a segment begin at one end, and its summary
+/// is at the other.
 async fn is_empty(device: &Arc<dyn Device>, start: u64, end: u64) -> Result<bool> {
     let block = u64::from(device.geometry().block_bytes);
     for at in [start, end - block] {

@@ -1,8 +1,8 @@
-//! Expired records: taken out of the index and no longer counted, without reading their values.
-//! Where nobody knows whether a key displaced records of others, the beginnings of those are read.
+//! Expired records: removes them from the index and from the live bytes, without reading their values. If it is unknown whether
+//! a key displaced records of other keys, the headers and keys of those records are read.
 //!
-//! Which segments are looked at, and when, is said in `reclaim/sweep.rs`. On the medium each record goes on to hide the older
-//! versions of its key, until it is relocated.
+//! `reclaim/sweep.rs` describes which segments are examined, and when. On the medium each record continues to hide older
+//! versions of its key until it is relocated.
 
 use bytes::Bytes;
 use esker_log::{Entry, EntryList, Kind, SegmentName, Tier as TierName};
@@ -15,12 +15,12 @@ use crate::segments::contents::{Contents, NEVER_MS};
 use crate::segments::space::Space;
 use crate::write::Writer;
 
-/// What could not be taken out of the index is tried again after so long.
+/// Delay in milliseconds before records that could not be removed from the index are tried again.
 const AGAIN_MS: u64 = 1000;
-/// So many keys are read at a time where somebody observes.
+/// Number of keys read at a time when there are observers.
 const KEYS_AT_ONCE: usize = 16;
 
-/// Takes expired records out of the index.
+/// Removes expired records from the index.
 #[derive(Clone, Copy)]
 pub(crate) struct Expirer<'a> {
     pub(crate) space: &'a Space,
@@ -29,7 +29,7 @@ pub(crate) struct Expirer<'a> {
 }
 
 impl Expirer<'_> {
-    /// Takes expired records of a sealed segment out of the index.
+    /// Removes expired records of a sealed segment from the index.
     pub(crate) async fn expire_segment(&self, tier: TierName, slot: u32, entries: &EntryList) -> Result<()> {
         let now_ms = self.catalog.confirmed_ms();
         let expired = entries.iter().filter(|e| self.catalog.is_to_expire(e, now_ms)).collect();
@@ -41,13 +41,13 @@ impl Expirer<'_> {
         Ok(())
     }
 
-    /// Takes expired records of the lanes' open segments out of the index; false if there were none.
+    /// Removes expired records of the lanes' open segments from the index. Returns false if there were none.
     pub(crate) async fn expire_open(&self) -> Result<bool> {
         let now_ms = self.catalog.confirmed_ms();
         let mut any = false;
         for lane in self.writer.lanes() {
             lane.forget_expiries();
-            // What is not published yet is not in the index, and will be.
+            // Unpublished records are not in the index yet, but will be.
             let published = self.writer.lane.published_through();
             let (mut due, mut again) = (Due::new(now_ms), false);
             let mut expired: Vec<(SegmentName, EntryList)> = Vec::new();
@@ -73,7 +73,7 @@ impl Expirer<'_> {
         Ok(any)
     }
 
-    /// Takes records of a segment whose expiry has passed out of the index. The slot may have another segment by now.
+    /// Removes records of a segment whose expiry has passed from the index. The slot may hold another segment by now.
     pub(crate) async fn expire_entries(
         &self,
         tier: TierName,
@@ -84,8 +84,10 @@ impl Expirer<'_> {
         let current = || expired.iter().filter(|entry| self.catalog.is_current(tier, slot, entry));
         let uncovered = current().filter(|entry| !self.catalog.has_expired_for_good(entry));
         if let Some(last_ms) = uncovered.filter_map(|entry| entry.expires_at_ms).max() {
-            // Must come first, or else a key of which somebody saw that it is gone could come back.
-            self.catalog.expire_for_good(last_ms);
+            // First, because otherwise a key that a client has seen absent could return.
+            if !self.catalog.expire_confirmed(last_ms, self.catalog.confirmed_ms()) {
+                return Ok(Taken { any: false, again: true });
+            }
         }
         let mut taken = Taken::default();
         let (mut left, mut some) = (current(), Vec::with_capacity(KEYS_AT_ONCE));
@@ -95,7 +97,7 @@ impl Expirer<'_> {
             if some.is_empty() {
                 return Ok(taken);
             }
-            // Who observes is told of keys, and a summary has only their hashes.
+            // Observers are notified of keys, and a summary has only their hashes.
             let keys = match self.catalog.observers.are_any() {
                 true => join_all(some.iter().map(|entry| self.key_of(tier, slot, entry))).await,
                 false => vec![None; some.len()],
@@ -109,15 +111,16 @@ impl Expirer<'_> {
         }
     }
 
-    /// The key of a record, for those who observe; nothing if it cannot be read.
+    /// Returns the key of a record, for observers; `None` if it cannot be read.
     pub(crate) async fn key_of(&self, tier: TierName, slot: u32, entry: &Entry) -> Option<Bytes> {
         let location = self.space.location(tier, slot, entry);
         self.catalog.read_key(&self.catalog.unchecked_place(self.catalog.pointer(location))).await
     }
 
-    /// Takes an expired record out of the index; false if it was not in it. Nothing if somebody has the key reserved: who has
-    /// looked at it relies on it to be found until what they write is published, or else a delete could take another key of
-    /// the same stored hash for it. It is not waited for, since they may wait for room.
+    /// Removes an expired record from the index. Returns false if it was not in it, and `None` if a writer has reserved the
+    /// key: that writer has read the record and relies on finding it until its own record is published, because otherwise a
+    /// delete could mistake another key of the same stored hash for it. The writer is not waited for, because it may wait for
+    /// room.
     async fn expire_record(
         &self,
         tier: TierName,
@@ -134,9 +137,10 @@ impl Expirer<'_> {
         else {
             return Ok(None);
         };
-        // Must come first, or else another key that the slot hides would go with it.
+        // First, because otherwise another key hidden by the slot would be lost with it.
         self.catalog.verify_to_remove(&hash).await?;
-        // Or else a later record of the key, at the same place of the next segment there, would go. None is appended meanwhile.
+        // Otherwise a later record of the key at the same place of the slot's next segment would be removed. None is appended
+        // meanwhile.
         if self.space.tier(tier).slot(slot).segment() != segment {
             return Ok(Some(false));
         }
@@ -149,19 +153,19 @@ impl Expirer<'_> {
     }
 }
 
-/// How taking records out of the index went.
+/// Result of removing records from the index.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
-    /// Some were in it.
+    /// True if some were in the index.
     any: bool,
-    /// Some still are.
+    /// True if some still are.
     pub(crate) again: bool,
 }
 
-/// Which entries of an open segment have expired, and when the next does.
+/// Collects the expired entries of an open segment, and the time of the next expiry.
 pub(crate) struct Due {
     now_ms: u64,
-    /// When the first of those expires that have not.
+    /// Earliest expiry of the entries that have not expired.
     next_ms: u64,
 }
 
@@ -180,7 +184,7 @@ impl Due {
         is_expired
     }
 
-    /// When the segment is to be looked at again.
+    /// Returns the time at which the segment is to be examined again.
     pub(crate) fn next_ms(&self, again: bool) -> u64 {
         if again { self.next_ms.min(self.now_ms + AGAIN_MS) } else { self.next_ms }
     }

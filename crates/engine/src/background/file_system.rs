@@ -1,4 +1,4 @@
-//! Looking whether a file system that was full has room again.
+//! Checks whether a file system that was full has space again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::segments::room::Room;
 use crate::segments::space::Space;
 use crate::segments::tier::Tier;
 
-/// A tier that is short tries so often whether there is room again.
+/// Interval between two attempts of a short tier to get space.
 const TRY_EVERY: Duration = Duration::from_secs(1);
 
-/// Waits, whenever a tier is short, until its file system has room again.
+/// Waits, whenever a tier is short, until its file system has space again.
 pub(crate) async fn run(space: Arc<Space>, name: TierName) {
     let tier = space.tier(name);
     let Some(room) = &tier.room else { return };
@@ -30,7 +30,7 @@ pub(crate) async fn run(space: Arc<Space>, name: TierName) {
         space.note_limit();
         tracing::warn!(
             path = tier.device_name(),
-            "the file system has no room for another segment; puts find what room the store makes by itself"
+            "the file system has no space for another segment; puts use only space that the store frees"
         );
         while !has_room_again(&space, tier, room).await {
             if space.health.check_writable().is_err() {
@@ -41,11 +41,11 @@ pub(crate) async fn run(space: Arc<Space>, name: TierName) {
         space.is_no_longer_full();
         space.announce_free_slot();
         space.reclaim.notify_one();
-        tracing::info!(path = tier.device_name(), "the file system has room again");
+        tracing::info!(path = tier.device_name(), "the file system has space again");
     }
 }
 
-/// Tries once, after a while.
+/// Makes one attempt, after `TRY_EVERY`.
 async fn has_room_again(space: &Space, tier: &Tier, room: &Room) -> bool {
     woken_or_after(&*space.runtime, room.changed.notified(), TRY_EVERY).await;
     match tier.tries_for_room().await {

@@ -1,5 +1,5 @@
-//! Work that makes room: destaging, collecting, compacting, expiry, discards, and looking whether a full file system has room
-//! again. And the scrub, which looks for rot.
+//! Background work that makes room: destaging, collecting, compacting, expiry, discards, and checking whether a full file
+//! system has space again. Also the scrub, which looks for rot.
 
 pub(crate) mod coalesce;
 mod compact;

@@ -1,4 +1,4 @@
-//! A rest that somebody asks of the reclaimer: between two relocations nothing moves, so that what the segments hold can be
+//! A rest of the reclaimer on request: between two relocations no record moves, so that the content of the segments can be
 //! listed.
 
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::base::error::{Error, Result};
 use crate::base::health::{Follower, Health};
 use crate::segments::space::Space;
 
-/// How often a rest looks whether the store is closed.
+/// Interval at which a rest checks whether the store is closed.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A rest ends by itself after this long, so that a caller that is not polled any more does not stop the reclaimer.
+/// Maximum duration of a rest, so that a requester that is not polled any more does not stop the reclaimer.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
-/// Segments that the relocator fills, with where the durable part of each ends.
+/// Segments that the relocator fills, each with the end of its durable part.
 pub(crate) type OutputEnds = Vec<(u64, u32)>;
 
-/// Where a rest is asked for. Whoever asks sees to it that nobody else does at the same time.
+/// Requests for a rest. The requester must ensure that there is only one request at a time.
 #[derive(Default)]
 pub(crate) struct Pauses {
     asked: Mutex<Asked>,
@@ -30,11 +30,11 @@ pub(crate) struct Pauses {
 #[derive(Default)]
 struct Asked {
     pause: Option<Pause>,
-    /// Nobody answers any more.
+    /// True if no request will be answered any more.
     ended: bool,
 }
 
-/// A rest that was asked for.
+/// A requested rest.
 pub(super) struct Pause {
     outputs: oneshot::Sender<OutputEnds>,
     over: oneshot::Receiver<()>,
@@ -47,14 +47,14 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// Returns true if the reclaimer works again: it rested for as long as it may, or the store is closed.
+    /// Returns true if the reclaimer works again: it rested for the maximum duration, or the store is closed.
     pub(crate) fn is_over(&self) -> bool {
         self.over.is_closed()
     }
 }
 
 impl Pauses {
-    /// Pauses that end when the store fails.
+    /// Creates the pauses, which end when the store fails.
     pub(crate) fn following(health: &Health) -> Arc<Pauses> {
         let pauses = Arc::new(Pauses::default());
         let follower: Arc<dyn Follower> = pauses.clone();
@@ -62,7 +62,7 @@ impl Pauses {
         pauses
     }
 
-    /// Asks for a rest. `wake` wakes the reclaimer.
+    /// Requests a rest. `wake` wakes the reclaimer.
     ///
     /// # Errors
     /// `Closed` if the reclaimer has ended, or ends before it rests.
@@ -82,12 +82,12 @@ impl Pauses {
         Ok(Rest { outputs, over })
     }
 
-    /// The rest that was asked for, if one was.
+    /// Takes the requested rest, if there is one.
     pub(super) fn take(&self) -> Option<Pause> {
         self.asked.lock().pause.take()
     }
 
-    /// Nobody rests any more.
+    /// Ends all rests, present and future.
     pub(super) fn end(&self) {
         let mut asked = self.asked.lock();
         asked.ended = true;
@@ -104,11 +104,11 @@ impl Pause {
             return;
         }
         let until = space.runtime.now() + LONGEST_REST;
-        // It ends when the other side is dropped.
+        // Ends when the other side is dropped.
         while !space.health.is_closed() {
             if space.runtime.now() >= until && !planted(Bug::RestWithoutEnd) {
                 tracing::warn!(
-                    "a checkpoint did not begin within {LONGEST_REST:?}; relocation goes on without it"
+                    "a checkpoint did not begin within {LONGEST_REST:?}; relocation continues without it"
                 );
                 return;
             }
@@ -142,7 +142,7 @@ mod tests {
             let rest = pauses.ask(|| {}).await.expect("it is granted");
             assert!(!rest.is_over());
             bench.sleep(Duration::from_secs(3600)).await;
-            assert!(rest.is_over(), "whoever asked must learn that relocation went on");
+            assert!(rest.is_over(), "the requester must see that relocation continued");
         };
         let resting = async {
             while pauses.asked.lock().pause.is_none() {

@@ -1,8 +1,9 @@
-//! Making room: what to do next, when, and how hard to work at it. Which segments to relocate is chosen in `choose`.
+//! The reclaimer: chooses the next piece of work to make room, its time and its urgency. `choose` selects the segments to
+//! relocate.
 //!
-//! Destaging empties the fast tier in the order of age. Collecting keeps the tier where records stay between two bounds:
-//! garbage takes no more than the reserve allows beside what is live, and a few slots are always free. The nearer the
-//! second bound, the less the reclaimer rests.
+//! Destaging empties the fast tier in the order of age. Collecting keeps the output tier between two bounds: garbage takes no
+//! more than the reserve allows in addition to live data, and a few slots are always free. The closer the second bound, the
+//! less the reclaimer pauses.
 
 mod choose;
 mod damaged;
@@ -32,11 +33,11 @@ use crate::segments::slot::SlotState;
 use crate::write::Writer;
 use crate::write::lane::Lane;
 
-/// How urgent it is to collect what is beyond the bound while there is room.
+/// Urgency of collecting garbage beyond the first bound while there is room.
 pub(crate) const CALM: f64 = 0.25;
-/// As long as it is less urgent to collect, old segments are rewritten for tombstones to go.
+/// Urgency of collecting below which old segments are rewritten to drop tombstones.
 const RENEW_BELOW: f64 = 0.5;
-/// After so many failed reads a segment is not collected until the store is opened again.
+/// Number of failed reads after which a segment is not collected until the store is opened again.
 const READ_ATTEMPTS: u32 = 3;
 
 /// Destages and collects until the store closes.
@@ -89,7 +90,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
                 writer.pressure.sweeps.done();
                 reclaimer.rest(woken).await;
             }
-            // It ends, and leaves nothing unsealed.
+            // The store closes; leaves no output unsealed.
             Err(Error::Closed { .. }) if space.health.check_writable().is_err() => {}
             Err(Error::Closed { .. }) => break,
             Err(error) => {
@@ -106,7 +107,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
 }
 
 impl Reclaimer<'_> {
-    /// Waits for something to do.
+    /// Waits for work.
     async fn rest(&mut self, woken: impl Future<Output = ()>) {
         let sweep = self.sweep_due();
         let kept = self.space.kept.wanted().map(|_| LOOK_EVERY);
@@ -115,18 +116,18 @@ impl Reclaimer<'_> {
         woken_or_after(&*self.space.runtime, woken, due).await;
     }
 
-    /// Does one thing that was asked for, or that needs to be done; false if there is nothing. They take turns, so that
-    /// neither waits for the end of the other, which may have none.
+    /// Does one piece of work that was requested or is needed. Returns false if there is none. The two alternate, so that
+    /// neither waits for the end of the other, which may never come.
     async fn step(&mut self) -> Result<bool> {
         self.compacted_last = !self.compacted_last && self.compact().await?;
         Ok(self.compacted_last || self.keep_up().await? || self.compaction.is_some())
     }
 
-    /// Does one thing that needs to be done; false if there is nothing.
+    /// Does one piece of work that is needed. Returns false if there is none.
     async fn keep_up(&mut self) -> Result<bool> {
         let seals = self.seals();
         self.waits_for_reader = false;
-        // A clock that has stepped is looked at, even if nothing expires.
+        // A step of the clock is noticed even if nothing expires.
         self.catalog.confirmed_ms();
         let somebody_waits = self.compaction.is_some() || self.runs_short();
         if self.relocator.free_emptied(somebody_waits || self.space.urgency() >= AT_LAST).await? {
@@ -155,7 +156,7 @@ impl Reclaimer<'_> {
             if self.relieve().await? {
                 return Ok(true);
             }
-            // Where there are no slots, collecting has to come first.
+            // Without free slots, collecting must come first.
             if !self.space.full.load(Ordering::Acquire) && !self.waits_for_reader {
                 pressure.done();
             }
@@ -189,7 +190,7 @@ impl Reclaimer<'_> {
                 return Ok(true);
             }
         }
-        // Nobody is to wait for what has time.
+        // Writers must not wait for work that is not urgent.
         Ok(!self.writer.pressure.requests.is_wanted() && self.verify_when_idle().await?)
     }
 
@@ -209,7 +210,7 @@ impl Reclaimer<'_> {
         may_free
     }
 
-    /// Relocates what was chosen; false if there was no room for that.
+    /// Relocates the chosen segments. Returns false if there was no room for that.
     pub(crate) async fn carry_out(&mut self, choice: Choice, always: bool) -> Result<bool> {
         let Choice { tier, slots, urgency, yield_bytes } = choice;
         match self.relocator.relocate(tier, &slots, urgency, always).await {
@@ -220,14 +221,14 @@ impl Reclaimer<'_> {
                 }
                 Ok(true)
             }
-            // Fewer need less room before the first of them is free.
+            // Fewer segments need less room until the first of them is free.
             Ok(Outcome::OutOfRoom) if slots.len() > 1 => {
                 self.one_at_a_time = true;
                 Ok(true)
             }
             Ok(Outcome::OutOfRoom) => {
                 if always {
-                    // Collecting may still make room, and if not, the next step finds nothing to do.
+                    // Collecting may still make room; if not, the next step finds no work.
                     self.stuck = Some(self.state_of_output());
                 }
                 Ok(false)
@@ -240,18 +241,18 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// Nothing can be collected: something is dropped, if that may be and there is anything; or else writers who wait are told that
-    /// the store is full. `seals`: how many segments had been sealed when it was looked for something to collect.
+    /// Called when nothing can be collected: evicts, if the store may and there is a segment to evict from; otherwise refuses
+    /// the waiting writers, because the store is full. `seals`: number of sealed segments before the choice.
     async fn evict_or_declare_full(&mut self, seals: u64) -> Result<bool> {
         let is_short = self.writer.lanes().any(|lane| self.is_short(lane));
-        // Slots of which a memtable alone is waited for are no reason to refuse a put.
+        // Slots that only wait for a memtable are no reason to refuse a put.
         if is_short && self.relocator.free_emptied(true).await? {
             return Ok(true);
         }
         if !self.writer.lanes().any(|lane| self.waits_in_vain(lane)) {
             return Ok(false);
         }
-        // What was sealed meanwhile may be what is to be collected.
+        // A segment sealed meanwhile may be worth collecting.
         if self.seals() != seals {
             return Ok(true);
         }
@@ -262,13 +263,14 @@ impl Reclaimer<'_> {
         Ok(false)
     }
 
-    /// How many segments of lanes got their summaries.
+    /// Returns the number of lane segments that got their summaries.
     fn seals(&self) -> u64 {
         self.writer.lanes().map(|lane| lane.seals()).sum()
     }
 
-    /// Whether writers of a lane wait, or soon will, and there is no slot for them; not while one that is being discarded, or made
-    /// ready for the lane, is on its way. The order matters: a segment that is handed over in between is seen.
+    /// Returns true if writers of a lane wait, or soon will, and there is no slot for them; but not while a slot is being
+    /// discarded, or a segment is being opened for the lane. The conditions are tested in this order so that a segment handed
+    /// over in between is seen.
     fn is_short(&self, lane: &Lane) -> bool {
         let tier = self.space.tier(lane.shape.tier);
         let kept = self.space.kept_slots(tier) + self.space.coalescing_reserve();
@@ -276,30 +278,30 @@ impl Reclaimer<'_> {
         is_full && !lane.is_being_provided() && lane.is_out_of_room()
     }
 
-    /// Whether nothing can be freed either. A segment that is being sealed may be one to collect, or to evict from; and what was
-    /// emptied will be free.
+    /// Returns true if moreover no slot can be freed. A segment that is being sealed may be worth collecting or evicting, and
+    /// emptied segments will be freed.
     fn waits_in_vain(&self, lane: &Lane) -> bool {
-        // A checkpoint that has still to read a segment reads on, or is cancelled soon.
+        // A checkpoint that has still to read a segment continues, or is cancelled soon.
         let will_be_free = self.relocator.has_emptied() || self.waits_for_reader;
         let is_short = self.is_short(lane) && !will_be_free;
         let is_sealing = || self.writer.lanes().any(|lane| lane.is_sealing());
         is_short && (!is_sealing() || planted(Bug::FullWhileSealing))
     }
 
-    /// Tells writers who wait in vain.
+    /// Refuses the writers that wait in vain.
     fn declare_full(&self) {
         for lane in self.writer.lanes().filter(|lane| self.waits_in_vain(lane)) {
             let was_full = self.space.full.swap(true, Ordering::AcqRel);
             let was_stuck = was_full && self.space.stuck.swap(true, Ordering::AcqRel);
             lane.refuse_waiting(self.space.full_error(self.writer.used_bytes()));
             if !was_stuck {
-                // The preallocation may now lend a slot to deletes; or another one, where there was none to lend.
+                // The preallocation may now lend a slot to deletes, or a second one if the first did not suffice.
                 self.space.announce_free_slot();
             }
         }
     }
 
-    /// The sealed segment that expired first.
+    /// Returns the sealed segment that expired first.
     pub(crate) fn expired(&self, expiry: Expiry) -> Option<(TierName, u32)> {
         let now = self.catalog.confirmed_ms();
         let due =
@@ -307,7 +309,7 @@ impl Reclaimer<'_> {
         due.min_by_key(|&((at_ms, _), _)| at_ms).map(|((_, slot), tier)| (tier, slot))
     }
 
-    /// Takes expired records of a sealed segment out of the index; how many bytes it had to read for that, about.
+    /// Removes expired records of a sealed segment from the index. Returns the approximate number of bytes read for that.
     pub(crate) async fn expire(&mut self, tier: TierName, slot: u32) -> Result<u64> {
         let (expirer, mut bytes) = (self.expirer, 0);
         let entries = self.space.read_entries_or_scan(self.space.tier(tier), slot).await;
@@ -319,7 +321,7 @@ impl Reclaimer<'_> {
         Ok(bytes)
     }
 
-    /// Does something with the entries of a segment's summary, if it could be read.
+    /// Calls `work` with the entries of a segment's summary, if it could be read.
     async fn with_entries(
         &mut self,
         tier: TierName,
@@ -344,11 +346,11 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// A segment could not be read: it is tried again, a few times, and then kept as it is. Its records can still be asked
-    /// for, and what is wrong with them is an error of those calls, not of the store.
+    /// Handles a segment that could not be read: it is retried a few times, and then kept as it is. Its records can still be
+    /// requested; their damage is an error of those calls, not of the store.
     ///
-    /// What could not be read may lie in another segment than the one in hand. Then that one is put aside as well, and this one
-    /// is tried again: but not without end, since without the other it may never be emptied.
+    /// The unreadable data may be in another segment. Then that one is put aside as well, and this one is retried, but not
+    /// forever, because without the other it may never become empty.
     fn put_aside(&mut self, tier: TierName, slot: u32, error: &Error) {
         match self.space.place_of(error) {
             Some((other_tier, other)) if (other_tier, other) != (tier, slot) => {

@@ -1,4 +1,4 @@
-//! What the reclaimer knows from one step to the next.
+//! State of the reclaimer between two steps.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,108 +15,108 @@ use crate::segments::groups::Group;
 use crate::segments::space::Space;
 use crate::write::Writer;
 
-/// Destages, collects and compacts; one for each store.
+/// Destages, collects and compacts; one per store.
 pub(super) struct Reclaimer<'a> {
     pub(super) space: &'a Space,
     pub(super) catalog: &'a Catalog,
     pub(super) writer: &'a Writer,
     pub(super) expirer: Expirer<'a>,
-    /// Where compactions are asked for.
+    /// Requests for compactions.
     pub(super) compactions: &'a Requests,
     pub(super) relocator: Relocator<'a>,
     pub(super) progress: Progress,
-    /// Destaging found no room for copies.
+    /// State of the output tier when destaging found no room for copies; `None` if it found room.
     pub(super) stuck: Option<Stuck>,
-    /// There was no room to relocate several segments together, and none was freed since.
+    /// True if there was no room to relocate several segments together, and none was freed since.
     pub(super) one_at_a_time: bool,
-    /// How often reading a segment failed.
+    /// Number of failed reads, by segment.
     pub(super) failures: BTreeMap<u64, u32>,
     pub(super) unverified: Unverified,
     pub(super) sweep: Sweep,
-    /// What may be copied of segments that are freed by dropping what is cold.
+    /// Budget for copying referenced records of evicted segments.
     pub(super) copies: CopyBudget,
-    /// With this setting, and with sealed segments of which the numbers have this sum, nothing could be evicted then.
+    /// Setting, sum of the numbers of sealed segments, and time, when nothing could be evicted.
     pub(super) nothing_to_evict: Option<((WhenFull, u64), Duration)>,
-    /// Segments that a checkpoint has still to read are no candidates.
+    /// True while segments that a checkpoint has still to read are no candidates.
     pub(super) leaves_kept: bool,
-    /// In this step a segment was wanted that a checkpoint has still to read. The step was bounded all the same; see
+    /// True if this step requested a segment that a checkpoint has still to read. The step was bounded nevertheless; see
     /// `segments/kept.rs`.
     pub(super) waits_for_reader: bool,
-    /// What was asked for and is not done yet.
+    /// Compaction in progress.
     pub(super) compaction: Option<Compaction>,
-    /// The last step was for that.
+    /// True if the last step was part of it.
     pub(super) compacted_last: bool,
 }
 
-/// What to relocate, and how urgent it is.
+/// Segments to relocate, and the urgency.
 pub(super) struct Choice {
     pub(super) tier: TierName,
     pub(super) slots: Vec<u32>,
     pub(super) urgency: f64,
-    /// What they seem to be worth.
+    /// Expected gain in bytes.
     pub(super) yield_bytes: u64,
 }
 
-/// Whether collecting gives slots back. Where records fill their write units and segments badly, copies can take as much
-/// room as what they were copied from; then only what is sure to give some back is collected until there is new garbage.
+/// Progress of collecting. If records fill their write units and segments badly, copies can take as much room as their
+/// originals; then only segments that surely give room back are collected until there is new garbage.
 #[derive(Default)]
 pub(super) struct Progress {
     /// The reclaim group that is being emptied.
     pub(super) group: Option<Group>,
-    /// Bytes that the victims seemed to be worth since it was last looked at.
+    /// Expected gain in bytes of the victims since the last check.
     pub(super) expected_bytes: u64,
-    /// What had been gained then.
+    /// Gained bytes at that check.
     pub(super) gained_bytes: i64,
-    /// It was given up until so many bytes will have died.
+    /// Total of dead bytes until which collecting is given up.
     pub(super) given_up_until: Option<u64>,
-    /// How often it was without progress since it last was not.
+    /// Number of consecutive checks without progress.
     pub(super) without_progress: u32,
 }
 
-/// How things were when destaging found no room. Until something has changed, only collecting is tried.
+/// State of the output tier when destaging found no room. Until it changes, only collecting is tried.
 pub(super) struct Stuck {
     pub(super) free_slots: u32,
     pub(super) dead_bytes: u64,
 }
 
-/// What is known of the unverified overwrites that are left.
+/// State of the unverified overwrites that remain.
 #[derive(Default)]
 pub(super) struct Unverified {
-    /// Segments with unverified overwrites of them, those with most last, as they were counted.
+    /// Segments with displaced records according to the last count, those with most last.
     pub(super) segments: Vec<Displaced>,
-    /// The last write that was seen, and when.
+    /// Last sequence number seen, and when.
     pub(super) written: (u64, Duration),
-    /// Since there are too many of them: how many had been verified in all when that was last looked at, and when it was.
+    /// While there are too many: total number verified at the last check, and its time.
     pub(super) verified: Option<(u64, Duration)>,
-    /// There was nothing else to do in the last step.
+    /// True if there was no other work in the last step.
     pub(super) at_leisure: bool,
-    /// Segments that had been begun when none of the unverified overwrites was against a sealed one.
+    /// Number of the newest segment when none of the displaced records was in a sealed one.
     pub(super) out_of_reach: Option<u64>,
 }
 
-/// Records of a segment that were displaced by keys of which nobody knows whether they are theirs.
+/// Records of a segment that were displaced by keys not yet compared with their own.
 pub(super) struct Displaced {
     pub(super) tier: TierName,
     pub(super) slot: u32,
-    /// Where they begin, in ascending order.
+    /// Offsets of the records, in ascending order.
     pub(super) offsets: Vec<u32>,
 }
 
-/// The round that is under way.
+/// The sweep in progress.
 #[derive(Default)]
 pub(super) struct Sweep {
-    /// Segments that are still to be looked at.
+    /// Segments still to be examined.
     pub(super) segments: Vec<(TierName, u32)>,
-    /// When the next of them may be, and when the next round may begin, by the runtime's clock.
+    /// Earliest times of examining the next segment and of the next round, by the runtime's clock.
     pub(super) next_look: Duration,
     pub(super) next_round: Duration,
 }
 
-/// What a compaction is about.
+/// Scope of a compaction.
 #[derive(Clone, Copy)]
 pub(super) struct Compaction {
-    /// Segments up to this number.
+    /// Highest segment number.
     pub(super) segments_through: u64,
-    /// Tombstones up to this sequence number.
+    /// Highest sequence number of tombstones.
     pub(super) sequence_through: u64,
 }

@@ -1,8 +1,8 @@
-//! Relocating segments, one at a time or several short ones: the order of `esker_gc`'s `relocate` module, on this
-//! store's tiers.
+//! Relocation of segments, one at a time or several short ones: the protocol of `esker_gc`'s `relocate` module, on the tiers of
+//! this store.
 //!
-//! While a victim is being emptied, puts may displace its records and leave unverified overwrites of it; it is freed only when none
-//! of its records is current and no unverified overwrite of it is left.
+//! While a victim is being emptied, puts may displace its records and leave unverified overwrites of it; it is freed only when
+//! none of its records is current and no unverified overwrite of it is left.
 
 mod coalesced;
 mod damaged;
@@ -40,43 +40,43 @@ use crate::segments::space::Space;
 use crate::segments::writer::Summary;
 use crate::write::Writer;
 
-/// Slots of the capacity tier that destaging leaves to collecting, which it needs to have any.
+/// Slots of the capacity tier that destaging leaves to collecting, which cannot work without.
 pub(crate) const KEEP_FOR_COLLECTING: u32 = 2;
 
-/// How relocating a segment ended.
+/// Result of relocating segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// So many are free; the others are not collected, or kept because they are damaged.
+    /// Number of segments that are freed; the others are not collected, or kept because they are damaged.
     Freed(usize),
-    /// There is no room for what is needed of it.
+    /// No room for the needed records.
     OutOfRoom,
 }
 
-/// Moves records from segment to segment.
+/// Moves records between segments.
 pub(crate) struct Relocator<'a> {
     space: &'a Space,
     catalog: &'a Catalog,
     writer: &'a Writer,
     expirer: Expirer<'a>,
-    /// Limit of what it reads and writes; 0: none.
+    /// Limit of reads and writes in bytes per second; 0 means none.
     bytes_per_s: u64,
     outputs: Outputs,
-    /// Offset below which an output is durable, by its number.
+    /// Offset below which each output is durable, by segment number.
     durable: BTreeMap<u64, u32>,
     throttle: Mutex<Throttle>,
-    /// Bytes of the output tier that collecting freed, less those that it filled.
+    /// Bytes of the output tier that collecting freed, minus the bytes of outputs that it used up.
     gained_bytes: AtomicI64,
-    /// Value of `gained_bytes` when admission was last told how fast room is made: the difference is told next.
+    /// Value of `gained_bytes` last reported to admission, which gets the differences.
     told_bytes: AtomicI64,
-    /// Time that went to other work since the last relocation.
+    /// Time spent on other work since the last relocation.
     other_work: Duration,
-    /// Victims that were emptied, and are to be freed when what superseded their records is durable.
+    /// Emptied victims, to be freed when the records that superseded theirs are durable.
     emptied: Vec<Emptied>,
-    /// Outputs that were filled and are not to be collected yet; see [`CopyWriter::filled`].
+    /// Full outputs that must not be collected yet; see [`CopyWriter::filled`].
     filled: Mutex<Vec<Summary>>,
-    /// What is dropped of the segment that is being emptied.
+    /// Records to be dropped from the segment being emptied.
     eviction: Option<Eviction>,
-    /// No record of the outputs that is to be taken out of the index when it expires does so before.
+    /// Lower bound of the expiry times of records in the outputs that are still to be removed from the index on expiry.
     expires_from: u64,
 }
 
@@ -102,28 +102,28 @@ impl<'a> Relocator<'a> {
         }
     }
 
-    /// From now on it reads and writes no more than so many bytes a second; 0: no limit.
+    /// Limits its reads and writes to `bytes_per_s` from now on; 0 means no limit.
     pub(crate) fn set_limit(&mut self, bytes_per_s: u64) {
         self.bytes_per_s = bytes_per_s;
         self.throttle.get_mut().set_limit(bytes_per_s);
     }
 
-    /// Bytes of the tier where records stay that collecting freed, less those that it filled.
+    /// Returns the bytes of the output tier that collecting freed, minus the bytes of outputs that it used up.
     pub(crate) fn gained_bytes(&self) -> i64 {
         self.gained_bytes.load(Ordering::Relaxed)
     }
 
-    /// Other work on so many bytes began at that time and is done: gives the device back for a while.
+    /// Accounts for other work on `bytes` that began at `began`, and pauses to leave the device to others.
     pub(crate) async fn did_other_work(&mut self, bytes: u64, began: Duration, urgency: f64) {
         self.other_work += self.space.runtime.now() - began;
         yield_device(self.space, &self.throttle, bytes, began, urgency).await;
     }
 
-    /// Empties segments of a tier and frees them. `urgency`: how much of the device it may use, 0 to 1. `always`: even if
-    /// that gives nothing back.
+    /// Empties segments of a tier and frees them. `urgency`: share of the device that it may use, 0 to 1. `always`: even if
+    /// that gains nothing.
     ///
     /// # Errors
-    /// With the slot at which it happened.
+    /// Returns the slot at which the error happened.
     pub(crate) async fn relocate(
         &mut self,
         tier_name: TierName,
@@ -148,13 +148,14 @@ impl<'a> Relocator<'a> {
                 return Ok(Outcome::OutOfRoom);
             }
             Err(failed) => {
-                let slot = victims[failed.victim].0.slot;
+                // A victim that turned out to be damaged is no longer in the list.
+                let slot = victims.get(failed.victim).map_or(slots[0], |(victim, _)| victim.slot);
                 self.give_up(tier_name, &victims);
                 return Err((slot, failed.error));
             }
         }
         let took = (self.space.runtime.now() - began).saturating_sub(self.throttle.lock().paused() - paused);
-        // What was done while nothing had to be freed held nothing up.
+        // Other work done while no segment had to be freed delayed nothing.
         let worked = took + std::mem::take(&mut self.other_work).min(took);
         if !victims.is_empty() && !planted(Bug::CopiesNotProven) {
             self.prove_outputs().await.map_err(|error| (slots[0], error))?;
@@ -164,7 +165,7 @@ impl<'a> Relocator<'a> {
         Ok(Outcome::Freed(count))
     }
 
-    /// Copies what is needed. What is to be dropped stays where it is, and nobody else can write it.
+    /// Copies the needed records. Records to be dropped stay in place, and no other writer can change their keys.
     async fn empty_all(
         &mut self,
         tier_name: TierName,
@@ -178,7 +179,7 @@ impl<'a> Relocator<'a> {
         let held = self.hold_evicted(tier_name, victims).await;
         held.map_err(|error| Failed::at(0, error))?;
         let victim = victims.first().map(|(victim, _)| *victim);
-        // Somebody may wait for these keys, so there are no pauses.
+        // Writers may wait for these keys, so there are no pauses.
         let emptied = self.empty(tier_name, victims, 1.0).await;
         if let Some(victim) = victim.filter(|_| victims.is_empty() || emptied.is_err()) {
             self.drop_buried(tier_name, &victim).await.map_err(|error| Failed::at(0, error))?;
@@ -186,7 +187,7 @@ impl<'a> Relocator<'a> {
         emptied
     }
 
-    /// Copies until nothing of the victims is needed. Those in which something is damaged are taken off the list.
+    /// Copies until no record of the victims is needed. Victims with damage are removed from the list.
     async fn empty(
         &mut self,
         tier_name: TierName,
@@ -222,7 +223,7 @@ impl<'a> Relocator<'a> {
                 self.space.tier(tier_name).slot(victim.slot).state() == SlotState::Victim
             });
             if relocated.out_of_room_at.is_some() {
-                // Those that were emptied before can be freed all the same, and make room for the others.
+                // Victims that were emptied before can be freed nevertheless, and make room for the others.
                 self.keep_emptied(tier_name, victims, &emptied).await?;
                 return Ok(if victims.is_empty() {
                     Outcome::OutOfRoom
@@ -238,7 +239,7 @@ impl<'a> Relocator<'a> {
         Ok(Outcome::Freed(victims.len()))
     }
 
-    /// Records were copied to outputs, which expire there.
+    /// Includes the expiry times of copied records in the outputs' next expiry.
     fn note_expiries(&mut self, relocated: &Relocated) {
         let copies = relocated.moves.iter().filter(|m| m.kind == Kind::Put);
         let soonest_ms = copies.filter_map(|m| m.entry.expires_at_ms).min();
@@ -255,7 +256,7 @@ impl<'a> Relocator<'a> {
         let (free, for_staged) = (self.space.output_tier().free_slots(), self.kept_for_staged());
         let mut outputs = std::mem::take(&mut self.outputs);
         let mut copies = self.copies(first, urgency);
-        // Beside that, the last one is for a relocation that finds no other when it begins.
+        // In addition, the last slot is left for a relocation that finds no other when it begins.
         copies.keep = (for_staged + 1).min(free.saturating_sub(1)).max(for_staged);
         copies.open = AtomicUsize::new(outputs.keys().filter(|s| Stream::RELOCATED.contains(s)).count());
         let output_shape = self.space.output_tier().shape();
@@ -275,7 +276,8 @@ impl<'a> Relocator<'a> {
         copied
     }
 
-    /// Copying failed half-way, and the index still leads to the victims: versions that lie in them lie in these outputs as well.
+    /// Handles a failed copy, after which the index still points at the victims: some of their versions are also in these
+    /// outputs.
     fn note_left_copies(&self, tier: TierName, victims: &Victims, outputs: impl Iterator<Item = u32>) {
         outputs.for_each(|slot| self.space.output_tier().slot(slot).hold_copies());
         victims.iter().for_each(|(victim, _)| self.space.tier(tier).slot(victim.slot).note_hides());
@@ -308,15 +310,15 @@ impl<'a> Relocator<'a> {
         }
     }
 
-    /// The copies are durable: the index goes from the old places to the new ones, except where a newer put was there
-    /// first. The victims may stay, if there is no room for what else is in them. Tombstones count where they were if not
-    /// everything was copied: then they will be copied again.
+    /// Swings the index from the old locations to the durable copies, except where a newer put has replaced the record. Victims
+    /// may stay, if there is no room for their other records. Tombstones of a victim that was not copied completely still count
+    /// there, because they will be copied again.
     fn swing(&self, tier: TierName, victims: &Victims, relocated: &Relocated) {
         let output = self.space.output_tier();
         for m in relocated.moves.iter() {
             let (victim, entry) = (&victims[m.victim].0, &m.entry);
             let old = self.space.location(tier, victim.slot, entry);
-            // A record is copied as it is, and of a tombstone nothing is read.
+            // Put records are copied unchanged, and the content of a tombstone is never read.
             let copy = Entry { offset: m.offset, bytes: m.bytes, ..*entry };
             self.catalog.expansions.note(&copy);
             let new = self.space.location(output.name(), m.slot, &copy);
@@ -341,7 +343,7 @@ impl<'a> Relocator<'a> {
                 Kind::Put => output.add_live(m.slot, new_bytes),
                 Kind::Tombstone => output.add_tombstones(m.slot, new_bytes),
             }
-            // An expired record ceased to count when it was taken out of the index.
+            // An expired record ceased to count when it was removed from the index.
             match entry.kind {
                 kind if !is_live || kind != m.kind => {}
                 Kind::Put => self.space.tier(tier).add_live(victim.slot, -old_bytes),
@@ -357,7 +359,7 @@ impl<'a> Relocator<'a> {
     }
 }
 
-/// The slots of open outputs.
+/// Returns the slots of open outputs.
 fn slots_of(outputs: &Outputs) -> impl Iterator<Item = u32> {
     outputs.values().map(|output| output.name().slot)
 }

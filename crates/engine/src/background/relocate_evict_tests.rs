@@ -1,9 +1,9 @@
-//! Relocations that evict.
+//! Tests of relocations that evict.
 
 use super::*;
 
-/// What is evicted leaves the index when the end of its slot is marked free, durably, and not before: or else a crash could
-/// bring back what somebody found gone.
+/// An evicted record leaves the index when the end of its slot is marked free, durably, and not before, because otherwise a
+/// crash could bring back a key that a client has seen absent.
 #[test]
 fn what_is_evicted_is_found_until_its_slot_is_marked() {
     let mut filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(31) }, 3);
@@ -39,8 +39,8 @@ fn what_is_evicted_is_found_until_its_slot_is_marked() {
     filled.check();
 }
 
-/// What is evicted leaves a tombstone where an older version may still be on the device, since the next opening would find that
-/// one; and none where there never was one.
+/// An evicted record leaves a tombstone if an older version may still be on the device, because the next opening would find
+/// that version; and none if there never was one.
 #[test]
 fn what_is_evicted_leaves_a_tombstone_if_it_hides_an_older_version() {
     let mut filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(32) }, 1);
@@ -81,7 +81,7 @@ fn what_is_evicted_leaves_a_tombstone_if_it_hides_an_older_version() {
     assert_eq!(tombstones, 0, "there is nothing to hide");
 }
 
-/// A relocation that fails leaves copies that the index does not lead to. The next opening finds them.
+/// A failed relocation leaves copies that the index does not point at. The next opening finds them.
 #[test]
 fn what_is_evicted_leaves_a_tombstone_if_a_copy_of_it_was_left() {
     let filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(33) }, 3);
@@ -91,7 +91,7 @@ fn what_is_evicted_leaves_a_tombstone_if_a_copy_of_it_was_left() {
     [first, second].into_iter().for_each(|slot| filled.forget_memory(slot));
     let half = u64::from(tier.shape().segment_bytes) / 2;
     let faulty = space.clone();
-    // Its records, but not its summary.
+    // Reads of its records fail, but not of its summary.
     filled.bench.devices[0].set_faults(Box::new(move |operation| {
         let is_of = |offset| faulty.first_tier().slot_at(offset) == Some(second as usize);
         let fails = operation.kind == OperationKind::Read && is_of(operation.offset);
@@ -131,8 +131,8 @@ fn a_key_that_a_writer_has_reserved_is_not_evicted() {
     assert!(found.is_some(), "{key} was dropped");
 }
 
-/// A store with two versions of the same keys, which are long, in segments of their own: what is evicted of the second leaves
-/// tombstones that fill most of a segment.
+/// Returns a store with two versions of the same long keys, in segments of their own: tombstones of evicted records of the
+/// second version fill most of a segment.
 fn two_versions(seed: u64) -> (Filled, u32, Vec<Entry>) {
     let mut filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(seed) }, 0);
     let long = |number: usize| format!("{number:0>800}");
@@ -150,8 +150,8 @@ fn two_versions(seed: u64) -> (Filled, u32, Vec<Entry>) {
     (filled, slot, entries.expect("it is whole").iter().collect())
 }
 
-/// How many tombstones there are on the device. Of no record that is current there is one of its own number: the next opening
-/// would drop the record.
+/// Returns the number of tombstones on the device. Asserts that none has the number of a current record, because the next
+/// opening would drop that record.
 fn tombstones(filled: &Filled) -> usize {
     let Bench { catalog, .. } = &filled.bench;
     let current = |key: &String| filled.bench.run(filled.bench.get(key)).ok().flatten();

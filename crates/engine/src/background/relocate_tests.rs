@@ -18,15 +18,15 @@ mod evict;
 const SYNC: Durability = Durability::Sync;
 const CAPACITY: TierName = TierName::Capacity;
 
-/// A store with sealed segments, and what should be found in it.
+/// A store with sealed segments, and its expected content.
 struct Filled {
     bench: Bench,
-    /// Values, the sequence numbers that they had at first, and when they expire.
+    /// Value, original sequence number, and expiry of each key.
     keys: BTreeMap<String, (Vec<u8>, u64, Option<u64>)>,
     gone: Vec<String>,
 }
 
-/// Length of a record without padding.
+/// Returns the length of a record without padding.
 fn record_bytes(key: &str, value: &[u8], sequence: u64, expires_at_ms: Option<u64>) -> usize {
     let (key, value) = (key.len(), value.len());
     esker_log::record_header_bytes(key, value, sequence, expires_at_ms) + key + value
@@ -37,7 +37,7 @@ fn value(number: usize) -> Vec<u8> {
 }
 
 impl Filled {
-    /// With so many sealed segments and one that is open.
+    /// Creates a store with this number of sealed segments and one open segment.
     fn new(plan: Plan, sealed: u32) -> Filled {
         let bench = plan.build();
         bench.start();
@@ -56,7 +56,7 @@ impl Filled {
         self.keys.insert(key.to_owned(), (value, sequence, None));
     }
 
-    /// What readers are to find from now on.
+    /// Sets the value that readers are to find from now on.
     fn expect(&mut self, key: &str, value: Option<Vec<u8>>) {
         match value {
             Some(value) => drop(self.keys.insert(key.to_owned(), (value, 0, None))),
@@ -67,7 +67,7 @@ impl Filled {
         }
     }
 
-    /// The sealed slots, in the order in which they were filled.
+    /// Returns the sealed slots, in the order in which they were filled.
     fn sealed(&self) -> Vec<u32> {
         let tier = self.bench.space.first_tier();
         let mut sealed: Vec<u32> = tier.slots().sealed().map(|(slot, _)| slot).collect();
@@ -75,7 +75,7 @@ impl Filled {
         sealed
     }
 
-    /// The victim's bytes are on its device only.
+    /// Removes the victim's bytes from memory, so that they are only on its device.
     fn forget_memory(&self, slot: u32) {
         let segment = self.bench.space.first_tier().slot(slot).segment();
         self.bench.space.buffered.remove(segment);
@@ -91,8 +91,7 @@ impl Filled {
         self.bench.run(self.relocator().relocate(tier, slots, 1.0, true))
     }
 
-    /// Relocates a segment; meanwhile, once the first copies are on their way to the device and before they are durable, does
-    /// something else.
+    /// Relocates a segment; runs `race` after the first copies are in flight and before they are durable.
     fn relocate_beside(&self, slot: u32, race: impl Future<Output = ()>) -> Outcome {
         let bench = &self.bench;
         let tier = bench.space.first_tier();
@@ -114,12 +113,12 @@ impl Filled {
         relocated.expect("nothing fails")
     }
 
-    /// Every key leads to its value, and each slot counts as live what the index leads to in it.
+    /// Checks that every key leads to its value, and that each slot's live bytes are the bytes that the index points at.
     fn check(&self) {
         self.check_but("");
     }
 
-    /// The same, with one key whose value is damaged.
+    /// Does the same, with one key whose value is damaged.
     fn check_but(&self, damaged: &str) {
         let Bench { catalog, space, .. } = &self.bench;
         let mut live: BTreeMap<(TierName, u32), i64> = BTreeMap::new();
@@ -159,7 +158,7 @@ impl Filled {
         }
     }
 
-    /// A key whose current record is in a slot.
+    /// Returns a key whose current record is in a slot.
     fn key_in(&self, slot: u32) -> String {
         let Bench { catalog, .. } = &self.bench;
         let is_in = |key: &&String| {
@@ -247,7 +246,7 @@ fn a_delete_during_the_copy_wins() {
 #[test]
 fn what_expires_during_the_copy_does_not_come_back() {
     for seed in 0..5 {
-        // A flush takes long enough for the expiry and a sweep to come in between.
+        // A flush takes long enough for the expiry and a sweep to happen meanwhile.
         let bench = Plan { flush_takes: Some(Duration::from_secs(60)), ..slow(seed) };
         let at_ms = bench.world.wall_clock_ms() + 30_000;
         let mut filled = Filled::new(bench, 0);
@@ -280,7 +279,7 @@ fn without_room_in_the_middle_what_was_copied_is_used_and_the_rest_stays() {
     for seed in 0..5 {
         let mut filled = Filled::new(slow(seed), 3);
         let [first, second, _] = filled.sealed()[..] else { panic!("three were sealed") };
-        // Half of the first is dead: then the only output has room for it and for a part of the second.
+        // Half of the first is dead, so that the only output has room for it and for a part of the second.
         while filled.bench.space.first_tier().slot(first).live_bytes() > 25_000 {
             let key = filled.key_in(first);
             filled.put(&key, vec![1; 10]);
@@ -297,7 +296,7 @@ fn without_room_in_the_middle_what_was_copied_is_used_and_the_rest_stays() {
         assert!(0 < after && after < before, "it was not in the middle: {before}, {after}");
         assert_eq!(tier.slot(second).opened_at(), 0, "tombstones are needed as long as copies are left");
         filled.check();
-        // Nothing was lost: with the slot that was freed there is room for the rest.
+        // Nothing was lost: the freed slot has room for the rest.
         assert_eq!(filled.relocate(&[second]).ok(), Some(Outcome::Freed(1)));
         filled.check();
     }
@@ -325,7 +324,11 @@ fn a_victim_with_a_damaged_record_is_kept_and_the_others_are_moved() {
         let at = tier.device_offset(victim, catalog.packing.unpack(pointer.get()).offset + 400);
         filled.bench.devices[0].corrupt(at, 0x10);
         assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(0)));
-        assert_eq!(filled.state(victim), SlotState::Damaged, "or else reading the key would not be an error");
+        assert_eq!(
+            filled.state(victim),
+            SlotState::Damaged,
+            "otherwise reading the key would not be an error"
+        );
         filled.check_but(&key);
         let (value, sequence, expires) = &filled.keys[&key];
         let bytes = tier.shape().padded(record_bytes(&key, value, *sequence, *expires));
@@ -348,7 +351,7 @@ fn a_copy_that_cannot_be_written_leaves_the_victim_as_it_was() {
     }
 }
 
-/// Or else a power cut could take the newer version from the cache of the device, and the older one with its segment.
+/// Otherwise a power failure could take the newer version from the device's cache, and the older one with its segment.
 #[test]
 fn what_displaced_a_victims_records_is_durable_before_it_is_freed() {
     for seed in 0..5 {
@@ -365,7 +368,7 @@ fn what_displaced_a_victims_records_is_durable_before_it_is_freed() {
     }
 }
 
-/// Damage to the copies of a victim that is gone must not look like a frame that a power cut tore.
+/// Damage to the copies of a freed victim must not look like a frame torn by a power failure.
 #[test]
 fn copies_are_proven_durable_before_their_victim_is_freed() {
     let filled = Filled::new(slow(1), 2);
@@ -384,7 +387,7 @@ fn copies_are_proven_durable_before_their_victim_is_freed() {
     assert!(scan.entries.iter().any(|entry| entry.key_hash == hash), "the damage is taken for a torn end");
 }
 
-/// A start that a power cut tears, with the segment's summary still at the end, would look like damage.
+/// A start torn by a power failure, with the segment's summary still at the end, would look like damage.
 #[test]
 fn the_end_of_a_slot_is_marked_free_before_its_start() {
     let filled = Filled::new(slow(1), 2);
@@ -403,7 +406,7 @@ fn the_end_of_a_slot_is_marked_free_before_its_start() {
     assert_eq!(markers, [tier.device_offset(victim, last), tier.device_offset(victim, 0)]);
 }
 
-/// It may get a copy of the record that the delete removes: then it must count as older than the tombstone.
+/// The output may get a copy of the record that the delete removes, so it must count as older than the tombstone.
 #[test]
 fn an_output_is_older_than_a_delete_that_is_not_seen_yet() {
     let filled = Filled::new(Plan { flush_takes: Some(Duration::from_secs(60)), ..slow(1) }, 2);
@@ -433,7 +436,7 @@ fn an_output_is_older_than_a_delete_that_is_not_seen_yet() {
     );
 }
 
-/// The first record is overwritten by the free marker when it is read, and its key lies elsewhere by then.
+/// The first record is overwritten by the free marker when it is read, and its key has moved by then.
 #[test]
 fn a_segment_that_is_freed_while_it_is_verified_is_not_damaged() {
     let filled = Filled::new(slow(1), 2);
@@ -446,7 +449,8 @@ fn a_segment_that_is_freed_while_it_is_verified_is_not_damaged() {
     assert!(verdict.records > 0 && verdict.damaged.is_empty(), "{:?}", verdict.damaged);
 }
 
-/// The delete could not verify which key the put before it had displaced. When that is known, the old record of the key stays dead.
+/// The delete could not verify which key the preceding put had displaced. After that is known, the old record of the key stays
+/// dead.
 #[test]
 fn deleted_key_stays_deleted_when_its_old_record_is_verified() {
     let mut filled = Filled::new(Plan::new(41), 2);
@@ -461,8 +465,31 @@ fn deleted_key_stays_deleted_when_its_old_record_is_verified() {
         if fails { Fault::Error(5) } else { Fault::None }
     }));
     assert!(filled.bench.run(filled.bench.delete(&key)).expect("it is deleted"));
-    assert_eq!(filled.bench.catalog.index.unverified_len(), 1, "it is still unknown what was displaced");
+    assert_eq!(filled.bench.catalog.index.unverified_len(), 1, "the displaced record is not verified yet");
     filled.bench.devices[0].clear_faults();
     filled.expect(&key, None);
     filled.check();
+}
+
+/// Relocation of another task began while the segment was listed, so its `oldest` leaves that segment out.
+#[test]
+fn tombstone_is_needed_after_a_damaged_segment_is_unlisted() {
+    let filled = Filled::new(Plan::new(42), 2);
+    let (damaged, space) = (filled.sealed()[0], &filled.bench.space);
+    let (tier, slot) = (space.first_tier(), space.first_tier().slot(damaged));
+    let entries =
+        filled.bench.run(space.read_entries(tier, damaged)).expect("it is read").expect("it is whole");
+    let put = entries.iter().next().expect("it has records");
+    let sequence = slot.opened_at() + 1;
+    let tombstone = Entry { kind: Kind::Tombstone, sequence, ..put };
+    assert!(tier.slots().advance(damaged, SlotState::Sealed, SlotState::Damaged));
+    assert!(space.list_damaged((tier.name(), damaged), Some(&entries), Vec::new(), u64::MAX));
+    let oldest = space.oldest_segments();
+    assert!(
+        oldest.other_than(0) > sequence && space.may_hold_older(&oldest, 0, &tombstone),
+        "it lists the key"
+    );
+    space.unlist_damaged(slot.segment());
+    assert!(space.may_hold_older(&oldest, 0, &tombstone), "the segment may be relocated and holds the key");
+    assert!(space.may_hold_older(&space.oldest_segments(), 0, &tombstone));
 }

@@ -1,4 +1,4 @@
-//! Writes the tombstones of records reported as expired while none could be written.
+//! Writes the tombstones of records that were reported as expired while no tombstone could be written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use crate::base::error::Error;
 use crate::base::waiting::woken_or_after;
 use crate::write::Writer;
 
-/// How long after a tombstone could not be written it is tried again.
+/// Delay before a failed tombstone is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Writes tombstones until the store closes. It may wait for room, so it is a task of its own.
+/// Writes tombstones until the store closes. A task of its own, because it may wait for room.
 pub(crate) async fn run(writer: Arc<Writer>) {
     let (space, reported) = (&writer.space, writer.catalog.clock.reported());
     loop {

@@ -1,9 +1,9 @@
-//! The scrub: reads everything that keys lead to, again and again and slowly, so that rot is found while there still is a backup,
+//! The scrub: slowly and repeatedly reads every record that a key leads to, so that rot is found while there still is a backup,
 //! or a peer, to restore the key from.
 //!
-//! A pass goes through all sealed segments, in the order of their slots, and ends with the copies of the superblocks. It reads
-//! at the rate that was asked for; without one, so that a pass takes a week. Nothing is moved and nothing written: what is
-//! damaged is counted and told, and reading it is an error as before.
+//! A pass reads all sealed segments, in the order of their slots, and ends with the copies of the superblocks. It reads at the
+//! configured rate or, without one, so that a pass takes a week. It moves and writes nothing: damage is counted and logged, and
+//! reading it remains an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::segments::space::Space;
 use crate::write::Writer;
 use crate::write::live_options::ScrubRate;
 
-/// How long a pass takes where no rate is asked for.
+/// Duration of a pass if no rate is configured.
 const PASS: Duration = Duration::from_secs(7 * 24 * 3600);
-/// A store that was empty is looked at again after so long.
+/// Interval at which an empty store is checked again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
-/// What is waited for before the first read of a pass, at most.
+/// Maximum number of bytes to wait for before the first read of a pass.
 const FIRST_BYTES: u64 = 256 << 10;
 
 /// Scrubs until the store closes.
@@ -34,7 +34,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             Ok(()) => {}
             Err(Error::Closed { .. }) => return,
             Err(error) => {
-                tracing::error!(%error, "a device is gone; there is no more scrub until the store is opened again");
+                tracing::error!(%error, "the scrub cannot read a device, and stops until the store is opened again");
                 return;
             }
         }
@@ -48,7 +48,7 @@ struct Scrub<'a> {
 }
 
 impl Scrub<'_> {
-    /// One pass; it takes no less time than there are bytes for. Where there is nothing yet, it waits for a while.
+    /// Does one pass at the configured rate. Waits for a while if the store is empty.
     async fn pass(&self) -> Result<()> {
         let held: u64 = sealed_segments(self.space).map(|(tier, _)| self.segment_bytes(tier)).sum();
         if held == 0 {
@@ -57,7 +57,7 @@ impl Scrub<'_> {
             woken_or_after(&*self.space.runtime, woken, LONGEST_PAUSE).await;
             return Ok(());
         }
-        // Before the first read, too: a store that is opened again and again does not read its beginning each time.
+        // Also before the first read, so that a store that is opened repeatedly does not read its beginning each time.
         self.pause((held / 16).clamp(1, FIRST_BYTES), held).await?;
         let segments: Vec<_> = sealed_segments(self.space).collect();
         self.space.scrubbed.begin(segments.len() as u64);
@@ -76,7 +76,7 @@ impl Scrub<'_> {
         let damaged = self.space.superblocks.damaged_copies(tiers).await?;
         self.space.counters.count_scrubbed(0, damaged.len() as u64);
         for error in &damaged {
-            tracing::error!(%error, "scrub: a copy of a superblock is damaged; the next write of it mends it");
+            tracing::error!(%error, "scrub: a copy of a superblock is damaged; the next superblock write repairs it");
         }
         self.space.counters.count_scrub_pass();
         Ok(())
@@ -92,7 +92,7 @@ impl Scrub<'_> {
         self.space.tier(tier).shape().segment_bytes.into()
     }
 
-    /// Waits until more may be read after so many bytes. Where there is to be no scrub, until there is.
+    /// Waits until more may be read after `bytes`; while the scrub is off, until it is on.
     async fn pause(&self, bytes: u64, held: u64) -> Result<()> {
         let mut owed = bytes as f64;
         loop {
@@ -106,7 +106,7 @@ impl Scrub<'_> {
                     continue;
                 }
             };
-            // A duration has nanoseconds only.
+            // A duration has a resolution of nanoseconds.
             if owed <= rate * 1e-6 {
                 return Ok(());
             }

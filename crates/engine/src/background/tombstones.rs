@@ -1,10 +1,10 @@
-//! Relief: what need not count ceases to, before a put is refused.
+//! Relief of space pressure: records that need not count are written off before a put is refused.
 //!
-//! * Expired records of segments that did not have enough of them to be looked at.
-//! * Tombstones. One is needed while a segment may hold an older version of its key: one that was opened before it was
-//!   written. Cold segments that nobody would collect keep tombstones alive without end, so when these get too many, the
-//!   segments that were opened first are rewritten, one after the other, whatever they yield. Each goes at most once for
-//!   the tombstones that there are. A segment that a lane fills slowly is sealed for that.
+//! * Expired records of segments that did not have enough of them to be swept.
+//! * Tombstones. A tombstone is needed while a segment that was opened before it was written may hold an older version of its
+//!   key. Cold segments that are never worth collecting would keep tombstones forever, so when these become too many, the
+//!   segments opened first are rewritten, one after the other, whatever they yield. Each is rewritten at most once for the
+//!   existing tombstones. A segment that a lane fills slowly is sealed for that.
 
 use std::sync::atomic::Ordering;
 
@@ -14,22 +14,23 @@ use crate::background::reclaimer::{Choice, Reclaimer};
 use crate::base::error::Result;
 use crate::segments::slot::{Slot, SlotState};
 
-/// Tombstones may take what users may fill divided by this, however little room is left.
+/// The user limit divided by this is the amount of tombstones that is always tolerated.
 const TOMBSTONES_LIMIT_DIVISOR: u64 = 64;
-/// Nor do they matter below a segment divided by this.
+/// So is the segment length divided by this, if that is more.
 const TOMBSTONES_SEGMENT_DIVISOR: u64 = 4;
 
-/// What makes tombstones superfluous.
+/// The action that makes tombstones superfluous.
 enum Renewal {
     None,
-    /// To rewrite the segment in this slot, which was opened first.
+    /// Rewrite the segment in this slot, which was opened first.
     Rewrite(TierName, u32),
-    /// To seal this segment, which a lane has filled for so long that it keeps too many tombstones.
+    /// Seal this segment, which a lane has been filling for so long that it keeps too many tombstones.
     Seal(u64),
 }
 
 impl Reclaimer<'_> {
-    /// Takes one thing out of the account that need not be in it; false if there is none.
+    /// Takes one step to reduce the bytes that count: removes expired records, evicts a segment, or drops tombstones. Returns
+    /// false if there is nothing to do.
     pub(crate) async fn relieve(&mut self) -> Result<bool> {
         let presses = self.writer.pressure.requests.is_wanted() || self.space.full.load(Ordering::Acquire);
         if self.expire_one(presses).await? {
@@ -41,7 +42,7 @@ impl Reclaimer<'_> {
         self.renew(self.tombstones_tolerated(true), u64::MAX).await
     }
 
-    /// Tombstones that hide nothing any more cease to count.
+    /// Writes off tombstones that hide nothing any more.
     pub(crate) fn write_off_tombstones(&self) {
         if self.space.tombstone_bytes() == 0 {
             return;
@@ -58,8 +59,8 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// How many bytes of tombstones are tolerated: half of the room that puts leave, or, where the store presses on
-    /// its limit, next to nothing.
+    /// Returns the tolerated bytes of tombstones: half of the room that puts leave or, if the store is at its limit
+    /// (`presses`), a minimum.
     pub(crate) fn tombstones_tolerated(&self, presses: bool) -> u64 {
         let segment_bytes = u64::from(self.space.output_tier().shape().segment_bytes);
         let least = (self.space.user_limit_bytes() / TOMBSTONES_LIMIT_DIVISOR)
@@ -68,8 +69,9 @@ impl Reclaimer<'_> {
         if presses { least } else { least.max(self.space.user_limit_bytes().saturating_sub(puts) / 2) }
     }
 
-    /// Rewrites the segment that was opened first, if so many more bytes of tombstones can go when all older ones are, or seals it;
-    /// false if there is nothing to do, or no room to do it. Of tombstones beside later ones than `through` none is counted.
+    /// Rewrites the segment that was opened first, if more than `tolerated_bytes` of tombstones can go once all older ones are
+    /// rewritten, or seals it. Returns false if there is nothing to do, or no room to do it. Ignores segments with tombstones
+    /// later than `through`.
     pub(crate) async fn renew(&mut self, tolerated_bytes: u64, through: u64) -> Result<bool> {
         if self.space.tombstone_bytes() <= tolerated_bytes || self.is_stuck() {
             return Ok(false);
@@ -80,14 +82,14 @@ impl Reclaimer<'_> {
             Renewal::None => return Ok(false),
         };
         if self.space.tier(tier).slot(slot).state() == SlotState::Open {
-            // An output of its own: sealed, it can be rewritten as well.
+            // An output of its own: once sealed, it can be rewritten as well.
             self.relocator.finish().await?;
             return Ok(true);
         }
         if !self.may_free(tier, &[slot]) {
             return Ok(false);
         }
-        // Where there is room, a cache copies what is there, as any store does.
+        // While there is room, a cache store copies records like any other store.
         if self.must_evict() && tier == self.space.output_tier().name() {
             return self.evict_from_slot(slot).await;
         }
@@ -106,7 +108,8 @@ impl Reclaimer<'_> {
         };
         let stays =
             |slot: &Slot| slot.state() != SlotState::Sealed && !self.relocator.writes_to(slot.segment());
-        // What a lane still writes to, or is damaged, cannot be rewritten, and neither can what it hides go.
+        // A segment that a lane still writes to, or that is damaged, cannot be rewritten, and the tombstones it needs cannot
+        // go.
         let pin = slots().map(|(.., s)| s).filter(|s| stays(s)).min_by_key(|s| s.opened_at());
         let limit = pin.map_or(u64::MAX, Slot::opened_at);
         let (mut bytes, mut pinned_bytes, mut through) = (0, 0, 0);
@@ -124,7 +127,7 @@ impl Reclaimer<'_> {
             }
         }
         if bytes <= tolerated_bytes {
-            // One that is filled as fast as others are is full before that much comes behind it.
+            // A segment that is filled as fast as others is full before many tombstones follow it.
             let is_slow = |pin: &&Slot| pin.state() == SlotState::Open && pinned_bytes > tolerated_bytes;
             return pin.filter(is_slow).map_or(Renewal::None, |pin| Renewal::Seal(pin.segment()));
         }

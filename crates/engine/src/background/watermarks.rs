@@ -1,6 +1,6 @@
 //! Writes the epoch of the next sequence numbers and the expiry watermarks into the superblocks while the store is open. A
-//! watermark is written within a second after an expiry was reported by it. This is a task of its own because a step of the
-//! reclaimer may take as long as a relocation.
+//! watermark is written within a second after an expiry was reported by it. A task of its own, because a step of the reclaimer
+//! may take as long as a relocation.
 
 use std::sync::Arc;
 

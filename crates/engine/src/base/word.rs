@@ -71,8 +71,8 @@ impl Word for ModelWord {
     }
 }
 
-/// Runs a model in every interleaving with at most three preemptions per thread. Faults show with that few, and a run
-/// takes about a second.
+/// Runs a model in every interleaving with at most three preemptions. Faults show with that few, and a run takes about a
+/// second.
 #[cfg(test)]
 pub(crate) fn check_interleavings(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

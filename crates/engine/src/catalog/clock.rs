@@ -155,29 +155,40 @@ impl Catalog {
         if self.now_ms() < at_ms + u64::from(planted(Bug::ExpiryOffByOne)) {
             return Life::Alive;
         }
-        if self.confirmed_ms() < at_ms {
-            return Life::Unconfirmed;
+        let confirmed_ms = self.confirmed_ms();
+        match confirmed_ms >= at_ms && self.expire_confirmed(at_ms, confirmed_ms) {
+            true => Life::Expired,
+            false => Life::Unconfirmed,
         }
-        self.expire_for_good(at_ms);
-        Life::Expired
     }
 
-    /// Raises a watermark: records written so far that expire by `time_ms` are expired permanently.
-    pub(crate) fn expire_for_good(&self, time_ms: u64) {
+    /// Raises a watermark for records that have expired by the confirmed time: to `at_ms`, or to the confirmed time if
+    /// watermarks of later times leave no place for `at_ms`. Returns false if neither can be added: then the records must not be
+    /// reported as expired, because they could reappear.
+    pub(crate) fn expire_confirmed(&self, at_ms: u64, confirmed_ms: u64) -> bool {
+        self.expire_for_good(at_ms)
+            || (!planted(Bug::RefusedWatermarkIgnored) && self.expire_for_good(confirmed_ms))
+            || planted(Bug::RefusedWatermarkIgnored)
+    }
+
+    /// Raises a watermark: records written so far that expire by `time_ms` are expired permanently. Returns false if
+    /// [`Watermarks::takes`] refuses it.
+    pub(crate) fn expire_for_good(&self, time_ms: u64) -> bool {
         let clock = &self.clock;
         let mut watermarks = clock.watermarks.write();
         // Read under the lock, so that watermarks are raised in the order of sequence numbers.
         let sequence = self.space.sequence.load(Ordering::Acquire);
         if watermarks.cover(sequence, time_ms) {
-            return;
+            return true;
         }
         if !watermarks.raise(ExpiryWatermark { sequence, time_ms }) {
-            return;
+            return false;
         }
         clock.latest_ms.store(watermarks.latest_ms(), Ordering::Release);
         drop(watermarks);
         clock.raised.fetch_add(1, Ordering::AcqRel);
         self.space.watermarks.notify_one();
+        true
     }
 
     /// Returns the time until the next check of the clock; `None` if it has not stepped.
@@ -244,5 +255,22 @@ mod tests {
         // Time passes the watermarks.
         bench.run(bench.sleep(Duration::from_secs(2)));
         assert_eq!(catalog.life(100, Some(now_ms)), Life::Expired);
+    }
+
+    /// The confirmed time can be represented, but not the earlier expiry of the record.
+    #[test]
+    fn record_reported_as_expired_is_covered_by_a_watermark() {
+        let bench = Plan::new(1).build();
+        let (catalog, now_ms) = (&bench.catalog, bench.catalog.now_ms());
+        let earlier =
+            (0..16).map(|at| ExpiryWatermark { sequence: at, time_ms: now_ms - 500 - at }).collect();
+        *catalog.clock.watermarks.write() = Watermarks::of(earlier);
+        catalog.clock.latest_ms.store(now_ms - 500, Ordering::Release);
+        catalog.space.sequence.store(100, Ordering::Release);
+        let at_ms = now_ms - 1000;
+        assert!(!catalog.clock.watermarks.read().takes(at_ms) && catalog.confirmed_ms() >= now_ms);
+        assert_eq!(catalog.life(100, Some(at_ms)), Life::Expired);
+        assert!(catalog.clock.covers(100, at_ms), "it stays expired if the clock is set back");
+        assert!(!catalog.clock.covers(100, now_ms + 1), "nothing expires early");
     }
 }

@@ -21,7 +21,7 @@ pub(crate) mod verify;
 pub(crate) mod watches;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use esker_gc::Placement;
 use esker_index::{Indexes, KeyHash, Keyspace, Pointer};
@@ -133,6 +133,8 @@ impl Catalog {
         self.watches.swapped([first, second], swap, |hash| {
             self.index.get(hash).is_some() || self.index.may_be_hidden(hash)
         });
+        // As in `take_out`.
+        fence(Ordering::SeqCst);
         if !planted(Bug::SwapNotReported) {
             turn.tell_swapped([first.number(), second.number()]);
         }
@@ -182,6 +184,8 @@ impl Catalog {
                 self.space.add_live(self.packing.unpack(pointer.get()), -bytes);
             });
         }
+        // As in `take_out`.
+        fence(Ordering::SeqCst);
         match keyspaces.len() {
             Keyspace::COUNT if planted(Bug::ClearNotReported) => {}
             Keyspace::COUNT => turn.tell_cleared(None),

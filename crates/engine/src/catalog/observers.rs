@@ -4,8 +4,8 @@
 //!    notified. Changes are therefore reported one at a time, in the order in which they become visible.
 //! 2. A publisher that found no observer publishes without the turn, and checks for observers again afterwards. An
 //!    observer that registers first and reads then either sees the change or is notified of it, as with watches.
-//! 3. A removal from the index always holds the turn. Puts are ordered among themselves without it, so all changes of a
-//!    key are ordered.
+//! 3. A removal by expiry or eviction, which does not happen in lane order, always holds the turn. Puts and deletes are
+//!    ordered among themselves without it, so all changes of a key are ordered.
 
 use std::fmt;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub trait Observer: Send + Sync {
     }
 
     /// Keys of this keyspace were evicted without a notification of each: no observer existed when their names would
-    /// have been read.
+    /// have been read, or their names are unreadable.
     fn missed(&self, keyspace: u8) {
         let _ = keyspace;
     }

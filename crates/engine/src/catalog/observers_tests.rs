@@ -1,6 +1,7 @@
 use super::*;
 
 use crate::base::word::{ModelWord, check_interleavings};
+use crate::catalog::batch_ticks::BatchTicks;
 
 /// Records causes and versions of the reported changes.
 #[derive(Default)]
@@ -56,5 +57,72 @@ fn in_every_interleaving_a_put_is_read_or_told() {
         let is_there = key.load(Ordering::Acquire) == 1;
         writer.join().expect("it does not panic");
         assert!(is_there || !notes.0.lock().is_empty(), "a put was neither seen nor told");
+    });
+}
+
+/// As above for a batch: its fence comes before the second tick, but a reader that sees the first tick waits for the second.
+#[test]
+fn every_interleaving_shows_or_tells_a_batch() {
+    check_interleavings(|| {
+        let observers = Arc::new(Observers::<ModelWord>::default());
+        let ticks = Arc::new(BatchTicks::<ModelWord>::default());
+        let keys = Arc::new([ModelWord::default(), ModelWord::default()]);
+        let (publishing, ticking, index) = (observers.clone(), ticks.clone(), keys.clone());
+        let writer = loom::thread::spawn(move || {
+            let turn = publishing.turn();
+            let batch = ticking.begin();
+            for key in &*index {
+                key.store(1, Ordering::Release);
+                ModelWord::fence(Ordering::SeqCst);
+            }
+            drop(batch);
+            publishing.tell(turn, || std::iter::once(change(Cause::Put, 1)));
+        });
+        let notes = Arc::new(Notes::default());
+        let _observed = observers.observe(notes.clone());
+        let found = ticks.between(|| [0, 1].map(|key: usize| keys[key].load(Ordering::Acquire)));
+        writer.join().expect("it does not panic");
+        assert!(found == [1, 1] || found == [0, 0] && !notes.0.lock().is_empty(), "neither seen nor told");
+    });
+}
+
+/// An observer that counts its receivers, and does nothing while there are none. The server's tracking is one.
+#[derive(Default)]
+struct Counting {
+    receivers: ModelWord,
+    told: Mutex<bool>,
+}
+
+impl Observer for Counting {
+    fn changed(&self, _change: &Change<'_>) {
+        if self.receivers.load(Ordering::Relaxed) > 0 {
+            *self.told.lock() = true;
+        }
+    }
+
+    fn cleared(&self, _keyspace: Option<u8>) {}
+}
+
+/// In every interleaving that the memory model allows: a receiver that is counted and then reads sees a removal, or its observer
+/// is notified and counts it. The turn does not order the two, because the observer is registered already.
+#[test]
+fn every_interleaving_shows_or_tells_a_removal() {
+    check_interleavings(|| {
+        let observers = Arc::new(Observers::<ModelWord>::default());
+        let counting = Arc::new(Counting::default());
+        let _observed = observers.observe(counting.clone());
+        let removed = Arc::new(ModelWord::default());
+        let (publishing, index) = (observers.clone(), removed.clone());
+        let writer = loom::thread::spawn(move || {
+            let turn = publishing.take_turn();
+            index.store(1, Ordering::Release);
+            ModelWord::fence(Ordering::SeqCst);
+            turn.tell(&change(Cause::Expired, 1));
+        });
+        counting.receivers.fetch_add(1, Ordering::Relaxed);
+        ModelWord::fence(Ordering::SeqCst);
+        let is_removed = removed.load(Ordering::Acquire) == 1;
+        writer.join().expect("it does not panic");
+        assert!(is_removed || *counting.told.lock(), "a removal was neither seen nor told");
     });
 }

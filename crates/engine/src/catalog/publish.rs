@@ -111,6 +111,9 @@ impl Catalog {
         }
         let bytes = self.space.tier(location.tier).shape().padded(entry.bytes as usize);
         self.space.add_live(location, -(bytes as i64));
+        // For observers that count their receivers, as the server does: without the fence, a client that begins to track and then
+        // reads the key could see the record and not be counted.
+        fence(Ordering::SeqCst);
         if let Some(key) = key {
             let Entry { sequence: version, expires_at_ms, .. } = *entry;
             let keyspace = entry.key_hash.keyspace().number();

@@ -32,7 +32,7 @@ const DEFAULT_FAST_SEGMENTS: u64 = 16;
 /// Maximum number of segments within the limit, at the default length. It takes effect if the file system has little
 /// room now and may have more later.
 const MOST_DEFAULT_SEGMENTS: u64 = 16 << 10;
-/// Minimum number of write units in a segment: shorter segments fill badly.
+/// Minimum number of write units in a segment of the default length: shorter segments fill badly.
 const UNITS_OF_SEGMENT: u64 = 16;
 pub(crate) const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
 const DEFAULT_FAST_FILE_LIMIT_BYTES: u64 = 1 << 30;

@@ -20,7 +20,7 @@ const LEAST_LANE_PIECES: u64 = 2;
 const COALESCING_MEMORY_DIVISOR: u64 = 4;
 const LEAST_COALESCING_PIECES: u64 = 2;
 const MOST_COALESCING_PIECES: u64 = 16;
-/// Coalescing uses at most the slots divided by this.
+/// Coalescing uses at most the slots divided by this, but at least `LEAST_COALESCING_PIECES`.
 const COALESCING_SLOTS_DIVISOR: u64 = 16;
 /// The entry lists of a coalescing segment take its length divided by this: 15 bytes per record of 40 bytes or more,
 /// permanently, and as much again for the records that are copied when it is written out. Most segments have fewer

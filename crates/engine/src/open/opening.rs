@@ -111,7 +111,8 @@ async fn open_all(options: Options) -> Result<Opened> {
     void_staging(space, staging.as_deref(), lane_buffers).await?;
     // 5.
     let Recovered { unsealed, segments, metadata_bytes, max_sequence, .. } = recovered;
-    // A footer does not name the newest tombstone of its segment, so the bound is still the maximum: lower it.
+    // A footer does not name the newest tombstone of its segment, so the bound of a sealed segment is still `u64::MAX`:
+    // lower it to the highest sequence number found.
     for slot in space.tiers().flat_map(|tier| tier.slots().all()) {
         slot.set_tombstones_through(slot.tombstones_through().min(max_sequence));
     }
@@ -313,8 +314,8 @@ async fn build(
     }))
 }
 
-/// Frees the segments of interrupted copies before their slots are needed, and reserves file blocks for deletes and
-/// relocation before other writes can use up the file system.
+/// Writes missing free markers, frees the segments of interrupted copies before their slots are needed, and reserves
+/// file blocks for deletes and relocation before other writes can use up the file system.
 async fn find_room(space: &Space, recovered: &Recovered) -> Result<()> {
     for &Unmarked { tier, slot, segment } in &recovered.unmarked {
         space.tier(tier).mark_again(slot, segment, &space.secret).await?;

@@ -32,8 +32,8 @@ pub(super) async fn write(
     let space = &*catalog.space;
     let tier = space.first_tier();
     let writer = SegmentWriter::new(space, tier, Origin::Recovered);
-    // `opened_at` must be below every version written here, because a tombstone that hides an older version, possibly
-    // in another segment, must be kept as long as that version.
+    // `opened_at` must be below every superseded version written here, because otherwise the tombstone that hides such a
+    // version, possibly in another segment, could be dropped while the version is still on the medium.
     let oldest = records.iter().find(|record| !record.is_newest && !planted(Bug::StagedOpenedAtNewest));
     let opened_at = oldest.map_or(opened_at, |record| record.entry.sequence - 1);
     // Segment buffers are released once written, so the pool needs no limit.

@@ -1,4 +1,4 @@
-//! What was written to a tier, and why: every byte has one cause.
+//! Write accounting of a tier: bytes written, each byte with exactly one cause.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,11 +7,12 @@ use esker_seeded_bugs::{Bug, planted};
 
 macro_rules! causes {
     ($($name:ident: $meaning:literal,)*) => {
-        /// Counts what is written to a tier.
+        /// Counts the bytes written to a tier, by cause.
         #[derive(Default)]
         pub(crate) struct WriteAccounting { $($name: AtomicU64,)* }
 
-        /// Bytes written to a tier since the store was opened, by cause. Together they are what the device was sent.
+        /// Bytes written to a tier since the store was opened, by cause. Their sum is the number of bytes written to the
+        /// device.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Written { $(#[doc = $meaning] pub $name: u64,)* }
@@ -23,12 +24,12 @@ macro_rules! causes {
         }
 
         impl Written {
-            /// All of it.
+            /// Returns the sum of all causes.
             pub fn total(&self) -> u64 {
                 0 $(+ self.$name)*
             }
 
-            /// The causes by name.
+            /// Returns name and bytes of each cause.
             pub fn all(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
             }
@@ -37,20 +38,20 @@ macro_rules! causes {
 }
 
 causes! {
-    user_bytes: "Records that users wrote, tombstones too: header, key, value, padding to the granule.",
+    user_bytes: "Records of users, including tombstones: header, key, value, padding to the granule.",
     destaged_bytes: "Records copied from the fast tier to the capacity tier.",
     collected_bytes: "Records copied within the tier.",
-    recovered_bytes: "Records written at opening from memory that outlived the last process.",
+    recovered_bytes: "Records that an opening recovered from the staging file of the last process.",
     frame_header_bytes: "Headers of frames.",
     padding_bytes: "Padding of frames to whole write units.",
     summary_bytes: "Summaries of sealed segments, with their padding.",
     marker_bytes: "Markers of freed slots, each a write unit.",
-    superblock_bytes: "Superblocks, and the space around them when the tier was made.",
-    clearing_bytes: "Slots made to read as free before they were used for the first time.",
+    superblock_bytes: "Superblocks, and the space around them when the tier was formatted.",
+    clearing_bytes: "Zeros that make slots read as free before their first use.",
     zeroed_bytes: "Zeros written ahead of short durable frames into a file's blocks that were never written.",
 }
 
-/// Where records come from.
+/// Source of records that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     User,
@@ -59,10 +60,10 @@ pub(crate) enum Origin {
     Recovered,
 }
 
-/// What a write to a segment consists of.
+/// Content of a write to a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content {
-    /// A frame; so many bytes of it are header and records.
+    /// A frame, `payload_bytes` of which are header and records.
     Frame {
         origin: Origin,
         payload_bytes: u32,

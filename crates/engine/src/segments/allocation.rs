@@ -1,13 +1,13 @@
-//! Which slots of a tier are free, and what is left in them.
+//! Free slots of a tier, and the state of their old content.
 //!
-//! A slot that is freed is *stale*: its old bytes still lie on the device. If it is not taken again within a moment it is
-//! discarded, and while that is under way nobody can have it. Stale slots are taken first: what is about to be written over
-//! need not be discarded, and a file keeps its blocks. Of the slots that were free when the store was opened nobody knows;
-//! they are *unknown* until they were looked at or taken.
+//! A freed slot is *stale*: its old bytes are still on the device. If it is not taken again within a short time it is
+//! discarded, and cannot be taken while the discard is in flight. Stale slots are taken first: a slot about to be overwritten
+//! need not be discarded, and a file keeps its blocks. The content of slots that were free when the store was opened is
+//! *unknown* until they are examined or taken.
 //!
-//! In a file that grows, a slot that was never used or was discarded needs room of the file system, which others use too.
-//! So those that surely have their blocks, because they were freed a moment ago or were *secured* for later, are told from
-//! the others, of which no more count than the file system still has room for.
+//! In a file that grows, a slot that was never used or was discarded needs space of the file system, which is shared with
+//! others. Slots that certainly have their blocks, because they were freed a moment ago or were *secured* in advance, are
+//! therefore counted separately; of the other slots only as many count as the file system has space for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,54 +21,54 @@ pub(crate) struct Taken {
     pub(crate) was: Was,
 }
 
-/// What a slot was before it was taken.
+/// State of a slot before it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Was {
     /// Never used.
     Fresh,
-    /// Used before; a file may have no blocks there.
+    /// Used before; in a file it may have no blocks.
     Discarded,
-    /// Given its blocks for later, and not written since.
+    /// Given its blocks in advance, and not written since.
     Secured,
     /// Freed a moment ago, with all its blocks.
     Stale,
 }
 
-/// What is to be discarded next.
+/// The next slot to discard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Nothing,
-    /// Ask again then.
+    /// None before this time.
     At(Duration),
-    /// Discard it: it was freed long enough ago.
+    /// Discard this slot: it was freed long enough ago.
     Stale(u32),
-    /// Discard it if something is in it.
+    /// Discard this slot if it holds any data.
     Unknown(u32),
 }
 
 /// The slots of a tier that hold no segment.
 #[derive(Debug, Default)]
 pub(crate) struct Allocation {
-    /// How many slots there are.
+    /// Number of slots.
     total: u32,
-    /// Slots from here on were never used.
+    /// Number of the first slot that was never used; all later ones were not either.
     used: u32,
-    /// Free and discarded, or never looked at.
+    /// Free slots that are discarded or were never examined.
     free: BTreeSet<u32>,
-    /// Those of `free` that were not looked at.
+    /// Those of `free` that were never examined.
     unknown: BTreeSet<u32>,
-    /// Free, not discarded, and since when.
+    /// Free slots that are not discarded, with the time they were freed.
     stale: BTreeMap<u32, Duration>,
     by_age: BTreeSet<(Duration, u32)>,
-    /// Free, with all blocks of a file.
+    /// Free slots that have all their blocks in the file.
     secured: BTreeSet<u32>,
-    /// How many of the other slots the file system has room for; `None`: all, or it is not a file that grows.
+    /// Number of other slots that the file system has space for; `None` if unlimited, or if the tier is not a file that grows.
     room: Option<u32>,
-    /// Whether freed slots are to be discarded at all.
+    /// True if freed slots are discarded.
     discards: bool,
-    /// One is being discarded or looked at, and will be free again.
+    /// True while a slot is being discarded or examined; it will be free again.
     is_discarding: bool,
-    /// Whether it is a file, whose slots have blocks or not.
+    /// True for a file that grows, whose slots may lack blocks.
     grows: bool,
 }
 
@@ -77,23 +77,23 @@ impl Allocation {
         Allocation { total, grows, ..Allocation::default() }
     }
 
-    /// For recovery: which slots were used, and which of those are free.
+    /// Recovery: sets the number of slots ever used, and the free ones among them.
     pub(crate) fn restore(&mut self, used: u32, free: BTreeSet<u32>) {
         *self = Allocation { used, free, ..Allocation::new(self.total, self.grows) };
     }
 
-    /// Slots that can be taken now.
+    /// Returns the number of slots that can be taken now.
     pub(crate) fn free_slots(&self) -> u32 {
         let without = self.without_blocks();
         self.with_blocks() + self.room.map_or(without, |room| room.min(without))
     }
 
-    /// Slots that can be taken now or in a moment.
+    /// Returns the number of slots that can be taken now or as soon as the discard in flight ends.
     pub(crate) fn free_slots_soon(&self) -> u32 {
         self.free_slots() + u32::from(self.is_discarding)
     }
 
-    /// Free slots that surely have their blocks.
+    /// Returns the number of free slots that certainly have their blocks.
     pub(crate) fn with_blocks(&self) -> u32 {
         (self.stale.len() + self.secured.len()) as u32
     }
@@ -102,24 +102,24 @@ impl Allocation {
         self.free.len() as u32 + (self.total - self.used)
     }
 
-    /// Free slots that the file system has no room for.
+    /// Returns the number of free slots that the file system has no space for.
     pub(crate) fn out_of_reach(&self) -> u32 {
         self.room.map_or(0, |room| self.without_blocks().saturating_sub(room))
     }
 
-    /// Slots that hold a segment, or are about to, or are being looked at.
+    /// Returns the number of slots that hold a segment, are about to, or are being examined.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> u32 {
         self.total - self.with_blocks() - self.without_blocks()
     }
 
-    /// The file system has room for so many slots more than have their blocks.
+    /// Sets the number of slots without blocks that the file system has space for.
     pub(crate) fn set_room(&mut self, room: Option<u32>) {
         self.room = room;
     }
 
-    /// A slot to be given its blocks, as long as less than `wanted` have them and there is room. It is nobody's until
-    /// [`secured`](Self::secured) or [`give_back`](Self::give_back).
+    /// Takes a slot to be given its blocks, while fewer than `wanted` slots have them and there is space. The slot is
+    /// unavailable until [`secured`](Self::secured) or [`give_back`](Self::give_back).
     pub(crate) fn next_to_secure(&mut self, wanted: u32) -> Option<u32> {
         if self.with_blocks() >= wanted || self.room == Some(0) {
             return None;
@@ -127,7 +127,7 @@ impl Allocation {
         self.take_without_blocks().map(|taken| taken.slot)
     }
 
-    /// Takes that very slot, to see whether it has blocks; false if it is not there for the taking.
+    /// Takes this very slot, to test whether it has blocks. Returns false if it is not free.
     pub(crate) fn pick(&mut self, slot: u32) -> bool {
         if slot < self.total {
             self.use_through(slot + 1);
@@ -136,33 +136,33 @@ impl Allocation {
         self.free.remove(&slot)
     }
 
-    /// Slots below this one count as used once.
+    /// Counts the slots below `end` as used before.
     fn use_through(&mut self, end: u32) {
         self.free.extend(self.used..end);
         self.used = self.used.max(end);
     }
 
-    /// Those that may have blocks or not, of the first `in_file`.
+    /// Returns those of the first `in_file` slots that may or may not have blocks.
     pub(crate) fn doubtful(&self, in_file: u32) -> Vec<u32> {
         self.free.iter().copied().chain(self.used..in_file.min(self.total)).collect()
     }
 
-    /// A slot that nobody has was given its blocks.
+    /// Makes a slot available that was taken to be given its blocks, and now has them.
     pub(crate) fn secured(&mut self, slot: u32) {
         self.secured.insert(slot);
     }
 
-    /// Whether freed slots are to be discarded.
+    /// Returns true if freed slots are discarded.
     pub(crate) fn discards(&self) -> bool {
         self.discards
     }
 
-    /// Slots that are to be discarded, or to be looked at.
+    /// Returns the number of slots to be discarded or examined.
     pub(crate) fn to_discard(&self) -> u32 {
         (self.stale.len() + self.unknown.len()) as u32
     }
 
-    /// Takes a slot if more than `keep` are free: the lowest stale one, else the lowest, so that files stay short.
+    /// Takes a slot if more than `keep` are free: the lowest stale one, otherwise the lowest, so that files stay short.
     pub(crate) fn take(&mut self, keep: u32) -> Option<Taken> {
         if self.free_slots() <= keep {
             return None;
@@ -193,12 +193,12 @@ impl Allocation {
         Some(Taken { slot: self.used - 1, was: Was::Fresh })
     }
 
-    /// A slot that was taken and not written to is free again, as it was.
+    /// Makes a taken slot free again that was not written to.
     pub(crate) fn give_back(&mut self, slot: u32) {
         self.free.insert(slot);
     }
 
-    /// A slot's segment was freed.
+    /// Makes the slot of a freed segment available.
     pub(crate) fn freed(&mut self, slot: u32, now: Duration) {
         if self.discards {
             self.stale.insert(slot, now);
@@ -210,15 +210,15 @@ impl Allocation {
         }
     }
 
-    /// From now on freed slots are to be discarded, and those that are free be looked at. Of the slots of a file, which has
-    /// `in_file` of them, an earlier process may have given blocks to some that were never used.
+    /// Starts discarding freed slots and examining already free ones. `in_file` is the number of slots in a file: an earlier
+    /// process may have given blocks to slots that were never used.
     pub(crate) fn begin_discards(&mut self, in_file: u32) {
         self.discards = true;
         self.use_through(in_file.min(self.total));
         self.unknown = self.free.clone();
     }
 
-    /// Freed slots are not discarded any more.
+    /// Stops discarding freed slots.
     pub(crate) fn end_discards(&mut self) {
         self.discards = false;
         self.by_age.clear();
@@ -231,14 +231,14 @@ impl Allocation {
         self.forget_unknown();
     }
 
-    /// Slots that were free when the store was opened are left as they are.
+    /// Leaves the slots that were free when the store was opened as they are.
     pub(crate) fn forget_unknown(&mut self) {
         self.unknown.clear();
     }
 
-    /// What to discard next, now that it is `now`: a slot that has been stale for `rest`, or an unknown one. It is nobody's
-    /// until [`discarded`](Self::discarded). Nothing while that would leave less than `keep` slots to be taken; in a file
-    /// that grows, less than `keep` that have their blocks.
+    /// Returns the slot to discard next at time `now`: one that has been stale for `rest`, or an unknown one. The slot is
+    /// unavailable until [`discarded`](Self::discarded). Returns `Nothing` while that would leave fewer than `keep` slots
+    /// available (in a file that grows, fewer than `keep` slots with blocks).
     pub(crate) fn next_to_discard(&mut self, now: Duration, rest: Duration, keep: u32) -> Next {
         if self.free_slots() <= keep {
             return Next::Nothing;
@@ -253,7 +253,7 @@ impl Allocation {
                 self.is_discarding = true;
                 return Next::Stale(slot);
             }
-            // It stays ready for whoever needs one when the file system is full.
+            // Kept with its blocks for the time when the file system is full.
             self.secured.insert(slot);
         }
         if let Some(slot) = self.unknown.pop_first() {
@@ -266,7 +266,7 @@ impl Allocation {
         self.by_age.first().map_or(Next::Nothing, |(since, _)| Next::At(*since + rest))
     }
 
-    /// A slot from [`next_to_discard`](Self::next_to_discard) can be taken again.
+    /// Makes a slot from [`next_to_discard`](Self::next_to_discard) available again.
     pub(crate) fn discarded(&mut self, slot: u32) {
         self.is_discarding = false;
         self.free.insert(slot);

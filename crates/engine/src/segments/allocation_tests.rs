@@ -35,10 +35,14 @@ fn what_was_freed_a_moment_ago_is_taken_first_and_not_discarded() {
 fn what_is_being_discarded_cannot_be_taken() {
     let mut slots = slots(10, []);
     slots.freed(4, at(0));
-    assert_eq!(slots.next_to_discard(at(2), REST, 1), Next::Nothing, "it is needed more than its room");
+    assert_eq!(
+        slots.next_to_discard(at(2), REST, 1),
+        Next::Nothing,
+        "the slot is needed more than its space"
+    );
     assert_eq!(slots.next_to_discard(at(2), REST, 0), Next::Stale(4));
     assert_eq!((slots.free_slots(), slots.take(0)), (0, None));
-    assert_eq!(slots.free_slots_soon(), 1, "whoever waits for one is not told that there will be none");
+    assert_eq!(slots.free_slots_soon(), 1, "a waiting writer is not refused");
     slots.discarded(4);
     assert_eq!(slots.free_slots_soon(), 1);
     assert_eq!(slots.take(0), Some(Taken { slot: 4, was: Was::Discarded }));
@@ -66,7 +70,7 @@ fn what_the_file_system_has_no_room_for_cannot_be_taken() {
     assert_eq!((slots.free_slots(), slots.out_of_reach()), (2, 4));
     assert_eq!(slots.next_to_secure(2), Some(1));
     slots.secured(1);
-    assert_eq!(slots.next_to_secure(1), None, "there are enough");
+    assert_eq!(slots.next_to_secure(1), None, "enough slots have blocks");
     assert_eq!((slots.free_slots(), slots.with_blocks(), slots.out_of_reach()), (2, 1, 4));
     slots.set_room(Some(0));
     assert_eq!((slots.free_slots(), slots.next_to_secure(5)), (1, None));
@@ -74,23 +78,27 @@ fn what_the_file_system_has_no_room_for_cannot_be_taken() {
     assert_eq!((slots.take(0), slots.in_use()), (None, 5));
     slots.freed(0, at(1));
     assert_eq!((slots.free_slots(), slots.with_blocks()), (1, 1), "it keeps its blocks");
-    assert_eq!(slots.next_to_discard(at(9), REST, 1), Next::Nothing, "another would have no room for them");
+    assert_eq!(
+        slots.next_to_discard(at(9), REST, 1),
+        Next::Nothing,
+        "there is no space for the blocks of another slot"
+    );
     slots.freed(2, at(2));
     assert_eq!((slots.next_to_discard(at(9), REST, 1), slots.free_slots()), (Next::Stale(0), 1));
     slots.discarded(0);
-    assert_eq!((slots.free_slots(), slots.out_of_reach()), (2, 5), "what was given back is room");
+    assert_eq!((slots.free_slots(), slots.out_of_reach()), (2, 5), "a discarded slot gives its space back");
     assert_eq!(slots.take(0), Some(Taken { slot: 2, was: Was::Stale }));
     assert_eq!(slots.take(0), Some(Taken { slot: 0, was: Was::Discarded }));
     assert_eq!(slots.take(0), None);
     assert_eq!(slots.doubtful(8), [4, 6, 7]);
     assert!(slots.pick(4) && !slots.pick(4));
     assert!(slots.pick(7) && !slots.pick(7));
-    assert_eq!(slots.doubtful(8), [6], "what was skipped is free");
+    assert_eq!(slots.doubtful(8), [6], "skipped slots are free");
     slots.secured(4);
     assert_eq!(slots.take(0), Some(Taken { slot: 4, was: Was::Secured }));
 }
 
-/// A process that is gone may have given their blocks to slots that it did not come to use.
+/// An earlier process may have given blocks to slots that it never used.
 #[test]
 fn slots_of_a_file_that_were_never_used_are_looked_at() {
     let mut slots = Allocation::new(9, true);
@@ -115,7 +123,7 @@ fn without_discards_freed_slots_are_just_free() {
     assert_eq!(taken, [1, 2, 5]);
 }
 
-/// Where a slot is, as the model knows it.
+/// State of a slot in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Fresh,
@@ -124,11 +132,11 @@ enum At {
     },
     Stale(Duration),
     Secured,
-    /// Somebody has it, or it is being discarded or secured.
+    /// Taken, or being discarded or secured.
     Out,
 }
 
-/// The same as [`Allocation`], by a walk over all slots each time.
+/// The same as [`Allocation`], by a walk over all slots at each call.
 struct Model {
     slots: Vec<At>,
     room: Option<u32>,
@@ -157,7 +165,7 @@ impl Model {
         self.slots.iter().position(|at| of(*at)).map(|slot| slot as u32)
     }
 
-    /// The slot of those without blocks that is next.
+    /// Returns the next slot without blocks.
     fn next_without_blocks(&self) -> Option<(u32, Was)> {
         let free = self.first(|at| matches!(at, At::Free { .. })).map(|slot| (slot, Was::Discarded));
         free.or_else(|| self.first(|at| at == At::Fresh).map(|slot| (slot, Was::Fresh)))
@@ -172,7 +180,7 @@ impl Model {
         stale.or_else(secured).or_else(|| self.next_without_blocks())
     }
 
-    /// Takes a slot out, and the room of its blocks if it has none.
+    /// Takes a slot, and the space for its blocks if it has none.
     fn take(&mut self, slot: u32, was: Was) {
         self.slots[slot as usize] = At::Out;
         if matches!(was, Was::Fresh | Was::Discarded) {
@@ -225,8 +233,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// Whatever is asked, in whatever order: nobody is given a slot that another has, the counts are those of a walk, and no
-/// fewer slots than `keep` are left.
+/// For any sequence of calls: no slot is given out twice, the counts equal those of a walk, and at least `keep` slots are left.
 fn agrees_with_the_model(
     grows: bool,
     used: u32,
@@ -250,7 +257,7 @@ fn agrees_with_the_model(
                 let taken = slots.take(keep).map(|taken| (taken.slot, taken.was));
                 prop_assert_eq!(taken, expected);
                 if let Some((slot, was)) = taken {
-                    prop_assert_ne!(model.slots[slot as usize], At::Out, "somebody has it");
+                    prop_assert_ne!(model.slots[slot as usize], At::Out, "the slot is taken");
                     model.take(slot, was);
                     prop_assert!(slots.free_slots() >= keep, "{} are left of {}", slots.free_slots(), keep);
                 }
@@ -353,7 +360,7 @@ fn agrees_with_the_model(
     Ok(())
 }
 
-/// What is discarded next, by a walk.
+/// Returns the slot to discard next, by a walk.
 fn next_to_discard(model: &mut Model, now: Duration, keep: u32) -> Next {
     if model.free_slots() <= keep {
         return Next::Nothing;

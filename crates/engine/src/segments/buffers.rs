@@ -1,7 +1,7 @@
-//! The memory that segments are built in, and the segments whose bytes are still in it.
+//! Segment memory, and the buffered segments whose bytes are still in it.
 //!
-//! A lane has a fixed number of buffers. A sealed segment's buffer stays *buffered*, so that reads and destaging need not
-//! touch the device, until the lane needs it for a new segment: the oldest goes first.
+//! A lane has a fixed number of buffers. The buffer of a sealed segment stays *buffered*, so that reads and destaging need no
+//! device read, until the lane needs it for a new segment: the oldest is reused first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,24 +23,24 @@ pub(crate) struct BufferedSegment {
     pub(crate) buffer: Arc<SegmentBuffer>,
 }
 
-/// All segments whose bytes are in memory. Few, so a list is the fastest map.
+/// All segments whose bytes are in memory. They are few, so a list is the fastest map.
 ///
-/// Who looks takes the list as it is and writes nothing that another processor reads, so look-ups of many threads do not slow
-/// each other down; and no number of them keeps a segment from being added.
+/// A reader loads the current list and writes nothing that another processor reads, so look-ups of many threads do not slow
+/// each other down, and no number of readers delays adding a segment.
 #[derive(Default)]
 pub(crate) struct BufferedSegments {
     list: ArcSwap<Vec<BufferedSegment>>,
-    /// Lists are made one after the other. May be asked for under any other lock: who has it takes no other.
+    /// Serializes changes of the list. May be acquired under any other lock, because its holder acquires no other.
     changes: Mutex<()>,
 }
 
 impl BufferedSegments {
-    /// The memory of a segment. The number is needed too: the slot may have another segment by now.
+    /// Returns a segment's memory. The segment number is required, because the slot may hold another segment by now.
     pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<BufferedSegment> {
         self.hold().find(tier, slot, segment).cloned()
     }
 
-    /// All that there are now. The memory that they lead to is not given up as long as somebody holds this.
+    /// Returns the current list. The memory of its segments is not reused while the result is alive.
     pub(crate) fn hold(&self) -> HeldBuffered {
         HeldBuffered(self.list.load())
     }
@@ -67,31 +67,31 @@ impl BufferedSegments {
 pub(crate) struct HeldBuffered(Guard<Arc<Vec<BufferedSegment>>>);
 
 impl HeldBuffered {
-    /// As [`BufferedSegments::find`].
+    /// See [`BufferedSegments::find`].
     pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<&BufferedSegment> {
         self.0.iter().find(|r| r.slot == slot && r.tier == tier && r.segment == segment)
     }
 }
 
 impl BufferedSegment {
-    /// One that is being filled.
+    /// Returns the entry for a segment that is being filled.
     pub(crate) fn of(segment: &OpenSegment) -> BufferedSegment {
         let SegmentName { segment: number, slot, .. } = segment.name();
         let (tier, buffer) = (segment.shape().tier, segment.memory().buffer());
         BufferedSegment { tier, slot, segment: number, buffer }
     }
 
-    /// What can be read from the record at an offset on; nothing if there is none, as a reader with an outdated pointer may find.
-    /// The record ends where its header says.
+    /// Returns the readable bytes from a record's offset on, or nothing if there are none, as a reader with an outdated pointer
+    /// may find. The record's header gives its end.
     #[inline]
     pub(crate) fn record(&self, offset: u32) -> &[u8] {
         self.buffer.get_from(offset as usize)
     }
 }
 
-/// Where the bytes of segment memory come from.
+/// Source of segment memory.
 pub(crate) enum Backing {
-    /// This process's own memory.
+    /// Anonymous memory of this process.
     Anonymous,
     /// A file whose pages outlive the process.
     Staging(Arc<StagingFile>),
@@ -100,7 +100,7 @@ pub(crate) enum Backing {
 /// A piece of segment memory.
 pub(crate) struct PoolBuffer {
     pub(crate) memory: Appender,
-    /// Which of the pieces; in the staging file it lies at `index * (HEADER + bytes)`.
+    /// Number of the piece; in the staging file it begins at `index * (HEADER + bytes)`.
     pub(crate) index: usize,
 }
 
@@ -109,7 +109,7 @@ struct Parked {
     piece: PoolBuffer,
 }
 
-/// A lane's memory.
+/// The segment memory of a lane.
 pub(crate) struct MemoryPool {
     backing: Backing,
     bytes: usize,
@@ -118,18 +118,17 @@ pub(crate) struct MemoryPool {
 
 struct PoolState {
     made: usize,
-    /// So many are made at most.
+    /// Maximum number of pieces.
     limit: usize,
     parked: VecDeque<Parked>,
-    /// An empty list of entries with room for those of a segment: to clear its pages anew costs 3 % of small puts.
+    /// An empty list of entries with capacity for those of a segment, for reuse: clearing fresh pages costs 3 % of small puts.
     entries: EntryList,
 }
 
-/// How often it is looked whether somebody still reads a segment whose memory is to be used again; a look-up in memory takes
-/// less than a microsecond.
+/// Number of attempts to reuse a segment's memory while readers hold it; a look-up in memory takes less than a microsecond.
 const LOOKS_FOR_READERS: usize = 200;
 
-/// Length of a piece's header in the staging file.
+/// Bytes of a piece's header in the staging file.
 pub(crate) const STAGING_HEADER_BYTES: u64 = 4096;
 
 impl MemoryPool {
@@ -153,13 +152,13 @@ impl MemoryPool {
         }
     }
 
-    /// Where a piece lies in the staging file.
+    /// Returns the offset of a piece in the staging file.
     pub(crate) fn staging_offset(index: usize, segment_bytes: u64) -> u64 {
         index as u64 * (STAGING_HEADER_BYTES + segment_bytes)
     }
 
-    /// Memory for a new segment: a new piece, else that of the segment sealed longest ago. `None`: someone is reading
-    /// from that one, or nothing is sealed; try again in a moment.
+    /// Returns memory for a new segment: a new piece, otherwise that of the segment sealed longest ago. Returns `None` if a
+    /// reader holds that one, or if no segment is sealed; the caller retries soon.
     pub(crate) fn take(&self, buffered: &BufferedSegments) -> Result<Option<PoolBuffer>> {
         let mut state = self.state.lock();
         if state.made < state.limit {
@@ -169,9 +168,9 @@ impl MemoryPool {
                     state.made += 1;
                     return Ok(Some(PoolBuffer { memory, index }));
                 }
-                // The staging file's file system is full, as `/dev/shm` of a container soon is.
+                // The staging file's file system is full, which is common for `/dev/shm` of a container.
                 Err(error) if is_full(&error) && index > 0 => {
-                    tracing::warn!(pieces = index, %error, "less memory for segments than was planned");
+                    tracing::warn!(pieces = index, %error, "the staging file's file system is full; using fewer segment buffers than planned");
                     state.limit = index;
                 }
                 Err(error) if is_full(&error) => {
@@ -190,10 +189,10 @@ impl MemoryPool {
             }
         }
         let Some(Parked { segment, piece }) = state.parked.pop_front() else { return Ok(None) };
-        // Whoever parks memory waits for no reader.
+        // Released early, so that parking memory waits for no reader.
         drop(state);
         buffered.remove(segment);
-        // The segment is no longer found, so whoever still reads it soon ends: most of them while this looks again.
+        // The segment can no longer be found, so its readers end soon: most of them during these attempts.
         let PoolBuffer { mut memory, index } = piece;
         for _ in 0..LOOKS_FOR_READERS {
             memory = match memory.recycle() {
@@ -207,7 +206,7 @@ impl MemoryPool {
         Ok(None)
     }
 
-    /// How many segments there is memory for now, about.
+    /// Returns the approximate number of segments that memory is available for.
     pub(crate) fn available(&self) -> usize {
         let state = self.state.lock();
         state.limit - state.made + state.parked.len()
@@ -224,12 +223,12 @@ impl MemoryPool {
         }
     }
 
-    /// An empty list of entries for a new segment.
+    /// Returns an empty list of entries for a new segment.
     pub(crate) fn take_entries(&self) -> EntryList {
         std::mem::take(&mut self.state.lock().entries)
     }
 
-    /// Keeps the memory of a segment that is sealed, or of no use any more, until it is needed. `index` says which piece it is.
+    /// Keeps the memory of a segment that is sealed, or no longer needed, for reuse. `index` is the number of the piece.
     pub(crate) fn park(&self, segment: OpenSegment, index: usize) {
         let number = segment.name().segment;
         let (memory, mut entries) = segment.into_parts();
@@ -261,14 +260,14 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 buffered.add(segment(2, other.buffer()));
-                assert!(pool.take(&buffered).unwrap().is_none(), "it is still looked at");
+                assert!(pool.take(&buffered).unwrap().is_none(), "a reader still holds it");
                 assert!(pool.state.lock().parked.len() == 1);
                 done.send(()).unwrap();
             });
             let ended = is_done.recv_timeout(std::time::Duration::from_secs(10));
             assert!(held.find(TierName::Fast, 0, 1).is_some());
             drop(held);
-            ended.expect("a reader was waited for");
+            ended.expect("neither an add nor a take waits for a reader");
         });
         assert!(buffered.find(TierName::Fast, 0, 2).is_some());
         assert!(pool.take(&buffered).unwrap().is_some());

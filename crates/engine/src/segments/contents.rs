@@ -1,16 +1,16 @@
-//! What is kept in memory of a sealed segment's summary.
+//! The part of a sealed segment's summary that stays in memory.
 
 use esker_log::{Entry, Kind, next_expiry_ms};
 
-/// Nothing in a segment expires.
+/// Expiry time of a segment in which nothing expires.
 pub(crate) const NEVER_MS: u64 = u64::MAX;
 
-/// When a segment counts as expired.
+/// Condition under which a segment counts as expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// When noticeably many of its bytes have.
+    /// A noticeable share of its bytes has expired.
     Noticeable = 0,
-    /// When its first record has.
+    /// Its first record has expired.
     First = 1,
 }
 
@@ -18,12 +18,12 @@ impl Expiry {
     pub(crate) const ALL: [Expiry; 2] = [Expiry::Noticeable, Expiry::First];
 }
 
-/// What is kept of a sealed segment's summary.
+/// The part of a sealed segment's summary that stays in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contents {
-    /// By [`Expiry`].
+    /// Expiry times in milliseconds since the Unix epoch, by [`Expiry`].
     pub(super) expires_ms: [u64; 2],
-    /// No tombstone in it has a higher sequence number.
+    /// Upper bound of the sequence numbers of its tombstones.
     pub(super) tombstones_through: u64,
 }
 
@@ -32,7 +32,7 @@ impl Contents {
         Contents::after(entries, 0)
     }
 
-    /// Of entries of which those that expire by then have been dealt with.
+    /// Returns the contents of entries of which those expiring by `now_ms` have been handled already.
     pub(crate) fn after(entries: impl Iterator<Item = Entry> + Clone, now_ms: u64) -> Contents {
         let later = |e: Entry| e.expires_at_ms.filter(|&at| e.kind == Kind::Put && at > now_ms);
         let noticeable = next_expiry_ms(entries.clone(), now_ms).unwrap_or(NEVER_MS);
@@ -42,14 +42,14 @@ impl Contents {
         Contents { expires_ms: [noticeable, first], tombstones_through }
     }
 
-    /// It is to be looked at by then, whatever is in it.
+    /// Sets the first expiry to `at_ms` at the latest, so that the segment is examined by then.
     pub(crate) fn again_at(mut self, at_ms: u64) -> Contents {
         let first = &mut self.expires_ms[Expiry::First as usize];
         *first = (*first).min(at_ms);
         self
     }
 
-    /// Of a segment of which only the footer was read: when it expires noticeably.
+    /// Returns the contents of a segment of which only the footer, with its noticeable expiry, was read.
     pub(crate) fn of_footer(expires_ms: Option<u64>) -> Contents {
         let first = if expires_ms.is_some() { 0 } else { NEVER_MS };
         Contents { expires_ms: [expires_ms.unwrap_or(NEVER_MS), first], tombstones_through: u64::MAX }

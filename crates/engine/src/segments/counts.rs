@@ -1,4 +1,4 @@
-//! How many segments of a tier are in which state, and of which class.
+//! Numbers of segments of a tier, by state and by class.
 
 macro_rules! counts {
     ($(#[$about:meta])* $type:ident { $($name:ident: $meaning:literal,)* }) => {
@@ -8,7 +8,7 @@ macro_rules! counts {
         pub struct $type { $(#[doc = $meaning] pub $name: u64,)* }
 
         impl $type {
-            /// Every count with its name.
+            /// Iterates over all counts, each with its name.
             pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -17,33 +17,33 @@ macro_rules! counts {
 }
 
 counts! {
-    /// How many segments of a tier are in which state.
+    /// Numbers of segments of a tier, by state.
     States {
-        free: "Empty, whether they can be taken at once or are being prepared or discarded.",
-        open: "Being written, or ready to be.",
+        free: "Empty: available, being prepared, or being discarded.",
+        open: "Being written, or prepared for writing.",
         sealed: "Written, with a summary.",
-        relocating: "Being emptied.",
-        damaged: "Kept as they are, because something in them cannot be read.",
+        relocating: "Being relocated.",
+        damaged: "Kept, because some of their content cannot be read or does not verify.",
     }
 }
 
 counts! {
-    /// How many segments of a tier hold which flow of records.
+    /// Numbers of segments of a tier, by write stream.
     Classes {
-        lane: "Puts as they come; where they are told apart, those that are expected to live briefly.",
-        large: "Large values that went straight to the capacity tier.",
-        long_lived: "Puts that are expected to last.",
-        destaged: "Destaged records that are expected to live briefly.",
-        collected_short_lived: "Collected out of segments of short-lived records.",
+        lane: "Puts; if records are separated by lifetime, only short-lived ones.",
+        large: "Large values that were written directly to the capacity tier.",
+        long_lived: "Long-lived puts.",
+        destaged: "Destaged records; if records are separated by lifetime, only short-lived ones.",
+        collected_short_lived: "Records collected from segments of short-lived records.",
         collected_young: "Collected records, the youngest.",
         collected_middle: "Collected records of middle age.",
         collected_old: "Collected records, the oldest.",
-        other: "Of a flow that this version does not know.",
+        other: "Records of a write stream that is unknown to this version.",
     }
 }
 
 impl Classes {
-    /// The counts by stream, and of all others.
+    /// Names the counts, given by stream and then of all other streams.
     pub(crate) fn of(counts: [u64; 9]) -> Classes {
         let [lane, large, long_lived, destaged, short_lived, young, middle, old, other] = counts;
         Classes {

@@ -1,18 +1,18 @@
 //! Damaged segments, the keys in them, and the tombstones that those keys still need.
 //!
-//! A damaged segment stays where it is, so that reading a damaged record stays an error. At the next opening every record of it
-//! counts again, also a record that relocation copied out of it. So a tombstone is needed while a damaged segment holds an
-//! older version of its key, and for no other key: counted as a segment that was opened before every tombstone, one damaged
-//! record would keep all tombstones of the store.
+//! A damaged segment is kept, so that reading a damaged record remains an error. At the next opening all its records count
+//! again, including records that relocation copied out of it. A tombstone is therefore needed while a damaged segment holds an
+//! older version of its key, but for no other key: if the segment counted as opened before every tombstone, one damaged record
+//! would keep all tombstones of the store.
 //!
-//! 1. The keys of a damaged segment are listed here before its slot counts as opened after every tombstone; otherwise a
+//! 1. The keys of a damaged segment are listed here before its slot counts as opened after every tombstone, because otherwise a
 //!    tombstone could be dropped in between.
-//! 2. Of the tombstones of a listed key only the newest is needed, because it hides what the others hide. So a damaged segment
-//!    keeps at most one tombstone for each of its keys, however often they are put and deleted.
+//! 2. Only the newest tombstone of a listed key is needed, because it hides the versions that the others hide. A damaged
+//!    segment therefore keeps at most one tombstone per key, however often the keys are put and deleted.
 //! 3. That newest tombstone counts as live bytes of its slot until a newer one replaces it; the others are written off.
 //!
-//! The list is not stored. After an opening the segment counts as sealed and keeps all tombstones that are younger, until
-//! relocation meets the damage again.
+//! The list is not stored. After an opening the segment counts as sealed and keeps all younger tombstones, until relocation
+//! meets the damage again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,18 +27,18 @@ use crate::base::fixed_hash::FixedState;
 use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
 
-/// Memory that a listed key takes at most: its digest, and its newest tombstone with the space that a map leaves free.
+/// Maximum memory per listed key in bytes: its digest, and its newest tombstone including the free space of the map.
 const BYTES_A_KEY: u64 = 8 + 2 * size_of::<(u64, Tombstone)>() as u64;
 
-/// The place of a tombstone.
+/// Location of a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tombstone {
     pub(crate) sequence: u64,
     pub(crate) tier: TierName,
     pub(crate) slot: u32,
-    /// The segment that was in the slot.
+    /// The segment that the slot held.
     pub(crate) segment: u64,
-    /// Its length with padding.
+    /// Length in bytes with padding.
     pub(crate) bytes: u32,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct DamagedSegment {
     pub(crate) slot: u32,
     /// Its damaged records that were current, if relocation found them; empty if the segment could not be read.
     pub(crate) damaged: Vec<Entry>,
-    /// Digests of the keys of its puts, in ascending order; `None` if they are unknown or too many.
+    /// Digests of the keys of its puts, in ascending order; `None` if unknown or too many.
     keys: Option<Vec<u64>>,
     /// [`Slot::opened_at`](crate::segments::slot::Slot::opened_at) before its keys were listed.
     opened_at: u64,
@@ -61,6 +61,8 @@ pub(crate) struct DamagedSegment {
 #[derive(Default)]
 pub(crate) struct DamagedSegments {
     count: AtomicUsize,
+    /// Number of segments that were removed from the list.
+    unlisted: AtomicU64,
     memory_bytes: AtomicU64,
     state: Mutex<State>,
 }
@@ -68,7 +70,7 @@ pub(crate) struct DamagedSegments {
 #[derive(Default)]
 struct State {
     segments: BTreeMap<u64, DamagedSegment>,
-    /// The newest tombstone of each listed key that has one.
+    /// Newest tombstone of each listed key that has one.
     newest: HashMap<u64, Tombstone, FixedState>,
 }
 
@@ -84,19 +86,24 @@ impl State {
     }
 }
 
-/// Both halves of a digest in one word. Two keys that share it keep each other's tombstones, which harms nothing.
+/// Folds both halves of a digest into one word. Two keys with the same word keep each other's tombstones, which is harmless.
 fn digest(hash: &KeyHash) -> u64 {
     hash.slot ^ hash.check.rotate_left(32)
 }
 
 impl DamagedSegments {
-    /// Number of damaged segments.
+    /// Returns the number of damaged segments.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Memory reserved for the lists, in bytes.
+    /// Returns how many segments were removed from the list so far.
+    pub(crate) fn unlisted(&self) -> u64 {
+        self.unlisted.load(Ordering::Acquire)
+    }
+
+    /// Returns the memory reserved for the lists in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
     }
@@ -111,7 +118,7 @@ impl DamagedSegments {
         state.lists(digest) && is_newest()
     }
 
-    /// Number, tier, slot of every damaged segment.
+    /// Returns number, tier and slot of every damaged segment.
     pub(crate) fn places(&self) -> Vec<(u64, TierName, u32)> {
         if self.len() == 0 {
             return Vec::new();
@@ -119,13 +126,13 @@ impl DamagedSegments {
         self.state.lock().segments.iter().map(|(number, s)| (*number, s.tier, s.slot)).collect()
     }
 
-    /// The damaged records of a segment that were current when it was listed, and the live bytes that it had then.
+    /// Returns the damaged records of a segment that were current when it was listed, and its live bytes at that time.
     pub(crate) fn damaged_records(&self, segment: u64) -> Option<(Vec<Entry>, i64)> {
         self.state.lock().segments.get(&segment).map(|s| (s.damaged.clone(), s.live_bytes))
     }
 
-    /// Notes a tombstone. Returns `None` if no damaged segment needs it, and otherwise the tombstone of the key that was the
-    /// newest before, if there was one.
+    /// Notes a tombstone. Returns `None` if no damaged segment needs it, otherwise the key's previously newest tombstone, if
+    /// any.
     fn note(&self, hash: &KeyHash, tombstone: Tombstone) -> Option<Option<Tombstone>> {
         if self.len() == 0 {
             return None;
@@ -143,9 +150,9 @@ impl DamagedSegments {
 }
 
 impl Space {
-    /// Lists a damaged segment, with the entries of its summary if they are known, as long as all lists together take no more
-    /// than `limit_bytes` of memory. Its slot is in the state `Damaged`. Returns false if its keys could not be listed: then it
-    /// keeps every younger tombstone.
+    /// Lists a damaged segment whose slot is in state `Damaged`, with the entries of its summary if they are known and all
+    /// lists together stay within `limit_bytes` of memory. Returns false if its keys could not be listed: then it keeps every
+    /// younger tombstone.
     pub(crate) fn list_damaged(
         &self,
         (tier, slot): (TierName, u32),
@@ -175,22 +182,24 @@ impl Space {
         self.damaged.count.store(state.segments.len(), Ordering::Release);
         drop(state);
         if is_listed && !planted(Bug::DamagedSegmentKeepsAll) {
-            // Must come after the keys are listed, or else a tombstone that one of them needs could be dropped in between.
+            // After the keys are listed, because otherwise a tombstone that one of them needs could be dropped in between.
             at.open_at(u64::MAX);
         }
         is_listed
     }
 
-    /// Makes a damaged segment a sealed one, which may be relocated. The tombstones that it alone needed count as tombstones
-    /// again.
+    /// Makes a damaged segment a sealed one, which may be relocated. Tombstones that only this segment needed count as ordinary
+    /// tombstones again.
     pub(crate) fn unlist_damaged(&self, segment: u64) {
         let mut state = self.damaged.state.lock();
         let Some(DamagedSegment { tier, slot, keys, opened_at, .. }) = state.segments.remove(&segment) else {
             return;
         };
+        // Before the keys are removed, and `count` falls: see `Space::may_hold_older`.
+        self.damaged.unlisted.fetch_add(1, Ordering::Release);
         let slots = self.tier(tier).slots();
         if keys.is_some() {
-            // Must come before the keys are forgotten.
+            // Before the lock is released, because from then on the keys are no longer listed.
             slots.all()[slot as usize].open_at(opened_at);
         }
         let mut unneeded = Vec::new();
@@ -208,13 +217,13 @@ impl Space {
         slots.advance(slot, SlotState::Damaged, SlotState::Sealed);
     }
 
-    /// A tombstone was written or copied, and counts as one in its slot: if a damaged segment needs it, it counts as live from
-    /// now on, and the one that it replaces does not.
+    /// Notes a tombstone that was written or copied and counts as tombstone bytes of its slot. If a damaged segment needs it,
+    /// it counts as live from now on, and the one it replaces no longer does.
     pub(crate) fn note_tombstone(&self, hash: &KeyHash, tombstone: Tombstone) {
         let Some(before) = self.damaged.note(hash, tombstone) else { return };
         self.count_as_tombstone(&tombstone, false);
         match before.filter(|before| self.is_there(before)) {
-            // It was copied, and its old place ceased to count as a tombstone.
+            // The tombstone was copied, and its old location no longer counts as a tombstone.
             Some(before) if before.sequence == tombstone.sequence => self.count_as_tombstone(&before, true),
             Some(before) => {
                 let tier = self.tier(before.tier);
@@ -225,7 +234,7 @@ impl Space {
         }
     }
 
-    /// Nothing counts as live any more, tombstones neither.
+    /// Drops all listed tombstones, because nothing counts as live any more.
     pub(crate) fn forget_listed_tombstones(&self) {
         self.damaged.state.lock().newest.clear();
     }
@@ -234,7 +243,7 @@ impl Space {
         self.tier(tombstone.tier).slot(tombstone.slot).segment() == tombstone.segment
     }
 
-    /// Moves a tombstone from the live bytes of its slot to the tombstones, or (`counts` false) back.
+    /// Moves a tombstone from the live bytes of its slot to the tombstone bytes, or back if `counts` is false.
     fn count_as_tombstone(&self, tombstone: &Tombstone, counts: bool) {
         if self.is_there(tombstone) {
             let bytes = if counts { i64::from(tombstone.bytes) } else { -i64::from(tombstone.bytes) };

@@ -1,14 +1,14 @@
-//! What the task that discards on a tier shares with the tier.
+//! State shared between a tier and its discard task.
 
 use std::sync::atomic::AtomicU64;
 
 use tokio::sync::Notify;
 
-/// What the task that discards on a tier shares with others.
+/// State shared between a tier and its discard task.
 #[derive(Default)]
 pub(crate) struct Discards {
-    /// A slot was freed, or the store closes.
+    /// Notified when a slot is freed or the store closes.
     pub(crate) wake: Notify,
-    /// Bytes that were discarded.
+    /// Bytes discarded.
     pub(crate) bytes: AtomicU64,
 }

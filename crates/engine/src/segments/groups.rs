@@ -1,64 +1,64 @@
-//! Which segments a drive erases together: those that were written one after the other.
+//! Reclaim groups: segments that a drive erases together because they were written one after the other.
 //!
 //! A drive erases superblocks (reclaim units) that are larger than a segment. If only some of the segments in one are freed,
-//! it copies the others before it can erase it. So segments of about a superblock's length that follow each other are a
-//! *reclaim group*, and the collector empties one group after the other. That needs a drive with placement
-//! handles: without, it mixes what follows each other in one stream with what is written to others meanwhile.
+//! the drive must copy the others before it can erase it. Consecutive segments with the total length of about one superblock
+//! are therefore a *reclaim group*, and the collector empties one group after the other. This requires a drive with placement
+//! handles, because without them the drive mixes consecutive segments of one stream with concurrent writes of other streams.
 //!
-//! What a group is follows from the order in which segments were sealed. After an opening that is the order of their
-//! numbers, among those that are left.
+//! Groups follow from the order in which segments were sealed. After an opening that is the order of the numbers of the
+//! remaining segments.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_log::Stream;
 
-/// Streams that are told apart.
+/// Number of write streams that are distinguished.
 const CLASSES: usize = 9;
-/// A tier is at least so many groups: with fewer, the collector has too little to choose from.
+/// Minimum number of groups per tier: with fewer, the collector has too little choice.
 const LEAST_GROUPS: u64 = 64;
-/// A group's number has its class from here on.
+/// Bit position of the class in a group's number.
 const CLASS_SHIFT: u32 = 56;
 
-/// A reclaim group: its class, and its position there.
+/// A reclaim group: its class, and its position within the class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Group(pub(super) u64);
 
-/// How segments of a tier are grouped.
+/// Assignment of a tier's segments to groups.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Segments in a group.
+    /// Segments per group.
     segments: u64,
-    /// Segments sealed so far, by class.
+    /// Number of segments sealed so far, by class.
     sealed: [AtomicU64; CLASSES],
 }
 
 impl Groups {
-    /// For a tier of so many slots on a drive that erases so much of a stream together, if anybody knows.
+    /// Creates groups for a tier of `slots` slots on a drive that erases `reclaim_unit_bytes` of a stream together, if known.
     pub(crate) fn new(reclaim_unit_bytes: Option<u64>, segment_bytes: u32, slots: u32) -> Groups {
         let segments = reclaim_unit_bytes.unwrap_or(0).div_ceil(u64::from(segment_bytes));
         let segments = segments.clamp(1, (u64::from(slots) / LEAST_GROUPS).max(1));
         Groups { segments, sealed: Default::default() }
     }
 
-    /// Whether segments are collected one by one, each as it is.
+    /// Returns true if every segment is a group of its own.
     pub(crate) fn are_single(&self) -> bool {
         self.segments == 1
     }
 
-    /// The group of the segment that is sealed next.
+    /// Returns the group of the segment that is sealed next.
     pub(crate) fn next(&self, stream: Stream) -> Group {
         let class = (stream.0 as usize).min(CLASSES - 1);
         let at = self.sealed[class].fetch_add(1, Ordering::Relaxed) / self.segments;
         Group((class as u64) << CLASS_SHIFT | at)
     }
 
-    /// Whether all segments of a group are sealed.
+    /// Returns true if all segments of a group are sealed.
     pub(crate) fn is_complete(&self, group: Group) -> bool {
         let (class, at) = (group.0 >> CLASS_SHIFT, group.0 & ((1 << CLASS_SHIFT) - 1));
         self.sealed[class as usize].load(Ordering::Relaxed) / self.segments > at
     }
 
-    /// Counts begin anew.
+    /// Restarts all counts at zero.
     pub(super) fn forget(&self) {
         self.sealed.iter().for_each(|sealed| sealed.store(0, Ordering::Relaxed));
     }

@@ -1,16 +1,16 @@
-//! With which of a drive's placement handles segments are written.
+//! Assignment of a drive's placement handles to write streams.
 //!
-//! Each write stream has a handle, so what lies in one of the drive's superblocks dies as the segments of one stream do. They
-//! are numbered in the order of how long their records are expected to live; where a drive has fewer handles, the
-//! longest-lived share the last.
+//! Each write stream has a handle, so that the content of one superblock of the drive dies together with the segments of one
+//! stream. Handles are numbered in the order of expected record lifetime; if a drive has fewer handles, the longest-lived
+//! streams share the last.
 
 use esker_device::PlacementHandle;
 use esker_log::Stream;
 
 use crate::segments::accounting::Content;
 
-/// Streams, the shortest-lived records first: those that come from users and nothing is known of, then those
-/// that were collected once, and so on.
+/// Streams after those of user records with unknown lifetime, shortest-lived records first: records that were collected once,
+/// and so on.
 const BY_LIFE: [Stream; 6] = [
     Stream::RELOCATED[0],
     Stream::LONG_LIVED,
@@ -20,9 +20,9 @@ const BY_LIFE: [Stream; 6] = [
     Stream::LARGE,
 ];
 
-/// The handle for a write to a segment of a stream, on a device with so many.
+/// Returns the placement handle for a write to a segment of a stream, on a device with `handles` handles.
 pub(crate) fn placement_handle(content: Content, stream: Stream, handles: u8) -> PlacementHandle {
-    // A marker outlives the segment that was there, and dies with the slot's being free.
+    // A marker outlives the segment it replaces; it dies when the free slot is reused.
     if matches!(content, Content::Marker) {
         return PlacementHandle::default();
     }

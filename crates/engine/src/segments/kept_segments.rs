@@ -1,8 +1,8 @@
-//! Segments that are not freed before a checkpoint has read them, and the end of a checkpoint that reads too slowly.
+//! Segments that are kept until a checkpoint has read them, and cancellation of a checkpoint that reads too slowly.
 //!
-//! The reclaimer waits for no reader. It takes other segments first, reports a kept segment that it wants to the checkpoint, and continues with its other
-//! work. The checkpoint reads the wanted segment next. Where slots run short and the reader stops, or is too slow, the
-//! checkpoint is cancelled: its segments are released, and its next read fails.
+//! The reclaimer waits for no reader. It prefers other segments, reports a kept segment that it wants to the checkpoint, and
+//! continues with its other work. The checkpoint reads the wanted segment next. If slots run short and the reader has stopped
+//! or is too slow, the checkpoint is cancelled: its segments are released, and its next read fails.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
 
-/// How often the reclaimer looks whether a segment that it wants was released.
+/// Interval at which the reclaimer checks whether a wanted segment was released.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Where slots run short, a checkpoint is cancelled if it has read nothing of its store for this long.
+/// Time without a read by the checkpoint after which it is cancelled if slots run short.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
-/// Where slots run short, a checkpoint is cancelled if the wanted segment was not released for this long.
+/// Time without release of the wanted segment after which the checkpoint is cancelled if slots run short.
 const TOO_SLOW_AFTER: Duration = Duration::from_secs(20);
 
 /// The segments that are kept, by number.
 #[derive(Default)]
 pub(crate) struct KeptSegments {
-    /// Held by the checkpoint that has segments kept.
+    /// Held by the one checkpoint that keeps segments.
     pub(crate) only_one: Arc<tokio::sync::Mutex<()>>,
-    /// Whether any segment is kept: asked without the lock.
+    /// True if any segment is kept; read without the lock.
     is_any: AtomicBool,
     state: Mutex<Kept>,
 }
 
 #[derive(Default)]
 struct Kept {
-    /// A checkpoint is being read, or was read and is not dropped yet.
+    /// True while a checkpoint is being read, or was read and is not dropped yet.
     is_open: bool,
     segments: BTreeSet<u64>,
     /// The segment that the reclaimer wants, and since when.
     wanted: Option<(u64, Duration)>,
-    /// When the checkpoint last got bytes, or released a segment.
+    /// Time when the checkpoint last read bytes, or released a segment.
     progress_at: Duration,
-    /// Why the checkpoint was cancelled.
+    /// Reason why the checkpoint was cancelled.
     cancelled: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Kept {
         self.cancelled = Some(reason);
     }
 
-    /// Why the checkpoint is to be cancelled where slots run short, if it is.
+    /// Returns the reason to cancel the checkpoint if slots run short, or `None`.
     fn overdue(&self, now: Duration) -> Option<String> {
         let (segment, since) = self.wanted?;
         let (waited, idle) = (now.saturating_sub(since), now.saturating_sub(self.progress_at));
@@ -81,12 +81,12 @@ impl KeptSegments {
         self.is_any.store(!state.segments.is_empty(), Ordering::Release);
     }
 
-    /// The checkpoint has read something.
+    /// Notes that the checkpoint has read bytes.
     pub(crate) fn note_progress(&self, now: Duration) {
         self.state.lock().progress_at = now;
     }
 
-    /// A segment may be freed.
+    /// Allows a segment to be freed.
     pub(crate) fn release(&self, segment: u64, now: Duration) {
         let mut state = self.state.lock();
         state.segments.remove(&segment);
@@ -97,7 +97,7 @@ impl KeptSegments {
         self.is_any.store(!state.segments.is_empty(), Ordering::Release);
     }
 
-    /// All may be freed: the checkpoint is dropped.
+    /// Allows all segments to be freed, because the checkpoint is dropped.
     pub(crate) fn release_all(&self) {
         let mut state = self.state.lock();
         state.release_all();
@@ -128,12 +128,12 @@ impl KeptSegments {
         self.is_any.load(Ordering::Acquire) && self.state.lock().segments.contains(&segment)
     }
 
-    /// Number of segments that are kept.
+    /// Returns the number of kept segments.
     pub(crate) fn len(&self) -> usize {
         self.state.lock().segments.len()
     }
 
-    /// The segment that the reclaimer wants, and since when.
+    /// Returns the segment that the reclaimer wants, and since when.
     pub(crate) fn wanted(&self) -> Option<(u64, Duration)> {
         if !self.is_any.load(Ordering::Acquire) {
             return None;
@@ -141,8 +141,8 @@ impl KeptSegments {
         self.state.lock().wanted
     }
 
-    /// Returns true if a segment may be freed. If it is kept, the checkpoint reads it next; and if slots run short and the
-    /// checkpoint is overdue, it is cancelled and `cancelled` is called with the reason.
+    /// Returns true if a segment may be freed. If it is kept, the checkpoint reads it next; if slots run short and the
+    /// checkpoint is overdue, the checkpoint is cancelled and `cancelled` is called with the reason.
     pub(crate) fn want(
         &self,
         segment: u64,
@@ -157,7 +157,7 @@ impl KeptSegments {
         if !state.segments.contains(&segment) {
             return true;
         }
-        // One at a time, so that the time since the first was wanted counts.
+        // One segment at a time, so that the time since the first was wanted counts.
         state.wanted.get_or_insert((segment, now));
         let overdue = state.overdue(now).filter(|_| runs_short && !planted(Bug::StalledReaderWaitedFor));
         let Some(reason) = overdue else { return false };

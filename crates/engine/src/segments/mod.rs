@@ -1,5 +1,5 @@
-//! Segments on devices: which slots are free, what each holds, how segments are written, and what memory they are built in.
-//! Nothing here knows of keys.
+//! Segments on devices: free slots, the content of slots, writing of segments, and the memory they are built in. This folder
+//! does not know keys.
 
 pub(crate) mod accounting;
 pub(crate) mod allocation;

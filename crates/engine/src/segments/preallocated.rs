@@ -1,4 +1,4 @@
-//! Taking slots, and beginning segments in them.
+//! Taking slots, and opening segments in them.
 
 use std::time::Duration;
 
@@ -12,23 +12,24 @@ use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::staging::{self, StagingFile};
 use crate::segments::tier::Tier;
 
-/// Whoever waits for segment memory looks so often at least.
+/// Longest pause between two attempts to get segment memory.
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 
-/// How often whoever can do without asks for memory that readers have, a millisecond later each time.
+/// Number of attempts by `try_open_segment` to get memory that readers hold, at intervals of a millisecond.
 const READERS_WAITED_FOR: usize = 8;
 
 impl Space {
-    /// Free slots of a tier that lanes leave to others: the one for staged records only where there may be any.
+    /// Returns the number of free slots of a tier that lanes leave to others; includes the one for staged records only where
+    /// there may be any.
     pub(crate) fn kept_slots(&self, tier: &Tier) -> u32 {
         let may_be_staged = self.outlives_process && tier.name() == self.first_tier().name();
         KEEP_FOR_RELOCATION - u32::from(!may_be_staged)
     }
 
-    /// Takes a slot if more than `keep` are free, and makes it fit to be written to.
+    /// Takes a slot if more than `keep` are free, and prepares it for writing.
     pub(crate) async fn take_slot(&self, tier: &Tier, keep: u32) -> Result<Option<u32>> {
         let Some(slot) = tier.take_slot(keep).await? else { return Ok(None) };
-        // Whatever it was: one that was taken and given back may never have been covered.
+        // For any slot: one that was taken and given back may never have been covered.
         if let Err(error) = self.superblocks.cover_slot(tier, slot).await {
             tier.give_back_with_blocks(slot);
             return Err(error);
@@ -36,8 +37,7 @@ impl Space {
         Ok(Some(slot))
     }
 
-    /// Begins a segment in a slot that was taken. No delete that was published up to `opened_at` concerns what will be in
-    /// it.
+    /// Begins a segment in a taken slot. No delete published up to `opened_at` concerns the segment's content.
     pub(crate) fn begin_segment(
         &self,
         tier: &Tier,
@@ -52,7 +52,7 @@ impl Space {
         OpenSegment::new(tier.shape(), name, self.secret, memory)
     }
 
-    /// Opens a segment in memory of a pool, if more than `keep` slots are free; the second part says which piece it got.
+    /// Opens a segment in memory of a pool, if more than `keep` slots are free. Also returns the number of the memory piece.
     pub(crate) async fn open_segment(
         &self,
         tier: &Tier,
@@ -72,8 +72,8 @@ impl Space {
         self.begin_in(tier, slot, stream, pool, piece, opened_at).await.map(Some)
     }
 
-    /// The same, but for whoever can do without: nothing is waited for but readers of the oldest piece, and not for long, and
-    /// `spare` pieces of memory are left to others.
+    /// Like [`open_segment`](Self::open_segment), but for an optional segment: waits only for readers of the oldest memory
+    /// piece, and only briefly, and leaves `spare` pieces of memory to others.
     pub(crate) async fn try_open_segment(
         &self,
         tier: &Tier,
@@ -96,7 +96,7 @@ impl Space {
         self.begin_in(tier, slot, stream, pool, piece, opened_at).await.map(Some)
     }
 
-    /// Memory of a pool that nobody but readers may keep from being used.
+    /// Takes memory of a pool, waiting only for readers of it.
     async fn wait_for_readers(&self, pool: &MemoryPool, spare: usize) -> Result<Option<PoolBuffer>> {
         for _ in 0..READERS_WAITED_FOR {
             match pool.take(&self.buffered)? {
@@ -125,7 +125,7 @@ impl Space {
         Ok((open, index))
     }
 
-    /// Memory of a pool for a segment. It comes back when a segment is sealed, and in a store that has stopped none will be.
+    /// Waits for memory of a pool. It is returned when a segment is sealed, which never happens in a store that has stopped.
     async fn wait_for_memory(&self, pool: &MemoryPool) -> Result<PoolBuffer> {
         let mut pause = Duration::from_millis(1);
         loop {
@@ -138,13 +138,13 @@ impl Space {
         }
     }
 
-    /// Sees to it that the superblocks tell of a piece of the staging file before anything in it is acknowledged: there may
-    /// have been no room for it when the store was opened.
+    /// Makes the superblocks cover a piece of the staging file before any record in it is acknowledged: there may have been no
+    /// space for it when the store was opened.
     async fn cover_staging(&self, file: &StagingFile, bytes: u64) -> Result<()> {
         if bytes <= file.covered_bytes() {
             return Ok(());
         }
-        // Others may cover another piece meanwhile.
+        // Another piece may be covered concurrently.
         let cover =
             |superblock: &mut Superblock| superblock.staging_bytes = superblock.staging_bytes.max(bytes);
         self.update_superblocks(|_, superblock| cover(superblock)).await?;

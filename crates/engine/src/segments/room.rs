@@ -1,12 +1,12 @@
-//! Room on the file system, which a file that grows shares with others.
+//! Space of the file system, which a file that grows shares with other users.
 //!
-//! A segment needs blocks, and whether there are any shows when they are asked for. So nobody counts on a slot before it has
-//! its blocks: before a lane takes one, the slots that are kept for deletes and relocation are given theirs ([`Tier::secure`]).
-//! Then neither has to make the file grow when the file system is full.
+//! A segment needs blocks, and only allocating them shows whether there are any. Therefore no task relies on a slot before it
+//! has its blocks: before a lane takes a slot, the slots kept for deletes and relocation are given theirs ([`Tier::secure`]).
+//! Deletes and relocation then never need to grow the file when the file system is full.
 //!
-//! A tier is *short* from the moment its file system has no room for another segment. Slots without blocks do not count then,
-//! and everything goes on as in a tier of which the user limit is as much smaller. A task looks now and then, as long as that
-//! is so, whether there is room again (`background::file_system`). An idle store that is not short asks nobody.
+//! A tier is *short* from the moment its file system has no space for another segment. Slots without blocks do not count then,
+//! and the tier works like one with a correspondingly smaller user limit. While it is short, a task periodically checks whether
+//! there is space again (`background::file_system`). An idle store that is not short makes no such checks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,18 +19,18 @@ use crate::base::error::{Error, Result};
 use crate::segments::allocation::{Taken, Was};
 use crate::segments::tier::Tier;
 
-/// The file system is asked so often at most.
+/// Minimum interval between two queries of the file system.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What a file system itself may need for blocks that it gives.
+/// Bytes that the file system itself may need when it allocates blocks.
 const MARGIN_BYTES: u64 = 1 << 20;
 
-/// What a tier knows of the file system that its file lies on.
+/// State of the file system that holds the tier's file.
 pub(crate) struct Room {
-    /// Length of the file.
+    /// Length of the file in bytes.
     grown: tokio::sync::Mutex<u64>,
     looked_at: Mutex<Option<Duration>>,
     short: AtomicBool,
-    /// The tier is short, or the store closes.
+    /// Notified when the tier becomes short, or the store closes.
     pub(crate) changed: Notify,
 }
 
@@ -50,12 +50,12 @@ fn is_full(error: &Error) -> bool {
 }
 
 impl Tier {
-    /// Whether the file system had no room for another segment when it was last asked.
+    /// Returns true if the file system had no space for another segment at the last query.
     pub(crate) fn is_short(&self) -> bool {
         self.room.as_ref().is_some_and(|room| room.short.load(Ordering::Acquire))
     }
 
-    /// How many more segments the file system says it has room for; `None` if it says nothing.
+    /// Returns the number of further segments that the file system reports space for; `None` if it reports nothing.
     fn room_slots(&self) -> Option<u32> {
         let bytes = self.device().ok()?.room_bytes()?;
         let segment_bytes = u64::from(self.shape().segment_bytes);
@@ -69,7 +69,7 @@ impl Tier {
         self.in_reach.store(self.slots_total() - allocation.out_of_reach(), Ordering::Relaxed);
     }
 
-    /// Asks the file system, if that was not done a moment ago.
+    /// Queries the file system, unless that was done a moment ago.
     pub(crate) fn look_at_room(&self) {
         let Some(room) = &self.room else { return };
         let now = self.now();
@@ -81,7 +81,7 @@ impl Tier {
             *looked_at = Some(now);
         }
         if self.is_short() {
-            // What it says is not believed before it gave something: there may be a quota.
+            // Its report is not trusted before an allocation succeeded, because there may be a quota.
             return;
         }
         let slots = self.room_slots();
@@ -99,7 +99,7 @@ impl Tier {
         }
     }
 
-    /// Takes a slot if more than `keep` are free, and makes it fit to be written to.
+    /// Takes a slot if more than `keep` are free, and gives it its blocks.
     pub(crate) async fn take_slot(&self, keep: u32) -> Result<Option<u32>> {
         self.look_at_room();
         loop {
@@ -112,14 +112,14 @@ impl Tier {
                     if !is_full(&error) {
                         return Err(error);
                     }
-                    // There may be one that has its blocks.
+                    // Another slot may have its blocks.
                     self.becomes_short();
                 }
             }
         }
     }
 
-    /// Gives a slot that was taken its blocks, if it may lack them.
+    /// Gives a taken slot its blocks, if it may lack them.
     async fn ensure_room(&self, taken: Taken) -> Result<()> {
         let Some(room) = &self.room else { return Ok(()) };
         self.slot(taken.slot).set_blank(taken.was != Was::Stale);
@@ -129,13 +129,13 @@ impl Tier {
         }
     }
 
-    /// Makes a file long enough for so many slots. Takes no space for them.
+    /// Extends a file to the length of `slots` slots. Allocates no space for them.
     pub(crate) async fn extend(&self, slots: u32) -> Result<()> {
         let Some(room) = &self.room else { return Ok(()) };
         self.extend_to(&mut *room.grown.lock().await, self.device_offset(slots, 0)).await
     }
 
-    /// Makes a file end, durably, behind so many slots, if it goes on there.
+    /// Truncates a file, durably, behind `slots` slots if it is longer.
     pub(crate) async fn cut_off(&self, slots: u32) -> Result<()> {
         let Some(room) = &self.room else { return Ok(()) };
         let (mut grown, bytes) = (room.grown.lock().await, self.device_offset(slots, 0));
@@ -154,20 +154,20 @@ impl Tier {
         Ok(())
     }
 
-    /// Whether it is a file that grows.
+    /// Returns true if the tier is a file that grows.
     pub(crate) fn grows(&self) -> bool {
         self.room.is_some()
     }
 
-    /// Gives a slot of a file its blocks.
+    /// Allocates the blocks of a slot in a file.
     async fn give_blocks(&self, grown: &mut u64, slot: u32) -> Result<()> {
         let device = self.device()?;
         let (start, end) = (self.device_offset(slot, 0), self.device_offset(slot + 1, 0));
-        // It is long enough, unless it was cut off and the loss accepted, or this is a slot for later.
+        // The file is long enough, unless it was truncated and the loss accepted, or this slot is secured in advance.
         self.extend_to(grown, end).await?;
         let given = device.allocate(start, end - start).await.map_err(Error::from);
         if given.as_ref().is_err_and(is_full) {
-            // It may have given some of them; others can use those.
+            // Some blocks may have been allocated; return them to other users.
             let (start, end) = self.between_markers(slot, device.geometry().discard_bytes);
             if start < end {
                 let _ = device.discard(start, end - start).await;
@@ -176,20 +176,20 @@ impl Tier {
         given
     }
 
-    /// A slot that was taken, has its blocks, and was not written to, is free again.
+    /// Makes a taken slot free again that has its blocks and was not written to.
     pub(crate) fn give_back_with_blocks(&self, slot: u32) {
         let mut allocation = self.allocation.lock();
         if self.room.is_some() { allocation.secured(slot) } else { allocation.give_back(slot) }
     }
 
-    /// Sees to it that so many free slots have their blocks, as far as the file system has room.
+    /// Gives blocks to free slots until `slots` have them, as far as the file system has space.
     pub(crate) async fn secure(&self, slots: u32) -> Result<()> {
         let Some(room) = &self.room else { return Ok(()) };
         self.look_at_room();
         self.secure_more(room, slots).await.map(drop)
     }
 
-    /// As [`secure`](Self::secure); whether the file system gave what was wanted.
+    /// Like [`secure`](Self::secure). Returns false if the file system has too little space.
     async fn secure_more(&self, room: &Room, slots: u32) -> Result<bool> {
         let mut grown = room.grown.lock().await;
         loop {
@@ -206,7 +206,7 @@ impl Tier {
         }
     }
 
-    /// For the opening of a store: freed slots are discarded from now on.
+    /// Opening: starts discarding freed slots.
     pub(crate) fn begin_discards(&self) -> Result<()> {
         let in_file = match &self.room {
             Some(_) => self.slots_within(self.device()?.geometry().bytes),
@@ -216,13 +216,12 @@ impl Tier {
         Ok(())
     }
 
-    /// How many whole slots a file of so many bytes has.
+    /// Returns the number of whole slots in a file of `bytes`.
     fn slots_within(&self, bytes: u64) -> u32 {
         (bytes.saturating_sub(self.device_offset(0, 0)) / u64::from(self.shape().segment_bytes)) as u32
     }
 
-    /// For the opening of a store: as [`secure`](Self::secure), and where the file system is full, finds those of the free
-    /// slots that have their blocks.
+    /// Opening: like [`secure`](Self::secure) and, if the file system is full, finds the free slots that have their blocks.
     pub(crate) async fn secure_or_find(&self, slots: u32) -> Result<()> {
         let Some(room) = &self.room else { return Ok(()) };
         self.secure(slots).await?;
@@ -248,10 +247,10 @@ impl Tier {
         Ok(())
     }
 
-    /// Whether a tier that is short is no longer: the file system gave room for another segment.
+    /// Returns true if the tier is no longer short, because the file system provided space for another segment.
     pub(crate) async fn tries_for_room(&self) -> Result<bool> {
         let Some(room) = &self.room else { return Ok(true) };
-        // Two, or else it would be short again with the next.
+        // Requires space for two, because otherwise the tier would be short again after the next.
         if self.room_slots().is_some_and(|slots| slots < 2) {
             return Ok(false);
         }

@@ -1,7 +1,7 @@
-//! The slots of a tier: what each holds, and (`slots`) how many hold what.
+//! The slots of a tier: the content of each, and (`slots`) the counts by content.
 //!
-//! States go `Free → Open → Sealed → Victim → Free`. Only whoever moves a slot on may touch the device there: an open
-//! segment's writer, or the one who frees it.
+//! States go `Free → Open → Sealed → Victim → Free`. Only the task that advances a slot's state may write to the device there:
+//! the writer of an open segment, or the task that frees it.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::base::word::Word;
 use crate::segments::contents::{Contents, Expiry, NEVER_MS};
 use crate::segments::groups::Group;
 
-/// What a slot holds.
+/// Content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum SlotState {
@@ -21,11 +21,11 @@ pub(crate) enum SlotState {
     Sealed = 2,
     /// Being relocated, or about to be freed.
     Victim = 3,
-    /// Holds damage that must stay to be reported.
+    /// Holds damage that must be kept, so that reading it returns an error.
     Damaged = 4,
 }
 
-/// Number of the segment in a slot; 0 when it is free.
+/// Number of the segment in a slot; 0 if the slot is free.
 #[derive(Default)]
 pub(crate) struct SegmentNumber<W = AtomicU64>(W);
 
@@ -45,40 +45,40 @@ pub(crate) struct Slot {
     segment: SegmentNumber,
     /// State and class, see [`Label`].
     pub(super) label: AtomicU32,
-    /// Bytes of records that are current, or tombstones still needed. An overwrite of a record whose length is not at
-    /// hand subtracts an estimate, so this may be off, below zero too, until the unverified overwrite is verified.
+    /// Bytes of current records and of tombstones still needed. Overwriting a record of unknown length subtracts an estimate,
+    /// so the value may be inexact, even negative, until the unverified overwrite is verified.
     live_bytes: AtomicI64,
-    /// Bytes of records in it, padding included.
+    /// Bytes of records in the segment, including padding.
     pub(super) used_bytes: AtomicU32,
     opened_at: AtomicU64,
-    /// Which flow of records it belongs to.
+    /// Write stream of the segment.
     pub(super) stream: AtomicU8,
-    /// Sequence number that was the highest when its first record came; 0 if it is of an earlier opening.
+    /// Highest sequence number when its first record was appended; 0 for a segment of an earlier opening.
     pub(super) began_at: AtomicU64,
-    /// Number that the next segment had when it was sealed.
+    /// Number of the newest segment when this one was sealed.
     pub(super) sealed_at: AtomicU64,
-    /// Which segments the drive erases together with it; see [`Groups`](crate::segments::groups::Groups).
+    /// Segments that the drive erases together with it; see [`Groups`](crate::segments::groups::Groups).
     pub(super) group: AtomicU64,
-    /// What a record in it is taken to be long that was displaced without being at hand; 0 as long as nothing is known. Must
-    /// not change once it is used, or else what an unverified overwrite subtracted could not be put right.
+    /// Assumed length in bytes of a displaced record that is not in memory; 0 while unknown. Must not change once it is used,
+    /// because otherwise the estimate subtracted for an unverified overwrite could not be corrected.
     record_bytes: AtomicU32,
-    /// By [`Expiry`], in milliseconds since the Unix epoch.
+    /// Expiry times in milliseconds since the Unix epoch, by [`Expiry`].
     pub(super) expires_ms: [AtomicU64; 2],
-    /// Those of its live bytes that are tombstones.
+    /// Tombstone bytes included in `live_bytes`.
     tombstone_bytes: AtomicI64,
-    /// No tombstone in it has a higher sequence number.
+    /// Upper bound of the sequence numbers of its tombstones.
     tombstones_through: AtomicU64,
-    /// Live bytes that it had when relocating it was found not to be worth it, and one; 0 if it never was.
+    /// One plus its live bytes when relocating it was found not to pay; 0 if it never was.
     not_collected_at: AtomicI64,
-    /// It lies in blocks of a file that were never written.
+    /// True if its blocks in the file were never written.
     blank: AtomicBool,
-    /// All its puts are of keys of which there was none: so nothing comes back if they are dropped.
+    /// True if all its puts are of keys that did not exist before: dropping them brings back no older version.
     hides_nothing: AtomicBool,
-    /// Its records wait in memory to be overwritten: nothing of it is on the device.
+    /// True if it belongs to a memtable: its records coalesce in memory, and none of it is on the device.
     coalescing: AtomicBool,
-    /// Number that the newest segment had when it was last looked at for what may be dropped, and kept.
+    /// Number of the newest segment when the CLOCK hand last passed and kept it.
     passed_at: AtomicU64,
-    /// When that was, or when it was taken, in milliseconds by the runtime's clock.
+    /// Time of that pass, or of taking the slot, in milliseconds by the runtime's clock.
     passed_ms: AtomicU64,
 }
 
@@ -91,18 +91,18 @@ impl Slot {
         Label(self.label.load(Ordering::Acquire)).state()
     }
 
-    /// State, and the position of its class in the counts, as they were at one moment; a free slot has no class.
+    /// Returns the state, and the index of its class in the counts, as one snapshot; a free slot has no class.
     pub(crate) fn state_and_class(&self) -> (SlotState, Option<usize>) {
         let label = Label(self.label.load(Ordering::Acquire));
         (label.state(), label.class())
     }
 
-    /// It is not collected until noticeably more of it is dead.
+    /// Excludes the segment from collection until noticeably more of it is dead.
     pub(crate) fn do_not_collect(&self) {
         self.not_collected_at.store(self.live_bytes().max(0) + 1, Ordering::Relaxed);
     }
 
-    /// Whether it was not collected and less than so many bytes of it have died since.
+    /// Returns true if it was excluded from collection, and fewer than `noticeable_bytes` of it have died since.
     pub(crate) fn is_not_collected(&self, noticeable_bytes: i64) -> bool {
         let at = self.not_collected_at.load(Ordering::Relaxed);
         at > 0 && self.live_bytes().max(0) + noticeable_bytes.max(1) > at - 1
@@ -140,7 +140,7 @@ impl Slot {
         self.tombstone_bytes.load(Ordering::Relaxed)
     }
 
-    /// Its tombstones do not count any more; returns what they were.
+    /// Sets its tombstone bytes to zero. Returns the previous value.
     pub(crate) fn forget_tombstones(&self) -> i64 {
         self.tombstone_bytes.swap(0, Ordering::Relaxed)
     }
@@ -153,12 +153,12 @@ impl Slot {
         self.tombstones_through.store(sequence, Ordering::Relaxed);
     }
 
-    /// Nothing in it is current any more; returns what was.
+    /// Sets its live bytes to zero. Returns the previous value.
     pub(crate) fn forget_live(&self) -> i64 {
         self.live_bytes.swap(0, Ordering::Relaxed)
     }
 
-    /// Whether it was taken in blocks of a file that were never written.
+    /// Returns true if the slot was taken in blocks of a file that were never written.
     pub(crate) fn is_blank(&self) -> bool {
         self.blank.load(Ordering::Relaxed)
     }
@@ -167,7 +167,7 @@ impl Slot {
         self.blank.store(blank, Ordering::Relaxed);
     }
 
-    /// What it gets waits in memory to be overwritten, until it is sealed or freed.
+    /// Marks the slot as part of a memtable until it is sealed or freed.
     pub(crate) fn set_coalescing(&self, coalesces: bool) {
         self.coalescing.store(coalesces, Ordering::Release);
     }
@@ -176,12 +176,12 @@ impl Slot {
         self.coalescing.load(Ordering::Acquire)
     }
 
-    /// It gets nothing but puts as they come, from now on: each is published after those that it replaces.
+    /// Declares that from now on it receives only ordinary puts: each is published after the puts it replaces.
     pub(crate) fn begin_puts(&self) {
         self.hides_nothing.store(true, Ordering::Release);
     }
 
-    /// A put in it took the place of a record that goes on to lie somewhere.
+    /// Notes that a put in it replaced a record that remains in the log.
     #[inline]
     pub(crate) fn note_hides(&self) {
         if self.hides_nothing.load(Ordering::Relaxed) {
@@ -189,34 +189,34 @@ impl Slot {
         }
     }
 
-    /// Whether no put in it, of those that are published, hides an older version of its key. Of copies, and of what an earlier
-    /// opening wrote, nobody knows.
+    /// Returns true if no published put in it hides an older version of its key. False for copies and for segments of an
+    /// earlier opening, for which this is unknown.
     pub(crate) fn hides_nothing(&self) -> bool {
         self.hides_nothing.load(Ordering::Acquire)
     }
 
-    /// It was looked at for what may be dropped, and kept; the newest segment has this number.
+    /// Notes that the CLOCK hand passed and kept the segment; `newest` is the number of the newest segment.
     pub(crate) fn pass(&self, newest: u64, now: Duration) {
         self.passed_at.store(newest, Ordering::Relaxed);
         self.passed_ms.store(now.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// When that was, or when the slot was taken, by the runtime's clock.
+    /// Returns the time of that pass, or of taking the slot, by the runtime's clock.
     pub(crate) fn passed_time(&self) -> Duration {
         Duration::from_millis(self.passed_ms.load(Ordering::Relaxed))
     }
 
-    /// When it was sealed or last kept, by the number that the newest segment had.
+    /// Returns the number of the newest segment when this one was sealed or last kept.
     pub(crate) fn kept_at(&self) -> u64 {
         self.passed_at.load(Ordering::Relaxed).max(self.sealed_at())
     }
 
-    /// Says how long its records are, about, if nobody has.
+    /// Sets the approximate length of its records, if not set before.
     pub(crate) fn expect_records_of(&self, bytes: u32) {
         let _ = self.record_bytes.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// How long its records are, about; 0 if nobody knows.
+    /// Returns the approximate length of its records in bytes; 0 if unknown.
     pub(crate) fn record_bytes(&self) -> u32 {
         self.record_bytes.load(Ordering::Relaxed)
     }
@@ -225,13 +225,13 @@ impl Slot {
         Stream(self.stream.load(Ordering::Relaxed))
     }
 
-    /// How many records were written since its first one, up to number `sequence`; `None` if nobody knows.
+    /// Returns the number of records written since its first one, up to `sequence`; `None` if unknown.
     pub(crate) fn lived(&self, sequence: u64) -> Option<u64> {
         let began = self.began_at.load(Ordering::Relaxed);
         (began > 0).then(|| sequence.saturating_sub(began))
     }
 
-    /// Its group.
+    /// Returns its reclaim group.
     pub(crate) fn group(&self) -> Group {
         Group(self.group.load(Ordering::Relaxed))
     }
@@ -254,26 +254,29 @@ impl Slot {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// When it was opened: a tombstone with a number below that has nothing to hide in it. 0 if that says nothing, as
-    /// [it holds copies](Self::hold_copies).
+    /// Returns the sequence number at which the segment was opened: it holds no version that a tombstone with a lower number
+    /// would need to hide. 0 if unknown, because [it holds copies](Self::hold_copies).
+    ///
+    /// Acquires, as [`open_at`](Self::open_at) releases: a task that sees a damaged segment exempted from this rule also sees the
+    /// list of its keys, which replaces the rule.
     pub(crate) fn opened_at(&self) -> u64 {
-        self.opened_at.load(Ordering::Relaxed)
+        self.opened_at.load(Ordering::Acquire)
     }
 
-    /// Versions that lie in it lie in another segment as well, which counts: a relocation was cut off, or gave up, before the
-    /// victim was freed. When the other one is evicted, a tombstone of the same number has to hide this one, however late this
-    /// segment was opened. So it counts as opened before everything, until it is freed.
+    /// Declares that its versions also exist in another segment, which counts: a relocation was interrupted, or gave up, before
+    /// the victim was freed. When the other segment is evicted, a tombstone of the same number must hide the versions here,
+    /// regardless of when this segment was opened. It therefore counts as opened before all tombstones until it is freed.
     pub(crate) fn hold_copies(&self) {
         self.open_at(0);
     }
 
-    /// It counts as opened then.
+    /// Sets the sequence number at which it counts as opened.
     pub(crate) fn open_at(&self, sequence: u64) {
-        self.opened_at.store(sequence, Ordering::Relaxed);
+        self.opened_at.store(sequence, Ordering::Release);
     }
 }
 
-/// A slot's state and the class of its records, in one word: so each change takes it from exactly one count to another.
+/// State of a slot and class of its records in one word, so that each change moves it from exactly one count to another.
 #[derive(Clone, Copy)]
 pub(super) struct Label(pub(super) u32);
 
@@ -292,7 +295,7 @@ impl Label {
         }
     }
 
-    /// Position of its class in the counts; `None` for a free slot, which has none.
+    /// Returns the index of its class in the counts; `None` for a free slot, which has none.
     pub(super) fn class(self) -> Option<usize> {
         (self.state() != SlotState::Free).then_some((self.0 >> 8) as usize)
     }

@@ -1,5 +1,5 @@
-//! All slots of a tier. How many are in each state, and what kinds of records they hold, is counted as they change, so that
-//! telling it costs the same however many there are.
+//! All slots of a tier. The counts by state and by kind of records are updated with each change, so that reading them costs the
+//! same for any number of slots.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) struct Slots {
     states: [AtomicU32; 5],
     classes: [AtomicU32; SegmentClass::ALL.len()],
     groups: Groups,
-    /// No sealed segment expires before, by [`Expiry`].
+    /// Lower bound of the expiry times of sealed segments, by [`Expiry`].
     expires_from: [AtomicU64; 2],
 }
 
@@ -38,13 +38,13 @@ impl Slots {
         &self.all
     }
 
-    /// A segment takes a slot, or (number 0) leaves it.
+    /// Assigns a slot to a segment, or frees it if `segment` is 0.
     pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64, now: Duration) {
         self.all[slot as usize].occupy(segment, opened_at, now);
         self.relabel(slot, |_| Some(Label::new(state, Stream::LANE)));
     }
 
-    /// The first record of a slot's segment is coming; `sequence` is the highest number given out before.
+    /// Sets stream and start of a slot's segment before its first record; `sequence` is the highest number assigned so far.
     pub(crate) fn begin(&self, slot: u32, stream: Stream, sequence: u64) {
         let at = &self.all[slot as usize];
         at.stream.store(stream.0, Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Slots {
         self.relabel(slot, |label| Some(Label::new(label.state(), stream)));
     }
 
-    /// A segment was sealed when `sealed_at` was the highest segment number, with so many bytes of frames. It may be
+    /// Marks a segment with `used_bytes` of frames as sealed, when `sealed_at` was the highest segment number. It may be
     /// relocated from now on.
     pub(crate) fn seal(
         &self,
@@ -72,12 +72,12 @@ impl Slots {
         self.relabel(slot, |_| Some(Label::new(SlotState::Sealed, stream)));
     }
 
-    /// How they are grouped.
+    /// Returns the assignment of segments to reclaim groups.
     pub(crate) fn groups(&self) -> &Groups {
         &self.groups
     }
 
-    /// Groups the sealed segments anew, in the order of their numbers: an opening finds them in the order of their slots.
+    /// Regroups the sealed segments in the order of their numbers, because an opening finds them in the order of their slots.
     pub(crate) fn regroup(&self) {
         let mut sealed: Vec<&Slot> = self.sealed().map(|(_, slot)| slot).collect();
         sealed.sort_unstable_by_key(|slot| slot.segment());
@@ -92,13 +92,13 @@ impl Slots {
         self.relabel(slot, |_| Some(label));
     }
 
-    /// Moves a slot from one state to another; false if it was not in the first.
+    /// Moves a slot from one state to another. Returns false if it was not in the first.
     pub(crate) fn advance(&self, slot: u32, from: SlotState, to: SlotState) -> bool {
         let stream = self.all[slot as usize].stream();
         self.relabel(slot, |label| (label.state() == from).then(|| Label::new(to, stream)))
     }
 
-    /// Says when the records of a segment expire that have not.
+    /// Sets the next expiry times of a segment's records.
     pub(crate) fn set_expires(&self, slot: u32, contents: &Contents) {
         let at = &self.all[slot as usize];
         at.set_expires(contents);
@@ -111,7 +111,7 @@ impl Slots {
         }
     }
 
-    /// Changes a slot's label, and the counts with it; false if `change` would not have it.
+    /// Changes a slot's label, and the counts accordingly. Returns false if `change` returns `None`.
     fn relabel(&self, slot: u32, change: impl Fn(Label) -> Option<Label>) -> bool {
         let at = &self.all[slot as usize];
         let changed = at.label.fetch_update(Ordering::AcqRel, Ordering::Acquire, |label| {
@@ -133,7 +133,7 @@ impl Slots {
         true
     }
 
-    /// How many slots are in a state.
+    /// Returns the number of slots in a state.
     pub(crate) fn count(&self, state: SlotState) -> u32 {
         self.states[state as usize].load(Ordering::Relaxed)
     }
@@ -153,11 +153,11 @@ impl Slots {
         Classes::of(std::array::from_fn(|class| self.classes[class].load(Ordering::Relaxed).into()))
     }
 
-    /// What is here once all segments are sealed.
+    /// Returns the census of the tier, to be taken after all segments are sealed.
     pub(crate) fn census(&self, secret: &Secret) -> Census {
         let mut census = Census::default();
         for (at, slot) in self.all.iter().enumerate() {
-            // One that is still open has nothing in it.
+            // A segment that is still open is empty.
             if !matches!(slot.state(), SlotState::Free | SlotState::Open) {
                 census.count(secret, slot.segment(), at as u32, slot.used_bytes());
             }
@@ -165,18 +165,18 @@ impl Slots {
         census
     }
 
-    /// The sealed segments and their slots.
+    /// Iterates over the sealed segments with their slots.
     pub(crate) fn sealed(&self) -> impl Iterator<Item = (u32, &Slot)> {
         let all = self.all.iter().enumerate();
         all.filter(|(_, slot)| slot.state() == SlotState::Sealed).map(|(at, slot)| (at as u32, slot))
     }
 
-    /// When a sealed segment expires next, or before.
+    /// Returns a lower bound of the next expiry of a sealed segment.
     pub(crate) fn expires_from(&self, expiry: Expiry) -> Option<u64> {
         Some(self.expires_from[expiry as usize].load(Ordering::Acquire)).filter(|&at| at != NEVER_MS)
     }
 
-    /// The sealed segment that expired first, and when, if one has by `now_ms`.
+    /// Returns the sealed segment that expired first, and the time, if one has expired by `now_ms`.
     pub(crate) fn expired(&self, expiry: Expiry, now_ms: u64) -> Option<(u64, u32)> {
         let mut first: Option<(u64, u32)> = None;
         self.each_expired(expiry, now_ms, |at_ms, slot| {
@@ -185,7 +185,7 @@ impl Slots {
         first
     }
 
-    /// The sealed segments that have expired by `now_ms`.
+    /// Returns the sealed segments that have expired by `now_ms`.
     pub(crate) fn all_expired(&self, expiry: Expiry, now_ms: u64) -> Vec<u32> {
         let mut all = Vec::new();
         self.each_expired(expiry, now_ms, |_, slot| all.push(slot));
@@ -196,7 +196,7 @@ impl Slots {
         if self.expires_from(expiry).is_none_or(|at_ms| at_ms > now_ms) {
             return;
         }
-        // Forgotten before the walk, so that what is sealed meanwhile is remembered.
+        // Reset before the walk, so that the expiry of a segment sealed during the walk is kept.
         let from = &self.expires_from[expiry as usize];
         from.swap(NEVER_MS, Ordering::AcqRel);
         let mut next_ms = NEVER_MS;

@@ -6,14 +6,14 @@ use super::*;
 
 const COUNT: u32 = 8;
 
-/// What a slot holds, as the model knows it.
+/// Content of a slot in the model.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     segment: u64,
     state: SlotState,
     stream: Stream,
     tail: u32,
-    /// By [`Expiry`].
+    /// Expiry times in milliseconds, by [`Expiry`].
     expires_ms: [u64; 2],
 }
 
@@ -31,7 +31,7 @@ enum Step {
     Advance(u32, SlotState, SlotState),
     SetState(u32, SlotState),
     SetExpires(u32, Option<u64>),
-    /// Time passes, and somebody asks what has expired.
+    /// Time passes, and expired segments are queried.
     Expire(u64),
 }
 
@@ -54,7 +54,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..150)
 }
 
-/// What counts are a walk's.
+/// Returns the counts, by a walk.
 fn counts(held: &[Held]) -> (States, [u64; SegmentClass::ALL.len()]) {
     let mut classes = [0; SegmentClass::ALL.len()];
     let in_state = |state| held.iter().filter(|held| held.state == state).count() as u64;
@@ -74,13 +74,13 @@ fn counts(held: &[Held]) -> (States, [u64; SegmentClass::ALL.len()]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever happens to slots, in whatever order: each says what it holds, the counts are those of a walk, and no segment
-    /// that has expired is missed.
+    /// For any sequence of changes: each slot has the expected content, the counts equal those of a walk, and no expired
+    /// segment is missed.
     #[test]
     fn the_counts_are_those_of_a_walk(steps in steps()) {
         let slots = Slots::new(COUNT, Groups::new(None, 1 << 20, COUNT));
         let mut held = [Held::NOTHING; COUNT as usize];
-        // As a slot is left before it is used again.
+        // The state in which a slot is left before reuse.
         (0..COUNT).for_each(|slot| slots.occupy(slot, 0, SlotState::Free, 0, Duration::ZERO));
         let (mut now_ms, mut newest) = (0, 0);
         for step in steps {
@@ -154,7 +154,7 @@ proptest! {
 
 #[test]
 fn an_opening_groups_segments_by_their_numbers() {
-    // Two segments to a group.
+    // Two segments per group.
     let slots = Slots::new(256, Groups::new(Some(2 << 20), 1 << 20, 256));
     for (slot, segment) in [(0, 40), (1, 10), (2, 30), (3, 20)] {
         slots.occupy(slot, segment, SlotState::Open, 0, Duration::ZERO);

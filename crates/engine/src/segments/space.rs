@@ -1,4 +1,4 @@
-//! The space of a store: its tiers, the segments in them, and whether there is room.
+//! The space of a store: its tiers, their segments, and the free room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -25,15 +25,15 @@ use crate::segments::slot::Slot;
 use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::Tier;
 
-/// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation, of which the second
-/// is for the time after a crash that ended what the first was for, and one for records that an opening finds staged.
+/// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation (the second is for the
+/// time after a crash that interrupted the use of the first), and one for records that an opening finds staged.
 pub(crate) const KEEP_FOR_RELOCATION: u32 = 4;
 
-/// The epoch is raised when no more sequence numbers than these are left of it: half of them. It is looked at for each new
-/// segment of a lane, and a segment has fewer records than 2^23.
+/// Number of remaining sequence numbers of an epoch at which the next epoch is reserved: half of them. Checked for each new
+/// segment of a lane, and a segment has fewer than 2^23 records.
 const NUMBERS_AHEAD: u64 = 1 << (SEQUENCE_EPOCH_SHIFT - 1);
 
-/// How far the scrub is in its pass, in segments.
+/// Progress of the current scrub pass, in segments.
 #[derive(Default)]
 pub(crate) struct ScrubProgress {
     done: AtomicU64,
@@ -41,24 +41,24 @@ pub(crate) struct ScrubProgress {
 }
 
 impl ScrubProgress {
-    /// A pass over so many segments begins.
+    /// Begins a pass over `segments` segments.
     pub(crate) fn begin(&self, segments: u64) {
         self.done.store(0, Ordering::Relaxed);
         self.of.store(segments, Ordering::Relaxed);
     }
 
-    /// It is done with one.
+    /// Counts one segment as done.
     pub(crate) fn advance(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What is done, in thousandths.
+    /// Returns the progress in thousandths.
     pub(crate) fn permille(&self) -> u64 {
         (self.done.load(Ordering::Relaxed) * 1000).checked_div(self.of.load(Ordering::Relaxed)).unwrap_or(0)
     }
 }
 
-/// What an opening decided or found.
+/// Input of [`Space::new`], decided or found by an opening.
 pub(crate) struct SpaceParts {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) health: Arc<Health>,
@@ -69,64 +69,65 @@ pub(crate) struct SpaceParts {
     pub(crate) superblocks: Vec<Superblock>,
     /// Share of the capacity that users cannot fill.
     pub(crate) reserve_share: f64,
-    /// Slots that segments have which coalesce, at most, and the one that what is left of them is copied to.
+    /// Maximum number of slots of memtables, including the one that their remaining records are copied to.
     pub(crate) coalescing_slots: u32,
-    /// Whether the memory that segments of the first tier are built in outlives the process.
+    /// True if the segment memory of the first tier outlives the process.
     pub(crate) outlives_process: bool,
-    /// Highest sequence number that was found.
+    /// Highest sequence number found.
     pub(crate) max_sequence: u64,
-    /// Highest segment number that was found.
+    /// Highest segment number found.
     pub(crate) max_segment: u64,
 }
 
-/// The tiers of a store with all that is in them.
+/// The tiers of a store with all their content.
 pub(crate) struct Space {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) health: Arc<Health>,
     pub(crate) secret: Secret,
     pub(crate) epoch: u64,
-    /// Those that there are, in the order in which records pass them.
+    /// Existing tiers, in the order in which records pass them.
     tiers: Vec<Arc<Tier>>,
-    /// The same by name: every put and get asks for one.
+    /// The same tiers by name, because every put and get looks one up.
     fast: Option<Arc<Tier>>,
     capacity: Option<Arc<Tier>>,
     pub(crate) superblocks: Superblocks,
     pub(crate) reserve_share: f64,
     pub(crate) coalescing_slots: u32,
-    /// Free slots that segments which coalesce may still take, and how many more are to be free for what waits for them.
+    /// Free slots that memtables may still take, and additional slots to keep free for emptied segments that wait for
+    /// memtables.
     pub(super) coalescing_reserve: AtomicU32,
     pub(super) waiting_slots: AtomicU32,
     pub(crate) outlives_process: bool,
-    /// The last sequence number that was given out.
+    /// Last sequence number that was assigned.
     pub(crate) sequence: AtomicU64,
-    /// The epoch that the superblocks have: no later opening gives out a number of it, or of an earlier one.
+    /// Epoch in the superblocks: a later opening assigns only numbers of higher epochs.
     reserved_epoch: AtomicU64,
     segments: AtomicU64,
     pub(crate) buffered: BufferedSegments,
     pub(crate) counters: Counters,
-    /// What users may fill, as far as the file system has room for it.
+    /// User limit in bytes, as far as the file system has space for it.
     pub(super) user_limit: AtomicU64,
     /// Bytes of records that ceased to be current.
     pub(crate) dead_bytes: AtomicU64,
-    /// No room can be made: puts are refused until a segment is freed.
+    /// True if no room can be made: puts are refused until a segment is freed.
     pub(crate) full: AtomicBool,
-    /// Nor is there a slot that could be lent to deletes beside those that relocation is to have, and nothing to relocate before
-    /// something is deleted.
+    /// True if moreover no slot can be lent to deletes besides those kept for relocation, and nothing can be relocated before
+    /// keys are deleted.
     pub(crate) stuck: AtomicBool,
-    /// What a checkpoint has still to read.
+    /// Segments that a checkpoint has still to read.
     pub(crate) kept: KeptSegments,
-    /// Segments that are kept because something in them is damaged.
+    /// Segments that are kept because some of their content is damaged.
     pub(crate) damaged: DamagedSegments,
     /// Wakes the reclaimer.
     pub(crate) reclaim: Notify,
-    /// Wakes the scrub, when its rate was changed.
+    /// Wakes the scrub after its rate was changed.
     pub(crate) scrub: Notify,
-    /// Wakes who writes watermarks, when they were raised.
+    /// Wakes the task that writes watermarks after they were raised.
     pub(crate) watermarks: Notify,
-    /// Wakes the task that writes tombstones of expired records, when there is one without.
+    /// Wakes the task that writes tombstones for expired records without one.
     pub(crate) reported: Notify,
     pub(crate) scrubbed: ScrubProgress,
-    /// A slot was freed, or none will be.
+    /// Announced when a slot was freed, or when no more will be.
     pub(crate) slot_freed: Announcement,
 }
 
@@ -149,7 +150,7 @@ impl Space {
             coalescing_reserve: AtomicU32::new(parts.coalescing_slots),
             waiting_slots: AtomicU32::new(0),
             outlives_process: parts.outlives_process,
-            // Numbers that an earlier process gave out are not given out again, though nothing of what had them may be left.
+            // Sequence numbers assigned by an earlier process are not reused, even if no record with them remains.
             sequence: AtomicU64::new(match planted(Bug::NumbersGivenOutAgain) {
                 false => max_sequence.max(epoch << SEQUENCE_EPOCH_SHIFT),
                 true => max_sequence,
@@ -190,17 +191,17 @@ impl Space {
         self.tiers.iter().map(Arc::as_ref)
     }
 
-    /// The tier that is written to first.
+    /// Returns the tier that is written to first.
     pub(crate) fn first_tier(&self) -> &Tier {
         self.tiers.first().expect("a store has a tier")
     }
 
-    /// The tier where records stay.
+    /// Returns the output tier, where records stay.
     pub(crate) fn output_tier(&self) -> &Tier {
         self.tiers.last().expect("a store has a tier")
     }
 
-    /// The fast tier and the capacity tier behind it, if there are both.
+    /// Returns the fast tier and the capacity tier, if both exist.
     pub(crate) fn both_tiers(&self) -> Option<(&Tier, &Tier)> {
         (self.tiers.len() > 1).then(|| (self.first_tier(), self.output_tier()))
     }
@@ -219,20 +220,20 @@ impl Space {
         self.superblocks.update(&self.tiers, change).await
     }
 
-    /// The first of so many sequence numbers, which follow one another. Called under the lane's lock; numbers are drawn earlier
-    /// under a reservation only.
+    /// Assigns `count` consecutive sequence numbers, and returns the first. Called under the lane's lock; numbers are assigned
+    /// earlier only under a reservation.
     pub(crate) fn next_sequences(&self, count: usize) -> u64 {
         self.sequence.fetch_add(count as u64, Ordering::Relaxed) + 1
     }
 
-    /// The epoch whose numbers will be given out when those of the superblocks' epoch are used up, if that is near.
+    /// Returns the next epoch to reserve, if the numbers of the epoch in the superblocks will soon be used up.
     pub(crate) fn epoch_to_reserve(&self) -> Option<u64> {
         let epoch = (self.sequence.load(Ordering::Relaxed) + NUMBERS_AHEAD) >> SEQUENCE_EPOCH_SHIFT;
         (epoch > self.reserved_epoch.load(Ordering::Acquire)).then_some(epoch)
     }
 
-    /// Raises the epoch of the superblocks, durably, before numbers of the next one are given out: or else the next opening
-    /// would give the same numbers out again. Does nothing as long as that is far away.
+    /// Raises the epoch in the superblocks, durably, before numbers of the next epoch are assigned, because otherwise the next
+    /// opening would assign them again. Does nothing while that is far ahead.
     pub(crate) async fn reserve_numbers(&self) -> Result<()> {
         let Some(epoch) = self.epoch_to_reserve().filter(|_| !planted(Bug::NumbersNotReserved)) else {
             return Ok(());
@@ -242,34 +243,34 @@ impl Space {
         Ok(())
     }
 
-    /// The next segment number: higher than all of which anything was found, and of this opening alone.
+    /// Assigns the next segment number: higher than all numbers found, and unique to this opening.
     pub(crate) fn next_segment(&self) -> u64 {
         self.segments.fetch_add(SEGMENT_STEP, Ordering::Relaxed) + SEGMENT_STEP
     }
 
-    /// The last segment number that was given out.
+    /// Returns the last segment number that was assigned.
     pub(crate) fn newest_segment(&self) -> u64 {
         self.segments.load(Ordering::Acquire)
     }
 
-    /// How many records were written since the one with this number; `None`: it is of an earlier opening.
+    /// Returns the number of records written since the one with this number; `None` if it is of an earlier opening.
     pub(crate) fn age(&self, sequence: u64) -> Option<u64> {
         let newest = self.sequence.load(Ordering::Relaxed);
         let of_this_opening = sequence >> SEQUENCE_EPOCH_SHIFT == newest >> SEQUENCE_EPOCH_SHIFT;
         of_this_opening.then(|| newest.saturating_sub(sequence))
     }
 
-    /// Bytes of current records, as far as known.
+    /// Returns the estimated bytes of current records.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.tiers().map(Tier::live_bytes).sum()
     }
 
-    /// Those of the live bytes that are tombstones.
+    /// Returns the tombstone bytes included in the live bytes.
     pub(crate) fn tombstone_bytes(&self) -> u64 {
         self.tiers().map(Tier::tombstone_bytes).sum()
     }
 
-    /// Records at a place became current, or (negative) ceased to be.
+    /// Adds bytes of records that became current, or subtracts (if negative) bytes that ceased to be.
     #[inline]
     pub(crate) fn add_live(&self, location: Location, bytes: i64) {
         let tier = self.tier(location.tier);
@@ -279,7 +280,8 @@ impl Space {
         }
     }
 
-    /// Bytes of a tier ceased to be current. Now and then that is enough garbage for a look at what could be collected.
+    /// Counts bytes of a tier that ceased to be current. Wakes the reclaimer whenever another segment's worth of garbage has
+    /// accumulated.
     #[inline]
     pub(crate) fn note_dead(&self, tier: &Tier, bytes: u64) {
         let before = self.dead_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -289,10 +291,10 @@ impl Space {
         }
     }
 
-    /// The error of a write that there is no room for. `used_bytes`: what is compared with the limit.
+    /// Returns the error of a write without room for it. `used_bytes` is compared with the limit.
     pub(crate) fn full_error(&self, used_bytes: u64) -> Error {
         let (live_bytes, limit_bytes) = (used_bytes, self.user_limit_bytes());
-        // A file system with little room left lowers the limit before it is full; a higher limit would change nothing.
+        // A nearly full file system lowers the limit before it is full; raising the configured limit would not help.
         let output = self.output_tier();
         let is_limited = |tier: &&Tier| {
             tier.is_short() || tier.name() == output.name() && tier.slots_in_reach() < tier.slots_total()
@@ -312,18 +314,18 @@ impl Space {
         }
     }
 
-    /// There is room again.
+    /// Clears the flags `full` and `stuck`, because there is room again.
     pub(crate) fn is_no_longer_full(&self) {
         self.full.store(false, Ordering::Release);
         self.stuck.store(false, Ordering::Release);
     }
 
-    /// A slot was freed: whoever waits for room tries again.
+    /// Wakes writers that wait for room, because a slot was freed.
     pub(crate) fn announce_free_slot(&self) {
         self.slot_freed.announce();
     }
 
-    /// Wakes every task that waits for something to do here, so that it sees that the store ends.
+    /// Wakes every task that waits for work here, so that it sees that the store ends.
     pub(crate) fn wake_tasks(&self) {
         self.reclaim.notify_one();
         self.scrub.notify_one();
@@ -337,12 +339,12 @@ impl Space {
         self.output_tier().recorder()
     }
 
-    /// Something that succeeded was begun then.
+    /// Records the duration of an operation that began at `began` and succeeded.
     pub(crate) fn took(&self, what: Timed, began: Duration) {
         self.recorder().record(what, self.runtime.now().saturating_sub(began));
     }
 
-    /// The summary's entries of a sealed segment.
+    /// Reads the entries in the summary of a sealed segment.
     pub(crate) async fn read_entries(&self, tier: &Tier, slot: u32) -> Result<Option<EntryList>> {
         let segment_bytes = tier.shape().segment_bytes;
         let at = segment_bytes - FOOTER_BYTES as u32;
@@ -354,11 +356,11 @@ impl Space {
         Ok(footer.entries(&buffer[from..], &self.secret))
     }
 
-    /// The entries of a sealed segment: of its summary, or, if that is damaged, of its frames. `None` if some of its records
-    /// cannot be named. The scan takes memory for all frames of the segment.
+    /// Returns the entries of a sealed segment from its summary or, if that is damaged, from its frames. Returns `None` if some
+    /// of its records cannot be identified. The scan takes memory for all frames of the segment.
     ///
     /// # Errors
-    /// `Io` if the device does not give them.
+    /// `Io` if the device cannot read them.
     pub(crate) async fn read_entries_or_scan(&self, tier: &Tier, slot: u32) -> Result<Option<EntryList>> {
         let read = self.read_entries(tier, slot).await?;
         let (segment, tail) = (tier.slot(slot).segment(), tier.slot(slot).used_bytes());
@@ -372,7 +374,7 @@ impl Space {
         Ok(is_whole.then(|| scan.entries.into_iter().collect()))
     }
 
-    /// The slot that could not be read, if the error is about one.
+    /// Returns the slot that an error is about, if it is a read error of one.
     pub(crate) fn place_of(&self, error: &Error) -> Option<(TierName, u32)> {
         self.tiers().find_map(|tier| {
             let slot = match error {

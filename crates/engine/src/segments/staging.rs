@@ -1,9 +1,9 @@
 //! The staging file: lane memory that outlives the process, for [`Durability::Process`](crate::Durability).
 //!
-//! Each piece of lane memory lies in the file behind a header of one page that says which segment is being built in it. The
-//! file counts only if it was written since the machine was started (the boot id tells) and in the last opening of the
-//! store (the epoch tells): then the page cache holds exactly what the process wrote before it died, and whatever does not
-//! verify is damage. The superblock says which start of the machine that was, and how long the file has to be.
+//! Each piece of lane memory follows a header of one page that names the segment being built in it. The file counts only if it
+//! was written since the machine was started (same boot id) and in the last opening of the store (same epoch): then the page
+//! cache holds exactly what the process wrote before it died, and any checksum mismatch is damage. The superblock has the boot
+//! id and the required length of the file.
 
 mod boot;
 mod header;
@@ -29,13 +29,13 @@ pub(crate) use self::reading::{Reading, holds_acknowledged, is_something_else};
 use crate::base::error::Result;
 use crate::segments::buffers::STAGING_HEADER_BYTES;
 
-/// A staging file that this process has for itself.
+/// A staging file open for exclusive use by this process.
 pub(crate) struct StagingFile {
     pub(crate) file: PrivateFile,
     pub(crate) path: PathBuf,
-    /// What is in it counts if it was written in this start of the machine.
+    /// Boot id under which the content of the file is valid.
     pub(crate) boot: BootId,
-    /// How long it is by the superblock.
+    /// Length of the file in bytes according to the superblock.
     covered_bytes: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ impl StagingFile {
         StagingFile { file, path, boot, covered_bytes: AtomicU64::new(0) }
     }
 
-    /// Nothing was ever written to it.
+    /// Returns true if the file was never written.
     pub(crate) fn is_empty(&self) -> bool {
         self.file.metadata().is_ok_and(|metadata| metadata.len() == 0)
     }
@@ -53,12 +53,12 @@ impl StagingFile {
         self.covered_bytes.load(Ordering::Acquire)
     }
 
-    /// The superblock says that it is so long.
+    /// Sets the length that the superblock has.
     pub(crate) fn set_covered_bytes(&self, bytes: u64) {
         self.covered_bytes.store(bytes, Ordering::Release);
     }
 
-    /// The superblocks tell of so many bytes, or of more.
+    /// Raises the length that the superblocks have, to at least `bytes`.
     pub(crate) fn cover_bytes(&self, bytes: u64) {
         self.covered_bytes.fetch_max(bytes, Ordering::AcqRel);
     }
@@ -72,7 +72,7 @@ impl Deref for StagingFile {
     }
 }
 
-/// Says which segment is being built in a piece of memory.
+/// Writes the header of a memory piece, which names the segment being built in it.
 pub(crate) fn write_header(
     file: &StagingFile,
     index: usize,
@@ -86,8 +86,8 @@ pub(crate) fn write_header(
     file.write_all_at(&head.encode(secret), start_of(index, shape)).map_err(io)
 }
 
-/// Says that what lies in a piece of memory is of no use to another process. The opening is told all the same: the file that
-/// the last one had is known by it.
+/// Marks a memory piece as holding nothing of use to another process. The header still has the epoch, by which the file of the
+/// last opening is recognized.
 pub(crate) fn void(
     file: &StagingFile,
     index: usize,
@@ -100,27 +100,27 @@ pub(crate) fn void(
     file.write_all_at(&head.encode(secret), start_of(index, shape)).map_err(io)
 }
 
-/// Says so of all pieces that there are: the store is closed.
+/// Marks all existing pieces void, because the store is closed.
 pub(crate) fn void_all(file: &StagingFile, secret: &Secret, shape: SegmentShape, epoch: u64) -> Result<()> {
     let pieces = file.metadata().map_err(io)?.len() / start_of(1, shape);
     (0..pieces).try_for_each(|index| void(file, index as usize, secret, shape, epoch))
 }
 
-/// Pieces of memory that a lane needs at least to go on: one is filled while another is sealed.
+/// Minimum number of memory pieces of a lane: one is filled while another is sealed.
 const LEAST_PIECES: usize = 2;
 
-/// How long a staging file has to be able to get.
+/// Returns the minimum length in bytes that a staging file must be able to reach.
 pub(crate) fn least_bytes(shape: SegmentShape) -> u64 {
     start_of(LEAST_PIECES as u64, shape)
 }
 
-/// Where the next piece begins.
+/// Returns the start of the next piece.
 pub(crate) fn end_of(index: usize, shape: SegmentShape) -> u64 {
     start_of(index as u64 + 1, shape)
 }
 
-/// Makes the staging file void, and at least as long as `pieces` pieces of memory need it. Returns how far: not to its end
-/// where the file system has no room for the headers of pieces that are new.
+/// Voids the staging file, and extends it to at least `pieces` pieces of memory. Returns its usable length, which is less than
+/// its length if the file system has no space for the headers of new pieces.
 pub(crate) fn clear(
     file: &StagingFile,
     pieces: usize,
@@ -129,16 +129,16 @@ pub(crate) fn clear(
     epoch: u64,
 ) -> Result<u64> {
     let there = file.metadata().map_err(io)?.len();
-    // Never made shorter: as long as the superblock does not say so, that would look like damage.
+    // Never truncated, because a file shorter than the superblock says would look damaged.
     let pieces = (pieces as u64).max(there.div_ceil(start_of(1, shape)));
     let bytes = start_of(pieces, shape);
     file.set_len(bytes).map_err(io)?;
     for index in 0..pieces {
-        // The first ones have all of their blocks, so that no delete fails for want of them when others fill the file system.
+        // The first pieces get all of their blocks, so that no delete fails when others fill the file system.
         let bytes = if index < LEAST_PIECES as u64 { start_of(1, shape) } else { STAGING_HEADER_BYTES };
         match file.file.allocate(start_of(index, shape), bytes) {
             Err(error) if is_full(&error) => {
-                tracing::warn!(path = %file.path.display(), "no room for all of the staging file");
+                tracing::warn!(path = %file.path.display(), "the file system has no space for the whole staging file");
                 return Ok(start_of(index, shape));
             }
             allocated => allocated.map_err(io)?,
@@ -148,7 +148,7 @@ pub(crate) fn clear(
     Ok(bytes)
 }
 
-/// Whether it is only room that was missing.
+/// Returns true if the error means that only space was missing.
 pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }

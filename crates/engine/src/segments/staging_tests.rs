@@ -10,7 +10,7 @@ const SECRET: Secret = Secret { digest_key: [1, 2], salt: 3 };
 const SHAPE: SegmentShape =
     SegmentShape { tier: Tier::Fast, segment_bytes: 1 << 16, unit_bytes: 4096, granule_bytes: 16 };
 
-/// The memory of a segment with two closed frames and an open one, three records in each; where they begin.
+/// Returns the memory of a segment with two closed frames and an open one, three records in each, and the records' offsets.
 fn memory() -> (Vec<u8>, Vec<usize>) {
     let name = SegmentName { segment: 9, slot: 3, epoch: 5, stream: esker_log::Stream::LANE, opened_at: 7 };
     let memory = SegmentBuffer::anonymous(SHAPE.segment_bytes as usize).expect("memory");
@@ -37,7 +37,7 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
     }
     let mut bytes = vec![0; SHAPE.segment_bytes as usize];
     for &at in &offsets {
-        // Whatever is behind the records: the header of the open frame is not written yet.
+        // The header of the open frame is not written yet.
         let end = at + 1526;
         bytes[at..end].copy_from_slice(open.memory().buffer().slice(at..end));
     }
@@ -65,11 +65,11 @@ fn only_the_very_end_of_staged_memory_may_be_cut_off() {
             assert_eq!(found, (number < 8).then_some(at), "record {number}, byte {byte}");
         }
     }
-    // The last batch, which is not whole, counts for nothing.
+    // The last batch is incomplete, so none of it counts.
     let mut cut = bytes.clone();
     cut[offsets[8]..].fill(0);
     assert_eq!(walk(&cut), (7, None));
-    // Without its header a closed frame looks open, but there is more behind it.
+    // Without its header a closed frame looks open, but more data follows it.
     for &first in [&offsets[0], &offsets[3]] {
         let mut damaged = bytes.clone();
         damaged[first - 60] ^= 1;
@@ -100,8 +100,8 @@ fn what_is_no_boot_id_is_unknown() {
     }
 }
 
-/// What the page cache holds is what the process wrote before it died only if the machine ran since; and what an earlier
-/// opening left was taken up by the one after it, and may have been written over since.
+/// The page cache holds what the process wrote before it died only if the machine ran since; and records of an earlier opening
+/// were recovered by the one after it, and may have been overwritten since.
 #[test]
 fn only_what_the_last_opening_wrote_since_the_machine_was_started_counts() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The superblocks of an open store, and the only place that writes them.
+//! The superblocks of an open store. Only this module writes them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::tier::Tier;
 
-/// The superblocks of the tiers, in their order. They are changed by one task at a time.
+/// The superblocks of the tiers, in order. Changed by one task at a time.
 pub(crate) struct Superblocks {
     all: Mutex<Vec<Superblock>>,
 }
@@ -27,9 +27,9 @@ impl Superblocks {
         self.all.into_inner()
     }
 
-    /// Changes the superblocks of all tiers, durably. `change` sees each with its tier while nobody else changes them.
+    /// Changes the superblocks of all tiers, durably. `change` is called for each with its tier, under the lock.
     ///
-    /// Those that are behind go first: or else two crashes could leave epochs that are two apart.
+    /// Superblocks with a lower epoch are written first, because otherwise two crashes could leave epochs that differ by two.
     pub(crate) async fn update(
         &self,
         tiers: &[Arc<Tier>],
@@ -39,7 +39,8 @@ impl Superblocks {
         let mut both: Vec<_> = tiers.iter().zip(superblocks.iter_mut()).collect();
         both.sort_by_key(|(_, superblock)| superblock.epoch);
         for (tier, superblock) in both {
-            // Who gives up half-way has changed nothing: the next update begins with the same generation, and so the same copies.
+            // A failed write changes nothing in memory: the next update begins with the same generation, and so the same
+            // copies.
             let mut next = superblock.clone();
             change(tier, &mut next);
             next.generation += 1;
@@ -49,7 +50,7 @@ impl Superblocks {
         Ok(())
     }
 
-    /// Copies on the devices that are not what they should be, while nobody writes them.
+    /// Reads the copies on the devices under the lock, and returns an error for each that is damaged.
     pub(crate) async fn damaged_copies<'a>(
         &self,
         tiers: impl Iterator<Item = &'a Tier>,
@@ -79,12 +80,12 @@ impl Superblocks {
         Ok(damaged)
     }
 
-    /// The superblocks as they are.
+    /// Returns the current superblocks.
     pub(crate) async fn all(&self) -> Vec<Superblock> {
         self.all.lock().await.clone()
     }
 
-    /// Sees to it that the superblock of a tier covers a slot before it is used for the first time.
+    /// Makes the superblock of a tier cover a slot before the slot is used for the first time.
     pub(crate) async fn cover_slot(&self, tier: &Tier, slot: u32) -> Result<()> {
         let mut superblocks = self.all.lock().await;
         let superblock = of_tier(&mut superblocks, tier.name());
@@ -95,7 +96,7 @@ impl Superblocks {
         next.used_slots = used_slots_for(slot + 1, tier.slots_total(), tier.grows());
         next.generation += 1;
         let device = tier.device()?;
-        // Must come before the superblock says so, or else a crash would leave a file that looks cut off.
+        // Before the superblock is written, because otherwise a crash would leave a file that looks truncated.
         tier.extend(next.used_slots).await?;
         clear_slots(&device, tier.accounting(), &next, superblock.used_slots..next.used_slots).await?;
         write_superblock(&device, tier.accounting(), &next).await?;
@@ -108,14 +109,14 @@ fn of_tier(superblocks: &mut [Superblock], name: TierName) -> &mut Superblock {
     superblocks.iter_mut().find(|s| s.tier() == name).expect("each tier has a superblock")
 }
 
-/// How many slots the superblock is to cover when `needed` are used: ahead of need, so that it is rarely written. Less so
-/// for a file that grows, which is made long enough for them.
+/// Returns the number of slots for the superblock to cover if `needed` are used: more than needed, so that it is rarely
+/// written. The excess is smaller for a file that grows, because the file is extended to that length.
 pub(crate) fn used_slots_for(needed: u32, limit: u32, grows: bool) -> u32 {
     let least = if grows { 4 } else { 64 };
     (needed + (needed / 8).max(least)).min(limit)
 }
 
-/// Makes slots that were never used read as free. A file's are zeros when it grows.
+/// Makes slots that were never used read as free. In a file that grew they are zeros already.
 pub(crate) async fn clear_slots(
     device: &Arc<dyn Device>,
     accounting: &WriteAccounting,
@@ -138,8 +139,9 @@ pub(crate) async fn clear_slots(
     device.flush().await.map_err(Error::from)
 }
 
-/// Writes all copies, two at a time, so that a crash leaves two of one generation. Generations begin with either pair in turn: after a
-/// crash between the two, the next one begins with the pair that does not hold the newest, which a second crash may tear.
+/// Writes all copies, two at a time, so that a crash leaves two copies of one generation. Generations begin with alternating
+/// pairs: after a crash between the two pairs, the next generation begins with the pair that does not hold the newest, so that
+/// a second crash can tear only that.
 pub(crate) async fn write_superblock(
     device: &Arc<dyn Device>,
     accounting: &WriteAccounting,

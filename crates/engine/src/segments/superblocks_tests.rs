@@ -8,7 +8,7 @@ use super::*;
 
 use crate::testing::{DATA_OFFSET, Plan, SEGMENT_BYTES, UNIT_BYTES};
 
-/// The tiers of a store, and their superblocks as they are written at first.
+/// The tiers of a store, and their superblocks as first written.
 struct Store {
     plan: Plan,
     devices: Vec<MemoryDevice>,
@@ -35,7 +35,7 @@ impl Store {
         self.plan.tiers.iter().map(|tier| self.plan.superblock(*tier)).collect()
     }
 
-    /// The devices are as the cut left them.
+    /// Restores the devices to their state after the power cut.
     fn put_back(&self, left: &[Vec<u8>]) {
         for (device, bytes) in self.devices.iter().zip(left) {
             let buffer = Source::Owned(Buffer::copy_from(bytes));
@@ -43,7 +43,7 @@ impl Store {
         }
     }
 
-    /// Begins an update, and cuts the power after a while: what is then on the devices.
+    /// Begins an update, cuts the power after a while, and returns the content of the devices.
     fn cut_after(&self, wait: Duration, work: impl Future<Output = Result<()>>) -> Vec<Vec<u8>> {
         let world = &self.plan.world;
         world.run(async {
@@ -59,12 +59,12 @@ fn slow(seed: u64, tiers: &[TierName]) -> Plan {
     Plan { tiers: tiers.to_vec(), slow: true, ..Plan::new(seed) }
 }
 
-/// Moments at which the power is cut: an update of two tiers takes some 150 µs.
+/// Returns the times at which the power is cut: an update of two tiers takes some 150 µs.
 fn moments() -> impl Iterator<Item = Duration> {
     (0..100).map(|n| Duration::from_nanos(1500 * n))
 }
 
-/// The generation that is found whichever copy is lost.
+/// Returns the generation that is found after the loss of any one copy.
 fn generation(bytes: &[u8]) -> std::result::Result<u64, SuperblockError> {
     let stride = Superblock::stride_bytes(UNIT_BYTES.into()) as usize;
     for copy in 0..SUPERBLOCK_COPIES {
@@ -94,14 +94,14 @@ fn a_crash_in_an_update_leaves_one_generation_twice() {
     assert!(old > 0 && new > 5, "the power was cut before and after: {old}, {new}");
 }
 
-/// Or else a second crash could tear the only two copies of the newest generation, and the one before would come back.
+/// Otherwise a second crash could tear the only two copies of the newest generation, and the previous one would return.
 #[test]
 fn an_update_spares_the_copies_of_the_newest_generation() {
     let mut halves = 0;
     for (seed, moment) in (0..).zip(moments()) {
         let store = Store::new(slow(seed, &[TierName::Capacity]));
         let mut generation = 1;
-        // Both pairs come to be the first.
+        // Each pair is the first one in turn.
         for wait in [Duration::from_secs(1), Duration::from_secs(1), moment, moment] {
             let mut bytes = store.devices[0].snapshot();
             let found = Superblock::find(&bytes).expect("one is whole");
@@ -148,7 +148,7 @@ fn those_that_are_behind_are_written_first() {
     }
 }
 
-/// As two openings do that are cut off one after the other.
+/// Like two openings that are interrupted one after the other.
 #[test]
 fn two_crashes_leave_epochs_that_are_one_apart_at_most() {
     let mut apart = 0;
@@ -191,7 +191,7 @@ fn slots_of_a_device_read_as_free_before_its_superblock_covers_them() {
     for (seed, moment) in (0..).zip(moments()) {
         let store = Store::new(slow(seed, &[TierName::Capacity]));
         let device = store.tiers[0].device().expect("it is open");
-        // Something else lay there before.
+        // The device holds other data from before.
         let bytes = store.devices[0].snapshot().len() - DATA_OFFSET as usize;
         let foreign = Source::Owned(Buffer::copy_from(&vec![0xaa; bytes]));
         store.plan.world.run(device.write(DATA_OFFSET, foreign, WriteMode::Durable)).expect("it is written");
@@ -229,5 +229,5 @@ fn a_slot_is_not_covered_by_a_file_that_cannot_be_extended() {
     assert!(Superblock::find(&device.snapshot()).is_ok_and(|found| found.used_slots > 2));
     let written = device.snapshot();
     world.run(superblocks.cover_slot(tier, 1)).expect("it is covered");
-    assert!(written == device.snapshot(), "one that is covered needs no write");
+    assert!(written == device.snapshot(), "a covered slot needs no write");
 }

@@ -1,4 +1,4 @@
-//! A tier: its device, its slots, and which segment occupies which.
+//! A tier: its device, its slots, and the segments in them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::segments::room::Room;
 use crate::segments::slot::{Slot, SlotState};
 use crate::segments::slots::Slots;
 
-/// One of the ways to read.
+/// A read operation of the device.
 type DeviceRead = fn(&dyn Device, u64, Buffer) -> Pending<(Buffer, std::result::Result<(), DeviceError>)>;
 
 /// A tier.
@@ -30,13 +30,13 @@ pub(crate) struct Tier {
     device: RwLock<Option<Arc<dyn Device>>>,
     shape: SegmentShape,
     data_offset: u64,
-    /// How many the device has.
+    /// Number of placement handles of the device.
     placement_handles: u8,
     slots: Slots,
     pub(crate) allocation: Mutex<Allocation>,
-    /// Slots that there are or that the file system has room for; changed with the allocation locked.
+    /// Number of slots, except slots that the file system has no space for; changed with the allocation locked.
     pub(crate) in_reach: AtomicU32,
-    /// Where the device is a file that grows.
+    /// Present if the device is a file that grows.
     pub(crate) room: Option<Room>,
     device_name: String,
     live_bytes: AtomicI64,
@@ -47,12 +47,12 @@ pub(crate) struct Tier {
     clock: Arc<dyn Runtime>,
 }
 
-/// What a tier is told to count with.
+/// Counters and clock of a tier.
 pub(crate) struct Accounts {
     pub(crate) accounting: Arc<WriteAccounting>,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) clock: Arc<dyn Runtime>,
-    /// What its drive erases together, if anybody knows.
+    /// Bytes that its drive erases together, if known.
     pub(crate) reclaim_unit_bytes: Option<u64>,
 }
 
@@ -102,12 +102,12 @@ impl Tier {
         &self.device_name
     }
 
-    /// The device; an error once the store is closed.
+    /// Returns the device; an error once the store is closed.
     pub(crate) fn device(&self) -> Result<Arc<dyn Device>> {
         self.device.read().clone().ok_or_else(|| Error::Closed { reason: "it was closed".into() })
     }
 
-    /// Lets the device go, so that another opener can have it.
+    /// Drops the device, so that another process can open it.
     pub(crate) fn release_device(&self) {
         self.device.write().take();
     }
@@ -120,50 +120,51 @@ impl Tier {
         &self.slots.all()[slot as usize]
     }
 
-    /// What freeing a sealed segment gives back: as much as is used of it, since records that fill it badly fill no other better.
-    /// One that a kill or a close cut short, before half of it was used, gives back its slot: any two such fit into one.
+    /// Returns the bytes that freeing a sealed segment gives back: its used bytes, since records that leave much padding here
+    /// do so anywhere. A segment that a kill or a close cut short before half of it was used gives back its slot: any two such
+    /// fit into one.
     pub(crate) fn gives_back_bytes(&self, slot: u32) -> u64 {
         let (used, all) = (u64::from(self.slot(slot).used_bytes()), u64::from(self.shape.segment_bytes));
         if used <= all / 2 { all } else { used }
     }
 
-    /// A segment takes a slot, or (number 0) leaves it.
+    /// Assigns a slot to a segment, or frees it if `segment` is 0.
     pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64) {
         self.forget_live_of(self.slot(slot));
         self.slots.occupy(slot, segment, state, opened_at, self.clock.now());
     }
 
-    /// Records of a slot became current, or (negative) ceased to be.
+    /// Adds bytes of a slot's records that became current, or subtracts (if negative) bytes that ceased to be.
     pub(crate) fn add_live(&self, slot: u32, bytes: i64) {
         self.slot(slot).add_live(bytes);
         self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Tombstones of a slot came to count, or (negative) ceased to.
+    /// Adds bytes of a slot's tombstones that count from now on, or subtracts (if negative) bytes that no longer do.
     pub(crate) fn add_tombstones(&self, slot: u32, bytes: i64) {
         self.slot(slot).add_tombstones(bytes);
         self.tombstone_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.add_live(slot, bytes);
     }
 
-    /// The tombstones of a slot are not needed any more. Returns how many bytes they were.
+    /// Subtracts the tombstones of a slot, which are not needed any more. Returns their bytes.
     pub(crate) fn write_off_tombstones(&self, slot: u32) -> i64 {
         let bytes = self.slot(slot).tombstone_bytes();
         self.add_tombstones(slot, -bytes);
         bytes
     }
 
-    /// Those of the live bytes that are tombstones.
+    /// Returns the tombstone bytes included in the live bytes.
     pub(crate) fn tombstone_bytes(&self) -> u64 {
         self.tombstone_bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Bytes of current records, as far as known.
+    /// Returns the estimated bytes of current records.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Nothing in any slot is current any more.
+    /// Sets the live bytes of all slots to zero.
     pub(crate) fn forget_live(&self) {
         self.slots.all().iter().for_each(|slot| self.forget_live_of(slot));
     }
@@ -173,28 +174,28 @@ impl Tier {
         self.tombstone_bytes.fetch_sub(slot.forget_tombstones(), Ordering::Relaxed);
     }
 
-    /// Where on the device a byte of a segment lies.
+    /// Returns the offset on the device of a byte of a segment.
     pub(crate) fn device_offset(&self, slot: u32, offset: u32) -> u64 {
         self.data_offset + u64::from(slot) * u64::from(self.shape.segment_bytes) + u64::from(offset)
     }
 
-    /// The slot in which a byte of the device lies.
+    /// Returns the slot that contains a byte of the device.
     pub(crate) fn slot_at(&self, device_offset: u64) -> Option<usize> {
         let slot = device_offset.checked_sub(self.data_offset)? / u64::from(self.shape.segment_bytes);
         usize::try_from(slot).ok().filter(|slot| *slot < self.slots.all().len())
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(crate) fn slots_total(&self) -> u32 {
         self.slots.all().len() as u32
     }
 
-    /// Whether there is no segment in any slot. A slot that is being given blocks, or discarded, holds none.
+    /// Returns true if no slot holds a segment. A slot that is being given blocks, or discarded, holds none.
     pub(crate) fn holds_nothing(&self) -> bool {
         self.slots.count(SlotState::Free) == self.slots_total()
     }
 
-    /// How many slots there are, or could be: not those that the file system has no room for.
+    /// Returns the number of slots, except slots that the file system has no space for.
     pub(crate) fn slots_in_reach(&self) -> u32 {
         self.in_reach.load(Ordering::Relaxed)
     }
@@ -203,22 +204,22 @@ impl Tier {
         self.clock.now()
     }
 
-    /// Slots that can still be taken.
+    /// Returns the number of slots that can still be taken.
     pub(crate) fn free_slots(&self) -> u32 {
         self.allocation.lock().free_slots()
     }
 
-    /// For recovery: which slots were used, and which of those are free.
+    /// Recovery: sets the number of slots ever used, and the free ones among them.
     pub(crate) fn restore_allocation(&self, used: u32, free: BTreeSet<u32>) {
         self.allocation.lock().restore(used, free);
     }
 
-    /// A slot that was taken and not written to is free again. Nobody asks whether it has blocks.
+    /// Makes a taken slot free again that was not written to, regardless of its blocks.
     pub(crate) fn give_back_slot(&self, slot: u32) {
         self.allocation.lock().give_back(slot);
     }
 
-    /// Looks at which slots are free, or changes it.
+    /// Reads or changes the allocation of slots.
     pub(crate) fn allocation<T>(&self, look: impl FnOnce(&mut Allocation) -> T) -> T {
         look(&mut self.allocation.lock())
     }
@@ -231,7 +232,7 @@ impl Tier {
         &self.recorder
     }
 
-    /// The store ends: its tasks that wait for something to do are to look.
+    /// Wakes the tier's tasks, so that they see that the store ends.
     pub(crate) fn wake_tasks(&self) {
         self.discards.wake.notify_one();
         self.room.iter().for_each(|room| room.changed.notify_one());
@@ -241,7 +242,7 @@ impl Tier {
         &self.discards
     }
 
-    /// What lies between the markers of a free slot, on the device, in whole pieces of so many bytes.
+    /// Returns the device range between the markers of a free slot, in whole pieces of `piece_bytes`.
     pub(crate) fn between_markers(&self, slot: u32, piece_bytes: u32) -> (u64, u64) {
         let piece = u64::from(piece_bytes);
         let unit = self.shape.unit_bytes;
@@ -254,9 +255,9 @@ impl Tier {
         (start, self.device_offset(slot, self.shape.segment_bytes - unit) / piece * piece)
     }
 
-    /// Frees a slot for good: the marker, at both ends of the slot, is durable before the slot can be taken again. Two,
-    /// so that rot in one cannot bring the segment back. The end must come first: a start that a power cut tears, with
-    /// the segment's summary still at the end, would be damage.
+    /// Frees a slot: the marker at both ends of the slot is durable before the slot can be taken again. There are two, so that
+    /// rot in one cannot bring the segment back. The end is written first, because a start torn by a power failure would be
+    /// damage while the segment's summary is still at the end.
     pub(crate) async fn free_slot(&self, slot: u32, secret: &esker_log::Secret, now: Duration) -> Result<()> {
         let [first, last] = self.ends_to_mark();
         self.mark_free(slot, secret, first).await?;
@@ -265,7 +266,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Where the two markers of a slot go: offset of the unit, and of the marker in it; that which is written first comes first.
+    /// Returns the locations of a slot's two markers, in the order of writing: offset of the write unit, and of the marker in
+    /// it.
     pub(crate) fn ends_to_mark(&self) -> [(u32, usize); 2] {
         let unit_bytes = self.shape.unit_bytes;
         let end = (self.shape.segment_bytes - unit_bytes, unit_bytes as usize - FOOTER_BYTES);
@@ -273,8 +275,8 @@ impl Tier {
         if planted(Bug::FreeMarkersSwapped) { [start, end] } else { [end, start] }
     }
 
-    /// Writes one of the two markers, durably. From the first on, a crash leaves nothing of what is in the slot. At the end of
-    /// the slot it lies on the summary; the records can still be read.
+    /// Writes one of the two markers, durably. After the first, a crash leaves nothing of the slot's content. The marker at the
+    /// end of the slot overwrites the summary; the records remain readable.
     pub(crate) async fn mark_free(
         &self,
         slot: u32,
@@ -284,7 +286,7 @@ impl Tier {
         self.write_marker(slot, self.slot(slot).segment(), secret, end).await
     }
 
-    /// Marks a free slot at both ends, as one that this segment was in.
+    /// Marks a free slot at both ends as freed by this segment.
     pub(crate) async fn mark_again(&self, slot: u32, segment: u64, secret: &esker_log::Secret) -> Result<()> {
         for end in self.ends_to_mark() {
             self.write_marker(slot, segment, secret, end).await?;
@@ -308,14 +310,14 @@ impl Tier {
         self.write(&device, slot, offset, Source::Owned(unit), WriteMode::Durable, Content::Marker).await
     }
 
-    /// Both markers are durable: the slot can be taken again.
+    /// Makes the slot available, after both markers are durable.
     pub(crate) fn leave_slot(&self, slot: u32, now: Duration) {
         self.occupy(slot, 0, SlotState::Free, 0);
         self.allocation.lock().freed(slot, now);
         self.discards.wake.notify_one();
     }
 
-    /// Writes to a segment, and waits for it.
+    /// Writes to a segment, and waits for completion.
     pub(crate) async fn write(
         &self,
         device: &Arc<dyn Device>,
@@ -331,12 +333,12 @@ impl Tier {
         written.map_err(Error::from)
     }
 
-    /// A write that was begun then has ended.
+    /// Records the duration of a write that began at `began`.
     pub(crate) fn wrote_since(&self, began: Duration) {
         self.recorder.record(Timed::Write(self.name), self.clock.now().saturating_sub(began));
     }
 
-    /// Starts a write to a segment. The one place where the tier is written to after it was formatted.
+    /// Starts a write to a segment. The only function that writes to the tier after it was formatted.
     ///
     /// # Panics
     /// If the write is not a whole number of the tier's write units.
@@ -362,12 +364,12 @@ impl Tier {
         device.write_placed(at, source, mode, handle)
     }
 
-    /// Reads a part of a segment, widened to the device's blocks. Returns the buffer and where in it `offset` lies.
+    /// Reads a part of a segment, widened to the device's blocks. Returns the buffer, and the position of `offset` in it.
     pub(crate) async fn read(&self, slot: u32, offset: u32, bytes: u64) -> Result<(Buffer, usize)> {
         self.read_by(<dyn Device>::read, slot, offset, bytes, None).await
     }
 
-    /// As [`Tier::read`], into a buffer that was used before if it is large enough.
+    /// Like [`Tier::read`], reusing the buffer `used` if it is large enough.
     pub(crate) async fn read_into(
         &self,
         slot: u32,
@@ -378,7 +380,7 @@ impl Tier {
         self.read_by(<dyn Device>::read, slot, offset, bytes, used).await
     }
 
-    /// As [`Tier::read`], for background work.
+    /// Like [`Tier::read`], for background work.
     pub(crate) async fn read_background(
         &self,
         slot: u32,
@@ -411,8 +413,8 @@ impl Tier {
         Ok((buffer, (u64::from(offset) - start) as usize))
     }
 
-    /// Reads across the start of a slot: the last block of the slot before it (or of what lies there) and the first of its
-    /// own. Returns the buffer and where in it the slot begins. For the slot behind the last, only the former.
+    /// Reads across the start of a slot: the block before it and its own first block. Returns the buffer, and the position of
+    /// the slot's start in it. For the slot number behind the last, reads only the former.
     pub(crate) async fn read_border(&self, slot: u32, slots: u32) -> Result<(Buffer, usize)> {
         let device = self.device()?;
         let block = device.geometry().block_bytes as usize;

@@ -2,7 +2,7 @@ use super::*;
 
 use crate::testing::{Plan, SEGMENT_BYTES, UNIT_BYTES};
 
-/// Whatever pieces a device can discard, and wherever a slot lies among them.
+/// For all discard granularities of a device, and all alignments of a slot.
 #[test]
 fn what_may_be_discarded_of_a_slot_leaves_its_markers() {
     let plan = Plan::new(1);

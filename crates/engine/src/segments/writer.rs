@@ -1,5 +1,5 @@
-//! The one writer of segments: frames, the proof that they are durable, and summaries. Puts, copies of relocation and
-//! records recovered from the staging file all go through here.
+//! The one writer of segments: frames, the proof that they are durable, and summaries. Puts, copies of relocation and records
+//! recovered from the staging file are all written here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::segments::contents::Contents;
 use crate::segments::space::Space;
 use crate::segments::tier::Tier;
 
-/// A write of a frame that was begun.
+/// A frame write in flight.
 pub(crate) type FrameWrite = Pending<std::result::Result<(), DeviceError>>;
 
 /// Writes segments of one tier.
@@ -21,7 +21,7 @@ pub(crate) type FrameWrite = Pending<std::result::Result<(), DeviceError>>;
 pub(crate) struct SegmentWriter<'a> {
     space: &'a Space,
     tier: &'a Tier,
-    /// Where the records come from that it writes.
+    /// Source of the records it writes.
     origin: Origin,
 }
 
@@ -34,7 +34,7 @@ impl<'a> SegmentWriter<'a> {
         self.tier
     }
 
-    /// Begins to write a frame of the segment in a slot.
+    /// Starts writing a frame of the segment in a slot.
     pub(crate) fn begin_frame(
         &self,
         device: &Arc<dyn Device>,
@@ -54,7 +54,7 @@ impl<'a> SegmentWriter<'a> {
         self.tier.start_write(device, slot, frame.offset, source, mode, content)
     }
 
-    /// Writes a frame, and waits for it. Returns when that began.
+    /// Writes a frame, and waits for completion. Returns the time at which the write began.
     pub(crate) async fn write_frame(
         &self,
         slot: u32,
@@ -68,7 +68,7 @@ impl<'a> SegmentWriter<'a> {
         written.map_err(Error::from).map(|()| began)
     }
 
-    /// Writes an empty frame behind what is durable of a segment, durably: it says so.
+    /// Writes an empty frame behind the durable part of a segment, durably: its header proves how far the segment is durable.
     pub(crate) async fn write_proof(&self, segment: &mut OpenSegment) -> Result<u64> {
         let frame = segment.close_empty_frame();
         let bytes = frame.memory.len() as u64;
@@ -77,15 +77,15 @@ impl<'a> SegmentWriter<'a> {
         Ok(bytes)
     }
 
-    /// Seals a segment of which all frames are durable: writes its summary, durably. From then on it may be relocated.
-    /// `sealed_at`: its age, as the number of the segment that was the newest then.
+    /// Seals a segment whose frames are all durable: writes its summary, durably. From then on it may be relocated. `sealed_at`
+    /// returns its age, as the number of the newest segment at that time.
     pub(crate) async fn seal(&self, summary: Summary, sealed_at: impl FnOnce() -> u64) -> Result<()> {
         self.write_summary(&summary).await?;
         self.note_sealed(&summary, sealed_at());
         Ok(())
     }
 
-    /// Writes a summary, durably, and leaves the segment open: it cannot be relocated.
+    /// Writes a summary, durably, and leaves the segment open, so that it cannot be relocated.
     pub(crate) async fn write_summary(&self, summary: &Summary) -> Result<()> {
         let Summary { slot, start, bytes, .. } = summary;
         self.space.counters.count_summary(bytes.len() as u64);
@@ -94,14 +94,14 @@ impl<'a> SegmentWriter<'a> {
         self.tier.write(&device, *slot, *start, source, WriteMode::Durable, Content::Summary).await
     }
 
-    /// The summary of a segment was written: it may be relocated from now on.
+    /// Marks a segment whose summary is written as sealed: it may be relocated from now on.
     pub(crate) fn note_sealed(&self, summary: &Summary, sealed_at: u64) {
         let Summary { slot, stream, tail, contents, .. } = summary;
         self.tier.slots().seal(*slot, *stream, *tail, sealed_at, contents);
     }
 }
 
-/// What is written behind the frames of a segment, and kept of it.
+/// The summary of a segment, and the part of it that stays in memory.
 pub(crate) struct Summary {
     slot: u32,
     stream: Stream,
@@ -112,14 +112,14 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Of a segment of which all frames are closed.
+    /// Creates the summary of a segment whose frames are all closed.
     pub(crate) fn of(segment: &OpenSegment) -> Summary {
         let (name, (start, bytes)) = (segment.name(), segment.summary());
         let contents = Contents::of(segment.entries().iter());
         Summary { slot: name.slot, stream: name.stream, tail: segment.tail(), start, bytes, contents }
     }
 
-    /// Of a segment of which an opening found the frames.
+    /// Creates the summary of a segment whose frames were found by an opening.
     pub(crate) fn of_found(
         space: &Space,
         tier: &Tier,

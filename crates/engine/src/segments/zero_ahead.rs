@@ -1,8 +1,8 @@
-//! Writing zeros ahead of short durable frames, into blocks of a file that exist but were never written.
+//! Writes zeros ahead of short durable frames, into allocated blocks of a file that were never written.
 //!
-//! A file system keeps such blocks as unwritten, and a durable write to them waits for its journal too: see
-//! `docs/decisions/0009-zeros-ahead.md`. So zeros are written in long pieces before the frames come. To whoever reads, nothing
-//! changes: unwritten blocks read as zeros.
+//! A file system keeps such blocks as unwritten, and a durable write to them also waits for its journal: see
+//! `docs/decisions/0009-zeros-ahead.md`. Zeros are therefore written in long pieces before the frames. Readers see no
+//! difference, because unwritten blocks read as zeros.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::base::error::{Error, Result};
 use crate::segments::accounting::Content;
 use crate::segments::tier::Tier;
 
-/// What is zeroed at a time: eight frames, within these bounds.
+/// Minimum and maximum bytes zeroed at a time; between them, eight frames.
 const PIECE_BYTES: [u32; 2] = [256 << 10, 1 << 20];
-/// With less left than two frames and than this, the next piece is begun.
+/// Remaining zeroed bytes, but at least two frames, below which the next piece is started.
 const MARGIN_BYTES: u32 = 64 << 10;
-/// Beside longer frames the journal costs little.
+/// Frame length in bytes from which no zeros are written ahead, because the journal costs little in comparison.
 const LONG_FRAME_BYTES: u32 = 256 << 10;
 
-/// How far the segment is zeroed that an append point of a lane fills.
+/// Progress of zeroing in the segment that an append point of a lane fills.
 #[derive(Default)]
 pub(crate) struct ZeroAhead {
     through: u32,
@@ -34,8 +34,8 @@ struct InFlight {
 }
 
 impl ZeroAhead {
-    /// Waits until nothing below an offset is being zeroed any more. Must come before anything is written there, or else the
-    /// zeros could come last.
+    /// Waits until no zeros below an offset are in flight. Must be called before any write there, because otherwise the zeros
+    /// could reach the device last.
     pub(crate) async fn make_way(&mut self, end: u32) -> Result<()> {
         match &self.in_flight {
             Some(zeros) if zeros.start < end && !planted(Bug::ZerosNotWaitedFor) => self.finish().await,
@@ -43,7 +43,7 @@ impl ZeroAhead {
         }
     }
 
-    /// Waits until nothing is being zeroed any more.
+    /// Waits until no zeros are in flight.
     pub(crate) async fn finish(&mut self) -> Result<()> {
         match self.in_flight.take() {
             Some(zeros) => zeros.write.await.map_err(Error::from),
@@ -51,7 +51,7 @@ impl ZeroAhead {
         }
     }
 
-    /// A durable frame is about to be written: begins zeroing behind it if it is short and little behind it is zeroed.
+    /// Called before a durable frame is written: starts zeroing behind it if the frame is short and little behind it is zeroed.
     pub(crate) fn go_on(&mut self, tier: &Tier, device: &Arc<dyn Device>, slot: u32, frame: Range<u32>) {
         let shape = tier.shape();
         let bytes = frame.len() as u32;
@@ -60,7 +60,7 @@ impl ZeroAhead {
             return;
         }
         let start = self.through.max(frame.end);
-        // The last unit keeps the mark of the slot's last segment until the summary takes its place.
+        // The last write unit keeps the marker of the slot's previous segment until the summary replaces it.
         let piece = (8 * bytes).clamp(PIECE_BYTES[0], PIECE_BYTES[1]);
         let end = start.saturating_add(piece).min(shape.segment_bytes - shape.unit_bytes);
         let end = if planted(Bug::ZerosOverMarker) {

@@ -94,8 +94,8 @@ impl Store {
 
     /// Returns a handle to the database of this number. The same key in two databases is two keys.
     ///
-    /// An empty database costs nothing. The first key put into it allocates an index of at least 1.5 MiB. Databases can
-    /// exchange numbers: see [`swap_databases`](Self::swap_databases).
+    /// A database costs nothing until the first key is put into it, which allocates an index of at least 1.5 MiB.
+    /// Databases can exchange numbers: see [`swap_databases`](Self::swap_databases).
     ///
     /// # Errors
     /// `Invalid` if there is no database of this number.
@@ -174,10 +174,10 @@ impl Store {
         self.writer.flush().await
     }
 
-    /// Reads every current record from the devices and verifies its checksum, compares sealed segments with their
-    /// summaries, and checks the copies of the superblocks. The store stays usable. Records written during the call,
-    /// and records in segments that are still open, are not checked. Runs at the devices' full speed, at lower priority
-    /// than reads that callers wait for.
+    /// Reads the current records of sealed segments, their summaries and the copies of the superblocks from the devices,
+    /// and verifies the checksums. The store stays usable. Records written during the call, and records in segments that
+    /// are still open, are not checked. Runs at the devices' full speed, at lower priority than reads that callers wait
+    /// for.
     ///
     /// The scrub does the same in the background: see
     /// [`Options::scrub_bytes_per_s`](crate::Options::scrub_bytes_per_s).

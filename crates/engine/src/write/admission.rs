@@ -1,5 +1,5 @@
-//! Slowing writers down before what they use up is gone: free room of the tier that they write to, and memory for
-//! unverified overwrites.
+//! Admission: slows writers down before they exhaust the free slots of the tier they write to, or the memory for unverified
+//! overwrites.
 
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use parking_lot::Mutex;
 
 use crate::segments::space::Space;
 
-/// Below this share of free slots of a fast tier in front of another, writers are paced.
+/// Share of free slots below which writers are paced, for a fast tier in front of a capacity tier.
 const RELAXED: f64 = 0.25;
 
-/// How long it is remembered that a writer had to wait.
+/// Time after a paced write during which writers count as held back.
 const MOMENT: Duration = Duration::from_millis(20);
-/// Writers are let in at this rate at least, however little relocation frees.
+/// Minimum admitted rate in bytes per second, however little relocation frees.
 const LEAST_DRAIN_BYTES_PER_S: f64 = 65536.0;
-/// The same for overwrites, however few are verified; and before anybody knows how many are.
+/// Minimum admitted rate of overwrites per second, however few are verified; and the assumed rate (`GUESSED_VERIFIED_PER_S`)
+/// before the first measurement.
 const LEAST_VERIFIED_PER_S: f64 = 512.0;
 const GUESSED_VERIFIED_PER_S: f64 = 100_000.0;
 /// Unverified overwrites settle between their limit and this multiple of it.
@@ -31,18 +32,18 @@ pub(crate) struct Admission {
 #[derive(Default)]
 struct State {
     room: Pacer,
-    /// Bytes of the tier that writers write to which relocations free.
+    /// Rate at which relocations free bytes of the tier that writers write to.
     freed: Rate,
     overwrites: Pacer,
-    /// Unverified overwrites that are verified while there are too many of them.
+    /// Rate at which unverified overwrites are verified while there are too many of them.
     verified: Rate,
-    /// None of them could be verified when that was last tried.
+    /// True if the last attempt could verify none of them.
     out_of_reach: bool,
-    /// When a writer was last told to wait.
+    /// Time when a writer last had to wait for room.
     held_back: Option<Duration>,
 }
 
-/// How much is done in a second: means with the greatest weight on the last.
+/// An amount per second, from exponentially weighted means.
 #[derive(Default)]
 struct Rate {
     amount: f64,
@@ -56,21 +57,21 @@ impl Rate {
         *self = Rate { amount: blend(self.amount, amount), took_s };
     }
 
-    /// None as long as nobody knows.
+    /// Returns the rate, at least `at_least`; `None` before the first measurement.
     fn per_s(&self, at_least: f64) -> Option<f64> {
         (self.took_s > 0.0).then(|| (self.amount / self.took_s).max(at_least))
     }
 }
 
 impl Admission {
-    /// Waits until so many records of so many bytes may be written.
+    /// Waits until `records` records of `bytes` in all may be written.
     pub(crate) async fn wait(&self, space: &Space, index: &Indexes, records: usize, bytes: u64) {
         let tier = space.first_tier();
         let free = space.free_slots(tier);
         let (free_share, relaxed) = if space.both_tiers().is_some() {
             (f64::from(free) / f64::from(tier.slots_in_reach()), RELAXED)
         } else {
-            // The slot that a lane's next segment takes is not there for the taking.
+            // The slot for a lane's next segment is not available to others.
             (f64::from(free.saturating_sub(1)) / f64::from(space.free_target()), 1.0)
         };
         let unverified = index.unverified_pressure();
@@ -103,24 +104,24 @@ impl Admission {
         }
     }
 
-    /// Whether writers were held back for want of room within the last moment: then relocation makes no pauses.
+    /// Returns true if writers were held back for lack of room during the last moment: then relocation makes no pauses.
     pub(crate) fn holds_back(&self, now: Duration) -> bool {
         self.state.lock().held_back.is_some_and(|at| now.saturating_sub(at) < MOMENT)
     }
 
-    /// A relocation freed so many bytes more than it filled, of the tier that writers write to, in so long.
+    /// Notes that a relocation freed `bytes` more than it filled, of the tier that writers write to, within `took`.
     pub(crate) fn drained(&self, bytes: i64, took: Duration) {
         self.state.lock().freed.note(bytes as f64, took);
     }
 
-    /// While there were too many unverified overwrites, so many were verified in so long.
+    /// Notes that `overwrites` were verified within `took` while there were too many.
     pub(crate) fn verified(&self, overwrites: u64, took: Duration) {
         let mut state = self.state.lock();
         state.out_of_reach = false;
         state.verified.note(overwrites as f64, took);
     }
 
-    /// None of the unverified overwrites can be verified now, so nobody waits for that.
+    /// Notes that no unverified overwrite can be verified now, so that no writer waits for that.
     pub(crate) fn cannot_verify(&self) {
         self.state.lock().out_of_reach = true;
     }

@@ -1,4 +1,4 @@
-//! Appending to a lane, and waiting until it is acknowledged.
+//! Appending to a lane, and waiting for the acknowledgement.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::write::lane::{Append, Lane};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
-/// How often a delete asks for room before it is told that there is none.
+/// Number of attempts of a delete to get room before it is refused.
 const DELETE_ATTEMPTS: u32 = 500;
 
 impl Writer {
-    /// Appends to a lane and waits until it is acknowledged. Returns the last sequence number.
+    /// Appends to a lane and waits for the acknowledgement. Returns the last sequence number.
     pub(crate) async fn append(
         &self,
         lane: &Lane,
@@ -32,7 +32,7 @@ impl Writer {
             match lane.append(records, durability, &mut reservation)? {
                 Append::Done(sequence) => return Ok(sequence),
                 Append::Wait(sequence, completion) => {
-                    // A turn of plain puts ends here, and a reservation that ends early.
+                    // Ends a turn of plain puts, and a reservation that ends early.
                     drop(reservation);
                     completion.wait().await?;
                     return Ok(sequence);
@@ -43,11 +43,11 @@ impl Writer {
                     self.space.counters.count_stall(self.space.runtime.now() - since);
                 }
                 Append::Blocked(completion) => {
-                    // A turn is not kept while there is no room.
+                    // A turn is not held while there is no room.
                     reservation.take_if(|reservation| reservation.is_shared());
                     let since = self.space.runtime.now();
                     if only_deletes && self.space.full.load(Ordering::Acquire) {
-                        // Deletes make room, so they are lent some; it may take a moment to come.
+                        // Deletes make room, so a slot is lent to them; that may take a moment.
                         refused += 1;
                         if refused > DELETE_ATTEMPTS {
                             return Err(self.note_refusal(0, self.space.full_error(self.used_bytes())));

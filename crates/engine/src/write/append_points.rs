@@ -1,6 +1,6 @@
-//! The open segments of a lane: one, or one for records that are expected to live briefly and one for those that will last.
+//! The open segments of a lane: one, or one for short-lived and one for long-lived records.
 //!
-//! See `docs/decisions/0005-placement.md`. They fill at their own pace; but where a writer waits, the frames of both are
+//! See `docs/decisions/0005-placement.md`. They fill at different rates; but where a writer waits, the frames of both are
 //! closed together, so that a lane still has one order.
 
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use std::sync::Arc;
 use esker_device::SegmentBuffer;
 use esker_log::{ClosedFrame, OpenSegment, SegmentShape};
 
-/// Which of them.
+/// Selects one of the open segments of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AppendPoint(usize);
 
 impl AppendPoint {
-    /// Everything, or what is expected to live briefly.
+    /// All records, or the short-lived ones.
     pub(crate) const MAIN: AppendPoint = AppendPoint(0);
-    /// What is expected to last.
+    /// The long-lived records.
     pub(crate) const LONG_LIVED: AppendPoint = AppendPoint(1);
 
-    /// 0 or 1.
+    /// Returns 0 or 1.
     pub(crate) fn index(self) -> usize {
         self.0
     }
@@ -28,7 +28,7 @@ impl AppendPoint {
     }
 }
 
-/// A closed frame of one of them.
+/// A closed frame of one append point.
 pub(crate) struct FramePart {
     pub(crate) point: AppendPoint,
     pub(crate) slot: u32,
@@ -40,11 +40,11 @@ pub(crate) struct FramePart {
 struct Open {
     segment: OpenSegment,
     piece: usize,
-    /// Offset below which everything is durable.
+    /// Offset below which the segment is durable.
     durable_through: u32,
 }
 
-/// Frames of so many write units or more may be separated: the padding of another one is small beside them.
+/// Frame length in write units from which frames may be separated, because the padding of another frame is comparatively small.
 const LONG_FRAME_UNITS: f32 = 8.0;
 /// Weight of the newest frames in a mean.
 const NEWEST: f32 = 1.0 / 16.0;
@@ -53,9 +53,9 @@ const NEWEST: f32 = 1.0 / 16.0;
 #[derive(Default)]
 pub(crate) struct AppendPoints {
     open: [Option<Open>; 2],
-    /// The segments before, and where the last frame of each ended.
+    /// The preceding segments, and the end of the last frame of each.
     before: [Option<(u64, u32)>; 2],
-    /// Length of the frames that were closed together of late, and records in them.
+    /// Mean length in bytes of frames that were recently closed together, and mean number of records in them.
     mean_bytes: f32,
     mean_records: f32,
 }
@@ -65,17 +65,17 @@ impl AppendPoints {
         self.open.iter().all(Option::is_none)
     }
 
-    /// The segments.
+    /// Iterates over the open segments.
     pub(crate) fn all(&self) -> impl Iterator<Item = &OpenSegment> {
         self.open.iter().flatten().map(|open| &open.segment)
     }
 
-    /// The segments, each with where what was appended to it ends.
+    /// Iterates over the open segments: number, and end of the appended records.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (u64, u32)> {
         self.all().map(|segment| (segment.name().segment, segment.tail()))
     }
 
-    /// Which of them fills a segment.
+    /// Returns the append point that fills a segment.
     pub(crate) fn of_segment(&self, segment: u64) -> Option<AppendPoint> {
         let is_it =
             |open: &Option<Open>| open.as_ref().is_some_and(|open| open.segment.name().segment == segment);
@@ -99,17 +99,17 @@ impl AppendPoints {
         Some((open.segment, open.piece))
     }
 
-    /// Whether its open frame has records.
+    /// Returns true if its open frame has records.
     pub(crate) fn has_records(&self, point: AppendPoint) -> bool {
         self.open[point.0].as_ref().is_some_and(|open| open.segment.open_records() > 0)
     }
 
-    /// Whether records fit in its segment.
+    /// Returns true if its segment has room for `records` records of `padded` bytes.
     pub(crate) fn has_room(&self, point: AppendPoint, records: usize, padded: u64) -> bool {
         self.open[point.0].as_ref().is_some_and(|open| open.segment.has_room(records, padded))
     }
 
-    /// Whether its open frame would be longer than `target_bytes` with so many bytes more.
+    /// Returns true if its open frame would exceed `target_bytes` with these records.
     pub(crate) fn runs_over(
         &self,
         point: AppendPoint,
@@ -122,22 +122,22 @@ impl AppendPoints {
         self.has_records(point) && self.open[point.0].as_ref().is_some_and(longer)
     }
 
-    /// Whether it has no segment, or one filled up to an offset.
+    /// Returns true if it has no segment, or one filled up to `bytes`.
     pub(crate) fn fuller_than(&self, point: AppendPoint, bytes: u32) -> bool {
         self.open[point.0].as_ref().is_none_or(|open| open.segment.tail() >= bytes)
     }
 
-    /// Whether there is no segment, or one filled up to an offset.
+    /// Returns true if there is no segment, or one filled up to `bytes`.
     pub(crate) fn any_fuller_than(&self, bytes: u32) -> bool {
         self.is_empty() || self.open.iter().flatten().any(|open| open.segment.tail() >= bytes)
     }
 
-    /// Whether it does not matter much if frames are separated: they are long, or there is but one record to a frame.
+    /// Returns true if separating frames costs little, because frames are long or have only one record each.
     pub(crate) fn frames_may_separate(&self, shape: SegmentShape) -> bool {
         self.mean_bytes >= LONG_FRAME_UNITS * shape.unit_bytes as f32 || self.mean_records < 1.5
     }
 
-    /// A segment is durable below an offset.
+    /// Sets the offset below which a segment is durable.
     pub(crate) fn set_durable(&mut self, segment: u64, through: u32) {
         if let Some(open) = self.open.iter_mut().flatten().find(|open| open.segment.name().segment == segment)
         {
@@ -145,7 +145,7 @@ impl AppendPoints {
         }
     }
 
-    /// Closes the open frame of one.
+    /// Closes the open frame of one append point.
     pub(crate) fn close(&mut self, point: AppendPoint) -> Option<FramePart> {
         let open = self.open[point.0].as_mut()?;
         let closed = open.segment.close_frame(open.durable_through)?;
@@ -154,7 +154,7 @@ impl AppendPoints {
         Some(FramePart { point, slot: name.slot, segment: name.segment, buffer, closed })
     }
 
-    /// Closes the open frames of both.
+    /// Closes the open frames of both append points.
     pub(crate) fn close_all(&mut self) -> Vec<FramePart> {
         let parts: Vec<FramePart> = [AppendPoint::MAIN, AppendPoint::LONG_LIVED]
             .into_iter()

@@ -1,4 +1,4 @@
-//! Several writes that happen together or not at all.
+//! Batches: several writes that take effect together or not at all.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use crate::write::options::{Condition, WriteOptions, after_ms};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
-/// Writes that are acknowledged, seen and recovered together or not at all.
+/// Writes that are acknowledged, become visible and are recovered together or not at all.
 ///
-/// Later operations on a key win over earlier ones in the same batch.
+/// The last operation on a key in a batch counts.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub(crate) operations: Vec<Operation>,
-    /// What must hold for them to be written.
+    /// Conditions that must hold for the batch to be written.
     pub(crate) conditions: Vec<(KeyOf, Condition)>,
-    /// Of what is added from now on.
+    /// Database of operations and conditions added from now on.
     database: Option<u8>,
 }
 
-/// A key, and its database: that of the handle, if it is not named.
+/// A key and its database; `None` means the database of the store's handle.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyOf {
     pub(crate) database: Option<u8>,
@@ -48,12 +48,12 @@ pub(crate) enum Change {
     Delete,
 }
 
-/// When a put of a batch expires.
+/// Expiry of a put in a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expiry {
-    /// In milliseconds since the Unix epoch.
+    /// Time in milliseconds since the Unix epoch.
     At(u64),
-    /// So long after it is written.
+    /// Time after the write of the batch.
     After(Duration),
 }
 
@@ -67,7 +67,7 @@ impl Expiry {
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Returns an empty batch.
     pub fn new() -> Batch {
         Batch::default()
     }
@@ -77,7 +77,7 @@ impl Batch {
         self.add_put(key.into_bytes(), value.into_bytes(), None)
     }
 
-    /// Adds a put whose value lives so long from when the batch is written.
+    /// Adds a put whose value expires `ttl` after the batch is written.
     pub fn put_with_ttl(&mut self, key: impl ToBytes, value: impl ToBytes, ttl: Duration) -> &mut Batch {
         self.add_put(key.into_bytes(), value.into_bytes(), Some(Expiry::After(ttl)))
     }
@@ -96,7 +96,7 @@ impl Batch {
         self
     }
 
-    /// What is added from now on is about keys of this database, whichever the store's handle is about.
+    /// Makes operations and conditions added from now on apply to this database, whichever database the store's handle has.
     ///
     /// ```
     /// # extern crate esker_engine as esker;
@@ -111,13 +111,13 @@ impl Batch {
         self
     }
 
-    /// Adds a delete. Deleting a key that is not there is not an error.
+    /// Adds a delete. Deleting an absent key is not an error.
     pub fn delete(&mut self, key: impl ToBytes) -> &mut Batch {
         self.add(key.into_bytes(), Change::Delete)
     }
 
-    /// Adds a condition on a key, which the batch may write or not. The batch is written only if all its conditions hold when
-    /// it is, or else [`Error::Conflict`] says which one does not; they are about what was there before the batch.
+    /// Adds a condition on a key, which the batch may or may not write. The batch is written only if all its conditions hold at
+    /// that time; otherwise [`Error::Conflict`] names the one that does not. Conditions refer to the state before the batch.
     ///
     /// All keys of such a batch are read before it is written.
     ///
@@ -134,12 +134,12 @@ impl Batch {
         self
     }
 
-    /// Number of operations. Conditions do not count.
+    /// Returns the number of operations, without conditions.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the batch has no operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
@@ -149,7 +149,7 @@ impl Writer {
     pub(crate) async fn write(&self, database: u8, batch: Batch, options: WriteOptions) -> Result<()> {
         if options.condition != Condition::Always {
             return Err(Error::invalid(
-                "the options of a batch have no condition; name the keys that it is about with Batch::require",
+                "the options of a batch cannot have a condition; add conditions with Batch::require",
             ));
         }
         if !batch.conditions.is_empty() {
@@ -159,7 +159,7 @@ impl Writer {
         let mut records = self.records_of(database, batch, &options).await?;
         let mut reservation = None;
         if records.iter().any(|r| r.kind == Kind::Tombstone) {
-            // All keys: a delete that reserves its own while it waits for a put of the same batch would wait for ever.
+            // All keys: a delete that reserves only its own while it waits for a put of the same batch would deadlock.
             let reserved = reservation.insert(self.reserve(&mut records).await?);
             let mut kept = Vec::with_capacity(records.len());
             for mut record in records {
@@ -177,7 +177,7 @@ impl Writer {
         self.commit(records, durability, reservation).await.map(drop)
     }
 
-    /// The records of a batch, checked; there is room for them. The last operation on a key is the one that counts.
+    /// Checks a batch, waits for room, and returns its records. Only the last operation on a key is kept.
     pub(crate) async fn records_of(
         &self,
         database: u8,
@@ -198,7 +198,7 @@ impl Writer {
             });
         }
         if records.len() > 1 {
-            // By digests, which nobody can choose so that they collide. Not by keyspaces, which may be swapped in between.
+            // By digest, because users cannot construct digests that collide. Not by keyspace, because a swap may intervene.
             let name = |record: &Prepared| {
                 let hash = record.hash.in_keyspace(Keyspace::FIRST);
                 (record.database, hash.slot, hash.check)
@@ -218,8 +218,8 @@ impl Writer {
         }
         records.iter_mut().for_each(|record| record.origin = options.origin);
         self.space.health.check_writable()?;
-        // What is too long does not depend on what can be made of it, nor on the keyspace. Values may share memory, and there may
-        // be any number of them: each takes its own when it is compressed.
+        // The length limit applies before compression, and regardless of the keyspace. Values may share memory, in any number,
+        // but each takes memory of its own once it is compressed.
         let bytes: u64 = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
         let limit = self.lane.shape.max_record_bytes();
         if self.lane.shape.batch_bytes_max(records.len(), bytes) > limit {
@@ -238,8 +238,8 @@ impl Writer {
         Ok(records)
     }
 
-    /// Appends the records of a batch or update as one. Returns the last sequence number; those of the others come right before
-    /// it, in their order.
+    /// Appends the records of a batch or update as one group. Returns the last sequence number; those of the others immediately
+    /// precede it, in order.
     pub(crate) async fn commit(
         &self,
         mut records: Vec<Prepared>,

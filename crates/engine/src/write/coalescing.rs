@@ -1,11 +1,11 @@
-//! Coalescing: single puts that need not be durable at once wait in segments in memory for a while, and those that are
+//! Coalescing: single puts that need not be durable at once stay in segments in memory for a while, and records that are
 //! overwritten meanwhile are never written to the device.
 //!
-//! See `docs/decisions/0032-coalescing.md`. What gathers between two write-outs is a *memtable*: up to half of the segments that
-//! there is memory for, and no longer than the first of its records may wait. Whoever writes a memtable out
-//! (`background/coalesce.rs`) copies what is still needed of it; meanwhile the next one is filled. When that is full too, puts
-//! wait. Only where there is no segment for the memtable, for want of slots or memory, a put goes to the lane's own, as every
-//! other write does.
+//! See `docs/decisions/0032-coalescing.md`. A *memtable* holds the records between two write-outs: up to half of the segments
+//! that memory is available for, and until the first of its records must be written. The task in `background/coalesce.rs`
+//! writes a memtable out by copying the records that are still needed; meanwhile the next one is filled. If that is full too,
+//! puts wait. Only if there is no segment for the memtable, for lack of slots or memory, does a put go to the lane's own
+//! segment, as all other writes do.
 
 use std::time::Duration;
 
@@ -17,47 +17,47 @@ use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::write::deadline::Deadline;
 
-/// Whether records coalesce, how long they may wait, and in how many segments.
+/// Parameters of coalescing: maximum time records stay in memory, and number of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoalescingPlan {
     pub(crate) wait: Duration,
     pub(crate) segments: usize,
 }
 
-/// A segment in memory, and which piece of memory it has.
+/// A segment in memory, and the number of its memory piece.
 pub(crate) type Piece = (OpenSegment, usize);
 
-/// A memtable that is to be written out.
+/// A memtable to be written out.
 pub(crate) struct Memtable {
-    /// In the order in which they were filled.
+    /// Segments in the order in which they were filled.
     pub(crate) pieces: Vec<Piece>,
-    /// Opens when everything in them is durable that is still needed.
+    /// Opens when every record in them that is still needed is durable.
     pub(crate) completion: Completion,
 }
 
-/// The memtable that is being filled, and what is known of the one before it.
+/// The memtable being filled, and the state of the one before it.
 pub(crate) struct Coalescing {
     pub(crate) plan: Option<CoalescingPlan>,
-    /// The segment that is being filled, the next one, and those of the memtable that are full.
+    /// The segment being filled, the next one, and (`full`) the full segments of the memtable.
     pub(crate) open: Option<Piece>,
     pub(crate) spare: Option<Piece>,
-    /// Opens for those who wait until there is a segment for them, or it is known that there is none.
+    /// Opens for waiting writers when a segment is available, or when it is known that there is none.
     pub(crate) waiting: Option<Completion>,
-    /// There is no slot, or no memory, for a segment, and no memtable that could give one back.
+    /// True if there is no slot or memory for a segment, and no memtable that could return one.
     pub(crate) lacks_segments: bool,
     pub(crate) full: Vec<Piece>,
-    /// When the memtable is to be written out at the latest.
+    /// Latest time for writing the memtable out.
     pub(crate) deadline: Deadline,
-    /// Somebody waits for it.
+    /// True if a flush or a writer waits for the memtable.
     pub(crate) is_wanted: bool,
     pub(crate) completion: Completion,
-    /// The memtable that is being written out: how many segments it has, and whom to ask when it is done.
+    /// The memtable being written out: number of its segments, and the waiter for its completion.
     pub(crate) leaving: Option<(usize, Waiter)>,
-    /// How many of its segments have given their slots back, or become segments like any other.
+    /// Number of its segments that have returned their slots, or have become ordinary segments.
     pub(crate) given_back: usize,
-    /// Where what is durable ends of each segment that survivors are copied to.
+    /// The segments that survivors are copied to, each with the end of its durable part.
     pub(crate) output_ends: Vec<(u64, u32)>,
-    /// How it ended: nothing coalesces any more.
+    /// Result with which coalescing ended; `None` while records coalesce.
     pub(crate) ended: Option<Result<()>>,
 }
 
@@ -84,12 +84,12 @@ impl Coalescing {
         self.full.is_empty() && self.open.as_ref().is_none_or(|(open, _)| open.entries().is_empty())
     }
 
-    /// How many segments a memtable has at most.
+    /// Returns the maximum number of segments of a memtable.
     fn most_segments(&self) -> usize {
         self.plan.map_or(0, |plan| plan.segments / 2)
     }
 
-    /// Whether no segment can be added to the memtable.
+    /// Returns true if no segment can be added to the memtable.
     pub(crate) fn is_full(&self) -> bool {
         self.open.is_none() && self.full.len() >= self.most_segments()
     }
@@ -99,23 +99,23 @@ impl Coalescing {
             && (self.is_wanted || self.is_full() || self.deadline.at().is_some_and(|at| at <= now))
     }
 
-    /// Segments that are in use, or ready for it.
+    /// Returns the number of segments in use or ready for use.
     pub(crate) fn in_use(&self) -> usize {
         let leaving = self.leaving.as_ref().map_or(0, |(count, _)| *count);
         leaving + self.full.len() + usize::from(self.open.is_some()) + usize::from(self.spare.is_some())
     }
 
-    /// How many slots those have, and one that survivors are copied to.
+    /// Returns the number of slots of those, and one that survivors are copied to.
     pub(crate) fn slots_in_use(&self) -> u32 {
         (self.in_use() - self.given_back + usize::from(!self.output_ends.is_empty())) as u32
     }
 
-    /// The segments that have records.
+    /// Iterates over the segments that have records.
     pub(crate) fn filled(&self) -> impl Iterator<Item = &OpenSegment> {
         self.full.iter().chain(&self.open).map(|(segment, _)| segment)
     }
 
-    /// A record is to be durable as `durability` says. Returns whether the memtable is to be written out earlier than before.
+    /// Adjusts the deadline to a record of this durability. Returns true if the memtable is due earlier than before.
     pub(crate) fn expect(&mut self, durability: Durability, now: impl FnOnce() -> Duration) -> bool {
         let wait = self.plan.map_or(Duration::ZERO, |plan| plan.wait);
         let may_take = match durability {

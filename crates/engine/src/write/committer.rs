@@ -1,16 +1,16 @@
 //! The committer of a lane: one task that writes closed frames in order, makes them durable and publishes their records. It
-//! runs on the I/O thread of the lane's device, where what it waits for is heard of first.
+//! runs on the I/O thread of the lane's device, which learns of completed operations first.
 //!
-//! 1. Frames that nobody waits for are written several at a time; a frame that somebody waits for is closed when at most one
-//!    such frame is in flight, or none, so that whatever came in the meantime shares the next one. Which of the two, and whether
-//!    those who were just answered are waited for, follows from what is measured (`gathering`).
-//! 2. Frames are finished in order. A durable one is written with RWF_DSYNC if everything before it is durable, else it
-//!    is followed by a flush. Must happen before its records are published, or else a reader could see what a power
-//!    cut takes back.
+//! 1. Frames without waiters are written several at a time. A frame with waiters is closed when at most one such frame is in
+//!    flight, or none, so that all writes arriving meanwhile share the next frame. Measurements (`gathering`) decide between
+//!    the two, and whether the frame waits for writers that were just acknowledged.
+//! 2. Frames are finished in order. A durable frame is written with RWF_DSYNC if everything before it is durable, otherwise it
+//!    is followed by a flush. This happens before its records are published, because otherwise a reader could see records that
+//!    a power failure takes back.
 //! 3. Records are published, then the frame's completion event opens.
-//! 4. Before the first frame of the next segment is written, the last segment is durable as a whole: so recovery knows
-//!    that a hole in any but the newest segment is rot.
-//! 5. A failed write or flush latches the store: no acknowledgement after it can be trusted.
+//! 4. The previous segment is durable as a whole before the first frame of the next segment is written, so that recovery can
+//!    treat a hole in any but the newest segment as rot.
+//! 5. A failed write or flush latches the store, because no acknowledgement after it can be trusted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,25 +35,25 @@ use crate::write::lane::{Close, FrameJob, Job, Lane, MAX_UNWRITTEN};
 use crate::write::prepared::Group;
 use crate::write::reserve::Reservation;
 
-/// Frames in flight.
+/// Maximum number of frames in flight.
 const DEPTH: usize = 4;
 
 struct InFlight {
     frame: FrameJob,
     began: Duration,
     mode: WriteMode,
-    /// One for each part.
+    /// One write per part.
     writes: Vec<FrameWrite>,
 }
 
-/// The segment that an append point of the lane fills, as far as it is written.
+/// Progress of writing the segment that an append point of the lane fills.
 #[derive(Clone, Copy, Default)]
 struct Written {
     segment: u64,
     end: u32,
 }
 
-/// What a committer works with.
+/// State of a committer.
 struct Committer<'a> {
     catalog: &'a Arc<Catalog>,
     space: &'a Space,
@@ -61,16 +61,16 @@ struct Committer<'a> {
     lane: &'a Arc<Lane>,
     tier: &'a Tier,
     in_flight: VecDeque<InFlight>,
-    /// Something written is not durable yet.
+    /// True if some written data is not durable yet.
     dirty: bool,
-    /// When what was written has to be durable.
+    /// Time by which the written data must be durable.
     flush_by: Option<Duration>,
     written: [Written; 2],
     zeros: [ZeroAhead; 2],
     gathering: Gathering,
 }
 
-/// Runs until the lane stops and everything is written.
+/// Runs until the lane stops and all its frames are written.
 pub(crate) async fn run(catalog: Arc<Catalog>, tasks: Arc<Tasks>, lane: Arc<Lane>) {
     let space = &*catalog.space;
     let mut committer = Committer {
@@ -110,7 +110,8 @@ impl Committer<'_> {
         loop {
             self.space.health.check_latch()?;
             let now = self.space.runtime.now();
-            // Must come before the next frame is taken, or else there could always be one, and the flush never come.
+            // Checked before the next frame is taken, because otherwise a steady supply of frames could delay the flush
+            // forever.
             if self.flush_by.is_some_and(|at| at <= now) {
                 self.finish_all(true).await?;
                 continue;
@@ -134,7 +135,7 @@ impl Committer<'_> {
                 }
                 Some(Job::End) => {
                     self.finish_all(true).await?;
-                    // Sealed, so that at the next opening rot in them is told from a torn tail.
+                    // Sealed, so that the next opening distinguishes rot in them from a torn tail.
                     while let Some((segment, piece)) = self.lane.take_open() {
                         self.seal(segment, piece).await?;
                     }
@@ -146,7 +147,7 @@ impl Committer<'_> {
         }
     }
 
-    /// Waits for work, or for the time at which something is due: `gathered`, if writers are waited for until then.
+    /// Waits for work, or for the next deadline; `gathered` is the time until which writers are waited for, if they are.
     async fn rest(&self, gathered: Option<Duration>) {
         let work = self.lane.work.notified();
         let next = [self.lane.deadline(), self.flush_by, gathered].into_iter().flatten().min();
@@ -160,18 +161,18 @@ impl Committer<'_> {
                 Ok(())
             }
             Err(error) => {
-                // Whoever waits for it has to be told: nobody else knows of the frame any more.
+                // Notifies its waiters here, because no other task knows the frame any more.
                 frame.completion.open(Err(error.clone()));
                 Err(error)
             }
         }
     }
 
-    /// Begins to write a frame: since when, how, and what to wait for.
+    /// Starts writing a frame. Returns the start time, the mode and the writes in flight.
     async fn write(&mut self, frame: &FrameJob) -> Result<(Duration, WriteMode, Vec<FrameWrite>)> {
         for part in &frame.parts {
             if part.segment != self.written[part.point.index()].segment {
-                // 4.
+                // Step 4.
                 self.finish_all(true).await?;
                 self.zeros[part.point.index()].finish().await?;
                 self.zeros[part.point.index()] = ZeroAhead::default();
@@ -206,7 +207,8 @@ impl Committer<'_> {
             result = result.and(write.await);
         }
         self.tier.wrote_since(front.began);
-        let InFlight { frame, mode, began, .. } = self.in_flight.pop_front().expect("it was there");
+        let InFlight { frame, mode, began, .. } =
+            self.in_flight.pop_front().expect("the front was checked above");
         let result = match result.map_err(Error::from) {
             Ok(()) => self.make_durable(&frame, mode).await,
             Err(error) => Err(error),
@@ -215,7 +217,7 @@ impl Committer<'_> {
             frame.completion.open(Err(error.clone()));
             return Err(error);
         }
-        // 3.
+        // Step 3.
         let FrameJob { groups, completion, waited_from, .. } = frame;
         let count = groups.len();
         for group in groups {
@@ -238,7 +240,7 @@ impl Committer<'_> {
         Ok(())
     }
 
-    /// 2. The frame is written; makes it durable if it has to be.
+    /// Step 2: the frame is written; makes it durable if required.
     async fn make_durable(&mut self, frame: &FrameJob, mode: WriteMode) -> Result<()> {
         for part in &frame.parts {
             self.written[part.point.index()].end = part.closed.offset + part.closed.memory.len() as u32;
@@ -271,7 +273,7 @@ impl Committer<'_> {
         Ok(())
     }
 
-    /// What is written is durable.
+    /// Records the written part of each segment as durable.
     fn tell_durable(&self) {
         for Written { segment, end } in self.written {
             self.lane.set_durable(segment, end);
@@ -285,14 +287,15 @@ impl Committer<'_> {
         if flush { self.flush().await } else { Ok(()) }
     }
 
-    /// The segment is complete: its summary is written beside the frames of the next one.
+    /// Seals a complete segment: its summary is written concurrently with the frames of the next one.
     async fn seal(&mut self, segment: OpenSegment, piece: usize) -> Result<()> {
         self.finish_all(!planted(Bug::SealedBeforeDurable)).await?;
         for zeros in self.zeros.iter_mut().filter(|_| !planted(Bug::SummaryBesideZeros)) {
             zeros.finish().await?;
         }
         let (catalog, lane) = (self.catalog.clone(), self.lane.clone());
-        // By others, since it takes as long as there are records, and a write to a file may wait for the file system.
+        // In a task of its own, because it takes time proportional to the records, and a write to a file may wait for the file
+        // system.
         self.tasks.spawn("seal", async move {
             if let Err(error) = seal(&catalog.space, &lane, segment, piece).await {
                 catalog.space.health.latch(&error);
@@ -302,25 +305,25 @@ impl Committer<'_> {
     }
 }
 
-/// Writes the summary of a segment of a lane of which everything is durable, and lets its memory go.
+/// Writes the summary of a lane's segment that is entirely durable, and releases its memory.
 pub(crate) async fn seal(space: &Space, lane: &Lane, segment: OpenSegment, piece: usize) -> Result<()> {
     let tier = space.tier(lane.shape.tier);
     let name = segment.name();
     let summary = Summary::of(&segment);
     let records = segment.entries().len().max(1) as u32;
-    // All of it is durable. When the segment has been relocated, and what its records hid or were hidden by is gone, a
-    // kill must not bring them back from the staging file.
+    // The whole segment is durable. After it has been relocated, and the records hiding or hidden by its own are gone, a kill
+    // must not bring its records back from the staging file.
     let voided = match planted(Bug::StagingNotVoided) {
         false => lane.void_staged(piece),
         true => Ok(()),
     };
-    // Before its memory can go: as long as that is there, what displaces its records sees them.
+    // Before its memory can be reused: while the memory exists, writes that displace its records find their length there.
     tier.slot(name.slot).expect_records_of(segment.tail() / records);
     lane.pool.park(segment, piece);
     voided?;
     SegmentWriter::new(space, tier, Origin::User).seal(summary, || space.newest_segment()).await?;
     lane.sealed(name.segment);
-    // After that: as long as something is being sealed, nobody is told that the store is full.
+    // After the seal, because no write is refused as full while a segment is being sealed.
     space.reclaim.notify_one();
     Ok(())
 }

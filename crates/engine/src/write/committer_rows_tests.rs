@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// Puts of one row, each a thousand bytes long.
+/// Returns the puts of one row, each a thousand bytes long.
 fn row(keys: impl Iterator<Item = usize>) -> Vec<(bytes::Bytes, bytes::Bytes, Option<u64>)> {
     keys.map(|number| (name(number).into(), vec![number as u8; 1000].into(), None)).collect()
 }
 
-/// It takes several frames.
+/// The row takes several frames.
 #[test]
 fn a_row_of_puts_is_acknowledged_when_all_of_it_is_durable() {
     for seed in 0..10 {
@@ -24,7 +24,7 @@ fn a_row_of_puts_is_acknowledged_when_all_of_it_is_durable() {
     }
 }
 
-/// What comes behind it waits as well, and each is answered with its own number.
+/// Puts behind the reserved key wait as well, and each is acknowledged with its own sequence number.
 #[test]
 fn a_row_of_puts_waits_at_a_key_that_is_reserved() {
     let bench = bench(1);

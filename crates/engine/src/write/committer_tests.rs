@@ -25,26 +25,26 @@ fn name(number: usize) -> String {
     format!("key {number}")
 }
 
-/// A value whose length differs, so that frames do.
+/// Returns a value of varying length, so that frames differ.
 fn value(number: usize) -> Vec<u8> {
     vec![number as u8; 40 + number * 37 % 900]
 }
 
-/// Seldom sync, so that frames are written that nobody waits for, and flushed with the next.
+/// Few sync puts, so that frames without waiters are written, and flushed with the next.
 fn seldom_sync() -> [Durability; 12] {
     let mut durabilities = [Durability::Periodic(Duration::from_micros(20)); 12];
     (durabilities[3], durabilities[8]) = (Durability::None, SYNC);
     durabilities
 }
 
-/// A lane on a slow device, with its committer.
+/// Returns a started lane on a slow device, with its committer.
 fn bench(seed: u64) -> Bench {
     let bench = Plan { slow: true, ..Plan::new(seed) }.build();
     bench.start();
     bench
 }
 
-/// As [`bench`], with records separated by how long they are expected to live.
+/// Like [`bench`], with records separated by expected lifetime.
 fn separating(seed: u64) -> Bench {
     let placement = Placement::new(4);
     (0..16).for_each(|_| placement.note_collected(500, 1000));
@@ -56,7 +56,7 @@ fn separating(seed: u64) -> Bench {
     bench
 }
 
-/// Sees every operation that the device is given.
+/// Records every operation that the device is given.
 fn log(bench: &Bench) -> Arc<Mutex<Vec<Operation>>> {
     let log = Arc::new(Mutex::new(Vec::new()));
     let seen = log.clone();
@@ -64,8 +64,8 @@ fn log(bench: &Bench) -> Arc<Mutex<Vec<Operation>>> {
     log
 }
 
-/// Puts so many keys at about the same time, each after a moment of its own, with these durabilities in turn. What each was
-/// acknowledged with, and then what was durable.
+/// Puts `count` keys at about the same time, slightly staggered, with these durabilities in turn. Returns the result of each;
+/// panics if a sync put was acknowledged before it was durable.
 async fn put_many(bench: &Bench, count: usize, durabilities: &[Durability]) -> Vec<crate::Result<u64>> {
     let puts = (0..count).map(|number| async move {
         bench.sleep(Duration::from_micros(number as u64 * 3)).await;
@@ -73,14 +73,17 @@ async fn put_many(bench: &Bench, count: usize, durabilities: &[Durability]) -> V
         let put = bench.put(&name(number), &value(number), durability).await;
         if let (Ok(sequence), Durability::Sync) = (&put, durability) {
             let durable = bench.durable();
-            assert!(durable.iter().any(|e| e.sequence == *sequence), "{number} was acknowledged before");
+            assert!(
+                durable.iter().any(|e| e.sequence == *sequence),
+                "{number} was acknowledged before it was durable"
+            );
         }
         put
     });
     join_all(puts).await
 }
 
-/// Until `work` has ended, looks again and again.
+/// Calls `look` repeatedly until `work` has ended.
 async fn watching<T>(bench: &Bench, work: impl Future<Output = T>, look: impl Fn()) -> T {
     let ended = std::cell::Cell::new(false);
     let watcher = async {
@@ -97,7 +100,7 @@ async fn watching<T>(bench: &Bench, work: impl Future<Output = T>, look: impl Fn
     join(work, watcher).await.0
 }
 
-/// The numbers of those of the first keys that readers see.
+/// Returns the numbers of those of the first `count` keys that readers see.
 fn visible(bench: &Bench, count: usize) -> Vec<usize> {
     let is_seen = |number: &usize| {
         let hash = bench.catalog.hash_in(0, name(*number).as_bytes());
@@ -162,7 +165,7 @@ fn frames_are_written_in_the_order_of_their_records() {
     }
 }
 
-/// Or else a power cut could leave a summary that names records which it took.
+/// Otherwise a power failure could leave a summary that names lost records.
 #[test]
 fn a_summary_is_written_when_its_frames_are_durable() {
     for seed in 0..10 {
@@ -191,13 +194,13 @@ fn a_summary_is_written_when_its_frames_are_durable() {
     }
 }
 
-/// Records that are seen are all that came before the last of them, wherever they lie.
+/// The visible records are all records before the last visible one, in whichever segment they are.
 #[test]
 fn two_append_points_share_one_order() {
     let mut separated = 0;
     for seed in 0..10 {
         let bench = separating(seed);
-        // What is written over soon is expected to live briefly, and goes to the other segment than new keys.
+        // Keys that are overwritten soon are expected to be short-lived, and go to another segment than new keys.
         for round in 0..2 {
             for number in 0..5 {
                 let key = format!("hot {number}");
@@ -246,8 +249,8 @@ fn two_append_points_share_one_order() {
     assert!(separated > 0, "nothing was separated");
 }
 
-/// Whichever operation fails: who was told that a record is durable was told the truth, everybody else is told of the failure,
-/// and nothing is taken any more.
+/// For any failing operation: every record acknowledged as durable is durable, all other writers get the error, and later
+/// writes are refused.
 #[test]
 fn a_failed_operation_fails_the_waiters_and_everything_after() {
     for (fault, kind) in [
@@ -273,7 +276,7 @@ fn a_failed_operation_fails_the_waiters_and_everything_after() {
                 bench.sleep(Duration::from_micros(400)).await;
                 bench.writer.flush().await
             }));
-            // What was only in memory fails when it is to be written.
+            // Records that are only in memory fail when they are to be written.
             let flushed_later = bench.run(bench.writer.flush());
             if !failed.load(Ordering::Relaxed) {
                 assert!(failing >= 3, "only {failing} {kind:?} operations were done");
@@ -299,7 +302,7 @@ fn a_failed_operation_fails_the_waiters_and_everything_after() {
             if flushed.is_ok() {
                 let early = puts.iter().take(50).filter_map(|put| put.as_ref().ok());
                 let all = early.into_iter().all(|at| durable.iter().any(|entry| entry.sequence == *at));
-                assert!(all, "{what}: a flush was acknowledged that was none");
+                assert!(all, "{what}: a flush was acknowledged before earlier puts were durable");
             }
         }
     }
@@ -311,7 +314,7 @@ fn a_flush_covers_what_was_acknowledged_before_it() {
         let bench = bench(seed);
         let puts = bench.run(put_many(&bench, 40, &[Durability::None]));
         assert!(bench.durable().len() < 40, "they were acknowledged from memory");
-        assert_eq!(visible(&bench, 40).len(), 40, "they are seen all the same");
+        assert_eq!(visible(&bench, 40).len(), 40, "they are visible although not durable");
         bench.run(bench.writer.flush()).expect("it is flushed");
         let durable: Vec<u64> = bench.durable().iter().map(|entry| entry.sequence).collect();
         let puts: Vec<u64> = puts.into_iter().map(|put| put.expect("it is put")).collect();
@@ -326,7 +329,7 @@ fn what_is_acknowledged_from_memory_is_durable_in_time() {
     for (durability, within) in [(Durability::None, MAX_UNWRITTEN), (Durability::Periodic(period), period)] {
         let bench = bench(1);
         bench.run(async {
-            // Nobody else has to come along for it.
+            // No other write is needed for it.
             for number in 0..3 {
                 bench.put(&name(number), &value(number), durability).await.expect("it is put");
                 bench.sleep(within + slack).await;
@@ -336,12 +339,12 @@ fn what_is_acknowledged_from_memory_is_durable_in_time() {
     }
 }
 
-/// A stop may come when the committer has just found nothing to do.
+/// A stop may come when the committer has just found no work.
 #[test]
 fn a_lane_that_stops_ends_behind_its_last_frame() {
     let bench = bench(10);
     bench.run(bench.put("key", b"value", Durability::None)).expect("it is put");
-    // The committer itself runs no more.
+    // The committer itself has ended.
     let (lane, now) = (&bench.writer.lane, bench.space.runtime.now());
     let next = || lane.next_job(Close::When(1), now);
     assert!(next().is_none());
@@ -350,7 +353,7 @@ fn a_lane_that_stops_ends_behind_its_last_frame() {
     assert!(matches!(next(), Some(Job::End)));
 }
 
-/// Or else writers wait at the end of each segment. It may be the padding of a frame that fills it up to half.
+/// Otherwise writers wait at the end of each segment. The padding of a frame may fill it to half.
 #[test]
 fn the_next_segment_is_there_when_one_is_more_than_half_full() {
     let bench = bench(11);
@@ -363,7 +366,7 @@ fn the_next_segment_is_there_when_one_is_more_than_half_full() {
         bench.run(bench.put(&name(number), &[7; 100], SYNC)).expect("it is put");
         bench.run(bench.sleep(Duration::from_millis(100)));
         let was_wanted = std::mem::replace(&mut is_wanted, bench.writer.lane.wants_spare());
-        assert!(!was_wanted || !is_wanted, "none is on its way after {number} puts");
+        assert!(!was_wanted || !is_wanted, "no spare segment is being opened after {number} puts");
     }
 }
 
@@ -383,7 +386,7 @@ fn a_lane_that_stops_writes_and_seals_what_it_has() {
     assert!(bench.run(bench.put("later", b"", SYNC)).is_err());
 }
 
-/// Recovery takes a hole below that offset for rot, and not for a torn frame.
+/// Recovery treats a hole below that offset as rot, not as a torn frame.
 #[test]
 fn a_frame_states_no_more_than_what_is_durable() {
     let mut stated = 0;
@@ -408,7 +411,7 @@ fn a_frame_states_no_more_than_what_is_durable() {
                 }
             }
         };
-        // From then on frames state how much is durable.
+        // From then on frames state how far the segment is durable.
         bench.run(bench.put("first", b"value", SYNC)).expect("it is put");
         bench.run(watching(&bench, put_many(&bench, 120, &[Durability::None]), look));
         stated += checked.get();
@@ -427,7 +430,7 @@ fn a_flush_that_is_due_is_not_put_off_by_later_frames() {
         }
     });
     let slots = bench.space.first_tier().slots();
-    assert_eq!(slots.count(SlotState::Sealed), 0, "a summary is flushed for as well");
+    assert_eq!(slots.count(SlotState::Sealed), 0, "a summary causes a flush as well");
     let first = bench.catalog.hash_in(0, name(0).as_bytes());
     assert!(bench.durable().iter().any(|entry| entry.key_hash == first), "it is more than a second old");
 }
@@ -450,7 +453,7 @@ fn reservation_sees_every_earlier_append() {
     }
 }
 
-/// A segment that is opened meanwhile may get a copy of what the record replaces.
+/// A segment opened meanwhile may get a copy of the record that it replaces.
 #[test]
 fn drawn_number_is_published_with_its_reservation() {
     let bench = bench(1);

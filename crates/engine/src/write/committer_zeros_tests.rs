@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// What is written ahead is longer than any frame here.
+/// Minimum length of zeros written ahead; every frame here is shorter.
 const ZEROS_BYTES: u64 = 30_000;
 
-/// A lane that fills blank slots of a file, so that zeros are written ahead. They take long.
+/// Returns a lane that fills blank slots of a file, so that zeros are written ahead, slowly.
 fn in_a_file(seed: u64) -> Bench {
     let bench = Plan { slow: true, grows: true, ..Plan::new(seed) }.build();
     bench.devices[0].set_faults(Box::new(|operation| match operation.kind {
@@ -20,18 +20,18 @@ fn in_a_file(seed: u64) -> Bench {
 fn no_frame_is_lost_to_zeros_written_ahead_of_it() {
     let bench = in_a_file(1);
     let log = log(&bench);
-    // The zeros behind it are on their way when the others come.
+    // The zeros behind the first frame are in flight when the others are written.
     bench.run(bench.put("first", b"value", SYNC)).expect("it is put");
     bench.run(put_many(&bench, 20, &[SYNC]));
     bench.run(bench.sleep(Duration::from_millis(50)));
     let is_zeros = |o: &&Operation| o.kind == OperationKind::Write && o.bytes >= ZEROS_BYTES;
     assert!(log.lock().iter().filter(is_zeros).count() > 0, "nothing was written ahead");
     let device = &bench.devices[0];
-    assert!(device.snapshot() == device.durable_snapshot(), "zeros lie on what is durable");
+    assert!(device.snapshot() == device.durable_snapshot(), "zeros overwrote a durable frame");
     assert_eq!(bench.durable().len(), 21);
 }
 
-/// The marker says which segment was in the slot before, until the summary takes its place.
+/// The marker names the previous segment of the slot until the summary replaces it.
 #[test]
 fn zeros_written_ahead_leave_the_marker_at_the_end_of_the_slot() {
     let bench = in_a_file(1);
@@ -53,7 +53,7 @@ fn no_summary_is_lost_to_zeros_written_ahead_of_it() {
     let bench = in_a_file(1);
     let (lane, tier) = (&bench.writer.lane, bench.space.first_tier());
     bench.run(async {
-        // Its summary takes several units.
+        // Its summary takes several write units.
         let puts = (0..80).map(|number| (name(number).into(), vec![7; 20].into(), None)).collect();
         let results = bench.writer.put_many(0, puts, sync()).await;
         assert!(results.iter().all(Result::is_ok));

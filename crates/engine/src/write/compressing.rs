@@ -1,5 +1,6 @@
-//! Which values are compressed: those that a try makes shorter. What was tried in vain lately is tried seldom, so that values that
-//! do not compress cost next to nothing. Writers do it on their own threads, before they ask for a place in the log.
+//! Decides which values are compressed: each value that an attempt makes shorter. After failed attempts, further ones are rare,
+//! so that incompressible values cost next to nothing. Writers compress on their own threads, before they request a place in
+//! the log.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,23 +8,24 @@ use esker_log::{Codec, Compressed, compress, length_class};
 
 use crate::base::compression::Compression;
 
-/// Shorter values are stored as they are: what they would save is mostly lost in padding.
+/// Minimum length in bytes: shorter values are stored as they are, because most of the gain would be lost in padding.
 const VALUE_BYTES_MIN: usize = 128;
 
-/// Of values that do not compress one in so many is tried: a try costs three times as much with Zstandard as with LZ4.
+/// One in this many incompressible values is tried; fewer with Zstandard, where an attempt costs three times as much as with
+/// LZ4.
 const SELDOM: u32 = 128;
 const SELDOM_ZSTD: u32 = 256;
 
-/// What was tried in vain, for each size class.
+/// State of failed attempts, per size class.
 #[derive(Default)]
 pub(crate) struct Compressing([Tries; 16]);
 
-/// Each is a hint that writers read and write as they come: one that is lost means one try more or less.
+/// Each is a hint that writers read and write without synchronization: a lost update costs or saves one attempt.
 #[derive(Default)]
 struct Tries {
-    /// Values that are to go untried.
+    /// Number of values still to be stored without an attempt.
     untried: AtomicU32,
-    /// How many did after the last try; 0 if it was not in vain.
+    /// Number of values skipped after the last attempt; 0 if it succeeded.
     wait: AtomicU32,
 }
 
@@ -41,7 +43,7 @@ impl Tries {
         if succeeded && before == 0 {
             return;
         }
-        // Twice as long after each try in vain.
+        // The interval doubles after each failed attempt.
         let wait = if succeeded { 0 } else { (2 * before + 1).min(seldom - 1) };
         self.wait.store(wait, Ordering::Relaxed);
         self.untried.store(wait, Ordering::Relaxed);
@@ -49,7 +51,7 @@ impl Tries {
 }
 
 impl Compressing {
-    /// The value as it is to be stored, and how that came to be; nothing if it is stored as it is.
+    /// Returns the compressed value and its description; `None` if the value is stored as it is.
     pub(crate) fn compress(&self, value: &[u8], compression: Compression) -> Option<(Vec<u8>, Compressed)> {
         let (codec, level, seldom) = match compression {
             Compression::Off => return None,
@@ -78,7 +80,7 @@ mod tests {
     use crate::write::batch::Batch;
     use crate::write::options::WriteOptions;
 
-    /// How many of so many values are compressed.
+    /// Returns the number of compressed values among `times`.
     fn compressed(compressing: &Compressing, value: &[u8], times: usize) -> usize {
         (0..times).filter(|_| compressing.compress(value, Compression::Lz4).is_some()).count()
     }
@@ -99,9 +101,9 @@ mod tests {
         assert_eq!(compressed(&compressing, &noise, 1000), 0);
         let untried = compressing.0[3].untried.load(Ordering::Relaxed);
         assert!(untried < SELDOM, "{untried}");
-        // Of other lengths nothing was tried in vain.
+        // No attempt with another length has failed.
         assert_eq!(compressed(&compressing, &zeros[..1000], 10), 10);
-        // The next try is not in vain, and all that follow are made.
+        // The next attempt succeeds, and all following ones are made.
         let all = 2 * SELDOM as usize;
         assert_eq!(compressed(&compressing, &zeros, all), all - untried as usize);
         assert_eq!(compressed(&compressing, &zeros, 10), 10);
@@ -122,12 +124,12 @@ mod tests {
         bench.run(async {
             let refused = bench.writer.write(0, batch, WriteOptions::default()).await;
             assert!(refused.is_err_and(|error| error.to_string().contains("100 records")), "it is too long");
-            // Nor are values that others of the same batch replace.
+            // Values replaced within the same batch are not compressed either.
             bench.writer.write(0, repeated, WriteOptions::default()).await.expect("it fits");
             assert_eq!(bench.get("key").await.expect("it is read").map(|(value, _)| value), Some(zeros));
         });
         let tried = bench.writer.compressing.0.iter().any(|tries| tries.wait.load(Ordering::Relaxed) > 0);
-        assert!(!tried, "noise was compressed in vain");
+        assert!(!tried, "a value was compressed although the batch is refused or replaces it");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Databases as a whole: clearing them, swapping two, and what writers do about a swap.
+//! Operations on whole databases: clearing them, swapping two, and how writers handle a swap.
 //!
-//! A record is prepared with the keyspace that its database has at that moment. A swap reserves all keys. So:
+//! A record is prepared with the keyspace that its database has at that time. A swap reserves all keys. Therefore:
 //!
-//! 1. Who reserves keys looks again when they are granted: from then on no swap can happen.
-//! 2. Who reserves none is told under the lane's lock that the keyspace is another one, and takes a turn.
+//! 1. A writer that reserves keys checks the keyspaces again when the keys are granted: from then on no swap can happen.
+//! 2. A writer without a reservation learns under the lane's lock that its keyspace has changed, and takes a turn.
 //!
 //! See `docs/decisions/0024-keyspaces.md`.
 
@@ -22,14 +22,14 @@ use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
 impl Catalog {
-    /// 2. Whether the database of a record has another keyspace than when it was prepared.
+    /// Step 2: returns true if the keyspace of a record's database has changed since the record was prepared.
     pub(super) fn has_moved(&self, record: &Prepared) -> bool {
         let now = |database| self.keyspace(database) != record.hash.keyspace();
         record.database.is_some_and(now) && !planted(Bug::SwapOvertaken)
     }
 }
 
-/// Changes the superblocks. If that fails, nobody knows what the next opening finds.
+/// Changes the superblocks. A failure latches the store, because the result of the next opening would be unknown.
 async fn write_superblocks(space: &Space, change: impl FnMut(&mut esker_log::Superblock)) -> Result<()> {
     let mut change = change;
     let written = space.update_superblocks(|_, superblock| change(superblock)).await;
@@ -40,11 +40,12 @@ async fn write_superblocks(space: &Space, change: impl FnMut(&mut esker_log::Sup
 }
 
 impl Writer {
-    /// Gives records the keyspaces that their databases have now; says whether that changed any.
+    /// Gives records the current keyspaces of their databases. Returns true if any has changed.
     fn follow_swaps(&self, records: &mut [Prepared]) -> bool {
         let mut any = false;
         for record in records.iter_mut().filter(|record| self.catalog.has_moved(record)) {
-            let keyspace = self.catalog.keyspace(record.database.expect("it has moved"));
+            let keyspace =
+                self.catalog.keyspace(record.database.expect("only a record with a database can move"));
             record.hash = record.hash.in_keyspace(keyspace);
             any = true;
         }
@@ -55,7 +56,7 @@ impl Writer {
         records.iter().map(|record| self.catalog.index.stored_hash(&record.hash)).collect()
     }
 
-    /// 1. Reserves the keys of records.
+    /// Step 1: reserves the keys of records.
     pub(super) async fn reserve(&self, records: &mut [Prepared]) -> Result<Reservation> {
         loop {
             let reservation = self.lane.reserve(self.stored_hashes(records)).await?;
@@ -65,7 +66,7 @@ impl Writer {
         }
     }
 
-    /// 2. Waits for the turn of plain puts.
+    /// Step 2: waits for the turn of plain puts.
     pub(super) async fn turn(&self, records: &mut [Prepared]) -> Result<Reservation> {
         loop {
             self.follow_swaps(records);
@@ -76,14 +77,14 @@ impl Writer {
         }
     }
 
-    /// Deletes every key of some databases: what was written to them up to now is void, and the superblock says so.
+    /// Deletes every key of some databases: the superblock records that everything written to them so far is void.
     pub(crate) async fn clear(&self, databases: Range<u8>) -> Result<()> {
         let space = &self.space;
         space.health.check_writable()?;
-        // So that little is left for the flush that everybody waits for.
+        // Leaves little for the flush below, which all writers wait for.
         self.flush().await?;
         let _all = self.lane.reserve_all().await?;
-        // Nobody writes now, and everything that was appended is published.
+        // No writer is active now, and every appended record is published.
         self.flush().await?;
         let keyspaces: SmallVec<[Keyspace; Keyspace::COUNT]> =
             databases.map(|database| self.catalog.keyspace(database)).collect();
@@ -103,7 +104,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives each of two databases the keys of the other, durably.
+    /// Exchanges the keys of two databases, durably.
     pub(crate) async fn swap_databases(&self, first: u8, second: u8) -> Result<()> {
         self.space.health.check_writable()?;
         if first == second {
@@ -124,7 +125,7 @@ impl Writer {
     }
 }
 
-/// Whether there is such a database.
+/// Returns the number of a database, or an error if it does not exist.
 pub(crate) fn check_database(database: u8) -> Result<u8> {
     if database >= Databases::COUNT {
         let last = Databases::COUNT - 1;

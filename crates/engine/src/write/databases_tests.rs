@@ -22,7 +22,7 @@ async fn put(bench: &Bench, database: u8, key: &str, value: &[u8], durability: D
     bench.writer.put(database, key, value, options).await.expect("there is room");
 }
 
-/// What a database has under a key.
+/// Returns the value of a key in a database.
 async fn get(bench: &Bench, database: u8, key: &str) -> Option<Bytes> {
     let hash = bench.catalog.hash_in(database, key.as_bytes());
     let found = bench.catalog.look_up(key.as_bytes(), &hash).await.expect("nothing is damaged");
@@ -57,13 +57,17 @@ fn what_is_live_is_known_after_a_clear_of_one_database() {
             put(&bench, 5, "key 7", b"again", Durability::None).await;
             assert_eq!(get(&bench, 5, "key 7").await.as_deref(), Some(&b"again"[..]));
             bench.writer.clear(0..16).await.expect("it can be cleared");
-            assert_eq!((live_bytes(&bench.catalog), bench.catalog.index.len()), (0, 0), "all are exact");
+            assert_eq!(
+                (live_bytes(&bench.catalog), bench.catalog.index.len()),
+                (0, 0),
+                "the live bytes are exact"
+            );
         });
     }
 }
 
-/// A write that begins before a swap is answered happens before it or after it: what a database has when the swap is
-/// answered stays, unless the write is about the other keyspace.
+/// A write that begins before a swap is acknowledged takes effect before or after it: keys present when the swap is
+/// acknowledged stay, unless the write is to the other keyspace.
 #[test]
 fn what_is_written_around_a_swap_lands_in_its_database() {
     let (mut before, mut after) = (0, 0);
@@ -164,7 +168,7 @@ fn what_waits_for_a_swap_reserves_the_keys_of_its_new_keyspace() {
         bench.run(async {
             put(&bench, 0, "key", b"zero", Durability::Sync).await;
             put(&bench, 9, "key", b"nine", Durability::Sync).await;
-            // So that both are queued before either is granted, the swap first.
+            // Both are queued before either is granted, the swap first.
             let all = writer.lane.reserve_all().await.expect("nothing fails");
             let release = async {
                 bench.sleep(Duration::from_micros(10)).await;

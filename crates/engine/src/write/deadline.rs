@@ -1,25 +1,24 @@
-//! When what was acknowledged from memory is to be written.
+//! Deadline for writing records that were acknowledged from memory.
 
 use std::time::Duration;
 
-/// The earliest time by which somebody wants something written.
+/// The earliest time by which any record must be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Option<Duration>,
-    /// The shortest time that somebody gave it. Whoever comes later and gives it as much changes nothing, and need not look at
-    /// the clock.
+    /// Shortest delay allowed so far. A later record that allows as much changes nothing, and need not read the clock.
     shortest: Duration,
 }
 
 impl Deadline {
-    /// Nobody wants anything yet.
+    /// No record is waiting yet.
     pub(crate) const NONE: Deadline = Deadline { at: None, shortest: Duration::MAX };
 
     pub(crate) fn at(&self) -> Option<Duration> {
         self.at
     }
 
-    /// Somebody more gives it so long from `now` on. Returns whether it is earlier than before.
+    /// Adds a record that must be written within `may_take` from `now` on. Returns true if the deadline is earlier than before.
     pub(crate) fn allow(&mut self, may_take: Duration, now: impl FnOnce() -> Duration) -> bool {
         if may_take >= self.shortest {
             return false;

@@ -1,34 +1,36 @@
-//! How many writers share a durable frame, and how many such frames are in flight, as it is measured. See
+//! Chooses how many writers share a durable frame, and how many such frames are in flight, by measurement. See
 //! `docs/decisions/0030-gathering.md`.
 //!
-//! Whoever was answered comes back with the next write. There are two ways to go about it, and which is better depends on the
-//! device, on the number of writers and on how fast they come back:
+//! Clients that were just acknowledged usually write again at once. There are two strategies for this, and which is better
+//! depends on the device, on the number of writers and on how fast they return:
 //!
-//! * *overlapped*: whatever has come is written at once, beside the frame before. Writers part in two groups; while one is
-//!   written, the other is served.
-//! * *together*: one frame at a time, and it waits for those who were just answered, so that one flush serves all of them.
+//! * *overlapped*: all waiting writes are written at once, concurrently with the previous frame. Writers form two groups; while
+//!   one is being written, the other is served.
+//! * *together*: one frame at a time, which waits for the writers that were just acknowledged, so that one flush serves them
+//!   all.
 //!
-//! The way in use is measured in windows of frames by how long a write waits on average. Now and then the other way is tried
-//! for two windows, the less often the more often it was worse. Where frames have one writer, nobody is waited for.
+//! The current strategy is measured in windows of frames by the average wait of a write. From time to time the other strategy
+//! is tried for two windows; the more often it was worse, the less often it is tried. If frames have one writer, no frame
+//! waits.
 
 use std::time::Duration;
 
 use esker_seeded_bugs::{Bug, planted};
 
-/// Frames of a window.
+/// Number of frames per window.
 const WINDOW_FRAMES: u32 = 16;
-/// Windows from a change of ways, or of the load, to the next try of the other.
+/// Number of windows from a change of strategy, or of the load, to the next trial of the other strategy.
 const FIRST_TRY: u32 = 8;
-/// The same after many tries that were in vain.
+/// Number of windows between trials after many failed ones.
 const LAST_TRY: u32 = 256;
-/// The other way is taken if a write waits for less than this part of what it waited for before.
+/// Share of the previous wait below which a write must wait for the other strategy to be adopted.
 const CLEARLY_LESS: f64 = 0.97;
-/// What counts as another load: so many times the writers, or the wait of each.
+/// Factor by which the number of writers, or the wait of each, must change to count as another load.
 const OTHER_LOAD: f64 = 1.5;
 /// Weight of the newest measurement in a mean.
 const NEWEST: f64 = 0.25;
 
-/// How frames follow each other.
+/// Strategy for consecutive frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Overlapped,
@@ -44,55 +46,55 @@ impl Way {
     }
 }
 
-/// A frame that is durable, as it is told to [`Gathering::finished`].
+/// A frame that is durable, as input to [`Gathering::finished`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finished {
-    /// When the first of its writers came.
+    /// Time when the first of its writers arrived.
     pub(super) first: Duration,
-    /// When it was closed.
+    /// Time when it was closed.
     pub(super) closed: Duration,
     pub(super) now: Duration,
-    /// How many wrote it.
+    /// Number of its writers.
     pub(super) writers: usize,
-    /// How many wait for the next one, or have written one that is still in flight.
+    /// Number of writers waiting for the next frame, or for one still in flight.
     pub(super) waiting: usize,
 }
 
-/// What happened in a window.
+/// Measurements of a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     frames: u32,
-    /// How many wrote its frames.
+    /// Number of writers of its frames.
     writers: u64,
-    /// How many wrote each or waited when it was finished, added up.
+    /// Sum over its frames: writers of the frame, and writers waiting when it was finished.
     at_once: u64,
-    /// How long all of them waited together, in seconds.
+    /// Total wait of all writers in seconds.
     waited_s: f64,
 }
 
-/// What is done with the windows that come.
+/// Use of the coming windows.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
-    /// The way in use is measured, for so many windows more.
+    /// Measures the current strategy, for this many more windows.
     Keep(u32),
-    /// So many windows more show what the other way is worth; the first of them begins with frames of the way before.
+    /// Tries the other strategy for this many more windows, the first of which begins with frames of the previous strategy.
     Try(u32),
 }
 
-/// See the module.
+/// Choice of the strategy; see the module.
 #[derive(Debug)]
 pub(super) struct Gathering {
     way: Way,
     plan: Plan,
-    /// Windows to the next try, after one that was in vain.
+    /// Number of windows until the next trial, after a failed one.
     patience: u32,
     window: Window,
-    /// How long a write waits in the way that is kept, in seconds, and how many write at once: 0 while that is not known.
+    /// Mean wait of a write in seconds, and mean number of simultaneous writers, under the current strategy; 0 while unknown.
     wait_s: f64,
     at_once: f64,
-    /// How long a frame takes from when it is closed, in seconds.
+    /// Mean time from closing a frame to its completion, in seconds.
     frame_s: f64,
-    /// How many are waited for, and until when.
+    /// Number of writers to wait for, and latest time to wait.
     expected: usize,
     wait_until: Duration,
 }
@@ -114,7 +116,7 @@ impl Default for Gathering {
 }
 
 impl Gathering {
-    /// How many frames that somebody waits for may be in flight.
+    /// Returns the maximum number of frames with waiters in flight.
     pub(super) fn frames_max(&self) -> usize {
         match self.way {
             Way::Overlapped => 2,
@@ -122,21 +124,21 @@ impl Gathering {
         }
     }
 
-    /// How many writers a frame waits for, and until when; none if it is written as soon as there is one.
+    /// Returns the number of writers that a frame waits for, and until when; `None` if it is written as soon as it has one.
     pub(super) fn expects(&self, now: Duration) -> Option<(usize, Duration)> {
         let waits = self.way == Way::Together && self.expected > 1;
         let waits = waits && (now < self.wait_until || planted(Bug::LateWritersWaitedFor));
         waits.then_some((self.expected, self.wait_until))
     }
 
-    /// A frame that somebody waited for is durable, and they are answered.
+    /// Adds a frame that is durable, whose writers are being acknowledged.
     pub(super) fn finished(&mut self, frame: Finished) {
         let took_s = frame.now.saturating_sub(frame.closed).as_secs_f64();
         self.frame_s += if self.frame_s == 0.0 { took_s } else { (took_s - self.frame_s) * NEWEST };
         self.expected = frame.writers + frame.waiting;
-        // Nobody waits for longer than a frame takes: that is what whoever comes too late loses.
+        // The next frame waits no longer than a frame takes, because that is the cost of a writer that comes too late.
         self.wait_until = frame.now + Duration::from_secs_f64(self.frame_s);
-        // They came at about the same rate.
+        // Assumes that the writers arrived at a constant rate.
         let gathered_s = frame.closed.saturating_sub(frame.first).as_secs_f64();
         self.window.frames += 1;
         self.window.writers += frame.writers as u64;
@@ -152,7 +154,7 @@ impl Gathering {
         let at_once = window.at_once as f64 / f64::from(window.frames);
         let wait_s = window.waited_s / (window.writers as f64).max(1.0);
         if at_once < 1.5 {
-            // Both ways are the same.
+            // Both strategies are the same.
             *self = Gathering { frame_s: self.frame_s, ..Gathering::default() };
             return;
         }
@@ -183,14 +185,14 @@ impl Gathering {
         }
     }
 
-    /// Goes on in the other way.
+    /// Switches to the other strategy.
     fn turn(&mut self, plan: Plan) -> Plan {
         self.way = self.way.other();
         plan
     }
 }
 
-/// Whether a figure says that the load, or the device, is another than before; so it is where nothing was known before.
+/// Returns true if the load or the device has changed according to this value, or if there was no value before.
 fn is_other(now: f64, before: f64) -> bool {
     now > before * OTHER_LOAD || now * OTHER_LOAD < before
 }

@@ -1,33 +1,33 @@
-//! Writers that come back as soon as they were answered, one processor that serves them one after the other, and a device: in
-//! virtual time, with the ways fixed and as they are chosen.
+//! Writers that return as soon as they are acknowledged, one processor that serves them in turn, and a device: simulated in
+//! virtual time, with fixed and with chosen strategies.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::*;
 
-/// What the writers write to, and how they do it. Times in microseconds.
+/// Load of a simulation. Times in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     writers: usize,
-    /// Time of the processor from one answer to the next write of that writer.
+    /// Processor time between an acknowledgement and the next write of that writer.
     serve_us: u64,
-    /// Time that passes besides.
+    /// Additional delay.
     away_us: u64,
     flush_us: u64,
-    /// Whether two flushes take their time one after the other.
+    /// True if two flushes are executed one after the other.
     one_by_one: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A writer's answer has reached it, and it asks for the processor.
+    /// An acknowledgement has reached its writer, which requests the processor.
     Asks,
     /// Its write is appended.
     Appended,
     /// The oldest frame is durable.
     Durable,
-    /// Whoever gathers is not to wait any longer.
+    /// The committer's wait for writers ends.
     Look,
 }
 
@@ -40,10 +40,10 @@ struct Simulation {
     count: u64,
     processor_free_us: u64,
     device_free_us: u64,
-    /// When the first of those who wait came, and how many do.
+    /// Arrival of the first waiting writer, and number of waiting writers.
     first_us: u64,
     waiting: usize,
-    /// First, closed, writers.
+    /// First arrival, closing time, writers.
     in_flight: std::collections::VecDeque<(u64, u64, usize)>,
     done: u64,
 }
@@ -75,7 +75,7 @@ impl Simulation {
         self.events.push(Reverse((at_us, self.count, event)));
     }
 
-    /// Writes a second from one time to another.
+    /// Returns the writes per second between two times.
     fn rate(&mut self, from_us: u64, to_us: u64) -> f64 {
         let mut begun = None;
         while let Some(Reverse((at_us, _, event))) =
@@ -177,7 +177,7 @@ fn the_better_way_is_found_on_every_device() {
             better[1] += 1;
         }
     }
-    assert!(better[0] > 1 && better[1] > 1, "both ways are the better one somewhere: {better:?}");
+    assert!(better[0] > 1 && better[1] > 1, "each strategy is the better one for some load: {better:?}");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn one_writer_waits_for_nobody() {
     assert!((chosen - 1e6 / 560.0).abs() < 1.0, "{chosen}");
 }
 
-/// Who was expected and does not come is not waited for again.
+/// Writers that do not return are not waited for again.
 #[test]
 fn writers_that_leave_are_forgotten() {
     let mut gathering = Gathering { way: Way::Together, ..Gathering::default() };
@@ -201,14 +201,14 @@ fn writers_that_leave_are_forgotten() {
     };
     gathering.finished(frame(10, 5, 1));
     assert_eq!(gathering.expects(ms(11)), Some((6, ms(12))));
-    assert_eq!(gathering.expects(ms(12)), None, "nobody waits for longer than a frame takes");
+    assert_eq!(gathering.expects(ms(12)), None, "no frame waits longer than a frame takes");
     gathering.finished(frame(20, 2, 0));
     assert_eq!(gathering.expects(ms(21)).map(|(writers, _)| writers), Some(2));
     gathering.finished(frame(30, 1, 0));
-    assert_eq!(gathering.expects(ms(31)), None, "one writer waits for nobody");
+    assert_eq!(gathering.expects(ms(31)), None, "a single writer is not waited for");
 }
 
-/// After a change of the load, or of the device, the other way is found soon.
+/// After a change of the load or of the device, the other strategy is found soon.
 #[test]
 fn a_device_that_becomes_slow_is_noticed() {
     let fast = Load { writers: 50, serve_us: 15, away_us: 0, flush_us: 120, one_by_one: true };

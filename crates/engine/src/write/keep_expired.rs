@@ -1,4 +1,4 @@
-//! Making it a fact that a key has expired, where only the wall clock says so. See `catalog::clock`.
+//! Makes an expiry final that is based on the wall clock only. See `catalog::clock`.
 
 use bytes::Bytes;
 use esker_index::KeyHash;
@@ -13,10 +13,10 @@ use crate::write::Writer;
 use crate::write::reserve::Reservation;
 
 impl Writer {
-    /// Whether a record may be shown. If it has expired, whoever is told so will not see it again.
+    /// Returns true if a record may be shown. If it has expired, a caller that gets `false` will never see it again.
     ///
     /// # Errors
-    /// If what the key has now cannot be read, so that nobody can be told.
+    /// If the key's current record cannot be read, so that its expiry cannot be reported.
     pub(crate) async fn may_show(
         &self,
         key: &[u8],
@@ -26,17 +26,17 @@ impl Writer {
     ) -> Result<bool> {
         let life = self.catalog.life(sequence, expires_at_ms);
         if life == Life::Unconfirmed {
-            // Boxed, since it is rare, and every read would have room for it.
+            // Boxed, because it is rare, and otherwise every read would reserve space for it.
             Box::pin(self.keep_expired(key, hash, sequence, expires_at_ms)).await?;
         }
         Ok(life == Life::Alive)
     }
 
-    /// Deletes a record that somebody is told has expired, though only the wall clock says so. Nothing of the key may be
-    /// reserved by whoever calls this.
+    /// Deletes a record that is about to be reported as expired although only the wall clock says so. The caller must hold no
+    /// reservation of the key.
     ///
     /// # Errors
-    /// If what the key has now cannot be read, or no tombstone can be written and there is no memory to note the record in.
+    /// If the key's current record cannot be read, or no tombstone can be written and there is no memory to note the record in.
     /// The caller must not report the expiry then.
     pub(crate) async fn keep_expired(
         &self,
@@ -68,7 +68,7 @@ impl Writer {
         }
     }
 
-    /// Deletes a record that was reported as expired, if it still is its key's.
+    /// Deletes a record that was reported as expired, if it is still current.
     ///
     /// # Errors
     /// If it cannot be read, or no tombstone can be written.
@@ -77,7 +77,7 @@ impl Writer {
         self.delete_expired(&record.key, &record.hash, sequence, reservation).await
     }
 
-    /// Deletes an expired record under a reservation of its key, if it still is the key's.
+    /// Deletes an expired record under a reservation of its key, if it is still current.
     pub(crate) async fn delete_expired(
         &self,
         key: &[u8],
@@ -88,12 +88,12 @@ impl Writer {
         let key = Bytes::copy_from_slice(key);
         let mut tombstone = self.prepare(Kind::Tombstone, None, key, Bytes::new(), None)?;
         tombstone.hash = *hash;
-        // A slot is given up only when no other key can be hidden behind it.
+        // A slot is emptied only when no other key can be hidden behind it.
         self.catalog.verify_to_remove(hash).await?;
         let found = self.catalog.look_up(&tombstone.key, hash).await?;
         let Some(found) = found.filter(|found| found.record.sequence == sequence) else { return Ok(()) };
         tombstone.replaces = Some(Replaced { expired: true, ..self.catalog.replaced(&found) });
-        // Durable within a second, as watermarks are.
+        // Durable within a second, like watermarks.
         self.append(&self.lane, std::slice::from_mut(&mut tombstone), Durability::None, Some(reservation))
             .await?;
         self.space.counters.count_expired();

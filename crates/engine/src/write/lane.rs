@@ -1,7 +1,7 @@
 //! A lane: the open segment that writers append to, and the order in which its records become visible.
 //!
-//! See `docs/decisions/0001-one-lane-one-order.md`. The lock of [`LaneState`] is the order: a record's place in the log, its
-//! sequence number and the moment it is published follow from who has it. Nothing is awaited under it.
+//! See `docs/decisions/0001-one-lane-one-order.md`. The lock of [`LaneState`] defines the order: a record's place in the log,
+//! its sequence number and the time of its publication are assigned under it. Nothing is awaited under it.
 
 mod appending;
 mod coalescing;
@@ -36,16 +36,16 @@ use crate::write::reserve::Reservations;
 pub(crate) use self::appending::Append;
 pub(crate) use self::jobs::{Close, FrameJob, Job};
 
-/// The frame that is being filled.
+/// The frame being filled.
 struct Filling {
     completion: Completion,
-    /// Records that the committer is to publish.
+    /// Groups of records for the committer to publish.
     groups: Vec<Group>,
-    /// Someone waits for it to be durable.
+    /// True if a writer waits for the frame to be durable.
     sync: bool,
-    /// When the first of those came whose groups these are.
+    /// Time when the first writer of these groups arrived.
     waited_from: Duration,
-    /// When it is to be written at the latest, and be durable.
+    /// Latest time for writing the frame and making it durable.
     deadline: Deadline,
 }
 
@@ -60,7 +60,7 @@ impl Filling {
         }
     }
 
-    /// Another record is to be as durable as this says. Returns whether the frame is to be written earlier than before.
+    /// Adjusts the deadline to another record of this durability. Returns true if the frame is due earlier than before.
     fn expect(&mut self, durability: Durability, now: impl FnOnce() -> Duration) -> bool {
         let may_take = match durability {
             Durability::Sync => Duration::MAX,
@@ -72,67 +72,67 @@ impl Filling {
     }
 }
 
-/// What the lane's lock protects.
+/// State under the lane's lock.
 pub(crate) struct LaneState {
     points: AppendPoints,
     spare: Option<(OpenSegment, usize)>,
-    /// Whoever provides it was told that a segment is half full.
+    /// True if the preallocation was notified that a segment is half full.
     spare_wanted: bool,
-    /// Segments that are full and have no summary yet.
+    /// Full segments without a summary.
     sealing: BTreeSet<u64>,
-    /// How many got theirs.
+    /// Number of segments that got their summary.
     seals: u64,
-    /// Opened when there is a spare segment again.
+    /// Opened when a spare segment is available again.
     room: Completion,
-    /// A writer found none.
+    /// True if a writer found no spare segment.
     lacks_room: bool,
     filling: Filling,
     coalescing: Coalescing,
     jobs: VecDeque<Job>,
-    /// Groups that the committer still has to publish. While there are any, nobody else publishes.
+    /// Number of groups that the committer has still to publish. While it is not 0, no other task publishes.
     unpublished: usize,
-    /// The committer is woken when the frame that is filled has so many groups.
+    /// Number of groups in the frame being filled at which the committer is woken.
     wakes_at: usize,
-    /// Of the newest frame that has any.
+    /// Completion of the newest frame with unpublished groups.
     newest_unpublished: Option<Waiter>,
-    /// First sequence number of each frame that has any.
+    /// First sequence number of each frame with unpublished groups.
     unpublished_from: VecDeque<u64>,
     reservations: Reservations,
     stopping: bool,
-    /// How the committer ended, if it has.
+    /// Result of the committer, after it has ended.
     ended: Option<Result<()>>,
 }
 
 /// A lane.
 pub(crate) struct Lane {
-    /// Where its records become visible.
+    /// Catalog in which its records become visible.
     catalog: Arc<Catalog>,
     pub(crate) stream: Stream,
     may_separate: bool,
     pub(crate) shape: SegmentShape,
     pub(crate) pool: MemoryPool,
-    /// It had a segment in this opening.
+    /// True if it has had a segment in this opening.
     pub(crate) has_begun: AtomicBool,
     state: Mutex<LaneState>,
-    /// How many look for a segment for it, so that a slot may be on its way.
+    /// Number of tasks that are looking for a segment for it, so that a slot may be about to be taken.
     providers: AtomicU32,
-    /// The committer has something to do.
+    /// Wakes the committer.
     pub(crate) work: Notify,
-    /// The preallocation has something to do.
+    /// Wakes the preallocation.
     pub(crate) spare_taken: Notify,
-    /// Whoever writes out what coalesces has something to do.
+    /// Wakes the task that writes memtables out.
     pub(crate) coalescing_work: Notify,
-    /// Whoever provides segments that coalesce has something to do.
+    /// Wakes the task that provides segments for memtables.
     pub(crate) coalescing_spare_taken: Notify,
-    /// A frame this long is written without waiting for more.
+    /// Length in bytes at which a frame is written without waiting for more records.
     frame_target_bytes: u32,
-    /// No record of its open segments that is to be taken out of the index when it expires does so before.
+    /// Lower bound of the expiry times of records in its open segments that are still to be removed from the index on expiry.
     expires_from: AtomicU64,
 }
 
 impl Lane {
-    /// `may_separate`: whether it may have a second open segment, for records that are expected to last. `coalescing`: whether
-    /// records wait to be overwritten.
+    /// Creates a lane. `may_separate`: true if it may have a second open segment, for long-lived records. `coalescing`: how
+    /// puts coalesce, if they do.
     pub(crate) fn new(
         catalog: Arc<Catalog>,
         stream: Stream,
@@ -182,5 +182,5 @@ impl Lane {
     }
 }
 
-/// What is acknowledged from memory is written, and durable, after so long at the latest.
+/// Maximum time until a record acknowledged from memory is written and durable.
 pub(crate) const MAX_UNWRITTEN: Duration = Duration::from_secs(1);

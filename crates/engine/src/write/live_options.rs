@@ -1,4 +1,4 @@
-//! Options that may be changed while the store is open. Each is a word of its own; whoever comes next sees it.
+//! Options that may be changed while the store is open. Each is one atomic word; the next operation uses the new value.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 
-/// Kinds of durability in the lowest bits of the word; above them the nanoseconds of a period.
+/// Low bits of the word that hold the kind of durability; the nanoseconds of a period are above them.
 const KIND_BITS: u32 = 2;
 
 /// Options that may be changed while the store is open.
 pub(crate) struct Changeable {
     durability: AtomicU64,
-    /// 0: off; 1: LZ4; more: the level of Zstandard, and one.
+    /// 0: off; 1: LZ4; otherwise one plus the Zstandard level.
     compression: AtomicU32,
-    /// 0: no limit.
+    /// 0 if there is no limit.
     background_bytes_per_s: AtomicU64,
-    /// `u64::MAX`: none was asked for.
+    /// `u64::MAX` if no rate is configured.
     scrub_bytes_per_s: AtomicU64,
 }
 
-/// How fast the scrub reads.
+/// Read rate of the scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScrubRate {
     Off,
@@ -63,7 +63,7 @@ impl Changeable {
         self.compression.store(pack_compression(compression), Ordering::Relaxed);
     }
 
-    /// What relocation may read and write in a second; 0 if there is no limit.
+    /// Returns the limit of relocation reads and writes in bytes per second; 0 if there is none.
     pub(crate) fn background_bytes_per_s(&self) -> u64 {
         self.background_bytes_per_s.load(Ordering::Relaxed)
     }
@@ -103,7 +103,7 @@ fn pack(durability: Durability) -> u64 {
         Durability::Process => 1,
         Durability::None => 2,
         Durability::Periodic(period) => {
-            // More than a hundred years are as good as that.
+            // Longer periods are cut to more than a hundred years.
             let ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX >> KIND_BITS);
             ns << KIND_BITS | 3
         }

@@ -1,7 +1,7 @@
-//! Writing: puts, deletes, batches, updates, and the lane that gives them their order.
+//! Writing: puts, deletes, batches, updates, and the lane that orders them.
 //!
-//! A put: `put` checks it, compresses its value (`compressing`) and finds room for it (`room`), `append` waits for its turn, `lane` gives it a place in the log and
-//! a sequence number, and `committer` writes it and makes it visible.
+//! A put: `put` checks it, compresses its value (`compressing`) and finds room for it (`room`), `append` waits for its turn,
+//! `lane` assigns a place in the log and a sequence number, and `committer` writes it and makes it visible.
 
 mod admission;
 mod append;
@@ -37,7 +37,7 @@ use crate::write::lane::Lane;
 use crate::write::live_options::Changeable;
 use crate::write::room::Pressure;
 
-/// What an opening decided.
+/// Input of [`Writer::new`], decided by an opening.
 pub(crate) struct WriterParts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) tasks: Arc<Tasks>,
@@ -47,23 +47,23 @@ pub(crate) struct WriterParts {
     pub(crate) changeable: Changeable,
 }
 
-/// Everything that writes.
+/// The write side of a store.
 pub(crate) struct Writer {
     pub(crate) space: Arc<Space>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) lane: Arc<Lane>,
-    /// For large values, where there are two tiers.
+    /// Lane for large values, if there are two tiers.
     large: Option<Arc<Lane>>,
-    /// Values of this length on are large.
+    /// Length in bytes from which values are large.
     shaping_threshold_bytes: u64,
-    /// The longest record that fits in a segment of any lane.
+    /// Length in bytes of the longest record that fits in a segment of any lane.
     longest_record_bytes: u64,
     pub(crate) changeable: Changeable,
     compressing: Compressing,
     pub(crate) admission: Admission,
     pub(crate) pressure: Pressure,
-    /// Whoever closes the store has it from when nothing is written any more until the devices are let go.
+    /// Held by a close from the last write until the devices are released.
     pub(crate) closing: tokio::sync::Mutex<()>,
 }
 
@@ -95,12 +95,12 @@ impl Writer {
         std::iter::once(&self.lane).chain(&self.large)
     }
 
-    /// No more appends. What was appended is still written.
+    /// Refuses further appends. Appended records are still written.
     pub(crate) fn stop(&self) {
         self.lanes().for_each(|lane| lane.stop());
     }
 
-    /// Makes everything durable that was acknowledged before.
+    /// Makes all records durable that were acknowledged before.
     pub(crate) async fn flush(&self) -> Result<()> {
         if let Some(written) = self.lane.flush_coalescing() {
             written.wait().await?;
@@ -108,7 +108,7 @@ impl Writer {
         self.flush_lanes().await
     }
 
-    /// Makes everything durable that the lanes have to write: not what waits to be overwritten.
+    /// Makes the lanes' records durable, but not the records that coalesce in memory.
     pub(crate) async fn flush_lanes(&self) -> Result<()> {
         let flushed: Vec<_> = self.lanes().map(|lane| lane.flush()).collect();
         for lane in flushed {

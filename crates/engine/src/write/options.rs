@@ -1,4 +1,4 @@
-//! How one write is done.
+//! Options of a write.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::base::error::{Error, Result};
 /// A condition of a put or delete, or of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
-    /// None.
+    /// No condition.
     #[default]
     Always,
-    /// Only if the key is not there.
+    /// The key must be absent.
     IfAbsent,
-    /// Only if the key is there.
+    /// The key must be present.
     IfPresent,
-    /// Only if the key's version is this.
+    /// The key must have this version.
     IfVersion(u64),
 }
 
 impl Condition {
-    /// Whether it holds for a key that has this version, or is not there.
+    /// Returns true if the condition holds for a key of this version, or for an absent key.
     pub(crate) fn holds(self, current: Option<u64>) -> bool {
         match self {
             Condition::Always => true,
@@ -30,16 +30,16 @@ impl Condition {
         }
     }
 
-    /// Whether it holds for a key that has this version, or is not there: for those who compare within
+    /// Checks that the condition holds for a key of this version, or for an absent key. For comparisons within
     /// [`Store::update`](crate::Store::update).
     ///
     /// # Errors
-    /// `Conflict` if it does not.
+    /// `Conflict` if it does not hold.
     pub fn check(self, key: &[u8], current: Option<u64>) -> Result<()> {
         if self.holds(current) { Ok(()) } else { Err(self.conflict(key, current)) }
     }
 
-    /// The error of a key for which it does not hold.
+    /// Returns the error for a key for which the condition does not hold.
     pub(crate) fn conflict(self, key: &[u8], current: Option<u64>) -> Error {
         let wanted = match self {
             Condition::Always => "to be anything".to_string(),
@@ -69,64 +69,64 @@ impl Condition {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteOptions {
-    /// Durability of this write; the store's where `None`.
+    /// Durability of this write; that of the store if `None`.
     pub durability: Option<Durability>,
-    /// When the value expires, in wall-clock milliseconds since the Unix epoch.
+    /// Expiry of the value, in wall-clock milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
-    /// How long the value lives from the write on. Where [`expires_at_ms`](Self::expires_at_ms) is given too, the earlier
+    /// Time to live of the value from the write on. If [`expires_at_ms`](Self::expires_at_ms) is also given, the earlier time
     /// counts.
     pub ttl: Option<Duration>,
-    /// What must hold for the write to happen.
+    /// Condition that must hold for the write to happen.
     pub condition: Condition,
-    /// A number that observers are told with the change, so that whoever writes knows its own:
+    /// A number passed to observers with the change, by which a writer recognizes its own changes:
     /// [`Change::origin`](crate::Change::origin).
     pub origin: u64,
 }
 
 impl WriteOptions {
-    /// The store's durability, no expiry, no condition.
+    /// Returns options with the store's durability, no expiry and no condition.
     pub fn new() -> WriteOptions {
         WriteOptions::default()
     }
 
-    /// Durability of this write, instead of the store's.
+    /// Sets the durability of this write, instead of the store's.
     pub fn durability(mut self, durability: Durability) -> WriteOptions {
         self.durability = Some(durability);
         self
     }
 
-    /// Time to live: the value expires so long after it is written, by [`Store::now_ms`](crate::Store::now_ms).
+    /// Sets the time to live: the value expires this long after the write, by [`Store::now_ms`](crate::Store::now_ms).
     pub fn ttl(mut self, ttl: Duration) -> WriteOptions {
         self.ttl = Some(ttl);
         self
     }
 
-    /// When the value expires, in wall-clock milliseconds since the Unix epoch.
+    /// Sets the expiry of the value, in wall-clock milliseconds since the Unix epoch.
     pub fn expires_at_ms(mut self, at_ms: u64) -> WriteOptions {
         self.expires_at_ms = Some(at_ms);
         self
     }
 
-    /// What must hold for the write to happen.
+    /// Sets the condition that must hold for the write to happen.
     pub fn condition(mut self, condition: Condition) -> WriteOptions {
         self.condition = condition;
         self
     }
 
-    /// A number that observers are told with the change.
+    /// Sets the number that is passed to observers with the change.
     pub fn origin(mut self, origin: u64) -> WriteOptions {
         self.origin = origin;
         self
     }
 
-    /// When what is written now expires.
+    /// Returns the expiry of a value written now.
     pub(crate) fn expiry_ms(&self, now_ms: impl FnOnce() -> u64) -> Option<u64> {
         let lived = self.ttl.map(|ttl| after_ms(now_ms(), ttl));
         self.expires_at_ms.into_iter().chain(lived).min()
     }
 }
 
-/// The time at which a time to live is over; parts of a millisecond count whole.
+/// Returns the end of a time to live, rounded up to whole milliseconds.
 pub(crate) fn after_ms(now_ms: u64, ttl: Duration) -> u64 {
     let ms = ttl.as_nanos().div_ceil(1_000_000);
     now_ms.saturating_add(u64::try_from(ms).unwrap_or(u64::MAX))

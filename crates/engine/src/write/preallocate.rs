@@ -1,4 +1,4 @@
-//! Preallocating the next segment of a lane, so that writers do not wait for one.
+//! Preallocates the next segment of a lane, so that writers do not wait for one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,14 +13,15 @@ use crate::segments::space::Space;
 use crate::segments::tier::Tier;
 use crate::write::lane::Lane;
 
-/// Provides a lane with segments, until it stops. `order`: the lane that gives everything its order.
+/// Provides a lane with segments until it stops. `order`: the lane that determines the order of all writes.
 pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>) {
     let space = &*catalog.space;
     let mut refused = false;
     loop {
         lane.spare_taken.notified().await;
         loop {
-            // Whether the store is full is asked after it too.
+            // `freed` is taken before all checks, including the later one whether the store is full, so that no announcement is
+            // missed.
             let (goes_on, freed) =
                 space.slot_freed.ask(|| lane.wants_spare() && space.health.check_writable().is_ok());
             if !goes_on {
@@ -33,13 +34,13 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
                 let is_there = segment.is_some();
                 if let Some((segment, piece)) = segment {
                     space.buffered.add(BufferedSegment::of(&segment));
-                    // As long as there is nothing in it, it keeps no tombstone.
+                    // While it is empty, it keeps no tombstone.
                     space.tier(lane.shape.tier).slot(segment.name().slot).open_at(u64::MAX);
                     lane.put_spare(segment, piece);
                 }
                 is_there
             });
-            // Not before the lane has it, or else it would seem to wait in vain.
+            // Not before the lane has the segment, because otherwise the lane would seem to wait in vain.
             lane.end_providing();
             match next {
                 Ok(true) => {
@@ -55,7 +56,7 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
                     let _ = freed.wait().await;
                 }
                 Err(Error::Io(error @ esker_device::DeviceError::Full { .. })) => {
-                    // A drive, or the staging file's file system, has no room for another segment; nothing was harmed.
+                    // A drive, or the staging file's file system, has no space for another segment; no data was harmed.
                     if !std::mem::replace(&mut refused, true) {
                         tracing::warn!(%error, "no room for another segment");
                     }
@@ -76,8 +77,9 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
 async fn next_segment_of(space: &Space, lane: &Lane, opened_at: u64) -> Result<Option<(OpenSegment, usize)>> {
     let tier = space.tier(lane.shape.tier);
     secure_kept_slots(space, tier).await?;
-    // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them. A second one where what a crash
-    // left made it the first: without deletes there may be nothing to relocate. Nor is any kept from them for memtables then.
+    // Deletes must proceed when puts no longer can: one slot of relocation is lent to them, and a second one if the store is
+    // stuck because a crash has used up the first: without deletes there may be nothing to relocate. Nor are slots kept from
+    // them for memtables then.
     let (full, stuck) = (space.full.load(Ordering::Acquire), space.stuck.load(Ordering::Acquire));
     let lent = u32::from(full) + u32::from(full && stuck);
     let coalescing = if full { 0 } else { space.coalescing_reserve() };
@@ -87,12 +89,12 @@ async fn next_segment_of(space: &Space, lane: &Lane, opened_at: u64) -> Result<O
     opened
 }
 
-/// Before a slot is taken for puts, those that are kept have their blocks in a file: whoever they are kept for may need them when
-/// the file system is full.
+/// Ensures, before a slot is taken for puts, that the slots kept for others have their blocks in a file, because their users
+/// may need them when the file system is full.
 pub(crate) async fn secure_kept_slots(space: &Space, tier: &Tier) -> Result<()> {
-    // A lane and whoever provides memtables may take one at the same time.
+    // A lane and the provider of memtable segments may take one slot each at the same time.
     let takers = 1 + u32::from(space.coalesces());
-    // As long as there is nothing to delete or to relocate, a file is to be short.
+    // A file stays short while there is nothing to delete or to relocate.
     let slots = if tier.holds_nothing() { 1 } else { space.kept_slots(tier) + takers };
     tier.secure(slots).await?;
     space.note_limit();

@@ -12,23 +12,24 @@ use crate::write::reserve::{Noted, Reservation};
 pub(crate) struct Prepared {
     pub(crate) kind: Kind,
     pub(crate) key: Bytes,
-    /// As it is to be stored.
+    /// Value as it is stored.
     pub(crate) value: Bytes,
-    /// How it is compressed.
+    /// Description of the compression, if the value is compressed.
     pub(crate) compressed: Option<Compressed>,
-    /// With the keyspace that its database had when it was made.
+    /// Digest, with the keyspace that its database had when the record was prepared.
     pub(crate) hash: KeyHash,
-    /// `None` for what is about a keyspace, whichever database has it.
+    /// `None` for a record that belongs to a keyspace, whichever database has it.
     pub(crate) database: Option<u8>,
     pub(crate) value_check: Option<u64>,
     pub(crate) expires_at_ms: Option<u64>,
-    /// Drawn before it is appended where the key is reserved for that; else given under the lane's lock.
+    /// Sequence number, if it was drawn before the append because the key is reserved; otherwise assigned under the lane's
+    /// lock.
     pub(crate) sequence: Option<u64>,
-    /// For a tombstone: what it removes. For a conditional put: what it was compared with.
+    /// The record that a tombstone removes, or that a conditional put was compared with.
     pub(crate) replaces: Option<Replaced>,
-    /// Of a tombstone: the same batch put the key before.
+    /// True for a tombstone whose key was put earlier in the same batch.
     pub(crate) follows_put: bool,
-    /// Whose write it is, for observers.
+    /// Origin of the write, for observers.
     pub(crate) origin: u64,
 }
 
@@ -48,12 +49,12 @@ impl Prepared {
         }
     }
 
-    /// What it would take with a sequence number.
+    /// Returns the padded length of the record with this sequence number.
     pub(crate) fn padded_bytes_numbered(&self, shape: SegmentShape, sequence: u64) -> u64 {
         shape.padded(self.record(sequence, false, false).bytes())
     }
 
-    /// The most that it takes: its sequence number is not known yet, nor which keyspace its database comes to have.
+    /// Returns the maximum padded length, for any sequence number and any keyspace of its database.
     #[inline]
     pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
         let expires = self.expires_at_ms.is_some();
@@ -61,13 +62,13 @@ impl Prepared {
         shape.padded(most + raw_field_bytes(self.compressed))
     }
 
-    /// Length of the value as users see it.
+    /// Returns the length of the value as users see it.
     pub(crate) fn raw_bytes(&self) -> usize {
         self.compressed.map_or(self.value.len(), |how| how.raw_bytes as usize)
     }
 
-    /// Returns the key of a tombstone if its batch creates it and deletes it: the batch put it before, and the tombstone replaces
-    /// nothing, or only what has expired. To be asked when it is known what the tombstone replaces.
+    /// Returns the key of a tombstone if its batch creates and deletes it: the batch put it before, and the tombstone replaces
+    /// nothing, or only an expired record. Valid after `replaces` was set.
     pub(crate) fn ephemeral(&self) -> Option<Ephemeral> {
         let is_created = self.follows_put && self.replaces.is_none_or(|replaced| replaced.expired);
         is_created.then(|| Ephemeral { key: self.key.clone(), hash: self.hash, origin: self.origin })
@@ -88,8 +89,8 @@ impl Prepared {
 /// Records that become visible at one instant.
 pub(crate) struct Group {
     pub(crate) records: Vec<Appended>,
-    /// Ends when the group is published.
+    /// Released when the group is published.
     pub(crate) reservation: Option<Reservation>,
-    /// Ends then too, where the reservation ended when the group was appended.
+    /// Released at the same time, if the reservation ended when the group was appended.
     pub(crate) unpublished: Option<Noted>,
 }

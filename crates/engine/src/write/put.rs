@@ -1,6 +1,6 @@
-//! Writing: puts, deletes, conditional writes, batches.
+//! Puts, deletes and conditional writes.
 //!
-//! A plain put goes straight to the lane. Whatever has to know what is there before it writes reserves its keys first.
+//! A plain put goes directly to the lane. A write that depends on existing records reserves its keys first.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
-/// Whether a key has a length that keys have.
+/// Checks that the key has a valid length.
 pub(super) fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() || key.len() > MAX_KEY_BYTES {
         return Err(Error::invalid(format!("key of {} bytes; a key has 1 to {MAX_KEY_BYTES}", key.len())));
@@ -30,15 +30,15 @@ pub(super) fn check_key(key: &[u8]) -> Result<()> {
 }
 
 impl Writer {
-    /// The longest value under a key of so many bytes, in any keyspace.
+    /// Returns the maximum length of a value under a key of `key_bytes`, in any keyspace.
     pub(crate) fn max_value_bytes(&self, key_bytes: usize, expires: bool) -> u64 {
         let record = self.longest_record_bytes;
-        // With the header of a value of that length.
+        // Includes the header for a value of that length.
         let overhead = esker_log::record_bytes_max(key_bytes, record as usize, expires) as u64 - record;
         record.saturating_sub(overhead)
     }
 
-    /// A record of a database, or, where that is not named, of the first keyspace.
+    /// Prepares a record of a database or, if none is given, of the first keyspace.
     pub(crate) fn prepare(
         &self,
         kind: Kind,
@@ -52,7 +52,7 @@ impl Writer {
         Ok(record)
     }
 
-    /// As [`prepare`](Self::prepare), but for what takes memory and time: the value is still as it was given.
+    /// Like [`prepare`](Self::prepare), without the steps that take memory and time: the value is not compressed yet.
     pub(super) fn checked(
         &self,
         kind: Kind,
@@ -105,7 +105,7 @@ impl Writer {
         self.check_durability(options.durability.unwrap_or_else(|| self.changeable.durability()))
     }
 
-    /// The same level, if this store has it.
+    /// Returns the durability if this store supports it.
     pub(crate) fn check_durability(&self, durability: Durability) -> Result<Durability> {
         if durability == Durability::Process && !self.space.outlives_process {
             return Err(Error::invalid(
@@ -156,7 +156,7 @@ impl Writer {
         self.append(lane, std::slice::from_mut(&mut prepared), durability, reservation).await
     }
 
-    /// Whether the condition holds under this reservation; what the put then replaces.
+    /// Checks the condition under this reservation. Returns the record that the put replaces.
     async fn check_condition(
         &self,
         put: &Prepared,
@@ -195,15 +195,15 @@ impl Writer {
         Ok(!replaced.expired)
     }
 
-    /// The record that a delete removes. The key is reserved.
+    /// Returns the record that a delete removes. The key is reserved.
     pub(super) async fn find_for_delete(&self, key: &[u8], hash: &KeyHash) -> Result<Option<Replaced>> {
-        // A slot is given up only when no other key can be hidden behind it.
+        // A slot is emptied only when no other key can be hidden behind it.
         self.catalog.verify_to_remove(hash).await?;
         let found = match self.catalog.look_up(key, hash).await {
-            // What is damaged need not be read to be deleted.
+            // A damaged record need not be read to be deleted.
             Err(error) if error.is_of_reading() => {
                 let found = self.catalog.find_unreadable(hash).await.ok_or(error)?;
-                // Its segment may be one to collect now.
+                // Its segment may be worth collecting now.
                 self.space.reclaim.notify_one();
                 return Ok(Some(found));
             }
@@ -212,7 +212,7 @@ impl Writer {
         Ok(found.as_ref().map(|found| self.catalog.replaced(found)))
     }
 
-    /// The lane of large values, if it takes this one: what is large as it is stored.
+    /// Returns the lane of large values if it takes this record, by the stored length of the value.
     pub(crate) fn lane_for_large(&self, record: &Prepared) -> Option<&Arc<Lane>> {
         self.large.as_ref().filter(|_| record.value.len() as u64 >= self.shaping_threshold_bytes)
     }

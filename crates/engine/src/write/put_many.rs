@@ -1,6 +1,7 @@
-//! Many puts that have nothing to do with each other, in one go.
+//! Many unrelated puts in one call.
 //!
-//! A server gets them in pipelines. They cost one turn at the lane's lock instead of one each, and are waited for together.
+//! A server gets them in pipelines. They share one acquisition of the lane's lock instead of one each, and are waited for
+//! together.
 
 use bytes::Bytes;
 use esker_log::Kind;
@@ -15,15 +16,15 @@ use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
-/// Key, value, and when it expires in milliseconds since the Unix epoch.
+/// Key, value, and expiry in milliseconds since the Unix epoch.
 type Put = (Bytes, Bytes, Option<u64>);
 
-/// Puts on their way.
+/// Puts in progress.
 struct Row {
     results: Vec<Result<u64>>,
-    /// Acknowledged when the completion event opens: places in `results`.
+    /// Positions in `results` of puts that are acknowledged when the completion event opens.
     waiting: Vec<(usize, Waiter)>,
-    /// Ready to be appended, the first of them for the end of `results`.
+    /// Puts ready to be appended, the first of which belongs at the end of `results`.
     prepared: Vec<Prepared>,
 }
 
@@ -43,7 +44,7 @@ impl Writer {
             match put.map(|put| Prepared { origin: options.origin, ..put }) {
                 Ok(put) if self.lane_for_large(&put).is_none() => row.prepared.push(put),
                 Ok(put) => {
-                    // Not before those in front of it, which may be of the same key, are seen.
+                    // Not before the preceding puts are visible, which may have the same key.
                     self.append_row(&mut row, &durability).await;
                     self.wait_for_row(&mut row).await;
                     let result = match &durability {
@@ -76,7 +77,7 @@ impl Writer {
         Ok(put)
     }
 
-    /// Appends what is prepared.
+    /// Appends the prepared puts.
     async fn append_row(&self, row: &mut Row, durability: &Result<Durability>) {
         let Ok(durability) = *durability else { return };
         if row.prepared.is_empty() {
@@ -92,7 +93,7 @@ impl Writer {
         let mut answers = Vec::with_capacity(row.prepared.len());
         while next < row.prepared.len() {
             let appended = match &mut turn {
-                // One by itself: the turn is its.
+                // Alone, because the turn is granted to this put.
                 Some(_) => {
                     let put = std::slice::from_ref(&row.prepared[next]);
                     let appended = self.lane.append(put, durability, &mut turn);

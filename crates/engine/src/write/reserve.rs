@@ -1,17 +1,17 @@
-//! Keys that one writer has to itself for a moment.
+//! Reservations: exclusive access of one writer to keys.
 //!
-//! Deletes, conditional writes and large values look at what is there before they write, or are written by another way
-//! than the lane. While they do, other writers of the key wait. Reservations are keyed by what the index tells keys apart by,
-//! so that two keys that share a slot are not changed at the same time either.
+//! Deletes, conditional writes and large values read existing records before they write, or are written to another lane.
+//! Meanwhile other writers of the key wait. Reservations are keyed by the stored hash, by which the index distinguishes keys,
+//! so that two keys sharing an index slot are not changed at the same time either.
 //!
-//! Whoever cannot have its keys at once gets a place in the queue, and nobody who comes later and wants one of them
-//! overtakes it: so everybody gets a turn, one who wants all keys too, and as each waits only for those before it, none waits
-//! for itself. Plain puts need no key for themselves, but take a place as well where others wait: they share theirs.
+//! A writer that cannot have its keys at once enters a wait queue, and no later request for one of these keys overtakes it.
+//! Therefore every request is granted eventually, including one for all keys, and since each waits only for earlier ones there
+//! is no deadlock. Plain puts need no exclusive access, but they queue as well where others wait: they share their turn.
 //!
-//! 1. A request counts the earlier ones that are in its way and not over, and each of these knows it as a follower.
-//! 2. When a request is over, its followers count one less. Who is at zero has its keys, and is told.
-//! 3. One that was given up while it waited keeps its place until its turn comes, and is over then: its followers count on
-//!    it to be behind those before it.
+//! 1. A request counts the conflicting earlier requests that have not ended, and each of these records it as a follower.
+//! 2. When a request ends, it decrements the count of its followers. A request with count zero is granted, and notified.
+//! 3. A request abandoned while waiting keeps its place until its turn comes, and ends then, because its followers rely on it
+//!    to be behind the requests before it.
 
 #[cfg(test)]
 #[path = "reserve_tests.rs"]
@@ -31,7 +31,7 @@ use crate::base::fixed_hash::FixedState;
 use crate::catalog::appended::Ephemeral;
 use crate::write::append_points::AppendPoint;
 
-/// The reservations that are held and waited for. New ones are made under the lane's lock only.
+/// The reservations that are held and waited for. New requests are made only under the lane's lock.
 #[derive(Default)]
 pub(crate) struct Reservations {
     queue: Arc<Mutex<Queue>>,
@@ -39,32 +39,32 @@ pub(crate) struct Reservations {
 
 #[derive(Default)]
 struct Queue {
-    /// Those that are not over, by when they came.
+    /// Requests that have not ended, in order of arrival.
     requests: BTreeMap<u64, Request>,
-    /// The last ones for each key.
+    /// Newest requests for each key.
     last: HashMap<u64, Last, FixedState>,
-    /// The last one for all keys.
+    /// Newest request for all keys.
     last_of_all: Option<u64>,
     next: u64,
-    /// The newest record of a key, where it was appended under a reservation that is over and is not published yet.
+    /// Newest record of a key, if it was appended under a reservation that has ended and is not published yet.
     unpublished: HashMap<u64, Unpublished, FixedState>,
-    /// Sequence numbers that were drawn under a reservation which is still held.
+    /// Sequence numbers drawn under reservations that are still held.
     drawn: BTreeSet<u64>,
 }
 
 struct Request {
     what: What,
-    /// How many are in its way.
+    /// Number of requests that it waits for.
     waits_for: usize,
     followers: Vec<u64>,
-    /// Opened when it has its keys.
+    /// Opened when the request is granted.
     granted: Option<Completion>,
     given_up: bool,
 }
 
 enum What {
     Keys(Vec<u64>),
-    /// Of plain puts.
+    /// Keys of plain puts.
     Shared(Vec<u64>),
     All,
 }
@@ -73,22 +73,22 @@ enum What {
 #[derive(Default)]
 struct Last {
     exclusive: Option<u64>,
-    /// Since then.
+    /// Shared requests since the exclusive one.
     shared: Vec<u64>,
 }
 
-/// A record that was appended and is not published yet. Whoever has its key reserved may read it and write what follows from
-/// it, in the same segment or a later one of the same append point: so it cannot be durable before this one.
+/// A record that was appended and is not published yet. A writer that has reserved its key may read it and write records that
+/// depend on it, in the same segment or a later one of the same append point, so that they cannot become durable before it.
 #[derive(Clone)]
 pub(crate) struct Unpublished {
     pub(crate) pointer: Pointer,
     pub(crate) sequence: u64,
     pub(crate) point: AppendPoint,
-    /// Opens when it is published.
+    /// Opens when the record is published.
     pub(crate) published: Waiter,
 }
 
-/// Records that were noted as unpublished; dropped when they are published.
+/// Records noted as unpublished; dropped when they are published.
 pub(crate) struct Noted {
     queue: Arc<Mutex<Queue>>,
     records: Vec<(u64, u64)>,
@@ -105,28 +105,28 @@ impl Drop for Noted {
     }
 }
 
-/// A place in the queue, and the keys when it has come to the front; given back when dropped.
+/// A place in the wait queue and, once granted, the keys. Dropping it releases both.
 pub(crate) struct Reservation {
     queue: Arc<Mutex<Queue>>,
     number: u64,
     shared: bool,
-    /// The sequence number that was drawn for what is written under it.
+    /// Sequence number drawn for the record that is written under it.
     drawn: Option<u64>,
-    /// It ends when what is written under it was appended: the keys may be read from there.
+    /// True if the reservation ends when the records under it are appended: the keys may be read from there.
     pub(crate) ends_early: bool,
-    /// What was read under it is not published yet, and has to be durable before what is written.
+    /// Newest record read under it that is not published yet, and must be durable before the records written under it.
     pub(crate) after: Option<Unpublished>,
-    /// Keys that the batch which is written under it creates and deletes. Their watches are notified when the batch is
-    /// published, while the keys are still reserved.
+    /// Keys that the batch under it creates and deletes. Their watches are notified when the batch is published, while the keys
+    /// are still reserved.
     #[expect(clippy::box_collection, reason = "it is rare, and every future of a put has room for it")]
     ephemeral: Option<Box<Vec<Ephemeral>>>,
 }
 
 impl Reservation {
-    /// Draws the next sequence number for the record that is written under this reservation. Until it is given back, which
-    /// is when the record is published, [`Reservations::least_drawn`] knows of it.
+    /// Draws the next sequence number for the record that is written under this reservation. Until the reservation is released,
+    /// which is when the record is published, [`Reservations::least_drawn`] includes the number.
     pub(crate) fn draw(&mut self, sequence: &AtomicU64) -> u64 {
-        // In one with the drawing, or else somebody could read the counter and find this number neither drawn nor published.
+        // Under the same lock, because otherwise a reader of the counter could find this number neither drawn nor published.
         let mut queue = self.queue.lock();
         let number = sequence.fetch_add(1, Ordering::AcqRel) + 1;
         queue.drawn.insert(number);
@@ -135,7 +135,7 @@ impl Reservation {
         number
     }
 
-    /// The keys that the batch creates and deletes which is written under a reservation, if there is one.
+    /// Returns the keys that the batch under a reservation creates and deletes; none without a reservation.
     pub(crate) fn ephemeral_of(reservation: Option<&Reservation>) -> &[Ephemeral] {
         reservation.and_then(|reservation| reservation.ephemeral.as_deref()).map_or(&[], |keys| keys)
     }
@@ -147,23 +147,23 @@ impl Reservation {
         }
     }
 
-    /// Whether it is that of a plain put, which others may have too.
+    /// Returns true for a turn of plain puts, which others may share.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared
     }
 }
 
-/// A reservation, and where to wait until it holds; `None`: it does.
+/// A reservation, and the waiter for it; `None` if it is granted already.
 pub(crate) type Reserved = (Reservation, Option<Waiter>);
 
 impl Reservations {
-    /// The least sequence number that was drawn under a reservation and may not be published yet. Must be asked for after
-    /// the counter was read.
+    /// Returns the lowest sequence number drawn under a reservation that may not be published yet. Must be called after the
+    /// counter was read.
     pub(crate) fn least_drawn(&self) -> Option<u64> {
         self.queue.lock().drawn.first().copied()
     }
 
-    /// Whether a plain put of one of the keys has to wait for its turn.
+    /// Returns true if a plain put of one of the keys must wait for its turn.
     pub(crate) fn conflict(&self, keys: impl IntoIterator<Item = u64>) -> bool {
         let queue = self.queue.lock();
         let is_taken = |key: u64| queue.last.get(&key).is_some_and(|last| last.exclusive.is_some());
@@ -175,7 +175,7 @@ impl Reservations {
         self.request(What::Keys(sorted(keys)))
     }
 
-    /// Lets plain puts of the keys have their turn, beside others of their kind.
+    /// Requests a turn for plain puts of the keys, shared with other plain puts.
     pub(crate) fn share(&self, keys: Vec<u64>) -> Reserved {
         self.request(What::Shared(sorted(keys)))
     }
@@ -185,7 +185,7 @@ impl Reservations {
         self.request(What::All)
     }
 
-    /// Reserves the keys if nobody has or wants one of them.
+    /// Reserves the keys if no writer has or awaits one of them.
     pub(crate) fn try_take(&self, keys: Vec<u64>) -> Option<Reservation> {
         let is_free = {
             let queue = self.queue.lock();
@@ -194,7 +194,7 @@ impl Reservations {
         is_free.then(|| self.take(keys).0)
     }
 
-    /// Reserves those of the keys that nobody has or wants; which those are, in their order.
+    /// Reserves those of the keys that no writer has or awaits. Returns these keys, in order.
     pub(crate) fn take_free(&self, keys: Vec<u64>) -> (Reservation, Vec<u64>) {
         let mut keys = sorted(keys);
         {
@@ -204,13 +204,13 @@ impl Reservations {
         (self.take(keys.clone()).0, keys)
     }
 
-    /// The unpublished records of keys that are reserved; `None` unless all of them have one.
+    /// Returns the unpublished records of reserved keys; `None` unless every key has one.
     pub(crate) fn unpublished(&self, keys: &[u64]) -> Option<Vec<Unpublished>> {
         let queue = self.queue.lock();
         keys.iter().map(|key| queue.unpublished.get(key).cloned()).collect()
     }
 
-    /// Notes records by their keys, as they were appended under a reservation of these that is about to end.
+    /// Notes records, by key, that were appended under a reservation of these keys that is about to end.
     pub(crate) fn note(&self, records: impl Iterator<Item = (u64, Unpublished)>) -> Noted {
         let mut queue = self.queue.lock();
         let note = |(key, record): (u64, Unpublished)| {
@@ -221,7 +221,7 @@ impl Reservations {
         Noted { queue: self.queue.clone(), records: records.map(note).collect() }
     }
 
-    /// Keys are written without a reservation: what was noted of them is not the newest any more.
+    /// Drops the notes of keys that are written without a reservation, because those records are not the newest any more.
     pub(crate) fn forget_unpublished(&self, keys: impl IntoIterator<Item = u64>) {
         let mut queue = self.queue.lock();
         if !queue.unpublished.is_empty() && !planted(Bug::UnpublishedNotForgotten) {
@@ -247,7 +247,7 @@ fn sorted(mut keys: Vec<u64>) -> Vec<u64> {
 }
 
 impl Queue {
-    /// 1.
+    /// Step 1.
     fn add(&mut self, what: What) -> (u64, Option<Waiter>) {
         let number = self.next;
         self.next += 1;
@@ -277,7 +277,10 @@ impl Queue {
             }
         }
         for earlier in &before {
-            let earlier = self.requests.get_mut(earlier).expect("what is over is not the last of anything");
+            let earlier = self
+                .requests
+                .get_mut(earlier)
+                .expect("a request that has ended is not the newest of any key");
             earlier.followers.push(number);
         }
         let granted = (!before.is_empty()).then(Completion::new);
@@ -287,11 +290,11 @@ impl Queue {
         (number, waiter)
     }
 
-    /// Its reservation was dropped. Returns whom to tell that they have their keys.
+    /// Ends a request whose reservation was dropped. Returns the completions of requests that are granted by it.
     fn give_back(&mut self, number: u64) -> Vec<Completion> {
         let request = self.requests.get_mut(&number).expect("it is over once");
         if request.waits_for > 0 {
-            // 3.
+            // Step 3.
             request.given_up = true;
             return Vec::new();
         }
@@ -300,9 +303,9 @@ impl Queue {
         while let Some(number) = over.pop() {
             let request = self.requests.remove(&number).expect("it is over once");
             self.forget(number, &request.what);
-            // 2.
+            // Step 2.
             for follower in request.followers {
-                let next = self.requests.get_mut(&follower).expect("it waits");
+                let next = self.requests.get_mut(&follower).expect("a follower is still queued");
                 next.waits_for -= 1;
                 match next.waits_for {
                     0 if next.given_up => over.push(follower),

@@ -15,7 +15,7 @@ fn those_who_want_a_key_have_it_in_their_order() {
     let other = reservations.take(vec![4]);
     assert!(holds(&first) && holds(&other));
     assert!(!holds(&second));
-    assert!(!holds(&third), "it would overtake the second, which could so wait for ever");
+    assert!(!holds(&third), "it would overtake the second, which could then wait forever");
     drop(first);
     assert!(holds(&second) && !holds(&third));
     drop(second);
@@ -52,7 +52,7 @@ fn plain_puts_share_their_turn() {
     assert!(!holds(&one) && !holds(&two));
     drop(writer);
     assert!(holds(&one) && holds(&two) && !holds(&next));
-    assert!(reservations.try_take(vec![2]).is_none(), "a put of it is about to be appended");
+    assert!(reservations.try_take(vec![2]).is_none(), "a put of the key is about to be appended");
     drop(one);
     assert!(!holds(&next));
     drop(two);
@@ -69,7 +69,7 @@ fn a_place_that_is_given_up_keeps_the_order_of_the_others() {
     let (gone, gone_too) = (reservations.take(vec![1, 2]), reservations.take_all());
     let last = reservations.take(vec![2]);
     drop((gone, gone_too));
-    assert!(!holds(&last), "what it waits for waits for the first");
+    assert!(!holds(&last), "the request it waits for waits for the first");
     drop(first);
     assert!(holds(&last));
     drop(last);
@@ -84,17 +84,17 @@ fn what_is_free_of_many_keys_is_reserved_and_the_rest_left_to_others() {
     let (held, keys) = reservations.take_free(vec![4, 1, 2, 5, 1]);
     assert_eq!(keys, [1, 4]);
     assert!(reservations.conflict([4]) && !holds(&reservations.take(vec![1])));
-    assert!(!reservations.conflict([5]), "that is left to plain puts");
+    assert!(!reservations.conflict([5]), "the key is left to plain puts");
     drop(held);
     assert!(holds(&reservations.take(vec![1, 4])));
     drop((other, plain));
     let all = reservations.take_all();
-    assert!(reservations.take_free(vec![1]).1.is_empty(), "somebody has all of them");
+    assert!(reservations.take_free(vec![1]).1.is_empty(), "another request has all keys");
     drop(all);
     assert!(reservations.queue.lock().requests.is_empty() && reservations.queue.lock().last.is_empty());
 }
 
-/// Any sequence of requests and ends: no two that exclude each other hold at once, and in the end everybody had a turn.
+/// Any sequence of requests and releases: no two conflicting requests hold at once, and in the end every request was granted.
 #[test]
 fn whatever_comes_nobody_shares_what_is_exclusive_and_everybody_has_a_turn() {
     let mut state = 0x1234_5678_9abc_def1u64;
@@ -106,7 +106,7 @@ fn whatever_comes_nobody_shares_what_is_exclusive_and_everybody_has_a_turn() {
     };
     for _ in 0..200 {
         let reservations = Reservations::default();
-        // Which keys (as bits), whether it is exclusive, and the reservation.
+        // Keys (as bits), true if exclusive, and the reservation.
         let mut open: Vec<(u64, bool, Reserved)> = Vec::new();
         for _ in 0..120 {
             if random(3) > 0 {
@@ -126,12 +126,12 @@ fn whatever_comes_nobody_shares_what_is_exclusive_and_everybody_has_a_turn() {
                     assert!(bits & others == 0 || !exclusive && !other_exclusive);
                 }
             }
-            assert!(open.is_empty() || !held.is_empty(), "everybody waits");
+            assert!(open.is_empty() || !held.is_empty(), "all requests wait");
         }
         while let Some(at) = open.iter().position(|(.., reserved)| holds(reserved)) {
             open.swap_remove(at);
         }
-        assert!(open.is_empty(), "somebody never had a turn");
+        assert!(open.is_empty(), "a request was never granted");
         assert!(reservations.queue.lock().last.is_empty() && reservations.queue.lock().last_of_all.is_none());
     }
 }

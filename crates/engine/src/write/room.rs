@@ -1,4 +1,4 @@
-//! Whether there is room for a put. Before one is refused, whatever need not take room is dropped.
+//! Room for puts. Before a put is refused, all droppable records are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,16 +17,16 @@ use crate::catalog::lookup::Found;
 use crate::write::Writer;
 use crate::write::prepared::Prepared;
 
-/// After a look without progress, puts are refused for so long without another.
+/// Time after an attempt without progress during which puts are refused without another attempt.
 const NO_PROGRESS: Duration = Duration::from_millis(10);
 
-/// Those who wait until space pressure is relieved.
+/// Writers that wait for space pressure to be relieved.
 pub(crate) struct Pressure {
     pub(crate) requests: Arc<Requests>,
-    /// Those who wait until what has expired is out of the index.
+    /// Writers that wait until expired keys are removed from the index.
     pub(crate) sweeps: Arc<Requests>,
     no_progress_at: Mutex<Option<Duration>>,
-    /// The same of sweeps.
+    /// Time of the last sweep without progress.
     swept_at: Mutex<Option<Duration>>,
     refused: Mutex<Option<RefusedWrite>>,
 }
@@ -35,11 +35,11 @@ pub(crate) struct Pressure {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RefusedWrite {
-    /// The error that the write failed with: its cause and a remedy.
+    /// Error that the write failed with: its cause and a remedy.
     pub error: Error,
     /// Room that the write needed, in bytes.
     pub bytes: u64,
-    /// Writes that were refused since the store was opened, this one included.
+    /// Number of writes refused since the store was opened, including this one.
     pub refused_writes: u64,
 }
 
@@ -68,14 +68,14 @@ impl Writer {
             self.pressure.sweeps.fail(&error);
         }
         self.space.reclaim.notify_one();
-        // Whatever came of it, the put finds out.
+        // Whatever the result, the put checks again.
         let _ = completion.wait().await;
         if lacks_memory() {
             *self.pressure.swept_at.lock() = Some(self.space.runtime.now());
         }
     }
 
-    /// Sees to it that nothing that could be dropped is in the way of a put of so many bytes.
+    /// Waits until no droppable record takes the room for `bytes` more.
     pub(crate) async fn find_room(&self, bytes: u64) {
         self.find_memory().await;
         if !self.has_no_room(bytes) || self.space.health.check_writable().is_err() {
@@ -94,20 +94,20 @@ impl Writer {
             self.pressure.requests.fail(&error);
         }
         self.space.reclaim.notify_one();
-        // Whatever came of it, the put finds out.
+        // Whatever the result, the put checks again.
         let _ = completion.wait().await;
         if self.has_no_room(bytes) {
             *self.pressure.no_progress_at.lock() = Some(self.space.runtime.now());
         }
     }
 
-    /// Sees to it that there is room for a put, or refuses it.
+    /// Waits for room for a put, or refuses it.
     pub(crate) async fn find_room_for(&self, put: &Prepared) -> Result<()> {
         let bytes = put.padded_bytes(self.lane.shape);
         if !self.has_no_room(bytes) && self.check_memory().is_ok() {
             return Ok(());
         }
-        // Boxed, since it is rare, and every put would have room for it.
+        // Boxed, because it is rare, and otherwise every put would reserve space for it.
         Box::pin(self.find_what_lacks(put, bytes)).await
     }
 
@@ -120,16 +120,16 @@ impl Writer {
         self.check_memory().map_err(|error| self.note_refusal(bytes, error))
     }
 
-    /// What a put displaces is read: one that takes no more than that needs no room, and the index tells a length only within a
-    /// factor of two.
+    /// Reads the record that a put displaces: a put that takes no more needs no room, and the index knows a length only within
+    /// a factor of two.
     async fn find_room_at_limit(&self, put: &Prepared, mut bytes: u64) -> Result<()> {
-        // A record that cannot be read is replaced as if it were not there.
+        // An unreadable record is replaced as if it were absent.
         let found = self.catalog.look_up(&put.key, &put.hash).await.ok().flatten();
-        // What has expired for good may have ceased to count before the put displaces it.
+        // A record that has finally expired may have ceased to count before the put displaces it.
         let counted =
             found.filter(|f| self.catalog.life(f.record.sequence, f.record.expires_at_ms) != Life::Expired);
         if let Some(Found { record, .. }) = counted {
-            // That numbers grow does not keep anybody from writing the same again.
+            // Compares with the same sequence number, so that rewriting the same value is not refused because numbers grow.
             let same = put.padded_bytes_numbered(self.lane.shape, record.sequence);
             bytes = same.saturating_sub(record.padded_bytes.into());
         }
@@ -137,19 +137,19 @@ impl Writer {
         self.check_room(bytes)
     }
 
-    /// Refuses a write that needs more room than users may fill, and takes note of it.
+    /// Refuses a write that exceeds the user limit, and records the refusal.
     pub(crate) fn check_room(&self, bytes: u64) -> Result<()> {
         self.look_for_room(bytes).map_err(|error| self.note_refusal(bytes, error))
     }
 
-    /// Counts a write that is refused for want of room, and keeps its error for the log.
+    /// Counts a write that is refused for lack of room, and keeps its error for the log.
     pub(crate) fn note_refusal(&self, bytes: u64, error: Error) -> Error {
         let refused_writes = self.space.counters.count_refused();
         *self.pressure.refused.lock() = Some(RefusedWrite { error: error.clone(), bytes, refused_writes });
         error
     }
 
-    /// The last write that was refused for want of room.
+    /// Returns the last write that was refused for lack of room.
     pub(crate) fn refused_write(&self) -> Option<RefusedWrite> {
         self.pressure.refused.lock().clone()
     }
@@ -160,7 +160,7 @@ impl Writer {
         if self.has_no_room(bytes) { Err(self.space.full_error(self.used_bytes())) } else { Ok(()) }
     }
 
-    /// Refuses keys that there is no memory for.
+    /// Refuses keys that the index has no memory for.
     fn check_memory(&self) -> Result<()> {
         match self.catalog.lacks_memory() {
             Some((index_bytes, budget_bytes)) => Err(Error::OutOfMemory { index_bytes, budget_bytes }),
@@ -168,20 +168,20 @@ impl Writer {
         }
     }
 
-    /// Whether there is no room for so many bytes more. For none there is, unless all slots are gone. Where anything may be
-    /// dropped there always is, unless nothing is left to drop.
+    /// Returns true if `bytes` more would exceed the user limit, or if no room can be made at all. Zero bytes fit unless no
+    /// room can be made; so does any number of bytes in a store that evicts any key (`WhenFull::Evict`).
     pub(crate) fn has_no_room(&self, bytes: u64) -> bool {
         let evicts = self.catalog.recency.when_full() == WhenFull::Evict;
         let over = bytes > 0 && !evicts && self.is_beyond_limit(bytes);
         over && !planted(Bug::ReserveGivenAway) || self.space.full.load(Ordering::Acquire)
     }
 
-    /// Whether so many bytes more are beyond what users may fill.
+    /// Returns true if `bytes` more would exceed the user limit.
     pub(crate) fn is_beyond_limit(&self, bytes: u64) -> bool {
         self.used_bytes() + bytes > self.space.user_limit_bytes()
     }
 
-    /// Bytes of what users may fill that are used: current records, and their entries in the summaries of segments.
+    /// Returns the bytes that count towards the user limit: current records, and their entries in the summaries of segments.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.space.live_bytes() + self.catalog.index.len() * TYPICAL_ENTRY_BYTES
     }

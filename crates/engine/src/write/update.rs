@@ -1,14 +1,14 @@
-//! Reading keys and writing what follows from them, with nothing in between.
+//! Updates: reading keys and writing results that depend on them, without writes of others in between.
 //!
 //! See `docs/decisions/0006-update-under-reservation.md`.
 //!
-//! 1. The keys are reserved, and nobody else writes them. What was appended before is visible, or, where that is all of these
-//!    keys, at hand.
-//! 2. Their entries are read, and the caller says what to write.
-//! 3. The batch is appended with the reservation. If it only puts, the reservation ends then, and the next update reads what
-//!    was appended (decision 0023); else when it is visible.
+//! 1. The keys are reserved, so that no other writer changes them. Records appended before are visible or, if every one of
+//!    these keys has an unpublished record, read from memory.
+//! 2. Their entries are read, and the caller's function returns a batch.
+//! 3. The batch is appended with the reservation. If it has only puts, none of them a large value, the reservation ends then,
+//!    and the next update reads the appended records (decision 0023); otherwise it ends when they are visible.
 //!
-//! Nothing is told to the caller before what it was shown is visible.
+//! The result is returned only after all records shown to the caller are visible.
 
 use bytes::Bytes;
 use esker_device::outside_block_on;
@@ -38,31 +38,31 @@ async fn publish(unpublished: &mut Vec<Unpublished>) -> Result<()> {
     Ok(())
 }
 
-/// Which of an update's keys each record is of.
+/// For each record, the index of its key among the update's keys.
 type Places = SmallVec<[usize; 4]>;
 
-/// A key that an update is about.
+/// A key of an update.
 pub(crate) struct Named<'k> {
     database: u8,
     key: &'k [u8],
-    /// With the keyspace that its database had when it was looked up.
+    /// Digest, with the keyspace that its database had at that time.
     hash: KeyHash,
 }
 
-/// Which version of a key has expired.
+/// An expired version of a key.
 struct Expired {
     sequence: u64,
     expires_at_ms: Option<u64>,
 }
 
 impl Writer {
-    /// The keys that an update is about, with their databases.
+    /// Returns the keys of an update, with their databases.
     pub(crate) fn named<'k>(&self, keys: impl Iterator<Item = (u8, &'k [u8])>) -> Vec<Named<'k>> {
         let name = |(database, key)| Named { database, key, hash: self.catalog.hash_in(database, key) };
         keys.map(name).collect()
     }
 
-    /// See [`Store::update`](crate::Store::update). `database`: of what is written without a name of another one.
+    /// See [`Store::update`](crate::Store::update). `database`: database of operations that name none.
     pub(crate) async fn update<T>(
         &self,
         database: u8,
@@ -73,7 +73,7 @@ impl Writer {
         self.update_and_tell(database, keys, options, change, |_, _| {}).await
     }
 
-    /// As [`update`](Self::update). `tell` gets the place of each key that was put, and the version that it was given.
+    /// Like [`update`](Self::update). Calls `tell` with the index of each key that was put, and its new version.
     pub(crate) async fn update_and_tell<T>(
         &self,
         database: u8,
@@ -83,7 +83,9 @@ impl Writer {
         tell: impl FnMut(usize, u64),
     ) -> Result<T> {
         if options.condition != Condition::Always {
-            return Err(Error::invalid("an update has no condition; compare the entries it is given"));
+            return Err(Error::invalid(
+                "an update cannot have a condition; compare the entries passed to it",
+            ));
         }
         let mut told = Vec::new();
         let outcome = self.update_reserved(database, &mut keys, options, change, tell, &mut told).await;
@@ -91,7 +93,7 @@ impl Writer {
         for (at, Expired { sequence, expires_at_ms }) in told {
             let kept = self.keep_expired(keys[at].key, &keys[at].hash, sequence, expires_at_ms).await;
             if kept.is_err() {
-                // It was shown to be absent, and what was made of that is done.
+                // The key was shown as absent, and the write based on that is done.
                 let (key, hash) = (Bytes::copy_from_slice(keys[at].key), keys[at].hash);
                 let record = ReportedRecord { key, hash, expires_at_ms: expires_at_ms.unwrap_or(0) };
                 self.catalog.clock.reported().add(sequence, record, true);
@@ -101,7 +103,7 @@ impl Writer {
         outcome
     }
 
-    /// `told`: the keys that were shown to be absent because, by the wall clock alone, they have expired.
+    /// `told`: the keys that were shown as absent because they have expired by the wall clock alone.
     async fn update_reserved<T>(
         &self,
         database: u8,
@@ -112,11 +114,11 @@ impl Writer {
         told: &mut Vec<(usize, Expired)>,
     ) -> Result<T> {
         let durability = self.durability(&options)?;
-        // 1.
+        // Step 1.
         let (mut reservation, mut unpublished) = self.reserve_named(keys).await?;
         let keys = &*keys;
 
-        // 2.
+        // Step 2.
         let found = match self.read_unpublished(keys, &unpublished).await {
             Some(found) => found,
             None => {
@@ -129,7 +131,7 @@ impl Writer {
         drop(entries);
         if !batch.conditions.is_empty() {
             return Err(Error::invalid(
-                "the batch of an update has no conditions; compare the entries it is given",
+                "the batch of an update cannot have conditions; compare the entries passed to the update",
             ));
         }
         if batch.is_empty() {
@@ -139,15 +141,15 @@ impl Writer {
             return Ok(outcome);
         }
 
-        // 3.
+        // Step 3.
         let records = self.records_of(database, batch, &options).await?;
-        // A delete keeps the reservation until it is visible: its key may turn out to be ephemeral.
+        // A delete keeps the reservation until it is visible, because its key may turn out to be ephemeral.
         let only_puts = records.iter().all(|record| record.kind == Kind::Put);
         reservation.ends_early =
             only_puts && !records.iter().any(|record| self.lane_for_large(record).is_some());
         let is_one_point = unpublished.windows(2).all(|pair| pair[0].point == pair[1].point);
         if reservation.ends_early && is_one_point {
-            // Those before it are published before it.
+            // Records before the newest are published before it.
             let newest = (0..unpublished.len()).max_by_key(|&at| unpublished[at].sequence);
             reservation.after = newest.map(|at| unpublished.swap_remove(at));
         } else {
@@ -165,7 +167,7 @@ impl Writer {
         Ok(outcome)
     }
 
-    /// Reserves keys in the keyspaces that their databases have when that is granted.
+    /// Reserves keys in the keyspaces that their databases have when the reservation is granted.
     async fn reserve_named(&self, keys: &mut [Named<'_>]) -> Result<(Reservation, Vec<Unpublished>)> {
         loop {
             let stored = keys.iter().map(|named| self.catalog.index.stored_hash(&named.hash)).collect();
@@ -184,13 +186,13 @@ impl Writer {
 
     async fn look_up_all(&self, keys: &[Named<'_>]) -> Result<Vec<Option<Found>>> {
         match keys {
-            // As most updates are: no list of futures.
+            // The most frequent case, without a list of futures.
             [only] => Ok(vec![self.catalog.look_up(only.key, &only.hash).await?]),
             _ => try_join_all(keys.iter().map(|named| self.catalog.look_up(named.key, &named.hash))).await,
         }
     }
 
-    /// The records of keys that are not published yet; `None` if there are none, or they are not those of these keys.
+    /// Reads the unpublished records of these keys; `None` if there are none, or if they are of other keys.
     async fn read_unpublished(
         &self,
         keys: &[Named<'_>],
@@ -211,7 +213,7 @@ impl Writer {
         Some(found)
     }
 
-    /// What the caller is shown of what was found: not what has expired.
+    /// Returns the entries shown to the caller: all but expired ones.
     fn shown(&self, found: &[Option<Found>], told: &mut Vec<(usize, Expired)>) -> Vec<Option<Entry>> {
         let mut show = |(at, found): (usize, &Option<Found>)| {
             let record = &found.as_ref()?.record;
@@ -225,8 +227,8 @@ impl Writer {
         found.iter().enumerate().map(&mut show).collect()
     }
 
-    /// Notes with each record the record that it replaces, which was found under one of the keys. Leaves out tombstones of absent
-    /// keys, and notes those with the reservation whose keys the batch put before. Returns the records, and the place of each one's key.
+    /// Notes with each record the record it replaces, found under one of the keys. Drops tombstones of absent keys, and notes
+    /// with the reservation those whose keys the batch put before. Returns the records, and the index of each one's key.
     async fn replacing(
         &self,
         records: Vec<Prepared>,
@@ -270,7 +272,9 @@ impl Writer {
             let conflict = conditions.iter().find_map(|(of, condition)| {
                 let sought = (of.database.unwrap_or(database), &of.key);
                 let at = keys.binary_search_by(|(number, key)| (*number, key).cmp(&sought));
-                let current = entries[at.expect("it is among them")].as_ref().map(|entry| entry.version);
+                let current = entries[at.expect("the keys of all conditions are in the list")]
+                    .as_ref()
+                    .map(|entry| entry.version);
                 (!condition.holds(current)).then(|| condition.conflict(&of.key, current))
             });
             conflict.map_or((batch, Ok(())), |conflict| (Batch::new(), Err(conflict)))
@@ -279,14 +283,14 @@ impl Writer {
         self.update(database, named, options, change).await?
     }
 
-    /// Notes what a record replaces; false for a tombstone that is not needed.
+    /// Notes the record that a record replaces. Returns false for a tombstone that is not needed.
     async fn attach(&self, record: &mut Prepared, found: Option<&Found>) -> Result<bool> {
         let replaced = |found: &Found| self.catalog.replaced(found);
         record.replaces = found.map(replaced);
         if record.kind == Kind::Put {
             return Ok(true);
         }
-        // A slot is given up only when no other key can be hidden behind it.
+        // A slot is emptied only when no other key can be hidden behind it.
         self.catalog.verify_to_remove(&record.hash).await?;
         if found.is_some_and(|found| !self.catalog.index.is_current(&record.hash, found.pointer)) {
             let again = self.catalog.look_up(&record.key, &record.hash).await?;

@@ -1,4 +1,4 @@
-//! Readers beside writers that displace, grow and shrink: a key that is there is never missed.
+//! Readers beside writers that displace, grow and shrink: a key that exists is never missed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -8,10 +8,10 @@ use rand::Rng;
 
 use crate::seed::Seed;
 
-/// All keys in one shard, each with a stored hash of its own.
+/// Enough bits for a different stored hash per key; all keys are in one shard.
 const HASH_BITS: u32 = 20;
 
-/// Miri takes a thousand times as long.
+/// Miri is a thousand times slower.
 const SCALE: u64 = if cfg!(miri) { 100 } else { 1 };
 
 fn hash(key: u64) -> KeyHash {
@@ -27,7 +27,7 @@ fn pointer(key: u64) -> Pointer {
 fn readers_never_miss() {
     for seed in Seed::all("readers_never_miss", 0..if cfg!(miri) { 1 } else { 4 }) {
         let index = Index::new(IndexOptions { hash_bits: Some(HASH_BITS), ..Default::default() });
-        // Keys below `stay` are never removed; those up to the limit come and go.
+        // Keys below `stay` are never removed; those from there to the limit are inserted and removed.
         let (stay, limit) = (AtomicU64::new(0), 60_000 / SCALE);
         let step = 2_000 / SCALE;
         let done = AtomicBool::new(false);

@@ -1,5 +1,4 @@
-//! The index against a model: random operations on keys that collide, and readers beside a writer that moves
-//! everything.
+//! The index against a model: random operations on colliding keys, and readers beside a writer that moves all entries.
 
 mod concurrent;
 mod oracle;

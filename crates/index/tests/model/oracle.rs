@@ -1,10 +1,10 @@
-//! The index as plain maps: slow, large, and simple enough to be believed.
+//! The index as plain maps: slow, large, and simple enough to be obviously correct.
 
 use std::collections::BTreeMap;
 
 use esker_index::{KeyHash, Occupant, Pointer, Published, Suspects, UnverifiedOverwrite, Verified};
 
-/// What slots keep of a hash.
+/// The part of a hash that a slot keeps.
 type Stored = u64;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Random operations, compared call by call.
+//! Random operations; every result is compared with the model.
 
 use esker_index::KeyHash;
 use rand::Rng;
@@ -26,7 +26,7 @@ fn six_bits() {
     run("six_bits", Some(6), 300, spread, true);
 }
 
-/// Keys are removed beside records that nobody can read at that time.
+/// Keys are removed beside records that cannot be read at that time.
 #[test]
 fn blind_removals() {
     run("blind_removals", Some(6), 300, spread, false);
@@ -52,7 +52,7 @@ fn all_bits() {
     run("all_bits", None, 3_000, spread, true);
 }
 
-/// Neighbouring stored hashes: one home bucket for all.
+/// Neighbouring stored hashes: all keys have one home bucket.
 #[test]
 fn one_bucket() {
     let hash = |key: Key| KeyHash { slot: (1 << 53) + (key << 25), check: key };
@@ -64,7 +64,7 @@ fn one_stored_hash() {
     run("one_stored_hash", None, 200, |key| KeyHash { slot: 42, check: key }, true);
 }
 
-/// Keys that were removed while it was not known whom they had displaced left records behind.
+/// Keys that were removed before the records they had displaced were verified leave those records behind.
 #[test]
 fn put_after_unverified_removal_is_not_first() {
     let index = esker_index::Index::new(esker_index::IndexOptions::default());

@@ -1,4 +1,4 @@
-//! What is there from the start of an iteration to its end is returned, whatever happens in between.
+//! An entry that exists from the start of an iteration to its end is returned, under any concurrent changes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,11 +40,11 @@ fn scan_sees_all_that_stays() {
                 }
             }
         }
-        stay.for_each(|key| assert!(seen.contains(&key), "{key} was passed by"));
+        stay.for_each(|key| assert!(seen.contains(&key), "{key} was missed"));
     }
 }
 
-/// Two keys of one slot take it from each other, and each time the one that left it is found to be hidden.
+/// Two keys of one slot displace each other in turn, and each time the displaced one is found to be hidden.
 #[test]
 fn scan_sees_a_key_that_returns_to_its_slot() {
     let index = Index::new(IndexOptions { hash_bits: Some(6), ..Default::default() });
@@ -72,7 +72,7 @@ fn scan_sees_a_key_that_returns_to_its_slot() {
     });
 }
 
-/// One of two keys of a slot comes back to it while the other is in the side table, so neither is found to be hidden.
+/// One of two keys of a slot returns to it while the other is in the side table, so neither is found to be hidden.
 #[test]
 fn scan_sees_a_key_that_returns_while_the_other_is_in_the_side_table() {
     let index = Index::new(IndexOptions { hash_bits: Some(6), ..Default::default() });
@@ -83,7 +83,7 @@ fn scan_sees_a_key_that_returns_while_the_other_is_in_the_side_table() {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Pointers of the key that stays are odd. Here it is remembered as displaced.
+            // Pointers of the key that stays are odd. Here it is recorded as displaced.
             for n in 1..300_000 {
                 index.publish(stays, pointer(4 * n + 1), |_| Occupant::Unknown);
                 index.publish(other, pointer(4 * n), |_| Occupant::OtherKey);

@@ -1,16 +1,16 @@
-//! Seeds of random tests: one line replays a failure.
+//! Seeds of random tests: one printed line replays a failure.
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-/// Prints the line that replays the test if it panics.
+/// Prints the line that replays the test, if the test panics.
 pub(crate) struct Seed {
     test: &'static str,
     seed: u64,
 }
 
 impl Seed {
-    /// The seeds to run: that of the environment alone, else these.
+    /// Returns the seeds to run: the one in the environment if set, otherwise `seeds`.
     pub(crate) fn all(test: &'static str, seeds: std::ops::Range<u64>) -> impl Iterator<Item = Seed> {
         let wanted = std::env::var("ESKER_SEED").ok().map(|seed| seed.parse().expect("a number"));
         let seeds = match wanted {
@@ -24,7 +24,7 @@ impl Seed {
         self.rng_of(0)
     }
 
-    /// A generator of its own for each thread.
+    /// Returns a separate generator for each thread.
     pub(crate) fn rng_of(&self, thread: u64) -> SmallRng {
         SmallRng::seed_from_u64(self.seed ^ thread << 32)
     }

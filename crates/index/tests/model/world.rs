@@ -1,6 +1,6 @@
-//! An engine in miniature: records by pointer, of which the newest can be seen without I/O, and what an engine does
-//! to find a key's record, to delete it, and to relocate a segment. Every call goes to the index and to the oracle,
-//! and every answer is compared; what is stored is compared with a map of whole keys.
+//! A miniature engine: records by pointer, of which the newest are readable without I/O, and the operations of an engine to
+//! find a key's record, delete it, and relocate a segment. Every call goes to the index and to the oracle, and every result is
+//! compared; the stored keys are compared with a map of whole keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,19 +23,19 @@ struct Record {
 
 pub(crate) struct World {
     pub(crate) index: Index,
-    /// None where keys overflow from their buckets into the side table, of which the oracle knows nothing.
+    /// `None` where keys overflow from their buckets into the side table, which the oracle does not model.
     oracle: Option<Oracle>,
     hash: fn(Key) -> KeyHash,
     records: BTreeMap<Pointer, Record>,
     truth: BTreeMap<Key, u64>,
-    /// Records that nothing led to when it was last looked at.
+    /// Records that had no entry leading to them at the last check.
     unknown: BTreeSet<Pointer>,
     next: u64,
-    /// The newest so many records are in memory.
+    /// Number of newest records that are in memory.
     in_memory: u64,
 }
 
-/// Well mixed and invertible, so that keys differ in their 128 bits.
+/// Returns a well-mixed, invertible hash, so that keys differ in their 128 bits.
 pub(crate) fn spread(key: Key) -> KeyHash {
     let mut x = key.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -69,7 +69,7 @@ impl World {
         pointer
     }
 
-    /// Reads a record; fails if it lies in a segment that was freed.
+    /// Reads a record; panics if it lies in a segment that was freed.
     fn read(&self, pointer: Pointer) -> Record {
         *self.records.get(&pointer).unwrap_or_else(|| panic!("{pointer:?} was freed"))
     }
@@ -95,7 +95,7 @@ impl World {
         self.truth.insert(key, sequence);
     }
 
-    /// As an engine looks a key up: slot, side table, unverified overwrites.
+    /// Looks a key up like an engine: slot, side table, unverified overwrites.
     fn look_up(&mut self, key: Key) -> Option<(Pointer, Record)> {
         let hash = (self.hash)(key);
         let pointer = self.index.get(&hash);
@@ -135,14 +135,14 @@ impl World {
         let hidden = self.hidden(&seen);
         assert!(self.index.note_verified(hash, &seen, &hidden));
         if !seen.unverified.is_empty() {
-            assert!(!self.index.note_verified(hash, &seen, &hidden), "what was seen has changed");
+            assert!(!self.index.note_verified(hash, &seen, &hidden), "the suspects have changed");
         }
         if let Some(oracle) = &mut self.oracle {
             assert!(oracle.note_verified(hash, &seen, &hidden));
         }
     }
 
-    /// The keys whose newest version is at a displaced pointer.
+    /// Returns the keys whose newest version is at a displaced pointer.
     fn hidden(&self, seen: &Suspects) -> Vec<(KeyHash, Pointer)> {
         let mut newest = BTreeMap::new();
         for unverified in &seen.unverified {
@@ -162,7 +162,7 @@ impl World {
         hidden.filter(|hidden| !is_own(hidden)).collect()
     }
 
-    /// `blindly`: although what was displaced cannot be read now.
+    /// Deletes a key; `blindly` means that displaced records cannot be read now.
     pub(crate) fn delete(&mut self, key: Key, blindly: bool) {
         let hash = (self.hash)(key);
         if !blindly {
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Frees a segment: its unverified overwrites are verified, its current records move, the rest is gone.
+    /// Frees a segment: verifies its unverified overwrites, moves its current records, drops the rest.
     pub(crate) fn relocate(&mut self, segment: Range<u64>) {
         self.note_unknown();
         let range = Pointer::new(segment.start).unwrap()..Pointer::new(segment.end).unwrap();
@@ -204,7 +204,7 @@ impl World {
         for hash in other {
             self.note_verified(&hash);
         }
-        assert_eq!(self.displaced(&range), [], "unverified are against records");
+        assert_eq!(self.displaced(&range), [], "every unverified overwrite displaced a record");
 
         for (old, record) in records {
             let hash = (self.hash)(record.key);
@@ -213,7 +213,7 @@ impl World {
             assert_eq!(
                 self.index.is_known(&hash, old),
                 current,
-                "there is no unverified against it any more"
+                "no unverified overwrite against it is left"
             );
             if let Some(oracle) = &mut self.oracle {
                 assert_eq!(oracle.is_current(&hash, old), current);
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// What pending unverified overwrites displaced in a range.
+    /// Returns the displaced pointers of pending unverified overwrites in a range.
     fn displaced(&self, range: &Range<Pointer>) -> Vec<Pointer> {
         let mut displaced = Vec::new();
         self.index.displaced(|pointer| displaced.extend(range.contains(&pointer).then_some(pointer)));
@@ -244,7 +244,7 @@ impl World {
         displaced
     }
 
-    /// Once nothing leads to a record, nothing will again, whatever is verified.
+    /// Checks that a record without any entry leading to it stays so, whatever is verified.
     fn note_unknown(&mut self) {
         for (at, record) in &self.records {
             if self.index.is_known(&(self.hash)(record.key), *at) {
@@ -262,17 +262,17 @@ impl World {
             let Step { current, displaced, next } = self.index.scan(Cursor::from_u64(at.to_u64()), limit);
             assert!(next.is_none_or(|next| next > at), "a scan goes on");
             for pointer in current.into_iter().chain(displaced.iter().copied()) {
-                assert!(found.insert(pointer), "with no change meanwhile nothing is seen twice");
+                assert!(found.insert(pointer), "without changes meanwhile no entry is returned twice");
             }
             all_displaced.extend(displaced);
             cursor = next;
         }
-        // What unverified overwrites say was displaced is met too.
+        // Displaced pointers of unverified overwrites are returned too.
         self.index.displaced(|displaced| {
             found.remove(&displaced);
             assert!(
                 all_displaced.contains(&displaced),
-                "a displaced record is in no slot, but a scan meets it"
+                "a displaced record is in no slot, but a scan returns it"
             );
         });
         assert_eq!(found.len() as u64, self.index.len());
@@ -291,7 +291,7 @@ impl World {
         assert!(self.index.is_empty() && self.index.unverified_len() == 0);
     }
 
-    /// As a recovery does: every key once, none known before.
+    /// Reloads like a recovery: inserts every key once into an empty index.
     pub(crate) fn reload(&mut self) {
         let mut newest: Vec<_> =
             self.truth.iter().map(|(&key, &sequence)| Record { key, sequence }).collect();
@@ -328,7 +328,7 @@ impl World {
         keys.for_each(|key| self.get(key));
     }
 
-    /// One random step over so many keys.
+    /// Does one random step over `keys` keys.
     pub(crate) fn step(&mut self, rng: &mut SmallRng, keys: u64) {
         let key = rng.random_range(0..keys);
         match rng.random_range(0..1000) {

@@ -1,5 +1,5 @@
-//! The engine's index against the log: the store is opened over memory, as a server would open it, and asked where it
-//! finds every key.
+//! Compares the engine's index with the log: opens the store over memory, as a server would open it, and
+//! looks up the location of every key.
 
 use std::sync::Arc;
 
@@ -13,21 +13,22 @@ use crate::newest_versions::Rule;
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};
 
-/// Segments' worth of free room, so that the store has no reason to collect.
+/// Free space of the opened store in segments: enough that it has no reason to collect.
 const ROOM_SEGMENTS: u64 = 64;
-/// What it may collect meanwhile.
+/// Limit of the opened store's background work during the comparison, in bytes per second.
 const BACKGROUND_BYTES_PER_S: u64 = 1 << 20;
-/// Keys that are looked at once more, by reading their records, where the index leads elsewhere than expected.
+/// Limit of keys whose records are read after a location mismatch, to tell a moved record from a wrong
+/// index.
 const LOOKED_AT_AGAIN: usize = 10_000;
 
-/// What was found to be wrong.
+/// The outcome of the comparison.
 pub(super) struct Compared {
     pub(super) check: IndexCheck,
-    /// What to report beside it.
+    /// Mismatches beyond the counts of `check`, as texts for findings.
     pub(super) wrong: Vec<String>,
 }
 
-/// Opens the store over memory and compares.
+/// Opens the store over memory and compares its index with the log.
 pub(super) fn compare(
     view: &StoreView,
     rule: &Rule<'_>,
@@ -52,7 +53,7 @@ pub(super) fn compare(
     let wrong_keys = if suspects.all(|suspect| answers(view, rule, &store, suspect)) { 0 } else { elsewhere };
     let mut wrong = Vec::new();
     if wrong_keys > 0 {
-        wrong.push(format!("the index leads elsewhere than the log for {wrong_keys} of {keys} keys"));
+        wrong.push(format!("the index points to other records than the log for {wrong_keys} of {keys} keys"));
     }
     let stats = store.stats();
     let there = stats.keys;
@@ -68,14 +69,14 @@ pub(super) fn compare(
 }
 
 impl Tally {
-    /// Looks where the index leads for a key.
+    /// Compares the index location of one key with the location that the log gives.
     fn look(&mut self, view: &StoreView, store: &Blocking, current: &Version) {
         let wanted = current.location(&view.packing);
         let place = store.store().record_place(&current.hash);
         let is_it = place
             .is_some_and(|at| (at.tier, at.slot, at.offset) == (wanted.tier, wanted.slot, wanted.offset));
         self.expiring += u64::from(current.expires());
-        // What expires may have been swept out since.
+        // An expiring record may have been swept out since the log was read.
         if !is_it && !current.expires() {
             self.elsewhere += 1;
             self.suspects.extend((self.suspects.len() < LOOKED_AT_AGAIN).then_some(*current));
@@ -90,7 +91,8 @@ struct Tally {
     suspects: Vec<Version>,
 }
 
-/// Whether the store answers with the version that the log says, wherever it may have put it meanwhile.
+/// Returns true if the store returns the version that the log expects. The store may have moved the
+/// record to another location.
 fn answers(view: &StoreView, rule: &Rule<'_>, store: &Blocking, suspect: &Version) -> bool {
     let location = suspect.location(&view.packing);
     let tier = view.tier(location.tier);
@@ -114,7 +116,7 @@ fn open(view: &StoreView, keys: u64) -> esker_engine::Result<Blocking> {
         Some(overlay(source, room))
     };
     let memory = memory_bytes(view.packing.segment_bytes, keys);
-    // The staging file is looked at beside this, so none is expected, as after another start of the machine.
+    // The staging file is examined separately. A different boot number makes the engine ignore it.
     let options =
         Options::devices(device(Tier::Fast), device(Tier::Capacity)).memory_bytes(memory).boot_number(1);
     Blocking::open(options.create(false).discard(false).background_bytes_per_s(BACKGROUND_BYTES_PER_S))

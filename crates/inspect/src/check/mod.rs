@@ -1,13 +1,15 @@
-//! Whether a store is well: every checksum, every version of every key, what the summaries say of the records, what the
-//! superblocks say of the segments, and what the engine makes of it all.
+//! Checks a whole store: every checksum, every version of every key, summaries against records,
+//! superblocks against segments, and the engine's index against the log.
 //!
-//! 1. Superblocks, what the staging file of a killed store holds, and the ends of all slots.
-//! 2. All segments, read whole and once, on several threads; every record's version is kept in 32 bytes.
-//! 3. The census, free slots, writes that went astray. Beside a server, whatever was found is looked at once more.
-//! 4. Versions by key: which damaged records count, and which were superseded.
-//! 5. The index against the log.
+//! 1. Check the superblocks, the staging file of a killed store, and the ends of all slots.
+//! 2. Read all segments, whole and once, on several threads. The version of every record is kept in 32
+//!    bytes.
+//! 3. Check the census, free slots and misdirected writes. Beside a running server, every finding is
+//!    verified a second time.
+//! 4. Sort the versions by key: determine which damaged records are current, and which were superseded.
+//! 5. Compare the index with the log.
 //!
-//! Nothing is written, and damage is never an error here: it is a finding.
+//! The check writes nothing. Damage is never an error here: it is a finding.
 
 mod index;
 mod recheck;
@@ -33,7 +35,7 @@ use crate::store::StoreView;
 use crate::versions::{Version, Versions};
 use crate::watch::{Watcher, in_parallel, readers};
 
-/// What a check looks at.
+/// Options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
     /// Open the store over memory, and compare its index with the log.
@@ -46,7 +48,7 @@ impl Default for CheckOptions {
     }
 }
 
-/// All of a store, checked.
+/// The result of checking a whole store.
 pub(crate) struct Checked {
     pub(crate) report: Report,
     pub(crate) segments: Vec<Segment>,
@@ -54,23 +56,25 @@ pub(crate) struct Checked {
     pub(crate) staged: Staged,
 }
 
-/// Damaged records that count on the devices.
+/// Damaged records that are the current version of their key on the devices.
 #[derive(Default)]
 struct AllLost {
-    /// Those of findings, by their places.
+    /// Records that have a finding, by their locations.
     found: BTreeMap<u64, Lost>,
-    /// How many others there are, and how many of which the staging file has a newer version.
+    /// Number of such records without a finding; `others_staged` are those with a newer version in the
+    /// staging file.
     others: u64,
     others_staged: u64,
-    /// How many keys of the staging file have a version on the devices that is as new.
+    /// Number of keys in the staging file whose version on the devices is at least as new.
     on_devices: u64,
 }
 
-/// Where damaged records are.
+/// Locations of damaged records.
 struct Places<'a> {
-    /// Those of findings.
+    /// Locations of records that have a finding.
     found: BTreeSet<u64>,
-    /// The others, if not all are: beside a server, what was not found twice is not damaged.
+    /// Locations of damaged records without a finding, or `None` if every other damaged record counts.
+    /// Beside a server, only damage that was found twice is damage.
     others: Option<&'a BTreeSet<u64>>,
 }
 
@@ -80,16 +84,16 @@ impl Places<'_> {
     }
 }
 
-/// A damaged record that counts on the devices.
+/// A damaged record that is the current version of its key on the devices.
 struct Lost {
-    /// The name of its key, as far as other versions tell it.
+    /// The name of its key, if another version of the key shows it.
     name: Option<Key>,
-    /// Whether the staging file has a newer version.
+    /// True if the staging file has a newer version.
     is_staged: bool,
 }
 
 impl StoreView {
-    /// Checks everything, and says what is damaged, which keys are concerned and what to do.
+    /// Checks the whole store. Reports the damage, the affected keys, and the remedies.
     ///
     /// # Errors
     /// If the superblocks cannot be read.
@@ -99,22 +103,22 @@ impl StoreView {
 
     pub(crate) fn check_all(&self, options: CheckOptions, watcher: &dyn Watcher) -> Result<Checked> {
         let mut findings = Findings::new();
-        // 1.
+        // Step 1.
         superblocks::check(self, &mut findings)?;
         let staged = staging::look(self, &mut findings);
         let slots = self.slots();
         let segments = self.segments(&slots);
-        // 2.
+        // Step 2.
         let expected = segments.iter().map(Segment::records).sum();
         let versions = Versions::new(expected);
         let read_bytes = self.check_segments(&segments, &versions, &mut findings, watcher);
-        // 3.
+        // Step 3.
         let free_slots = slots::check(self, &slots, &segments, &mut findings);
         let confirmed = match self.is_in_use() {
             true => Some(recheck::confirm(self, &mut findings, watcher)?),
             false => None,
         };
-        // 4.
+        // Step 4.
         let rule = Rule::new(self, &segments);
         watcher.begin("finding the newest versions", 0);
         let segment_count = segments.len() as u64;
@@ -123,7 +127,7 @@ impl StoreView {
         let places = Places { found, others: confirmed.as_ref().map(|confirmed| &confirmed.damaged) };
         let lost = self.count(&rule, &versions, &staged, &places, &mut counts);
         conclude(&mut findings, &lost.found);
-        // 5.
+        // Step 5.
         let mut index = IndexCheck::Skipped;
         if options.index && !self.is_in_use() {
             watcher.begin("comparing the index with the log", 0);
@@ -136,7 +140,7 @@ impl StoreView {
         Ok(Checked { report, segments, versions, staged })
     }
 
-    /// 2. Returns how many bytes were read.
+    /// Step 2. Returns the number of bytes read.
     fn check_segments(
         &self,
         segments: &[Segment],
@@ -170,7 +174,7 @@ impl StoreView {
         total
     }
 
-    /// Step 4: counts, and tells which damaged records count on the devices.
+    /// Step 4: counts the versions, and returns the damaged records that are current on the devices.
     fn count(
         &self,
         rule: &Rule<'_>,
@@ -187,7 +191,7 @@ impl StoreView {
                 versions.iter().filter(|version| version.sequence < current.sequence).count() as u64;
             let is_staged = staged.has_newer(&current.hash, current.sequence);
             lost.on_devices += u64::from(!is_staged && staged.has(&current.hash));
-            // A tombstone is in the summary: that is enough for the key to stay deleted.
+            // The summary has the tombstone, which is enough for the key to stay deleted.
             if current.is_damaged() && !current.is_tombstone() {
                 match (places.found.contains(&current.place()), is_staged) {
                     (true, _) => {
@@ -223,7 +227,7 @@ impl StoreView {
         lost
     }
 
-    /// The name of a key, from any of its versions that can be read.
+    /// Returns the name of a key from any of its readable versions.
     fn name_elsewhere(&self, rule: &Rule<'_>, versions: &[Version]) -> Option<Key> {
         versions.iter().filter(|version| !version.is_damaged()).find_map(|version| {
             let at = version.location(&self.packing);
@@ -234,16 +238,16 @@ impl StoreView {
         })
     }
 
-    /// 5. What comparing the index found.
+    /// Step 5: turns the outcome of the index comparison into findings.
     fn compared(&self, compared: Compared, findings: &mut Findings) -> IndexCheck {
         let tier = &self.tiers[0];
         for what in compared.wrong {
-            let so = "please report this with the output of esker inspect: the log alone decides, and repair goes by it";
+            let so = "please report this with the output of esker inspect: the log is authoritative, and repair uses only the log";
             findings.add(Finding::at(tier, 0, Severity::Damage, what).so(so));
         }
         if let IndexCheck::Refused { why } = &compared.check {
             let what = format!("a server would not open it: {why}");
-            let so = "because of what is listed beside this, if anything is; else see that message";
+            let so = "the other findings are the cause, if there are any; else see the message";
             findings.add(Finding::at(tier, 0, Severity::Damage, what).so(so));
         }
         compared.check
@@ -278,11 +282,11 @@ impl StoreView {
     }
 }
 
-const LOST: &str = "reading this key is an error until it is put again; repair goes on without it";
-const STAGED: &str = "nothing is lost once the store was opened: the staging file holds a newer version; repair goes on without the key";
-const SUPERSEDED: &str = "nothing is lost: the key is deleted, or a newer version of it counts";
+const LOST: &str = "reads of this key fail until it is written again; repair leaves it out";
+const STAGED: &str = "nothing is lost once the store has been opened: the staging file holds a newer version; repair leaves the key out";
+const SUPERSEDED: &str = "nothing is lost: the key is deleted, or a newer version of it is current";
 
-/// Says of damaged records whether they count.
+/// Sets the consequence of each damaged record: whether its key is lost.
 fn conclude(findings: &mut Findings, lost: &BTreeMap<u64, Lost>) {
     for finding in &mut findings.all {
         let Some(place) = finding.place else { continue };

@@ -1,12 +1,12 @@
-//! Beside a server: what looks damaged may only have been on its way. So it is looked at once more, a little later and from
-//! the start, and what is not found again was none.
+//! Second look beside a running server. A frame that seems damaged may have been in flight. So the
+//! suspected segments are read again a little later, and a finding that does not recur is dropped.
 //!
-//! A segment with a summary never changes until it is freed, so damage in one is there the second time too, unless the segment
-//! has been freed meanwhile; then nothing depends on it. One without a summary is being filled, or its summary is damaged: what
-//! was written of it does not change either.
+//! A segment with a summary never changes until it is freed, so its damage recurs, unless the segment was
+//! freed meanwhile; then nothing depends on it. A segment without a summary is being filled, or its
+//! summary is damaged; its bytes that are already written do not change either.
 //!
-//! Of findings for which there was no room only the places are known. Those are looked at again too, and what is found there
-//! counts.
+//! Of findings that exceeded the limit, only the segments are known. These segments are read again too,
+//! and their findings of the second look count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
@@ -23,38 +23,39 @@ use crate::store::StoreView;
 use crate::versions::Version;
 use crate::watch::Watcher;
 
-/// Longer than any write takes that is not stuck.
+/// Delay before the second look. Longer than any write takes that is not stuck.
 const LATER: Duration = Duration::from_millis(500);
 
-/// What the second look tells, beside what it found again.
+/// The outcome of the second look, beside the confirmed findings.
 #[derive(Default)]
 pub(super) struct Confirmed {
-    /// How many segments were seen to be in another state.
+    /// Number of segments whose finding did not recur.
     pub(super) gone: u64,
-    /// Where damaged records are that may have no finding, since there was no room for it the first or the second time.
+    /// Locations of damaged records that may have no finding, because the limit was exceeded in the first
+    /// or the second look.
     pub(super) damaged: BTreeSet<u64>,
 }
 
-/// What makes a finding the same one.
+/// Identity of a finding: two findings with the same values are the same.
 type Suspicion = (Option<u64>, String, u64, String);
 
 fn suspicion(finding: &Finding) -> Suspicion {
     (finding.segment, finding.path.clone(), finding.offset, finding.what.clone())
 }
 
-/// What was found the first time, and what of it is found again.
+/// The findings of the first look, and which of them recur.
 struct Suspicions {
-    /// Findings; whether each was found again.
+    /// The findings, and whether each recurred.
     kept: BTreeMap<Suspicion, bool>,
-    /// Where there were more than there was room for; whether anything was found there again.
+    /// Segments with findings that exceeded the limit, and whether any finding in them recurred.
     crowded: BTreeMap<Whereabouts, bool>,
     confirmed: Findings,
-    /// Where the damaged records of what is confirmed are. What is found first the second time may be found last the first time,
-    /// so that any of them can be one for which there is no room.
+    /// Locations of the damaged records of confirmed findings. The order of findings can differ between
+    /// the two looks, so any of these records may be the one whose finding exceeds the limit.
     damaged: BTreeSet<u64>,
 }
 
-/// Keeps what is found twice.
+/// Keeps the findings that recur.
 #[expect(clippy::disallowed_methods, reason = "it waits for another process, in real time")]
 pub(super) fn confirm(view: &StoreView, findings: &mut Findings, watcher: &dyn Watcher) -> Result<Confirmed> {
     if findings.all.is_empty() {
@@ -71,18 +72,19 @@ pub(super) fn confirm(view: &StoreView, findings: &mut Findings, watcher: &dyn W
     suspicions.take(None, again);
 
     let suspects = suspicions.segments();
-    // One of which nothing is left has no number.
+    // A segment of which nothing is readable has number 0.
     let is_suspect = |s: &&Segment| suspects.contains(&s.number) || s.number == 0;
     let segments: Vec<&Segment> = segments.iter().filter(is_suspect).collect();
     let segment_bytes = later.packing.segment_bytes;
-    watcher.begin("looking once more at what seems damaged", segments.len() as u64 * segment_bytes);
+    watcher.begin("checking damaged segments again", segments.len() as u64 * segment_bytes);
     let mut buffer = Buffer::zeroed(segment_bytes as usize);
     let (mut unread, mut entries) = (Vec::new(), Vec::new());
     for segment in segments {
         let tier = &later.tiers[segment.tier];
         tier.read_slot(segment.slot, &mut buffer, &mut unread);
         watcher.advance(segment_bytes);
-        // Numbers are not used again: it was there all the time, if it is there now.
+        // Segment numbers are never reused: if the segment is in the slot now, it was there during the
+        // whole read.
         if tier.has_left(segment.slot, segment.number) {
             continue;
         }
@@ -114,7 +116,7 @@ impl Suspicions {
         }
     }
 
-    /// Numbers of all segments of which anything was found.
+    /// Returns the numbers of all segments with findings.
     fn segments(&self) -> BTreeSet<u64> {
         let kept = self.kept.keys().map(|(segment, ..)| *segment);
         kept.chain(self.crowded.keys().map(|(segment, _)| *segment)).flatten().collect()
@@ -124,7 +126,7 @@ impl Suspicions {
         self.crowded.contains_key(&(Some(segment), 0))
     }
 
-    /// What the second look found; in a segment of this number, if it is one.
+    /// Takes the findings of the second look, of one segment or (`None`) of no segment.
     fn take(&mut self, segment: Option<u64>, again: Findings) {
         for finding in again.all {
             let places =
@@ -143,7 +145,7 @@ impl Suspicions {
         }
     }
 
-    /// At how many places something was not found again.
+    /// Returns the number of places with a finding that did not recur.
     fn gone(&self) -> u64 {
         let place =
             |(segment, _, offset, _): &Suspicion| (*segment, if segment.is_some() { 0 } else { *offset });
@@ -162,7 +164,7 @@ mod tests {
         Finding { segment: Some(segment), place: Some(place), ..Finding::of_nothing(Severity::Damage) }
     }
 
-    /// The first time segment 2 is found first, and the second time segment 1.
+    /// The first look finds segment 2 first, the second look segment 1.
     #[test]
     fn records_for_which_there_is_no_room_the_second_time_are_told() {
         let mut findings = Findings::with_room(2);

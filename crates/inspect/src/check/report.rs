@@ -1,4 +1,4 @@
-//! What a check says.
+//! The report of a check, and its findings.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,49 +10,51 @@ use crate::key::Key;
 use crate::overview::State;
 use crate::store::TierView;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Bytes that the store needs, or that say what it must hold, are not what was written.
+    /// Bytes that the store needs, or that state the store's content, are not the bytes that were
+    /// written.
     Damage,
     /// Nothing is lost or in doubt.
     Note,
 }
 
-/// One thing that was found.
+/// One finding of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
     /// The file or device.
     pub path: String,
-    /// Number of the segment, if it lies in one.
+    /// The number of the segment, if the finding lies in one.
     pub segment: Option<u64>,
-    /// Where on the file or device.
+    /// Byte offset on the file or device.
     pub offset: u64,
-    /// What is wrong.
+    /// The defect.
     pub what: String,
-    /// What follows from it, and what to do.
+    /// The consequence and the remedy.
     pub consequence: String,
     /// The key of a damaged record.
     pub key: Option<Key>,
-    /// Whether that key has no other value that counts: reading it is an error.
+    /// True if the key has no other current value: reading it is an error.
     pub lost: bool,
-    /// Whether only the staging file has a newer value of it: a repair, which goes by the devices alone, leaves it out.
+    /// True if a newer value of the key is only in the staging file. A repair uses the devices alone, so
+    /// it leaves this key out.
     #[serde(skip)]
     pub(crate) staged: bool,
-    /// Keys were here that cannot be named.
+    /// True if keys that cannot be named were stored here.
     pub unnamed_keys: bool,
-    /// The record's place, of a damaged record.
+    /// The location, if the finding is a damaged record.
     #[serde(skip)]
     pub(crate) place: Option<u64>,
-    /// No sequence number of what cannot be named is higher.
+    /// Upper bound of the sequence numbers of the keys that cannot be named.
     #[serde(skip)]
     pub(crate) up_to: u64,
 }
 
-/// What was counted.
+/// Counts of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Segments.
@@ -61,116 +63,120 @@ pub struct Counts {
     pub free_slots: u64,
     /// Records, of any version.
     pub records: u64,
-    /// Keys that have a value; those whose time to live has run out are among them until the store has swept them out.
+    /// Keys that have a value. Expired keys are included until the store has swept them out.
     pub keys: u64,
-    /// Keys whose newest version says that they are gone.
+    /// Keys whose newest version is a tombstone.
     pub tombstones: u64,
-    /// Those of them behind which no older version lies any more.
+    /// Tombstones of which no older version is left in the log.
     pub tombstones_needless: u64,
-    /// Records that a newer version of their key supersedes.
+    /// Records superseded by a newer version of their key.
     pub superseded: u64,
-    /// Bytes of current values' records, with their padding.
+    /// Bytes of the records of current values, with their padding.
     pub live_bytes: u64,
-    /// Bytes that were read.
+    /// Bytes read by the check.
     pub read_bytes: u64,
 }
 
-/// How the engine's index compares with the log.
+/// The outcome of comparing the engine's index with the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum IndexCheck {
-    /// Nobody looked.
+    /// The comparison was not requested, or the store is in use.
     Skipped,
-    /// The engine would not open the store.
+    /// The engine refused to open the store.
     Refused {
-        /// What it says.
+        /// The engine's error message.
         why: String,
     },
-    /// The engine was asked for every key.
+    /// The index location of every key was looked up.
     Compared {
-        /// Keys.
+        /// Number of keys.
         keys: u64,
-        /// Keys for which it leads elsewhere than the log.
+        /// Number of keys whose index entry contradicts the log.
         wrong: u64,
     },
 }
 
-/// What the staging file of a store that was not closed holds: opening the store writes it to the devices.
+/// The content of the staging file of a store that was not closed. Opening the store writes it to the
+/// devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StagingReport {
     /// The file.
     pub path: String,
     /// Segments that were being filled.
     pub segments: u64,
-    /// Records in it that are whole.
+    /// Intact records.
     pub records: u64,
     /// Keys whose newest version is in no segment yet.
     pub only_there: u64,
 }
 
-/// What a check says.
+/// The report of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Whether nothing is damaged.
+    /// True if nothing is damaged.
     pub well: bool,
-    /// How the store was left.
+    /// The state in which the store was left.
     pub state: State,
-    /// What was found, the worst first: at most 100,000 damaged records, as many other damages, and as many notes.
+    /// The findings, the worst first: at most 100,000 damaged records, 100,000 other damages, and 100,000
+    /// notes.
     pub findings: Vec<Finding>,
-    /// How many more findings there are than those.
+    /// Number of further findings that are not in the list.
     pub findings_not_shown: u64,
-    /// How many damages there are.
+    /// Number of damages.
     pub damages: u64,
-    /// How many notes.
+    /// Number of notes.
     pub notes: u64,
-    /// Keys whose newest version is damaged: reading them is an error. Those of the findings above.
+    /// Keys whose newest version is damaged, so that reading them is an error. Only keys that have a
+    /// finding above.
     pub lost_keys: Vec<Key>,
-    /// How many such keys there are.
+    /// Number of all such keys, with or without a finding.
     pub lost_count: u64,
-    /// Whether keys may be lost that cannot be named, so that an older version of any key may show, or none.
+    /// True if keys that cannot be named may be lost, so that any key may show an older version, or none.
     pub unnamed_keys: bool,
-    /// No sequence number of what cannot be named is higher.
+    /// Upper bound of the sequence numbers of the keys that cannot be named.
     #[serde(skip)]
     pub(crate) unnamed_up_to: Option<u64>,
-    /// How many keys beside those of findings only the staging file has a newer value of.
+    /// Number of keys whose newer value is only in the staging file and which have no finding.
     #[serde(skip)]
     pub(crate) staged_not_shown: u64,
-    /// What was counted.
+    /// The counts.
     pub counts: Counts,
-    /// What the staging file holds, if one counts.
+    /// The content of the staging file, if the store would use it.
     pub staging: Option<StagingReport>,
-    /// Segments beside a server that were written while they were looked at: nothing is said of those.
+    /// Beside a server: segments that were written during the check, about which the report says nothing.
     pub in_flight: u64,
-    /// How the engine's index compares with the log.
+    /// The outcome of comparing the engine's index with the log.
     pub index: IndexCheck,
 }
 
-/// Where findings are made. Those beside it, of other threads, share its room.
+/// A collection of findings. Collections of several threads share one limit.
 pub(super) struct Findings {
     pub(super) all: Vec<Finding>,
     pub(super) dropped: Dropped,
-    /// Where those were found.
+    /// Segments with findings that exceeded the limit.
     pub(super) crowded: BTreeSet<Whereabouts>,
-    /// How many there were of each kind.
+    /// Number of findings of each kind, over all threads.
     made: Arc<[AtomicUsize; KINDS]>,
     most: usize,
 }
 
-/// Findings for which there was no room.
+/// Counts of findings that exceeded the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dropped {
     pub(super) damages: u64,
     pub(super) notes: u64,
-    /// No sequence number of those among them that cannot be named is higher.
+    /// Upper bound of the sequence numbers of unnamed keys among those findings.
     pub(super) unnamed_up_to: Option<u64>,
 }
 
-/// The segment of a finding, or its offset if it is of none.
+/// The segment of a finding, or its offset if it lies in no segment.
 pub(super) type Whereabouts = (Option<u64>, u64);
 
-/// Findings of a kind that are kept: more are counted.
+/// Limit of stored findings per kind. Further findings are only counted.
 const KEPT: usize = 100_000;
-/// Damaged records; other damage; notes. Many of one kind leave room for the others.
+/// Number of kinds: damaged records, other damage, notes. Each has its own limit, so that many findings
+/// of one kind do not displace the others.
 const KINDS: usize = 3;
 const DAMAGED_RECORDS: usize = 0;
 
@@ -179,7 +185,7 @@ impl Findings {
         Findings::with_room(KEPT)
     }
 
-    /// For what superblocks and slots say, which is little.
+    /// A collection without a limit, for superblocks and slots, which have few findings.
     pub(super) fn unbounded() -> Findings {
         Findings::with_room(usize::MAX)
     }
@@ -189,12 +195,12 @@ impl Findings {
         Findings { all, dropped: Dropped::default(), crowded, made: Arc::default(), most }
     }
 
-    /// Where another thread puts what it finds.
+    /// Returns a collection for another thread, with the same shared limit.
     pub(super) fn beside(&self) -> Findings {
         Findings { made: self.made.clone(), ..Findings::with_room(self.most) }
     }
 
-    /// Whether another damaged record would be kept.
+    /// Returns true if another damaged record would be stored.
     pub(super) fn has_room_for_record(&self) -> bool {
         self.made[DAMAGED_RECORDS].load(Ordering::Relaxed) < self.most
     }
@@ -217,14 +223,14 @@ impl Findings {
         self.dropped.unnamed_up_to = self.dropped.unnamed_up_to.max(up_to);
     }
 
-    /// Takes what one [beside](Self::beside) this has.
+    /// Appends the findings of a collection made by [`beside`](Self::beside).
     pub(super) fn append(&mut self, other: Findings) {
         self.all.extend(other.all);
         self.crowded.extend(other.crowded);
         self.drop_too(other.dropped);
     }
 
-    /// Counts what had no room elsewhere.
+    /// Adds the counts of findings that exceeded the limit of another collection.
     pub(super) fn drop_too(&mut self, dropped: Dropped) {
         self.dropped.damages += dropped.damages;
         self.dropped.notes += dropped.notes;
@@ -233,7 +239,7 @@ impl Findings {
 }
 
 impl Finding {
-    /// Something at a place of a tier.
+    /// A finding at an offset of a tier.
     pub(super) fn at(tier: &TierView, offset: u64, severity: Severity, what: impl Into<String>) -> Finding {
         Finding { path: tier.path(), offset, what: what.into(), ..Finding::of_nothing(severity) }
     }

@@ -1,9 +1,9 @@
-//! All bytes of one segment: summary, frames, records, and the zeros between them.
+//! Checks all bytes of one segment: summary, frames, records, and the zeros between them.
 //!
-//! 1. The summary says which records there are. If it is damaged the frames are walked, as an opening does.
-//! 2. Every frame header verifies, follows the one before it, and is of whole units.
-//! 3. Every record verifies, key and value, and is what the summary says.
-//! 4. What is padding is zeros. What is not has lost nothing.
+//! 1. The summary lists the records. If it is damaged, the frames are walked, as at an opening.
+//! 2. Every frame header verifies, follows the previous frame, and has a length in whole units.
+//! 3. Every record verifies, key and value, and matches its summary entry.
+//! 4. Padding is zeros. Other padding is a note, because no data is lost.
 
 use std::ops::Range;
 
@@ -20,21 +20,21 @@ use crate::versions::Version;
 
 const NOTHING_LOST: &str =
     "no key is lost; esker repair, or collection in a server, writes the records elsewhere";
-const PADDING: &str = "nothing lies there";
+const PADDING: &str = "no data is stored there";
 
-/// A segment's bytes, and who is told of them.
+/// A segment's bytes, and the collection of its findings.
 pub(super) struct SegmentCheck<'a> {
     pub(super) view: &'a StoreView,
     pub(super) segment: &'a Segment,
     pub(super) bytes: &'a [u8],
-    /// What the device did not give.
+    /// Ranges that the device could not read.
     pub(super) unread: &'a [Range<u32>],
     pub(super) findings: &'a mut Findings,
 }
 
 impl SegmentCheck<'_> {
-    /// Checks everything, and shows every version of a key that is or was here. `entries` is room that is used again: memory
-    /// that is new for every segment costs more than what is done with it.
+    /// Checks the segment, and passes every version in it to `see`. `entries` is a buffer that is reused
+    /// for all segments, because allocating it for each segment would cost more than the check.
     pub(super) fn run(mut self, entries: &mut Vec<Entry>, mut see: impl FnMut(Version)) {
         entries.clear();
         for range in self.unread {
@@ -43,10 +43,10 @@ impl SegmentCheck<'_> {
                 range.start,
                 Severity::Damage,
                 what,
-                "what lay there is named below; replace the device",
+                "affected records are listed below; replace the device",
             );
         }
-        // 1.
+        // Step 1.
         let segment = self.segment;
         let sealed = match &segment.content {
             Content::Sealed(footer) => self.summary(*footer, entries),
@@ -56,21 +56,20 @@ impl SegmentCheck<'_> {
                 None
             }
             Content::Nameless => {
-                let what = "a segment was here of which nothing is left";
-                let so =
-                    "its keys cannot be named: restore a backup, or repair, which lists what may be stale";
+                let what = "nothing is left of the segment in this slot";
+                let so = "its keys cannot be named: restore a backup, or repair, which lists the keys that may be stale";
                 self.unnamed(0, what, so);
                 None
             }
         };
-        // 2. and 3.
+        // Steps 2 and 3.
         match &sealed {
             Some(footer) => self.frames(footer, entries, &mut see),
             None => self.records(entries, &mut see),
         }
     }
 
-    /// 3. Checks records, and shows their versions.
+    /// Step 3: checks records, and passes their versions to `see`.
     fn records(&mut self, entries: &[Entry], see: &mut impl FnMut(Version)) {
         for entry in entries {
             let damaged = self.record(entry);
@@ -104,7 +103,7 @@ impl SegmentCheck<'_> {
         self.findings.add(finding);
     }
 
-    /// The entries of a sealed segment; returns its footer if they are its own.
+    /// Reads the entries of a sealed segment. Returns the footer if it matches them.
     fn summary(&mut self, footer: Footer, entries: &mut Vec<Entry>) -> Option<Footer> {
         let summary = &self.bytes[footer.start as usize..];
         let (mut highest, mut expires) = (0, false);
@@ -128,18 +127,24 @@ impl SegmentCheck<'_> {
         None
     }
 
-    /// What a footer says of the entries.
+    /// Compares a footer with the entries.
     fn footer(&mut self, footer: &Footer, highest: u64, expiry_ms: Option<u64>) {
         let (at, unit) = (self.bytes.len() as u32 - FOOTER_BYTES as u32, self.tier().shape.unit_bytes);
         let expires_s = expiry_ms.map_or(0, |ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX));
         let wrong = [
             (
                 footer.max_sequence != highest,
-                format!("highest sequence number {}, it is {highest}", footer.max_sequence),
+                format!("highest sequence number {}, but it is {highest}", footer.max_sequence),
             ),
-            (footer.expires_s != expires_s, format!("expiry at {}, it is {expires_s}", footer.expires_s)),
-            (!footer.start.is_multiple_of(unit), format!("start {}, which is no whole unit", footer.start)),
-            (!footer.tail.is_multiple_of(unit), format!("tail {}, which is no whole unit", footer.tail)),
+            (footer.expires_s != expires_s, format!("expiry at {}, but it is {expires_s}", footer.expires_s)),
+            (
+                !footer.start.is_multiple_of(unit),
+                format!("start {}, which is not a multiple of the unit", footer.start),
+            ),
+            (
+                !footer.tail.is_multiple_of(unit),
+                format!("tail {}, which is not a multiple of the unit", footer.tail),
+            ),
         ];
         for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
             self.add(at, Severity::Damage, format!("the footer says {what}"), NOTHING_LOST);
@@ -147,17 +152,18 @@ impl SegmentCheck<'_> {
         self.zeros(footer.start + footer.entry_bytes..at, "behind the summary");
     }
 
-    /// Tells what is wrong with a segment without a summary.
+    /// Reports the defects of a segment without a summary.
     fn scanned(&mut self, scan: &SegmentScan) {
         if self.view.is_closed() {
-            let so = "a close leaves a summary in every segment, and this one is gone; repair writes another";
+            let so =
+                "closing writes a summary to every segment, and this one is lost; repair writes a new one";
             let at = self.bytes.len() as u32 - FOOTER_BYTES as u32;
-            self.add(at, Severity::Damage, "the segment has no summary that can be found", so);
+            self.add(at, Severity::Damage, "the segment has no valid footer", so);
         }
         self.lost(scan);
     }
 
-    /// Tells what a scan lost.
+    /// Reports the ranges that a scan lost.
     fn lost(&mut self, scan: &SegmentScan) {
         for range in &scan.lost {
             let what = format!(
@@ -170,7 +176,8 @@ impl SegmentCheck<'_> {
         }
     }
 
-    /// 2. Walks the frames of a sealed segment, and the records of each while its entries are at hand.
+    /// Step 2: walks the frames of a sealed segment, and checks the records of each while its entries are
+    /// cached.
     fn frames(&mut self, footer: &Footer, entries: &[Entry], see: &mut impl FnMut(Version)) {
         let (mut at, mut index) = (0, 0);
         let mut rest = entries;
@@ -178,7 +185,7 @@ impl SegmentCheck<'_> {
         while at < footer.tail {
             let Some(header) = self.frame_at(at) else {
                 let so = if at == 0 {
-                    "opening finds the segment by its footer; repair writes it anew"
+                    "opening finds the segment by its footer; repair rewrites it"
                 } else {
                     NOTHING_LOST
                 };
@@ -192,7 +199,7 @@ impl SegmentCheck<'_> {
                 continue;
             };
             let end = at + header.padded_bytes;
-            // A frame has few of a segment's entries: looking from its start stays near them.
+            // A linear search from the start is short, because a frame has few of the segment's entries.
             let count = rest.iter().position(|entry| entry.offset >= end).unwrap_or(rest.len());
             let (of_frame, behind) = rest.split_at(count);
             rest = behind;
@@ -203,7 +210,7 @@ impl SegmentCheck<'_> {
             self.records(of_frame, see);
             (at, index, epoch) = (at + header.padded_bytes, header.index.saturating_add(1), header.epoch);
         }
-        // Those of frames that were not found.
+        // Records of frames that were not found.
         self.records(rest, see);
     }
 
@@ -218,7 +225,7 @@ impl SegmentCheck<'_> {
         units.filter_map(|at| self.frame_at(at)).find(|header| header.index > index)
     }
 
-    /// What a header that verifies says and cannot be.
+    /// Returns the contradiction in a frame header whose checksum is correct, if any.
     fn contradiction(
         &self,
         header: &FrameHeader,
@@ -239,32 +246,34 @@ impl SegmentCheck<'_> {
         let says = |what: String| Some(what);
         match header {
             h if h.slot != self.segment.slot => {
-                says(format!("slot {}, and it lies in {}", h.slot, self.segment.slot))
+                says(format!("slot {}, but it is in slot {}", h.slot, self.segment.slot))
             }
-            h if h.index != index => says(format!("index {}, and it should be {index}", h.index)),
+            h if h.index != index => says(format!("index {}, but it should be {index}", h.index)),
             h if h.epoch < epoch || h.epoch > opened => says(format!("epoch {}, after {epoch}", h.epoch)),
             h if h.stream != footer.stream => {
-                says(format!("stream {}, the footer {}", h.stream.0, footer.stream.0))
+                says(format!("stream {}, but the footer says {}", h.stream.0, footer.stream.0))
             }
-            h if !h.padded_bytes.is_multiple_of(shape.unit_bytes) => {
-                says(format!("{} bytes, no whole units of {}", h.padded_bytes, shape.unit_bytes))
-            }
+            h if !h.padded_bytes.is_multiple_of(shape.unit_bytes) => says(format!(
+                "{} bytes, which is not a multiple of the unit of {}",
+                h.padded_bytes, shape.unit_bytes
+            )),
             h if h.offset + h.padded_bytes > footer.tail => {
-                says("that it ends behind the last frame".to_owned())
+                says("that it ends after the last frame".to_owned())
             }
             h if h.records as usize != entries.len() => {
-                says(format!("{} records, the summary {}", h.records, entries.len()))
+                says(format!("{} records, but the summary has {}", h.records, entries.len()))
             }
             h if !(begins && dense)
                 || !entries.is_empty() && end > h.offset + h.bytes.next_multiple_of(shape.granule_bytes) =>
             {
-                says("other places of its records than the summary".to_owned())
+                says("record offsets that differ from the summary".to_owned())
             }
             _ => None,
         }
     }
 
-    /// 4. Between the header and the first record, and behind the last one.
+    /// Step 4: checks the padding between the header and the first record, between records, and after the
+    /// last record.
     fn frame_padding(&mut self, header: &FrameHeader, entries: &[Entry]) {
         let start = header.offset + FRAME_HEADER_BYTES as u32;
         let first = entries.first().map_or(start, |entry| entry.offset);
@@ -276,12 +285,12 @@ impl SegmentCheck<'_> {
         self.zeros(end..header.offset + header.padded_bytes, "behind a frame");
     }
 
-    /// 3. Whether a record is damaged.
+    /// Step 3: returns true if the record is damaged.
     fn record(&mut self, entry: &Entry) -> bool {
         let (start, end) = (entry.offset as usize, entry.offset as usize + entry.bytes as usize);
         let checked = match self.bytes.get(start..end) {
             Some(bytes) => self.verify(entry, bytes),
-            None => Err("it lies behind the end of its segment".to_owned()),
+            None => Err("it ends after the end of its segment".to_owned()),
         };
         let what = match checked {
             Ok(bytes) => {
@@ -291,7 +300,7 @@ impl SegmentCheck<'_> {
             Err(what) => what,
         };
         let bytes = self.bytes.get(start..end.min(self.bytes.len())).unwrap_or(&[]);
-        // Finding the name out takes longer than all else.
+        // Lazy, because finding the name takes longer than the rest of the check.
         let key = || key_of(entry, bytes, &self.view.secret, &self.view.databases, self.tier().shape);
         let key = self.findings.has_room_for_record().then(key);
         let mut finding = self.finding(entry.offset, Severity::Damage, what, "");
@@ -301,12 +310,13 @@ impl SegmentCheck<'_> {
         true
     }
 
-    /// The length of a record without padding, or what is wrong with it.
+    /// Returns the length of the record without padding, or its defect.
     fn verify(&self, entry: &Entry, bytes: &[u8]) -> Result<usize, String> {
         let secret = &self.view.secret;
         let record = match RecordView::parse(bytes, &secret.identity(self.segment.number, entry.offset)) {
             Ok(record) => record,
-            // The bytes end where the summary says that it does.
+            // `bytes` ends where the summary says that the record ends, so a length beyond it is a
+            // damaged header.
             Err(Damage::Length) => return Err(Damage::Header.to_string()),
             Err(damage) => return Err(damage.to_string()),
         };
@@ -315,7 +325,7 @@ impl SegmentCheck<'_> {
             == (entry.sequence, entry.kind, entry.expires_at_ms, entry.bytes)
             && record.expansion() == entry.expansion;
         if !same || secret.key_hash(record.keyspace, record.key) != entry.key_hash {
-            return Err("the record is another one than the summary says".to_owned());
+            return Err("the record does not match its entry in the summary".to_owned());
         }
         if record.kind == Kind::Tombstone && !(record.value.is_empty() && record.expires_at_ms.is_none()) {
             return Err("a tombstone has a value or an expiry".to_owned());
@@ -324,7 +334,7 @@ impl SegmentCheck<'_> {
         verified.map(|()| record.bytes()).map_err(|damage| damage.to_string())
     }
 
-    /// 4. Padding is zeros.
+    /// Step 4: checks that padding is zeros.
     fn zeros(&mut self, range: Range<u32>, place: &str) {
         let Some(bytes) = self.bytes.get(range.start as usize..range.end as usize) else { return };
         if let Some(at) = bytes.iter().position(|byte| *byte != 0) {

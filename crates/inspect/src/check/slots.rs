@@ -1,4 +1,5 @@
-//! What the slots say as a whole: free ones, writes that went astray, numbers that come twice, and the census of a close.
+//! Checks all slots together: free slots, misdirected writes, duplicate segment numbers, and the census
+//! of a close.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use super::report::{Finding, Findings, Severity};
 use crate::slots::{Segment, TierSlots, is_plainly_free};
 use crate::store::{StoreView, TierView};
 
-/// Everything that the ends of slots say, against the segments that were found. Returns how many slots are free.
+/// Compares the ends of all slots with the segments that were found. Returns the number of free slots.
 pub(super) fn check(
     view: &StoreView,
     slots: &[TierSlots],
@@ -31,9 +32,9 @@ pub(super) fn check(
         for (slot, ends) in (0..).zip(&of_tier.ends) {
             for (start, offset) in [(ends.start, 0), (ends.marker, tier.shape.segment_bytes - 64)] {
                 if let SlotStart::Stray { segment, slot: meant } = start {
-                    let what = format!("here lies what was written for segment {segment} in slot {meant}");
+                    let what = format!("data is here that was written for segment {segment} in slot {meant}");
                     let so =
-                        "a write went astray, and what it should have replaced, or did replace, may be lost";
+                        "a write was misdirected: data of this slot and of the intended slot may be lost";
                     let finding = at_slot(tier, slot, Severity::Damage, what).so(so);
                     findings.add(Finding { offset: finding.offset + u64::from(offset), ..finding });
                 }
@@ -44,7 +45,9 @@ pub(super) fn check(
             free += 1;
             if !is_plainly_free(ends) && !ends.is_blank() && ends.start == SlotStart::Unknown {
                 let what = "the start of a free slot holds neither a marker nor zeros";
-                findings.add(at_slot(tier, slot, Severity::Note, what).so("nothing of the store lies there"));
+                findings.add(
+                    at_slot(tier, slot, Severity::Note, what).so("no data of the store is stored there"),
+                );
             }
         }
         census(view, number, segments, findings);
@@ -56,16 +59,16 @@ fn at_slot(tier: &TierView, slot: u32, severity: Severity, what: impl Into<Strin
     Finding::at(tier, tier.slot_offset(slot), severity, what)
 }
 
-/// What a tier that was closed must hold.
+/// Compares the segments of a closed tier with its census.
 fn census(view: &StoreView, number: usize, segments: &[Segment], findings: &mut Findings) {
     let tier = &view.tiers[number];
     if let Some((then, now)) = view.census_differs(number, segments) {
         let name = tier.name().name();
         let what = format!(
-            "the {name} tier was closed with {then} segments, and those that are found now, {now} of them, are not the same"
+            "the {name} tier was closed with {then} segments, and the {now} segments found now are not the same ones"
         );
-        let so = "a segment, or the end of one, is missing, or one is back that was freed: restore a backup, or \
-                  repair, which lists the keys that may be stale";
+        let so = "a segment or the end of one is missing, or a freed segment is back: restore a backup, or repair, which \
+                  lists the keys that may be stale";
         findings.add(Finding::at(tier, 0, Severity::Damage, what).so(so).unnamed());
     }
 }

@@ -1,4 +1,4 @@
-//! The staging file of a store that was killed: what only it holds, and whether it is whole.
+//! Checks the staging file of a killed store: whether it is intact, and which records are only in it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,26 +9,27 @@ use esker_log::{Entry, KeyHash};
 use super::report::{Finding, Findings, Severity, StagingReport};
 use crate::store::StoreView;
 
-/// What the staging file says of keys.
+/// The content of the staging file, by key.
 #[derive(Default)]
 pub(crate) struct Staged {
-    /// The newest version of each key in it.
+    /// The sequence number of the newest version of each key in it.
     newest: HashMap<KeyHash, u64>,
     report: Option<StagingReport>,
 }
 
 impl Staged {
-    /// Whether it holds this version of a key, or a newer one.
+    /// Returns true if the staging file holds a version of the key that is newer than `sequence`.
     pub(crate) fn has_newer(&self, hash: &KeyHash, sequence: u64) -> bool {
         self.newest.get(hash).is_some_and(|&staged| staged > sequence)
     }
 
-    /// Whether it holds any version of a key.
+    /// Returns true if the staging file holds any version of the key.
     pub(super) fn has(&self, hash: &KeyHash) -> bool {
         self.newest.contains_key(hash)
     }
 
-    /// What to say, where so many of its keys have a version on the devices that is as new.
+    /// Returns the report. `on_devices` is the number of staged keys whose version on the devices is at
+    /// least as new.
     pub(super) fn report(&self, on_devices: u64) -> Option<StagingReport> {
         let keys = self.newest.len() as u64;
         self.report
@@ -37,7 +38,8 @@ impl Staged {
     }
 }
 
-/// Looks into the staging file, where one counts: the store was not closed, and nobody has it open.
+/// Reads the staging file if an opening would use it: the store was not closed, and no process has it
+/// open.
 pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
     let first = &view.tiers[0];
     let mut staged = Staged::default();
@@ -48,7 +50,8 @@ pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
     let looked = match StagingLook::of(place, &first.superblock, first.shape) {
         Ok(looked) => looked,
         Err(error) => {
-            let so = "what only it holds is not known; a server cannot open the store either";
+            let so =
+                "data that only the staging file holds is unknown; a server cannot open the store either";
             findings.add(Finding::at(first, 0, Severity::Damage, error.to_string()).so(so).unnamed());
             return staged;
         }
@@ -58,26 +61,28 @@ pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
     let (segments, damage) = match looked.content {
         StagingContent::Left { segments, damage } => (segments, damage),
         StagingContent::Lost => {
-            let so = "what was acknowledged at durability process and is not on the devices is gone: opening refuses this, unless \
-                      the loss is accepted";
+            let so = "writes that were acknowledged at durability process and are not on the devices are lost: opening \
+                      refuses this, unless the loss is accepted";
             let what = "the staging file of the process that was killed is missing".to_owned();
             findings.add(at(Severity::Damage, what).so(so).unnamed());
             return staged;
         }
         StagingContent::Missing => {
-            let so = "what was acknowledged at durability process and is not on the devices is gone";
-            findings.add(at(Severity::Note, "the staging file of this store is not there".to_owned()).so(so));
+            let so =
+                "writes that were acknowledged at durability process and are not on the devices are lost";
+            findings
+                .add(at(Severity::Note, "the staging file of this store does not exist".to_owned()).so(so));
             return staged;
         }
         _ => {
-            let so = "nobody can tell whether it is whole, so opening takes nothing from it";
-            let what = "the staging file is of an earlier start of the machine".to_owned();
+            let so = "it may be incomplete, so opening takes nothing from it";
+            let what = "the staging file is from an earlier boot of the machine".to_owned();
             findings.add(at(Severity::Note, what).so(so));
             return staged;
         }
     };
     for what in damage {
-        let so = "records that were acknowledged and are nowhere else may be lost: opening refuses this, unless the loss is accepted";
+        let so = "acknowledged records that are stored nowhere else may be lost: opening refuses this, unless the loss is accepted";
         findings.add(at(Severity::Damage, what).so(so).unnamed());
     }
     let cleared = view.cleared;

@@ -1,4 +1,4 @@
-//! The superblocks of a store: copies, sizes, and whether the tiers are of one time.
+//! Checks the superblocks of a store: copies, sizes, and that the epochs of the tiers match.
 
 use esker_log::{SUPERBLOCK_COPIES, Superblock};
 
@@ -6,12 +6,12 @@ use super::report::{Finding, Findings, Severity};
 use crate::error::Result;
 use crate::store::{HEAD_BYTES, StoreView, TierView};
 
-/// Every copy on every tier.
+/// Checks every copy on every tier.
 pub(super) fn check(view: &StoreView, findings: &mut Findings) -> Result<()> {
     for tier in &view.tiers {
         copies(view, tier, findings)?;
         if tier.bytes() < tier.bytes_needed() {
-            let so = "what was behind is lost; bring the device back as it was, or restore a backup";
+            let so = "the data beyond its end is lost; restore the device to its earlier size, or restore a backup";
             findings.add(Finding::at(tier, tier.bytes(), Severity::Damage, tier.cut_off()).so(so).unnamed());
         }
     }
@@ -28,23 +28,25 @@ fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<
     for (copy, found) in (0u64..).zip(newest.copies(&head)) {
         let at = copy * stride;
         let add = |findings: &mut Findings, what: String| {
-            let so = "nothing is lost while another copy is good; every opening writes all copies anew";
+            let so = "nothing is lost while another copy is good; every opening rewrites all copies";
             findings.add(Finding::at(tier, at, Severity::Damage, what).so(so));
         };
         match found {
             Ok(found) if found == *newest => {
                 padding(tier, &head, at, &found.encode(copy as usize), findings);
             }
-            // Copies are written two at a time: a crash in between leaves two of each.
+            // Copies are written two at a time: a crash in between leaves two old and two new ones.
             Ok(found) if !view.is_closed() && found.generation + 1 == newest.generation => {}
             Ok(found) if found.store_id == newest.store_id => {
                 let (has, newest) = (found.generation, newest.generation);
                 add(
                     findings,
-                    format!("copy {copy} of the superblock is of generation {has}, the newest of {newest}"),
+                    format!(
+                        "copy {copy} of the superblock has generation {has}, but the newest copy has {newest}"
+                    ),
                 );
             }
-            Ok(_) => add(findings, format!("copy {copy} of the superblock is that of another store")),
+            Ok(_) => add(findings, format!("copy {copy} of the superblock belongs to another store")),
             Err(error) => add(findings, format!("copy {copy} of the superblock cannot be used: {error}")),
         }
     }
@@ -52,21 +54,23 @@ fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<
     if let Some(at) = head.get(behind.clone()).and_then(|bytes| bytes.iter().position(|byte| *byte != 0)) {
         let at = (behind.start + at) as u64;
         let what = "bytes between the superblocks and the first segment are not zeros";
-        findings.add(Finding::at(tier, at, Severity::Note, what).so("nothing lies there"));
+        findings.add(Finding::at(tier, at, Severity::Note, what).so("no data is stored there"));
     }
     Ok(())
 }
 
-/// Behind a copy lie zeros.
+/// Checks that the padding after a copy is zeros.
 fn padding(tier: &TierView, head: &[u8], at: u64, wanted: &[u8], findings: &mut Findings) {
     let found = &head[at as usize..(at as usize + wanted.len()).min(head.len())];
     if let Some(differs) = found.iter().zip(wanted).position(|(a, b)| a != b) {
         let what = "padding behind a copy of the superblock is not zeros";
-        findings.add(Finding::at(tier, at + differs as u64, Severity::Note, what).so("nothing lies there"));
+        findings
+            .add(Finding::at(tier, at + differs as u64, Severity::Note, what).so("no data is stored there"));
     }
 }
 
-/// An opening raises the epoch on one tier after the other, so a crash explains a difference of one.
+/// Compares the epochs of the tiers. An opening raises the epoch on one tier after the other, so a crash
+/// explains a difference of one.
 fn one_time(fast: &TierView, capacity: &TierView, findings: &mut Findings) {
     let (ahead, behind) =
         if fast.superblock.epoch > capacity.superblock.epoch { (fast, capacity) } else { (capacity, fast) };
@@ -74,10 +78,11 @@ fn one_time(fast: &TierView, capacity: &TierView, findings: &mut Findings) {
     let further = ahead.superblock.staging_epoch == ahead.superblock.epoch;
     if missed > 1 || missed == 1 && further {
         let what = format!(
-            "this tier was last opened as number {}, the other one as number {}: they are from different times",
+            "the last opening of this tier was number {}, that of the other tier number {}: they are from different times",
             behind.superblock.epoch, ahead.superblock.epoch
         );
-        let so = "old values and deleted keys would come back; bring the tiers together that were last used together";
+        let so =
+            "old values and deleted keys would come back; use the two tiers that were last used together";
         findings.add(Finding::at(behind, 0, Severity::Damage, what).so(so).unnamed());
     }
 }

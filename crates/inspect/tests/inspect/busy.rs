@@ -1,4 +1,5 @@
-//! Beside a server, segments are freed while they are looked at, and have more damaged records then than are listed.
+//! Checks beside a server: segments are freed during the check, and more records are damaged than the
+//! report lists.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +13,7 @@ use crate::many::{KEYS, LISTED, damage, small_records};
 
 const SEGMENT_BYTES: usize = 1 << 20;
 
-/// A store that another process has open, or seems to.
+/// A store that another process has open, or that seems to be in use.
 struct Busy {
     _directory: tempfile::TempDir,
     path: PathBuf,
@@ -21,7 +22,7 @@ struct Busy {
     data_offset: usize,
 }
 
-/// Frees slots of a file at a step of a check.
+/// Frees slots of a file at a given step of a check.
 struct Freeing<'a> {
     busy: &'a Busy,
     step: &'static str,
@@ -66,7 +67,7 @@ impl Busy {
         &self.bytes[self.offset(slot)..][..SEGMENT_BYTES]
     }
 
-    /// Slots whose segment has a summary.
+    /// Returns the slots whose segment has a summary.
     fn sealed(&self) -> Vec<usize> {
         let slots = (self.bytes.len() - self.offset(0)) / SEGMENT_BYTES;
         (0..slots)
@@ -81,7 +82,7 @@ impl Busy {
     }
 }
 
-/// Damages, findings that are listed, those that are not, and lost keys.
+/// Returns the numbers of damages, listed findings, further findings, and lost keys.
 fn counts(report: &Report) -> (u64, u64, u64, u64) {
     (report.damages, report.findings.len() as u64, report.findings_not_shown, report.lost_count)
 }
@@ -94,7 +95,7 @@ fn segments_that_are_freed_while_they_are_read_are_not_damaged() {
     assert_eq!(counts(&report), (0, 0, 0, 0));
     assert!(report.well && !report.unnamed_keys);
     assert_eq!(report.in_flight, sealed.len() as u64);
-    // None is there any more.
+    // All suspected segments are freed.
     assert!(busy.check("", Vec::new()).well);
 }
 
@@ -104,7 +105,7 @@ fn segments_that_are_freed_before_the_second_look_are_not_damaged() {
     damage(&mut bytes);
     let busy = Busy::new(bytes);
     let sealed = busy.sealed();
-    let report = busy.check("looking once more at what seems damaged", sealed.clone());
+    let report = busy.check("checking damaged segments again", sealed.clone());
     assert_eq!((counts(&report), report.well), ((0, 0, 0, 0), true));
     assert!(report.in_flight >= sealed.len() as u64);
 }
@@ -140,7 +141,7 @@ fn a_segment_of_which_nothing_is_left_is_told() {
     let mut bytes = small_records(false);
     let busy = Busy::new(bytes.clone());
     let (slot, other) = (busy.sealed()[0], busy.sealed()[1]);
-    // What was to be written to the start of another slot went to its start.
+    // A misdirected write: the start of one slot holds the data of another.
     bytes[busy.offset(slot)..][..SEGMENT_BYTES].fill(0x5a);
     bytes[busy.offset(slot)..][..4096].copy_from_slice(&busy.slot(other)[..4096]);
     let report = Busy::new(bytes).check("", Vec::new());

@@ -1,10 +1,10 @@
-//! Damage is found, the keys are named that it concerns, and everything else is saved.
+//! Checks find damage and name the affected keys, and repairs save everything else.
 //!
-//! Of every damage it is known which bytes it changed, and of every byte of a store what it is for, by the parsers of the
-//! log. So it is known what a check has to say:
-//! * If nothing was changed but padding and free space, no key is lost.
-//! * Else the store is not well. The keys whose current record was changed are named; or, where it cannot be known which
-//!   keys were there, that is said, and no key is named that was not hit.
+//! The test knows which bytes each damage changed, and the parsers of the log say what every byte of a
+//! store is for. From both follows the expected report:
+//! * If only padding and free space changed, no key is lost.
+//! * Otherwise the store is not well. The keys whose current record changed are named. If the affected
+//!   keys cannot be known, the report says so. No other key is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,17 +23,17 @@ use crate::made::{Made, make, view};
 const SECTOR: u64 = 512;
 const BLOCK: u64 = 4096;
 const PREFIX_BYTES: u64 = 24;
-/// Damages that are planted, in how many stores.
+/// Number of damages, spread over `STORES` stores.
 const DAMAGES: u64 = 520;
 const STORES: u64 = 4;
-/// One damaged store in so many is repaired.
+/// One damaged store in `REPAIRED` is repaired.
 const REPAIRED: u64 = 32;
-/// The index of one in so many is compared.
+/// The index of one store in `COMPARED` is compared.
 const COMPARED: u64 = 16;
 
-/// What the bytes of a store are for.
+/// The purpose of the bytes of a store.
 struct Anatomy {
-    /// Bytes that are not padding, not free and not left over, by tier.
+    /// Bytes in use, by tier: neither padding, nor free, nor left over.
     needed: Vec<Vec<Range<u64>>>,
     /// Current records, by tier.
     current: Vec<Vec<(Range<u64>, Key)>>,
@@ -79,19 +79,19 @@ impl Anatomy {
         self.needed[tier].iter().any(|range| is_hit(range, changed))
     }
 
-    /// Keys whose current record was changed.
+    /// Returns the keys whose current record changed.
     fn hit(&self, tier: usize, changed: &[u64]) -> BTreeSet<Key> {
         let hit = self.current[tier].iter().filter(|(range, _)| is_hit(range, changed));
         hit.map(|(_, key)| key.clone()).collect()
     }
 }
 
-/// Whether one of these bytes, which are in order, lies in a range.
+/// Returns true if one of the sorted offsets lies in the range.
 fn is_hit(range: &Range<u64>, changed: &[u64]) -> bool {
     changed.get(changed.partition_point(|at| *at < range.start)).is_some_and(|at| *at < range.end)
 }
 
-/// Frame headers, summary and footer of a segment.
+/// Returns the ranges of the frame headers, the summary and the footer of a segment.
 fn fixed_parts(segment: &[u8], superblock: &Superblock) -> Vec<Range<u64>> {
     let secret = superblock.secret();
     let length = segment.len();
@@ -108,14 +108,14 @@ fn fixed_parts(segment: &[u8], superblock: &Superblock) -> Vec<Range<u64>> {
     parts
 }
 
-/// A damage: which tier, what it does, and what that is called.
+/// A damage: its tier, the bytes after it, and its name.
 struct Planted {
     tier: usize,
     bytes: Arc<Vec<u8>>,
     name: String,
 }
 
-/// Fills a stretch of bytes.
+/// Fills a range of bytes.
 fn fill(
     bytes: &mut [u8],
     at: u64,
@@ -131,7 +131,7 @@ fn plant(random: &mut Random, made: &Made, anatomy: &Anatomy) -> Planted {
     let tier = random.below(made.tiers.len() as u64) as usize;
     let mut bytes = made.tiers[tier].to_vec();
     let length = bytes.len() as u64;
-    // Mostly where something is.
+    // Mostly at bytes in use.
     let needed = &anatomy.needed[tier];
     let place = |random: &mut Random| match random.below(5) {
         0 => random.below(length),
@@ -171,7 +171,7 @@ fn plant(random: &mut Random, made: &Made, anatomy: &Anatomy) -> Planted {
     Planted { tier, bytes: Arc::new(bytes), name: format!("{name} at {at}, other {other}, tier {tier}") }
 }
 
-/// Which bytes differ; of what was cut off all that were there.
+/// Returns the offsets of bytes that differ. Cut-off bytes differ too.
 fn changed(before: &[u8], after: &[u8]) -> Vec<u64> {
     let mut changed = Vec::new();
     for (number, block) in before.chunks(BLOCK as usize).enumerate() {
@@ -185,7 +185,7 @@ fn changed(before: &[u8], after: &[u8]) -> Vec<u64> {
     changed
 }
 
-/// Judges a check. Returns whether it had to find something.
+/// Judges a check. Returns true if the check had to find the damage.
 fn judge(made: &Made, anatomy: &Anatomy, planted: &Planted, checked: esker_inspect::Result<Report>) -> bool {
     let Planted { tier, bytes, name } = planted;
     let cut = bytes.len() < made.tiers[*tier].len();
@@ -193,7 +193,7 @@ fn judge(made: &Made, anatomy: &Anatomy, planted: &Planted, checked: esker_inspe
     let needed = anatomy.is_needed(*tier, &changed);
     let report = match checked {
         Ok(report) => report,
-        // Not all of a superblock is left, or a device is too short for one.
+        // Part of a superblock is cut off, or the device is too short for one.
         Err(error) => {
             assert!(cut, "{name}: {error}");
             return true;
@@ -221,7 +221,7 @@ fn judge(made: &Made, anatomy: &Anatomy, planted: &Planted, checked: esker_inspe
     needed
 }
 
-/// Repairs a damaged store, and looks whether everything is there that was not hit.
+/// Repairs a damaged store, and checks that every unharmed key is in the new store.
 fn repair(made: &Made, anatomy: &Anatomy, planted: &Planted, damaged: &StoreView) {
     let directory = tempfile::tempdir().expect("a directory for the test");
     let to: Vec<_> = ["fast", "capacity"].map(|name| directory.path().join(name)).to_vec();
@@ -245,17 +245,18 @@ fn repair(made: &Made, anatomy: &Anatomy, planted: &Planted, damaged: &StoreView
         let key = Key::named(database, key);
         let stale = repaired.stale_keys.contains(&key);
         if hit.contains(&key) {
-            // Not there, or listed.
+            // Either absent, or listed as stale.
             assert!(found.is_none() || stale, "{name}: {key} is back");
         } else if found.as_deref() != expected.map(|value| &value[..]) {
-            // What was lost with a summary, or cut off, cannot be named.
+            // Keys lost with a summary or cut off cannot be named.
             assert!(repaired.unnamed_keys && (found.is_none() || stale), "{name}: {key}");
         }
     }
     store.close().expect("it closes");
 }
 
-/// Plants the damages of one store. Returns how many hit something, how many stores were repaired, and what was planted.
+/// Plants the damages of one store. Returns the number of damages in bytes in use, the number of repaired
+/// stores, and the kinds of damage.
 fn damage_store(store: u64) -> (u64, u64, BTreeSet<String>) {
     let (mut found, mut repaired, mut kinds) = (0, 0, BTreeSet::new());
     let made = make(store.is_multiple_of(2), true, 40 + store);
@@ -300,7 +301,7 @@ fn every_damage_is_found_and_everything_else_is_saved() {
     assert_eq!(kinds.len(), 8, "{kinds:?}");
 }
 
-/// A device that does not give some of its pages.
+/// A device with unreadable pages.
 struct Holes {
     bytes: Arc<Vec<u8>>,
     unread: Range<u64>,
@@ -324,7 +325,7 @@ impl ReadAt for Holes {
     }
 }
 
-/// What a device does not give is damage to the keys that lay there, wherever it is, and to no others.
+/// Unreadable pages anywhere are damage to the keys stored there, and to no others.
 #[test]
 fn pages_that_cannot_be_read_are_named_with_their_keys() {
     let made = make(false, true, 77);

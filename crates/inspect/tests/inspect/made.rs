@@ -12,13 +12,13 @@ pub(crate) const SEGMENT_BYTES: u64 = 128 << 10;
 /// The year 2200.
 const LATER_MS: u64 = 7_258_118_400_000;
 
-/// A store as its process left it.
+/// A store in the state in which its process left it.
 pub(crate) struct Made {
     /// The bytes of its tiers, the fast one first.
     pub(crate) tiers: Vec<Arc<Vec<u8>>>,
-    /// What every key of database 0 that was ever written has.
+    /// The expected value of every key of database 0 that was ever written.
     pub(crate) expected: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// What the keys of database 3 have, some of which are called the same. It was swapped with database 5.
+    /// The values of database 3, some of whose keys have the same names. It was swapped with database 5.
     pub(crate) elsewhere: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn device(segments: u64, unit_bytes: u64) -> MemoryDevice {
     MemoryDevice::with(MemoryOptions::new(bytes))
 }
 
-/// A store that was written over, deleted from and compacted, and closed at the end if `closes`.
+/// Makes a store with overwrites, deletes and compaction, which is closed at the end if `closes`.
 pub(crate) fn make(two_tiers: bool, closes: bool, seed: u64) -> Made {
     let runtime = SimRuntime::new(seed);
     let unit = 4096 << (seed % 3);

@@ -1,4 +1,4 @@
-//! Stores that the engine made, looked at from outside.
+//! Stores made by the engine, inspected from outside.
 
 mod busy;
 mod damage;

@@ -1,4 +1,4 @@
-//! A store of which nearly everything is damaged.
+//! A store in which nearly every record is damaged.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use esker_engine::{Blocking, Compression, Durability, Options};
 use esker_inspect::{CheckOptions, StoreView};
 
 pub(crate) const KEYS: u64 = 130_000;
-/// As many damaged records as are listed.
+/// The limit of listed damaged records.
 pub(crate) const LISTED: usize = 100_000;
 
-/// A store with so many keys, and another one; closed at the end if `closes`.
+/// Returns a store with `KEYS` keys, and another one; closed at the end if `closes`.
 pub(crate) fn small_records(closes: bool) -> Vec<u8> {
     let device = MemoryDevice::new(65 << 20);
     let given = Arc::new(device.clone()) as Arc<dyn Device>;
@@ -28,7 +28,7 @@ pub(crate) fn small_records(closes: bool) -> Vec<u8> {
     device.snapshot()
 }
 
-/// Damages the values of those keys; how many there were.
+/// Damages the values of those keys. Returns their number.
 pub(crate) fn damage(bytes: &mut [u8]) -> u64 {
     let mut hit = 0;
     for at in 0..bytes.len() - 7 {

@@ -1,4 +1,5 @@
-//! Beside a server, records move and slots are used again between the look at the summaries and that at the records.
+//! Beside a server, records move and slots are reused between reading the summaries and reading the
+//! records.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,7 +15,7 @@ use crate::made::{SEGMENT_BYTES, device};
 
 const KEYS: u64 = 300;
 
-/// A device as it was at two times.
+/// A device in two states, one after the other.
 struct Changing {
     before: Vec<u8>,
     after: Vec<u8>,
@@ -36,7 +37,7 @@ impl ReadAt for Changing {
     }
 }
 
-/// Lets it change when the records are about to be read.
+/// Switches the device to its second state when the records are about to be read.
 struct Changer(Arc<Changing>);
 
 impl Watcher for Changer {
@@ -51,7 +52,8 @@ fn key(number: u64) -> String {
     format!("key-{number:03}")
 }
 
-/// A store before and after all keys were written over and the segments of the old values were freed and used again.
+/// Returns a store before and after all keys were overwritten and the segments of the old values were
+/// freed and reused.
 fn changing() -> Changing {
     let runtime = SimRuntime::new(3);
     let device = device(28, 4096);
@@ -100,7 +102,7 @@ fn what_moved_since_the_summaries_were_read_is_looked_up_again() {
     let newer = found.values().filter(|value| !value.contains("#0;")).count();
     assert!(newer > 0, "some of them moved");
 
-    // One key alone; the device has changed before anybody looks, so it changes back.
+    // One key alone. The device is in its second state before the first read, so it switches back.
     device.has_changed.store(false, Ordering::Relaxed);
     for number in 0..KEYS {
         let view = StoreView::over(vec![device.clone()]).expect("it is a store");

@@ -1,4 +1,4 @@
-//! What is no store, or not all of one, is refused in one line, as a wrong call.
+//! Paths that are no store, or only part of one, are refused with one line, as a wrong call.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn what_is_no_store_is_refused_in_one_line() {
     assert!(refusal(&[one[0].clone(), one[0].clone()]).contains("not the two tiers"));
     assert!(view(&[two[1].clone(), two[0].clone()]).is_ok(), "the order does not matter");
 
-    // Of another format.
+    // Another format version.
     let mut newer = one[0].to_vec();
     let stride =
         Superblock::stride_bytes(view(&one).expect("a store").tiers[0].superblock.unit_bytes) as usize;
@@ -40,7 +40,7 @@ fn what_is_no_store_is_refused_in_one_line() {
     }
     assert!(refusal(&[Arc::new(newer)]).contains("format version 9; this program reads version 4"));
 
-    // All copies of the superblock are gone: that is no wrong call.
+    // All copies of the superblock are lost: that is damage, not a wrong call.
     let mut gone = one[0].to_vec();
     gone[..4 * stride].chunks_mut(stride).for_each(|copy| copy[40] ^= 1);
     let error = view(&[Arc::new(gone)]).err().expect("nothing can be told of it");
@@ -61,7 +61,7 @@ fn paths_that_lead_to_no_store_are_refused_in_one_line() {
     assert!(refused("/dev/zero".into()).contains("special file"));
 }
 
-/// The layout is what `docs/format.md` says: whoever changes one has to look at the other.
+/// The layout must match `docs/format.md`: a change of either needs a change of the other.
 #[test]
 fn the_layout_is_that_of_the_document() {
     let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format.md"));

@@ -1,4 +1,4 @@
-//! Repairs that fail on the way, and places that are named in any order and by any bytes.
+//! Repairs that fail on the way, and paths in any order and with any bytes.
 
 use std::ffi::OsStr;
 use std::fs::Permissions;
@@ -13,7 +13,7 @@ use esker_inspect::{CheckOptions, StoreView, Watcher};
 
 use crate::made::make;
 
-/// A device of which nothing after the superblocks can be read any more, as soon as a file is there.
+/// A device that becomes unreadable after the superblocks as soon as a file exists.
 struct Failing {
     bytes: Arc<Vec<u8>>,
     data_offset: u64,
@@ -43,12 +43,12 @@ fn a_repair_that_fails_leaves_nothing_in_the_way_of_the_next_one() {
     let directory = tempfile::tempdir().expect("a directory for the test");
     let to = directory.path().join("to");
     let data_offset = made.view().tiers[0].superblock.data_offset;
-    // The name of the new store until it is whole.
+    // The name of the new store until it is complete.
     let once = directory.path().join("to.unfinished");
     let failing = Failing { bytes: made.tiers[0].clone(), data_offset, once };
     let view = StoreView::over(vec![Arc::new(failing)]).expect("it is a store");
     let error = view.repair_to(std::slice::from_ref(&to), &()).expect_err("the device fails on the way");
-    assert!(error.to_string().contains("no longer does"), "{error}");
+    assert!(error.to_string().contains("is damaged now"), "{error}");
     let left: Vec<_> = std::fs::read_dir(directory.path()).expect("it is there").collect();
     assert!(left.is_empty(), "{left:?}");
     assert!(made.view().repair_to(&[to], &()).expect("nothing is in the way").well);
@@ -93,7 +93,7 @@ fn each_tier_keeps_its_name_in_whatever_order_they_are_given() {
     assert!(report.expect("it can be checked").well);
 }
 
-/// A service that runs as another user than whoever repairs its store opens it afterwards.
+/// After a repair by another user, the service can still open the store.
 #[test]
 fn a_store_that_is_repaired_in_place_keeps_its_owner_and_its_rights() {
     let directory = tempfile::tempdir().expect("a directory for the test");
@@ -107,7 +107,7 @@ fn a_store_that_is_repaired_in_place_keeps_its_owner_and_its_rights() {
         let found = std::fs::metadata(path).expect("it is there");
         (found.uid(), found.gid(), found.mode() & 0o7777)
     };
-    // Only root can give a file away; as anybody else there are only the rights to be kept.
+    // Only root can change the owner; any other user tests only that the mode is kept.
     for path in [&path, &file, &staging] {
         let _ = chown(path, Some(4321), Some(1234));
     }
@@ -119,7 +119,7 @@ fn a_store_that_is_repaired_in_place_keeps_its_owner_and_its_rights() {
     assert_eq!([&path, &file, &staging].map(|path| shown(path)), before);
 }
 
-/// Moves a new store away when it is there, and puts a link in its place.
+/// Moves a new store away once it exists, and puts a link in its place.
 struct Mover<'a> {
     new: &'a Path,
     to: &'a Path,
@@ -127,7 +127,7 @@ struct Mover<'a> {
 
 impl Watcher for Mover<'_> {
     fn begin(&self, what: &'static str, _: u64) {
-        // The last step of the check of the new store; the old one is checked without it.
+        // The last step of checking the new store. The check of the old store skips it.
         if what == "comparing the index with the log" {
             std::fs::rename(self.new, self.new.with_extension("moved")).expect("it is there");
             symlink(self.to, self.new).expect("the name is free");
@@ -137,7 +137,7 @@ impl Watcher for Mover<'_> {
     fn advance(&self, _: u64) {}
 }
 
-/// Whoever has the store has its directory too, and all rights there, while root repairs it.
+/// The owner of the store also owns its directory, with all rights in it, while root repairs the store.
 #[test]
 fn a_repair_by_root_gives_away_nothing_that_a_link_leads_to() {
     let directory = tempfile::tempdir().expect("a directory for the test");
@@ -162,7 +162,7 @@ fn a_repair_by_root_gives_away_nothing_that_a_link_leads_to() {
     assert_eq!(owner(&path), 4321);
 }
 
-/// Puts a link where the new store is to be, while the old one is checked.
+/// Puts a link in the place of the new store while the old one is checked.
 struct Linker<'a> {
     new: &'a Path,
     to: &'a Path,
@@ -198,7 +198,7 @@ fn a_repair_makes_nothing_where_a_link_leads_to() {
             }
             let error =
                 view.repair_in_place(&Linker { new: &new, to: &elsewhere }).expect_err("a link is there");
-            assert!(error.to_string().contains("store.repaired is there already"), "{error}");
+            assert!(error.to_string().contains("store.repaired already exists"), "{error}");
             assert_eq!(std::fs::read_dir(&elsewhere).map_or(0, Iterator::count), 0);
             assert_eq!(elsewhere.exists(), exists);
             std::fs::remove_file(&new).expect("the link is as it was");
@@ -207,7 +207,8 @@ fn a_repair_makes_nothing_where_a_link_leads_to() {
     }
 }
 
-/// The file of a store that is a directory: the staging file beside it is the old store's, and goes with that.
+/// The data file of a store in a directory: the staging file beside it belongs to the old store, and
+/// moves with it.
 #[test]
 fn a_file_that_is_repaired_in_place_leaves_its_staging_file_to_the_old_one() {
     let directory = tempfile::tempdir().expect("a directory for the test");
@@ -229,7 +230,7 @@ fn a_file_that_is_repaired_in_place_leaves_its_staging_file_to_the_old_one() {
     store.close().expect("it closes");
 }
 
-/// Looks at the names beside a new store while it is made.
+/// Records the names beside a new store while it is made.
 struct Names<'a> {
     directory: &'a Path,
     seen: std::sync::Mutex<Vec<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! What is shown of stores that are well.
+//! Reports on undamaged stores.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -80,7 +80,8 @@ fn every_record_is_in_a_segment_and_one_of_each_key_counts() {
     assert!(view.records(1 << 40, 0, &()).unwrap_err().is_of_the_call());
 }
 
-/// Whatever was acknowledged is well, cut off or not; what was cut off is told.
+/// A store that was not closed is well with all its acknowledged keys, whether or not its last frames are
+/// torn.
 #[test]
 fn a_store_that_was_not_closed_can_be_looked_at() {
     for seed in 10u64..14 {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::world::{SECRET, bytes_of, put, random};
 
-/// Bytes of which a part repeats what was there before, and a part is noise.
+/// Returns bytes of which one part repeats earlier bytes and the rest is noise.
 fn mixed(bytes: usize, noise_percent: u64, seed: u64) -> Vec<u8> {
     let mut word = seed | 1;
     let mut next = || {
@@ -33,7 +33,7 @@ fn part(
     decompressor.finish()
 }
 
-/// Compresses a value and reads it again, whole and in parts, from pieces of any length; how long it was in between.
+/// Compresses a value and reads it again, whole and in parts, from pieces of any length. Returns the stored length.
 #[track_caller]
 fn comes_back(value: &[u8], codec: Codec, level: i32) -> Option<usize> {
     let (stored, how) = compress(value, codec, level)?;
@@ -73,7 +73,7 @@ fn compressed_values_come_back_at_every_boundary_of_their_lengths() {
             let half = comes_back(&mixed(bytes.max(4096), 50, 3), codec, level).expect("half of it is noise");
             assert!(half > bytes * 2 / 5, "{codec:?}: {half} of {bytes}");
         }
-        // Blocks of noise among others lie there as they are.
+        // Blocks of noise among others are stored uncompressed.
         let parts = [mixed(2 * block, 10, 1), mixed(block, 100, 2), mixed(4 * block, 0, 3)];
         assert!(comes_back(&parts.concat(), codec, level).is_some());
     }
@@ -116,12 +116,12 @@ fn a_length_that_is_not_the_values_is_damage() {
                     assert_eq!(found, Err(Damage::Compression), "{codec:?}: {raw_bytes} of {bytes}");
                 }
             }
-            // Nor is it what was cut, or has more behind it.
+            // Nor does it accept a truncated value, or one with bytes after it.
             let longer = [&stored[..], &[0; 9]].concat();
             for other in [&stored[..stored.len() - 1], &stored[..stored.len() / 2], &[], &longer[..]] {
                 assert_eq!(part(other, how, 0..bytes, 4096), Err(Damage::Compression), "{codec:?}, {bytes}");
             }
-            // Fewer bytes came than were announced.
+            // Fewer bytes arrived than announced.
             let mut begun = Decompressor::new(how, stored.len(), 0..bytes, Vec::new());
             assert!(stored.len() < 10 || begun.add(&stored[..9]).is_ok());
             assert_eq!(begun.finish(), Err(Damage::Compression));
@@ -129,7 +129,7 @@ fn a_length_that_is_not_the_values_is_damage() {
     }
 }
 
-/// Whatever is there instead of what was compressed: no more comes out of it than what was stated, and nothing panics.
+/// For any bytes in place of the compressed ones: no more than the stated length is returned, and nothing panics.
 #[test]
 fn damaged_bytes_give_errors_or_as_many_bytes_as_were_stated() {
     for codec in [Codec::Lz4, Codec::Zstd] {
@@ -170,19 +170,19 @@ fn the_class_of_a_place_says_how_long_a_value_can_be() {
     assert_eq!(class_with(64, u64::MAX, 15), 15);
 }
 
-/// Bytes that do not compress.
+/// Returns incompressible bytes.
 fn noise(bytes: usize) -> Vec<u8> {
     mixed(bytes, 100, 5)
 }
 
-/// A block that becomes no shorter is stored as it is, and its length says so. One that compresses to exactly its own length must
-/// not be mistaken for one.
+/// A block that does not become shorter is stored uncompressed, which its length shows. A block that compresses to
+/// exactly its own length must not be mistaken for an uncompressed one.
 #[test]
 fn a_block_that_compresses_to_its_own_length_comes_back() {
     const LAST_BYTES: usize = 400;
     let mut as_it_is = 0;
     for repeated in 4..64 {
-        // The last block is short, so that a byte more that is repeated makes it a byte shorter.
+        // The last block is short, so that one more repeated byte makes it one byte shorter.
         let mut last = noise(LAST_BYTES);
         last.copy_within(10..10 + repeated, 200);
         let value = [vec![0; 2 * BLOCK_BYTES], last].concat();

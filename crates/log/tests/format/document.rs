@@ -1,8 +1,8 @@
-//! `docs/format.md` holds the tables that the encoders are made from, and the golden image as its worked example.
+//! `docs/format.md` contains the tables that the encoders use, and the golden image as its worked example.
 
 use std::path::Path;
 
-/// The part of the document between the markers is `wanted`, without the markers' lines.
+/// Asserts that the part of the document between the markers is `wanted`, without the markers' lines.
 #[track_caller]
 fn check(part: &str, wanted: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format.md");

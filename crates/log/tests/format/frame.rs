@@ -98,12 +98,12 @@ fn the_start_of_a_slot_is_free_taken_or_unknown() {
     }
     let other = esker_log::Secret { salt: SECRET.salt ^ 1, ..SECRET };
     assert_eq!(slot_start(&free_marker(&other, 77, SLOT), &SECRET, SLOT), SlotStart::Unknown);
-    // What was written for another slot.
+    // A marker for another slot.
     let stray = SlotStart::Stray { segment: 77, slot: SLOT };
     assert_eq!(slot_start(&free_marker(&SECRET, 77, SLOT), &SECRET, SLOT ^ 1), stray);
     let stray = SlotStart::Stray { segment: first.segment, slot: SLOT };
     assert_eq!(slot_start(&first.encode(&SECRET), &SECRET, SLOT ^ 1), stray);
-    // A frame of another place.
+    // A frame with another offset.
     assert_eq!(slot_start(&header().encode(&SECRET), &SECRET, SLOT), SlotStart::Unknown);
 }
 

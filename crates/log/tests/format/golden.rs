@@ -1,7 +1,7 @@
-//! A superblock and a segment of format version 4, kept as files: whatever is changed, they must still be read. Of versions 1
-//! to 3, which no release wrote, only the superblocks are kept: they are refused by name.
+//! A superblock and a segment of format version 4, kept as files, which must stay readable after every change. Of
+//! versions 1 to 3, which no release wrote, only the superblocks are kept: they are refused by version.
 //!
-//! `ESKER_BLESS=1 cargo test -p esker-log --test format golden` writes them again. That is right only while no release
+//! `ESKER_BLESS=1 cargo test -p esker-log --test format golden` regenerates them. That is right only while no release
 //! has written the format; afterwards a change is a new version with files of its own.
 
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// 200 times `a` by LZ4: one of them, 194 more from a byte before, and the last five as they are.
+/// 200 times `a` in LZ4: one literal, 194 copied from one byte before, and the last five as literals.
 const LZ4: &[u8] = &[0x1f, b'a', 1, 0, 0xaf, 0x50, b'a', b'a', b'a', b'a', b'a'];
 
-/// The records: a put, a put that expires and a tombstone in a batch; then, in a second frame, an empty value, a key of
-/// another keyspace, in a third one a compressed value that expires, and a long value of the next opening.
+/// The records: a put, a put that expires and a tombstone in a batch; then, in a second frame, an empty value and a key
+/// of another keyspace; in a third one a compressed value that expires, and a long value of the next opening.
 fn records() -> [Record<'static>; 7] {
     [
         put(b"river", b"meander", 101),
@@ -82,7 +82,7 @@ fn golden_superblock() -> Vec<u8> {
     golden("v4-superblock.bin", write_superblock)
 }
 
-/// The golden image as `docs/format.md` shows it.
+/// Returns the golden image as `docs/format.md` shows it.
 pub(crate) fn worked_example() -> String {
     let (segment, superblock) = (golden_segment(), golden_superblock());
     let end = segment.len() - FOOTER_BYTES;

@@ -1,4 +1,4 @@
-//! Garbage and mutations: no parser panics, hangs or believes them.
+//! Garbage and mutations: no parser panics, hangs or accepts them.
 
 use esker_log::{
     Claim, FOOTER_BYTES, Footer, FrameHeader, RECORD_HEADER_BYTES_MAX, RecordHead, RecordView, Superblock,
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::world::{SECRET, Written, name, random, shape, superblock, write_values};
 
-/// Gives bytes to every parser.
+/// Passes bytes to every parser.
 fn parse_all(bytes: &[u8], offset: u32) {
     let segment_bytes = bytes.len() as u32;
     let _ = FrameHeader::parse(bytes, &SECRET, offset);
@@ -56,7 +56,7 @@ fn garbage_is_refused() {
     });
 }
 
-/// Frames of a record with a small value, one with a long one and one in between.
+/// Frames of three records: with a small value, with a long one, and with one in between.
 fn written() -> Written {
     let durable = |i: usize, offsets: &[u32]| offsets[i.saturating_sub(1)];
     write_values(shape(65_536, 4096, 4), name(8), 6, |j| [100, 1300, 500][j], durable)
@@ -96,8 +96,8 @@ fn mutate(bytes: &mut [u8], mutations: &[Mutation]) {
     }
 }
 
-/// Whatever happens to a segment, a scan believes only what was written: at its place, with its value or with a value
-/// that is known to be damaged.
+/// After any mutation of a segment, a scan accepts only records that were written: at their offset, with their value or
+/// with a value that is known to be damaged.
 #[test]
 fn a_mutated_segment_says_nothing_that_was_not_written() {
     let segment = written();
@@ -116,7 +116,7 @@ fn a_mutated_segment_says_nothing_that_was_not_written() {
             let identity = SECRET.identity(8, entry.offset);
             let record = RecordView::parse(&bytes[at..at + entry.bytes as usize], &identity);
             let verified = record.and_then(|record| record.verify_value(&SECRET).map(|()| record));
-            // The bytes that pad it may change.
+            // The padding may change.
             let length = verified.map_or(entry.bytes as usize, |record| record.bytes());
             let same = |length: usize| bytes[at..at + length] == segment.bytes[at..at + length];
             assert!(if verified.is_ok() { same(length) } else { !same(length) }, "{entry:?}");

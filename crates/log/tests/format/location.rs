@@ -58,7 +58,7 @@ fn a_class_is_the_least_that_covers_its_records() {
         }
     }
     assert_eq!((class_of(0, 0), class_of(0, u64::MAX), class_bytes(15, 0)), (0, 15, u64::MAX));
-    // A value of a power of two with a short key is over-read by less than an eighth.
+    // A value with a power of two as length and a short key is over-read by less than an eighth.
     for shift in 12..20 {
         let record = esker_log::record_bytes_max(16, 1 << shift, true) as u64;
         assert!(class_bytes(class_of(0, record), 0) <= (1 << shift) + (1 << shift) / 8, "2^{shift}");

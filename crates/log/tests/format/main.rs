@@ -1,5 +1,4 @@
-//! The bytes of the log: what is written is read again, what was changed is noticed, and nothing that can lie on a
-//! device makes a parser panic.
+//! The format of the log: written data reads back, changes are detected, and no bytes on a device make a parser panic.
 
 mod compression;
 mod document;

@@ -27,7 +27,7 @@ fn comes_back(record: &Record<'_>) {
     assert_eq!((head.keyspace, head.compressed), (record.keyspace, record.compressed));
     let less = RecordHead::parse(&bytes[..claim.key_known_bytes - 1], &SECRET.identity(9, 4160));
     assert_eq!(less.expect_err("it was cut"), Damage::Length);
-    // What follows on the medium does not matter.
+    // Bytes that follow on the medium do not matter.
     let longer = [&bytes[..], &[0xee; 100]].concat();
     let read = RecordView::parse(&longer, &SECRET.identity(9, 4160)).expect("it is whole");
     assert_eq!(read.verify_value(&SECRET), Ok(()));
@@ -60,7 +60,7 @@ fn comes_back(record: &Record<'_>) {
     assert!(!moved.batch_goes_on, "a moved record is in no batch");
     assert_eq!((moved.key, moved.sequence, moved.value_check), (read.key, read.sequence, read.value_check));
     assert_eq!(moved.keyspace, record.keyspace, "it stays in its keyspace");
-    // One byte less is an error, wherever it ends.
+    // One byte less is an error, wherever it is cut.
     for end in (0..42).chain([bytes.len() / 2, bytes.len() - 1]) {
         if end < bytes.len() {
             let cut = RecordView::parse(&bytes[..end], &SECRET.identity(9, 4160));
@@ -142,14 +142,14 @@ fn any_record_comes_back() {
 fn the_first_keyspace_costs_nothing_and_the_others_a_byte() {
     let first = bytes_of(&put(b"key", b"value", 1), 9, 64);
     assert_eq!(first.len(), record_header_bytes(3, 5, 1, None) + 3 + 5);
-    // Behind flags, two lengths and two numbers.
+    // Behind the flags, two lengths and two numbers.
     const AT: usize = 5;
     for keyspace in Keyspace::all().skip(1) {
         let record = Record { keyspace, ..put(b"key", b"value", 1) };
         let mut bytes = bytes_of(&record, 9, 64);
         assert_eq!(bytes.len(), first.len() + 1);
         assert_eq!(bytes[AT], keyspace.number());
-        // Beyond sixteen there is none, and the first has no byte.
+        // There are sixteen keyspaces, and the first is not written.
         for number in [0, 16, 255] {
             bytes[AT] = number;
             let read = RecordView::parse(&bytes, &SECRET.identity(9, 64));
@@ -192,7 +192,7 @@ fn every_flipped_bit_of_a_record_is_noticed() {
         for bit in 0..whole.len() * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // Enough behind it for a length that grew: a record is not saved by the end of the buffer.
+            // Adds enough bytes for a length that grew, so that the end of the buffer does not detect the damage.
             bytes.resize(bytes.len() + (1 << 17), 0);
             match RecordView::parse(&bytes, &SECRET.identity(9, 64)) {
                 Err(_) => assert!(bit / 8 < value_at || !is_long, "bit {bit} of the value hid its key"),
@@ -206,8 +206,8 @@ fn every_flipped_bit_of_a_record_is_noticed() {
     }
 }
 
-/// What is read of a record may be older than the rest: of a block that was not written. A value that once was under the
-/// same key in the same place is not taken for the one that is there now.
+/// A part of the bytes read may be older than the rest: a block whose write was lost. An older value of the same key in
+/// the same place must not be accepted as the current one.
 #[test]
 fn an_older_value_of_the_same_key_in_the_same_place_does_not_verify() {
     for bytes in [100, 600] {
@@ -245,7 +245,7 @@ fn a_record_verifies_only_where_it_was_written() {
         for bit in 0..32 {
             assert_eq!(header_error(&SECRET, 9, 4160 ^ 1 << bit), damage);
         }
-        // Segment and offset do not stand in for each other.
+        // Segment and offset cannot be swapped.
         assert_eq!(header_error(&SECRET, 4160, 9), damage);
     }
 }
@@ -262,7 +262,7 @@ fn a_value_of_another_store_does_not_verify() {
 #[test]
 fn what_is_not_known_is_refused() {
     let whole = bytes_of(&put(b"key", b"value", 5), 9, 64);
-    // No kind, an unknown one, and a value that is called long.
+    // No kind, an unknown kind, and a value with the long flag.
     for flags in [0, 3, 1 << 5 | 1] {
         let mut bytes = whole.clone();
         bytes[0] = flags;
@@ -272,7 +272,7 @@ fn what_is_not_known_is_refused() {
     }
 }
 
-/// Flags and numbers, and more behind them than any header has.
+/// A header with flags and numbers, followed by more bytes than any header has.
 fn header_of(flags: u8, numbers: &[u64]) -> Vec<u8> {
     let mut bytes = vec![flags];
     for &number in numbers {
@@ -309,8 +309,8 @@ fn claims_of_hostile_headers_are_only_numbers() {
     assert!(
         Claim::of(&header_of(1 | 1 << 5, &[65_535, (1 << 32) - 1, (1 << 40) - 1, (1 << 24) - 1])).is_some()
     );
-    // Compressed: by no codec, by a third one, without a length, to what is not shorter, a value of nothing, a length of
-    // 4 GiB, and a tombstone.
+    // Compressed: without a codec, with an unknown codec, without a length, to a length that is not shorter, an empty
+    // value, a length of 4 GiB, and a tombstone.
     let compressed = |kind: u8, value_bytes: u64, raw: u64| {
         Claim::of(&header_of(kind | 1 << 7, &[2, value_bytes, 5, 1, raw])).is_some()
     };

@@ -1,11 +1,11 @@
-//! Records that rotted in a segment without a summary: what is lost with them, and what is not.
+//! Rotten records in a segment without a summary: which records are lost with them, and which are not.
 
 use esker_log::{Claim, SMALL_VALUE_BYTES};
 
 use crate::scan::{FRAMES, durable, flipped, found, one_loss, scan, small, unproven};
 use crate::world::{Written, name, write_values};
 
-/// Segments whose frames are known to be durable up to the last one of the number, with long values and with small ones.
+/// Segments whose frames up to the returned number are known to be durable, with long values and with small ones.
 fn all_durable() -> Vec<(Written, bool, usize)> {
     let small_values = |durable: &dyn Fn(usize, &[u32]) -> u32| {
         write_values(small(), name(8), FRAMES, |j| [100, 0, 512][j], durable)
@@ -18,7 +18,7 @@ fn all_durable() -> Vec<(Written, bool, usize)> {
     ]
 }
 
-/// Where in a segment the key of a record, its value and its end are.
+/// Returns the offsets in a segment of a record's key, its value and its end.
 fn parts(written: &Written, record: u32) -> (usize, usize, usize) {
     let at = record as usize;
     let claim = Claim::of(&written.bytes[at..]).expect("a record");
@@ -42,7 +42,7 @@ fn rot_of_a_value_that_was_durable_keeps_its_entry() {
     }
 }
 
-/// Offsets of all records.
+/// Returns the offsets of all records.
 fn all(written: &Written) -> impl Iterator<Item = u32> {
     written.frames.iter().flat_map(|frame| frame.records.iter().copied())
 }
@@ -62,7 +62,7 @@ fn rot_of_a_head_hides_no_key_whose_value_rots_too() {
             assert_eq!(offsets, wanted, "the one whose value is damaged is named");
             one_loss(&scan, other..(end as u32).next_multiple_of(16));
         }
-        // Where a length is lost too, what still verifies is kept.
+        // If a length is lost too, records that still verify are kept.
         let (_, value, _) = parts(&written, first);
         let mut bytes = written.bytes.clone();
         (bytes[value], bytes[third as usize]) = (!bytes[value], 0);
@@ -116,7 +116,7 @@ fn rot_of_a_record_header_loses_no_more_than_the_rest_of_its_frame() {
                 for byte in record as usize..value {
                     let scan = scan(&written, &flipped(&written, byte), wholly_durable);
                     let offsets: Vec<u32> = scan.entries.iter().map(|e| e.offset).collect();
-                    // A checksum of a value that is wrong says nothing of the key.
+                    // A wrong checksum of a value does not affect the key.
                     if checks.contains(&byte) && scan.lost.is_empty() {
                         found(&written, &scan, 0..FRAMES);
                         continue;
@@ -132,7 +132,8 @@ fn rot_of_a_record_header_loses_no_more_than_the_rest_of_its_frame() {
                     let others: Vec<u32> = all(&written).filter(|at| *at != record).collect();
                     let is_small = end - value <= SMALL_VALUE_BYTES;
                     if is_small && offsets == others {
-                        // Its length with padding is what it was. If its length is, the sum of all heads says which it is.
+                        // Its padded length is unchanged. If its exact length is too, the sum of all heads identifies
+                        // the damaged record.
                         let whole = record..(end as u32).next_multiple_of(16);
                         let rest = record..frame.payload_end as u32;
                         assert!(

@@ -11,12 +11,12 @@ pub(crate) fn small() -> SegmentShape {
     shape(65_536, UNIT as u32, 16)
 }
 
-/// Each frame says that everything before it was durable.
+/// Each frame states that everything before it was durable.
 pub(crate) fn durable() -> Written {
     write(small(), name(8), FRAMES, |i, offsets| offsets[i])
 }
 
-/// No frame knows of any durability.
+/// No frame states that anything is durable.
 pub(crate) fn unproven() -> Written {
     write(small(), name(8), FRAMES, |_, _| 0)
 }
@@ -31,7 +31,7 @@ pub(crate) fn flipped(written: &Written, at: usize) -> Vec<u8> {
     bytes
 }
 
-/// The scan found exactly the records of these frames, and of each only the first `some` where it says so.
+/// Asserts that the scan found exactly the records of these frames.
 #[track_caller]
 pub(crate) fn found(written: &Written, scan: &SegmentScan, frames: impl IntoIterator<Item = usize>) {
     let wanted: Vec<u32> = frames.into_iter().flat_map(|i| written.frames[i].records.clone()).collect();
@@ -42,7 +42,7 @@ pub(crate) fn found(written: &Written, scan: &SegmentScan, frames: impl IntoIter
     }
 }
 
-/// Exactly this range was durable and cannot be read.
+/// Asserts that exactly this range was durable and is unreadable.
 #[track_caller]
 pub(crate) fn one_loss(scan: &SegmentScan, lost: std::ops::Range<u32>) {
     assert_eq!(scan.lost, vec![lost]);
@@ -66,7 +66,7 @@ fn a_torn_last_frame_is_dropped_whole_wherever_it_was_cut() {
     let last = written.frames[FRAMES - 1].clone();
     for old in [0u8, 0xee] {
         for cut in (last.offset..=last.end).step_by(512) {
-            // The sectors up to the cut arrived, or those from it on, which a device may write first.
+            // The sectors up to the cut arrived, or those from the cut on, which a device may write first.
             for tail_arrived in [false, true] {
                 let mut bytes = written.bytes.clone();
                 let torn = if tail_arrived { last.offset..cut } else { cut..last.end };
@@ -108,7 +108,7 @@ fn a_hole_that_nothing_proves_durable_ends_the_segment() {
             let mut bytes = written.bytes.clone();
             bytes[hurt].fill(0xee);
             let scan = scan(&written, &bytes, false);
-            // Frames behind it arrived whole; their writers were never told so.
+            // Frames after it arrived whole, but were never acknowledged.
             found(&written, &scan, 0..i);
             assert!(scan.lost.is_empty() && scan.torn);
             assert_eq!(scan.tail as usize, if i == 0 { 0 } else { written.frames[i - 1].end });
@@ -143,12 +143,12 @@ fn several_rotten_frames_in_a_row_are_one_loss() {
     one_loss(&scan, written.frames[1].offset as u32..written.frames[4].offset as u32);
 }
 
-/// Frames 0 and 1 were durable when frame 5 was closed; 2 to 5 were in flight together.
+/// Frames 0 and 1 were durable when frame 5 was closed; 2 to 5 were in flight concurrently.
 #[test]
 fn a_loss_ends_where_its_proof_ends() {
     let written = write(small(), name(8), FRAMES, |i, offsets| if i < 2 { 0 } else { offsets[2] });
     let offset = |i: usize| written.frames[i].offset;
-    // Rot in what was durable, and a torn frame right behind it: what came after the torn frame was never promised.
+    // Rot in a durable frame, followed directly by a torn frame: frames after the torn one were never acknowledged.
     let mut bytes = written.bytes.clone();
     bytes[offset(1) + 8] ^= 1;
     bytes[offset(2) + 8] ^= 1;
@@ -156,14 +156,14 @@ fn a_loss_ends_where_its_proof_ends() {
     found(&written, &both, [0]);
     one_loss(&both, offset(1) as u32..offset(2) as u32);
     assert!(both.torn);
-    // Apart from each other, each is what it is.
+    // Separately, each is recognised as rot or as torn.
     let rotten = scan(&written, &flipped(&written, offset(1) + 8), false);
     found(&written, &rotten, [0, 2, 3, 4, 5]);
     one_loss(&rotten, offset(1) as u32..offset(2) as u32);
     let torn = scan(&written, &flipped(&written, offset(2) + 8), false);
     found(&written, &torn, [0, 1]);
     assert!(torn.lost.is_empty() && torn.torn);
-    // A rotten value below the mark is rot; above it, it is a torn frame.
+    // A rotten value below the mark is rot; above it, the frame is torn.
     let below = scan(&written, &flipped(&written, written.frames[1].payload_end - 20), false);
     found(&written, &below, 0..FRAMES);
     let above = scan(&written, &flipped(&written, written.frames[2].payload_end - 20), false);
@@ -172,7 +172,7 @@ fn a_loss_ends_where_its_proof_ends() {
 
 #[test]
 fn any_later_frame_can_be_the_proof() {
-    // Only the last one says anything, and only of the first three.
+    // Only the last frame is proof, and only for the first three.
     let written = write(small(), name(8), FRAMES, |i, offsets| if i == FRAMES - 1 { offsets[3] } else { 0 });
     for i in 0..3 {
         let frame = &written.frames[i];
@@ -196,7 +196,7 @@ fn the_footer_tells_where_the_last_frame_ends() {
     assert!(!sealed.torn);
 }
 
-/// Frames 4 and 5 arrived behind a torn one, and were void when the segment was sealed at opening.
+/// Frames 4 and 5 arrived after a torn one, and were void when the segment was sealed at opening.
 #[test]
 fn void_frames_behind_a_sealed_tail_stay_void() {
     let written = unproven();
@@ -208,7 +208,7 @@ fn void_frames_behind_a_sealed_tail_stay_void() {
     let (start, summary) =
         esker_log::seal(&first.entries.iter().copied().collect(), &SECRET, head, written.shape);
     bytes[start as usize..].copy_from_slice(&summary);
-    // Later its entries rot, and it is scanned again.
+    // Later its entries rot, and the segment is scanned again.
     let again = scan(&written, &bytes, true);
     found(&written, &again, 0..3);
     assert!(again.lost.is_empty() && !again.torn);
@@ -239,7 +239,7 @@ fn frames_of_another_segment_or_store_or_an_older_epoch_are_not_taken() {
 
 #[test]
 fn frames_out_of_turn_are_not_taken() {
-    // Frame 3 of the same segment, moved to where frame 2 belongs: its offset is part of its identity.
+    // Frame 3 of the same segment, moved to the position of frame 2: its offset is part of its identity.
     let written = durable();
     let mut bytes = written.bytes.clone();
     let (to, from) = (written.frames[2].offset, written.frames[3].offset);
@@ -249,7 +249,7 @@ fn frames_out_of_turn_are_not_taken() {
     one_loss(&misplaced, to as u32..from as u32);
 }
 
-/// A header whose checksum agrees and which unverified overwrites what cannot be.
+/// A header with a valid checksum and impossible contents.
 #[test]
 fn hostile_headers_end_the_scan_and_do_not_hang_it() {
     let written = durable();
@@ -275,13 +275,13 @@ fn hostile_headers_end_the_scan_and_do_not_hang_it() {
             assert!(scan.tail.is_multiple_of(UNIT as u32), "{header:?}");
         }
     }
-    // The greatest index, behind a hole so that it can follow.
+    // The highest index, after a hole so that it can follow.
     let mut bytes = written.bytes.clone();
     bytes[..last].fill(0xee);
     let greatest = FrameHeader { index: u32::MAX, ..good };
     bytes[last..last + FRAME_HEADER_BYTES].copy_from_slice(&greatest.encode(&SECRET));
     found(&written, &scan(&written, &bytes, true), [FRAMES - 1]);
-    // The same in front of frames that prove it durable.
+    // The same before frames that prove it durable.
     let first = FrameHeader::parse(&written.bytes, &SECRET, 0).expect("a frame");
     for header in [FrameHeader { padded_bytes: 1 << 30, ..first }, FrameHeader { index: u32::MAX, ..first }] {
         let mut bytes = written.bytes.clone();
@@ -316,7 +316,7 @@ fn an_empty_frame_proves_the_one_before_it() {
     let whole = scan(&written, &written.bytes, false);
     found(&written, &whole, 0..FRAMES);
     assert_eq!((whole.tail as usize, whole.lost.len()), (end + UNIT, 0));
-    // Wherever the last frame is damaged, that is a loss, and if it is the proof, nothing is.
+    // If the last frame is damaged at any position, that is a loss, unless that frame is only the proof.
     let last = &written.frames[FRAMES - 1];
     one_loss(&scan(&written, &flipped(&written, last.offset + 9), false), last.offset as u32..end as u32);
     let in_proof = scan(&written, &flipped(&written, end + 9), false);
@@ -345,7 +345,7 @@ fn a_tail_that_is_known_from_elsewhere_proves_the_last_frame() {
 
 #[test]
 fn what_lies_in_the_wrong_place_proves_what_it_says() {
-    // The page of the last frame, which says that those before it are durable, and one of these change places.
+    // The page of the last frame, which proves the frames before it durable, and the page of one of these are swapped.
     let written = durable();
     let (first, last) = (&written.frames[FRAMES - 2], &written.frames[FRAMES - 1]);
     let mut bytes = written.bytes.clone();
@@ -353,7 +353,7 @@ fn what_lies_in_the_wrong_place_proves_what_it_says() {
     bytes.copy_within(last.offset..last.offset + UNIT, first.offset);
     bytes[last.offset..last.offset + UNIT].copy_from_slice(&page);
     one_loss(&scan(&written, &bytes, false), first.offset as u32..last.offset as u32);
-    // Where the segment was sealed, its footer says how far it went, wherever it lies.
+    // In a sealed segment the footer gives the tail, even if the footer is misplaced.
     let mut written = unproven();
     let (start, summary) = written.open.summary();
     written.bytes[start as usize..].copy_from_slice(&summary);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::world::{SECRET, name, open, padded, put, random, shape};
 
-/// What a sealed segment must be, whatever was appended.
+/// Asserts the properties of a sealed segment, whatever was appended.
 fn check_sealed(segment: OpenSegment) -> Vec<Entry> {
     let shape = segment.shape();
     let number = segment.name().segment;
@@ -20,7 +20,7 @@ fn check_sealed(segment: OpenSegment) -> Vec<Entry> {
     bytes[start as usize..].copy_from_slice(&summary);
     let (_, list) = segment.into_parts();
     let entries: Vec<Entry> = list.into_iter().collect();
-    // Frames follow each other in whole units.
+    // Frames are contiguous, in whole units.
     let (mut at, mut index, mut records) = (0u32, 0, 0);
     while at < tail {
         let header = FrameHeader::parse(&bytes[at as usize..], &SECRET, at).expect("the next frame");
@@ -51,14 +51,14 @@ fn check_sealed(segment: OpenSegment) -> Vec<Entry> {
     let footer = footer.expect("a footer");
     let found = footer.entries(&bytes[footer.start as usize..], &SECRET).expect("its entries");
     assert!(found.iter().eq(entries.iter().copied()));
-    // A scan finds what the summary says.
+    // A scan finds the same entries as the summary.
     let scan = scan_segment(&bytes, &SECRET, shape, number, false);
     assert_eq!((scan.entries.as_slice(), scan.tail), (entries.as_slice(), tail));
     assert!(scan.lost.is_empty() && !scan.torn);
     entries
 }
 
-/// `(granule, unit, segment)` of stores that can be.
+/// Valid combinations of `(granule, unit, segment)`.
 fn shapes() -> impl Strategy<Value = (u32, u32, u32)> {
     (2..13u32, 12..17u32, 2..20u32)
         .prop_map(|(granule, unit, units)| (1 << granule, 1 << unit, units << unit))
@@ -71,7 +71,7 @@ fn a_segment_is_filled_until_it_says_that_it_is_full() {
         let shape = shape(bytes, unit, granule);
         let mut open = open(shape, name(8));
         let data = vec![0xa5u8; 20_000];
-        // The steps again and again, until none of them fits.
+        // Repeats the steps until none of them fits.
         let (mut sequence, mut refused) = (0u64, 0);
         for (key, value, close) in steps.iter().cycle() {
             let room = padded(shape, *key, *value);
@@ -110,7 +110,7 @@ fn has_room_is_exact() {
         let mut open = open(shape, name(8));
         let mut sequence = 0;
         while open.has_room(1, padded(shape, 8, 1000)) {
-            // What is said to have room for n together has room for them one after the other.
+            // Room for n records together is room for the n records one after the other.
             sequence += 1;
             open.append(
                 &put(b"some key", &[7; 1000], sequence),
@@ -120,7 +120,7 @@ fn has_room_is_exact() {
                 open.close_frame(0).expect("a frame");
             }
         }
-        // By hand: the frame's end with one more record, and the summary for one more, do not fit.
+        // Computed independently: the frame's end with one more record, and the summary for one more, do not fit.
         let header = if open.open_records() > 0 { 0 } else { 64u32.next_multiple_of(granule) };
         let end = open.tail() + header + padded(shape, 8, 1000) as u32;
         let summary = summary_space_bytes(open.entries().len() + 1, unit as usize) as u32;
@@ -148,7 +148,7 @@ fn the_longest_record_fits_alone_and_no_longer_one() {
         longest.close_frame(0).expect("a frame");
         assert_eq!(check_sealed(longest).len(), 1);
     });
-    // A segment with no room for a frame beside its summary holds nothing, and says so.
+    // A segment without room for a frame beside its summary holds nothing, and reports that.
     assert_eq!(shape(4096, 4096, 16).max_record_bytes(), 0);
     assert_eq!(shape(4096, 65_536, 16).max_record_bytes(), 0);
     assert!(!open(shape(4096, 4096, 16), name(8)).has_room(1, 16));

@@ -1,4 +1,4 @@
-//! What the starts and ends of slots say together.
+//! Combined interpretation of the starts and ends of slots.
 
 use esker_log::{
     FOOTER_BYTES, FRAME_HEADER_BYTES, SlotEnds, SlotStart, Unsealed, find_in_slots, scan_unsealed,
@@ -11,7 +11,7 @@ fn ends(start: SlotStart, marker: SlotStart) -> SlotEnds {
     SlotEnds { start, footer: None, marker }
 }
 
-/// As after two pages of a slot were swapped: what lies at its end now is no marker and no summary.
+/// As after a swap of two pages of a slot: the bytes at its end are neither a marker nor a summary.
 #[test]
 fn a_slot_that_ends_in_foreign_bytes_may_have_lost_its_start() {
     let nothing = SlotStart::Free(None);
@@ -29,8 +29,8 @@ fn a_slot_that_ends_in_foreign_bytes_may_have_lost_its_start() {
     assert_eq!(find_in_slots(&slots, true).len(), 1);
 }
 
-/// A write may be cut at any byte, also within the header of a segment's first frame, while the frame behind it arrived. Whoever
-/// wrote that frame says whether the first one was durable by then.
+/// A write may be cut at any byte, including within the header of a segment's first frame, while the frame after it
+/// arrived. The second frame's header states whether the first frame was durable by then.
 #[test]
 fn a_first_header_that_was_torn_is_lost_only_if_it_was_durable() {
     for (written, was_durable) in [(unproven(), false), (durable(), true)] {

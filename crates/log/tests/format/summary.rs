@@ -56,7 +56,7 @@ fn summaries_come_back_at_their_boundaries() {
     comes_back(&[entry(0, 0, 0, None)]);
     comes_back(&[entry(u64::MAX, u32::MAX - 3, 0, Some(u64::MAX))]);
     comes_back(&[entry(0, 64, u32::MAX - 67, Some(0))]);
-    // Sequence numbers go down where records were moved, by any amount.
+    // Sequence numbers decrease between relocated records, by any amount.
     let sequences = [u64::MAX, 0, u64::MAX, 1 << 63, 0, (1 << 63) - 1, 5, 4, 3, 1 << 63];
     let entries: Vec<Entry> =
         sequences.iter().zip(0..).map(|(&s, i)| entry(s, 64 + i * 100, 96, None)).collect();
@@ -71,7 +71,7 @@ fn any_summary_comes_back() {
         let entries: Vec<Entry> = drawn
             .into_iter()
             .map(|(wide, gap, bytes, expires_at_ms, tombstone)| {
-                // Most follow the one before it, in place and in number.
+                // Most records follow the one before, in position and in number.
                 let offset = end + 4 * gap.saturating_sub(1000);
                 let bytes = 4 * bytes;
                 end = offset + bytes;
@@ -87,7 +87,7 @@ fn any_summary_comes_back() {
 
 #[test]
 fn the_longest_entries_fit_in_the_bound() {
-    // Each number at its greatest length, as often as possible: sequences that alternate, a gap only once.
+    // Each number at its maximum length, as often as possible: sequence numbers that alternate, but only one gap.
     let entries: Vec<Entry> =
         (0..1000u32).map(|i| entry(u64::from(i % 2) << 63, 8 * i, 4, Some(u64::MAX))).collect();
     comes_back(&entries);
@@ -146,7 +146,7 @@ fn hostile_counts_and_lengths_are_refused_before_anything_is_allocated() {
     }
 }
 
-/// Entries whose checksum agrees, with numbers at their extremes: a writer's error, or an attacker who knows the salt.
+/// Entries with a valid checksum and extreme numbers: a writer's bug, or an attacker who knows the salt.
 #[test]
 fn entries_that_verify_and_make_no_sense_are_refused_without_panic() {
     let number = prop_oneof![

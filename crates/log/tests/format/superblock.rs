@@ -6,7 +6,7 @@ use crate::world::{random, superblock};
 const HEAD_BYTES: usize = 4 << 20;
 const UNITS: [u64; 4] = [512, 4096, 65_536, 1 << 20];
 
-/// The start of a device with these copies.
+/// Returns the start of a device with these copies.
 fn head(copies: &[(usize, &Superblock)]) -> Vec<u8> {
     let mut head = vec![0u8; HEAD_BYTES];
     for (copy, superblock) in copies {
@@ -67,12 +67,12 @@ fn an_empty_device_has_none_and_a_damaged_one_says_so() {
         bytes[copy * 4096 + 40] ^= 1;
     }
     assert_eq!(Superblock::find(&bytes), Err(SuperblockError::Damaged));
-    // Cut in the middle of the only copy.
+    // The only copy is cut in the middle.
     let whole = superblock(4096, 3).encode(0);
     assert_eq!(Superblock::find(&whole[..60]), Err(SuperblockError::Damaged));
 }
 
-/// Writes a field of the prefix and makes the checksum agree.
+/// Writes a field of the prefix and recomputes the checksum.
 fn forge(copy: &mut [u8], at: usize, value: u32) {
     copy[at..at + 4].copy_from_slice(&value.to_le_bytes());
     let payload = u32::from_le_bytes(copy[20..24].try_into().expect("four bytes")) as usize;
@@ -121,7 +121,7 @@ fn a_copy_counts_only_in_its_place() {
 fn values_and_earlier_stores_are_not_taken_for_superblocks() {
     let mine = superblock(4096, 3);
     let foreign = Superblock { store_id: 99, ..superblock(1 << 20, 1000) };
-    // In the place where a store of large units would have its copies, a small one has records.
+    // At the positions of copies for large units, a store with small units has records.
     for left in 0..SUPERBLOCK_COPIES {
         let mut bytes = full(&mine);
         (1..SUPERBLOCK_COPIES).for_each(|copy| write(&mut bytes, copy, &foreign));
@@ -130,7 +130,7 @@ fn values_and_earlier_stores_are_not_taken_for_superblocks() {
         }
         assert_eq!(Superblock::find(&bytes).as_ref(), Ok(&mine), "copy {left} left");
     }
-    // Even one that says it is of the same store.
+    // Even one with the store's own identity.
     let mut bytes = full(&mine);
     write(&mut bytes, 2, &Superblock { store_id: mine.store_id, ..foreign });
     assert_eq!(Superblock::find(&bytes).as_ref(), Ok(&mine));
@@ -148,7 +148,7 @@ fn what_another_store_left_between_the_copies_is_not_newer() {
 #[test]
 fn a_unit_beyond_all_measure_is_refused() {
     let mut copy = superblock(4096, 3).encode(0);
-    // Where the payload has the unit.
+    // Offset of the write unit in the payload.
     assert_eq!(copy[106..114], 4096u64.to_le_bytes());
     forge(&mut copy, 106, u32::MAX);
     forge(&mut copy, 110, u32::MAX);

@@ -1,4 +1,4 @@
-//! What the tests share: a store's secret, segments that are built in memory, and random cases that replay from a line.
+//! Shared test helpers: a store's secret, segments built in memory, and random cases that replay from a seed.
 
 use std::fmt::Debug;
 
@@ -59,17 +59,17 @@ pub(crate) fn put<'a>(key: &'a [u8], value: &'a [u8], sequence: u64) -> Record<'
     }
 }
 
-/// A record as it lies on the medium at `offset` of `segment`.
+/// Returns a record's bytes on the medium at `offset` of `segment`.
 pub(crate) fn bytes_of(record: &Record<'_>, segment: u64, offset: u32) -> Vec<u8> {
     let header = record.encode_header(&SECRET.identity(segment, offset));
     [&header, record.key, record.value].concat()
 }
 
-/// One frame of a test segment: which bytes, and what it says of its durability.
+/// One frame of a test segment: its range and its records.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameAt {
     pub(crate) offset: usize,
-    /// Behind the last record.
+    /// End of the last record.
     pub(crate) payload_end: usize,
     pub(crate) end: usize,
     /// Offsets of the records.
@@ -85,8 +85,8 @@ pub(crate) struct Written {
     pub(crate) open: OpenSegment,
 }
 
-/// Writes a segment of `frames` frames of three records with long values. `durable(i, offsets)`: what frame `i` says was
-/// durable, where `offsets` are those of the frames up to itself.
+/// Writes a segment of `frames` frames of three records with long values. `durable(i, offsets)` returns
+/// `durable_through` of frame `i`; `offsets` are those of the frames up to and including it.
 pub(crate) fn write(
     shape: SegmentShape,
     name: SegmentName,
@@ -96,7 +96,7 @@ pub(crate) fn write(
     write_values(shape, name, frames, |j| 700 + 300 * j, durable)
 }
 
-/// As [`write`], with values as long as that of the first, second and third record of a frame shall be.
+/// As [`write`]; `value_bytes(j)` returns the length of the value of a frame's record `j`.
 pub(crate) fn write_values(
     shape: SegmentShape,
     name: SegmentName,
@@ -135,7 +135,7 @@ pub(crate) fn write_values(
 }
 
 impl Written {
-    /// The bytes with the summary at their end.
+    /// Returns the bytes with the summary at their end.
     pub(crate) fn sealed(&self) -> Vec<u8> {
         let (start, summary) = self.open.summary();
         let mut bytes = self.bytes.clone();
@@ -177,7 +177,7 @@ fn cleared() -> Cleared {
     cleared
 }
 
-/// The most that a record takes.
+/// Returns the maximum padded length of a record.
 pub(crate) fn padded(shape: SegmentShape, key: usize, value: usize) -> u64 {
     shape.padded(record_bytes_max(key, value, false))
 }

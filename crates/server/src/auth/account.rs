@@ -1,4 +1,4 @@
-//! What a user is made of: an entry of the file, changed by rules of ACL SETUSER.
+//! The data of a user: an entry of the users file, changed by rules of ACL SETUSER.
 
 use std::fmt;
 
@@ -10,29 +10,29 @@ use super::password::{SECRETS_MAX, Secret, WrongHash};
 use super::prefixes::{Pattern, Reach, WrongPattern};
 use crate::base::config::PASSWORD_BYTES_MAX;
 
-/// Memory that the patterns of a user take.
+/// Maximum memory of a user's patterns, in bytes.
 const REACH_BYTES_MAX: usize = 16 << 10;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Account {
-    /// It cannot log in.
+    /// True if logins are disabled.
     pub(super) is_off: bool,
-    /// Any password is right.
+    /// True if any password is accepted.
     pub(super) needs_no_password: bool,
-    /// How it proves who it is: by any of these.
+    /// Secrets; each of them authenticates the user.
     pub(super) secrets: Vec<Secret>,
     grant: Grant,
-    /// Numbers of the databases that it may use; all if there are none.
+    /// Permitted databases; all if empty.
     pub(super) databases: Vec<u8>,
 }
 
-/// What a user may do.
+/// Rights of a user.
 #[derive(Clone, Debug, PartialEq)]
 enum Grant {
-    /// In the words of the file. No prefixes are all keys.
+    /// In the notation of the users file. Without prefixes, all keys.
     Rights { rights: Vec<Right>, prefixes: Vec<String> },
-    /// In those of Redis.
+    /// In the notation of Redis.
     Rules { allowed: Allowed, keys: Reach, channels: Reach },
 }
 
@@ -42,7 +42,7 @@ impl Grant {
     }
 }
 
-/// What is wrong with a rule.
+/// Error in a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     Rule(WrongRule),
@@ -51,7 +51,7 @@ pub(super) enum Wrong {
     BehindAllChannels,
     NoSuchPassword,
     Hash(WrongHash),
-    /// What is asked for cannot be had, and what can.
+    /// Not supported; the text names the supported values.
     NotHere(&'static str),
 }
 
@@ -94,14 +94,14 @@ impl From<WrongPattern> for Wrong {
     }
 }
 
-/// What a rule asks for that is slow, and so is not done at once.
+/// Part of a rule that needs a slow password hash, left to the caller.
 pub(super) enum Slow<'r> {
     AddPassword(&'r [u8]),
     RemovePassword(&'r [u8]),
 }
 
 impl Account {
-    /// A user as ACL SETUSER makes it: it may do nothing, and is off.
+    /// Returns a new user of ACL SETUSER: disabled and without rights.
     pub(super) fn new() -> Account {
         Account {
             is_off: true,
@@ -112,7 +112,7 @@ impl Account {
         }
     }
 
-    /// A user that may do everything; without secrets any password is right.
+    /// Returns a user with all rights; without secrets any password is accepted.
     pub(super) fn all_powerful(secrets: Vec<Secret>) -> Account {
         Account {
             is_off: false,
@@ -126,7 +126,7 @@ impl Account {
         }
     }
 
-    /// What an entry of the file says, which was checked but for the names of commands.
+    /// Converts an entry of the users file, which was checked except for the names of commands.
     pub(super) fn of_entry(entry: &UserEntry, table: &CommandTable) -> Result<Account, String> {
         let secrets = entry.hashes().map(Secret::of_hash).collect::<Result<_, _>>();
         let secrets = secrets.map_err(|wrong| wrong.to_string())?;
@@ -146,7 +146,7 @@ impl Account {
         Ok(Account { is_off: entry.off, needs_no_password: false, secrets, grant, databases })
     }
 
-    /// Memory beside itself, in bytes.
+    /// Returns the memory beyond the struct itself, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let secrets =
             self.secrets.iter().map(|secret| size_of::<Secret>() + secret.hash().map_or(0, str::len));
@@ -161,12 +161,12 @@ impl Account {
             }
     }
 
-    /// The entry of the file.
+    /// Returns the entry for the users file.
     pub(super) fn to_entry(&self) -> UserEntry {
         let mut hashes = self.secrets.iter().filter_map(Secret::hash).map(str::to_owned);
         let text = |reach: &Reach, sign| {
             let shown = reach.shown(sign);
-            shown.map(|text| String::from_utf8(text).expect("patterns were text")).collect()
+            shown.map(|text| String::from_utf8(text).expect("patterns are valid UTF-8")).collect()
         };
         let mut entry = UserEntry {
             off: self.is_off,
@@ -187,7 +187,7 @@ impl Account {
         entry
     }
 
-    /// What it may run, and the keys and channels that it reaches.
+    /// Returns the permitted commands, keys and channels.
     pub(super) fn resolve(&self, table: &CommandTable) -> (Allowed, Reach, Reach) {
         match &self.grant {
             Grant::Rights { rights, prefixes } => {
@@ -200,11 +200,11 @@ impl Account {
         }
     }
 
-    /// What it may do in the words of Redis, to be changed.
+    /// Returns the rights in the notation of Redis, for changes; converts them if necessary.
     fn rules(&mut self, table: &CommandTable) -> (&mut Allowed, &mut Reach, &mut Reach) {
         if let Grant::Rights { .. } = self.grant {
             let (allowed, keys, mut channels) = self.resolve(table);
-            // Of channels commands say what may be done, and the pattern of a rule does not.
+            // For channels, the permitted commands decide between subscribing and publishing; a rule's pattern does not.
             channels.open();
             self.grant = Grant::Rules { allowed, keys, channels };
         }
@@ -214,7 +214,7 @@ impl Account {
         }
     }
 
-    /// Applies a rule of ACL SETUSER, but for what takes long. `may_need_none`: whether the user may be let in without a
+    /// Applies a rule of ACL SETUSER, except for slow parts, which are returned. `may_need_none`: the user may be set to need no
     /// password.
     pub(super) fn apply<'r>(
         &mut self,
@@ -302,7 +302,7 @@ impl Account {
                 let is_admin =
                     matches!(&self.grant, Grant::Rights { rights, .. } if rights.contains(&Right::Admin));
                 if is_admin && !self.databases.is_empty() {
-                    // The right admin is that to all databases, and the file has it in no other sense.
+                    // The right `admin` includes all databases, and the users file has no other form of it.
                     self.rules(table);
                 }
             }
@@ -316,7 +316,7 @@ impl Account {
         Ok(table.apply(rule, allowed)?)
     }
 
-    /// One more way to prove who it is. Any password was right before, and is not any more.
+    /// Adds a secret. If any password was accepted before, that ends.
     pub(super) fn add_secret(&mut self, secret: Secret) -> Result<(), Wrong> {
         self.needs_no_password = false;
         if self.secrets.contains(&secret) {
@@ -342,7 +342,7 @@ impl Account {
 
 const DATABASES: &[u8] = b"databases=";
 
-/// Reads `*`, or numbers with commas.
+/// Parses `*` or a comma-separated list of numbers.
 fn databases(text: &[u8]) -> Result<Vec<u8>, Wrong> {
     if text == b"*" {
         return Ok(Vec::new());
@@ -365,13 +365,13 @@ fn check_password(password: &[u8]) -> Result<(), Wrong> {
     }
 }
 
-/// A hash as the file of users has it.
+/// Parses a hash in the format of the users file.
 fn hash(text: &[u8]) -> Result<Secret, Wrong> {
     let text = std::str::from_utf8(text).map_err(|_| Wrong::Hash(WrongHash::NotPhc))?;
     Secret::of_hash(text).map_err(Wrong::Hash)
 }
 
-/// A rule as errors show it: none of a password or of a hash.
+/// Returns a rule for error messages, with passwords and hashes redacted.
 pub(super) fn shown(rule: &[u8]) -> String {
     match rule.first() {
         Some(sign @ (b'>' | b'<' | b'#' | b'!')) => format!("{}(redacted)", char::from(*sign)),

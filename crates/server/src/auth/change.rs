@@ -1,4 +1,4 @@
-//! Changes of users over the wire: ACL SETUSER, DELUSER and SAVE. They end with the process, but for what was saved.
+//! Changes of users by ACL SETUSER, DELUSER and SAVE. Unsaved changes are lost when the process ends.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use super::password::salt_beside;
 use super::{DEFAULT_NAME, NoRoom, User, UserFile, Users, login_deadline};
 use crate::base::pool::{Busy, Source};
 
-/// Users that there may be for another one to be added.
+/// Maximum number of users at which another one can be added.
 const USERS_MAX: usize = 4096;
 
-/// Passwords that one change may add or take away: each takes a few hundredths of a second.
+/// Maximum number of passwords added or removed by one change, because each takes a few hundredths of a second.
 const PASSWORDS_MAX: usize = 16;
 
-/// Why a user was not changed.
+/// Reason why a user was not changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotSet {
-    /// This rule is wrong, as it may be shown; and why.
+    /// The redacted rule and its error.
     Rule(String, String),
-    /// There is no memory for it.
+    /// There is no memory for the user.
     NoRoom(NoRoom),
-    /// Something else.
+    /// Another error.
     Other(String),
 }
 
-/// The reason for which a changed user did not take its place.
+/// Reason why a changed user was not put in place.
 enum NotPlaced {
     Refused(NotSet),
     /// Another command changed the user.
@@ -39,16 +39,16 @@ impl From<NoRoom> for NotPlaced {
     }
 }
 
-/// Why users were not saved.
+/// Reason why users were not saved.
 #[derive(Debug)]
 pub(crate) enum NotSaved {
-    /// There is no file of users.
+    /// No users file is configured.
     NoFile,
-    /// It cannot be written, or not all of them can be in it.
+    /// The file cannot be written, or cannot represent all users.
     Failed(String),
 }
 
-/// Admins are logged in, and do not wait behind logins.
+/// Returns the caller of an admin's jobs: admins are logged in, and do not wait behind logins.
 fn admin() -> Caller {
     Caller { source: Source::Admin, deadline: login_deadline(None) }
 }
@@ -58,7 +58,7 @@ fn busy(busy: Busy) -> NotSet {
 }
 
 impl Users {
-    /// Changes a user by rules, in their order, or makes a new one. All of them are applied or none.
+    /// Changes or creates a user by applying rules in order. Either all rules are applied or none.
     pub(crate) async fn set(&self, name: &[u8], rules: &[&[u8]]) -> Result<(), NotSet> {
         let other = |text: &str| Err(NotSet::Other(text.to_owned()));
         if name.iter().any(|byte| *byte == 0 || byte.is_ascii_whitespace()) {
@@ -77,7 +77,7 @@ impl Users {
                     let text = format!("there are {USERS_MAX} users already");
                     return Err(NotPlaced::Refused(NotSet::Other(text)));
                 }
-                // Somebody else may have changed the user meanwhile.
+                // Another command may have changed the user meanwhile.
                 if now.map(Arc::as_ptr) != before.as_ref().map(Arc::as_ptr) {
                     return Err(NotPlaced::ChangedMeanwhile);
                 }
@@ -115,7 +115,7 @@ impl Users {
                 }
                 (Slow::RemovePassword(_), None) => return Err(wrong(Wrong::NoSuchPassword)),
                 (Slow::RemovePassword(_), mut known) => {
-                    // Several hashes may be of it.
+                    // Several hashes may belong to the same password.
                     while let Some(index) = known {
                         account.secrets.remove(index);
                         known = self.find(name, password, &account).await?;
@@ -126,12 +126,12 @@ impl Users {
         Ok(account)
     }
 
-    /// Returns the place of the secret of an account that a password is.
+    /// Returns the index of the secret in an account that a password matches.
     async fn find(&self, name: &str, password: &[u8], account: &Account) -> Result<Option<usize>, NotSet> {
         self.checker.find(name.as_bytes(), password, &account.secrets, admin()).await.map_err(busy)
     }
 
-    /// Removes users; how many there were. `default` stays, and then all do.
+    /// Removes users and returns their number. If `default` is among them, none is removed.
     pub(crate) fn remove<'n>(
         &self,
         names: impl Iterator<Item = &'n [u8]> + Clone,
@@ -143,18 +143,18 @@ impl Users {
             let names = names.filter_map(|name| std::str::from_utf8(name).ok());
             Ok::<_, NoRoom>(names.filter(|name| roster.0.remove(*name).is_some()).count())
         });
-        Ok(removed.expect("fewer users take less memory"))
+        Ok(removed.expect("removing users never needs more memory"))
     }
 
-    /// Whether there is a file of users, which can be read again and written.
+    /// Returns true if a users file is configured, which can be reloaded and saved.
     pub(crate) fn have_file(&self) -> bool {
         self.access.users.is_some()
     }
 
-    /// Writes all users to their file. It blocks the thread.
+    /// Writes all users to the users file. Blocks the thread.
     pub(crate) fn save(&self) -> Result<(), NotSaved> {
         let path = self.access.users.as_ref().ok_or(NotSaved::NoFile)?;
-        let _file = self.file.lock().expect("nobody panics with it");
+        let _file = self.file.lock().expect("the lock is never poisoned: no code panics while holding it");
         let mut file = UserFile::default();
         for (name, user) in &self.roster().0 {
             if name == DEFAULT_NAME && self.access.password.is_some() {
@@ -164,7 +164,7 @@ impl Users {
                 }
                 continue;
             }
-            // The next start reads it, and must not find that it cannot.
+            // The next start must be able to read the file.
             let entry = user.account.to_entry();
             let wrong = |what: String| NotSaved::Failed(format!("user {name}: {what}"));
             entry.check().and_then(|()| Account::of_entry(&entry, self.table)).map_err(wrong)?;
@@ -175,7 +175,7 @@ impl Users {
 }
 
 impl User {
-    /// Whether it is still the one that the setting `password` makes.
+    /// Returns true if the user is still the one that the setting `password` creates.
     fn is_of_settings(&self) -> bool {
         let [secret] = &*self.account.secrets else { return false };
         secret.hash().is_none() && self.account == Account::all_powerful(vec![secret.clone()])

@@ -1,17 +1,17 @@
-//! What a reading of the users changed, for the log: who came, who went, whose rights or password are others. Hashes and
-//! passwords are never told.
+//! Logs the differences after a reload of the users file: users added, removed, and changed in rights or password. Hashes and
+//! passwords are never logged.
 
 use super::{Roster, User};
 
-/// Writes it to the log, if there is anything.
+/// Logs the differences, if there are any.
 pub(super) fn log(old: &Roster, fresh: &Roster) {
     let [added, removed, changed] = between(old, fresh);
     if !(added.is_empty() && removed.is_empty() && changed.is_empty()) {
-        tracing::info!(target: crate::AUDIT, ?added, ?removed, ?changed, "users were read again");
+        tracing::info!(target: crate::AUDIT, ?added, ?removed, ?changed, "users reloaded");
     }
 }
 
-/// Names of users that were added, removed and changed.
+/// Returns the names of users that were added, removed and changed.
 fn between<'a>(old: &'a Roster, fresh: &'a Roster) -> [Vec<&'a str>; 3] {
     let names = |of: &'a Roster, chosen: &dyn Fn(&User) -> bool| -> Vec<&'a str> {
         of.0.values().filter(|user| chosen(user)).map(|user| user.name()).collect()

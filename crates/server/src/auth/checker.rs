@@ -1,15 +1,15 @@
 //! Checks the passwords of logins.
 //!
-//! Evaluations of Argon2 run on a pool of one thread with a bounded queue, in which address blocks take turns and users who are
-//! logged in come first: a flood of guesses takes one core and 7 MiB at most.
+//! Argon2 runs on a pool of one thread with a bounded queue, in which address blocks take turns and changes by admins come first.
+//! A flood of guesses therefore takes at most one core and 7 MiB.
 //!
-//! Connection pools open hundreds of connections at once with the same password. So logins with the same name and password take
-//! one place in the queue, and a password that was right is remembered, as a keyed hash under a key that only this process has,
-//! until no user has the hash any more.
+//! Connection pools open hundreds of connections at once with the same password. Logins with the same name and password therefore
+//! share one place in the queue, and a password that was right is remembered, as a keyed hash under a key of this process, until
+//! no user has its Argon2 hash any more.
 //!
 //! The time of a refusal depends on neither the user nor the number of its passwords (decision 0036): all passwords of a user
-//! share a salt, so that one evaluation checks them all, and a refused login always takes as many evaluations as that user of
-//! the roster needs whose hashes have the most different salts.
+//! share a salt, so that one evaluation checks them all, and a refused login always takes as many evaluations as the user with
+//! the most distinct salts needs.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,20 +28,20 @@ use crate::base::config::Password;
 use crate::base::counting::count;
 use crate::base::pool::{Busy, Pool, Source};
 
-/// Name of the pool that evaluates.
+/// Name of the evaluation pool.
 const POOL: &str = "login";
 
-/// Evaluations that may wait. The last of them waits for some seconds, less than `login-timeout` allows by default.
+/// Maximum number of waiting evaluations. The last of them waits for some seconds, less than the default of `login-timeout`.
 const QUEUED_MAX: usize = 128;
 
-/// A caller of the checker: where it stands in the queue, and until when it waits.
+/// A caller of the checker: its source in the queue, and its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
     pub(super) source: Source,
     pub(super) deadline: Instant,
 }
 
-/// Passwords that were right, by the hash that they were checked against.
+/// Passwords that were right, by the Argon2 hash that they matched.
 #[derive(Default)]
 struct Known(Mutex<HashMap<String, Keyed>>);
 
@@ -50,7 +50,7 @@ impl Known {
         self.0.lock().expect("the lock is never poisoned: no code panics while holding it")
     }
 
-    /// Returns the place of the secret that a password is, without an evaluation, if it was right before.
+    /// Returns the index of the matching secret without an evaluation, if the password was right before.
     fn recognize(&self, secrets: &[Secret], keyed: &Keyed) -> Option<usize> {
         let known = self.lock();
         secrets.iter().position(|secret| match secret {
@@ -60,14 +60,14 @@ impl Known {
     }
 }
 
-/// Logins with the same name and password.
+/// Concurrent logins with the same name and password.
 #[derive(Default)]
 struct Alike {
     turn: Arc<tokio::sync::Mutex<()>>,
     logins: usize,
 }
 
-/// One of the logins with the same name and password, until it is dropped.
+/// Registration of one of several equal logins, removed on drop.
 struct OneOf<'c> {
     checker: &'c Checker,
     keyed: Keyed,
@@ -89,13 +89,13 @@ impl Drop for OneOf<'_> {
 pub(super) struct Checker {
     key: Keyed,
     known: Arc<Known>,
-    /// Logins that wait, by name and password. Equal logins share one place in the queue.
+    /// Waiting logins, by name and password. Equal logins share one place in the queue.
     alike: Mutex<HashMap<Keyed, Alike>>,
-    /// Evaluated where there is no user, and to make up the number of evaluations.
+    /// Evaluated for unknown users, and to fill up the number of evaluations.
     nobody: Group,
-    /// Evaluations of a refused login; the same number for every user name.
+    /// Number of evaluations of a refused login, equal for all user names.
     evaluations_each: AtomicUsize,
-    /// Evaluations since the start.
+    /// Number of evaluations since the start.
     evaluated: Arc<AtomicU64>,
     pool: Pool,
 }
@@ -120,7 +120,7 @@ impl Checker {
         })
     }
 
-    /// A password of the settings as a secret.
+    /// Returns the secret of a configured password.
     pub(super) fn secret_of(&self, name: &[u8], password: &[u8]) -> Secret {
         Secret::Keyed(self.keyed(name, password))
     }
@@ -135,8 +135,8 @@ impl Checker {
             .into()
     }
 
-    /// Takes note of the secrets of all users: forgets passwords that were right by a hash that no user has any more, and
-    /// counts how many evaluations a refused login takes from now on.
+    /// Takes the secrets of all users. Forgets right passwords whose hash no user has any more, and updates the number of
+    /// evaluations of a refused login.
     pub(super) fn follow<'s>(&self, users: impl Iterator<Item = &'s [Secret]>) {
         let (mut hashes, mut most) = (HashSet::new(), 0);
         for secrets in users {
@@ -158,21 +158,23 @@ impl Checker {
         OneOf { checker: self, keyed, turn: same.turn.clone() }
     }
 
-    /// What the throttle knows a login by.
+    /// Returns the throttle's identification of a login.
     pub(super) fn attempt(&self, name: &[u8], password: &[u8], secrets: &[Secret], from: Origin) -> Attempt {
         let mut against: String = secrets.iter().filter_map(Secret::hash).collect();
         if secrets.is_empty() {
             against = self.nobody.hash.to_string();
         }
-        let mark = |keyed: Keyed| u64::from_le_bytes(keyed[..8].try_into().expect("it has more"));
+        let mark = |keyed: Keyed| {
+            u64::from_le_bytes(keyed[..8].try_into().expect("the digest has more than 8 bytes"))
+        };
         let against = mark(self.keyed(b"", against.as_bytes())).to_le_bytes();
         let password =
             Blake2s256::new().chain_update(self.keyed(name, password)).chain_update(against).finalize();
         Attempt { from, user: mark(self.keyed(name, b"")), password: mark(password.into()) }
     }
 
-    /// Returns the place of the secret that a login's password is; no secrets are those of a user that does not exist. The
-    /// outer `None`: `go_on` said no when its turn came, because others had guessed wrong meanwhile. Every refusal takes the
+    /// Returns the index of the secret that a login's password matches. An empty `secrets` stands for an unknown user. The outer
+    /// `None`: `go_on` returned false at this login's turn, because others had guessed wrong meanwhile. Every refusal takes the
     /// same number of evaluations.
     ///
     /// # Errors
@@ -189,7 +191,7 @@ impl Checker {
         self.evaluate(name, password, secrets, least, caller, go_on).await
     }
 
-    /// Returns the place of the secret that a password is.
+    /// Returns the index of the secret that a password matches.
     ///
     /// # Errors
     /// [`Busy`] if the queue is full or the deadline passed.
@@ -203,7 +205,7 @@ impl Checker {
         Ok(self.evaluate(name, password, secrets, 0, caller, || true).await?.flatten())
     }
 
-    /// As [`check`](Self::check), with at least `least` evaluations if the password is none of the secrets.
+    /// As [`check`](Self::check), with at least `least` evaluations if the password matches no secret.
     async fn evaluate(
         &self,
         name: &[u8],
@@ -227,7 +229,7 @@ impl Checker {
         if groups.is_empty() {
             return Ok(Some(None));
         }
-        // A pool of connections that are opened at once takes one place in the queue, and one evaluation.
+        // A burst of connections of one pool takes one place in the queue, and one evaluation.
         let same = self.one_of(keyed);
         let late = Busy::Late { pool: POOL };
         let _turn = timeout_at(caller.deadline, same.turn.lock()).await.map_err(|_| late)?;
@@ -250,7 +252,7 @@ impl Checker {
         Ok(found)
     }
 
-    /// A new hash of a password.
+    /// Returns a new hash of a password.
     ///
     /// # Errors
     /// [`Busy`] if the queue is full or the deadline passed.
@@ -268,7 +270,7 @@ impl Checker {
         self.pool.run(caller.source, caller.deadline, job).await
     }
 
-    /// Evaluations since the start.
+    /// Returns the number of evaluations since the start.
     #[cfg(test)]
     pub(super) fn evaluated(&self) -> u64 {
         self.evaluated.load(Ordering::Relaxed)

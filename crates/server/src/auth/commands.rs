@@ -1,29 +1,29 @@
-//! Which commands a user may run: a set of rows of the server's table, and the rules that make it.
+//! Commands that a user may run: a set of rows of the command table, and the rules that produce it.
 //!
-//! The table itself belongs to the protocol, which hands in what is asked of it here ([`CommandTable`]).
+//! The table belongs to the protocol, which passes in the needed part of it ([`CommandTable`]).
 
 use std::sync::OnceLock;
 
 use super::file::Right;
 
-/// What a right must allow for a command to be in it. Where keys are named, it must hold for each of them.
+/// Rights that a command requires. If keys are named, they must be permitted for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Not even to have said who one is.
+    /// No login.
     Nothing,
-    /// To have said who one is.
+    /// A login.
     Login,
-    /// To read.
+    /// Read.
     Read,
-    /// To write.
+    /// Write.
     Write,
-    /// Both to read and to write: the reply, or another key, tells what was there.
+    /// Read and write: the reply or another key reveals the previous value.
     ReadWrite,
-    /// To see what the server does, or any key.
+    /// Monitor, or read of any key.
     ReadOrMonitor,
-    /// To see what the server does.
+    /// Monitor.
     Monitor,
-    /// Everything.
+    /// Admin.
     Admin,
 }
 
@@ -45,19 +45,19 @@ impl Needs {
 /// A command, or a subcommand as `command|subcommand`.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// In small letters; empty if no rule can name it.
+    /// Lower case; empty if no rule can name it.
     pub(crate) name: &'static str,
     pub(crate) needs: Needs,
-    /// One bit for each of [`CommandTable::categories`].
+    /// Bit per entry of [`CommandTable::categories`].
     pub(crate) categories: u32,
 }
 
-/// Commands that a user may run, by their rows.
+/// Set of table rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommandSet([u64; 4]);
 
 impl CommandSet {
-    /// Rows that a table may have.
+    /// Maximum number of rows in a table.
     const ROWS_MAX: usize = 256;
 
     pub(crate) fn contains(&self, row: usize) -> bool {
@@ -83,21 +83,21 @@ impl CommandSet {
     }
 }
 
-/// All commands that there are, and what the rights to them are made of.
+/// All commands and the rights that they require.
 #[derive(Debug)]
 pub(crate) struct CommandTable {
     rows: Vec<Row>,
     categories: &'static [&'static str],
-    /// Whether Redis has a command of this name, which is not here.
+    /// Returns true if Redis has a command of this name that Esker lacks.
     is_elsewhere: fn(&[u8]) -> bool,
     all: CommandSet,
-    /// Names with their rows, sorted by name.
+    /// Names and their rows, sorted by name.
     by_name: Vec<(&'static str, usize)>,
-    /// Made once: there may be very many users.
+    /// Computed once per combination of rights, because there may be very many users.
     by_rights: [OnceLock<Allowed>; 1 << Right::COUNT],
 }
 
-/// What a rule about commands can be wrong in.
+/// Error in a rule about commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrongRule {
     /// It begins with no sign.
@@ -142,13 +142,13 @@ impl CommandTable {
         set.covers(&self.all)
     }
 
-    /// The row of the command of this name, in small letters.
+    /// Returns the row of a command by its lower-case name.
     pub(crate) fn row_of(&self, name: &str) -> Option<usize> {
         let found = self.by_name.binary_search_by_key(&name, |(known, _)| known);
         found.ok().map(|index| self.by_name[index].1)
     }
 
-    /// What rights allow. A subcommand needs what its command needs, too.
+    /// Returns the commands that rights permit. A subcommand also requires the rights of its command.
     fn of_rights(&self, rights: &[Right]) -> CommandSet {
         let verb_of = |row: &Row| {
             let verb = row.name.split('|').next();
@@ -159,8 +159,8 @@ impl CommandTable {
         })
     }
 
-    /// Rights in the words of Redis' rules, which allow exactly the same, but that a command which is nothing without a
-    /// subcommand may be left out.
+    /// Returns rights in the notation of Redis. The rules permit exactly the same commands, except that a command without any
+    /// effect of its own, which only has subcommands, may be missing.
     pub(super) fn allowed_by(&self, rights: &[Right]) -> &Allowed {
         let bits = rights.iter().fold(0, |bits, right| bits | 1 << *right as usize);
         self.by_rights[bits].get_or_init(|| self.rules_of_rights(rights))
@@ -170,7 +170,7 @@ impl CommandTable {
         let goal = self.of_rights(rights);
         let mut allowed = Allowed::default();
         let rule = |allowed: &mut Allowed, rule: &str| {
-            self.apply(rule, allowed).expect("rules of rights are of commands and categories that there are");
+            self.apply(rule, allowed).expect("the rules name existing commands and categories");
         };
         if rights.contains(&Right::Admin) {
             rule(&mut allowed, "+@all");
@@ -193,7 +193,7 @@ impl CommandTable {
             if gives == allowed.set.contains(index) {
                 continue;
             }
-            // A command that is nothing without a subcommand stands for all of them. Some of them are named one by one.
+            // A command that only has subcommands stands for all of them. Otherwise some are named one by one.
             let of_row = self.named(row.name).ok().flatten().unwrap_or_default();
             if gives && goal.covers(&of_row) {
                 rule(&mut allowed, &format!("+{}", row.name));
@@ -226,7 +226,7 @@ impl CommandTable {
                 None => self.named(name)?,
             };
             let Some(rows) = rows else { return Ok(()) };
-            // What the rules before it say of the same is said anew.
+            // The rule replaces earlier rules about the same command.
             let is_of_it = |other: &str| {
                 other.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
             };
@@ -242,7 +242,7 @@ impl CommandTable {
         Ok(Some(self.rows_that(|row| row.categories & bit != 0)))
     }
 
-    /// The rows that a name stands for; none if nothing of that name is here, and so nobody can run it.
+    /// Returns the rows of a name; `None` for a Redis command that Esker lacks, which no user can run.
     fn named(&self, name: &str) -> Result<Option<CommandSet>, WrongRule> {
         let verb = name.split('|').next().filter(|verb| !verb.is_empty()).ok_or(WrongRule::Unknown)?;
         let rows = self.rows_that(|row| {
@@ -273,7 +273,7 @@ impl CommandTable {
     }
 }
 
-/// What a user may run, and the rules that say so: one that was given later wins, and each name stands there once.
+/// Permitted commands and the rules that produce them. Later rules override earlier ones, and each name occurs once.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Allowed {
     pub(super) set: CommandSet,
@@ -281,19 +281,19 @@ pub(super) struct Allowed {
 }
 
 impl Default for Allowed {
-    /// Nothing.
+    /// No commands.
     fn default() -> Allowed {
         Allowed { set: CommandSet::default(), rules: vec!["-@all".to_owned()] }
     }
 }
 
 impl Allowed {
-    /// Memory beside itself, in bytes.
+    /// Returns the memory beyond the struct itself, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.rules.iter().map(|rule| size_of::<String>() + rule.capacity()).sum()
     }
 
-    /// The rules, with a blank between each two.
+    /// Returns the rules, separated by blanks.
     pub(super) fn text(&self) -> String {
         self.rules.join(" ")
     }

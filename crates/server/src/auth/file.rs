@@ -1,4 +1,4 @@
-//! The file of users: a TOML table for each, with a hash in place of the password.
+//! The users file: a TOML table for each user, with a hash in place of the password.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::base::config::Password;
 use crate::base::text::read_text;
 use crate::{Error, Result};
 
-/// What a user may do.
+/// A right of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
@@ -23,18 +23,18 @@ pub enum Right {
     Read,
     /// Write and delete keys.
     Write,
-    /// See what the server does and how it is set up: settings, clients, slow commands with their arguments. It reaches no
-    /// key and changes nothing.
+    /// See the state and the configuration of the server: settings, clients, slow commands with their arguments. Gives access to
+    /// no key and changes nothing.
     Monitor,
-    /// Everything: all keys, those too that a command does not name, and the server itself.
+    /// Everything: all keys, including those that a command does not name, and the server itself.
     Admin,
 }
 
 impl Right {
-    /// How many there are.
+    /// Number of rights.
     pub(super) const COUNT: usize = 4;
 
-    /// The right of a name.
+    /// Returns the right with a name.
     pub fn parse(name: &str) -> Option<Right> {
         match name {
             "read" => Some(Right::Read),
@@ -45,7 +45,7 @@ impl Right {
         }
     }
 
-    /// Its name in the file.
+    /// Returns the name of the right in the file.
     pub fn name(self) -> &'static str {
         match self {
             Right::Read => "read",
@@ -56,35 +56,35 @@ impl Right {
     }
 }
 
-/// A user as the file has it.
+/// A user in the users file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserEntry {
-    /// The user cannot log in.
+    /// True if logins are disabled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub off: bool,
-    /// Argon2 in PHC form. Without it only a certificate can log the user in.
+    /// Argon2 hash in PHC form. Without it, the user can only log in by certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_hash: Option<String>,
-    /// Hashes of up to three passwords that are right as well.
+    /// Hashes of up to three additional passwords.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more_password_hashes: Vec<String>,
-    /// What the user may do. Instead of this and of prefixes there may be commands, keys and channels.
+    /// Rights of the user. Alternatively to rights and prefixes, the entry has commands, keys and channels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rights: Vec<Right>,
-    /// What keys must begin with for the user to reach them; every key if there are none.
+    /// Prefixes of the keys that the user may access; every key if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefixes: Vec<String>,
-    /// Numbers of the databases that the user may use; all of them if there are none.
+    /// Databases that the user may use; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub databases: Vec<u8>,
-    /// The commands that the user may run, in the words of Redis: `-@all +@read -keys`.
+    /// Commands that the user may run, in the notation of Redis: `-@all +@read -keys`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands: Option<String>,
-    /// Keys that the user may reach, where there are commands: `~app:*`, `%R~app:*`. None if there are none.
+    /// Keys that the user may access, with `commands`: `~app:*`, `%R~app:*`. No key if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
-    /// Channels that the user may use, where there are commands: `&app:*`. None if there are none.
+    /// Channels that the user may use, with `commands`: `&app:*`. No channel if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<String>,
 }
@@ -94,10 +94,10 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl UserEntry {
-    /// Sets the only password, by its hash. It takes a few hundredths of a second.
+    /// Replaces all passwords by the hash of this one. Takes a few hundredths of a second.
     ///
     /// # Errors
-    /// It is too long, or the system gives no random numbers.
+    /// The password is too long, or the system has no random numbers.
     pub fn set_password(&mut self, password: &str) -> Result<()> {
         Password::check_length(password.as_bytes())?;
         self.password_hash = Some(password::hash(password.as_bytes())?);
@@ -105,12 +105,12 @@ impl UserEntry {
         Ok(())
     }
 
-    /// All hashes of passwords.
+    /// Returns all password hashes.
     pub(super) fn hashes(&self) -> impl Iterator<Item = &str> {
         self.password_hash.iter().chain(&self.more_password_hashes).map(String::as_str)
     }
 
-    /// The keys and the channels that stand beside commands.
+    /// Returns the keys and the channels of an entry with `commands`.
     pub(super) fn reach(&self) -> std::result::Result<[Reach; 2], String> {
         let read = |field, texts: &[String], sign| {
             let mut reach = Reach::default();
@@ -123,7 +123,7 @@ impl UserEntry {
         Ok([read("keys", &self.keys, b'~')?, read("channels", &self.channels, b'&')?])
     }
 
-    /// What is wrong with it. Whether there are such commands is seen when a server reads it.
+    /// Checks the entry. Names of commands are checked when a server loads the file.
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         let wrong = |what: &str| Err(what.to_owned());
         let is_admin = self.rights.contains(&Right::Admin);
@@ -158,7 +158,7 @@ impl UserEntry {
     }
 }
 
-/// The file of users.
+/// The users file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserFile {
@@ -166,28 +166,28 @@ pub struct UserFile {
     users: BTreeMap<String, UserEntry>,
 }
 
-/// Length of a file of users.
+/// Maximum size of a users file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 const HEAD: &str = "# Users of Esker, written by `esker user` and ACL SAVE. Comments are not kept.\n\n";
 
 impl UserFile {
-    /// Reads and checks it.
+    /// Reads and checks a users file.
     ///
     /// # Errors
-    /// `Users`, which names the file and what is wrong with it.
+    /// `Users`, with the file and its error.
     pub fn read(path: &Path) -> Result<UserFile> {
         UserFile::read_with(path, |_, _| Ok(()))
     }
 
-    /// The same, and looks at each user.
+    /// As [`read`](Self::read), and calls `look` for each user.
     pub(super) fn read_with(
         path: &Path,
         mut look: impl FnMut(&str, &UserEntry) -> std::result::Result<(), String>,
     ) -> Result<UserFile> {
         let wrong = |what: String| users_error(path, what);
         let text = read_text(path, FILE_BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
-        // The parser's whole message quotes the line, which may hold a hash.
+        // The parser's full message quotes the line, which may contain a hash.
         let file: UserFile = toml::from_str(&text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start));
             let line = before
@@ -203,38 +203,39 @@ impl UserFile {
         Ok(file)
     }
 
-    /// All users by name.
+    /// Returns all users by name.
     pub fn users(&self) -> &BTreeMap<String, UserEntry> {
         &self.users
     }
 
-    /// Adds a user, or puts another in place of it.
+    /// Adds or replaces a user.
     ///
     /// # Errors
-    /// Why the name is none.
+    /// The reason why the name is invalid.
     pub fn set(&mut self, name: &str, entry: UserEntry) -> std::result::Result<(), &'static str> {
         check_name(name)?;
         self.users.insert(name.to_owned(), entry);
         Ok(())
     }
 
-    /// Removes a user; says whether it was there.
+    /// Removes a user. Returns true if it existed.
     pub fn remove(&mut self, name: &str) -> bool {
         self.users.remove(name).is_some()
     }
 
-    /// Writes it so that a reader finds the old file or the new one. Owner and mode stay what they were, so that whoever could
-    /// read it still can; a new one only its owner reads, which is the directory's if root makes it.
+    /// Replaces the file atomically: a reader finds the old file or the new one. Owner and mode are kept, so that a process that
+    /// could read the file still can. A new file is readable by its owner only, who is the owner of the directory if root creates
+    /// it.
     ///
     /// # Errors
-    /// What the file system said; the old file is then as it was.
+    /// The error of the file system; the old file is unchanged then.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         let text = toml::to_string_pretty(self).map_err(std::io::Error::other)?;
-        // Behind a link is what is to be changed, and not the link.
+        // Through a symbolic link, the target is replaced and not the link.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut beside = path.as_os_str().to_owned();
         beside.push(format!(".{}", std::process::id()));
-        // A process of this number may have been killed while it wrote.
+        // A process with the same id may have been killed while writing.
         let _ = std::fs::remove_file(&beside);
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         let written = file
@@ -246,7 +247,7 @@ impl UserFile {
         if written.is_err() {
             let _ = std::fs::remove_file(&beside);
         }
-        // Else the old file could be there again after a loss of power.
+        // Otherwise the old file could reappear after a power failure.
         written.and_then(|()| File::open(directory_of(&path))?.sync_all())
     }
 }
@@ -255,7 +256,7 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The line on which the table of a user begins, if it has one of its own.
+/// Returns the line number of a user's table, if it has one of its own.
 fn line_of(text: &str, name: &str) -> Option<usize> {
     let heads = [format!("[users.{name}]"), format!("[users.\"{name}\"]")];
     text.lines()
@@ -263,7 +264,8 @@ fn line_of(text: &str, name: &str) -> Option<usize> {
         .map(|index| index + 1)
 }
 
-/// Gives a file that is to take a path's place to those who have the path.
+/// Gives a new file the owner, group and mode of the file that it replaces. Without one, root gives it to the owner and group
+/// of the directory.
 fn give_to_owner(file: &File, path: &Path) -> std::io::Result<()> {
     let mine = file.metadata()?;
     match std::fs::metadata(path) {
@@ -287,13 +289,13 @@ fn give_to_owner(file: &File, path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// A name must fit on a line with other words, as `CLIENT LIST` prints it.
+/// Checks a name. It must fit on a line with other words, as printed by `CLIENT LIST`.
 pub(super) fn check_name(name: &str) -> std::result::Result<(), &'static str> {
     let good = (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
     if good { Ok(()) } else { Err("a name is 1 to 64 ASCII characters without blanks") }
 }
 
-/// What is wrong with a file of users.
+/// Returns the error for an unusable users file.
 pub(super) fn users_error(path: &Path, what: String) -> Error {
     Error::Users { path: path.to_owned(), what }
 }

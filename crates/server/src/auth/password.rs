@@ -1,8 +1,7 @@
-//! Passwords as the file of users has them: hashed slowly.
+//! Password hashes of the users file.
 //!
-//! A hash is Argon2id over 7 MiB in five passes, one of the settings that OWASP counts as equal to 19 MiB in two; the
-//! small memory is for a server that must keep within a budget. One evaluation takes a few hundredths of a second; `checker`
-//! says where and when it is made.
+//! A hash is Argon2id over 7 MiB in five passes, a setting that OWASP rates equal to 19 MiB in two passes; the small memory suits
+//! a server with a memory budget. One evaluation takes a few hundredths of a second; `checker` schedules evaluations.
 
 use argon2::password_hash::CustomizedPasswordHasher;
 use argon2::password_hash::phc::{Output, PasswordHash, Salt};
@@ -11,31 +10,31 @@ use subtle::ConstantTimeEq;
 
 use crate::{Error, Result};
 
-/// Memory that checking a password takes, beyond the budget of the clients.
+/// Memory of a password check in bytes, in addition to the budget of clients.
 pub const LOGIN_BYTES: usize = (HASH_KIB as usize) << 10;
 
-/// Memory of one evaluation, in KiB: of the hashes made here, and the limit for others.
+/// Memory of one evaluation in KiB, for hashes made here, and the limit for other hashes.
 const HASH_KIB: u32 = 7 * 1024;
 
-/// Passes of the hashes made here.
+/// Passes of hashes made here.
 const HASH_PASSES: u32 = 5;
 
-/// Limits of passes and lanes of a hash: twice the time that a hash made here takes.
+/// Limits of passes and lanes of a hash: twice the time of a hash made here.
 const HASH_PASSES_MAX: u32 = 10;
 const HASH_LANES_MAX: u32 = 4;
 
-/// Passwords of a user.
+/// Maximum number of passwords per user.
 pub(super) const SECRETS_MAX: usize = 4;
 
 /// Keyed hash of a password, under a key of the process.
 pub(super) type Keyed = [u8; 32];
 
-/// A way in which a user proves who it is.
+/// A secret that authenticates a user.
 #[derive(Clone)]
 pub(super) enum Secret {
-    /// Argon2 in PHC form.
+    /// Argon2 hash in PHC form.
     Hash(String),
-    /// A password of the settings, under the process's key.
+    /// Keyed hash of a configured password.
     Keyed(Keyed),
 }
 
@@ -55,12 +54,12 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// The reason for which a hash is refused.
+/// Reason for rejecting a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WrongHash {
     #[error("password_hash is no Argon2 hash in PHC form; make one with esker user passwd")]
     NotPhc,
-    /// Checking it would take too much.
+    /// Checking it would exceed a cost limit.
     #[error(
         "password_hash has {parameter}={value} ({unit}), of at most {limit}; make one with esker user passwd"
     )]
@@ -68,10 +67,10 @@ pub(super) enum WrongHash {
 }
 
 impl Secret {
-    /// A hash of the file.
+    /// Parses a hash of the users file.
     ///
     /// # Errors
-    /// [`WrongHash`] if it is none, or if checking it would take more memory, passes or lanes than allowed.
+    /// [`WrongHash`] if it is not an Argon2 hash, or if checking it exceeds the limits of memory, passes or lanes.
     pub(super) fn of_hash(text: &str) -> std::result::Result<Secret, WrongHash> {
         let hash = PasswordHash::new(text).map_err(|_| WrongHash::NotPhc)?;
         let is_argon2 = Algorithm::try_from(hash.algorithm.as_str()).is_ok();
@@ -91,7 +90,7 @@ impl Secret {
         Ok(Secret::Hash(text.to_owned()))
     }
 
-    /// What the file has of it, if it is of the file.
+    /// Returns the hash as in the users file; `None` for a configured password.
     pub(super) fn hash(&self) -> Option<&str> {
         match self {
             Secret::Hash(hash) => Some(hash),
@@ -104,7 +103,7 @@ fn params() -> Params {
     Params::new(HASH_KIB, HASH_PASSES, 1, None).expect("the parameters are in range")
 }
 
-/// The hash of a password under a new salt.
+/// Hashes a password with a new salt.
 pub(super) fn hash(password: &[u8]) -> Result<String> {
     let salt: [u8; 16] = random()?;
     Ok(hash_with(password, &salt))
@@ -124,11 +123,11 @@ pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {
     Ok(bytes)
 }
 
-/// Hashes that one evaluation checks, because they differ in nothing but their output.
+/// Hashes that one evaluation checks, because they differ only in their output.
 #[derive(Clone)]
 pub(super) struct Group {
     pub(super) hash: PasswordHash,
-    /// Outputs, with the places of their secrets.
+    /// Outputs, with the indices of their secrets.
     outputs: Vec<(usize, Output)>,
 }
 
@@ -139,12 +138,15 @@ impl Group {
             && hash.as_ref().map(Output::len) == other.hash.as_ref().map(Output::len)
     }
 
-    /// A group that no password is of.
+    /// Returns a group without any password.
     pub(super) fn of_nobody(hash: &str) -> Group {
-        Group { hash: PasswordHash::new(hash).expect("it was made here"), outputs: Vec::new() }
+        Group {
+            hash: PasswordHash::new(hash).expect("the hash was made by this process"),
+            outputs: Vec::new(),
+        }
     }
 
-    /// Returns true if a new hash could be of this group.
+    /// Returns true if new hashes can join this group.
     fn is_as_made_here(&self) -> bool {
         let PasswordHash { algorithm, version, hash, .. } = &self.hash;
         let costs = |params: &Params| (params.m_cost(), params.t_cost(), params.p_cost());
@@ -154,7 +156,7 @@ impl Group {
             && Params::try_from(&self.hash).is_ok_and(|made| costs(&made) == costs(&params()))
     }
 
-    /// The hashes among these secrets.
+    /// Groups the hashes among the secrets.
     pub(super) fn of(secrets: &[Secret]) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         for (index, text) in
@@ -170,7 +172,7 @@ impl Group {
         groups
     }
 
-    /// Evaluates Argon2 once. Returns the place of the secret that the password is.
+    /// Evaluates Argon2 once. Returns the index of the secret that the password matches.
     pub(super) fn evaluate(&self, password: &[u8]) -> Option<usize> {
         let PasswordHash { algorithm, version, salt, .. } = &self.hash;
         let params = Params::try_from(&self.hash).ok()?;
@@ -178,7 +180,7 @@ impl Group {
         let evaluated =
             Argon2::default().hash_password_customized(password, salt.as_ref()?, algorithm, *version, params);
         let output = evaluated.ok()?.hash?;
-        // All are compared, so that the time does not tell which of them was right.
+        // All outputs are compared, so that the time does not reveal the matching one.
         let found = |found: Option<usize>, (index, right): &(usize, Output)| {
             if bool::from(right.as_bytes().ct_eq(output.as_bytes())) { Some(*index) } else { found }
         };
@@ -186,13 +188,16 @@ impl Group {
     }
 }
 
-/// A salt for one more password: that of the others, so that one evaluation checks them all, or a new one.
+/// Returns the salt for an additional password: that of the existing hashes, so that one evaluation checks them all, or a new
+/// one.
 ///
 /// # Errors
-/// The system gives no random numbers.
+/// The system has no random numbers.
 pub(super) fn salt_beside(secrets: &[Secret]) -> Result<Salt> {
     let shared =
         Group::of(secrets).into_iter().find(Group::is_as_made_here).and_then(|group| group.hash.salt);
-    let Some(salt) = shared else { return Ok(Salt::new(&random::<16>()?).expect("16 bytes are a salt")) };
+    let Some(salt) = shared else {
+        return Ok(Salt::new(&random::<16>()?).expect("16 bytes are a valid salt"));
+    };
     Ok(salt)
 }

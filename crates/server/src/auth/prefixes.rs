@@ -1,15 +1,15 @@
-//! Which names a user may reach: keys or channels that begin with a prefix.
+//! Sets of keys or channels that a user may access, by prefix.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Names that begin with a prefix, and what may be done to them.
+/// A prefix of names and the permitted operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) prefix: Vec<u8>,
-    /// Keys may be read, channels subscribed to.
+    /// True if keys may be read, or channels subscribed to.
     pub(super) read: bool,
-    /// Keys may be written, channels published to.
+    /// True if keys may be written, or channels published to.
     pub(super) write: bool,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Pattern {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reach(Vec<Pattern>);
 
-/// Why a pattern is none.
+/// Error in a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrongPattern {
     Syntax,
@@ -37,18 +37,18 @@ impl fmt::Display for WrongPattern {
     }
 }
 
-/// Bytes that mean something in a pattern.
+/// Returns true for bytes with a special meaning in patterns.
 fn is_special(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
-/// Bytes that stand in no rule of Redis, but behind `\`: prefixes of the file of users may have them.
+/// Returns true for bytes that Redis rules do not allow unless escaped by `\`; prefixes in the users file may contain them.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, 0 | b' ' | b'\t'..=b'\r')
 }
 
 impl Pattern {
-    /// Reads `~prefix*`, `%R~prefix*`, `%W~prefix*`, `%RW~prefix*`, or `&prefix*`, as `sign` says.
+    /// Parses `~prefix*`, `%R~prefix*`, `%W~prefix*`, `%RW~prefix*`, or `&prefix*`, depending on `sign`.
     pub(super) fn parse(text: &[u8], sign: u8) -> Result<Pattern, WrongPattern> {
         let (flags, glob) = match text.split_first() {
             Some((&first, glob)) if first == sign => (None, glob),
@@ -83,7 +83,7 @@ impl Pattern {
         }
     }
 
-    /// As [`parse`](Self::parse) reads it. Of a channel it is not told what may be done: commands say that.
+    /// Formats the pattern for [`parse`](Self::parse). A channel's operations are omitted, because commands determine them.
     fn show(&self, sign: u8) -> Vec<u8> {
         let flags: &[u8] = match (self.read, self.write) {
             (true, false) if sign == b'~' => b"%R",
@@ -107,7 +107,7 @@ impl Reach {
         Reach(vec![Pattern { prefix: Vec::new(), read: true, write: true }])
     }
 
-    /// Names that begin with one of these; all if there are none.
+    /// Returns the names with any of these prefixes; all names if there are none.
     pub(super) fn of_prefixes<'p>(
         prefixes: impl Iterator<Item = &'p [u8]>,
         read: bool,
@@ -124,7 +124,7 @@ impl Reach {
         Reach(patterns)
     }
 
-    /// Adds a pattern. What may be done to the same names already still may.
+    /// Adds a pattern. Operations already permitted for the same prefix stay permitted.
     pub(super) fn add(&mut self, pattern: Pattern) {
         match self.0.iter_mut().find(|known| known.prefix == pattern.prefix) {
             Some(known) => {
@@ -135,7 +135,7 @@ impl Reach {
         }
     }
 
-    /// All may be done to names that anything may be done to.
+    /// Permits all operations on all names of the set.
     pub(super) fn open(&mut self) {
         for pattern in &mut self.0 {
             (pattern.read, pattern.write) = (true, true);
@@ -146,7 +146,7 @@ impl Reach {
         self.0.iter().any(|pattern| pattern.read && name.starts_with(&pattern.prefix))
     }
 
-    /// The prefixes of names that may be read.
+    /// Returns the prefixes of readable names.
     pub(super) fn readable(&self) -> BTreeSet<&[u8]> {
         self.0.iter().filter(|pattern| pattern.read).map(|pattern| &pattern.prefix[..]).collect()
     }
@@ -159,12 +159,12 @@ impl Reach {
         self.may_read(b"") && self.may_write(b"")
     }
 
-    /// Each pattern in the words of Redis' rules.
+    /// Returns each pattern as a Redis rule.
     pub(super) fn shown(&self, sign: u8) -> impl Iterator<Item = Vec<u8>> {
         self.0.iter().map(move |pattern| pattern.show(sign))
     }
 
-    /// Memory that it takes, about.
+    /// Returns the approximate memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|pattern| size_of::<Pattern>() + pattern.prefix.len()).sum()
     }

@@ -1,14 +1,14 @@
-//! Memory of users: it is a part of the memory for clients, so that users cannot make the server take more than `memory`.
+//! Memory budget of users: a part of the memory for clients, so that users cannot make the server exceed `memory`.
 
 use std::sync::OnceLock;
 
-/// Part of the memory for clients that users may take.
+/// Divisor: part of the memory for clients that users may take.
 const USERS_PART: usize = 8;
 
-/// Users would take more memory than they may.
+/// The users would exceed their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoRoom {
-    /// Beyond their part of the memory for clients.
+    /// They exceed their part of the memory for clients.
     #[error(
         "all users together would take {bytes} bytes, and may take {limit} (an eighth of client-memory); remove users or \
          patterns, or raise client-memory"
@@ -19,7 +19,7 @@ pub(crate) enum NoRoom {
         /// Limit, in bytes.
         limit: usize,
     },
-    /// Clients use the memory now.
+    /// The memory is in use by clients.
     #[error(
         "all users together would take {bytes} bytes, which clients use now; try again later, or raise client-memory"
     )]
@@ -35,7 +35,7 @@ pub(crate) type Hold = Box<dyn Fn(usize) -> bool + Send + Sync>;
 /// Memory of all users.
 pub(super) struct Room {
     limit: usize,
-    /// Set when there is a memory for clients: not while the store is being opened.
+    /// Set once the memory for clients exists, which is after the store is opened.
     hold: OnceLock<Hold>,
 }
 
@@ -51,17 +51,17 @@ impl Room {
         Room { limit: client_bytes / USERS_PART, hold: OnceLock::new() }
     }
 
-    /// Takes memory for users by `hold` from now on, `bytes` at once.
+    /// Charges the memory of users to `hold` from now on, beginning with `bytes`.
     pub(super) fn hold_by(&self, hold: Hold, bytes: usize) {
-        // A new budget has more than the part of users.
+        // Cannot fail: a new budget has more than the part of users.
         hold(bytes);
         let _ = self.hold.set(hold);
     }
 
-    /// Takes memory for users of `bytes` in all.
+    /// Sets the memory of users to `bytes` in total.
     ///
     /// # Errors
-    /// [`NoRoom`]; nothing changes then. Users that take less than before are never refused.
+    /// [`NoRoom`]; nothing changes then. A decrease is never refused.
     pub(super) fn take(&self, bytes: usize, before: usize) -> Result<(), NoRoom> {
         if bytes > before && bytes > self.limit {
             return Err(NoRoom::Limit { bytes, limit: self.limit });

@@ -33,7 +33,7 @@ pub(super) fn table() -> &'static CommandTable {
     &TABLE
 }
 
-/// Where a command is in that table.
+/// Returns the row of a command in that table.
 pub(super) fn row(name: &str) -> usize {
     let names = ["get", "keys", "set", "incr", "config", "config|get", "config|set", "ping", "flushall"];
     names.iter().position(|known| *known == name).unwrap()
@@ -44,7 +44,7 @@ pub(super) fn open(access: &Access) -> Result<Users> {
 }
 
 impl Users {
-    /// The user, if name and password are right.
+    /// Returns the user if name and password are right.
     pub(super) async fn admit(&self, name: &[u8], password: &[u8], from: &Address) -> Option<Arc<User>> {
         self.log_in(name, password, from, login_deadline(None)).await.ok()
     }
@@ -100,7 +100,7 @@ async fn a_password_of_the_settings_is_the_default_users() {
     }
 }
 
-/// A password that no login could give is none.
+/// A password too long for a login is rejected.
 #[tokio::test]
 async fn passwords_have_one_length_everywhere() {
     let (longest, longer) = ("x".repeat(1024), "x".repeat(1025));
@@ -110,7 +110,7 @@ async fn passwords_have_one_length_everywhere() {
     };
     assert!(server(&longest).is_ok());
     let refused = server(&longer).map(drop).unwrap_err().to_string();
-    assert_eq!(refused, "a password has up to 1024 bytes");
+    assert_eq!(refused, "a password may have at most 1024 bytes");
     let mut entry = UserEntry::default();
     assert_eq!(entry.set_password(&longer).unwrap_err().to_string(), refused);
     assert_eq!(entry, UserEntry::default());
@@ -139,7 +139,7 @@ async fn users_of_a_file_have_rights() {
     assert!(users.admit(b"robot", b"", &HERE).await.is_none(), "a user without a password");
     assert!(users.of_certificate(["else", "robot"]).unwrap().is_admin());
     assert!(users.of_certificate(["else"]).is_none());
-    // From memory now, and only this password.
+    // From memory now, and only for this password.
     assert!(users.admit(b"bob", b"b", &HERE).await.is_some());
     assert!(users.admit(b"bob", b"c", &HERE).await.is_none());
     assert!(users.admit(b"ann", b"b", &HERE).await.is_none());
@@ -237,7 +237,7 @@ fn nothing_that_is_printed_shows_a_secret() {
     }
 }
 
-/// So many wrong passwords, each another one.
+/// Tries `times` distinct wrong passwords.
 async fn guess(users: &Users, name: &str, times: usize, from: &Address) {
     for turn in 0..times {
         let wrong = format!("guess {turn}");
@@ -273,14 +273,14 @@ async fn however_many_addresses_guess_another_one_gets_in() {
     assert!(users.admit(b"default", b"right", &at([192, 0, 2, 1])).await.is_some());
 }
 
-/// Whoever may read the file, a service that runs as another user than whoever changes it, may do so afterwards.
+/// Processes that may read the file, such as a service with another user than the one that changes it, can do so after a change.
 #[test]
 fn the_file_keeps_its_owner_and_its_mode() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
     let (directory, access) = file(&[("ann", Some("a"), &[Right::Read], &[])]);
     let path = access.users.unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-    // Only root can give a file away; as anybody else there is only the mode to be kept.
+    // Only root can change the owner; other users can only test that the mode is kept.
     let may_give_away = chown(&path, Some(4321), Some(1234)).is_ok();
     let shown = |path: &Path| {
         let found = std::fs::metadata(path).unwrap();
@@ -293,7 +293,7 @@ fn the_file_keeps_its_owner_and_its_mode() {
     assert_eq!(shown(&path), before);
     assert!(UserFile::read(&path).unwrap().users().is_empty());
 
-    // A link stays one, and what it leads to is changed.
+    // A symbolic link stays, and its target is changed.
     let link = directory.path().join("link.toml");
     symlink(&path, &link).unwrap();
     changed.set("bob", UserEntry { rights: vec![Right::Read], ..UserEntry::default() }).unwrap();
@@ -302,7 +302,7 @@ fn the_file_keeps_its_owner_and_its_mode() {
     assert!(UserFile::read(&path).unwrap().users().contains_key("bob"));
     assert_eq!(shown(&path), before);
 
-    // A new one is for who owns the directory, whose service will read it.
+    // A new file belongs to the owner of the directory, whose service will read it.
     if may_give_away {
         let new = directory.path().join("new.toml");
         chown(directory.path(), Some(4321), Some(1234)).unwrap();

@@ -1,13 +1,15 @@
-//! Who guesses passwords. A user has ten wrong ones to spend at each address, and gets one back every ten seconds; all users
-//! of an address together have a hundred, and get one back every second. Where none is left, logins are refused without a
-//! look, the right password too, or else guessing would go on at full speed.
+//! Throttle for wrong passwords. A user has a budget of ten wrong passwords per address, and regains one every ten seconds; all
+//! users of an address together have a hundred, and regain one every second. When a budget is used up, logins are refused without
+//! a check, even with the right password, because otherwise guessing would continue at full speed.
 //!
-//! Honest clients are not to be locked out by that:
-//! - A login that is refused is not counted, so that a block ends however often somebody tries.
-//! - The same wrong password again tells a guesser nothing, and is what a client with an old password sends for hours. It is
-//!   wrong without a look, and is not counted.
-//! - One user's block is no other's.
-//! - What is remembered is bounded; whoever was wrong least is forgotten first, and nobody else is blocked instead.
+//! Measures against locking out honest clients:
+//! - A refused login is not counted, so that a block ends even if a client keeps trying.
+//! - Repeating the same wrong password gains a guesser nothing, and is typical of a client with an old password, which may do so
+//!   for hours. It is refused without a check, and is not counted.
+//! - A user whose budget is used up is blocked at that address only, and the other users there are not, unless the budget of the
+//!   address is used up too.
+//! - The number of entries is limited. The entry with the fewest wrong passwords is dropped first, and no other client is blocked
+//!   in its place.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -16,33 +18,33 @@ use std::time::{Duration, Instant};
 use crate::base::address::Origin;
 use crate::base::pool::Source;
 
-/// Entries that are remembered: of users at addresses, and of addresses.
+/// Maximum number of entries: users at addresses, and addresses.
 const ENTRIES_MAX: usize = 8192;
 
-/// A login: the user and the password by marks that only this process can make.
+/// A login, with user and password identified by keyed marks of this process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) from: Origin,
     pub(super) user: u64,
-    /// Of the password with what it is checked against, so that a wrong one can become right.
+    /// Mark of the password and of the hashes it is checked against, so that a wrong password can become right.
     pub(super) password: u64,
 }
 
-/// What is done with a login.
+/// Decision on a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Its password is checked.
+    /// Check the password.
     Check,
     /// The password is known to be wrong.
     KnownWrong,
-    /// Too many were wrong.
+    /// There were too many wrong passwords.
     Blocked,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     origin: Origin,
-    /// All users together if `None`.
+    /// `None`: all users together.
     user: Option<u64>,
 }
 
@@ -51,12 +53,12 @@ impl Key {
         [Some(attempt.user), None].map(|user| Key { origin: attempt.from, user })
     }
 
-    /// Wrong passwords in a row.
+    /// Returns the number of wrong passwords allowed in a row.
     fn burst(&self) -> f64 {
         if self.user.is_some() { 10.0 } else { 100.0 }
     }
 
-    /// How long until one is forgiven.
+    /// Returns the time to regain one wrong password.
     fn forgiven(&self) -> Duration {
         Duration::from_secs(if self.user.is_some() { 10 } else { 1 })
     }
@@ -66,7 +68,7 @@ impl Key {
 struct Bucket {
     spent: f64,
     at: Instant,
-    /// The wrong passwords, the last of them.
+    /// Marks of the last wrong passwords.
     wrong: Vec<u64>,
 }
 
@@ -80,29 +82,29 @@ impl Bucket {
     }
 }
 
-/// How long a block is suspect after a wrong password.
+/// Time for which a block stays under suspicion after a wrong password.
 const SUSPECT_FOR: Duration = Duration::from_secs(600);
 
-/// Address blocks by the time of their last wrong password that was checked. Logins of these come after those of others.
+/// Address blocks by the time of their last wrong password that was checked. Their logins come after those of other blocks.
 #[derive(Debug, Default)]
 pub(super) struct Suspects(Mutex<HashMap<Source, Instant>>);
 
 impl Suspects {
-    /// The source of a block's logins.
+    /// Returns the source for a block's logins.
     pub(super) fn source(&self, block: Source, now: Instant) -> Source {
         let suspects = self.0.lock().expect("the lock is never poisoned: no code panics while holding it");
         let is_suspect = suspects.get(&block).is_some_and(|at| now.duration_since(*at) < SUSPECT_FOR);
         if is_suspect { block.suspect() } else { block }
     }
 
-    /// Takes note of a wrong password.
+    /// Records a wrong password.
     pub(super) fn failed(&self, block: Source, now: Instant) {
         let mut suspects =
             self.0.lock().expect("the lock is never poisoned: no code panics while holding it");
         if suspects.len() >= ENTRIES_MAX && !suspects.contains_key(&block) {
             suspects.retain(|_, at| now.duration_since(*at) < SUSPECT_FOR);
         }
-        // With more of them, some are forgotten: being suspect is no more than a later turn.
+        // Beyond the limit some blocks are dropped: suspicion only delays a block's turn.
         if suspects.len() >= ENTRIES_MAX && !suspects.contains_key(&block) {
             let forgotten: Vec<_> = suspects.keys().take(ENTRIES_MAX / 16).copied().collect();
             for block in forgotten {
@@ -118,18 +120,18 @@ impl Suspects {
 pub(super) struct Throttle(Mutex<HashMap<Key, Bucket>>);
 
 impl Throttle {
-    /// Whether the password is to be checked.
+    /// Decides whether to check a password.
     pub(super) fn look(&self, attempt: Attempt) -> Verdict {
         self.look_at(attempt, Instant::now())
     }
 
-    /// Notes a wrong password that was checked; true if it was the last that there was to spend.
+    /// Records a wrong password that was checked. Returns true if it used up the budget.
     pub(super) fn failed(&self, attempt: Attempt) -> bool {
         self.failed_at(attempt, Instant::now())
     }
 
     fn look_at(&self, attempt: Attempt, now: Instant) -> Verdict {
-        let buckets = self.0.lock().expect("nobody panics with it");
+        let buckets = self.0.lock().expect("the lock is never poisoned: no code panics while holding it");
         let found = Key::of(attempt).map(|key| buckets.get(&key).map(|bucket| (key, bucket)));
         if found[0].is_some_and(|(_, bucket)| bucket.wrong.contains(&attempt.password)) {
             return Verdict::KnownWrong;
@@ -139,13 +141,13 @@ impl Throttle {
     }
 
     fn failed_at(&self, attempt: Attempt, now: Instant) -> bool {
-        let mut buckets = self.0.lock().expect("nobody panics with it");
+        let mut buckets = self.0.lock().expect("the lock is never poisoned: no code panics while holding it");
         let mut spent_last = false;
         for key in Key::of(attempt) {
             make_room(&mut buckets, &key, now);
             let fresh = || Bucket { spent: 0.0, at: now, wrong: Vec::new() };
             let bucket = buckets.entry(key).or_insert_with(fresh);
-            // It may have been checked twice at a time.
+            // The same password may have been checked twice concurrently.
             if bucket.wrong.contains(&attempt.password) {
                 return false;
             }
@@ -164,7 +166,7 @@ impl Throttle {
     }
 }
 
-/// Forgets what is forgiven if there is no room for another entry, and if that is not enough those who were wrong least.
+/// Makes room for an entry: removes those with nothing spent, and if necessary those with the least spent.
 fn make_room(buckets: &mut HashMap<Key, Bucket>, key: &Key, now: Instant) {
     if buckets.len() < ENTRIES_MAX || buckets.contains_key(key) {
         return;
@@ -173,7 +175,7 @@ fn make_room(buckets: &mut HashMap<Key, Bucket>, key: &Key, now: Instant) {
     if buckets.len() < ENTRIES_MAX {
         return;
     }
-    // Several at once, so that not every newcomer costs a look at all of them.
+    // Several at once, so that not every new entry costs a scan of all.
     let share = |key: &Key, bucket: &Bucket| bucket.spent_at(key, now) / key.burst();
     let mut shares: Vec<_> = buckets.iter().map(|(key, bucket)| (share(key, bucket), *key)).collect();
     let (least, ..) = shares.select_nth_unstable_by(ENTRIES_MAX / 16, |one, other| one.0.total_cmp(&other.0));
@@ -220,7 +222,7 @@ mod tests {
         let throttle = Throttle::default();
         let now = Instant::now();
         guess(&throttle, [10, 0, 0, 1], 1, now);
-        // As often as it is tried meanwhile.
+        // However often it is tried meanwhile.
         for tenth in 0..100 {
             let one = attempt([10, 0, 0, 1], 1, 100 + tenth);
             assert_eq!(throttle.look_at(one, now + SECOND / 10 * tenth as u32), Verdict::Blocked);
@@ -235,7 +237,7 @@ mod tests {
         let old = attempt([10, 0, 0, 1], 1, 7);
         assert_eq!(throttle.look_at(old, now), Verdict::Check);
         for _ in 0..100 {
-            // Many of them may have been checked before the first turned out to be wrong.
+            // Several logins with it may have been checked before the first one failed.
             assert!(!throttle.failed_at(old, now));
             assert_eq!(throttle.look_at(old, now), Verdict::KnownWrong);
         }

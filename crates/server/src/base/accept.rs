@@ -1,4 +1,4 @@
-//! Accepting connections, and the end of their tasks.
+//! Accepting connections, and joining their tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::base::limited_log::Notices;
 use crate::base::shutdown::Stop;
 use crate::base::socket::{Listener, Stream};
 
-/// Pause after a failed accept, which mostly means that file descriptors ran out.
+/// Pause after a failed accept; most failures mean that the file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Lines about failed accepts, of all listeners: one each 50 ms would fill the log.
+/// Rate limit for log lines about failed accepts, shared by all listeners: one line every 50 ms would fill the log.
 static FAILURES: Notices = Notices::new();
 
-/// The next connection.
+/// Returns the next connection. Retries failed accepts.
 pub(crate) async fn next(listener: &Listener) -> (Stream, Address) {
     loop {
         match listener.accept().await {
@@ -31,14 +31,14 @@ pub(crate) async fn next(listener: &Listener) -> (Stream, Address) {
     }
 }
 
-/// Writes a line about a failed accept, unless there were too many of late. Returns true if it did.
+/// Logs a failed accept, unless the rate limit for such lines is reached. Returns true if a line was written.
 fn note_failure(error: &std::io::Error, failures: &Notices) -> bool {
     let Some(left_out) = failures.turn() else { return false };
     tracing::warn!(left_out, "cannot accept a connection: {error}{}", remedy(error));
     true
 }
 
-/// What to change where there are no file descriptors left.
+/// Names the limit to raise if the process or the machine ran out of file descriptors; otherwise empty.
 fn remedy(error: &std::io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => {
@@ -51,8 +51,8 @@ fn remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Hands every connection of a listener to `take`, which may give it a task, until the stop; then the tasks that are left come to
-/// their end, or this is dropped with them.
+/// Hands every connection of a listener to `take`, which may spawn a task for it, until the stop. Then waits for the remaining
+/// tasks; dropping this future aborts them.
 pub(crate) async fn until_stop(
     listener: Arc<Listener>,
     mut stop: Stop,
@@ -73,7 +73,7 @@ pub(crate) async fn until_stop(
     }
 }
 
-/// Tells of a task that panicked.
+/// Logs a connection task that panicked.
 pub(crate) fn note_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()

@@ -1,19 +1,19 @@
-//! Where a connection comes from: its address, and as far as one holder of addresses is told from another, its origin.
+//! Peer addresses, and the origin by which connections are counted together.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-/// One end of a connection. It is shown as Redis shows it: the path of a unix socket with a port of 0.
+/// One end of a connection, displayed as in Redis: a unix socket is its path with port 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Network(SocketAddr),
-    /// A process on this machine that came by a unix socket.
+    /// A process on this machine, connected through a unix socket.
     Local {
-        /// The socket that it came by: it has no address of its own.
+        /// Path of the socket; the client end has no address of its own.
         socket: Arc<Path>,
-        /// The user whose process it is, as the kernel says.
+        /// User id of the process, as reported by the kernel.
         uid: u32,
     },
 }
@@ -26,7 +26,7 @@ impl Address {
         }
     }
 
-    /// Who holds the address, for the log: a machine, or a user of this one.
+    /// Returns the holder of the address for the log: a machine, or a user of this machine.
     pub(crate) fn holder(&self) -> String {
         match self {
             Address::Network(address) => address.ip().to_string(),
@@ -48,12 +48,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// Whose connections are bounded together.
+/// Group of addresses whose connections are limited together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
-    /// An IPv4 address or an IPv6 /64: whoever has one IPv6 address mostly has all of its /64.
+    /// An IPv4 address or an IPv6 /64, because the owner of one IPv6 address usually owns its whole /64.
     Network(IpAddr),
-    /// A user of this machine, by unix socket.
+    /// A user of this machine, connected through a unix socket.
     User(u32),
 }
 

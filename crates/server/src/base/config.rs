@@ -1,4 +1,4 @@
-//! How a server is set up.
+//! Configuration of a server.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,103 +19,103 @@ pub struct Config {
     pub resp_tls: Vec<SocketAddr>,
     /// A unix socket that answers RESP in plain text.
     pub unix: Option<UnixSocket>,
-    /// Addresses of `/metrics`, `/healthz`, `/readyz` and `/readyz/write` over plain HTTP.
+    /// Addresses that serve `/metrics`, `/healthz`, `/readyz` and `/readyz/write` over plain HTTP.
     pub http: Vec<SocketAddr>,
-    /// The same over HTTPS.
+    /// Addresses that serve the same paths over HTTPS.
     pub http_tls: Vec<SocketAddr>,
-    /// Names under which HTTP is asked for without a password, beside IP addresses and `localhost`.
+    /// Host names that unauthenticated HTTP requests may use in `Host`, beside IP addresses and `localhost`.
     pub http_hosts: Vec<String>,
     /// Addresses that answer gRPC over plain HTTP/2.
     pub grpc: Vec<SocketAddr>,
     /// Addresses that answer gRPC over TLS.
     pub grpc_tls: Vec<SocketAddr>,
-    /// Who may do what.
+    /// Users, passwords and their rights.
     pub access: Access,
-    /// Certificate and key; needed for the addresses that speak TLS.
+    /// Certificate and key; required for TLS addresses.
     pub tls: Option<TlsFiles>,
-    /// What one client and all clients together may take.
+    /// Limits per client and for all clients together.
     pub limits: Limits,
-    /// How many databases clients may choose from; 1 to [`Store::DATABASES`](esker_engine::Store::DATABASES).
+    /// Number of databases that clients can select; 1 to [`Store::DATABASES`](esker_engine::Store::DATABASES).
     pub databases: u8,
-    /// Where BGSAVE puts backups; nowhere: it is refused.
+    /// Directory for backups by BGSAVE; `None`: BGSAVE is refused.
     pub backup_dir: Option<PathBuf>,
-    /// The NVMe drive of the tier where records stay, or a file with its log pages: what it wrote to its flash is shown.
+    /// NVMe drive of the tier where records stay, or a file with its log pages; its flash write counters are reported.
     pub drive_log: Option<PathBuf>,
-    /// What is told of keys on channels.
+    /// Keyspace events that are published on channels.
     pub keyspace_events: KeyspaceEvents,
-    /// What `CONFIG GET` answers beside the server's own settings: name and value, such as `("dir", "/data")`.
+    /// Additional settings that `CONFIG GET` returns: name and value, such as `("dir", "/data")`.
     pub settings: Vec<(String, String)>,
-    /// What decides which lines are logged; without it `CONFIG` knows no `log`.
+    /// Filter of log lines; without it `CONFIG` has no `log` parameter.
     pub log: Option<Arc<dyn LogFilter>>,
 }
 
-/// A unix socket. Whoever may write to its file may connect, and is no more asked for a password than who comes by TCP.
+/// A unix socket. Any process with write permission on its file may connect; password rules are the same as over TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnixSocket {
-    /// Where its file is made. That of a server that is dead is replaced.
+    /// Path of the socket file. The file of a dead server is replaced.
     pub path: PathBuf,
-    /// The file's permissions.
+    /// Permissions of the file.
     pub mode: u32,
 }
 
-/// The filter of the log, which belongs to whoever started the server.
+/// The log filter, owned by the program that started the server.
 pub trait LogFilter: fmt::Debug + Send + Sync {
     /// The filter in force, such as `info` or `warn,esker_server=debug`.
     fn text(&self) -> String;
 
-    /// Whether a text is a filter.
+    /// Checks the syntax of a filter.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of the syntax error.
     fn check(&self, filter: &str) -> std::result::Result<(), String>;
 
-    /// From here on a filter decides.
+    /// Replaces the filter in force.
     ///
     /// # Errors
-    /// As [`check`](Self::check); then nothing changes.
+    /// As [`check`](Self::check); the filter in force stays.
     fn set(&self, filter: &str) -> std::result::Result<(), String>;
 }
 
-/// Who may do what. By default whoever connects may do everything, and only this machine can connect.
+/// Users and their rights. By default every client may do everything, and only this machine can connect.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Password of the user `default`, who may do everything.
+    /// Password of the user `default`, which has all rights.
     pub password: Option<Password>,
-    /// File of users, as [`UserFile`](crate::UserFile) writes it.
+    /// File of users, in the format of [`UserFile`](crate::UserFile).
     pub users: Option<PathBuf>,
-    /// Serves other machines even though nobody needs a password.
+    /// True to serve other machines although no password is required.
     pub allow_unauthenticated: bool,
 }
 
-/// Files of the server's TLS. They are read again on [`Control::reload`](crate::Control::reload), and when they change.
+/// TLS files. They are reloaded on [`Control::reload`](crate::Control::reload) and when they change.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// Certificate chain, in PEM.
     pub certificate: PathBuf,
-    /// Its private key, in PEM.
+    /// Private key of the certificate, in PEM.
     pub key: PathBuf,
-    /// Whether clients show certificates.
+    /// Verification of client certificates; `None`: clients are not asked for one.
     pub clients: Option<ClientCertificates>,
 }
 
-/// What clients' certificates must be.
+/// Requirements on client certificates.
 #[derive(Clone, Debug)]
 pub struct ClientCertificates {
-    /// Certificates of the authorities that they must come from, in PEM.
+    /// Certificates of the accepted certificate authorities, in PEM.
     pub authorities: PathBuf,
-    /// Whether a client without a certificate is turned away.
+    /// True if clients without a certificate are rejected.
     pub required: bool,
 }
 
-/// The longest password. Longer ones are taken nowhere, and are wrong without a look.
+/// Maximum length of a password in bytes. Longer passwords cannot be set, and fail a login without being hashed.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// A password, which no formatting shows.
+/// A password. `Debug` does not reveal it.
 #[derive(Clone)]
 pub struct Password(String);
 
 impl Password {
-    /// Takes the text.
+    /// Wraps the text.
     pub fn new(text: &str) -> Password {
         Password(text.to_owned())
     }
@@ -124,7 +124,7 @@ impl Password {
         self.0.as_bytes()
     }
 
-    /// Whether these are no more bytes than a password may have.
+    /// Fails if the password is longer than [`PASSWORD_BYTES_MAX`].
     pub(crate) fn check_length(bytes: &[u8]) -> Result<()> {
         if bytes.len() <= PASSWORD_BYTES_MAX { Ok(()) } else { Err(Error::PasswordTooLong) }
     }
@@ -137,7 +137,7 @@ impl fmt::Debug for Password {
 }
 
 impl Config {
-    /// RESP on one address, everything else by default.
+    /// Returns a configuration with one RESP address and defaults for everything else.
     pub fn resp(address: SocketAddr) -> Config {
         Config {
             resp: vec![address],
@@ -160,7 +160,7 @@ impl Config {
         }
     }
 
-    /// All addresses, with the name of their setting.
+    /// Returns all TCP addresses by the name of their setting.
     pub fn addresses(&self) -> [(&'static str, Vec<SocketAddr>); 6] {
         [
             ("resp", self.resp.clone()),
@@ -172,7 +172,7 @@ impl Config {
         ]
     }
 
-    /// The first of a setting's addresses that other machines reach without anybody asking who they are.
+    /// Returns the first address of a setting that other machines can reach without authentication.
     pub fn exposed(&self, setting: &str, addresses: &[SocketAddr]) -> Option<SocketAddr> {
         let access = &self.access;
         let certificates = self.tls.as_ref().and_then(|tls| tls.clients.as_ref());
@@ -183,7 +183,7 @@ impl Config {
         addresses.iter().copied().find(|address| !asked && !address.ip().to_canonical().is_loopback())
     }
 
-    /// The first two of the addresses that cannot both be listened on, with the names of their settings.
+    /// Returns the first two addresses that cannot both be bound, with the names of their settings.
     pub fn clash(&self) -> Option<[(&'static str, SocketAddr); 2]> {
         let named = |(name, of): (_, Vec<_>)| of.into_iter().map(move |address| (name, address));
         let all: Vec<_> = self.addresses().into_iter().flat_map(named).collect();
@@ -194,7 +194,7 @@ impl Config {
         all.iter().enumerate().find_map(first_with)
     }
 
-    /// Refuses what would be unsafe or could not work.
+    /// Rejects unsafe or impossible configurations.
     pub(crate) fn check(&self) -> Result<()> {
         if !(1..=Store::DATABASES).contains(&self.databases) {
             return Err(Error::Databases { asked: self.databases });
@@ -214,9 +214,9 @@ impl Config {
     }
 }
 
-/// Whether the kernel lets nobody listen on both.
+/// Returns true if the kernel refuses to bind both addresses.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
-    // An unspecified address of IPv6 is every address, of IPv4 too.
+    // The unspecified IPv6 address covers all addresses, IPv4 included.
     let covers = |wide: IpAddr, narrow: IpAddr| {
         wide == narrow || wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4())
     };

@@ -1,4 +1,4 @@
-//! Counting. Relaxed everywhere: counts are for people to look at, nothing depends on their order.
+//! Counters. All operations are relaxed: the counts are for display, and nothing depends on their order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,11 +8,11 @@ pub(crate) fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// Bounds of a histogram's buckets: powers of two, from this many microseconds on.
+/// Upper bound of the first histogram bucket, in microseconds; each further bound is twice the one before.
 pub(crate) const FIRST_BOUND_US: u64 = 16;
 const BUCKETS: usize = 21;
 
-/// Times, counted in buckets that double from 16 µs to 16 s.
+/// Histogram of durations, in buckets that double from 16 µs to 16 s.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     pub(crate) buckets: [AtomicU64; BUCKETS],

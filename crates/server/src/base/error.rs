@@ -1,74 +1,74 @@
-//! What can keep a server from running.
+//! Errors that keep a server from starting.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// An error of the server as a whole; errors of one client are logged and end its connection.
+/// An error of the whole server. Errors of a single client are logged and close its connection.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// The address asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: std::io::Error,
     },
-    /// A unix socket cannot be made.
+    /// The unix socket cannot be created.
     #[error("cannot listen on the unix socket {path}: {what}")]
     UnixSocket {
-        /// The path asked for.
+        /// The configured path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         what: String,
     },
-    /// Other machines would be served without a password.
+    /// Other machines could connect without a password.
     #[error(
-        "other machines reach {address}, and nobody needs a password: set a password or users, or allow it with \
+        "other machines can reach {address} without a password: set a password or users, or allow it with \
          allow-unauthenticated"
     )]
     Exposed {
-        /// The address asked for.
+        /// The configured address.
         address: SocketAddr,
     },
-    /// There cannot be so many databases.
-    #[error("databases is {asked}, and must be 1 to {}", esker_engine::Store::DATABASES)]
+    /// The number of databases is out of range.
+    #[error("databases is {asked}; it must be 1 to {}", esker_engine::Store::DATABASES)]
     Databases {
-        /// How many were asked for.
+        /// The configured number.
         asked: u8,
     },
-    /// No login can give such a password.
-    #[error("a password has up to {} bytes", super::config::PASSWORD_BYTES_MAX)]
+    /// The password is longer than any login accepts.
+    #[error("a password may have at most {} bytes", super::config::PASSWORD_BYTES_MAX)]
     PasswordTooLong,
-    /// An address speaks TLS, and there is no certificate.
-    #[error("{address} is to speak TLS, which needs tls-cert and tls-key")]
+    /// A TLS address is configured without a certificate.
+    #[error("TLS on {address} requires tls-cert and tls-key")]
     NoCertificate {
-        /// The address asked for.
+        /// The configured address.
         address: SocketAddr,
     },
-    /// Certificates or keys cannot be used.
+    /// A certificate or key file is unusable.
     #[error("cannot use {path}: {what}")]
     Tls {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         what: String,
     },
-    /// Secrets cannot be made.
+    /// The system has no random numbers for secrets.
     #[error(
         "the system gives no random numbers, which passwords need: {0}; let the process read /dev/urandom"
     )]
     NoRandomness(getrandom::Error),
-    /// The file of users cannot be used.
+    /// The users file is unusable.
     #[error("cannot use the users in {path}: {what}")]
     Users {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         what: String,
     },
 }
 
-/// The server's result.
+/// Result with the server's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,13 +1,13 @@
-//! Which events of keys are told.
+//! Selection of the keyspace events to publish.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which events are told, and on which channels: the text of Redis' `notify-keyspace-events`.
+/// Set of published events and channel kinds, in the syntax of Redis' `notify-keyspace-events`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyspaceEvents(u32);
 
-/// Letters with what they stand for, in the order in which Redis writes them.
+/// Letters and the events that they select, in the order in which Redis prints them.
 const LETTERS: [(char, KeyspaceEvents); 14] = [
     ('g', KeyspaceEvents::GENERIC),
     ('$', KeyspaceEvents::STRING),
@@ -25,25 +25,25 @@ const LETTERS: [(char, KeyspaceEvents); 14] = [
     ('m', KeyspaceEvents::MISS),
 ];
 
-/// `A` stands for so many of them, from the first.
+/// Number of leading entries of [`LETTERS`] that `A` stands for.
 const OF_ALL: usize = 10;
 
 impl KeyspaceEvents {
-    /// On channels named after the key.
+    /// Publish on channels named after the key.
     pub(crate) const BY_KEY: KeyspaceEvents = KeyspaceEvents(1);
-    /// On channels named after the event.
+    /// Publish on channels named after the event.
     pub(crate) const BY_EVENT: KeyspaceEvents = KeyspaceEvents(1 << 1);
-    /// Of commands that are the same for keys of every type.
+    /// Events of commands that work on keys of every type.
     pub(crate) const GENERIC: KeyspaceEvents = KeyspaceEvents(1 << 2);
-    /// Of commands on strings.
+    /// Events of string commands.
     pub(crate) const STRING: KeyspaceEvents = KeyspaceEvents(1 << 3);
-    /// A key's time had come.
+    /// A key expired.
     pub(crate) const EXPIRED: KeyspaceEvents = KeyspaceEvents(1 << 8);
-    /// A key was dropped to make room.
+    /// A key was evicted.
     pub(crate) const EVICTED: KeyspaceEvents = KeyspaceEvents(1 << 9);
-    /// A key was asked for that is not there.
+    /// A lookup found no key.
     pub(crate) const MISS: KeyspaceEvents = KeyspaceEvents(1 << 11);
-    /// A key is there that was not.
+    /// A key was created.
     pub(crate) const NEW: KeyspaceEvents = KeyspaceEvents(1 << 14);
 
     pub(crate) fn bits(self) -> u32 {
@@ -86,7 +86,7 @@ impl fmt::Display for KeyspaceEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = KeyspaceEvents::all();
         let has_all = self.0 & all.0 == all.0;
-        // Where there is `A`, Redis does not write the letter for new keys.
+        // With `A` in the text, Redis omits the letter for new keys.
         let shown = LETTERS.iter().filter(|(letter, meaning)| {
             self.has(*meaning) && !(has_all && (all.has(*meaning) || *letter == 'n'))
         });

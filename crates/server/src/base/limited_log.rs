@@ -1,13 +1,13 @@
-//! Log lines that strangers cause: so many a minute, or else the log would be theirs.
+//! Rate limit for log lines that unauthenticated clients can cause, because otherwise they could fill the log.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lines of one kind in one window of time.
+/// Maximum number of lines of one kind per window.
 const LINES_MAX: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Counts lines of one kind.
+/// Rate limiter of one kind of log line.
 #[derive(Debug, Default)]
 pub(crate) struct Notices(Mutex<Window>);
 
@@ -23,13 +23,13 @@ impl Notices {
         Notices(Mutex::new(Window { began: None, lines: 0, left_out: 0 }))
     }
 
-    /// Whether a line may be written; if so, how many were left out before it.
+    /// Returns the number of lines suppressed since the last one if a line may be written now; otherwise `None`.
     pub(crate) fn turn(&self) -> Option<u64> {
         self.turn_at(Instant::now())
     }
 
     fn turn_at(&self, now: Instant) -> Option<u64> {
-        let mut window = self.0.lock().expect("nobody panics with it");
+        let mut window = self.0.lock().expect("the lock is never poisoned: no code panics while holding it");
         if window.began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
             (window.began, window.lines) = (Some(now), 0);
         }

@@ -1,59 +1,58 @@
-//! Bounds on what clients can make the server hold. No bound here reserves memory: bytes are kept as they arrive.
+//! Limits on the resources that clients can hold. No limit reserves memory: memory is taken as bytes arrive.
 
 use std::time::Duration;
 
-/// What one client and all clients together may take.
+/// Limits per client and for all clients together.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at a time; one more is refused with an error reply.
+    /// Maximum number of connections; a further one is refused with an error reply.
     pub connections_max: usize,
-    /// Connections at a time from one IPv4 address or one IPv6 /64.
+    /// Maximum number of connections from one IPv4 address or one IPv6 /64.
     pub connections_per_address_max: usize,
-    /// Memory for all clients together: input, commands that run, and answers that wait.
+    /// Memory for all clients together, in bytes: input, running commands, and pending replies.
     pub client_bytes_max: usize,
-    /// What one client may have of it.
+    /// Memory that one client may hold of it, in bytes.
     pub connection_bytes_max: usize,
-    /// Arguments of one command, the verb included.
+    /// Maximum number of arguments of one command, the verb included.
     pub arguments_max: usize,
-    /// Bytes of one argument.
+    /// Maximum length of one argument, in bytes.
     pub bulk_bytes_max: usize,
-    /// Bytes of one inline command, and of one header line.
+    /// Maximum length of an inline command or a header line, in bytes.
     pub inline_bytes_max: usize,
-    /// Bytes of one command with all its arguments. At most 1 GiB, so that positions fit 32 bits.
+    /// Maximum length of one command with all its arguments, in bytes. At most 1 GiB, so that offsets fit 32 bits.
     pub command_bytes_max: usize,
-    /// Bytes of a command that is too long that are read all the same, so that its client gets to see why it is refused.
-    /// The connection of a longer one ends.
+    /// Bytes of an oversized command that are read and discarded, so that its client receives the error reply. The connection is
+    /// closed if the command is longer.
     pub refused_bytes_max: usize,
-    /// Commands of one client that are taken up at once; more wait in the input.
+    /// Maximum number of commands of one client that are taken from its input at once.
     pub pipeline_max: usize,
-    /// A connection with more unsent reply bytes than this is not read from, and starts no further command.
+    /// Soft limit of unsent reply bytes. Above it the connection is not read, and starts no further command.
     pub backlog_bytes_max: usize,
-    /// A connection with more unsent reply bytes than this is dropped.
+    /// Hard limit of unsent reply bytes. Above it the connection is closed.
     pub backlog_bytes_hard: usize,
-    /// How long a client whose answers wait may go without taking 64 KiB of them a second.
+    /// Grace period of a client with pending replies; it is closed after that unless it reads 64 KiB per second.
     pub reply_wait: Option<Duration>,
-    /// How long a command may take to arrive, with a second more for each 64 KiB of it.
+    /// Time in which a command must arrive, plus a second for each 64 KiB of it.
     pub command_wait: Option<Duration>,
-    /// How long a client may take to shake hands, and to log in where it must.
+    /// Time for the TLS handshake, and for the login if one is required.
     pub login_wait: Option<Duration>,
-    /// How long a client may be silent between commands.
+    /// Maximum idle time between two commands.
     pub idle_wait: Option<Duration>,
-    /// How long a connection is silent before TCP asks whether the other end is still there. It asks three times, a third of
-    /// this apart, and closes the connection if nobody answers. The kernel counts in seconds.
+    /// Idle time before the first TCP keepalive probe. Three probes are sent, a third of this time apart; without an answer the
+    /// connection is closed. The kernel counts in seconds.
     pub keepalive: Option<Duration>,
-    /// How long a client waits for memory before it is dropped.
+    /// Time that a client waits for memory before its command fails or its connection is closed.
     pub memory_wait: Duration,
-    /// How long a script may run.
+    /// Maximum run time of a script.
     pub script_time: Duration,
-    /// Memory of a script's interpreter; at most a quarter of what one client may have. It may write half as much, and answer
-    /// half as much.
+    /// Memory of a script's interpreter in bytes; at most a quarter of `connection_bytes_max`. The script's writes and its reply
+    /// may take half as much each.
     pub script_bytes_max: usize,
-    /// Keys that are kept track of for clients that keep them; 0: as many as an eighth of the memory for clients
-    /// has room for.
+    /// Maximum number of keys tracked for client-side caching; 0: as many as fit in an eighth of the memory for clients.
     pub tracking_keys_max: usize,
-    /// How long a server that stops serves on, not ready any more, for load balancers to notice.
+    /// Time that a stopping server keeps serving while it reports not ready, so that load balancers notice.
     pub drain_delay: Duration,
-    /// How long a closing connection may take to send what is left, and a stopping server to finish its commands.
+    /// Time that a closing connection has to send its pending replies, and a stopping server to finish its commands.
     pub closing_wait: Duration,
 }
 
@@ -88,7 +87,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What a client may take before it has logged in: enough for HELLO, AUTH and a few more.
+    /// Returns the limits before login: enough for HELLO, AUTH and a few more commands.
     pub(crate) fn before_login(&self) -> Limits {
         Limits {
             arguments_max: self.arguments_max.min(10),

@@ -1,4 +1,4 @@
-//! What every other folder uses: settings, errors, addresses, counters, the stop, and time that transfers and tasks take.
+//! Basics used by every other folder: settings, errors, addresses, counters, the stop, and time limits of transfers and tasks.
 
 pub(crate) mod accept;
 pub(crate) mod address;

@@ -1,17 +1,17 @@
-//! How long a transfer may take: a grace, and a second for each 64 KiB that came through. A client that sends or takes
-//! a byte now and then runs out of it; one that is merely slow does not.
+//! Time limit of a transfer: a grace period, plus a second for each 64 KiB transferred. It stops clients that send or read a byte
+//! now and then, but not clients that are merely slow.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The least speed of a transfer after its grace.
+/// Minimum speed of a transfer after its grace period, in bytes per second.
 const BYTES_A_SECOND: u32 = 64 << 10;
 
-/// A transfer under way.
+/// Progress of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// What came through is paid for until then.
+    /// Time up to which the transferred bytes pay.
     paid_until: Instant,
 }
 
@@ -24,14 +24,14 @@ impl Pace {
         self.paid_until += Duration::from_secs(bytes as u64) / BYTES_A_SECOND;
     }
 
-    /// As [`progress`](Self::progress), of a client that takes answers: what the buffers of the network swallowed at
-    /// once buys no time in which the client takes nothing.
+    /// As [`progress`](Self::progress), for a client that reads replies. Bytes that network buffers accepted at once must not pay
+    /// for time in which the client reads nothing, so the paid time ends at `now` at the latest.
     pub(crate) fn taken(&mut self, bytes: usize, now: Instant) {
         self.progress(bytes);
         self.paid_until = self.paid_until.min(now);
     }
 
-    /// When it has taken too long, unless more comes through.
+    /// Returns the time at which the transfer fails, unless more bytes come through.
     pub(crate) fn deadline(&self, grace: Duration) -> Instant {
         self.paid_until + grace
     }
@@ -59,7 +59,7 @@ mod tests {
         let mut now = Instant::now();
         pace.taken(1 << 30, now);
         assert_eq!(pace.deadline(GRACE), now + GRACE);
-        // Who takes enough is in time for ever; who takes a byte now and then is not.
+        // A client that reads fast enough is never late; one that reads a byte now and then is.
         for _ in 0..100 {
             now += Duration::from_secs(10);
             pace.taken(640 << 10, now);

@@ -1,13 +1,13 @@
-//! Redis' words for what becomes of a put when there is no room for it: `maxmemory-policy`.
+//! Redis' names for the behaviour of puts on a full store: `maxmemory-policy`.
 //!
-//! The store tells apart whether anything may be dropped, or only keys that expire, and drops what was not asked for of late.
-//! So several words mean the same; the one that was set is the one that is answered.
+//! The store distinguishes evicting any key from evicting keys with an expiry, and evicts keys that were not read recently.
+//! Several names therefore have the same effect, and `CONFIG GET` returns the name that was set.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use esker_engine::WhenFull;
 
-/// The words, in the order in which Redis lists them.
+/// Policy names, in the order in which Redis lists them.
 const POLICIES: [(&str, WhenFull); 8] = [
     ("volatile-lru", WhenFull::EvictExpiring),
     ("volatile-lfu", WhenFull::EvictExpiring),
@@ -19,7 +19,7 @@ const POLICIES: [(&str, WhenFull); 8] = [
     ("noeviction", WhenFull::Refuse),
 ];
 
-/// The words of a setting for what becomes of puts when the store is full: the store's own, and Redis'.
+/// Accepted values of the `when-full` setting: the store's own, and Redis' policy names.
 pub const WHEN_FULL_WORDS: [&str; 11] = [
     "refuse",
     "evict",
@@ -34,7 +34,7 @@ pub const WHEN_FULL_WORDS: [&str; 11] = [
     "volatile-ttl",
 ];
 
-/// What one of [`WHEN_FULL_WORDS`] means; case does not matter. `None`: it is no such word.
+/// Returns the behaviour for one of [`WHEN_FULL_WORDS`], ignoring case; `None` for any other word.
 pub fn when_full_of(word: &str) -> Option<WhenFull> {
     find(word).map(|at| POLICIES[at].1).or_else(|| word.parse().ok())
 }
@@ -43,38 +43,41 @@ fn find(word: &str) -> Option<usize> {
     POLICIES.iter().position(|(known, _)| known.eq_ignore_ascii_case(word))
 }
 
-/// Whether it is one of Redis' words.
+/// Returns true if the word is a Redis policy name.
 pub(crate) fn is_word(word: &str) -> bool {
     find(word).is_some()
 }
 
-/// The words, for a message.
+/// Returns the policy names for an error message.
 pub(crate) fn words() -> String {
     POLICIES.map(|(word, _)| word).join(", ")
 }
 
-/// Which of the words was set last.
+/// Index of the policy name that was set last.
 #[derive(Debug)]
 pub(crate) struct Policy(AtomicUsize);
 
 impl Policy {
-    /// As somebody who started the server said it.
+    /// Starts with the name from the configuration, if it is a Redis policy name.
     pub(crate) fn new(word: Option<&str>) -> Policy {
         Policy(AtomicUsize::new(word.and_then(find).unwrap_or(usize::MAX)))
     }
 
-    /// What a word means, which is the one to answer with from now on; `None`: it is none of Redis'.
+    /// Sets the name to report from now on and returns its behaviour; `None` if it is not a Redis policy name.
     pub(crate) fn set(&self, word: &str) -> Option<WhenFull> {
         let at = find(word)?;
         self.0.store(at, Ordering::Relaxed);
         Some(POLICIES[at].1)
     }
 
-    /// The word for what the store does.
+    /// Returns the policy name for the store's behaviour: the name that was set if it matches, else the first that does.
     pub(crate) fn word(&self, when_full: WhenFull) -> &'static str {
         let set = POLICIES.get(self.0.load(Ordering::Relaxed));
         let usual = || POLICIES.iter().find(|(_, means)| *means == when_full);
-        let (word, _) = set.filter(|(_, means)| *means == when_full).or_else(usual).expect("each has a word");
+        let (word, _) = set
+            .filter(|(_, means)| *means == when_full)
+            .or_else(usual)
+            .expect("every behaviour has a policy name");
         word
     }
 }

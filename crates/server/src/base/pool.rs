@@ -21,22 +21,22 @@ use tokio::time::{Instant, timeout_at};
 
 use super::address::Address;
 
-/// The unit of fairness: jobs of one source wait behind each other, and sources take turns.
+/// The unit of fairness: jobs of one source queue behind each other, and sources take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     /// An IPv4 /24 or an IPv6 /48, by its first address.
     Block(IpAddr),
-    /// Such a block from which a wrong password came a short while ago. Its jobs come after those of all other sources, and
-    /// give way to them in a full queue.
+    /// A block that sent a wrong password recently. Its jobs come after those of all other sources, and yield to them in a full
+    /// queue.
     SuspectBlock(IpAddr),
-    /// A user of this machine, who came by the unix socket.
+    /// A user of this machine, connected through the unix socket.
     LocalUser(u32),
-    /// A change that an admin asks for. It comes before the jobs of all other sources, and they give way to it in a full queue.
+    /// A change requested by an admin. It comes before the jobs of all other sources, and displaces them in a full queue.
     Admin,
 }
 
 impl Source {
-    /// The address block that a connection comes from.
+    /// Returns the address block of a connection.
     pub(crate) fn block(address: &Address) -> Source {
         match address {
             Address::Network(address) => Source::Block(match address.ip().to_canonical() {
@@ -47,7 +47,7 @@ impl Source {
         }
     }
 
-    /// The source of jobs of a block that is suspect.
+    /// Returns the source of jobs of a block under suspicion.
     pub(crate) fn suspect(self) -> Source {
         match self {
             Source::Block(first) => Source::SuspectBlock(first),
@@ -55,7 +55,7 @@ impl Source {
         }
     }
 
-    /// Jobs of a lower rank come first.
+    /// Returns the rank of the source; jobs of a lower rank number come first.
     fn rank(self) -> u8 {
         match self {
             Source::Admin => 0,
@@ -102,7 +102,7 @@ pub(crate) struct JobCounts {
     pub(crate) running: u64,
     /// Jobs that ended, since the start.
     pub(crate) done: u64,
-    /// Jobs that never began: the queue was full, the deadline passed or the caller was gone.
+    /// Jobs that never began: the queue was full, the deadline passed or the caller was dropped.
     pub(crate) refused: u64,
 }
 
@@ -286,7 +286,7 @@ impl Shared {
         self.queue.lock().expect("the lock is never poisoned: jobs run without it")
     }
 
-    /// Refuses jobs. Called without the lock, because it drops what the jobs own.
+    /// Refuses jobs. Called without the lock, because dropping a job drops its captured data.
     fn refuse(&self, jobs: impl IntoIterator<Item = Job>, why: Busy) {
         for job in jobs {
             self.refused.fetch_add(1, Ordering::Relaxed);

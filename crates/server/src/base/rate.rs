@@ -1,16 +1,16 @@
-//! How many commands came a second of late, without a clock that ticks: whoever counts says when.
+//! Recent rate of commands per second, without a timer: callers pass the time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Length of a piece of time, and how many of them the rate is of: Redis' numbers.
+/// Length of an interval, and the number of intervals averaged; both as in Redis.
 const PIECE_MS: u64 = 100;
 const PIECES: u64 = 16;
 
-/// Twice as many are kept, so that none of those is overwritten while they are added up.
+/// Twice that number of slots, so that no slot is overwritten while it is added up.
 const KEPT: usize = 2 * PIECES as usize;
 
-/// Counts of the last pieces of time.
+/// Counts of the last intervals.
 #[derive(Debug)]
 pub(crate) struct Rate([AtomicU64; KEPT]);
 
@@ -20,7 +20,7 @@ impl Default for Rate {
     }
 }
 
-/// Number of a piece of time and a count, in one word.
+/// Packs the number of an interval and its count into one word.
 fn pack(piece: u64, count: u64) -> u64 {
     (piece as u32 as u64) << 32 | count.min(u64::from(u32::MAX))
 }
@@ -30,7 +30,7 @@ fn unpack(word: u64) -> (u64, u64) {
 }
 
 impl Rate {
-    /// So many came at a time, which counts from some beginning.
+    /// Adds `count` events at a time since an arbitrary fixed start.
     pub(crate) fn add(&self, at: Duration, count: u64) {
         let piece = at.as_millis() as u64 / PIECE_MS;
         let slot = &self.0[piece as usize % KEPT];
@@ -40,7 +40,7 @@ impl Rate {
         });
     }
 
-    /// The mean of the last pieces that have ended.
+    /// Returns the mean rate over the last complete intervals.
     pub(crate) fn per_second(&self, now: Duration) -> u64 {
         let piece = now.as_millis() as u64 / PIECE_MS;
         let ended = PIECES.min(piece);

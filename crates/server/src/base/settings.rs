@@ -1,8 +1,8 @@
-//! What those who run a server call the options of its store.
+//! Names of the store's options in the server's settings.
 
 use esker_engine::{Error, OptionName};
 
-/// The setting that an option of the store comes from.
+/// Returns the setting that an option of the store comes from.
 pub fn setting_of(option: OptionName) -> &'static str {
     match option {
         OptionName::Memory => "memory",
@@ -11,14 +11,14 @@ pub fn setting_of(option: OptionName) -> &'static str {
         OptionName::IndirectionUnit => "iu",
         OptionName::Reserve => "reserve",
         OptionName::ForceFormat => "force-format",
-        // These are not set by whoever runs a server.
+        // These are not settings of a server.
         OptionName::Segment => "the segment size",
         OptionName::ShapingThreshold => "the shaping threshold",
         other => other.as_str(),
     }
 }
 
-/// The text of a store's error for clients.
+/// Returns the text of a store error for clients.
 pub(crate) fn text_of(error: &Error) -> String {
     error.in_words(|option| setting_of(option).to_owned())
 }

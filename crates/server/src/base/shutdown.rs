@@ -1,14 +1,14 @@
-//! How a stop reaches the connections.
+//! Propagation of the stop to the connections.
 //!
-//! The accept loop holds the [`Stopper`]; every connection holds a [`Stop`] and looks at it only between batches of
-//! commands, so that a command that was read is also answered.
+//! The accept loop holds the [`Stopper`]. Every connection holds a [`Stop`] and checks it only between batches of commands, so
+//! that every command that was read is also answered.
 
 use tokio::sync::watch;
 
 /// Announces the stop.
 pub(crate) struct Stopper(watch::Sender<bool>);
 
-/// Hears of the stop.
+/// Receives the stop.
 #[derive(Clone)]
 pub(crate) struct Stop(watch::Receiver<bool>);
 
@@ -24,7 +24,7 @@ impl Stopper {
 }
 
 impl Stop {
-    /// Returns when the stop was announced, or when the announcer is gone.
+    /// Returns when the stop is announced or the [`Stopper`] is dropped.
     pub(crate) async fn announced(&mut self) {
         let _ = self.0.wait_for(|stopped| *stopped).await;
     }

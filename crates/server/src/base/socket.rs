@@ -1,4 +1,4 @@
-//! Sockets of both kinds, TCP and unix, as one: what is listened on, and what a connection's bytes go through.
+//! TCP and unix sockets behind one type: listeners and byte streams.
 
 use std::io::{self, IoSlice, Write};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::address::Address;
 
-/// A socket that is listened on.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Network(TcpListener, SocketAddr),
@@ -22,7 +22,7 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// The next connection, and where it comes from.
+    /// Returns the next connection and its peer address.
     pub(crate) async fn accept(&self) -> io::Result<(Stream, Address)> {
         match self {
             Listener::Network(listener, _) => {
@@ -38,7 +38,7 @@ impl Listener {
     }
 }
 
-/// A connection's bytes.
+/// Byte stream of a connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Network(TcpStream),
@@ -46,7 +46,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// This end's address; `peer` is the other's. Both ends of a unix socket have the socket's.
+    /// Returns the local address; `peer` is the remote address. Both ends of a unix socket have the address of the socket.
     pub(crate) fn local_address(&self, peer: &Address) -> io::Result<Address> {
         match self {
             Stream::Network(stream) => stream.local_addr().map(Address::Network),
@@ -54,8 +54,8 @@ impl Stream {
         }
     }
 
-    /// Sends small answers at once, and notices a machine that is gone. Where both ends are on this machine there is
-    /// nothing to set.
+    /// Sets TCP_NODELAY, so that small replies are sent at once, and keepalive, which detects dead peers. Unix sockets need
+    /// neither.
     pub(crate) fn tune(&self, keepalive_after: Option<Duration>, peer: &Address) {
         let Stream::Network(stream) = self else { return };
         if let Err(error) = stream.set_nodelay(true) {
@@ -68,7 +68,7 @@ impl Stream {
         }
     }
 
-    /// Sends a few bytes if the kernel takes them at once, and closes.
+    /// Sends a few bytes if the kernel accepts them at once, and closes the stream.
     pub(crate) fn say_and_close(self, text: &str) {
         let _ = match self {
             Stream::Network(stream) => stream.into_std().and_then(|mut stream| stream.write(text.as_bytes())),
@@ -77,15 +77,15 @@ impl Stream {
     }
 }
 
-/// Asks whether the other end is there after so much silence, and three times before it is taken for dead, as Redis does.
+/// Probes the peer after `after` of silence, and three times in all before the connection is closed, as Redis does.
 fn keepalive(after: Duration) -> TcpKeepalive {
-    /// What the kernel takes, in seconds.
+    /// Range that the kernel accepts, in seconds.
     const RANGE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(32_767)];
     let within = |time: Duration| time.clamp(RANGE[0], RANGE[1]);
     TcpKeepalive::new().with_time(within(after)).with_interval(within(after / 3)).with_retries(3)
 }
 
-/// Calls the same method of either kind.
+/// Calls the same method on either kind of stream.
 macro_rules! either {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream.get_mut() {

@@ -1,14 +1,13 @@
-//! Reading small files whole: of settings, users, certificates and passwords.
+//! Bounded reading of small files: settings, users, certificates and passwords.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
-/// Reads a file of up to `bytes_max` bytes. It may be a pipe, and it may be a device that never ends: no more is read than that
-/// and one byte.
+/// Reads a file of up to `bytes_max` bytes. The file may be a pipe or an endless device: at most `bytes_max` + 1 bytes are read.
 ///
 /// # Errors
-/// The file cannot be opened or read, or is longer, which the message says.
+/// The file cannot be opened or read, or is longer than `bytes_max`.
 pub fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -18,10 +17,10 @@ pub fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`read_bounded`], as text.
+/// Reads a file as [`read_bounded`] does, and returns its text.
 ///
 /// # Errors
-/// As there, and if it is not UTF-8.
+/// As [`read_bounded`], and if the file is not UTF-8.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     let bytes = read_bounded(path, bytes_max)?;
     String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "it is not UTF-8"))

@@ -1,10 +1,10 @@
-//! Turns: no task keeps the thread that polls it, or else every other client of that thread waits.
+//! Turns: no task keeps its thread busy for long, because otherwise every other client of that thread waits.
 //!
 //! A turn is one poll of a task. [`Measured`] notes when each turn of a connection begins and observes the processor time that
 //! it took (`esker_turn_seconds`). Two means keep turns short:
 //!
 //! 1. A loop over keys, pages, frames, requests or bytes calls [`pause`] in each round, which yields once the turn has lasted
-//!    [`TURN`]. The turn is the thread's, so a function that is called in a loop cannot begin a new one by mistake.
+//!    [`TURN`]. The turn belongs to the thread, so a function that is called in a loop cannot begin a new one by mistake.
 //! 2. Work that cannot yield leaves the serving threads. If it owns its data, it is a job of the [`pool`](super::pool). If it
 //!    borrows, [`beside`] polls its future after the serving thread has handed its other tasks to another thread.
 //!
@@ -27,8 +27,8 @@ use super::counting::Histogram;
 /// Time after which a turn ends at the next [`pause`].
 pub(crate) const TURN: Duration = Duration::from_micros(500);
 
-/// Turns of less wall-clock time than this are observed by it, because it bounds their processor time: asking the kernel for
-/// the latter costs a tenth of a short command.
+/// Turns of less wall-clock time than this are observed by their wall-clock time, which bounds their processor time: reading the
+/// thread's processor clock costs a tenth of a short command.
 const SHORT: Duration = Duration::from_micros(128);
 
 /// Age up to which a thread's reading of its processor clock is used for the beginning of a turn.
@@ -151,9 +151,9 @@ pub(crate) fn poll_pause(context: &mut Context<'_>) -> Poll<()> {
 
 /// Returns when all tasks that are ready on this thread have had their turn.
 ///
-/// Who answers then does so when the others do. A client process with many connections finds all their answers when it
-/// wakes up; if each came as soon as it was made, it would be woken for each of them. To wake a process is most of what
-/// it costs to answer one.
+/// A caller that replies after this replies together with the other tasks. A client process with many connections then finds all
+/// their replies when it wakes up; if each reply were sent when it is made, the process would be woken for each of them. Waking a
+/// process is most of the cost of a reply.
 pub(crate) async fn behind_the_others() {
     let mut was_ready = false;
     poll_fn(|context| {
@@ -161,7 +161,7 @@ pub(crate) async fn behind_the_others() {
             return Poll::Ready(());
         }
         was_ready = true;
-        // A task that is woken while it runs joins the end of its thread's queue. `yield_now` would look for new events before,
+        // A task that is woken while it runs joins the end of its thread's queue. `yield_now` would poll for new events first,
         // which costs a client that is alone on its thread as much as its command.
         context.waker().wake_by_ref();
         Poll::Pending
@@ -169,8 +169,8 @@ pub(crate) async fn behind_the_others() {
     .await;
 }
 
-/// Runs a closure beside the serving threads if it is not short and there is another serving thread. The caller bounds how many
-/// run at a time.
+/// Runs a closure beside the serving threads if it is not short and there is another serving thread. The caller bounds the number
+/// that run at a time.
 pub(crate) fn aside<T>(is_short: bool, run: impl FnOnce() -> T) -> T {
     if is_short || is_beside() { run() } else { aside_in(None, run) }
 }
@@ -182,8 +182,8 @@ fn aside_in<T>(place: Option<SemaphorePermit<'static>>, run: impl FnOnce() -> T)
     if has_others { block_in_place(run) } else { run() }
 }
 
-/// Gives up the place of the poll that runs beside the serving threads. To be called before work that is bounded in another way
-/// and may take seconds: it must not keep other long commands waiting.
+/// Gives up the place of the poll that runs beside the serving threads. To be called before work that has a limit of its own and
+/// may take seconds, because it must not keep other long commands waiting.
 pub(crate) fn leave_place() {
     THREAD.with(|thread| thread.place.set(None));
 }
@@ -192,9 +192,9 @@ fn is_beside() -> bool {
     THREAD.with(|thread| thread.is_beside.get())
 }
 
-/// The time of a thread beside the serving threads, which ends when this is dropped.
+/// The time of a thread beside the serving threads; dropping this ends it.
 struct Beside {
-    /// Processor time at the beginning; `None` if the thread serves all the while.
+    /// Processor time at the beginning; `None` if the thread keeps serving meanwhile.
     began: Option<Duration>,
 }
 
@@ -224,11 +224,11 @@ pub(crate) async fn beside<F: Future + Unpin>(is_long: bool, future: F) -> F::Ou
     if is_long { beside_while(|| true, future).await } else { future.await }
 }
 
-/// Polls a future beside the serving threads when `is_long` says so before a poll, at most [`BESIDE`] of them at a time. They take
-/// turns in the order in which they ask. A future that waits for something occupies no place, so it may hold what others wait for.
+/// Polls a future beside the serving threads if `is_long` returns true before a poll, at most [`BESIDE`] of them at a time, in
+/// the order of arrival. A pending future occupies no place, so it may hold resources that others wait for.
 pub(crate) async fn beside_while<F: Future + Unpin>(is_long: impl Fn() -> bool, mut future: F) -> F::Output {
     loop {
-        // Within another one the place is taken already, and to wait for a second one could wait forever.
+        // A nested call already has a place; waiting for a second one could deadlock.
         let is_aside = is_long() && !is_beside();
         let mut place = if is_aside {
             Some(BESIDE.acquire().await.expect("the semaphore is never closed"))
@@ -243,7 +243,7 @@ pub(crate) async fn beside_while<F: Future + Unpin>(is_long: impl Fn() -> bool, 
         drop(place);
         match polled {
             Poll::Ready(output) => return output,
-            // The waker that the future has is this task's.
+            // The future holds the waker of this task.
             Poll::Pending => wait_for_wake().await,
         }
     }

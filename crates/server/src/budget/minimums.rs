@@ -1,33 +1,33 @@
-//! Who has which floors.
+//! Accounting of floors by origin.
 //!
-//! Floors come from two pools: what is kept for them alone, and, up to a limit, what is left for everything. Whoever has
-//! many addresses, or one and a thousand connections, must not have all of either. So an origin is given another floor
-//! only if it then has no more of a pool than is left in it for others. One greedy origin gets half of a pool, two get a
-//! third each, and one that has nothing yet finds room however many are greedy.
+//! Floors come from two pools: the memory reserved for floors, and, up to a limit, the general memory. A client with many
+//! addresses, or with one address and a thousand connections, must not take all of either pool. An origin is therefore granted
+//! another floor only if its total in the pool then does not exceed the part of the pool left for others. One greedy origin gets
+//! half of a pool, two get a third each, and an origin without any floor finds room however many are greedy.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::base::address::Origin;
 
-/// Where a floor comes from.
+/// Pool that a floor was taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pool {
-    /// What is kept for floors.
+    /// Reserved for floors.
     Kept,
-    /// What is left for everything.
+    /// General memory.
     Left,
 }
 
-/// Floors that connections have, in units of the budget.
+/// Floors of the open connections, in units of the budget.
 #[derive(Debug)]
 pub(super) struct Floors {
-    /// What floors may take of each pool.
+    /// Maximum for floors per pool, in units.
     most: [usize; 2],
     taken: Mutex<Taken>,
 }
 
-/// By pool.
+/// Units taken, by pool.
 #[derive(Debug, Default)]
 struct Taken {
     in_all: [usize; 2],
@@ -43,7 +43,8 @@ impl Floors {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a floor if the origin may have it and `acquire` gets it from the pool.
+    /// Records a floor if the origin may have it and `acquire` succeeds in taking it from the pool. Returns true if it was
+    /// recorded.
     pub(super) fn take(
         &self,
         pool: Pool,
@@ -63,7 +64,7 @@ impl Floors {
         true
     }
 
-    /// A connection is over; `release` puts its floor back into the pool.
+    /// Removes the floor of a closed connection; `release` returns its units to the pool.
     pub(super) fn give_back(&self, pool: Pool, origin: Origin, units: usize, release: impl FnOnce()) {
         let mut taken = self.lock();
         let at = pool as usize;
@@ -86,7 +87,7 @@ mod tests {
         Origin::of([10, 0, 0, last].into())
     }
 
-    /// How many floors of one unit an origin gets.
+    /// Returns the number of one-unit floors that an origin is granted.
     fn greedy(floors: &Floors, pool: Pool, origin: Origin) -> usize {
         (0..).take_while(|_| floors.take(pool, origin, 1, || true)).count()
     }
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(greedy(&floors, Pool::Kept, origin(1)), 60);
         assert_eq!(greedy(&floors, Pool::Kept, origin(2)), 30);
         assert_eq!(greedy(&floors, Pool::Kept, origin(3)), 15);
-        // However many there are, who has nothing finds room.
+        // An origin without floors finds room however many others are greedy.
         assert!((4..=7).all(|last| greedy(&floors, Pool::Kept, origin(last)) > 0));
         assert_eq!(greedy(&floors, Pool::Left, origin(1)), 600, "the other pool is counted by itself");
     }

@@ -1,8 +1,8 @@
-//! What the budget gives, and what it takes back.
+//! Grants and releases of the budget.
 
 use super::*;
 
-/// Where connections come from.
+/// Origin number `n`.
 fn origin(n: u8) -> Origin {
     Origin::of([10, 0, 0, n].into())
 }

@@ -1,10 +1,10 @@
-//! What arrives and what leaves.
+//! Bodies of requests and responses.
 //!
-//! A request's bytes are counted against the memory for clients as they arrive, and a message is handed on when all of it
-//! is there: what decodes it makes room for the length that its head declares, so that must not happen before. Nor is it if it
-//! lists more than its method takes ([`Counted`]).
-//! Twice the bytes are taken, for the message and for what is made of it, until the answer is out. They are copied from the
-//! buffer that was read from the socket: otherwise one byte would keep all of it.
+//! The bytes of a request are charged to the memory for clients as they arrive, and a message is passed on only when it is
+//! complete, because the decoder allocates the length that the message header declares. A message that lists more elements than
+//! its method allows is not passed on either ([`Counted`]). Twice the bytes are charged, for the message and for the data made
+//! from it, until the answer is sent. The bytes are copied from the socket's read buffer, because otherwise a single byte would
+//! keep the whole buffer.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -29,10 +29,10 @@ use crate::base::turn::aside;
 use crate::budget::Piece;
 use crate::service::Service;
 
-/// Compressed or not, and the length.
+/// Length of a message header: compression flag and message length.
 const HEAD_BYTES: usize = 5;
 
-/// Memory of a call. What was handed on to be sent keeps what it had then.
+/// Memory of a call. Response data already passed on keeps the memory that the call held at that time.
 #[derive(Clone, Default)]
 pub(super) struct Held {
     pieces: Arc<Mutex<Pieces>>,
@@ -46,53 +46,56 @@ impl Held {
     pub(super) fn push(&self, piece: Piece) {
         self.bytes.fetch_add(piece.bytes(), Ordering::Relaxed);
         let pieces = self.now();
-        pieces.lock().expect("nobody panics with it").push(piece);
+        pieces.lock().expect("the lock is never poisoned: no code panics while holding it").push(piece);
     }
 
-    /// States the bytes that the call works on where they are known: the memory that it has taken may be several times as
-    /// much, because a value's length is estimated before it is read.
+    /// Sets the bytes that the call works on once they are known. The memory taken may be several times as much, because the
+    /// length of a value is estimated before it is read.
     pub(super) fn works_on(&self, bytes: usize) {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Upper bound of the bytes that the call works on: the memory that it has taken since it last stated them.
+    /// Returns an upper bound of the bytes that the call works on: those last set by [`works_on`](Self::works_on), and the memory
+    /// taken since.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
     fn now(&self) -> Pieces {
-        self.pieces.lock().expect("nobody panics with it").clone()
+        self.pieces.lock().expect("the lock is never poisoned: no code panics while holding it").clone()
     }
 
-    /// Begins anew: what the call has by now is given back when all that was handed on is sent.
+    /// Starts with no memory. The memory held so far is released when all data passed on is sent.
     pub(super) fn renew(&self) {
         self.bytes.store(0, Ordering::Relaxed);
-        let before = std::mem::take(&mut *self.pieces.lock().expect("nobody panics with it"));
+        let before = std::mem::take(
+            &mut *self.pieces.lock().expect("the lock is never poisoned: no code panics while holding it"),
+        );
         drop(before);
     }
 }
 
-/// Memory from which a call is long: it runs beside the serving threads.
+/// Memory from which a call is long and runs beside the serving threads, in bytes.
 pub(super) const LONG_BYTES: usize = 512 << 10;
 
 type Taking = Pin<Box<dyn Future<Output = Result<Piece, Status>> + Send>>;
 
-/// A request as it arrives.
+/// A request that is arriving.
 pub(super) struct Arriving {
     incoming: Reading,
     client: Arc<Client>,
     service: Arc<Service>,
     held: Held,
     message_bytes_max: usize,
-    /// Bytes whose memory is being taken, with what takes it.
+    /// Bytes waiting for memory, and the future that takes it.
     taking: Option<(Bytes, Taking)>,
-    /// What arrived of a message that is not complete, and what is complete and not handed on.
+    /// Parts of an incomplete message, and parts of complete messages that are not passed on yet.
     waiting: VecDeque<Bytes>,
     complete: VecDeque<Bytes>,
     head: Vec<u8>,
-    /// Bytes that the message still lacks, once its head is there.
+    /// Missing bytes of the message, once its header is complete.
     lacks: usize,
-    /// What the message lists, if the method bounds it.
+    /// Counter of the message's list elements, if the method limits them.
     counted: Option<Counted>,
     pace: Pace,
     late: Option<(Duration, Pin<Box<Sleep>>)>,
@@ -126,7 +129,7 @@ impl Arriving {
         }
     }
 
-    /// Sorts bytes into messages that are complete and one that is not.
+    /// Divides bytes into complete messages and an incomplete one.
     fn sort(&mut self, mut bytes: Bytes) -> Result<(), Status> {
         while !bytes.is_empty() {
             if self.head.len() < HEAD_BYTES {
@@ -161,7 +164,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// Whether the stream may end here: every message is complete.
+    /// Fails if the stream ends inside a message.
     fn check_end(&mut self) -> Result<(), Status> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -186,7 +189,7 @@ impl Body for Arriving {
             }
             if let Some((_, taking)) = &mut this.taking {
                 let piece = ready!(taking.as_mut().poll(context));
-                let (bytes, _) = this.taking.take().expect("it was there");
+                let (bytes, _) = this.taking.take().expect("the bytes are stored together with their future");
                 match piece {
                     Ok(piece) => this.held.push(piece),
                     Err(status) => return Poll::Ready(Some(Err(status))),
@@ -221,14 +224,14 @@ impl Body for Arriving {
                     let taking = async move { pieces.take(wanted).await.map_err(error::of_memory) };
                     this.taking = Some((bytes, Box::pin(taking)));
                 }
-                // Trailers, which are the end as well.
+                // Trailers also end the stream.
                 Err(frame) => return Poll::Ready(Some(this.check_end().map(|()| frame))),
             }
         }
     }
 }
 
-/// An answer as it leaves; with it goes the memory of the call.
+/// A response that is leaving, with the memory of its call.
 pub(super) struct Leaving {
     body: tonic::body::Body,
     answering: Arc<Answering>,
@@ -247,8 +250,8 @@ impl Leaving {
     }
 }
 
-/// Bytes of an answer on their way. HTTP/2 has them in its queues until the client makes room for them, after the
-/// answer has come to its end too, so their memory goes with them.
+/// Bytes of a response on their way. HTTP/2 queues them until the client's window allows sending, even after the response has
+/// ended, so they carry their memory.
 pub(super) struct Outgoing {
     bytes: Bytes,
     answering: Arc<Answering>,
@@ -285,7 +288,7 @@ impl Body for Leaving {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Outgoing>, Status>>> {
         let this = &mut *self;
-        // The answer is encoded here. How many are at a time is bounded by the memory that they hold.
+        // The response is encoded here. Concurrent encodings are bounded by the memory that they hold.
         let is_short = this.held.bytes() < LONG_BYTES;
         let Some(frame) = ready!(aside(is_short, || Pin::new(&mut this.body).poll_frame(context))) else {
             return Poll::Ready(None);

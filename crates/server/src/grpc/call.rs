@@ -1,4 +1,4 @@
-//! What all calls have: who calls, the memory and the store of the call, and the service that it is about.
+//! State of a call: its user, memory and store, and the service.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::auth::{CommandTable, User};
 use crate::base::shutdown::Stop;
 use crate::service::Service;
 
-/// What an entry takes in a message beside its key and its value.
+/// Bytes of an entry in a message beyond its key and its value.
 pub(super) const ENTRY_BYTES: usize = 64;
 
-/// Whether an answer of so many bytes fits in a message whose values have up to so many.
+/// Fails if a response of `bytes` exceeds the limit for messages whose values have up to `value_bytes_max`.
 pub(super) fn check_answer(bytes: usize, value_bytes_max: usize) -> Result<(), Status> {
     let limit = value_bytes_max + BESIDE_VALUE_BYTES;
     if bytes <= limit {
@@ -29,27 +29,27 @@ pub(super) fn check_answer(bytes: usize, value_bytes_max: usize) -> Result<(), S
     )))
 }
 
-/// The service, for one call.
+/// The service, as seen by one call.
 #[derive(Clone)]
 pub(super) struct Esker {
     pub(super) service: Arc<Service>,
     pub(super) stop: Stop,
 }
 
-/// Who calls, what memory the call has, and which store it is about.
+/// User, memory and store of a call.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) user: Arc<User>,
-    /// Commands of RESP, whose rights are those of calls.
+    /// Table of RESP commands, whose rights apply to calls.
     pub(super) commands: &'static CommandTable,
-    /// The call says who the user is.
+    /// True if the call carries credentials.
     pub(super) is_named: bool,
     pub(super) client: Arc<Client>,
     pub(super) held: Held,
     pub(super) store: Store,
-    /// The number of the database that the store is.
+    /// Number of the store's database.
     pub(super) database: u8,
-    /// The client says that it made this call before.
+    /// True if the client marked the call as a retry.
     pub(super) is_retry: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Call {
 pub(super) fn is_long(held: &Held, compression: Compression) -> bool {
     let most = match compression {
         Compression::Zstd(4..=9) => LONG_BYTES / 8,
-        // Compressing what fits beside a call's metadata takes milliseconds.
+        // Even the bytes that fit beside the call's metadata take milliseconds to compress.
         Compression::Zstd(10..) => CALL_BYTES + (4 << 10),
         Compression::Off | Compression::Lz4 | Compression::Zstd(_) => LONG_BYTES,
     };
@@ -65,23 +65,23 @@ pub(super) fn is_long(held: &Held, compression: Compression) -> bool {
 }
 
 impl Call {
-    /// Takes memory that the call keeps until its answer is out.
+    /// Takes memory that the call keeps until its response is sent.
     pub(super) async fn take(&self, bytes: usize) -> Result<(), Status> {
         let piece = self.client.take(bytes).await?;
         self.held.push(piece);
         if self.is_long() {
-            // What follows is polled beside the serving threads.
+            // After the yield, the call is polled beside the serving threads.
             tokio::task::yield_now().await;
         }
         Ok(())
     }
 
-    /// Returns true if what the call works on takes longer than a turn.
+    /// Returns true if the call's data takes longer than a turn to process.
     pub(super) fn is_long(&self) -> bool {
         is_long(&self.held, self.store.compression())
     }
 
-    /// Takes the user anew if the users were read again, as a call that lasts must.
+    /// Fetches the user again if the users changed; needed by calls that last.
     pub(super) fn follow_user(&mut self, service: &Service) -> Result<(), Status> {
         let (users, user) = (&service.users, &self.user);
         let user = if self.is_named { users.still(user) } else { users.still_unnamed(user) };
@@ -95,7 +95,7 @@ impl Esker {
         Esker { service, stop }
     }
 
-    /// Who calls, as the users are now: the request may have taken long to arrive.
+    /// Returns the call with its current user, because the request may have taken long to arrive.
     pub(super) fn call(&self, extensions: &Extensions) -> Result<Call, Status> {
         let call = extensions.get::<Call>().cloned();
         let mut call = call.ok_or_else(|| Status::internal("the call has no caller"))?;
@@ -103,12 +103,12 @@ impl Esker {
         Ok(call)
     }
 
-    /// Longest value that fits in one message.
+    /// Returns the maximum length of a value in one message.
     pub(super) fn value_bytes_max(&self) -> usize {
         self.service.config.limits.bulk_bytes_max
     }
 
-    /// Counts whether a key was there that was asked for.
+    /// Counts a hit or a miss.
     pub(super) fn count_found(&self, database: u8, found: &pb::GetResponse) {
         let hits = u64::from(found.entry.is_some());
         self.service.counters.lookups.count(database, hits, 1 - hits);

@@ -1,4 +1,4 @@
-//! Changes that depend on what is there: an update over keys, in memory that was taken before; and two of them.
+//! Changes that depend on existing entries: an update of keys in memory taken beforehand, and two calls based on it.
 
 use bytes::Bytes;
 use esker_engine::{Batch, Condition, Entry, WriteOptions};
@@ -10,15 +10,15 @@ use super::error::{invalid, not_a_number, of_store, out_of_range};
 use super::pb;
 use super::pb::touch_request::Becomes;
 
-/// Why an update did nothing.
+/// Reason why an update had no effect.
 enum Undone {
-    /// Its entries have so many bytes, for which there is no memory yet.
+    /// Its entries have this number of bytes, and not enough memory was taken.
     Larger(usize),
     Refused(Status),
 }
 
-/// Reads keys, and writes what `change` makes of their entries; the versions that they were given. The entries are in memory
-/// that is taken before they are read: once for them, and so many times for what is answered of them.
+/// Reads keys and writes the batch that `change` makes of their entries. Returns the outcome and the new versions. The memory for
+/// the entries is taken before they are read: once for the entries, and `answered` times for copies in the answer.
 pub(super) async fn update<T>(
     call: &Call,
     keys: &[Bytes],
@@ -46,18 +46,18 @@ pub(super) async fn update<T>(
         match updated.map_err(|error| of_store(&error))? {
             (Ok(outcome), versions) => return Ok((outcome, versions)),
             (Err(Undone::Refused(status)), _) => return Err(status),
-            // Somebody wrote more under a key since it was asked how much there is.
+            // Another writer stored larger values since the hint.
             (Err(Undone::Larger(bytes)), _) => wanted = bytes,
         }
     }
 }
 
-/// The version of an entry, for conditions.
+/// Returns the version of an entry, for conditions.
 pub(super) fn version_of(entry: Option<&Entry>) -> Option<u64> {
     entry.map(|entry| entry.version)
 }
 
-/// A number as `INCR` writes it.
+/// Parses a number in the format of `INCR`.
 fn number_of(entry: &Entry) -> Result<i64, Status> {
     let text = std::str::from_utf8(&entry.value).ok();
     let number = text.and_then(|text| text.parse::<i64>().ok().filter(|number| number.to_string() == text));

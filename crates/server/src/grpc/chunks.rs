@@ -1,18 +1,18 @@
-//! The chunks of an upload, until all of them are there.
+//! The chunks of an upload, collected until all have arrived.
 
 use bytes::{Bytes, BytesMut};
 
-/// Chunks that are shorter are put together: each that is kept by itself takes some memory, however short it is, and a client
-/// may send as many as it likes.
+/// Chunks shorter than this are merged, because every chunk kept separately has a memory overhead, and a client may send any
+/// number of short ones. In bytes.
 const SHORT_BYTES: usize = 4 << 10;
 
-/// And so much of them is one piece.
+/// Size of a piece of merged chunks, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Default)]
 pub(super) struct Chunks {
     pieces: Vec<Bytes>,
-    /// Short ones that came last.
+    /// Short chunks that came last.
     short: BytesMut,
 }
 
@@ -35,7 +35,7 @@ impl Chunks {
         }
     }
 
-    /// All of them as one; what is one already is not copied.
+    /// Returns all chunks as one value. A single chunk is not copied.
     pub(super) fn join(mut self) -> Bytes {
         self.end_piece();
         match <[Bytes; 1]>::try_from(self.pieces) {

@@ -1,4 +1,4 @@
-//! Who calls, and the memory of its calls.
+//! The client of a connection, and the memory of its calls.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,32 +19,33 @@ use crate::base::pace::Pace;
 use crate::budget::{Piece, Pieces, Share};
 use crate::service::Service;
 
-/// What the calls of a connection have of its floor: enough for a small one at a time, which so never waits for memory.
+/// Part of the connection's floor for its calls, in bytes: enough for one small call at a time, which therefore never waits for
+/// memory.
 pub(super) const CALLS_BYTES: usize = 32 << 10;
 
 /// Memory of one call, in bytes.
 pub(super) const CALL_BYTES: usize = 20 << 10;
 
-/// Watches of one connection: of the calls that it may make at a time, some are left for others.
+/// Maximum number of watches per connection; leaves some of its concurrent calls for others.
 const WATCHES_MAX: usize = 32;
 
-/// What one connection's calls share.
+/// State shared by the calls of one connection.
 pub(super) struct Client {
     pub(super) peer: Address,
-    /// Who it is without a word: by its certificate, or because nobody needs a password.
+    /// User of calls without credentials: named by the certificate, or `default` if no password is required.
     unnamed: Option<Arc<User>>,
-    /// The last `authorization` that was right, and whose it is: checking a password is slow.
+    /// The last valid `authorization` and its user, cached because checking a password is slow.
     known: Mutex<Option<(HeaderValue, Arc<User>)>>,
     pub(super) pieces: Arc<Pieces>,
-    /// The floor, which lasts as long as any call does.
+    /// The floor, held as long as any call runs.
     _share: Share,
     pub(super) waiting: Arc<Waiting>,
-    /// Answers that wait for the client to take them, and until when they do.
+    /// Responses that wait for the client to read, and their deadlines.
     stalled: Mutex<HashMap<u64, Instant>>,
     answers: AtomicU64,
     pub(super) running: AtomicUsize,
     watches: AtomicUsize,
-    /// A call was let in whose user is known.
+    /// True once a call with a known user was accepted.
     pub(super) welcome: AtomicBool,
 }
 
@@ -70,7 +71,7 @@ impl Client {
         })
     }
 
-    /// Who a call is from. `Basic` has name and password, `Bearer` the password of the user `default`.
+    /// Returns the user of a call. `Basic` carries name and password, `Bearer` the password of the user `default`.
     pub(super) async fn user(
         &self,
         authorization: Option<&HeaderValue>,
@@ -82,7 +83,8 @@ impl Client {
                 error::not_logged_in("a user and a password are needed (metadata authorization)")
             });
         };
-        let known = self.known.lock().expect("nobody panics with it").clone();
+        let known =
+            self.known.lock().expect("the lock is never poisoned: no code panics while holding it").clone();
         if let Some((header, user)) = known
             && bool::from(header.as_bytes().ct_eq(given.as_bytes()))
             && !user.is_outdated()
@@ -102,11 +104,12 @@ impl Client {
             }
             LoginRefused::Busy(busy) => error::busy(&busy),
         })?;
-        *self.known.lock().expect("nobody panics with it") = Some((given.clone(), user.clone()));
+        *self.known.lock().expect("the lock is never poisoned: no code panics while holding it") =
+            Some((given.clone(), user.clone()));
         Ok(user)
     }
 
-    /// Whether one more call may run of a client that has not said who it is, if so many of them may at a time.
+    /// Fails if a client without a known user runs more than `most` calls at a time.
     pub(super) fn check_unnamed(&self, most: usize) -> Result<(), Status> {
         if self.welcome.load(Ordering::Relaxed) || self.running.load(Ordering::Relaxed) <= most {
             return Ok(());
@@ -119,29 +122,33 @@ impl Client {
         self.pieces.take(bytes).await.map_err(error::of_memory)
     }
 
-    /// One more watch, if there are not too many.
+    /// Registers a watch, unless the connection has too many.
     pub(super) fn watch(self: &Arc<Client>) -> Option<WatchPlace> {
         let more = |watches| (watches < WATCHES_MAX).then_some(watches + 1);
         self.watches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(WatchPlace(self.clone()))
     }
 
-    /// An answer of this connection.
+    /// Registers a response of this connection.
     pub(super) fn answer(self: &Arc<Client>, wait: Option<Duration>) -> Arc<Answering> {
         let id = self.answers.fetch_add(1, Ordering::Relaxed);
         let unsent = Mutex::new(Unsent { bytes: 0, pace: Pace::start() });
         Arc::new(Answering { client: self.clone(), id, wait, unsent })
     }
 
-    /// Calls that there were so far.
+    /// Returns the number of calls so far.
     pub(super) fn calls(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Whether an answer waited too long for the client.
+    /// Returns true if a response has waited for the client beyond its deadline.
     pub(super) fn is_stalled(&self) -> bool {
         let now = Instant::now();
-        self.stalled.lock().expect("nobody panics with it").values().any(|&until| until < now)
+        self.stalled
+            .lock()
+            .expect("the lock is never poisoned: no code panics while holding it")
+            .values()
+            .any(|&until| until < now)
     }
 }
 
@@ -158,7 +165,7 @@ fn credentials(given: &HeaderValue) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((decoded[..colon].to_vec(), decoded[colon + 1..].to_vec()))
 }
 
-/// One of the watches that a connection may have, until it is dropped.
+/// Registration of a watch, removed on drop.
 pub(super) struct WatchPlace(Arc<Client>);
 
 impl Drop for WatchPlace {
@@ -167,7 +174,7 @@ impl Drop for WatchPlace {
     }
 }
 
-/// An answer until the last of it is sent. Notes since when it waits for its client.
+/// A response until its last byte is sent. Tracks since when it waits for the client.
 pub(super) struct Answering {
     client: Arc<Client>,
     id: u64,
@@ -175,16 +182,17 @@ pub(super) struct Answering {
     unsent: Mutex<Unsent>,
 }
 
-/// What was handed on and is not sent.
+/// Bytes passed on but not sent yet.
 struct Unsent {
     bytes: usize,
     pace: Pace,
 }
 
 impl Answering {
-    /// So many bytes were handed on.
+    /// Records that `bytes` were passed on.
     pub(super) fn handed_on(&self, bytes: usize) {
-        let mut unsent = self.unsent.lock().expect("nobody panics with it");
+        let mut unsent =
+            self.unsent.lock().expect("the lock is never poisoned: no code panics while holding it");
         if unsent.bytes == 0 {
             unsent.pace = Pace::start();
         }
@@ -192,22 +200,24 @@ impl Answering {
         self.note(&unsent);
     }
 
-    /// The client took so many of them, or never will.
+    /// Records that the client received `bytes`, or never will.
     pub(super) fn sent(&self, bytes: usize) {
-        let mut unsent = self.unsent.lock().expect("nobody panics with it");
+        let mut unsent =
+            self.unsent.lock().expect("the lock is never poisoned: no code panics while holding it");
         unsent.bytes -= bytes;
         unsent.pace.taken(bytes, Instant::now());
         self.note(&unsent);
     }
 
-    /// The last of it was handed on.
+    /// Records that the last byte was passed on.
     pub(super) fn ended(&self) {
         self.client.waiting.answered();
     }
 
     fn note(&self, unsent: &Unsent) {
         let Some(wait) = self.wait else { return };
-        let mut stalled = self.client.stalled.lock().expect("nobody panics with it");
+        let mut stalled =
+            self.client.stalled.lock().expect("the lock is never poisoned: no code panics while holding it");
         match unsent.bytes {
             0 => stalled.remove(&self.id),
             _ => stalled.insert(self.id, unsent.pace.deadline(wait)),

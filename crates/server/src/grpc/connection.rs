@@ -1,10 +1,10 @@
-//! One client of gRPC: HTTP/2 below, the services above.
+//! A gRPC connection: HTTP/2 below, the services above.
 //!
-//! Who calls is known before a call's body is read. Memory: a connection has a floor, which covers what HTTP/2 holds
-//! before anybody asks for it (its windows and its queues) and a small call; other calls take what they hold.
+//! The user of a call is known before its body is read. A connection has a memory floor, which covers the windows and queues of
+//! HTTP/2 and one small call; other calls take the memory that they hold.
 //!
-//! A watch ends connections whose clients do not take their answers, do not call, or are not let in. A stop tells the client that
-//! no further call is taken, and lets those that run finish.
+//! A periodic check closes connections whose clients do not read responses, make no calls, or do not log in. On a stop, clients
+//! are told that no further calls are accepted, and running calls finish.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -40,35 +40,35 @@ use crate::base::turn::{Measured, beside_while};
 use crate::budget::Share;
 use crate::service::{Dropped, Service};
 
-/// What a client may send before any of it is asked for: on one stream, and on all.
+/// HTTP/2 receive windows: bytes that a client may send before they are read, per stream and per connection.
 const STREAM_WINDOW_BYTES: u32 = 128 << 10;
 const WINDOW_BYTES: u32 = 256 << 10;
 
-/// What waits to be sent on one stream.
+/// Maximum bytes queued for sending, per stream.
 const SEND_BYTES: usize = 16 << 10;
 
-/// Calls at a time.
+/// Maximum number of concurrent calls.
 const CALLS_MAX: u32 = 64;
 
-/// Calls at a time of a client that has not said who it is; all of them ask for the health.
+/// Maximum number of concurrent calls of a client without a known user; all of them are health checks.
 const UNNAMED_CALLS_MAX: usize = 8;
 
-/// Metadata of one call, in bytes.
+/// Maximum metadata of a call, in bytes.
 const METADATA_BYTES_MAX: u32 = 8 << 10;
 
-/// Metadata of clients that retry by themselves: how often they did.
+/// Metadata set by clients with automatic retries: the number of previous attempts.
 const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 
-/// How often a silent client is asked whether it is there, and how long it has to say so.
+/// Interval between pings of a silent client, and the time it has to answer.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// How often the watch looks.
+/// Interval of the periodic check.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How long a client that was told to leave may take for it.
+/// Time that a client has to close a connection after it was asked to.
 pub(super) const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
-/// What a connection holds from its first to its last byte.
+/// Memory floor of a connection, in bytes.
 pub(crate) const FLOOR_BYTES: usize = WINDOW_BYTES as usize + (64 << 10) + CALLS_BYTES;
 
 /// Runs the calls of connections as tasks whose turns are measured.
@@ -151,7 +151,7 @@ pub(crate) async fn serve<S>(
                 if why != Dropped::Idle && !(why == Dropped::Login && has_called) {
                     break;
                 }
-                // Who asked for the health is told to connect anew, and may take a moment for it.
+                // Clients that check health are asked to reconnect, and get some time for it.
                 leave_by = (why == Dropped::Login).then(|| Instant::now() + LEAVE_WAIT);
                 ending = true;
                 connection.as_mut().graceful_shutdown();
@@ -160,7 +160,7 @@ pub(crate) async fn serve<S>(
     }
 }
 
-/// One call, from its metadata to the beginning of its answer.
+/// Handles one call, from its metadata to the beginning of its response.
 async fn call(
     request: Request<Reading>,
     client: Arc<Client>,
@@ -171,13 +171,13 @@ async fn call(
     let answering = client.answer(service.config.limits.reply_wait);
     let answer = match let_in(&request, &client, &service, &held).await {
         Ok(user) => {
-            // Whoever asks for the health has not said who it is.
+            // A health check has no user.
             client.welcome.fetch_or(user.is_some(), Ordering::Relaxed);
             dispatch(request, user, &client, &service, stop, &held).await
         }
         Err(status) => status.into_http(),
     };
-    // A call that fails before it answers says so in the head.
+    // A call that fails before its first message has its status in the head.
     if let Some(status) = Status::from_header_map(answer.headers()) {
         service.counters.grpc.ended(status.code());
         client.waiting.answered();
@@ -189,7 +189,7 @@ pub(super) const HEALTH: &str = "/grpc.health.v1.Health/";
 const REFLECTION: [&str; 2] =
     ["/grpc.reflection.v1.ServerReflection/", "/grpc.reflection.v1alpha.ServerReflection/"];
 
-/// Who the call is from; nobody has to say who asks for the health. Then memory for the call.
+/// Authenticates a call and takes its memory. Returns its user; `None` for health checks, which need no login.
 async fn let_in(
     request: &Request<Reading>,
     client: &Client,
@@ -209,10 +209,10 @@ async fn let_in(
     Ok(user)
 }
 
-/// The metadata that says which database a call is about.
+/// Metadata that selects the database of a call.
 const DATABASE: &str = "esker-database";
 
-/// The number of the database that a call is about: the first, if it does not say.
+/// Returns the database of a call, by default the first.
 fn database_of(metadata: &HeaderMap, service: &Service) -> Result<u8, Status> {
     let Some(given) = metadata.get(DATABASE) else { return Ok(0) };
     let number = given.to_str().ok().and_then(|text| text.parse().ok());
@@ -222,7 +222,7 @@ fn database_of(metadata: &HeaderMap, service: &Service) -> Result<u8, Status> {
     })
 }
 
-/// What is counted in requests of a method; nothing if they list nothing.
+/// Returns the counter of the list elements of a method's requests; `None` without lists.
 fn counted(method: &str) -> Option<Counted> {
     match method {
         "Batch" => Some(Counted::new(&[1], write::check_count)),
@@ -258,7 +258,7 @@ async fn dispatch(
                 Err(refused) => return refused.into_http(),
             };
             let is_retry = request.headers().contains_key(PREVIOUS_ATTEMPTS);
-            // The one place that chooses which store a call works on.
+            // The only place that selects the store of a call.
             let store = service.database(database).clone();
             let (client, held, long) = (client.clone(), held.clone(), held.clone());
             let is_named = request.headers().contains_key(AUTHORIZATION);

@@ -1,4 +1,4 @@
-//! Messages to what the engine takes, and back.
+//! Conversions between messages and types of the engine.
 
 use bytes::Bytes;
 use esker_engine::{Batch, Condition, Durability, Entry, KeyEntry, Store, WriteOptions};
@@ -8,7 +8,7 @@ use super::error::invalid;
 use super::pb;
 use crate::service::LAST_MS;
 
-/// What a key and the rest of a message may take beside a value.
+/// Maximum bytes of a message beyond a value: a key and the other fields.
 pub(super) const BESIDE_VALUE_BYTES: usize = 128 << 10;
 
 const KEY_BYTES_MAX: usize = 65_536;
@@ -21,7 +21,7 @@ pub(super) fn check_key(key: &Bytes) -> Result<(), Status> {
     }
 }
 
-/// Whether any key could begin so.
+/// Fails if the prefix is longer than any key.
 pub(super) fn check_prefix(prefix: &Bytes) -> Result<(), Status> {
     match prefix.len() {
         0..=KEY_BYTES_MAX => Ok(()),
@@ -87,7 +87,7 @@ pub(super) fn write_options(
     })
 }
 
-/// An entry whose value was not read.
+/// Converts an entry without its value.
 pub(super) fn key_entry(entry: KeyEntry) -> pb::Entry {
     let KeyEntry { key, value_bytes, version, expires_at_ms } = entry;
     pb::Entry { key, value: Bytes::new(), version, expires_at_ms, value_bytes }
@@ -101,7 +101,7 @@ pub(super) fn put_into(batch: &mut Batch, key: Bytes, value: Bytes, expires_at_m
     };
 }
 
-/// When a key expires after a write: at what is given, unless it is there and keeps what it has.
+/// Returns the expiry of a key after a write: the given one, unless the key exists and keeps its own.
 pub(super) fn kept_expiry(entry: Option<&Entry>, keep: bool, given: Option<u64>) -> Option<u64> {
     match entry {
         Some(entry) if keep => entry.expires_at_ms,
@@ -109,12 +109,12 @@ pub(super) fn kept_expiry(entry: Option<&Entry>, keep: bool, given: Option<u64>)
     }
 }
 
-/// What a write answers of the entry before it. A value that is too long is left out.
+/// Returns the previous entry for the answer of a write. A value longer than `value_bytes_max` is left out.
 pub(super) fn previous(before: Option<&Entry>, value_bytes_max: usize) -> Option<pb::Entry> {
     before.map(|before| entry(before.clone(), before.value.len() <= value_bytes_max))
 }
 
-/// An entry with its value, if it is asked for.
+/// Converts an entry, with or without its value.
 pub(super) fn entry(entry: Entry, with_value: bool) -> pb::Entry {
     pb::Entry {
         value_bytes: entry.value.len() as u64,

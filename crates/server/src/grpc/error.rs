@@ -1,4 +1,4 @@
-//! Errors as gRPC tells them: a code to branch on, and a `google.rpc.ErrorInfo` with the reason and what it is about.
+//! gRPC errors: a status code to branch on, and a `google.rpc.ErrorInfo` with the reason and its metadata.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::base::pool::Busy;
 use crate::base::settings::text_of;
 use crate::budget::Refused;
 
-/// Whose reasons they are.
+/// Domain of the reasons.
 const DOMAIN: &str = "esker";
 
-/// When to try again what may succeed then.
+/// Suggested delay before retrying.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 
 fn status(code: Code, reason: &str, text: String, about: HashMap<String, String>) -> Status {
@@ -22,7 +22,7 @@ fn status(code: Code, reason: &str, text: String, about: HashMap<String, String>
     told(code, reason, text, about, again)
 }
 
-/// `again`: whether the same call may succeed soon.
+/// `again`: true if the same call may succeed soon.
 fn told(code: Code, reason: &str, text: String, about: HashMap<String, String>, again: bool) -> Status {
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, about);
     if again {
@@ -92,7 +92,7 @@ pub(super) fn no_right(text: impl Into<String>) -> Status {
     status(Code::PermissionDenied, "NO_RIGHT", text.into(), HashMap::new())
 }
 
-/// A call of `method` is refused because the user may not run `command`, a command of RESP that the call stands for.
+/// Error for a call of `method` that requires `command`, a RESP command that the user may not run.
 pub(super) fn no_right_to_run(command: &str, method: &str) -> Status {
     let text = format!(
         "{method} needs the right to run {command}, which this user does not have; an admin gives it with ACL SETUSER"
@@ -145,7 +145,7 @@ pub(super) fn too_slow() -> Status {
     status(Code::DeadlineExceeded, "SLOW", text, HashMap::new())
 }
 
-/// Never `Cancelled`, which would be taken for the end of the client's stream.
+/// Uses `Aborted`, because `Cancelled` would be mistaken for a cancellation by the client.
 pub(super) fn cut(why: &str) -> Status {
     status(Code::Aborted, "CUT", format!("the request was cut: {why}"), HashMap::new())
 }

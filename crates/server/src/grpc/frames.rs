@@ -1,14 +1,15 @@
-//! A look at the frames of HTTP/2 as they come in.
+//! Inspection of incoming HTTP/2 frames.
 //!
-//! Flow control bounds the bytes of data that wait to be read, and not what they take: every frame has a place of a few
-//! hundred bytes in a queue, and keeps the buffer that it was read into, with whatever else came in that. So a window of
-//! frames of one byte takes hundreds of windows. Both are counted here; a connection with too much of either ends.
+//! Flow control limits the bytes of data that wait to be read, but not their memory: every frame has a queue slot of a few
+//! hundred bytes, and keeps the read buffer that it arrived in, with all other bytes of that buffer. A window full of one-byte
+//! frames therefore takes hundreds of windows. Both overheads are counted here, and a connection that exceeds either limit is
+//! closed.
 //!
-//! Frames that bring no data (PING, SETTINGS, WINDOW_UPDATE, the heads of calls) are slowed down to what a client needs that takes
-//! its answers ([`Pace`]), and a connection that has work without end lets others have their turn.
+//! Frames without data (PING, SETTINGS, WINDOW_UPDATE, HEADERS) are slowed down to the rate that a client needs to receive its
+//! responses ([`Pace`]), and a connection with endless input yields to others.
 //!
-//! A call that gets no answer, since there are too many at a time or since it is taken back, costs as much as others. A client
-//! that goes on making them is ended.
+//! A call without a response, because there are too many at a time or because it was cancelled, costs as much as any other. A
+//! client that keeps making such calls is disconnected.
 
 use std::io;
 use std::pin::Pin;
@@ -22,49 +23,49 @@ use crate::base::turn::poll_pause;
 
 mod pace;
 
-/// A frame of data with fewer bytes than this is small: it takes more in the queue than it brings.
+/// Length below which a data frame is small: its queue slot takes more memory than its data. In bytes.
 const SMALL_BYTES: usize = 256;
 
-/// Small frames that may wait on one connection: 128 KiB of the queue.
+/// Maximum number of small frames waiting on one connection: 128 KiB of queue slots.
 const SMALL_MAX: usize = 512;
 
-/// Bytes that may have come beside the data that waits.
+/// Maximum bytes received in between the waiting data frames.
 const BESIDE_BYTES_MAX: usize = 128 << 10;
 
 const PREFACE_BYTES: usize = 24;
 const HEAD_BYTES: usize = 9;
-/// The highest bit of a stream's number means nothing.
+/// Mask of the stream id; the highest bit is reserved.
 const STREAM_BITS: u32 = u32::MAX >> 1;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
-/// A flag of frames of data that begin with the length of what stands behind the data and is none.
+/// Flag of data frames that begin with the length of their trailing padding.
 const PADDED: u8 = 8;
 
-/// Calls that may be without an answer, more than got one.
+/// Maximum of the balance of unanswered calls.
 const UNANSWERED_MAX: usize = 256;
 
-/// What a connection's frames left behind: calls, and frames of data that came and that no call has read.
+/// Accounting of a connection's frames: calls, and received data frames that no call has read.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(Mutex<Counts>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     frames: usize,
-    /// Those of them that are small.
+    /// Number of small frames among them.
     small: usize,
-    /// What came between them and is no data.
+    /// Bytes of other frames received in between.
     beside_bytes: usize,
-    /// The last call that came.
+    /// Highest stream id of a call.
     stream: u32,
-    /// Calls without an answer, less those that got one.
+    /// Balance of unanswered calls: every call adds one, every answered call subtracts two.
     unanswered: usize,
-    /// Calls whose frames somebody reads.
+    /// Number of calls with a reader.
     readers: usize,
 }
 
 impl Waiting {
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().expect("nobody panics with it")
+        self.0.lock().expect("the lock is never poisoned: no code panics while holding it")
     }
 
     fn came(&self, kind: u8, stream: u32, bytes: usize) -> io::Result<()> {
@@ -90,18 +91,18 @@ impl Waiting {
         Ok(())
     }
 
-    /// Whether any call ever came.
+    /// Returns true if the client has ever made a call.
     pub(super) fn has_calls(&self) -> bool {
         self.lock().stream > 0
     }
 
-    /// A call was answered to the end, which makes up for one that was not.
+    /// Records a complete response, which compensates for one call without a response.
     pub(super) fn answered(&self) {
         let mut counts = self.lock();
         counts.unanswered = counts.unanswered.saturating_sub(2);
     }
 
-    /// A call read a frame, and with it goes its part of what came beside.
+    /// Records that a call read a data frame, and removes the frame's part of the bytes in between.
     pub(super) fn read(&self, bytes: usize) {
         let mut counts = self.lock();
         counts.beside_bytes -= counts.beside_bytes / counts.frames.max(1);
@@ -109,12 +110,12 @@ impl Waiting {
         counts.small = counts.small.saturating_sub(usize::from(bytes < SMALL_BYTES));
     }
 
-    /// Somebody begins to read the frames of a call.
+    /// Records that a call's frames are being read.
     pub(super) fn reader_began(&self) {
         self.lock().readers += 1;
     }
 
-    /// Somebody reads no more of a call. If nobody reads anything, nothing waits: what is left is thrown away.
+    /// Records the end of a call's reader. Without any reader nothing waits, because the remaining frames are discarded.
     pub(super) fn reader_ended(&self) {
         let mut counts = self.lock();
         counts.readers -= 1;
@@ -124,16 +125,16 @@ impl Waiting {
     }
 }
 
-/// A connection whose frames are looked at.
+/// A connection whose frames are inspected.
 pub(super) struct Frames<S> {
     stream: S,
     waiting: Arc<Waiting>,
-    /// Bytes to pass by before the next head.
+    /// Bytes to skip before the next frame header.
     pass: usize,
     head: [u8; HEAD_BYTES],
-    /// Bytes of the head that are there.
+    /// Received bytes of the frame header.
     known: usize,
-    /// The stream and the length of a frame of data whose padding is not known yet.
+    /// Stream and length of a data frame whose padding length is not received yet.
     padded: Option<(u32, usize)>,
     asked: Pace,
 }
@@ -194,7 +195,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // What reads from this does so as long as there is something.
+        // The caller reads for as long as there is input.
         ready!(poll_pause(context));
         ready!(self.asked.poll_ready(context));
         let before = buffer.filled().len();
@@ -260,7 +261,7 @@ mod tests {
         {
             bytes.extend(frame(kind, payload));
         }
-        // However the bytes are cut.
+        // The result does not depend on how the bytes are split.
         for part in bytes.chunks(5) {
             frames.look_at(part).unwrap();
         }
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!(*waiting.lock(), calls(0));
     }
 
-    /// Padding takes no room in the queue, and the window is given back for it at once.
+    /// Padding takes no queue memory, and its window is returned at once.
     #[test]
     fn padding_makes_no_frame_larger() {
         let waiting = Arc::new(Waiting::default());
@@ -305,7 +306,7 @@ mod tests {
         for n in 1000..1000 + UNANSWERED_MAX {
             call(n).unwrap();
         }
-        waiting.came(HEADERS, 1, 50).expect("trailers of a call are no call");
+        waiting.came(HEADERS, 1, 50).expect("trailers do not count as a call");
         waiting.answered();
         call(2000).unwrap();
         call(2001).unwrap();
@@ -322,7 +323,7 @@ mod tests {
         waiting.read(1);
         frames.look_at(&frame(DATA, 1)).unwrap();
         assert!(frames.look_at(&frame(DATA, 1)).is_err());
-        // While no data waits, anything may come.
+        // Without waiting data, any frames are accepted.
         let waiting = Arc::new(Waiting::default());
         let mut frames = Frames::new((), waiting);
         frames.look_at(&[0; PREFACE_BYTES]).unwrap();

@@ -1,10 +1,10 @@
-//! What is fuzzed: decoding of every message that a client sends.
+//! Fuzzing entry point: decodes every message type that a client can send.
 
 use prost::Message;
 
 use super::pb;
 
-/// Bytes as each of the requests. What is read is written and read again as it was.
+/// Decodes the bytes as each request type. A decoded request must survive encoding and decoding unchanged.
 pub fn messages(bytes: &[u8]) {
     decode::<pb::GetRequest>(bytes);
     decode::<pb::MultiGetRequest>(bytes);

@@ -1,5 +1,5 @@
-//! `grpc.health.v1`: for the server as a whole and for `esker.v1.Esker` the same as `/readyz`, and for `esker.v1.Esker/write`
-//! the same as `/readyz/write`.
+//! `grpc.health.v1`: the server as a whole and `esker.v1.Esker` report the same as `/readyz`, and `esker.v1.Esker/write` the same
+//! as `/readyz/write`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use crate::base::shutdown::Stop;
 use crate::service::Service;
 
-/// How often those who watch are told of changes.
+/// Interval at which watched states are checked for changes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What writes are asked for by.
+/// Service name for the health of writes.
 const WRITES: &str = "esker.v1.Esker/write";
 
-/// What can be asked for.
+/// Known service names.
 const SERVICES: [&str; 3] = ["", "esker.v1.Esker", WRITES];
 
 #[derive(Clone)]
@@ -80,7 +80,7 @@ impl tonic_health::pb::health_server::Health for Health {
             }
         });
         let mut stop = self.stop.clone();
-        // The last word before the server goes is that it does not serve.
+        // The last message before the server stops is `NOT_SERVING`.
         let stopped = async move { stop.announced().await };
         let last = stream::once(async { Ok(answer(ServingStatus::NotServing)) });
         Ok(Response::new(changes.take_until(stopped).chain(last).boxed()))

@@ -1,7 +1,7 @@
-//! What a client is told while the store is being opened: the health is `NOT_SERVING`, and every other call `UNAVAILABLE`.
+//! Responses while the store is being opened: health is `NOT_SERVING`, and every other call is `UNAVAILABLE`.
 //!
-//! Nobody can log in, so all are strangers: of a request little is read, and a connection ends when its time for a login is over. A
-//! connection's floor covers what it holds.
+//! No client can log in yet, so all are untrusted: little of a request is read, and a connection closes when its login timeout is
+//! over. The floor of a connection covers its memory.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -27,20 +27,20 @@ use super::frames::{Frames, Waiting};
 use super::reading::Reading;
 use crate::base::shutdown::Stop;
 
-/// What a client may send on one stream and on all, at least what HTTP/2 asks for; how many calls at a time; what of
-/// metadata.
+/// HTTP/2 receive window per stream and per connection, the minimum of the protocol; maximum concurrent calls; maximum metadata
+/// in bytes.
 const WINDOW_BYTES: u32 = 64 << 10;
 const CALLS_MAX: u32 = 8;
 const METADATA_BYTES_MAX: u32 = 8 << 10;
 
-/// What a message has at most: room is made for it when its length is known.
+/// Maximum length of a message, because memory is allocated once the length is known.
 const MESSAGE_BYTES_MAX: usize = 1 << 10;
 
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 type Answer = hyper::Response<tonic::body::Body>;
 
-/// Serves one connection until it leaves, `wait` is over or the store is open; a call to it then begins on a new one.
+/// Serves one connection until the client leaves, `wait` is over or the store is open; later calls need a new connection.
 pub(crate) async fn serve_loading<S>(
     stream: S,
     progress: Arc<dyn Fn() -> String + Send + Sync>,
@@ -104,7 +104,7 @@ async fn answer(
     Status::unavailable(progress()).into_http()
 }
 
-/// The health of a server whose store is not open: whatever is asked for does not serve.
+/// Health service of a server whose store is not open: every name is `NOT_SERVING`.
 #[derive(Clone)]
 struct Loading(Stop);
 

@@ -1,35 +1,35 @@
-//! How many things a message lists, before it is decoded.
+//! Counts the list elements of a message before it is decoded.
 //!
-//! What is listed may take two bytes in a message and a hundred times that when it is decoded, so a method's bound on how many
-//! there are must hold before. This goes through the tags of a message as it arrives. Of what is no message it
-//! may count more than would be decoded, and never less.
+//! A list element may take two bytes in a message and a hundred times that when decoded, so the limit of a method must be checked
+//! first. This module reads the field tags of a message as it arrives. For malformed messages it may count more elements than the
+//! decoder would find, but never fewer.
 
 use tonic::Status;
 
-/// What is counted in a message, in the pieces that it comes in.
+/// Counter of the list elements in a message that arrives in pieces.
 pub(super) struct Counted {
-    /// Numbers of the fields that are lists.
+    /// Numbers of the repeated fields.
     lists: &'static [u64],
-    /// What the method says to so many.
+    /// Fails if the method does not allow this number of elements.
     check: fn(usize) -> Result<(), Status>,
     count: usize,
-    /// Groups that were begun and not ended: what is in them is no list of the message.
+    /// Number of open groups; fields inside of groups do not count.
     groups: usize,
     next: Next,
 }
 
-/// What is to be read next.
+/// Element of the encoding that comes next.
 enum Next {
     Tag(Varint),
-    /// A number that nothing depends on.
+    /// A number that is skipped.
     Number(Varint),
     Length(Varint),
     Bytes(u64),
-    /// What decodes it has given up by here.
+    /// The decoder has failed by this point, so nothing more is counted.
     Nothing,
 }
 
-/// A number of which some bytes are read.
+/// A partly read varint.
 #[derive(Default)]
 struct Varint {
     value: u64,
@@ -37,7 +37,7 @@ struct Varint {
 }
 
 impl Varint {
-    /// The number once this byte of it is the last; an error if it is longer than any number.
+    /// Adds a byte. Returns the number if the byte is its last; fails if the number is too long.
     fn read(&mut self, byte: u8) -> Result<Option<u64>, ()> {
         if self.bits >= u64::BITS {
             return Err(());
@@ -49,7 +49,7 @@ impl Varint {
 }
 
 impl Counted {
-    /// Of the fields with these numbers. `check`: what the method says to so many.
+    /// Counts the fields with these numbers; `check` is the limit of the method.
     pub(super) fn new(lists: &'static [u64], check: fn(usize) -> Result<(), Status>) -> Counted {
         Counted { lists, check, count: 0, groups: 0, next: Next::Tag(Varint::default()) }
     }
@@ -79,7 +79,7 @@ impl Counted {
         }
     }
 
-    /// What follows a number that is complete.
+    /// Returns the element that follows a complete number.
     fn after(&mut self, number: u64) -> Next {
         match self.next {
             Next::Tag(_) => {}
@@ -106,7 +106,7 @@ impl Counted {
         }
     }
 
-    /// The message is complete: whether it lists as much as it may. What follows is another one.
+    /// Ends a message: fails if it has too many elements. The next bytes begin another message.
     pub(super) fn end(&mut self) -> Result<(), Status> {
         let count = self.count;
         *self = Counted::new(self.lists, self.check);
@@ -137,14 +137,14 @@ mod tests {
             (&b""[..], 0),
             (b"\x0a\x00\x0a\x00", 2),
             (b"\x0a\x02\x0a\x00\x12\x00", 1),
-            // A number, eight bytes, four bytes, and a long tag before.
+            // A number, eight bytes, four bytes, and an overlong tag in front.
             (b"\x08\xff\x01\x0a\x00", 1),
             (b"\x09\x0a\x00\x0a\x00\x0a\x00\x0a\x00\x0a\x00", 1),
             (b"\x0d\x0a\x00\x0a\x00\x0a\x00", 1),
             (b"\x8a\x80\x00\x80\x00\x0a\x00", 2),
             // In a group.
             (b"\x2b\x0a\x00\x2b\x0a\x00\x2c\x0a\x00\x2c\x0a\x00", 1),
-            // No message: what there is before counts.
+            // Malformed messages: elements before the error count.
             (b"\x0a\x00\x0f\x0a\x00", 1),
             (b"\x0a\x00\x2c\x0a\x00", 2),
             (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x0a\x00", 1),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        /// As it would be found by decoding, of bytes that look like messages and of any.
+        /// Compared with the decoder, for bytes that resemble messages and for any bytes.
         #[test]
         fn never_fewer_than_what_is_decoded(
             bytes in prop::collection::vec(prop_oneof![Just(0x0a), Just(0x12), 0..4_u8, any::<u8>()], 0..64),

@@ -1,22 +1,22 @@
-//! gRPC: `esker.v1` as `proto/esker/v1/esker.proto` describes it, with the standard services for health and reflection.
+//! gRPC: the service `esker.v1` of `proto/esker/v1/esker.proto`, and the standard services for health and reflection.
 //!
-//! - `connection`: one client, with HTTP/2 below and the services above; what a connection may take, and how it ends.
-//! - `frames`: what HTTP/2 itself does not bound.
-//! - `reading`: a request's frames as HTTP/2 hands them on.
-//! - `body`: what arrives and what leaves, in memory that was taken before, and at a pace.
-//! - `counted`: how many things a message lists, before it is decoded. `chunks`: those of an upload.
-//! - `client`: who calls, and the memory of its calls.
-//! - `call`: what a call has. `service`: which function each call is.
-//! - `read`: calls that read. `write`, `change`, `txn`: those that write; the latter look first, in one step. `stream`: those that
-//!   stream.
-//! - `watch`: changes as they become visible.
-//! - `rights`: the commands of RESP that a call stands for, whose rights it needs.
-//! - `asked`: what all requests of one message have in common. `once`: requests that may be made again without being done again.
-//! - `convert`: messages to what the engine takes. `error`: errors to codes with details.
-//! - `loading`: what is answered while the store is being opened.
-//! - `health`: the standard service.
+//! - `connection`: one connection, with HTTP/2 below and the services above; its limits and its end.
+//! - `frames`: limits that HTTP/2 itself lacks.
+//! - `reading`: the frames of a request body.
+//! - `body`: bodies of requests and responses, with memory taken beforehand and a minimum speed.
+//! - `message_counts`: number of list elements of a message, before it is decoded. `chunks`: the chunks of an upload.
+//! - `client`: the client of a connection, and the memory of its calls.
+//! - `call`: state of a call. `service`: dispatch of calls to functions.
+//! - `read`: unary reads. `write`, `change`, `txn`: writes, the last two of which read first, atomically. `stream`: streaming
+//!   calls.
+//! - `watch`: streams of changes as they become visible.
+//! - `rights`: the RESP commands whose rights a call requires.
+//! - `request_info`: common properties of unary requests. `once`: requests that are executed once however often they are sent.
+//! - `convert`: conversions between messages and engine types. `error`: errors as status codes with details.
+//! - `loading`: responses while the store is opened.
+//! - `health`: the standard health service.
 //!
-//! Isolation is the engine's: every call is one of its operations, and so it is against writers of RESP.
+//! Isolation is that of the engine: every call is one engine operation, also relative to RESP writers.
 
 mod body;
 mod call;
@@ -42,7 +42,7 @@ mod txn;
 mod watch;
 mod write;
 
-/// Made from the `.proto`; the test `generated` says whether it is current, and makes it.
+/// Generated from the `.proto`; the test `generated` checks and regenerates it.
 #[allow(
     missing_docs,
     dead_code,
@@ -57,7 +57,7 @@ mod pb {
     include!("generated/esker.v1.rs");
 }
 
-/// The `.proto` as reflection tells it.
+/// Descriptor set of the `.proto`, for reflection.
 const DESCRIPTORS: &[u8] = include_bytes!("generated/esker.v1.bin");
 
 pub(crate) use connection::{FLOOR_BYTES, serve};

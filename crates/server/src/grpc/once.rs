@@ -1,7 +1,7 @@
-//! Requests that have an id are done once, however often they are made.
+//! Requests with an id are executed once, however often they are sent.
 //!
-//! Such a request runs in a task of its own, so that the end of its stream is not its end: whoever makes it again gets to know
-//! what became of it. The task has the memory of its call. What is remembered, and for how long: `service::retries`.
+//! Such a request runs in its own task, so that it survives the end of its stream and a retry receives its outcome. The task
+//! holds the memory of its call. See `service::retries` for the retention of answers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,17 +20,17 @@ use crate::service::retries::{Begun, Fingerprint};
 
 const ID_BYTES_MAX: usize = 64;
 
-/// Bytes of values in an answer that is kept.
+/// Maximum bytes of values in an answer that is kept.
 const KEPT_VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// What a request is known by.
+/// Identity of a request.
 pub(super) struct Identity {
     id: Bytes,
     is_retry: bool,
     fingerprint: Fingerprint,
 }
 
-/// Bytes of values that the answer of a write may have.
+/// Returns the maximum bytes of values in the answer of a write.
 pub(super) fn value_bytes_max(service: &Service, options: Option<&pb::WriteOptions>) -> usize {
     let most = service.config.limits.bulk_bytes_max;
     match options {
@@ -39,19 +39,21 @@ pub(super) fn value_bytes_max(service: &Service, options: Option<&pb::WriteOptio
     }
 }
 
-/// The id of a request, if it has one, and whether it is a retry; that is no part of the request any more.
+/// Returns the id of a request, if it has one, and whether it is a retry. Clears the retry flag, so that the fingerprint does not
+/// depend on it.
 fn id_of(call: &Call, options: Option<&mut pb::WriteOptions>) -> Result<Option<(Bytes, bool)>, Status> {
     let Some(options) = options else { return Ok(None) };
     let is_retry = std::mem::take(&mut options.retry) || call.is_retry;
     match options.request_id.len() {
         0 => Ok(None),
-        // A copy: the message would be kept as long as the id is.
+        // Copied, because the slice would otherwise keep the whole message.
         1..=ID_BYTES_MAX => Ok(Some((Bytes::copy_from_slice(&options.request_id), is_retry))),
         bytes => Err(invalid(format!("the request_id has {bytes} bytes; it has 1 to {ID_BYTES_MAX}"))),
     }
 }
 
-/// What a request is known by, if its options give it an id: that, and all that it says. `beside` is not in the message.
+/// Returns the identity of a request if its options have an id: the id, and a fingerprint of the whole request. `beside` is data
+/// outside of the message.
 pub(super) async fn identity<Q: Message>(
     call: &Call,
     method: &str,
@@ -68,7 +70,7 @@ pub(super) async fn identity<Q: Message>(
     Ok(Some(Identity { id, is_retry, fingerprint: hasher.finalize().into() }))
 }
 
-/// Runs a request, or tells what it was answered before.
+/// Runs a request, or returns the answer of its first execution.
 pub(super) async fn once<A: Message + Default + 'static>(
     service: &Arc<Service>,
     call: &Call,
@@ -89,9 +91,9 @@ pub(super) async fn once<A: Message + Default + 'static>(
                 return running.await.unwrap_or_else(|_| Err(Status::internal("the call has panicked")));
             }
             Begun::Running(mut running) => {
-                // Nothing is ever sent, so it ends when the request has.
+                // No value is ever sent: the channel closes when the request ends.
                 let _ = running.changed().await;
-                // If nothing is known of it now, nobody knows what became of it.
+                // If the request is unknown after that, its outcome is unknown too.
                 is_retry = true;
             }
             Begun::Answered(answer) => {

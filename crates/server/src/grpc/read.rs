@@ -1,4 +1,4 @@
-//! Calls that read keys that they name.
+//! Calls that read named keys.
 
 use bytes::Bytes;
 use esker_engine::Entry;
@@ -12,7 +12,7 @@ use super::pb;
 
 const KEYS_MAX: usize = 1000;
 
-/// Memory for values that are about to be read and answered; too many bytes are refused.
+/// Takes memory for values to be read and returned; fails if they are too large.
 async fn room_for(call: &Call, keys: &[Bytes]) -> Result<(), Status> {
     let bytes: usize = keys.iter().map(|key| call.store.read_bytes_hint(key)).sum();
     call.take(2 * bytes + keys.len() * 128).await
@@ -48,7 +48,7 @@ async fn get_part(
     let bytes = call.store.read_bytes_hint(&key) as u64;
     let length = if range.length == 0 { u64::MAX } else { range.length };
     let part = bytes.saturating_sub(range.offset).min(length) as usize;
-    // The part twice, and the pieces that it is read in.
+    // Memory for two copies of the part, and for the pieces in which it is read.
     call.take(2 * part + (1 << 20).min(bytes as usize)).await?;
     let end = range.offset.saturating_add(length);
     let part = call.store.get_range(&key, range.offset..end).await;
@@ -67,7 +67,7 @@ pub(super) async fn head(
     Ok(pb::HeadResponse { entry })
 }
 
-/// Whether a call may ask for so many keys.
+/// Fails if a call requests too many keys.
 pub(super) fn check_count(keys: usize) -> Result<(), Status> {
     match keys {
         0..=KEYS_MAX => Ok(()),

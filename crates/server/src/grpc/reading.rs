@@ -1,9 +1,10 @@
-//! A request's frames as HTTP/2 hands them on.
+//! The frames of a request body, as HTTP/2 delivers them.
 //!
-//! hyper takes a stream that was reset with `NO_ERROR` for one that came to its end, and so each stream of a connection that it
-//! gives up. What came until then may be a part of the request, so only the end that the client set is one here.
+//! hyper treats a stream that was reset with `NO_ERROR` as complete, and therefore also the streams of a connection that it gives
+//! up. The received part may be incomplete, so only an end set by the client counts as the end here.
 //!
-//! What a call does not read is read and thrown away for a moment: h2 and [`Waiting`] count what comes until somebody reads it.
+//! Frames that a call does not read are read and discarded for a short time, because h2 and [`Waiting`] count received frames
+//! until they are read.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,16 +21,16 @@ use tonic::Status;
 use super::error;
 use super::frames::Waiting;
 
-/// How long frames are read that nobody wants. Then the stream is reset.
+/// Time for which unwanted frames are read; after that the stream is reset.
 const THROW_AWAY: Duration = Duration::from_secs(1);
 
-/// What a request has at most in all, messages and their heads, if it is answered whoever asks. It names a service.
+/// Maximum bytes of a request that needs no login, messages with their headers. Such a request only names a service.
 const UNNAMED_BYTES_MAX: usize = 4 << 10;
 
 /// See the module.
 pub(super) struct Reading {
     rest: Option<Rest>,
-    /// Bytes that may still come.
+    /// Bytes that may still arrive.
     left: usize,
 }
 
@@ -39,7 +40,7 @@ impl Reading {
         Reading { rest: Some(Rest { incoming, waiting }), left: usize::MAX }
     }
 
-    /// Of a client that has not said who it is: it has no more than a few messages.
+    /// Limits the request of a client without a known user to a few small messages.
     pub(super) fn unnamed(mut self) -> Reading {
         self.left = UNNAMED_BYTES_MAX;
         self
@@ -54,7 +55,7 @@ impl Body for Reading {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let rest = self.rest.as_mut().expect("it is there until the drop");
+        let rest = self.rest.as_mut().expect("the body is present until drop");
         let frame = ready!(rest.poll(context));
         let bytes = frame.as_ref().and_then(|frame| Some(frame.as_ref().ok()?.data_ref()?.len()));
         match self.left.checked_sub(bytes.unwrap_or(0)) {
@@ -70,11 +71,11 @@ impl Body for Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let mut rest = self.rest.take().expect("it is there until the drop");
+        let mut rest = self.rest.take().expect("the body is present until drop");
         if rest.incoming.is_end_stream() {
             return;
         }
-        // Without a runtime there is no connection.
+        // Without a runtime, there is no connection either.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(timeout(THROW_AWAY, async move {
             while let Some(Ok(_)) = poll_fn(|context| rest.poll(context)).await {}
@@ -82,7 +83,7 @@ impl Drop for Reading {
     }
 }
 
-/// What comes of a request, counted as it is read.
+/// The remaining frames of a request, counted as they are read.
 struct Rest {
     incoming: Incoming,
     waiting: Arc<Waiting>,

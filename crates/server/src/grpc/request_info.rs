@@ -1,4 +1,4 @@
-//! What requests of one message have in common: their names, what they are about, and how the slow log tells of them.
+//! Common properties of unary requests: method name, keys for the slow log, and write options.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::pb::operation::Write;
 use super::rights::Rights;
 use crate::service::{Service, wall_clock_ms};
 
-/// Bytes of a key that the slow log keeps.
+/// Maximum bytes of a key in the slow log.
 const KEY_BYTES_MAX: usize = 128;
 
-/// What a request is about, for the slow log: its first key, and how many more there are.
+/// Keys of a request, for the slow log: the first key, and the number of further keys.
 #[derive(Default)]
 pub(super) struct About {
     key: Option<Bytes>,
@@ -30,13 +30,13 @@ impl About {
     }
 }
 
-/// A request of one message.
+/// A unary request.
 pub(super) trait Asked: prost::Message + Rights + Default + 'static {
     const METHOD: &str;
 
     fn about(&self) -> About;
 
-    /// How it writes, if it does and says so.
+    /// Returns the write options, if the request has any.
     fn options(&mut self) -> Option<&mut pb::WriteOptions> {
         None
     }
@@ -104,7 +104,7 @@ impl Asked for pb::TxnRequest {
     }
 }
 
-/// Writes a call down if it took long.
+/// Records a call in the slow log if it was slow.
 pub(super) fn note_if_slow<Q: Asked>(service: &Service, call: &Call, about: About, took: Duration) {
     let took_us = took.as_micros() as u64;
     if !service.slowlog.is_slow(took_us) {

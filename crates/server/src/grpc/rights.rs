@@ -1,10 +1,10 @@
 //! The rights that calls need: those of the RESP commands that a call stands for, on the keys that it names.
 //!
-//! The table of docs/grpc.md is this file in words, and `tests/grpc/rights.rs` crosses every call of the service with rules of
-//! ACL SETUSER. Two principles decide which commands a call stands for:
+//! The table of docs/grpc.md describes this file, and `tests/grpc/rights.rs` tests every call of the service with rules of ACL
+//! SETUSER. Two principles decide which commands a call stands for:
 //!
-//! - Everything that an answer returns has its command: an entry returns an expiry, so PEXPIRETIME is needed beside GET.
-//! - A call that does several commands in one step needs MULTI and EXEC, and WATCH if it looks at keys first.
+//! - Every part of an answer has its command: an entry includes an expiry, so PEXPIRETIME is required in addition to GET.
+//! - A call that does several commands in one step requires MULTI and EXEC, and WATCH if it reads keys first.
 
 use bytes::Bytes;
 use tonic::Status;
@@ -21,12 +21,12 @@ use super::pb::txn_operation::Operation;
 
 /// A request whose rights can be checked. Every request of the service is one.
 pub(super) trait Rights {
-    /// Fails with `PERMISSION_DENIED` unless the caller may run the commands that the request stands for, may use the
-    /// database, and reaches the keys that the request names; with `INVALID_ARGUMENT` if one of these is no key.
+    /// Fails with `PERMISSION_DENIED` unless the caller may run the commands that the request stands for, may use the database,
+    /// and may access the keys that the request names; with `INVALID_ARGUMENT` if one of these is no valid key.
     fn check(&self, call: &Call) -> Result<(), Status>;
 }
 
-/// What a call does to a key.
+/// Access of a call to a key.
 #[derive(Clone, Copy)]
 enum Access {
     Read,
@@ -37,7 +37,7 @@ enum Access {
 impl Call {
     /// Fails unless the user may run all of these commands.
     fn check_commands(&self, method: &str, commands: &[&'static str]) -> Result<(), Status> {
-        // A command that is not in the table is refused to every user.
+        // A command that is not in the table is refused to all users.
         let may_run = |command: &str| self.commands.row_of(command).is_some_and(|row| self.user.may_run(row));
         let refused = commands.iter().find(|command| !may_run(command));
         if let Some(command) = refused {
@@ -74,24 +74,24 @@ impl Call {
     }
 }
 
-/// Access to a key whose previous entry is returned if that is asked for.
+/// Returns the access to a written key; includes a read if the previous entry is requested.
 fn written(return_previous: bool) -> Access {
     if return_previous { Access::Both } else { Access::Write }
 }
 
-/// Commands that put a value.
+/// Returns the commands of a put.
 fn putting(return_previous: bool) -> &'static [&'static str] {
     if return_previous { &["set", "pexpiretime"] } else { &["set"] }
 }
 
-/// Commands that delete a key.
+/// Returns the commands of a delete.
 fn deleting(return_previous: bool) -> &'static [&'static str] {
     if return_previous { &["getdel", "pexpiretime"] } else { &["del"] }
 }
 
 impl Rights for pb::GetRequest {
     fn check(&self, call: &Call) -> Result<(), Status> {
-        // A part of a value comes without its expiry.
+        // A range of a value is returned without its expiry.
         let commands: &[_] = if self.range.is_some() { &["getrange"] } else { &["get", "pexpiretime"] };
         call.check_commands("Get", commands)?;
         call.check_access(&self.key, Access::Read)
@@ -241,7 +241,7 @@ impl WatchRights {
         let names_keys = !request.keys.is_empty();
         WatchRights {
             names_keys,
-            // A watch that names nothing is of all keys, as that of an empty prefix.
+            // A watch without keys and prefixes covers all keys, like an empty prefix.
             names_prefixes: !request.prefixes.is_empty() || !names_keys,
             with_values: request.with_values,
         }
@@ -262,7 +262,7 @@ impl WatchRights {
     }
 }
 
-/// The changes of a prefix that are returned are those of keys that the caller may read.
+/// A watch of a prefix returns only changes of keys that the caller may read.
 impl Rights for pb::WatchRequest {
     fn check(&self, call: &Call) -> Result<(), Status> {
         WatchRights::of(self).check(call)?;

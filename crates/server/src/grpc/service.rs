@@ -1,4 +1,4 @@
-//! Which function each call of the service is, and what all calls of one message go through.
+//! Dispatch of calls to their functions, and the common steps of unary calls.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::rights::Rights;
 use super::{change, pb, read, stream, txn, watch, write};
 
 impl Esker {
-    /// Runs a call that has one request and one answer; notes it if it took long.
+    /// Runs a unary call, and records it in the slow log if it was slow.
     async fn run<Q: Asked, A: prost::Message + Default + 'static, F>(
         &self,
         request: Request<Q>,

@@ -1,4 +1,4 @@
-//! Calls that stream: scans, uploads, downloads.
+//! Streaming calls: scans, uploads, downloads.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use super::rights::Rights;
 use crate::budget::Piece;
 use crate::service::Service;
 
-/// Entries that one step of a scan looks at, and bytes that it has no more of if it is more than one entry.
+/// Maximum entries of one scan step, and its maximum bytes if it has more than one entry.
 const STEP_ENTRIES_MAX: u64 = 500;
 const STEP_BYTES: usize = 256 << 10;
 
-/// What an entry takes beside its key and its value.
+/// Memory of an entry beyond its key and its value, in bytes.
 const ENTRY_BYTES: usize = 256;
 
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// What a cursor begins with, so that another kind of it can be told from this one.
+/// First byte of a cursor, which identifies its format.
 const CURSOR_KIND: u8 = 1;
 
 fn cursor_of(bytes: &[u8]) -> Result<Cursor, Status> {
@@ -43,13 +43,13 @@ fn cursor_of(bytes: &[u8]) -> Result<Cursor, Status> {
     }
 }
 
-/// As clients get it; empty at the end.
+/// Encodes a cursor for clients; empty at the end.
 fn bytes_of(cursor: Option<Cursor>) -> Bytes {
     let number = cursor.map(|cursor| cursor.to_u64().to_be_bytes());
     number.map_or(Bytes::new(), |number| [&[CURSOR_KIND], &number[..]].concat().into())
 }
 
-/// How a scan goes on.
+/// State of a scan.
 struct Scan {
     service: Arc<Service>,
     call: Call,
@@ -57,13 +57,13 @@ struct Scan {
     /// Memory of the prefix.
     _prefix: Piece,
     cursor: Option<Cursor>,
-    /// Entries still to be looked at.
+    /// Number of entries still to be examined.
     left: u64,
-    /// What the step came across that cannot be read.
+    /// A damaged record found in the step.
     damaged: Option<Error>,
 }
 
-/// Entries, how many were looked at for them, and where to go on.
+/// Entries, the number of entries examined for them, and the next cursor.
 type Looked = (Vec<pb::Entry>, usize, Option<Cursor>);
 
 pub(super) async fn scan(
@@ -74,7 +74,7 @@ pub(super) async fn scan(
     request.check(&call)?;
     check_prefix(&request.prefix)?;
     let prefix = call.client.take(request.prefix.len()).await?;
-    // A copy: the message is not in memory of the call any more once this has begun.
+    // Copied, because the memory of the message is released once the scan has begun.
     request.prefix = Bytes::copy_from_slice(&request.prefix);
     let scan = Scan {
         _prefix: prefix,
@@ -93,16 +93,16 @@ pub(super) async fn scan(
 }
 
 impl Scan {
-    /// The messages of one step; `None` when there is none.
+    /// Returns the messages of one step; `None` at the end.
     async fn step(&mut self) -> Option<Vec<Result<pb::ScanResponse, Status>>> {
         let cursor = self.cursor.take().filter(|_| self.left > 0)?;
-        // What was taken for the step before goes with its messages.
+        // The memory of the previous step goes with its messages.
         self.call.held.renew();
         match self.page(cursor).await {
             Ok(answers) => {
                 let mut answers: Vec<_> = answers.into_iter().map(Ok).collect();
                 if let Some(error) = self.damaged.take() {
-                    // The end of this stream. The cursor before it leads past what cannot be read.
+                    // Ends the stream. The cursor of the message before leads past the damaged record.
                     answers.push(Err(of_store(&error)));
                     self.cursor = None;
                 }
@@ -112,10 +112,10 @@ impl Scan {
         }
     }
 
-    /// Entries of one step with their values, how many were looked at, and where to go on.
+    /// Returns the entries of one step with their values, the number examined, and the next cursor.
     async fn entries(&mut self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
         let (count, bytes) = self.service.step(&self.call.store, cursor, most, STEP_BYTES);
-        // Every entry is there twice for a moment: as it was read, and in the message.
+        // Every entry exists twice for a moment: as read, and in the message.
         self.call.take(2 * bytes + count * ENTRY_BYTES).await?;
         let page = self.call.store.scan(cursor, count).await.map_err(|error| of_store(&error))?;
         self.damaged = page.damaged.into_iter().next();
@@ -127,7 +127,7 @@ impl Scan {
         Ok((page.entries.into_iter().map(shown).collect(), count, page.next))
     }
 
-    /// The same without values, which are not read.
+    /// As [`entries`](Self::entries), without reading values.
     async fn keys(&mut self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
         let bytes = self.service.step_of_keys(&self.call.store, cursor, most, STEP_BYTES);
         self.call.take(2 * bytes + most * ENTRY_BYTES).await?;
@@ -148,7 +148,7 @@ impl Scan {
         };
         self.left = self.left.saturating_sub(looked_at as u64);
         self.cursor = following;
-        // What comes before the end of the step is answered again by whoever goes on from there.
+        // Messages before the end of the step carry its start cursor, so a client that resumes there receives the step again.
         let begin =
             || pb::ScanResponse { next_cursor: bytes_of(Some(cursor)), ..pb::ScanResponse::default() };
         let (mut answers, mut answer, mut bytes) = (Vec::new(), begin(), 0);
@@ -201,7 +201,7 @@ pub(super) async fn upload(
     if let Some(said) = head.value_bytes.filter(|&said| said != bytes) {
         return Err(invalid(format!("the value was to have {said} bytes, and {bytes} came")));
     }
-    // It may have taken long.
+    // The upload may have taken long.
     call.follow_user(service)?;
     head.check(&call)?;
     call.take(service.compressed_bytes(bytes as usize)).await?;

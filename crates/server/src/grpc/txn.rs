@@ -1,8 +1,8 @@
-//! Transactions: comparisons, and then one list of operations or another, as one update over all keys that they name.
+//! Transactions: comparisons, followed by one of two lists of operations, as one update of all named keys.
 //!
-//! Operations run one after the other on what the keys have. A list writes a key once at most, so that every put has a version,
-//! and gets a key once at most, so that what is answered is not many times what is there. Versions are known after the update,
-//! and are put into the answers then.
+//! Operations run in order, each on the result of the previous ones. A list may write a key only once, so that every put has a
+//! version, and get a key only once, so that the answer is at most a small multiple of the stored data. Versions are known after
+//! the update, and are filled into the answers then.
 
 use std::cmp::Ordering;
 
@@ -21,13 +21,13 @@ use super::pb::txn_operation::{self, Operation};
 use super::pb::txn_result::Result as Answer;
 use super::write::OPERATION_BYTES;
 
-/// Comparisons and operations of one transaction.
+/// Maximum number of comparisons and operations in a transaction.
 const STEPS_MAX: usize = 1000;
 
-/// How often what a key had may be answered: by a get, and by the one operation that writes the key.
+/// Maximum number of times that the entry of a key is returned: by a get, and by the one operation that writes the key.
 const ANSWERED_MAX: usize = 2;
 
-/// What an operation is about, if it is anything.
+/// Returns the key of an operation.
 pub(super) fn key_of(operation: &pb::TxnOperation) -> Option<&Bytes> {
     Some(match operation.operation.as_ref()? {
         Operation::Get(get) => &get.key,
@@ -36,7 +36,7 @@ pub(super) fn key_of(operation: &pb::TxnOperation) -> Option<&Bytes> {
     })
 }
 
-/// Length of the value that an operation puts.
+/// Returns the length of the value that an operation puts.
 fn put_bytes(operation: &pb::TxnOperation) -> usize {
     match &operation.operation {
         Some(Operation::Put(put)) => put.value.len(),
@@ -44,21 +44,21 @@ fn put_bytes(operation: &pb::TxnOperation) -> usize {
     }
 }
 
-/// A comparison, checked.
+/// A validated comparison.
 struct Compare {
     key: usize,
     target: Target,
     relation: pb::Relation,
 }
 
-/// An operation, checked.
+/// A validated operation.
 enum Step {
     Get { key: usize, without_value: bool },
     Put { key: usize, put: txn_operation::Put, expires_at_ms: Option<u64> },
     Delete { key: usize, return_previous: bool },
 }
 
-/// What a transaction does, by the places of its keys.
+/// A validated transaction; keys are referred to by index.
 struct Plan {
     keys: Vec<Bytes>,
     compares: Vec<Compare>,
@@ -67,14 +67,14 @@ struct Plan {
     value_bytes_max: usize,
 }
 
-/// What is answered, and whose answers lack the versions of which keys.
+/// The answer, and the results whose versions are not known yet, with their keys.
 struct Done {
     succeeded: bool,
     results: Vec<pb::TxnResult>,
     lack_versions: Vec<(usize, usize)>,
 }
 
-/// Whether a transaction may have so many comparisons and operations.
+/// Fails if a transaction has too many comparisons and operations.
 pub(super) fn check_count(steps: usize) -> Result<(), Status> {
     match steps {
         0..=STEPS_MAX => Ok(()),
@@ -130,7 +130,7 @@ impl Plan {
         });
         let compares = compares.collect::<Result<_, _>>()?;
         let list = |name: &str, operations: Vec<pb::TxnOperation>| {
-            // Gets, and operations that write.
+            // Keys of gets, and keys of writes.
             let mut named = [vec![false; keys.len()], vec![false; keys.len()]];
             let steps = operations.into_iter().enumerate().map(|(at, operation)| {
                 let wrong = |why: &str| invalid(format!("operation {at} of {name} {why}"));
@@ -148,7 +148,7 @@ impl Plan {
         Ok(Plan { compares, success, failure, value_bytes_max, keys })
     }
 
-    /// Does it with the entries of the keys: what is written, and answered.
+    /// Runs the transaction on the entries of its keys. Returns the batch and the answer.
     fn run(&self, entries: &[Option<Entry>]) -> Result<(Batch, Done), Status> {
         let succeeded = self.compares.iter().all(|compare| compare.holds(entries[compare.key].as_ref()));
         let steps = if succeeded { &self.success } else { &self.failure };
@@ -159,7 +159,7 @@ impl Plan {
             let answer = match step {
                 Step::Get { key, without_value } => {
                     let entry = now[*key].clone().map(|entry| convert::entry(entry, !without_value));
-                    // What was put just now has no version yet.
+                    // A value put by this transaction has no version yet.
                     if entry.as_ref().is_some_and(|entry| entry.version == 0) {
                         lack_versions.push((at, *key));
                     }
@@ -192,7 +192,7 @@ impl Plan {
     }
 }
 
-/// What an answer takes of a message.
+/// Returns the bytes of a result in the message.
 fn bytes_of(answer: &Answer) -> usize {
     let entry = match answer {
         Answer::Get(get) => &get.entry,
@@ -202,9 +202,9 @@ fn bytes_of(answer: &Answer) -> usize {
     ENTRY_BYTES + entry.as_ref().map_or(0, |entry| entry.key.len() + entry.value.len())
 }
 
-/// The place of a key, which is among them.
+/// Returns the index of a key, which must be present.
 fn place(keys: &[Bytes], key: &Bytes) -> usize {
-    keys.binary_search(key).expect("all keys were collected")
+    keys.binary_search(key).expect("the list has every key of the transaction")
 }
 
 impl Compare {
@@ -263,7 +263,7 @@ impl Step {
         }
     }
 
-    /// Whether it writes, and which key it is about.
+    /// Returns true if the step writes, and the index of its key.
     fn key(&self) -> (bool, usize) {
         match self {
             Step::Get { key, .. } => (false, *key),

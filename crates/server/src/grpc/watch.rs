@@ -1,7 +1,7 @@
-//! Watching keys: a stream of the changes that become visible after it began.
+//! Watches: streams of the changes that become visible after their begin.
 //!
-//! Which changes wait for a watch, and for how long they may: `service::watchers`. Values are read when a change is sent, in
-//! memory that is taken then; one that was written over meanwhile is left out, since the change that did comes later.
+//! See `service::watchers` for the queue of a watch and its limit. Values are read when a change is sent, in memory taken then. A
+//! value that was overwritten meanwhile is left out, because the later change follows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::budget::Piece;
 use crate::service::Service;
 use crate::service::watchers::{Missed, Seen, Wanted, Watching};
 
-/// What one watch may name.
+/// Maximum number of names in one watch.
 const NAMES_MAX: usize = 64;
 
 const QUEUE_BYTES: usize = 1 << 20;
@@ -37,17 +37,17 @@ const PROGRESS: Duration = Duration::from_secs(30);
 const PROGRESS_MS_MIN: u64 = 100;
 const PROGRESS_MS_MAX: u64 = 600_000;
 
-/// Bytes of changes in one message, and what each counts beside its key and its value.
+/// Bytes of changes per message, and bytes that a change counts beyond its key and its value.
 const STEP_BYTES: usize = 32 << 10;
 const CHANGE_BYTES: usize = 128;
 
-/// Keys from this length on have memory of their own, as values have.
+/// Length from which keys take their own memory, as values do. In bytes.
 const LONG_BYTES: usize = 1 << 10;
 
-/// What a watch takes beside its queue and the names that it has.
+/// Memory of a watch beyond its queue and its names, in bytes.
 const WATCH_BYTES: usize = 24 << 10;
 
-/// What a name takes beside its bytes.
+/// Memory of a name beyond its bytes, in bytes.
 const NAME_BYTES: usize = 512;
 
 /// A stream of changes.
@@ -55,27 +55,27 @@ struct Watch {
     service: Arc<Service>,
     call: Call,
     stop: Stop,
-    /// Completes when users have changed.
+    /// Notified when users have changed.
     users: tokio::sync::watch::Receiver<()>,
     watching: Watching,
     rights: WatchRights,
     with_values: bool,
     progress: Duration,
-    /// Changes that were told.
+    /// Number of changes sent.
     told: u64,
-    /// Memory of the queue, and one of the watches that the connection may have.
+    /// Memory of the queue, and the connection's registration of the watch.
     _queue: Piece,
     _place: WatchPlace,
 }
 
-/// How far a stream is.
+/// State of the stream.
 enum Turn {
     Begins(Watch),
     GoesOn(Watch),
     Ended,
 }
 
-/// Whether a watch may name so much.
+/// Fails if a watch has too many names.
 pub(super) fn check_count(names: usize) -> Result<(), Status> {
     match names {
         0..=NAMES_MAX => Ok(()),
@@ -116,7 +116,7 @@ pub(super) async fn watch(
     let queue = call.client.take(queue_bytes + WATCH_BYTES + named).await?;
     let (user, users) = (call.user.clone(), esker.service.users.reloads());
     let may_see = Box::new(move |key: &[u8]| user.may_read(key));
-    // Copies: the message is not in memory of the call any more once this has begun.
+    // Copied, because the memory of the message is released once the watch has begun.
     let copied = |names: Vec<Bytes>| names.iter().map(|name| Bytes::copy_from_slice(name)).collect();
     let (prefixes, keys) = (copied(prefixes), copied(keys));
     let keyspace = call.store.keyspace_number();
@@ -125,7 +125,7 @@ pub(super) async fn watch(
     let watching = service.watchers.watch(&call.store, origin, wanted).ok_or_else(|| {
         too_many_watches("there are as many watches as there may be, or as this address may have")
     })?;
-    // A swap that was told before it watched.
+    // A swap may have been reported before the watch began.
     if call.store.keyspace_number() != keyspace {
         return Err(missed());
     }
@@ -152,8 +152,9 @@ fn message(message: Message) -> Result<pb::WatchResponse, Status> {
 }
 
 impl Watch {
-    /// Takes the user anew if the users have changed. Ends the watch with `MISSED` if the user may read other keys than before,
-    /// because changes of some were left out, and with `NO_RIGHT` if it may not run a command that the watch stands for.
+    /// Fetches the user again if the users have changed. Ends the watch with `MISSED` if the user may read other keys than
+    /// before, because changes of some were left out, and with `NO_RIGHT` if the user may not run a command that the watch stands
+    /// for.
     fn follow_user(&mut self) -> Result<(), Status> {
         let before = self.call.user.clone();
         self.call.follow_user(&self.service)?;
@@ -166,11 +167,11 @@ impl Watch {
         self.rights.check(&self.call)
     }
 
-    /// What is said next, or why it ends.
+    /// Returns the next message, or the error that ends the watch.
     async fn next(&mut self) -> Result<Message, Status> {
         let quiet_until = Instant::now() + self.progress;
         loop {
-            // What was taken for the message before goes with it.
+            // The memory of the previous message goes with it.
             self.call.held.renew();
             self.follow_user()?;
             let changes = self.changes().await?;
@@ -184,10 +185,10 @@ impl Watch {
             tokio::select! {
                 () = self.watching.arrived() => {}
                 () = self.stop.announced() => return Err(stopping()),
-                // The server is there as long as its watches.
+                // The server outlives its watches.
                 _ = self.users.changed() => {}
                 () = sleep_until(quiet_until) => {
-                    // Who is gone gets not even this.
+                    // A user without rights must not receive even this.
                     self.follow_user()?;
                     return Ok(Message::Progress(Progress { changes: self.told }));
                 }
@@ -195,13 +196,13 @@ impl Watch {
         }
     }
 
-    /// Changes for one message; none if none wait.
+    /// Returns the changes for one message; empty if none are pending.
     async fn changes(&mut self) -> Result<Vec<pb::Change>, Status> {
         let (mut changes, mut bytes) = (Vec::new(), 0);
         while bytes < STEP_BYTES {
             let seen = match self.watching.take() {
                 Ok(Some(seen)) => seen,
-                // What came before what was missed is told first.
+                // Changes before the missed one are sent first.
                 Err(Missed) if changes.is_empty() => return Err(missed()),
                 Ok(None) | Err(Missed) => break,
             };
@@ -224,7 +225,7 @@ impl Watch {
         Ok(changes)
     }
 
-    /// The value that was put, if it is asked for and still there.
+    /// Returns the value of a put, if it is requested and still current.
     async fn value_of(&self, seen: &Seen) -> Result<Option<Bytes>, Status> {
         if !self.with_values || seen.cause != Some(Cause::Put) {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Calls that write one key, or several without looking at them.
+//! Calls that write one key, or several keys without reading them.
 
 use bytes::Bytes;
 use esker_engine::{Batch, Condition, Entry};
@@ -14,7 +14,7 @@ use super::pb::compare_and_swap_request::{Expected, Replacement};
 
 const OPERATIONS_MAX: usize = 10_000;
 
-/// What one operation of a batch takes while it runs.
+/// Memory of one operation of a batch while it runs, in bytes.
 pub(super) const OPERATION_BYTES: usize = 512;
 
 pub(super) async fn put(
@@ -69,7 +69,7 @@ pub(super) async fn delete(
     Ok(pb::DeleteResponse { existed: previous.is_some(), previous })
 }
 
-/// Whether a batch may have so many operations.
+/// Fails if a batch has too many operations.
 pub(super) fn check_count(count: usize) -> Result<(), Status> {
     match count {
         0..=OPERATIONS_MAX => Ok(()),

@@ -1,18 +1,18 @@
-//! The `Host` of requests that are answered without a password.
+//! The `Host` check of requests that need no password.
 //!
-//! A page in a browser can make its own name resolve to this machine (DNS rebinding), and then read what is answered as if it
-//! came from its own site. Its requests name that site in `Host`. So a request without a user is answered only if `Host`
-//! is an IP address, which no name can be made to stand for, `localhost`, or one of `http-hosts`.
+//! A page in a browser can make its own domain name resolve to this machine (DNS rebinding), and then read replies as if they
+//! came from its own site. Its requests carry that domain in `Host`. A request without a user is therefore answered only if
+//! `Host` is an IP address, which no domain can imitate, `localhost`, or one of `http-hosts`.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use hyper::header::{HOST, HeaderMap};
 use hyper::http::uri::Authority;
 
-/// Checks the host that a request names. Programs that name none are no browsers.
+/// Checks the host of a request. Requests without `Host` pass: they do not come from browsers.
 ///
 /// # Errors
-/// The text of the refusal.
+/// The text of the error response.
 pub(super) fn check(headers: &HeaderMap, allowed: &[String]) -> Result<(), String> {
     let Some(given) = headers.get(HOST) else { return Ok(()) };
     let host = given.to_str().ok().and_then(|text| text.parse::<Authority>().ok());

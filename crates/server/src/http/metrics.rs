@@ -1,4 +1,4 @@
-//! `/metrics`: what the store and the server count, in the text format of Prometheus.
+//! `/metrics`: counters of the store and the server, in the text format of Prometheus.
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::service::{Reloads, Service};
 
 mod features;
 
-/// Metrics as text.
+/// Metrics text under construction.
 struct Text(String);
 
 impl Text {
@@ -34,13 +34,13 @@ impl Text {
     fn labelled(&mut self, name: &str, kind: &str, help: &str, lines: &[(&str, &str, u64)]) {
         self.head(name, kind, help);
         for (label, labelled, value) in lines {
-            // Values of labels escape these three and nothing else.
+            // Label values escape these three characters and no others.
             let labelled = labelled.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let _ = writeln!(self.0, "esker_{name}{{{label}=\"{labelled}\"}} {value}");
         }
     }
 
-    /// Gauges that are there with their labels.
+    /// Adds gauges from lines with complete label sets.
     fn lines(&mut self, name: &str, help: &str, lines: impl Iterator<Item = String>) {
         self.head(name, "gauge", help);
         lines.for_each(|line| {
@@ -65,7 +65,7 @@ impl Text {
     }
 }
 
-/// Everything that is counted.
+/// Returns all metrics.
 pub(crate) fn text(service: &Service) -> String {
     let mut text = Text(String::with_capacity(16 << 10));
     text.head("build_info", "gauge", "Version of the server.");
@@ -90,10 +90,10 @@ pub(crate) fn text(service: &Service) -> String {
     text.0
 }
 
-/// Bounds of the buckets of calls and device operations: powers of two from a microsecond to some 8 seconds.
+/// Number of latency buckets of calls and device operations: powers of two from 1 µs to about 8 s.
 const BOUNDS: u32 = 24;
 
-/// How long calls and device operations took.
+/// Adds latency histograms of calls and device operations.
 fn operations(text: &mut Text, service: &Service) {
     let name = "operation_seconds";
     text.head(name, "histogram", "Time that calls of the store and operations of its devices took.");
@@ -114,7 +114,7 @@ fn operations(text: &mut Text, service: &Service) {
     }
 }
 
-/// Whether what is in force is what the settings and the files of users and of TLS say.
+/// Adds, per kind of file, whether the content in force is that of the last reload: settings, users and TLS.
 fn reloads(text: &mut Text, service: &Service) {
     let Reloads { settings, users, tls } = &service.reloads;
     let all = [("settings", settings), ("users", users), ("tls", tls)];
@@ -132,7 +132,7 @@ fn reloads(text: &mut Text, service: &Service) {
     );
 }
 
-/// Backups by BGSAVE, where there is a place for them. Before the first of them only that of the directory is known.
+/// Adds backups by BGSAVE, if a directory is configured. Before the first backup, only the state of the directory is known.
 fn backups(text: &mut Text, service: &Service) {
     let Some(state) = service.backups.known() else { return };
     text.gauge("backup_running", "Whether a backup is being taken.", u8::from(state.running_since.is_some()));
@@ -293,7 +293,7 @@ fn store(text: &mut Text, stats: &Stats) {
     for tier in &stats.tiers {
         for (cause, bytes) in tier.written.all() {
             let cause = cause.trim_end_matches("_bytes");
-            let labels = format_args!("tier=\"{}\",cause=\"{cause}\"", tier.name);
+            let labels = format!("tier=\"{}\",cause=\"{cause}\"", tier.name);
             let _ = writeln!(text.0, "esker_tier_written_bytes_total{{{labels}}} {bytes}");
         }
     }
@@ -307,7 +307,7 @@ fn store(text: &mut Text, stats: &Stats) {
     text.lines("tier_segments_by_class", "Segments by what they hold.", classes);
 }
 
-/// What the drive tells, if one is named. What it does not tell has no line.
+/// Adds the counters of the configured drive. Counters that it does not report are left out.
 fn drive(text: &mut Text, service: &Service, stats: &Stats) {
     let Some(wear) = service.drive.wear(stats) else { return };
     let bytes = [

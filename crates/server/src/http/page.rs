@@ -1,7 +1,7 @@
-//! The page at `/`: one file with its style and its script, which asks for `/status.json` again and again.
+//! The page at `/`: one file with its style and its script, which polls `/status.json`.
 //!
-//! A browser runs and shows nothing but what is in the file (`Content-Security-Policy`): style and script are named by a
-//! number that is drawn for each answer, and nothing but this server is asked for anything.
+//! `Content-Security-Policy` restricts browsers to the content of the file: style and script carry a nonce drawn for each
+//! response, and requests go to this server only.
 
 use base64ct::{Base64, Encoding};
 use hyper::StatusCode;
@@ -14,10 +14,10 @@ use super::{Answer, of_type, plain};
 const PAGE: &str = include_str!("page.html");
 const HTML: &str = "text/html; charset=utf-8";
 
-/// What stands in the file for the number.
+/// Placeholder of the nonce in the file.
 const NONCE: &str = "{{nonce}}";
 
-/// The page.
+/// Returns the page.
 pub(super) fn answer() -> Answer {
     let nonce = nonce();
     let mut answer = of_type(HTML, plain(StatusCode::OK, PAGE.replace(NONCE, &nonce)));
@@ -26,7 +26,7 @@ pub(super) fn answer() -> Answer {
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
     let headers = answer.headers_mut();
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_str(&policy).expect("it is of ASCII"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_str(&policy).expect("the policy is ASCII"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     let isolation = HeaderName::from_static("cross-origin-resource-policy");
@@ -34,7 +34,7 @@ pub(super) fn answer() -> Answer {
     answer
 }
 
-/// Nobody guesses it before the page is there.
+/// Returns a random nonce that cannot be guessed before the page is sent.
 fn nonce() -> String {
     let mut bytes = [0; 18];
     getrandom::fill(&mut bytes).expect("the system has random numbers");

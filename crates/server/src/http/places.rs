@@ -1,5 +1,6 @@
-//! Who is let in by HTTP: everybody, since a probe must get through whatever others do. Connections are few, so one too many
-//! ends another: the oldest that asks for nothing, of the address that has too many or has the most.
+//! Admission of HTTP connections. All are admitted, because a probe must get through whatever other clients do. At the limit, a
+//! new connection closes an old one of the address that has too many or has the most: the oldest idle one, or the oldest if all
+//! are busy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,14 +9,14 @@ use tokio::task::AbortHandle;
 
 use crate::base::address::Origin;
 
-/// Connections at a time of one address that is listened on. They are not counted among those of RESP, so that a server
-/// that is full can still be watched.
+/// Maximum number of connections per listening address. They are not counted among those of RESP, so that a full server can still
+/// be monitored.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Of these, connections from one IPv4 address or one IPv6 /64.
+/// Maximum number of connections from one IPv4 address or one IPv6 /64.
 const PER_ADDRESS_MAX: usize = 16;
 
-/// Whether a connection has a request that is not answered.
+/// True while a connection has an unanswered request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Busy(Arc<AtomicBool>);
 
@@ -29,7 +30,7 @@ impl Busy {
     }
 }
 
-/// The connections of one listener, the oldest first.
+/// Connections of one listener, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Places(Vec<Place>);
 
@@ -41,7 +42,7 @@ struct Place {
 }
 
 impl Places {
-    /// Ends a connection if there is no room for one more from there.
+    /// Closes a connection if the limits leave no room for another one from `origin`.
     pub(super) fn make_room(&mut self, origin: Origin) {
         self.0.retain(|place| !place.task.is_finished());
         if let Some(index) = self.one_too_many(origin) {
@@ -87,7 +88,7 @@ mod tests {
         (busy, task)
     }
 
-    /// Which of these were ended.
+    /// Returns the indices of the closed connections.
     async fn ended(all: &[(Busy, AbortHandle)]) -> Vec<usize> {
         tokio::task::yield_now().await;
         (0..all.len()).filter(|&index| all[index].1.is_finished()).collect()

@@ -1,4 +1,4 @@
-//! Who is let in: connections are bounded in all, by where they come from, and by the memory for their floors.
+//! Admission: limits connections in total, per origin, and by the memory for their floors.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,13 +7,13 @@ use crate::base::address::Origin;
 use crate::budget::{Budget, Share};
 use crate::service::connection_limits::ConnectionLimits;
 
-/// What a connection takes from its first to its last byte: a small read buffer, its state, a few answers.
+/// Floor of every connection, in bytes: a small read buffer, its state, a few replies.
 const FLOOR_BYTES: usize = 16 << 10;
 
-/// What TLS takes on top: the state of the session, and records of 16 KiB that are put together in both directions.
+/// Additional floor of a TLS connection, in bytes: the session's state, and buffers for records of 16 KiB in both directions.
 pub(crate) const TLS_BYTES: usize = 48 << 10;
 
-/// Counts connections.
+/// Counts open connections and enforces the limits.
 #[derive(Debug)]
 pub(crate) struct Gatekeeper {
     budget: Arc<Budget>,
@@ -27,7 +27,7 @@ struct Open {
     by_origin: HashMap<Origin, usize>,
 }
 
-/// Why a connection was not let in.
+/// The limit that refused a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooMany {
     #[error("max number of clients reached")]
@@ -38,16 +38,16 @@ pub(crate) enum TooMany {
     Memory,
 }
 
-/// What a connection that was let in has.
+/// Resources of an admitted connection.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    /// Its place among the connections.
+    /// Its slot in the connection counts.
     pub(crate) place: Place,
-    /// Its part of the memory for clients.
+    /// Its share of the memory for clients.
     pub(crate) share: Share,
 }
 
-/// A place among the connections, which is free again when this is dropped.
+/// A slot in the connection counts, released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     gatekeeper: Arc<Gatekeeper>,
@@ -59,9 +59,10 @@ impl Gatekeeper {
         Arc::new(Gatekeeper { budget, limits, open: Mutex::default() })
     }
 
-    /// Lets a connection in, or says why not. `beyond` is what its protocols take on top of what every connection does.
+    /// Admits a connection, or returns the limit that it exceeds. `beyond` is the floor of its protocols in addition to
+    /// [`FLOOR_BYTES`].
     pub(crate) fn admit(self: &Arc<Gatekeeper>, origin: Origin, beyond: usize) -> Result<Ticket, TooMany> {
-        let mut open = self.open.lock().expect("nobody panics with it");
+        let mut open = self.open.lock().expect("the lock is never poisoned: no code panics while holding it");
         if open.connections >= self.limits.connections() {
             return Err(TooMany::InAll);
         }
@@ -78,7 +79,8 @@ impl Gatekeeper {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut open = self.gatekeeper.open.lock().expect("nobody panics with it");
+        let mut open =
+            self.gatekeeper.open.lock().expect("the lock is never poisoned: no code panics while holding it");
         open.connections -= 1;
         if let Some(count) = open.by_origin.get_mut(&self.origin) {
             *count -= 1;

@@ -21,16 +21,16 @@ use crate::service::Service;
 use crate::tls::Application;
 use crate::{grpc, http, resp};
 
-/// A connection that was just made.
+/// A new connection.
 pub(super) struct Accepted {
-    /// Unique in this run of the server.
+    /// Unique within this run of the server.
     pub(super) id: u64,
     pub(super) door: Door,
     pub(super) stream: Stream,
     pub(super) address: Address,
 }
 
-/// Serves a connection in a task of its own.
+/// Spawns the task that serves a connection.
 pub(super) fn start(
     clients: &mut JoinSet<()>,
     service: &Arc<Service>,
@@ -57,7 +57,7 @@ pub(super) fn start(
     spawn(clients, service, ticket.place, address, conversation);
 }
 
-/// Goes on with a connection that was made while the store was being opened.
+/// Continues a connection that was made while the store was opened.
 pub(super) fn resume(
     clients: &mut JoinSet<()>,
     service: &Arc<Service>,
@@ -92,7 +92,7 @@ fn spawn(
     clients.spawn(Measured::new(Box::pin(connection), turns));
 }
 
-/// A connection as the metrics count it, which it is no more when this is dropped: a panic ends it as well.
+/// Counts a connection in the metrics until it is dropped, which a panic does too.
 struct Counted(Arc<Service>);
 
 impl Counted {

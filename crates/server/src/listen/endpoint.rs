@@ -1,10 +1,10 @@
-//! What is spoken at an address.
+//! The protocol of a listening address.
 
 use super::admit::TLS_BYTES;
 use crate::grpc;
 use crate::tls::Application;
 
-/// What is spoken at an address.
+/// The protocol of a listening address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Door {
     pub(crate) application: Application,
@@ -12,7 +12,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// What a connection holds on top of what every one does.
+    /// Returns the bytes of floor that a connection needs beyond those of every connection.
     pub(crate) fn floor_bytes(self) -> usize {
         let tls = if self.tls { TLS_BYTES } else { 0 };
         tls + if self.application == Application::Grpc { grpc::FLOOR_BYTES } else { 0 }

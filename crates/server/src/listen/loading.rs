@@ -1,8 +1,8 @@
-//! While the store is being opened: who comes is told so, instead of being left to wait. RESP answers `-LOADING` to what is about
-//! keys, HTTP 503, and gRPC `NOT_SERVING` and `UNAVAILABLE`.
+//! Replies while the store is being opened, so that clients need not wait. RESP answers `-LOADING` to commands that need keys,
+//! HTTP answers 503, and gRPC `NOT_SERVING` and `UNAVAILABLE`.
 //!
-//! There is no store and so no [`Service`](crate::service::Service) yet. When there is one, connections of RESP are handed over to
-//! it; those of gRPC and HTTP end when what was asked is answered, and their clients come again by themselves.
+//! The store does not exist yet, nor does the [`Service`](crate::service::Service). Once it does, RESP connections are handed
+//! over to it; gRPC and HTTP connections close after their pending requests, and their clients reconnect.
 
 use std::future::Future;
 use std::io;
@@ -26,22 +26,22 @@ use crate::service::connection_limits::ConnectionLimits;
 use crate::tls::{Application, Tls};
 use crate::{Config, Limits, grpc, resp};
 
-/// What connections share.
+/// State that the connections share.
 struct Loading {
     tls: Option<Arc<Tls>>,
     users: Arc<Users>,
     limits: Limits,
     databases: u8,
     ids: Arc<ConnectionIds>,
-    /// Takes those that go on when the store is open.
+    /// Receives the connections that continue when the store is open.
     hand_over: mpsc::UnboundedSender<HandedOver>,
     gatekeeper: Arc<Gatekeeper>,
     progress: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
 impl Sockets {
-    /// Tells everybody who comes that the store is not open, for as long as `opening` takes; returns what came of it.
-    /// `progress` says how far it is, in words that follow "not ready".
+    /// Answers all clients that the store is not open while `opening` runs, and returns the result of `opening`. `progress`
+    /// returns its state, worded to follow "not ready".
     pub async fn answer_while<T>(
         &mut self,
         config: &Config,
@@ -69,7 +69,7 @@ impl Sockets {
             tokio::spawn(loading.clone().listen(listener.clone(), *door, stop.clone()));
         }
         let opened = opening.await;
-        // They end by themselves, each in its time: the server does not wait for a slow client.
+        // The tasks end by themselves: the server does not wait for a slow client.
         stopper.stop();
         opened
     }
@@ -118,10 +118,10 @@ impl Loading {
                 let (loading, stop) = (self.clone(), told.clone());
                 clients.spawn(async move {
                     let conversed = loading.converse(stream, &peer, door, stop).await;
-                    // The server has places of its own.
+                    // The server counts connections itself.
                     drop(ticket);
                     match conversed {
-                        // If nobody takes it any more, the store could not be opened.
+                        // Without a receiver, the store could not be opened.
                         Ok(Some(client)) => drop(loading.hand_over.send(client)),
                         Ok(None) => {}
                         Err(error) => tracing::debug!(%error, %peer, "connection ended"),

@@ -1,7 +1,7 @@
-//! Sockets: who is let in, what is answered while the store is being opened, and the stop.
+//! Sockets: admission, replies while the store is opened, and the stop.
 //!
-//! Ports are listened on before a store is opened or formatted: only that tells for sure that nobody else has them. Who
-//! connects while the store recovers is told so (`loading`), and served when it is open.
+//! Ports are bound before a store is opened or formatted, because only a successful bind proves that no other process uses them.
+//! Clients that connect during recovery receive a not-ready reply (`loading`) and are served once the store is open.
 
 mod admit;
 mod connections;

@@ -1,4 +1,4 @@
-//! What is behind the handshake, if the address has one, and whom the client speaks for before it has said anything.
+//! The TLS handshake, if the address requires one, and the user of a client before it logs in.
 
 use std::io;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::base::socket::Stream;
 use crate::resp::Dialogue;
 use crate::tls::{Tls, certificate_names};
 
-/// A connection's bytes as its protocol sees them.
+/// Byte stream of a connection as its protocol sees it.
 pub(super) type Opened = Either<Stream, Box<TlsStream<Stream>>>;
 
-/// A connection of RESP that was made while the store was being opened, and is not over.
+/// An open RESP connection that was made while the store was opened.
 pub(super) struct HandedOver {
     pub(super) door: Door,
     pub(super) stream: Opened,
     pub(super) dialogue: Dialogue,
 }
 
-/// Shakes hands if `door` is one of TLS, for `wait` at most. A failed handshake is an error.
+/// Performs the TLS handshake if `door` uses TLS, within `wait`. A failed handshake is an error.
 pub(super) async fn open(
     stream: Stream,
     peer: &Address,
@@ -37,7 +37,7 @@ pub(super) async fn open(
     if !door.tls {
         return Ok((Either::Left(stream), unnamed));
     }
-    let tls = tls.expect("an address of TLS is refused without its files");
+    let tls = tls.expect("TLS addresses without certificate files are rejected at startup");
     let stream = tls.shake_hands(stream, peer, door.application, wait).await?;
     let names = certificate_names(&stream);
     let user = users.of_certificate(names.iter().map(String::as_str)).or(unnamed);

@@ -1,9 +1,11 @@
-//! The accept loop, and the stop.
+//! The accept loop and the stop.
 //!
-//! The stop: 1. `/readyz` says no, and for `drain_delay` everything else goes on. 2. Nothing more is accepted for RESP and
-//! gRPC.
-//! 3. Scripts that run for long are ended. Connections answer the commands that they read, and end. 4. HTTP ends last, so that
-//! it can be asked until then.
+//! Steps of the stop:
+//!
+//! 1. `/readyz` reports not ready, and for `drain_delay` the server keeps serving.
+//! 2. RESP and gRPC accept no more connections.
+//! 3. Long-running scripts are ended. Connections answer the commands that they have read, and close.
+//! 4. HTTP stops last, so that it reports the state until then.
 
 use std::future::Future;
 use std::pin::pin;
@@ -33,29 +35,29 @@ use crate::service::{Service, fullness};
 use crate::tls::Application;
 use crate::{Config, Result};
 
-/// How often the files of TLS are looked at.
+/// Interval between checks of the TLS files.
 const TLS_LOOK: Duration = Duration::from_secs(10);
 
-/// A server that listens and is ready to run.
+/// A bound server that is ready to run.
 pub struct Server {
-    /// Dropped before the listeners.
+    /// Must be dropped before the listeners.
     socket_file: Option<SocketFile>,
     listeners: Vec<Listening>,
     ids: Arc<ConnectionIds>,
-    /// Connections that were made while the store was being opened.
+    /// Connections made while the store was opened.
     handed_over: mpsc::UnboundedReceiver<HandedOver>,
     service: Arc<Service>,
 }
 
-/// Reaches a server that runs.
+/// Handle to a running server.
 #[derive(Clone)]
 pub struct Control(Arc<Service>);
 
 impl Control {
-    /// Reads the users and the files of TLS again. What cannot be used is not: the old ones stay.
+    /// Reloads the users and the TLS files. Unusable files are rejected, and the previous ones stay in force.
     ///
     /// # Errors
-    /// The first file that cannot be used, and why.
+    /// The first unusable file, and the cause.
     pub fn reload(&self) -> Result<()> {
         let (service, reloads) = (&self.0, &self.0.reloads);
         let users = service.users.reload();
@@ -65,25 +67,25 @@ impl Control {
         users.and(tls)
     }
 
-    /// The settings were read again, and could be used or not; metrics tell.
+    /// Records for the metrics whether the settings could be reloaded.
     pub fn note_settings(&self, is_ok: bool) {
         self.0.reloads.settings.note(is_ok);
     }
 
-    /// How many connections there may be from now on, in all and from one address. Those that are open stay.
+    /// Sets the maximum number of connections in total and per address. Open connections stay.
     pub fn set_connections(&self, most: usize, per_address: usize) {
         self.0.connection_limits.set(most, per_address);
     }
 }
 
 impl Server {
-    /// Listens on the addresses. Clients are answered once [`run`](Self::run) is awaited.
+    /// Binds the addresses. Clients are answered once [`run`](Self::run) is awaited.
     pub fn bind(config: Config, store: Store) -> Result<Server> {
         let sockets = Sockets::bind(&config)?;
         Ok(Server::on(sockets, config, store))
     }
 
-    /// A server on addresses that are listened on already, with the same configuration.
+    /// Creates a server on addresses that were bound with the same configuration.
     pub fn on(sockets: Sockets, config: Config, store: Store) -> Server {
         let listening = sockets.addresses().resp;
         let Sockets { socket_file, listeners, users, tls, ids, handed_over } = sockets;
@@ -91,18 +93,18 @@ impl Server {
         Server { socket_file, listeners, ids, handed_over, service }
     }
 
-    /// Where it is listened.
+    /// Returns the bound addresses.
     pub fn addresses(&self) -> Addresses {
         Addresses::of(&self.listeners)
     }
 
-    /// Reaches the server while it runs.
+    /// Returns a handle to control the server while it runs.
     pub fn control(&self) -> Control {
         Control(self.service.clone())
     }
 
-    /// Serves until `shutdown` completes; then accepts nothing more, answers the commands that were read, and
-    /// returns. The store stays open: closing it is up to who opened it.
+    /// Serves until `shutdown` completes; then stops accepting, answers the commands that were read, and returns. The store stays
+    /// open: its owner closes it.
     pub fn run<'a>(
         self,
         shutdown: impl Future<Output = ()> + Send + 'a,
@@ -110,7 +112,7 @@ impl Server {
         self.run_until(Box::pin(shutdown))
     }
 
-    /// The types of the futures are hidden: what a crate awaits is compiled in it, and this is the whole server.
+    /// Hides the types of the futures, because a crate that awaits them would otherwise compile the whole server.
     #[inline(never)]
     fn run_until(self, shutdown: BoxFuture<'_, ()>) -> BoxFuture<'_, ()> {
         Box::pin(self.serve(shutdown))
@@ -122,7 +124,7 @@ impl Server {
         let (stopper, stop) = Stopper::new();
         let (accepted, mut incoming) = mpsc::channel(64);
         let (mut acceptors, mut watching) = (JoinSet::new(), JoinSet::new());
-        // Who watches is not told: it is dropped at the end.
+        // HTTP connections receive no stop: their tasks are aborted in step 4.
         let (_never, watched) = Stopper::new();
         for (door, listener) in self.listeners {
             match door.application {
@@ -173,7 +175,7 @@ impl Server {
             tokio::select! {
                 biased;
                 () = &mut stopping => break,
-                // Finished connections are taken off as they end, so that the set holds only open ones.
+                // Finished connections are removed as they end, so that the set holds only open ones.
                 Some(ended) = clients.join_next() => note_panic(ended),
                 Some(connection) = self.handed_over.recv() => go_on(&mut clients, connection),
                 Some(connection) = incoming.recv() => admit(&mut clients, connection),
@@ -193,21 +195,21 @@ impl Server {
     }
 }
 
-/// Completes when the server is to end, after the time in which it says so and goes on.
+/// Completes when the server is to stop, after step 1 of the stop.
 async fn drained(service: &Service, shutdown: BoxFuture<'_, ()>) {
     tokio::select! {
         () = shutdown => {}
-        // A client asked for it.
+        // A client sent SHUTDOWN.
         () = service.stop.notified() => {}
     }
     // 1.
     service.draining.store(true, Ordering::Relaxed);
-    // Who waits would hold up the stop.
+    // Paused clients would delay the stop.
     service.pauses.end();
     sleep(service.config.limits.drain_delay).await;
 }
 
-/// Waits for connections to end, and drops those that do not in time.
+/// Waits for connections to end, and aborts the remaining ones after `wait`.
 async fn finish(mut clients: JoinSet<()>, wait: Duration) {
     let ended = async {
         while let Some(ended) = clients.join_next().await {
@@ -236,18 +238,18 @@ async fn accept(
 }
 
 async fn watch_tls(service: Arc<Service>) {
-    let tls = service.tls.as_ref().expect("it is watched only where there is one");
+    let tls = service.tls.as_ref().expect("certificates are watched only if TLS is configured");
     loop {
         sleep(TLS_LOOK).await;
         match tls.reload_if_changed() {
             Ok(false) => {}
             Ok(true) => {
                 service.reloads.tls.note(true);
-                tracing::info!("read changed certificates");
+                tracing::info!("reloaded changed certificates");
             }
             Err(error) => {
                 service.reloads.tls.note(false);
-                tracing::error!(%error, "changed certificates cannot be used; keeping the old ones")
+                tracing::error!(%error, "cannot use the changed certificates; the previous ones stay in force")
             }
         }
     }

@@ -1,13 +1,12 @@
-//! The file of a unix socket: made, taken over from a server that is dead, and removed at the end.
+//! The file of a unix socket: created, taken over from a dead server, and removed at the end.
 //!
-//! 1. A lock on the directory is taken, which servers that begin at the same time wait for: until step 4 a socket looks like
-//!    that of a dead server.
-//! 2. What lies at the path is looked at. A socket that nobody listens on is removed. One that somebody does, or anything
-//!    else, is an error.
-//! 3. The socket is bound, and its mode set. Nobody can connect before the mode holds.
-//! 4. It is listened on, and the lock given up.
+//! 1. Lock the directory. Servers that start at the same time wait for the lock, because until step 4 the socket looks like that
+//!    of a dead server.
+//! 2. Inspect the path. A socket without a listener is removed. A socket with a listener, or any other file, is an error.
+//! 3. Bind the socket and set its mode. No client can connect before the mode is set.
+//! 4. Listen, and release the lock.
 //!
-//! The file must be removed before its listener is closed: after that another server may have put its own there.
+//! The file is removed before its listener is closed, because after that another server may have put its own file there.
 
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind};
@@ -25,15 +24,15 @@ use crate::base::config;
 use crate::base::socket::Listener;
 use crate::{Error, Result};
 
-/// How long to wait for another server that makes a socket in the same directory.
+/// Maximum wait for another server that creates a socket in the same directory.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_LOOK: Duration = Duration::from_millis(5);
 
-/// The file of a socket of this server, which is removed when this is dropped.
+/// The socket file of this server, removed on drop.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Its device and its number there: somebody may have put another file in its place.
+    /// Device and inode of the file, because another file may have taken its place.
     identity: (u64, u64),
 }
 
@@ -72,7 +71,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Locks the directory of a path until the result is dropped.
+/// Locks the parent directory of a path until the result is dropped.
 fn lock_parent(path: &Path) -> io::Result<File> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = File::open(parent.unwrap_or(Path::new(".")))
@@ -90,7 +89,7 @@ fn lock_parent(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes the socket of a server that is dead. Nothing else is ever removed.
+/// Removes the socket of a dead server. Other files are never removed.
 fn remove_dead(path: &Path) -> io::Result<()> {
     let found = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

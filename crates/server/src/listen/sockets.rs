@@ -1,4 +1,4 @@
-//! Addresses that are listened on, and what is spoken there.
+//! Listening addresses and their protocols.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use crate::resp::command_table;
 use crate::tls::{Application, Tls};
 use crate::{Config, Error, Result};
 
-/// Connections that the kernel completes before they are accepted.
+/// Maximum number of connections that the kernel completes ahead of `accept`.
 const LISTEN_BACKLOG: u32 = 1024;
 
 impl Config {
-    /// Reads the files of users and of TLS as a start would, and keeps nothing.
+    /// Checks the users file and the TLS files as a start does. Has no effect otherwise.
     ///
     /// # Errors
-    /// The first of them that cannot be used, and why.
+    /// The first unusable file, and the cause.
     pub fn check_files(&self) -> Result<()> {
         Users::open(&self.access, command_table(), self.limits.client_bytes_max)?;
         self.tls.as_ref().map(Tls::new).transpose()?;
@@ -33,20 +33,20 @@ impl Config {
     }
 }
 
-/// A socket that is listened on, and what is spoken there.
+/// A listening socket and its protocol.
 pub(super) type Listening = (Door, Arc<Listener>);
 
-/// The addresses that are listened on, by protocol: plain ones first, with the ports that the kernel chose for port 0.
+/// Listening addresses by protocol, plain ones first, with the kernel's choice in place of port 0.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
-    /// Those of RESP.
+    /// Addresses of RESP.
     pub resp: Vec<SocketAddr>,
     /// The unix socket of RESP.
     pub unix: Option<PathBuf>,
-    /// Those of HTTP.
+    /// Addresses of HTTP.
     pub http: Vec<SocketAddr>,
-    /// Those of gRPC.
+    /// Addresses of gRPC.
     pub grpc: Vec<SocketAddr>,
 }
 
@@ -70,7 +70,7 @@ impl Addresses {
     }
 }
 
-/// Numbers of connections, from 1 on.
+/// Generator of connection ids, from 1.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionIds(AtomicU64);
 
@@ -80,21 +80,21 @@ impl ConnectionIds {
     }
 }
 
-/// Addresses that are listened on, where nobody is accepted yet, and the users and certificates that were read.
+/// Bound addresses that accept no connection yet, with the loaded users and certificates.
 #[derive(Debug)]
 pub struct Sockets {
-    /// That of the unix socket. It must be dropped before the listeners, and so stands before them.
+    /// File of the unix socket. Declared before the listeners because it must be dropped before them.
     pub(super) socket_file: Option<SocketFile>,
     pub(super) listeners: Vec<Listening>,
     pub(super) users: Arc<Users>,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) ids: Arc<ConnectionIds>,
-    /// Connections that were made while the store was being opened, for who serves it.
+    /// Connections made while the store was opened, for the server to continue.
     pub(super) handed_over: mpsc::UnboundedReceiver<HandedOver>,
 }
 
 impl Sockets {
-    /// Reads users and certificates and listens on every address of the configuration, if it is safe to serve there.
+    /// Loads users and certificates and binds every configured address, if it is safe to serve there.
     pub fn bind(config: &Config) -> Result<Sockets> {
         config.check()?;
         let users = Users::open(&config.access, command_table(), config.limits.client_bytes_max)?;
@@ -123,7 +123,7 @@ impl Sockets {
                 listeners.push((Door { application, tls }, Arc::new(listener)));
             }
         }
-        // Last, so that no socket lies there for a server that does not come up.
+        // Last, so that a server that fails to start leaves no socket file behind.
         let mut socket_file = None;
         if let Some(socket) = &config.unix {
             let (file, listener) = SocketFile::listen(socket, LISTEN_BACKLOG)?;
@@ -134,17 +134,17 @@ impl Sockets {
         Ok(Sockets { socket_file, listeners, users, tls, ids, handed_over })
     }
 
-    /// Where it is listened.
+    /// Returns the bound addresses.
     pub fn addresses(&self) -> Addresses {
         Addresses::of(&self.listeners)
     }
 }
 
-/// Says why a connection is not let in, where that is cheap.
+/// Sends the reason for a refused connection if that is cheap.
 pub(crate) fn refuse(why: TooMany, door: Door, stream: Stream) {
     tracing::debug!(%why, "connection refused");
     if !door.tls && door.application == Application::Resp {
-        // A fresh socket takes so few bytes at once, so nothing waits and no task is needed.
+        // The kernel accepts these few bytes on a new socket at once, so no task is needed to wait.
         stream.say_and_close(&format!("-ERR {why}\r\n"));
     }
 }

@@ -32,6 +32,7 @@ use super::wire::commands::Commands;
 use super::wire::frame::{Parser, Unparsed};
 use super::wire::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use crate::Limits;
+use crate::base::address::Address;
 use crate::base::counting::count;
 use crate::base::shutdown::Stop;
 use crate::base::turn::{self, behind_the_others, beside};
@@ -58,6 +59,12 @@ const OPERATIONS_MAX: usize = 1024;
 /// Commands of a batch while memory is scarce. Memory held by batches that wait for more must leave room for the
 /// answers of some of them, because otherwise all of them wait in vain.
 const BATCH_MAX_IF_TIGHT: usize = 64;
+
+/// Maximum number of arguments parsed in one turn.
+const PARSED_MAX: usize = 8192;
+
+/// Bytes of a connection above which freeing them may take longer than a turn, because the allocator returns them to the kernel.
+const LARGE_BYTES: usize = 4 << 20;
 
 /// The reason why a connection ended early.
 enum Ended {
@@ -104,34 +111,13 @@ where
     let address = dialogue.address().clone();
     dialogue.session.share = Some(share);
     let mut conversation = Conversation::new(stream, dialogue, service, stop);
-    let ended = conversation.talk().await;
-    let Conversation { transport, .. } = &mut conversation;
-    match ended {
-        Ok(()) => {}
-        Err(Ended::Killed) => return Ok(()),
-        Err(Ended::Gone(error)) => return Err(error),
-        Err(Ended::Dropped(why)) => {
-            service.counters.count_dropped(why);
-            tracing::debug!(%why, %address, "connection dropped");
-            match why {
-                // The error is already among the answers.
-                Dropped::Protocol => {}
-                Dropped::SlowReader | Dropped::ReplyQueue => return Ok(()),
-                _ => transport.replies.error(&format!("ERR {why}")),
-            }
-        }
-    }
-    transport.replies.count_errors(&service.counters.errors);
-    let goodbye = async {
-        while transport.replies.unsent_bytes() > 0 {
-            transport.exchange(false, service).await?;
-        }
-        transport.stream.shutdown().await
-    };
-    timeout(service.config.limits.closing_wait, goodbye).await?
+    let served = conversation.serve(&address).await;
+    let is_large = conversation.was_large;
+    beside(is_large, pin!(async move { drop(conversation) })).await;
+    served
 }
 
-/// Refreshes the session's user if the users file was reloaded.
+/// Refreshes the session's user if it was changed or reloaded.
 fn follow_users(session: &mut Session, service: &Service) -> Result<(), Ended> {
     if session.user.as_ref().is_some_and(|user| user.is_outdated()) {
         let user = session.user.take();
@@ -156,6 +142,8 @@ struct Conversation<'a, S> {
     /// True if the parser has the limits of `narrow`.
     is_narrow: bool,
     watch: Watch,
+    /// True once the connection has held more than [`LARGE_BYTES`]: then dropping it may take long.
+    was_large: bool,
     /// True once the log has reported an over-long command of this connection.
     told_too_long: bool,
     /// Kept from command to command: a new task for every command would cost as much as a short command.
@@ -170,6 +158,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let narrow = limits.before_login();
         let is_narrow = session.user.is_none();
         parser.set_limits(if is_narrow { &narrow } else { limits });
+        parser.pause_after(PARSED_MAX);
         let watch = Watch::new(limits, is_narrow);
         session.login_by = watch.login_by();
         let (transport, commands) = (Transport::new(stream, input, replies), Commands::default());
@@ -183,6 +172,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             narrow,
             is_narrow,
             watch,
+            was_large: false,
             told_too_long: false,
             interrupts,
             stop,
@@ -199,6 +189,38 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         if self.service.budget.is_tight() { most.min(BATCH_MAX_IF_TIGHT) } else { most }
     }
 
+    /// Serves the client until its end, and sends it the answers that are left.
+    async fn serve(&mut self, address: &Address) -> io::Result<()> {
+        let ended = self.talk().await;
+        let session = &mut self.session;
+        beside(work::is_long_release(session), pin!(async { session.release_kept() })).await;
+        let (transport, service) = (&mut self.transport, self.service);
+        match ended {
+            Ok(()) => {}
+            Err(Ended::Killed) => return Ok(()),
+            Err(Ended::Gone(error)) => return Err(error),
+            Err(Ended::Dropped(why)) => {
+                service.counters.count_dropped(why);
+                tracing::debug!(%why, %address, "connection dropped");
+                match why {
+                    // The error itself is among the answers already.
+                    Dropped::Protocol => {}
+                    Dropped::SlowReader | Dropped::ReplyQueue => return Ok(()),
+                    _ => transport.replies.error(&format!("ERR {why}")),
+                }
+            }
+        }
+        transport.replies.count_errors(&service.counters.errors);
+        let goodbye = async {
+            while transport.replies.unsent_bytes() > 0 {
+                transport.exchange(false, service).await?;
+                turn::pause().await;
+            }
+            transport.stream.shutdown().await
+        };
+        timeout(service.config.limits.closing_wait, goodbye).await?
+    }
+
     async fn talk(&mut self) -> Result<(), Ended> {
         while !self.session.leaving && !self.session.client.is_killed() {
             self.look_at_user()?;
@@ -208,6 +230,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             let (consumed, parsed) = self.parser.parse(&mut self.transport.input, &mut self.commands, most);
             let more = self.commands.len() >= most;
             let left = self.transport.input.len() - consumed;
+            let is_paused = self.parser.is_paused();
             let is_partial = left > 0 && !more || self.parser.is_passing();
             // Skipped bytes belong to an over-long command that began earlier.
             let begins = consumed > 0 && !(self.parser.is_passing() && self.commands.is_empty());
@@ -245,7 +268,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if !self.deliver().await? {
                 break;
             }
-            if more && left > 0 {
+            if (more || is_paused) && left > 0 {
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -286,7 +309,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         }
     }
 
-    /// Refreshes the user if the users file was reloaded, and the limits if the client logged in or out.
+    /// Refreshes the user if it was changed or reloaded, and the limits if the client logged in or out.
     fn look_at_user(&mut self) -> Result<(), Ended> {
         follow_users(&mut self.session, self.service)?;
         let is_narrow = self.session.user.is_none();
@@ -326,6 +349,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             now = run::next(&mut batch, now, &mut self.session, self.service, replies).await;
             self.transport.replies.count_errors(&self.service.counters.errors);
             self.session.held_bytes = self.held() + work;
+            self.was_large |= self.session.held_bytes > LARGE_BYTES;
             let unsent = self.transport.replies.unsent_bytes();
             if unsent > limits.backlog_bytes_hard {
                 return Err(Ended::Dropped(Dropped::ReplyQueue));
@@ -349,6 +373,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                         self.watch.check(&self.transport, true, budget).map_err(Ended::Dropped)?;
                     }
                 }
+                // Without a pause, a client that reads its answers at once would be written to without end.
+                turn::pause().await;
                 // The wait for the client does not count as running time of the next command.
                 now = Instant::now();
             }
@@ -469,6 +495,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                         }
                         exchanged = self.transport.exchange(false, self.service), if self.transport.replies.unsent_bytes() > 0 => {
                             exchanged?;
+                            turn::pause().await;
                         }
                         interrupt = &mut self.interrupts => break interrupt.unwrap_or(Interrupt::Stopped),
                     }

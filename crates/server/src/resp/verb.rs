@@ -59,6 +59,8 @@ pub(in crate::resp) struct Verb {
     pub(in crate::resp) has_secrets: bool,
     /// True if CLIENT CACHING still applies to the next command after this one.
     pub(in crate::resp) keeps_caching: bool,
+    /// True if the command frees the transaction or the watched keys of the session, which may take long.
+    pub(in crate::resp) frees_session: bool,
     /// True if the command begins or ends subscriptions: its answers confirm them, and it may name very many channels.
     pub(in crate::resp) subscribes: bool,
     /// True if a client whose messages arrive in place of answers (a RESP2 subscriber) may run the command.
@@ -221,6 +223,7 @@ impl Verb {
         in_scripts: false,
         has_secrets: false,
         keeps_caching: false,
+        frees_session: false,
         subscribes: false,
         for_subscribers: false,
         is_counted: false,

@@ -1,25 +1,25 @@
-//! What was refused to users, for ACL LOG.
+//! Refusals of user actions, for ACL LOG.
 //!
-//! Who is refused the same again within a minute makes no new entry: the one that is there counts it, and becomes the newest.
-//! Only the newest few are looked at for that.
+//! A refusal equal to one within the last minute makes no new entry: the existing entry counts it and becomes the newest. Only
+//! the newest few entries are compared.
 
 use super::bounded_log::{BoundedLog, Kept};
 
-/// Entries that are looked at for the same refusal, and how old they may be.
+/// Number of newest entries compared with a new refusal, and the maximum age of an equal one.
 const ALIKE_LOOK: usize = 10;
 const ALIKE_MS: u64 = 60_000;
 
-/// Bytes of an object that are kept.
+/// Maximum stored bytes of an object.
 const OBJECT_BYTES_MAX: usize = 1024;
 
-/// Why something was refused.
+/// Reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     Auth,
     Command,
     Key,
     Channel,
-    /// A word of Esker's, since Redis has no rights to databases.
+    /// Specific to Esker: Redis has no rights to databases.
     Database,
 }
 
@@ -35,26 +35,26 @@ impl Reason {
     }
 }
 
-/// What was refused, and to whom.
+/// A refused action and its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: Reason,
-    /// Where it was asked: `toplevel`, `multi` or `lua`.
+    /// Context of the command: `toplevel`, `multi` or `lua`.
     pub(crate) context: &'static str,
     pub(crate) object: Vec<u8>,
     pub(crate) user: Vec<u8>,
 }
 
-/// Refusals of the same.
+/// Equal refusals.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
     pub(crate) count: u64,
     pub(crate) refusal: Refusal,
-    /// Unix times.
+    /// Unix times of the first and the last refusal.
     pub(crate) created_ms: u64,
     pub(crate) updated_ms: u64,
-    /// The line of CLIENT LIST of the last one.
+    /// CLIENT LIST line of the last refused client.
     pub(crate) client: Vec<u8>,
 }
 
@@ -71,12 +71,12 @@ pub(crate) struct AclLog {
 }
 
 impl AclLog {
-    /// A log of at most so many bytes.
+    /// Creates a log of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> AclLog {
         AclLog { entries: BoundedLog::new(bytes_max) }
     }
 
-    /// Writes down a refusal at a Unix time.
+    /// Records a refusal at a Unix time.
     pub(crate) fn note(&self, mut refusal: Refusal, client: Vec<u8>, now_ms: u64) {
         refusal.object.truncate(OBJECT_BYTES_MAX);
         refusal.object.shrink_to_fit();

@@ -1,7 +1,7 @@
-//! Backups that clients ask for, one at a time.
+//! Backups requested by clients, one at a time.
 //!
-//! A backup runs on a thread of its own, which nothing waits for: a write to its target may never return, and the server must
-//! stop all the same. What such a backup left is removed by the next prune.
+//! A backup runs on its own thread, which is never joined: a write to its target may never return, and the server must stop
+//! nevertheless. Files of an unfinished backup are removed by the next prune.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,40 +10,40 @@ use std::time::Instant;
 use esker_backup::backup;
 use esker_engine::Store;
 
-/// Where backups go, and how the last ones went.
+/// Target directory of backups, and the state of the last ones.
 pub(crate) struct Backups {
     directory: Option<PathBuf>,
     state: Mutex<State>,
 }
 
-/// What is known of them.
+/// State of backups.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct State {
-    /// Since when one is being taken.
+    /// Start of the running backup.
     pub(crate) running_since: Option<Instant>,
-    /// That one was cancelled, and has not ended yet.
+    /// True if the running backup was cancelled and has not ended yet.
     pub(crate) cancelled: bool,
-    /// When the last one that succeeded had ended, in milliseconds since the Unix epoch. After a start, when the newest of the
-    /// directory was taken.
+    /// End of the last successful backup, in milliseconds since the Unix epoch. After a start, the time of the newest backup in
+    /// the directory.
     pub(crate) saved_at_ms: Option<u64>,
-    /// Whether the last one failed.
+    /// True if the last backup failed.
     pub(crate) failed: bool,
-    /// How many seconds the last one took.
+    /// Duration of the last backup in seconds.
     pub(crate) took_s: Option<u64>,
-    /// How many failed since the start.
+    /// Number of failed backups since the start.
     pub(crate) failures: u64,
 }
 
-/// Why none is begun.
+/// Reason for not starting a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Nobody said where it should go.
+    /// No directory is configured.
     NoDirectory,
-    /// One is being taken.
+    /// Another backup is running.
     Running,
-    /// One was cancelled and has not ended yet.
+    /// A cancelled backup has not ended yet.
     Cancelled,
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     NoThread,
 }
 
@@ -52,19 +52,19 @@ impl Backups {
         let backups = Arc::new(Backups { directory, state: Mutex::default() });
         let this = backups.clone();
         if let Some(directory) = this.directory.clone() {
-            // There may be many manifests, so they are read on a thread of their own.
+            // There may be many manifests, so a separate thread reads them.
             let read = std::thread::Builder::new().name("esker-backups".to_owned());
             let _ = read.spawn(move || this.note_newest(newest(&directory)));
         }
         backups
     }
 
-    /// What is known of backups, if they have a place to go.
+    /// Returns the state of backups, if a directory is configured.
     pub(crate) fn known(&self) -> Option<State> {
         self.directory.as_ref().map(|_| self.state())
     }
 
-    /// Takes note of the newest backup of the directory, unless a newer one was taken meanwhile.
+    /// Records the newest backup of the directory, unless a newer one was taken meanwhile.
     fn note_newest(&self, taken_at_ms: Option<u64>) {
         self.change(|state| state.saved_at_ms = state.saved_at_ms.max(taken_at_ms));
     }
@@ -77,7 +77,7 @@ impl Backups {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Begins to take a backup, on a thread of its own.
+    /// Starts a backup on its own thread.
     pub(crate) fn begin(self: &Arc<Backups>, store: &Store) -> Result<(), Refused> {
         let directory = self.directory.clone().ok_or(Refused::NoDirectory)?;
         let began = Instant::now();
@@ -91,7 +91,7 @@ impl Backups {
         }
         let (this, store) = (self.clone(), store.clone());
         let work = move || {
-            // Before there is a checkpoint, there is none to cancel.
+            // `cancel` has no effect before the checkpoint exists, so the request is repeated here.
             let look = || {
                 if this.state().cancelled {
                     store.cancel_checkpoint("BGSAVE CANCEL was called");
@@ -113,15 +113,15 @@ impl Backups {
         match std::thread::Builder::new().name("backup".into()).spawn(work) {
             Ok(_) => Ok(()),
             Err(error) => {
-                tracing::error!(%error, "no thread for a backup");
+                tracing::error!(%error, "cannot start a thread for the backup");
                 self.change(|state| state.running_since = None);
                 Err(Refused::NoThread)
             }
         }
     }
 
-    /// Cancels the backup that is being taken: the segments that it keeps are released at once, and it ends as failed when the
-    /// write that it waits for has returned. Returns false if none is being taken.
+    /// Cancels the running backup. The segments that it keeps are released at once; the backup ends as failed when its pending
+    /// write returns. Returns false if no backup is running.
     pub(crate) fn cancel(&self, store: &Store) -> bool {
         let mut is_running = false;
         self.change(|state| {
@@ -135,28 +135,28 @@ impl Backups {
     }
 }
 
-/// When the newest backup of a directory was taken that is whole, in milliseconds since the Unix epoch; `None` if there is none,
-/// or if the directory cannot be read, which the next backup will say.
+/// Returns the time of the newest complete backup in a directory, in milliseconds since the Unix epoch; `None` without one, or if
+/// the directory is unreadable, which the next backup reports.
 fn newest(directory: &Path) -> Option<u64> {
     let all = esker_backup::list(directory).ok()?;
     all.iter().filter(|backup| backup.unread.is_empty()).map(|backup| backup.taken_at_ms).max()
 }
 
-/// Takes a backup, and says how it went; false if it failed.
+/// Takes a backup and logs the outcome. Returns false if it failed.
 fn take(store: &Store, directory: &Path, mut look: impl FnMut()) -> bool {
     match backup(store, directory, 0, |_| look()) {
         Ok(report) => {
             let (backup, keys, copied_bytes) = (report.summary.id, report.summary.keys, report.copied_bytes);
-            tracing::info!(backup, keys, copied_bytes, took = ?report.took, "a backup was taken");
+            tracing::info!(backup, keys, copied_bytes, took = ?report.took, "backup complete");
             true
         }
-        // It may be the best that can be had, but counts as none.
+        // The backup may be the best possible one, but it does not count as successful.
         Err(error @ esker_backup::Error::Unread(_)) => {
-            tracing::error!(%error, directory = %directory.display(), "a backup was taken that is not whole");
+            tracing::error!(%error, directory = %directory.display(), "backup incomplete");
             false
         }
         Err(error) => {
-            tracing::error!(%error, directory = %directory.display(), "no backup was taken");
+            tracing::error!(%error, directory = %directory.display(), "backup failed");
             false
         }
     }

@@ -1,17 +1,17 @@
-//! The newest of what happened, bounded in number and in bytes.
+//! Log of the newest entries, bounded in number and in bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// However long a log is asked to be.
+/// Maximum length of a log, whatever its configured length.
 const LENGTH_MAX: usize = 10_000;
 
-/// As long as it is while nobody asks for another length, as in Redis.
+/// Default length of a log, as in Redis.
 const LENGTH_USUAL: usize = 128;
 
 /// An entry of a log.
 pub(crate) trait Kept: Clone {
-    /// Memory that it has beside its place.
+    /// Returns the entry's memory beyond its slot in the log, in bytes.
     fn beside_bytes(&self) -> usize;
 }
 
@@ -20,21 +20,21 @@ pub(crate) struct BoundedLog<E>(Mutex<Entries<E>>);
 
 struct Entries<E> {
     newest_first: VecDeque<E>,
-    /// As it was asked for.
+    /// Configured length.
     length: usize,
     next_id: u64,
-    /// Memory of all entries, and the most that it may be.
+    /// Memory of all entries and its maximum, in bytes.
     bytes: usize,
     bytes_max: usize,
 }
 
-/// Memory of an entry; its place may be there twice, since the buffer of all doubles.
+/// Returns the memory of an entry. Its slot counts twice, because the buffer doubles when it grows.
 fn held_bytes<E: Kept>(entry: &E) -> usize {
     2 * size_of::<E>() + entry.beside_bytes()
 }
 
 impl<E: Kept> BoundedLog<E> {
-    /// A log of at most so many bytes.
+    /// Creates a log of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> BoundedLog<E> {
         let newest_first = VecDeque::new();
         BoundedLog(Mutex::new(Entries {
@@ -50,13 +50,13 @@ impl<E: Kept> BoundedLog<E> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an entry, which is made of the next number.
+    /// Adds an entry, built from the next id.
     pub(crate) fn add(&self, make: impl FnOnce(u64) -> E) {
         self.lock().add(make);
     }
 
-    /// Puts another in the place of an entry that is one of the newest few and alike, as the newest of all; if there is none,
-    /// adds one. What is made is made of the one, or of the next number.
+    /// Replaces the first of the newest `few` entries that `is_alike` accepts and moves it to the front; adds an entry if none
+    /// matches. `make` receives the old entry, or the next id.
     pub(crate) fn renew(
         &self,
         few: usize,
@@ -74,7 +74,7 @@ impl<E: Kept> BoundedLog<E> {
         }
     }
 
-    /// The newest entries, the newest first.
+    /// Returns the newest `count` entries, newest first.
     pub(crate) fn newest(&self, count: usize) -> Vec<E> {
         self.lock().newest_first.iter().take(count).cloned().collect()
     }
@@ -83,7 +83,7 @@ impl<E: Kept> BoundedLog<E> {
         self.lock().newest_first.len()
     }
 
-    /// Memory of all entries.
+    /// Returns the memory of all entries in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.lock().bytes
     }
@@ -94,7 +94,7 @@ impl<E: Kept> BoundedLog<E> {
         entries.bytes = 0;
     }
 
-    /// As it was asked for.
+    /// Returns the configured length.
     pub(crate) fn length(&self) -> usize {
         self.lock().length
     }
@@ -119,7 +119,7 @@ impl<E: Kept> Entries<E> {
         self.shorten();
     }
 
-    /// Forgets the oldest as long as there are too many, or they take too much.
+    /// Removes the oldest entries while the log exceeds a limit.
     fn shorten(&mut self) {
         while self.newest_first.len() > self.length.min(LENGTH_MAX) || self.bytes > self.bytes_max {
             let Some(oldest) = self.newest_first.pop_back() else { return };

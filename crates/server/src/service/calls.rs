@@ -1,7 +1,7 @@
-//! How often each verb was called, how long it took, and how often it was refused or failed.
+//! Per verb: number of calls, their duration, refusals and failures.
 //!
-//! The clock is read once for a group of commands that went to the store together (`run`). What the group took is parted
-//! evenly over its commands, so that the times of all commands add up to the time that was spent.
+//! The clock is read once for a group of commands that went to the store together (`run`). The time of the group is divided
+//! evenly among its commands, so that the times of all commands add up to the time spent.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::base::counting::count;
 /// Limit of the rows of the table of RESP commands, by whose places calls are counted.
 pub(crate) const ROWS_MAX: usize = 256;
 
-/// Of one verb. Two verbs share no cache line.
+/// Counters of one verb. Aligned so that no two verbs share a cache line.
 #[derive(Default)]
 #[repr(align(128))]
 struct OfVerb {
@@ -25,17 +25,17 @@ struct OfVerb {
     failed: AtomicU64,
 }
 
-/// What is known of one verb.
+/// Snapshot of one verb's counters.
 pub(crate) struct Known {
     pub(crate) times: Latency,
     pub(crate) took: Duration,
-    /// Commands that were refused before they ran.
+    /// Commands refused before they ran.
     pub(crate) rejected: u64,
-    /// Commands that ran and answered an error.
+    /// Commands that ran and returned an error.
     pub(crate) failed: u64,
 }
 
-/// Of all verbs.
+/// Counters of all verbs.
 pub(crate) struct Calls([OfVerb; ROWS_MAX]);
 
 impl Default for Calls {
@@ -45,7 +45,7 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// So many commands took so long together.
+    /// Records `calls` commands that took `each`.
     fn took(&self, verb: usize, calls: u64, each: Duration) {
         let of = &self.0[verb];
         of.times.get_or_init(Box::default).record(each, calls);
@@ -60,7 +60,7 @@ impl Calls {
         count(&self.0[verb].failed, calls);
     }
 
-    /// What is known of a verb, if anything was ever asked of it.
+    /// Returns the counters of a verb if any is not zero.
     pub(crate) fn of(&self, verb: usize) -> Option<Known> {
         let of = &self.0[verb];
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl Calls {
     }
 }
 
-/// Commands that ended and are not counted yet, and the time that passed for them.
+/// Completed commands that are not yet counted, and the time spent on them.
 #[derive(Default)]
 pub(crate) struct Tally {
     ended: Vec<(usize, u64)>,
@@ -97,12 +97,12 @@ impl Tally {
         }
     }
 
-    /// Takes the commands of another one, whose time is not known by itself.
+    /// Takes over the commands of another tally, whose time was not measured separately.
     pub(crate) fn absorb(&mut self, other: &mut Tally) {
         other.ended.drain(..).for_each(|(verb, ended)| self.ended(verb, ended));
     }
 
-    /// Parts the time over the commands that ended; if none did, it is for those that end next. Returns how many did.
+    /// Divides the time among the completed commands; without any, keeps it for the next ones. Returns their number.
     pub(crate) fn settle(&mut self, took: Duration, calls: &Calls) -> u64 {
         self.took += took;
         let ended = self.ended.iter().map(|(_, ended)| ended).sum();

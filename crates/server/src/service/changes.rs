@@ -1,4 +1,4 @@
-//! What the store tells of changes, and who is to know: subscribers to events of keys, and clients that keep keys.
+//! Distribution of the store's changes to subscribers of keyspace events and to clients with cached keys.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use tokio::task::yield_now;
 use super::events::Events;
 use super::tracking::Tracking;
 
-/// Those who are to know.
+/// The receivers of changes.
 struct Told {
     store: Store,
     events: Arc<Events>,
@@ -26,7 +26,7 @@ impl Observer for Told {
         self.tracking.cleared();
     }
 
-    /// Keys are kept by their names alone, whichever database they were read in, and names of two databases mean other keys now.
+    /// The tracking table holds key names without a database, and in two databases the names now refer to other keys.
     fn swapped(&self, _keyspaces: [u8; 2]) {
         self.tracking.cleared();
     }
@@ -36,7 +36,7 @@ impl Observer for Told {
     }
 }
 
-/// The observation of the store, which there is while somebody is to know.
+/// Observation of the store, which exists only while there are receivers.
 pub(crate) struct Changes {
     told: Arc<Told>,
     observation: Mutex<Option<Observation>>,
@@ -48,7 +48,8 @@ impl Changes {
         Changes { told, observation: Mutex::new(None) }
     }
 
-    /// Observes the store if somebody is to know of changes, and else does not. To be called where that may have changed.
+    /// Starts or stops observing the store, depending on whether any client needs its changes. To be called after that may have
+    /// changed.
     pub(crate) fn observe_as_needed(&self) {
         let told = &self.told;
         let mut observation = self.observation.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +61,7 @@ impl Changes {
         }
     }
 
-    /// Tells changes of keys under prefixes, as they come.
+    /// Sends invalidations of keys under prefixes as changes arrive.
     pub(crate) async fn run(&self) {
         loop {
             self.told.tracking.waits().await;

@@ -1,8 +1,8 @@
-//! Publish and subscribe: who listens to which channels, and the messages that wait for each of them.
+//! Publish and subscribe: the subscribers of channels, and the pending messages of each.
 //!
-//! A message is put into the mailbox of every subscriber at once, and no publisher waits for any of them. What waits in all
-//! mailboxes is one part of the memory for clients. A subscriber whose mailbox holds more than an answer queue may is
-//! dropped, and where all of them together hold too much, whoever has most waiting.
+//! A message goes to the mailboxes of all subscribers at once, and publishers never wait for subscribers. The messages pending in
+//! all mailboxes share one part of the memory for clients. A subscriber is closed if its mailbox exceeds the limit of a reply
+//! queue. If the shared memory runs out, the subscriber with the most pending bytes is closed.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,60 +17,60 @@ mod outbox;
 
 pub(crate) use outbox::Outbox;
 
-/// What a subscriber names.
+/// Kind of subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Channel,
-    /// A pattern of names of channels.
+    /// A pattern over channel names.
     Pattern,
-    /// A channel of its own namespace; Redis Cluster keeps these on one shard.
+    /// A shard channel, in a separate namespace; Redis Cluster keeps these on one shard.
     Shard,
 }
 
 impl Kind {
-    /// All of them, in the order of their discriminants.
+    /// All kinds, in the order of their discriminants.
     pub(crate) const ALL: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
 }
 
-/// Says which names of channels are meant.
+/// A pattern that selects channel names.
 pub(crate) trait Matches: Send + Sync {
     fn matches(&self, channel: &[u8]) -> bool;
 }
 
-/// A message as one subscriber gets it.
+/// A message as delivered to one subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) kind: Kind,
-    /// The pattern that the channel's name matches, if it came by one.
+    /// The matched pattern, if the message was delivered through one.
     pub(crate) pattern: Option<Bytes>,
     pub(crate) channel: Bytes,
     pub(crate) payload: Bytes,
 }
 
-/// A key that a client keeps, and that changed.
+/// A changed key that a client caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stale {
     pub(crate) key: Bytes,
-    /// The number of the database that it changed in, where the client may not know yet that there is such a key.
+    /// Database of the change, if the client may not have seen the key yet.
     pub(crate) database: Option<u8>,
 }
 
-/// What waits in a mailbox.
+/// An item in a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Letter {
     Message(Message),
-    /// A command that ran, for who watches all of them.
+    /// A command that ran, for MONITOR.
     Command(Bytes),
-    /// Keys that changed, of those that the client keeps; nothing: all of them.
+    /// Changed keys that the client caches; `None`: all keys.
     Invalid(Option<Arc<[Stale]>>),
-    /// Who was to be told of such keys has gone.
+    /// The client that received the invalidations has disconnected.
     BrokenRedirection(u64),
 }
 
-/// What a letter takes beside what it says: its place in a queue, which doubles when it grows, and two allocations.
+/// Memory of a letter beyond its content, in bytes: its slot in a queue that doubles when it grows, and two allocations.
 const LETTER_BYTES: usize = 2 * size_of::<Letter>() + 128;
 
-/// And what each key takes that it names.
+/// Additional memory per key in a letter, in bytes.
 const KEY_BYTES: usize = size_of::<Stale>() + 64;
 
 impl Letter {
@@ -89,7 +89,7 @@ impl Letter {
     }
 }
 
-/// Where the messages for one subscriber wait.
+/// Queue of pending letters for one subscriber.
 pub(crate) struct Mailbox {
     waiting: Mutex<Waiting>,
     arrived: Notify,
@@ -100,17 +100,18 @@ pub(crate) struct Mailbox {
 struct Waiting {
     letters: VecDeque<Letter>,
     bytes: usize,
-    /// There were too many; it takes no more.
+    /// True after an overflow: the mailbox accepts no more letters.
     overflown: bool,
 }
 
-/// Somebody who subscribed, and what it is woken by.
+/// Mailboxes of subscribers by client id.
 type Subscribers = BTreeMap<u64, Arc<Mailbox>>;
 
-/// Different patterns of all clients. Each is matched with each message, which takes the publisher about a microsecond.
+/// Maximum number of distinct patterns of all clients. Every message is matched with every pattern, at about a microsecond each
+/// for the publisher.
 const PATTERNS_MAX: usize = 2000;
 
-/// Patterns that a publisher matches while others go on.
+/// Snapshot of the patterns, which a publisher matches without the lock.
 type Listed = Arc<[(Bytes, Arc<dyn Matches>)]>;
 
 #[derive(Default)]
@@ -118,11 +119,11 @@ struct Subscribed {
     channels: HashMap<Bytes, Subscribers>,
     shard_channels: HashMap<Bytes, Subscribers>,
     patterns: HashMap<Bytes, (Arc<dyn Matches>, Subscribers)>,
-    /// The patterns as a publisher takes them with it; none if they changed since the last one did.
+    /// Snapshot of the patterns; `None` if they changed since it was taken.
     listed: Option<Listed>,
-    /// Who watches all commands.
+    /// Subscribers of MONITOR.
     monitors: Subscribers,
-    /// Who is told of keys that changed.
+    /// Clients that receive invalidations.
     keepers: Subscribers,
 }
 
@@ -134,16 +135,16 @@ impl Subscribed {
     }
 }
 
-/// All channels that somebody listens to.
+/// All subscriptions.
 pub(crate) struct Channels {
     subscribed: Mutex<Subscribed>,
-    /// Subscriptions, so that a message for nobody costs nothing.
+    /// Number of subscriptions, so that a message without subscribers costs nothing.
     count: AtomicUsize,
-    /// Who watches all commands, so that those cost nothing where nobody does.
+    /// Number of MONITOR clients, so that commands cost nothing without any.
     monitors: AtomicUsize,
-    /// What may wait in a mailbox.
+    /// Maximum pending bytes of a mailbox.
     mailbox_bytes_max: usize,
-    /// Memory of what waits in all of them; none if there was no room for it at the start.
+    /// Pending bytes of all mailboxes and the share that pays for them; no share if there was no room for it at the start.
     held: Mutex<(usize, Option<Share>)>,
 }
 
@@ -162,13 +163,13 @@ impl Channels {
         }
     }
 
-    /// A mailbox for a new subscriber.
+    /// Creates the mailbox of a new subscriber.
     pub(crate) fn mailbox() -> Arc<Mailbox> {
         let (arrived, overflows) = (Notify::new(), Notify::new());
         Arc::new(Mailbox { waiting: Mutex::default(), arrived, overflows })
     }
 
-    /// Subscribes to a channel. The name was not subscribed to by this subscriber.
+    /// Subscribes to a channel. The subscriber must not be subscribed to it already.
     pub(crate) fn subscribe(&self, kind: Kind, name: &Bytes, subscriber: u64, mailbox: &Arc<Mailbox>) {
         let mut subscribed = lock(&self.subscribed);
         let channels = match kind {
@@ -179,30 +180,33 @@ impl Channels {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Subscribes to all channels whose names match a pattern. Returns false if the pattern is new and there are as many as may be.
-    pub(crate) fn subscribe_pattern(
+    /// Subscribes to all channels whose names match one of the patterns. Returns false, and subscribes to none of them, if that
+    /// would exceed [`PATTERNS_MAX`] different patterns.
+    pub(crate) fn subscribe_patterns<M: Matches + 'static>(
         &self,
-        pattern: &Bytes,
-        matches: impl FnOnce() -> Arc<dyn Matches>,
+        new: &HashMap<Bytes, Arc<M>>,
         subscriber: u64,
         mailbox: &Arc<Mailbox>,
     ) -> bool {
         let mut subscribed = lock(&self.subscribed);
         let Subscribed { patterns, listed, .. } = &mut *subscribed;
-        if patterns.len() >= PATTERNS_MAX && !patterns.contains_key(pattern) {
+        let others = new.keys().filter(|pattern| !patterns.contains_key(*pattern)).count();
+        if patterns.len() + others > PATTERNS_MAX {
             return false;
         }
-        let entry = patterns.entry(pattern.clone());
-        let (_, subscribers) = entry.or_insert_with(|| {
+        if others > 0 {
             *listed = None;
-            (matches(), Subscribers::new())
-        });
-        subscribers.insert(subscriber, mailbox.clone());
-        self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        for (pattern, matches) in new {
+            let entry = patterns.entry(pattern.clone());
+            let (_, subscribers) = entry.or_insert_with(|| (matches.clone(), Subscribers::new()));
+            subscribers.insert(subscriber, mailbox.clone());
+        }
+        self.count.fetch_add(new.len(), Ordering::Relaxed);
         true
     }
 
-    /// Ends a subscription that there is.
+    /// Ends an existing subscription.
     pub(crate) fn unsubscribe(&self, kind: Kind, name: &Bytes, subscriber: u64) {
         let mut subscribed = lock(&self.subscribed);
         let Subscribed { channels, shard_channels, patterns, listed, .. } = &mut *subscribed;
@@ -227,8 +231,8 @@ impl Channels {
         }
     }
 
-    /// Puts a message into the mailboxes of all who listen to its channel; how many those are, and a subscriber once for each
-    /// of its patterns.
+    /// Delivers a message to all subscribers of a channel. Returns the number of deliveries, which counts a subscriber once for
+    /// each of its patterns.
     pub(crate) fn publish(&self, kind: Kind, channel: &[u8], payload: &[u8]) -> usize {
         if self.count.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -258,8 +262,9 @@ impl Channels {
         receivers
     }
 
-    /// The patterns that a channel's name matches, and the lock, for what follows. It is not held while they are matched: all
-    /// share it, and there may be many patterns and a long name. Whoever subscribes meanwhile does so after the message.
+    /// Returns the patterns that match a channel name, and the lock for the delivery. The lock is not held while matching,
+    /// because all connections share it, and there may be many patterns and a long name. A subscription made meanwhile takes
+    /// effect after the message.
     fn matching(&self, kind: Kind, channel: &[u8]) -> (MutexGuard<'_, Subscribed>, Vec<Bytes>) {
         let mut subscribed = lock(&self.subscribed);
         if kind != Kind::Channel || subscribed.patterns.is_empty() {
@@ -272,7 +277,7 @@ impl Channels {
         (lock(&self.subscribed), matching)
     }
 
-    /// How many would get a message, were it published now.
+    /// Returns the number of deliveries that a message would have now.
     pub(crate) fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
         if self.count.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -283,32 +288,32 @@ impl Channels {
         by_name + matching.map(|(_, subscribers)| subscribers.len()).sum::<usize>()
     }
 
-    /// Publishes what was kept back.
+    /// Publishes all messages of an outbox.
     pub(crate) fn publish_all(&self, outbox: Outbox) {
         for (kind, channel, payload) in outbox.messages {
             self.publish(kind, &channel, &payload);
         }
     }
 
-    /// From now on all commands are told to this subscriber.
+    /// Starts sending all commands to this subscriber.
     pub(crate) fn monitor(&self, subscriber: u64, mailbox: &Arc<Mailbox>) {
         lock(&self.subscribed).monitors.insert(subscriber, mailbox.clone());
         self.monitors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends what was begun.
+    /// Ends MONITOR for a subscriber.
     pub(crate) fn end_monitor(&self, subscriber: u64) {
         if lock(&self.subscribed).monitors.remove(&subscriber).is_some() {
             self.monitors.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether anybody watches all commands.
+    /// Returns true if any client runs MONITOR.
     pub(crate) fn are_monitored(&self) -> bool {
         self.monitors.load(Ordering::Relaxed) > 0
     }
 
-    /// Tells a command to who watches all of them.
+    /// Sends a command to all MONITOR clients.
     pub(crate) fn tell_monitors(&self, line: &Bytes) {
         let subscribed = lock(&self.subscribed);
         for mailbox in subscribed.monitors.values() {
@@ -316,7 +321,7 @@ impl Channels {
         }
     }
 
-    /// From now on this client may be told of keys that changed.
+    /// Registers a client that may receive invalidations.
     pub(crate) fn listen(&self, client: u64, mailbox: &Arc<Mailbox>) {
         lock(&self.subscribed).keepers.insert(client, mailbox.clone());
     }
@@ -326,7 +331,7 @@ impl Channels {
         self.put(mailbox, letter, &lock(&self.subscribed));
     }
 
-    /// Whether the letter waits in the mailbox now.
+    /// Puts a letter into a mailbox. Returns true if the letter is pending there.
     fn put(&self, mailbox: &Mailbox, letter: Letter, all: &Subscribed) -> bool {
         let bytes = letter.bytes();
         let mut overflows = {
@@ -337,7 +342,7 @@ impl Channels {
             waiting.bytes + bytes > self.mailbox_bytes_max
         };
         while !overflows && !self.hold(bytes) {
-            // Whoever has most waiting makes room, and that may be this one.
+            // The mailbox with the most pending bytes gives way, possibly this one.
             let others = all.channels.values().chain(all.shard_channels.values());
             let others = others.chain(all.patterns.values().map(|(_, subscribers)| subscribers));
             let others = others.chain([&all.monitors, &all.keepers]).flat_map(BTreeMap::values);
@@ -360,7 +365,7 @@ impl Channels {
         true
     }
 
-    /// Too much waits in a mailbox: it is emptied, and whoever it belongs to is told.
+    /// Empties a mailbox that exceeds a limit, and notifies its owner.
     fn overflow(&self, mailbox: &Mailbox) {
         let emptied = {
             let mut waiting = lock(&mailbox.waiting);
@@ -370,7 +375,7 @@ impl Channels {
         mailbox.overflows.notify_one();
     }
 
-    /// Takes memory for so much more that waits; false if there is none.
+    /// Takes memory for `bytes` more pending bytes. Returns false if there is none.
     fn hold(&self, bytes: usize) -> bool {
         let (held, share) = &mut *lock(&self.held);
         let fits = share.as_mut().is_some_and(|share| share.try_hold(*held + bytes));
@@ -389,7 +394,7 @@ impl Channels {
         }
     }
 
-    /// Takes the next letter out of a mailbox, by whom it belongs to.
+    /// Removes the next letter from a mailbox. Called by its owner.
     pub(crate) fn take(&self, mailbox: &Mailbox) -> Option<Letter> {
         let letter = {
             let mut waiting = lock(&mailbox.waiting);
@@ -401,7 +406,7 @@ impl Channels {
         Some(letter)
     }
 
-    /// What waits for subscriptions that have ended is not delivered any more.
+    /// Discards pending messages of ended subscriptions.
     pub(crate) fn discard(&self, mailbox: &Mailbox, kind: Kind, ended: &HashSet<Bytes>) {
         let is_of_it = |message: &Message| match (kind, &message.pattern) {
             (Kind::Pattern, Some(pattern)) => ended.contains(pattern),
@@ -411,7 +416,7 @@ impl Channels {
         self.retain(mailbox, |letter| !matches!(letter, Letter::Message(message) if is_of_it(message)));
     }
 
-    /// The same of all subscriptions.
+    /// Discards pending messages of all subscriptions and of MONITOR.
     pub(crate) fn discard_all(&self, mailbox: &Mailbox) {
         self.retain(mailbox, |letter| !matches!(letter, Letter::Message(_) | Letter::Command(_)));
     }
@@ -427,13 +432,13 @@ impl Channels {
         self.give_back(discarded);
     }
 
-    /// A client is gone.
+    /// Removes a client that has disconnected.
     pub(crate) fn forget(&self, client: u64, mailbox: &Mailbox) {
         lock(&self.subscribed).keepers.remove(&client);
         self.overflow(mailbox);
     }
 
-    /// Names that somebody subscribed to, of channels or shard channels.
+    /// Returns the subscribed names of channels or shard channels.
     pub(crate) fn names(&self, kind: Kind) -> Vec<Bytes> {
         let subscribed = lock(&self.subscribed);
         let mut names: Vec<Bytes> = match kind {
@@ -446,7 +451,7 @@ impl Channels {
         names
     }
 
-    /// Bytes of all names of a kind, and how many there are.
+    /// Returns the total bytes and the number of all names of a kind.
     pub(crate) fn names_bytes(&self, kind: Kind) -> (usize, usize) {
         let subscribed = lock(&self.subscribed);
         let sum = |names: &mut dyn Iterator<Item = &Bytes>| {
@@ -459,7 +464,7 @@ impl Channels {
         }
     }
 
-    /// How many subscribed to a channel by its name.
+    /// Returns the number of subscribers to a channel by name.
     pub(crate) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
         let subscribed = lock(&self.subscribed);
         let channels = if kind == Kind::Shard { &subscribed.shard_channels } else { &subscribed.channels };
@@ -467,22 +472,22 @@ impl Channels {
     }
 }
 
-/// Too much had waited for a subscriber.
+/// The mailbox exceeded a limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Overflown;
 
 impl Mailbox {
-    /// Completes when something has arrived since it last did.
+    /// Completes when a letter has arrived since the last completion.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }
 
-    /// Completes when too much has arrived.
+    /// Completes when the mailbox overflows.
     pub(crate) async fn overflows(&self) {
         self.overflows.notified().await;
     }
 
-    /// Bytes of the next letter, if one waits.
+    /// Returns the size of the next letter in bytes, if one is pending.
     pub(crate) fn next_bytes(&self) -> Result<Option<usize>, Overflown> {
         let waiting = lock(&self.waiting);
         if waiting.overflown { Err(Overflown) } else { Ok(waiting.letters.front().map(Letter::bytes)) }

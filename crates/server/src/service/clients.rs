@@ -1,4 +1,4 @@
-//! The connections there are, as CLIENT LIST and CLIENT KILL see them.
+//! The open connections, for CLIENT LIST and CLIENT KILL.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,58 +11,58 @@ use tokio::sync::Notify;
 use super::channels::{Channels, Mailbox};
 use crate::base::address::Address;
 
-/// What others see of a connection.
+/// State of a connection that other connections can see.
 pub(crate) struct Client {
-    /// Unique in this run of the server.
+    /// Unique within this run of the server.
     pub(crate) id: u64,
     pub(crate) peer: Address,
     pub(crate) local: Address,
     connected: Instant,
-    /// When it was last heard of, in milliseconds since then.
+    /// Time of the last activity, in milliseconds since `connected`.
     active_ms: AtomicU64,
-    /// Its last verb's place in the table; none if it is beyond that.
+    /// Table index of the last verb; beyond the table if there was none.
     verb: AtomicU8,
     protocol: AtomicU8,
     database: AtomicU8,
-    /// Commands queued in its transaction, and one; zero if it has none.
+    /// Number of commands queued in the transaction, plus one; zero without a transaction.
     queued: AtomicU64,
-    /// Channels, patterns and shard channels that it subscribed to.
+    /// Number of subscribed channels, patterns and shard channels.
     subscriptions: [AtomicUsize; 3],
     introduction: Mutex<Introduction>,
-    /// Memory of what the client said of itself.
+    /// Memory of the introduction, in bytes.
     introduced_bytes: AtomicUsize,
     killed: AtomicBool,
     kill: Notify,
-    /// Where waits what it is told without asking.
+    /// Queue of pushed messages.
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Somebody has what it would be told of its keys told to this client.
+    /// True if another client redirects its invalidations to this one.
     is_told: AtomicBool,
     told: Notify,
     has_left: AtomicBool,
     kept: Mutex<Option<KeptKeys>>,
 }
 
-/// How a client that keeps keys is told of changes.
+/// Tracking mode of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptKeys {
-    /// Whether it is told of all keys with its prefixes.
+    /// True in broadcast mode: the client is notified of all keys with its prefixes.
     pub(crate) broadcasts: bool,
-    /// Who is told in its place; 0: nobody.
+    /// Id of the client that receives the invalidations instead; 0: none.
     pub(crate) redirect: u64,
-    /// That one has gone.
+    /// True if that client has disconnected.
     pub(crate) is_broken: bool,
 }
 
-/// Bytes of a name that a client gives itself or its library.
+/// Maximum length of a client's or library's name, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 256;
 
-/// Bytes of a line of CLIENT LIST at most.
+/// Maximum length of a CLIENT LIST line, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 3 * NAME_BYTES_MAX + 640;
 
-/// What a client says of itself, and whom it speaks for.
+/// Names that a client gave itself, and its user.
 #[derive(Clone, Default)]
 pub(crate) struct Introduction {
-    /// Given by `CLIENT SETNAME` or `HELLO SETNAME`; empty if none.
+    /// Set by `CLIENT SETNAME` or `HELLO SETNAME`; empty if none.
     pub(crate) name: Vec<u8>,
     pub(crate) library: Vec<u8>,
     pub(crate) library_version: Vec<u8>,
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Lets `change` look at or change the introduction.
+    /// Calls `change` with the introduction.
     pub(crate) fn introduction<T>(&self, change: impl FnOnce(&mut Introduction) -> T) -> T {
         let mut introduction = self.introduction.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = change(&mut introduction);
@@ -105,7 +105,7 @@ impl Client {
         outcome
     }
 
-    /// Memory of what the client said of itself.
+    /// Returns the memory of the introduction in bytes.
     pub(crate) fn introduced_bytes(&self) -> usize {
         self.introduced_bytes.load(Ordering::Relaxed)
     }
@@ -114,7 +114,7 @@ impl Client {
         self.introduction(|introduction| introduction.name.clone())
     }
 
-    /// Its name is forgotten, and its user is this one; the library stays what it is.
+    /// Clears the name and sets the user; the library stays.
     pub(crate) fn forget_introduction(&self, user: &str) {
         self.introduction(|introduction| {
             introduction.name.clear();
@@ -122,7 +122,7 @@ impl Client {
         });
     }
 
-    /// Notes what the client does.
+    /// Records the last verb and its time.
     pub(crate) fn note(&self, verb: usize, now: Instant) {
         self.verb.store(verb as u8, Ordering::Relaxed);
         self.active_ms.store((now - self.connected).as_millis() as u64, Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl Client {
         self.protocol.store(protocol, Ordering::Relaxed);
     }
 
-    /// Notes which database it chose.
+    /// Records the selected database.
     pub(crate) fn note_database(&self, database: u8) {
         self.database.store(database, Ordering::Relaxed);
     }
@@ -145,24 +145,24 @@ impl Client {
         self.queued.store(commands.map_or(0, |commands| commands as u64 + 1), Ordering::Relaxed);
     }
 
-    /// Notes how many channels, patterns and shard channels it subscribed to.
+    /// Records the number of subscribed channels, patterns and shard channels.
     pub(crate) fn note_subscriptions(&self, counts: [usize; 3]) {
         for (noted, count) in self.subscriptions.iter().zip(counts) {
             noted.store(count, Ordering::Relaxed);
         }
     }
 
-    /// Whether it subscribed to anything.
+    /// Returns true if the client has any subscription.
     pub(crate) fn is_subscribed(&self) -> bool {
         self.subscriptions.iter().any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
-    /// Notes how it is told of changes of keys that it keeps, if it keeps any.
+    /// Records the tracking mode, if tracking is on.
     pub(crate) fn note_kept(&self, kept: Option<KeptKeys>) {
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     }
 
-    /// Who is told in its place has gone.
+    /// Records that the client that received the invalidations has disconnected.
     pub(crate) fn note_broken_redirection(&self) {
         if let Some(kept) = &mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
             kept.is_broken = true;
@@ -173,7 +173,7 @@ impl Client {
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on it is told what another client would be told of its keys.
+    /// Marks the client as a receiver of another client's invalidations.
     pub(crate) fn listen_for_another(&self) {
         self.is_told.store(true, Ordering::Release);
         self.told.notify_waiters();
@@ -183,16 +183,16 @@ impl Client {
         self.is_told.load(Ordering::Acquire)
     }
 
-    /// Returns when it is told, or if it is already.
+    /// Returns once the client receives another client's invalidations.
     pub(crate) async fn begins_to_listen(&self) {
-        // Must be made before the flag is looked at, or else it could miss who sets it in between.
+        // Created before the flag is checked, because otherwise a notification in between would be missed.
         let notified = self.told.notified();
         if !self.listens_for_another() {
             notified.await;
         }
     }
 
-    /// Whether its connection has ended.
+    /// Returns true if the connection has ended.
     pub(crate) fn has_left(&self) -> bool {
         self.has_left.load(Ordering::Acquire)
     }
@@ -206,26 +206,26 @@ impl Client {
         self.killed.load(Ordering::Acquire)
     }
 
-    /// Returns when somebody has killed the connection.
+    /// Returns when the connection is killed.
     pub(crate) async fn killed(&self) {
-        // Must be made before the flag is looked at, or else it could miss who sets it in between.
+        // Created before the flag is checked, because otherwise a kill in between would be missed.
         let notified = self.kill.notified();
         if !self.is_killed() {
             notified.await;
         }
     }
 
-    /// The place of its last verb in the table; beyond it if there was none.
+    /// Returns the table index of the last verb; beyond the table if there was none.
     pub(crate) fn last_verb(&self) -> usize {
         self.verb.load(Ordering::Relaxed).into()
     }
 
-    /// How long it has been connected.
+    /// Returns the time since the connection was made.
     pub(crate) fn age(&self) -> Duration {
         self.connected.elapsed()
     }
 
-    /// The line of CLIENT LIST, without its end. `verb` is the name of the last verb.
+    /// Appends the CLIENT LIST line without its line end. `verb` is the name of the last verb.
     pub(crate) fn describe(&self, verb: &str, text: &mut Vec<u8>) {
         let Introduction { name, library, library_version, user } = self.introduction(|known| known.clone());
         let age_ms = self.age().as_millis() as u64;
@@ -272,11 +272,11 @@ impl Client {
     }
 }
 
-/// All connections.
+/// All open connections.
 #[derive(Default)]
 pub(crate) struct Clients(Mutex<BTreeMap<u64, Arc<Client>>>);
 
-/// A connection's place among them; given up when dropped.
+/// Registration of a connection, removed on drop.
 pub(crate) struct Present<'a> {
     clients: &'a Clients,
     channels: &'a Channels,
@@ -289,12 +289,12 @@ impl Clients {
         Present { clients: self, channels, client }
     }
 
-    /// The client with a number.
+    /// Returns the client with an id.
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
         self.lock().get(&id).cloned()
     }
 
-    /// All of them, in the order in which they came.
+    /// Returns all clients in order of arrival.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
         self.lock().values().cloned().collect()
     }

@@ -1,9 +1,9 @@
-//! How many connections there may be.
+//! Maximum numbers of connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many connections there may be. Both can change; those that are open stay.
+/// Maximum numbers of connections, in total and per address. Both can change at run time; open connections stay.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimits {
     connections: AtomicUsize,

@@ -1,4 +1,4 @@
-//! What the server counts beside what the store does.
+//! Counters of the server, in addition to those of the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::grpc_calls::GrpcCalls;
 use crate::base::counting::{Histogram, count};
 use crate::base::rate::Rate;
 
-/// What the server counts.
+/// Counters of the server.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) connections_accepted: AtomicU64,
@@ -21,29 +21,29 @@ pub(crate) struct Counters {
     pub(crate) commands: AtomicU64,
     pub(crate) input_bytes: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
-    /// Reads from and writes to sockets of RESP, as INFO has them.
+    /// Reads from and writes to RESP sockets, for INFO.
     pub(crate) socket_reads: AtomicU64,
     pub(crate) socket_writes: AtomicU64,
     pub(crate) lookups: Lookups,
     pub(crate) transactions: AtomicU64,
-    /// Of each verb.
+    /// Calls by verb.
     pub(crate) calls: Calls,
-    /// Errors that were answered, by code.
+    /// Error replies by code.
     pub(crate) errors: ErrorCounts,
-    /// Commands of late.
+    /// Recent rate of commands.
     pub(crate) rate: Rate,
-    /// Keys that had expired when the counters were reset.
+    /// Number of expired keys when the counters were reset.
     expired_before: AtomicU64,
-    /// The same of those that were dropped.
+    /// Number of evicted keys when the counters were reset.
     evicted_before: AtomicU64,
     pub(crate) batch_times: Histogram,
-    /// Processor time between two polls of a task that serves a connection, or a call of one.
+    /// Processor time of the turns of tasks that serve connections or calls.
     pub(crate) turns: Arc<Histogram>,
     pub(crate) grpc: GrpcCalls,
     dropped: [AtomicU64; Dropped::ALL.len()],
 }
 
-/// Keys that were asked for, by database and by whether they were there.
+/// Lookups of keys, by database and by hit or miss.
 #[derive(Default)]
 pub(crate) struct Lookups([[AtomicU64; 2]; Store::DATABASES as usize]);
 
@@ -54,12 +54,12 @@ impl Lookups {
         count(of_misses, misses);
     }
 
-    /// Hits and misses of a database.
+    /// Returns hits and misses of a database.
     pub(crate) fn of(&self, database: usize) -> [u64; 2] {
         self.0[database].each_ref().map(|counter| counter.load(Ordering::Relaxed))
     }
 
-    /// Those of all databases.
+    /// Returns the hits of all databases.
     pub(crate) fn hits(&self) -> u64 {
         (0..self.0.len()).map(|database| self.of(database)[0]).sum()
     }
@@ -73,7 +73,7 @@ impl Lookups {
     }
 }
 
-/// What came of reading the files of users and of TLS again, and the settings.
+/// Outcomes of the last reloads of settings, users and TLS files.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads {
     pub(crate) settings: Reload,
@@ -81,7 +81,7 @@ pub(crate) struct Reloads {
     pub(crate) tls: Reload,
 }
 
-/// The same of the files of one kind.
+/// Outcomes of the reloads of one kind of file.
 #[derive(Debug, Default)]
 pub(crate) struct Reload {
     last_failed: AtomicBool,
@@ -94,7 +94,7 @@ impl Reload {
         count(&self.failures, u64::from(!is_ok));
     }
 
-    /// Whether what is in force is what the files said when they were read last.
+    /// Returns true if the last reload succeeded, so that the files are in force.
     pub(crate) fn is_current(&self) -> bool {
         !self.last_failed.load(Ordering::Relaxed)
     }
@@ -104,7 +104,7 @@ impl Reload {
     }
 }
 
-/// Why the server ended a connection.
+/// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Dropped {
     #[error("its bytes are not RESP")]
@@ -139,7 +139,7 @@ impl Dropped {
 }
 
 impl Counters {
-    /// Connections that are open stay counted, and identifiers are not given out twice.
+    /// The number of open connections stays, and ids are not reused.
     pub(super) fn reset(&self, store: &Activity) {
         let counters = [&self.connections_refused, &self.commands, &self.input_bytes, &self.output_bytes];
         let others = [&self.transactions, &self.socket_reads, &self.socket_writes];
@@ -154,12 +154,12 @@ impl Counters {
         self.evicted_before.store(store.records_evicted, Ordering::Relaxed);
     }
 
-    /// Of the keys that expired since the start, those since the last reset.
+    /// Returns the number of keys that expired since the last reset.
     pub(super) fn expired_since(&self, store: &Activity) -> u64 {
         store.records_expired.saturating_sub(self.expired_before.load(Ordering::Relaxed))
     }
 
-    /// Of the keys that were dropped since the start, those since the last reset.
+    /// Returns the number of keys evicted since the last reset.
     pub(super) fn evicted_since(&self, store: &Activity) -> u64 {
         store.records_evicted.saturating_sub(self.evicted_before.load(Ordering::Relaxed))
     }
@@ -168,7 +168,7 @@ impl Counters {
         count(&self.dropped[why as usize], 1);
     }
 
-    /// Connections that the server ended, by reason.
+    /// Returns the number of connections that the server closed, by reason.
     pub(crate) fn dropped(&self) -> [(&'static str, u64); Dropped::ALL.len()] {
         Dropped::ALL.map(|(why, name)| (name, self.dropped[why as usize].load(Ordering::Relaxed)))
     }

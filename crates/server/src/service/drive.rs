@@ -1,8 +1,8 @@
-//! What the drive tells of itself: the bytes that it was given, and those that it wrote to its flash.
+//! Write counters of the drive: bytes received from hosts, and bytes written to its flash.
 //!
-//! A store counts what it writes to a drive, and a drive what it writes to its flash. The product of both amplifications is
-//! what a byte that a user puts costs the flash. A drive counts for everybody who writes to it, and over its whole life, so
-//! what is shown is counted from the first time that it was read.
+//! The store counts the bytes that it writes to the drive, and the drive counts the bytes that it writes to its flash. The
+//! product of both write amplifications is the flash bytes per user byte. A drive counts the writes of all its users over its
+//! whole life, so differences are taken from the first reading.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -13,36 +13,36 @@ use esker_engine::Stats;
 use esker_nvme::{Counters, Drive, DriveError, saved};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often a drive is asked. Some drives answer nothing else meanwhile.
+/// Interval between readings of a drive. Some drives answer no other command meanwhile.
 const OF_DRIVE: Duration = Duration::from_secs(60);
-/// How often a file is read into which somebody else saves what the drive tells.
+/// Interval between readings of a file into which another program saves the counters.
 const OF_FILE: Duration = Duration::from_secs(1);
 
-/// A drive that is asked now and then, if one is named.
+/// Periodic reader of the configured drive, if any.
 pub(crate) struct DriveLog {
     path: Option<PathBuf>,
     read: Mutex<Reading>,
 }
 
-/// What was read.
+/// Results of the readings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Reading {
-    /// The first time, and the last.
+    /// The first and the last reading.
     counters: Option<(Counters, Counters)>,
-    /// Why it failed the last time; empty: it did not.
+    /// Error of the last reading; empty: it succeeded.
     error: String,
 }
 
-/// What a drive wrote since it was first asked.
+/// Bytes written by a drive.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wear {
-    /// To its flash, and given by its hosts; none: it does not tell.
+    /// Bytes to its flash and from its hosts since the first reading; `None`: not reported.
     pub(crate) since: Counters,
-    /// Over its life.
+    /// Bytes over its life.
     pub(crate) lifetime: Counters,
-    /// To its flash for each byte of keys and values that users put; none: that is not known yet.
+    /// Flash bytes per byte of keys and values put by users; `None`: not known yet.
     pub(crate) flash_bytes_per_user_byte: Option<f64>,
-    /// Why it could not be asked the last time; empty: it could.
+    /// Error of the last reading; empty: it succeeded.
     pub(crate) error: String,
 }
 
@@ -51,7 +51,7 @@ impl DriveLog {
         Arc::new(DriveLog { path, read: Mutex::default() })
     }
 
-    /// Asks the drive for ever, if there is one.
+    /// Reads the drive's counters periodically. Returns at once if no drive is configured.
     pub(crate) async fn run(self: Arc<DriveLog>) {
         let Some(path) = self.path.clone() else { return };
         let mut turn = interval(if is_device(&path) { OF_DRIVE } else { OF_FILE });
@@ -64,7 +64,7 @@ impl DriveLog {
         }
     }
 
-    /// What it told; none if no drive is named, or it did not answer yet.
+    /// Returns the drive's writes; `None` without a drive or before its first answer.
     pub(crate) fn wear(&self, stats: &Stats) -> Option<Wear> {
         let tier = stats.tiers.last()?;
         self.lock().wear(tier.written.total(), stats.activity.user_bytes)
@@ -80,12 +80,12 @@ impl Reading {
         match read {
             Err(error) => {
                 if error != self.error {
-                    tracing::warn!(drive = %path.display(), %error, "the drive does not tell what it writes to its flash");
+                    tracing::warn!(drive = %path.display(), %error, "cannot read the write counters of the drive");
                 }
                 self.error = error;
             }
             Ok(now) => {
-                // A counter that went back is another drive's.
+                // A counter that decreased belongs to another drive.
                 let first = self.counters.map(|(first, _)| first).filter(|first| now.since(first).is_some());
                 self.counters = Some((first.unwrap_or(now), now));
                 self.error.clear();

@@ -1,26 +1,27 @@
-//! How often each error was answered, by its first word, as INFO errorstats tells it.
+//! Counts of error replies by their first word, for INFO errorstats.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Errors by their codes: `ERR`, `NOPERM` and so on. Scripts can make up codes, so their number and length have bounds.
+/// Errors by code: `ERR`, `NOPERM` and so on. Scripts can invent codes, so number and length of codes are limited.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
 
-/// Errors of one connection that are not counted yet.
+/// Error counts of one connection that are not merged yet.
 #[derive(Debug, Default)]
 pub(crate) struct Uncounted(BTreeMap<String, u64>);
 
-/// The code of what has none, of codes that are none, and of those that are too many.
+/// Code for errors without a code, with an invalid code, or beyond the maximum number of codes.
 const ANY: &str = "ERR";
 
-/// Length of a code at most, in bytes.
+/// Maximum length of a code, in bytes.
 const CODE_BYTES_MAX: usize = 31;
 
-/// How many codes are told apart; Redis stops at as many.
+/// Maximum number of distinct codes, as in Redis.
 const CODES_MAX: usize = 128;
 
-/// What an error begins with. INFO shows it, so it is a word of letters that no client could take for a line of INFO.
+/// Returns the code at the start of an error. INFO prints it, so only words that cannot be mistaken for a line of INFO count as
+/// codes.
 fn code_of(text: &str) -> &str {
     let is_code = |word: &&str| {
         let mut bytes = word.bytes();
@@ -31,7 +32,7 @@ fn code_of(text: &str) -> &str {
     text.split(' ').next().filter(is_code).unwrap_or(ANY)
 }
 
-/// Counts errors of a code.
+/// Adds `errors` to the count of a code.
 fn count(counts: &mut BTreeMap<String, u64>, code: &str, errors: u64) {
     if let Some(known) = counts.get_mut(code) {
         *known += errors;
@@ -46,7 +47,7 @@ impl Uncounted {
         count(&mut self.0, code_of(text), 1);
     }
 
-    /// Takes over what others have.
+    /// Merges the counts of another set and clears it.
     pub(crate) fn append(&mut self, others: &mut Uncounted) {
         for (code, errors) in std::mem::take(&mut others.0) {
             count(&mut self.0, &code, errors);
@@ -55,7 +56,7 @@ impl Uncounted {
 }
 
 impl ErrorCounts {
-    /// Counts what is not counted yet.
+    /// Merges the counts of a connection and clears them.
     pub(crate) fn take(&self, uncounted: &mut Uncounted) {
         if uncounted.0.is_empty() {
             return;
@@ -66,7 +67,7 @@ impl ErrorCounts {
         }
     }
 
-    /// All codes that were answered, with their counts.
+    /// Returns all codes with their counts.
     pub(crate) fn all(&self) -> Vec<(String, u64)> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts.iter().map(|(code, count)| (code.clone(), *count)).collect()

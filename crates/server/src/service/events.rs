@@ -1,7 +1,7 @@
-//! Keyspace notifications: events of keys, published on channels that are named after the key and after the event.
+//! Keyspace notifications: events of keys, published on channels named after the key and after the event.
 //!
-//! Commands say what they do to which key; what is said goes out when the change can be seen. Of keys that expire or are
-//! evicted, and of what is not written by commands of RESP, the store tells.
+//! Commands produce their events, which are published once the change is visible. The store reports keys that expire or are
+//! evicted, and writes that are not RESP commands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,10 +12,10 @@ use esker_engine::{Cause, Change};
 use super::channels::{Channels, Kind, Outbox};
 pub(crate) use crate::base::keyspace_events::KeyspaceEvents;
 
-/// What happened to a key.
+/// An event of a key.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    /// The number of the key's database.
+    /// Number of the key's database.
     pub(crate) database: u8,
     pub(crate) class: KeyspaceEvents,
     pub(crate) name: &'static str,
@@ -24,7 +24,7 @@ pub(crate) struct Event {
 
 /// Publishes events.
 pub(crate) struct Events {
-    /// What is told.
+    /// Bits of the published events.
     told: AtomicU32,
     channels: Arc<Channels>,
 }
@@ -34,7 +34,7 @@ impl Events {
         Events { told: AtomicU32::new(told.bits()), channels }
     }
 
-    /// What is set.
+    /// Returns the configured events.
     pub(crate) fn setting(&self) -> KeyspaceEvents {
         KeyspaceEvents::of_bits(self.told.load(Ordering::Relaxed))
     }
@@ -43,20 +43,20 @@ impl Events {
         self.told.store(events.bits(), Ordering::Relaxed);
     }
 
-    /// What is to be told: nothing where it is on no channel.
+    /// Returns the events to publish: none if no channel kind is selected.
     pub(crate) fn wanted(&self) -> KeyspaceEvents {
         let set = self.setting();
         let on_any = set.has(KeyspaceEvents::BY_KEY.and(KeyspaceEvents::BY_EVENT));
         if on_any { set } else { KeyspaceEvents::default() }
     }
 
-    /// Whether anything is told that the store alone knows of.
+    /// Returns true if any event is published that only the store can report.
     pub(crate) fn need_the_store(&self) -> bool {
         let of_store = [KeyspaceEvents::EVICTED, KeyspaceEvents::STRING, KeyspaceEvents::GENERIC];
         self.wanted().has(of_store.into_iter().fold(KeyspaceEvents::EXPIRED, KeyspaceEvents::and))
     }
 
-    /// Publishes events, in their order.
+    /// Publishes events in order.
     pub(crate) fn publish(&self, events: impl IntoIterator<Item = Event>) {
         for Event { database, class, name, key } in events {
             self.tell(database, class, name, &key, |channel, payload| {
@@ -65,7 +65,7 @@ impl Events {
         }
     }
 
-    /// Puts events among what is to be published later.
+    /// Adds events to an outbox, to be published later.
     pub(crate) fn put(&self, events: impl IntoIterator<Item = Event>, outbox: &mut Outbox) {
         for Event { database, class, name, key } in events {
             self.tell(database, class, name, &key, |channel, payload| {
@@ -74,20 +74,20 @@ impl Events {
         }
     }
 
-    /// A key was asked for that is not there.
+    /// Publishes a lookup of a missing key.
     pub(crate) fn missed(&self, database: u8, key: &[u8]) {
         self.tell(database, KeyspaceEvents::MISS, "keymiss", key, |channel, payload| {
             self.channels.publish(Kind::Channel, channel, payload);
         });
     }
 
-    /// What the store tells: of keys that it took out by itself, and of writes that are no commands of RESP. `database` says which
-    /// one has the keyspace of the change.
+    /// Publishes a change reported by the store: an expiry, an eviction, or a write that is not a RESP command. `database`
+    /// returns the database of the change's keyspace.
     pub(crate) fn changed(&self, change: &Change<'_>, database: impl FnOnce() -> u8) {
         let (class, name) = match change.cause {
             Cause::Expired => (KeyspaceEvents::EXPIRED, "expired"),
             Cause::Evicted => (KeyspaceEvents::EVICTED, "evicted"),
-            // What commands of RESP do they say themselves.
+            // RESP commands produce their own events.
             _ if change.origin != 0 => return,
             Cause::Put => (KeyspaceEvents::STRING, "set"),
             Cause::Deleted => (KeyspaceEvents::GENERIC, "del"),
@@ -132,12 +132,12 @@ impl Events {
     }
 }
 
-/// What is around the number of the database in the names of channels.
+/// Channel name parts around the database number.
 const OF_KEY: &str = "__keyspace@";
 const OF_EVENT: &str = "__keyevent@";
 const BEHIND: &str = "__:";
 
-/// The database whose events go to a channel of this name, if any do.
+/// Returns the database whose events go to a channel of this name, if it is an event channel.
 pub(crate) fn database_of(channel: &[u8]) -> Option<u8> {
     let begins = |name: &str| channel.strip_prefix(name.as_bytes());
     let rest = begins(OF_KEY).or_else(|| begins(OF_EVENT))?;

@@ -1,20 +1,20 @@
-//! How many keys expire, and when, from the last sample of them: the store does not count them.
+//! Estimates of the number of keys with an expiry and of their mean TTL from a sample, because the store does not count them.
 //!
-//! The iteration goes through keys in the order of their hashes, so keys that lie together are as good as drawn by lot. Of a
-//! store with few keys all are looked at, and the numbers are exact.
+//! The iteration visits keys in the order of their hashes, so neighbouring keys are a random sample. In a store with few keys all
+//! are visited, and the numbers are exact.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use esker_engine::Store;
 
-/// What a sample of keys showed.
+/// Result of a sample of keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) taken: Instant,
     pub(crate) keys: u64,
     pub(crate) expiring: u64,
-    /// What those that expire have left, in milliseconds, in the mean.
+    /// Mean remaining time of the keys with an expiry, in milliseconds.
     pub(crate) ttl_ms: u64,
 }
 
@@ -31,7 +31,8 @@ impl Expiring {
         *self.0[database].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many of so many keys of a database expire, and what those have left, in milliseconds.
+    /// Returns the estimated number of keys with an expiry among `keys` keys of a database, and their mean remaining time in
+    /// milliseconds.
     pub(crate) fn of(&self, database: usize, keys: u64) -> (u64, u64) {
         let Some(Sample { keys: of, expiring, ttl_ms, .. }) = self.last(database) else { return (0, 0) };
         let expiring = (u128::from(keys) * u128::from(expiring)).checked_div(of.into()).unwrap_or(0);
@@ -39,5 +40,5 @@ impl Expiring {
     }
 }
 
-/// Cursors name one of so many places; larger numbers are behind the end.
+/// Mask of the positions that a cursor can have; larger numbers are beyond the end.
 pub(crate) const CURSOR_MASK: u64 = (1 << 42) - 1;

@@ -1,7 +1,7 @@
-//! The log lines that say when the store begins to refuse writes for want of room, why, and when it takes them again.
+//! Log lines when a full store begins to refuse writes, with the cause, and when it accepts them again.
 //!
-//! A store at its limit refuses and takes writes by turns as keys are deleted, so writes count as taken again only after a while
-//! without a refusal: the log gets two lines for such a time, and not two for each key.
+//! A store at its limit alternates between refusing and accepting writes as keys are deleted. Writes therefore count as accepted
+//! again only after a period without a refusal: the log gets two lines per period, and not two per key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use tokio::time::{Instant, sleep};
 use super::Service;
 use crate::base::settings::text_of;
 
-/// How often the store is looked at.
+/// Interval between checks of the store.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks without a refusal until writes count as taken again.
+/// Number of checks without a refusal after which writes count as accepted again.
 const QUIET_LOOKS: u32 = 10;
 
-/// Whether the store refuses writes for want of room.
+/// Tracks whether the store refuses writes because it is full.
 #[derive(Debug, Default)]
 struct Fullness {
-    /// Refused writes at the last look.
+    /// Number of refused writes at the last check.
     refused: u64,
     full: Option<Full>,
 }
 
-/// A time in which it does.
+/// A period of refusals.
 #[derive(Debug)]
 struct Full {
     since: Instant,
@@ -33,7 +33,7 @@ struct Full {
     quiet_looks: u32,
 }
 
-/// A line for the log.
+/// A log line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Refuses,
@@ -41,7 +41,8 @@ enum Line {
 }
 
 impl Fullness {
-    /// Takes note of how many writes were refused so far, and of whether one like the last would be refused now.
+    /// Takes the number of writes refused so far, and whether a write like the last refused one would be refused now. Returns the
+    /// line to log, if any.
     fn look(&mut self, refused: u64, is_full: bool, now: Instant) -> Option<Line> {
         let before = std::mem::replace(&mut self.refused, refused);
         let Some(full) = &mut self.full else {
@@ -61,7 +62,7 @@ impl Fullness {
     }
 }
 
-/// Writes the lines until it is dropped.
+/// Writes the log lines until dropped.
 pub(crate) async fn run(service: Arc<Service>) {
     let store = &service.store;
     let mut fullness = Fullness::default();
@@ -89,14 +90,14 @@ mod tests {
         let at = |second: u64| began + Duration::from_secs(second);
         assert_eq!(fullness.look(0, false, at(0)), None);
         assert_eq!(fullness.look(5, true, at(1)), Some(Line::Refuses));
-        // At the limit keys come and go.
+        // At the limit, refusals alternate with accepted writes.
         for second in 2..100 {
             assert_eq!(fullness.look(5 + second, second % 2 == 0, at(second)), None, "{second}");
         }
         for second in 100..109 {
             assert_eq!(fullness.look(104, false, at(second)), None, "{second}");
         }
-        // Without writes the store is still full.
+        // Without writes the store stays full.
         assert_eq!(fullness.look(104, true, at(109)), None);
         for second in 110..119 {
             assert_eq!(fullness.look(104, false, at(second)), None, "{second}");

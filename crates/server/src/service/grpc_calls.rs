@@ -46,7 +46,7 @@ const CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// What is counted of gRPC.
+/// Counters of gRPC.
 #[derive(Debug, Default)]
 pub(crate) struct GrpcCalls {
     calls: [AtomicU64; METHODS.len()],

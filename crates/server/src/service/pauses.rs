@@ -1,4 +1,4 @@
-//! CLIENT PAUSE: commands that wait until a time, or until somebody lets them go on.
+//! CLIENT PAUSE: commands wait until a deadline or CLIENT UNPAUSE.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{Instant as Timer, timeout_at};
 
-/// Which commands wait.
+/// Commands that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Paused {
-    /// Those that may write or publish.
+    /// Commands that may write or publish.
     Writes,
     All,
 }
 
-/// What waits, and until when.
+/// The paused commands and the end of the pause.
 type Pause = Option<(Paused, Instant)>;
 
-/// The pause, if there is one.
+/// The current pause, if any.
 pub(crate) struct Pauses {
-    /// So that every command costs one look where there is none.
+    /// Without a pause, commands read only this flag.
     is_on: AtomicBool,
     pause: watch::Sender<Pause>,
 }
 
-/// No pause is longer: what is later than clocks can tell is never.
+/// Maximum length of a pause, beyond which clocks overflow; it means forever.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl Default for Pauses {
@@ -34,7 +34,7 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// Begins a pause. Of this one and one that there is, the longer time and the larger part of commands count.
+    /// Begins a pause. Combined with a current pause, the later end and the larger set of commands apply.
     pub(crate) fn begin(&self, paused: Paused, from: Instant, length: Duration) {
         let until = from + length.min(LONGEST);
         self.pause.send_modify(|pause| {
@@ -55,12 +55,12 @@ impl Pauses {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Until when a command has to wait that may write, or not.
+    /// Returns the time until which a command has to wait; `writes`: it may write.
     fn held_until(pause: Pause, writes: bool) -> Option<Instant> {
         pause.filter(|(paused, _)| *paused == Paused::All || writes).map(|(_, until)| until)
     }
 
-    /// Whether a command has to wait that may write, or not.
+    /// Returns true if a command has to wait; `writes`: it may write.
     pub(crate) fn holds(&self, writes: bool) -> bool {
         Pauses::held_until(*self.pause.borrow(), writes).is_some()
     }
@@ -77,7 +77,7 @@ impl Pauses {
         }
     }
 
-    /// Forgets a pause that is over, unless there is another by now.
+    /// Ends a pause whose time is over, unless another one replaced it.
     fn expire(&self, until: Instant) {
         self.pause.send_if_modified(|pause| {
             let is_it = pause.is_some_and(|(_, end)| end == until);

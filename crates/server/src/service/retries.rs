@@ -1,11 +1,13 @@
-//! Answers that are kept, so that a request may be made again without being done again.
+//! Answers kept for repeated requests, so that a retry does not execute a request twice.
 //!
-//! A request is known by its user and the id that the user gave it. See `docs/decisions/0029-grpc-transactions.md`.
+//! A request is identified by its user and the id that the user gave it. See `docs/decisions/0029-grpc-transactions.md`.
 //!
-//! - While it runs, whoever makes it again waits for it. When it has ended, its answer is kept for [`KEEP`].
-//! - What is kept is a part of the memory for clients. If there is no more, the oldest answer goes of the user who has most.
-//! - A retry of what is not known may be of something that was done and forgotten: before the start, or since an answer of this
-//!   user went early. It is refused until every retry that could be of that comes too late anyway.
+//! - While a request runs, its retries wait for it. After its end, its answer is kept for [`KEEP`].
+//! - Answers are kept in a part of the memory for clients. If it is used up, the oldest answer of the user with the most is
+//!   dropped.
+//! - A retry with an unknown id may repeat a request that was executed and forgotten: before the start, or because an answer of
+//!   this user was dropped early. Such retries are refused until all retries of forgotten requests would come too late in any
+//!   case.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,31 +19,30 @@ use tonic::{Code, Status};
 
 use crate::budget::Share;
 
-/// How long an answer is kept.
+/// Time for which an answer is kept.
 pub(crate) const KEEP: Duration = Duration::from_secs(300);
 
-/// What a request takes beside its id and its answer: places in two tables that double, allocations, and what wakes those
-/// who wait.
+/// Memory of a request beyond its id and its answer, in bytes: slots in two tables that double, allocations, and wakers.
 const REQUEST_BYTES: usize = 512;
 
-/// Which part of the memory one request may take.
+/// Divisor: part of `bytes_max` that one request may take.
 const ONE_PART: usize = 4;
 
-/// How often users of whom nothing is known any more are forgotten.
+/// Interval between removals of users without kept requests.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// What tells a request from another: its method, and all of its message.
+/// Hash of a request's method, database and content; distinguishes requests with the same id.
 pub(crate) type Fingerprint = [u8; 32];
 
-/// What a request was answered: an encoded message, or an error that says what the store had.
+/// The answer of a request: an encoded message, or an error that depends on the state of the store.
 pub(crate) type Answer = Result<Bytes, Status>;
 
-/// What is known of a request.
+/// State of a request.
 enum Kept {
-    /// It runs; this closes when it has ended.
+    /// Running; the channel closes at its end.
     Running(watch::Receiver<()>),
     Answered(Answer),
-    /// It ended, and did nothing.
+    /// Ended without any effect.
     NothingDone,
 }
 
@@ -49,59 +50,59 @@ struct Request {
     fingerprint: Fingerprint,
     kept: Kept,
     bytes: usize,
-    /// Its place among those that have ended.
+    /// Its position in the order of completion, once ended.
     place: Option<u64>,
 }
 
 /// Requests of one user.
 struct OfUser {
     requests: HashMap<Bytes, Request>,
-    /// Those that have ended, in that order, and when they did.
+    /// Ended requests and their end times, in order of completion.
     ended: BTreeMap<u64, (Instant, Bytes)>,
     bytes: usize,
-    /// Of what ended by then not all is known.
+    /// Requests that ended up to this time may have been forgotten.
     unknown_until: Instant,
 }
 
 struct State {
     users: HashMap<String, OfUser>,
     bytes: usize,
-    /// None if there was no room for it at the start.
+    /// `None` if there was no room for it at the start.
     share: Option<Share>,
-    /// The last place that was given out.
+    /// Last assigned position.
     place: u64,
     swept: Instant,
 }
 
-/// All requests that have an id.
+/// All requests with an id.
 pub(crate) struct Retries {
     state: Mutex<State>,
     bytes_max: usize,
     started: Instant,
 }
 
-/// What is to be done with a request.
+/// Decision on a request.
 pub(crate) enum Begun {
-    /// It is the first of its kind, and its answer is to be left with the ticket.
+    /// New: execute it and report its end with the ticket.
     First(Ticket),
-    /// It runs already: ask again when this has closed.
+    /// Already running: ask again when the channel closes.
     Running(watch::Receiver<()>),
     Answered(Answer),
-    /// Another request has its id.
+    /// Another request has the same id.
     Another,
-    /// It may have been done and forgotten.
+    /// The request may have been executed and forgotten.
     Forgotten,
-    /// There is no memory to remember it with.
+    /// No memory to remember the request.
     NoRoom,
 }
 
-/// A request that runs. Dropped without an end, nobody knows what became of it.
+/// A running request. If the ticket is dropped before `end`, the outcome is unknown.
 pub(crate) struct Ticket {
     retries: Arc<Retries>,
     user: String,
     id: Bytes,
     ended: bool,
-    /// Closes with the ticket.
+    /// Closes when the ticket is dropped.
     _running: watch::Sender<()>,
 }
 
@@ -116,7 +117,7 @@ impl Retries {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request of a user. `is_retry`: it was made before.
+    /// Begins a request of a user. `is_retry`: the client has sent it before.
     pub(crate) fn begin(
         self: &Arc<Retries>,
         user: &str,
@@ -154,7 +155,7 @@ impl Retries {
 }
 
 impl Ticket {
-    /// The request has ended. Errors that do not say what the store had did nothing, and are worth another try.
+    /// Ends the request. Errors that do not depend on the state of the store had no effect, and may be retried.
     pub(crate) fn end(mut self, answer: &Answer, now: Instant) {
         let kept = match answer {
             Ok(message) => Kept::Answered(Ok(message.clone())),
@@ -203,7 +204,7 @@ impl State {
                 OfUser { requests: HashMap::new(), ended: BTreeMap::new(), bytes: 0, unknown_until: started };
             self.users.insert(user.to_owned(), of_user);
         }
-        let of_user = self.users.get_mut(user).expect("it is there now");
+        let of_user = self.users.get_mut(user).expect("the user was inserted above");
         of_user.bytes += request.bytes;
         of_user.requests.insert(id.clone(), request);
     }
@@ -221,7 +222,7 @@ impl State {
         }
     }
 
-    /// Takes so much more memory, of those who have most if there is no other; false if there is none.
+    /// Takes `bytes` more memory, if necessary from the answers of the user with the most. Returns false if there is not enough.
     fn hold(&mut self, bytes: usize, bytes_max: usize) -> bool {
         if bytes > bytes_max / ONE_PART {
             return false;
@@ -238,20 +239,21 @@ impl State {
         }
     }
 
-    /// Forgets the oldest answer of the user who has most; false if there is none.
+    /// Drops the oldest answer of the user with the most memory. Returns false if there is none.
     fn forget_early(&mut self) -> bool {
         let with_answers = self.users.iter_mut().filter(|(_, of_user)| !of_user.ended.is_empty());
         let Some((user, of_user)) = with_answers.max_by_key(|(_, of_user)| of_user.bytes) else {
             return false;
         };
-        let (_, (at, id)) = of_user.ended.first_key_value().expect("it has one");
+        let (_, (at, id)) =
+            of_user.ended.first_key_value().expect("users without ended requests were filtered out");
         let (user, id) = (user.clone(), id.clone());
         of_user.unknown_until = of_user.unknown_until.max(*at);
         self.remove(&user, &id);
         true
     }
 
-    /// Forgets answers of a user that were kept for long enough.
+    /// Removes the expired answers of a user.
     fn forget_old(&mut self, user: &str, now: Instant) {
         while let Some(of_user) = self.users.get(user)
             && let Some((_, (at, id))) = of_user.ended.first_key_value()
@@ -262,7 +264,7 @@ impl State {
         }
     }
 
-    /// Forgets what is old of all users, and users of whom nothing is left to know.
+    /// Removes the expired answers of all users, and users without any remaining state.
     fn sweep(&mut self, now: Instant) {
         if now < self.swept + SWEEP_EVERY {
             return;

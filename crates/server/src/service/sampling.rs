@@ -1,4 +1,4 @@
-//! Taking samples of keys, which tell how many expire; see [`expiring`](super::expiring).
+//! Sampling of keys, to estimate the number with an expiry; see [`expiring`](super::expiring).
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -8,21 +8,21 @@ use esker_engine::{Cursor, KeyEntry, Store};
 use super::Service;
 use super::expiring::{CURSOR_MASK, Sample};
 
-/// Keys that are looked at.
+/// Number of keys in a sample.
 const KEYS: usize = 256;
 
-/// Bytes that they have at most, unless a single one has more; and what one takes beside them.
+/// Maximum bytes of a page of keys, unless a single key is longer; and the memory per key beyond its bytes.
 const KEY_BYTES: usize = 64 << 10;
 const ENTRY_BYTES: usize = 256;
 
-/// And steps that are taken for them: keys may be long, or none may be left.
+/// Maximum number of pages read for a sample, because keys may be long, or none may be left.
 const PAGES_MAX: usize = 2 * KEYS;
 
-/// How long a sample of many keys is good.
+/// Validity of a sample of many keys.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// Takes a sample of each database, unless the last one is still good. If there is no memory for it, or it fails, the last one
-/// stays. `hold` takes memory, or says that there is none.
+/// Samples each database, unless its last sample is still valid. Without memory or after an error, the last sample stays. `hold`
+/// takes memory, and returns false if there is none.
 pub(crate) async fn refresh(service: &Service, mut hold: impl FnMut(usize) -> bool) {
     for (database, store) in service.databases().iter().enumerate().filter(|(_, store)| !store.is_empty()) {
         refresh_one(database, store, service, &mut hold).await;
@@ -36,12 +36,12 @@ async fn refresh_one(
     hold: &mut impl FnMut(usize) -> bool,
 ) {
     let all = store.len() <= KEYS as u64;
-    // One of few keys says nothing of the many that came since.
+    // A sample of few keys does not represent many keys added since.
     let is_good = |last: Sample| last.keys >= KEYS as u64 / 2 && last.taken.elapsed() < GOOD_FOR;
     if !all && service.expiring.last(database).is_some_and(is_good) {
         return;
     }
-    // All bits that a cursor can have, or the keys at the end would never be met.
+    // Covers all bits of a cursor, because otherwise keys at the end would never be sampled.
     let random = Cursor::from_u64(RandomState::new().hash_one(0) & CURSOR_MASK);
     let mut cursor = Some(if all { Cursor::START } else { random });
     let mut found = Vec::new();
@@ -53,7 +53,7 @@ async fn refresh_one(
         }
         let Ok(page) = store.scan_keys(at, KEYS, KEY_BYTES).await else { return };
         found.extend(page.keys.iter().map(|entry: &KeyEntry| entry.expires_at_ms));
-        // Behind the end it goes on at the beginning.
+        // Beyond the end, sampling continues at the beginning.
         cursor = page.next.or((!all).then_some(Cursor::START));
     }
     let now_ms = service.store.now_ms();

@@ -1,14 +1,13 @@
-//! Which commands took long.
+//! Log of slow commands.
 //!
-//! Commands of a pipeline that went to the store together took that long together; the first of them is the one that is
-//! written down.
+//! Commands of a pipeline that go to the store together share one duration; only the first of them is recorded.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::bounded_log::{BoundedLog, Kept};
 use crate::base::address::Address;
 
-/// What took long, with its arguments as far as they are kept.
+/// A slow command with the stored part of its arguments.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
@@ -22,12 +21,13 @@ pub(crate) struct Entry {
 
 /// The last slow commands.
 pub(crate) struct Slowlog {
-    /// Commands that take so many microseconds are kept; none if it is negative.
+    /// Threshold in microseconds; negative: no command is recorded.
     pub(crate) slower_than_us: AtomicI64,
     pub(crate) entries: BoundedLog<Entry>,
 }
 
-/// Memory of an argument beside its bytes: its place, which may be there twice, and what its allocation adds.
+/// Memory of an argument beyond its bytes: its slot, counted twice because the list doubles when it grows, and the allocator's
+/// overhead.
 const ARGUMENT_BESIDE_BYTES: usize = 64;
 
 impl Kept for Entry {
@@ -38,7 +38,7 @@ impl Kept for Entry {
 }
 
 impl Slowlog {
-    /// A log of at most so many bytes.
+    /// Creates a log of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Slowlog {
         Slowlog { slower_than_us: AtomicI64::new(10_000), entries: BoundedLog::new(bytes_max) }
     }
@@ -48,7 +48,7 @@ impl Slowlog {
         u64::try_from(threshold).is_ok_and(|threshold| took_us >= threshold)
     }
 
-    /// Writes a command down, with its arguments as far as they are to be kept, at a Unix time.
+    /// Records a command with the stored part of its arguments, at a Unix time.
     pub(crate) fn note(
         &self,
         at_s: u64,

@@ -1,18 +1,18 @@
-//! Client-side caching: which clients keep which keys, and telling them that a key has changed.
+//! Client-side caching: tracks the keys that clients cache, and notifies clients of changed keys.
 //!
-//! The rules, and why nothing is missed and nothing told too early (decision 0027):
+//! Protocol, and why no invalidation is missed or arrives too early (decision 0027):
 //!
-//! 1. A client is in the table with a key before the key is read for it. A change that the read does not see becomes
-//!    visible later, and whoever makes it visible looks into the table after that.
-//! 2. What is told lies in the client's mailbox, and is taken out by the client's own task between batches of commands: so
-//!    behind the answer that was made while it came.
-//! 3. Where another connection is told instead, what comes while a command of the client runs is held back until that is
+//! 1. A client is entered in the table for a key before the key is read for it. A change that the read does not see becomes
+//!    visible later, and the thread that makes it visible looks into the table after that.
+//! 2. An invalidation goes to the client's mailbox. The client's own task takes it out between batches of commands, so it follows
+//!    any reply that was being made when it arrived.
+//! 3. With a redirection, invalidations that arrive while a command of the client runs are held back until the command is
 //!    answered.
-//! 4. Changes of keys under a prefix wait in one list for all who listen to it. A task of its own tells them: a writer does
-//!    not pay for their number.
+//! 4. Changes of keys under a prefix are collected in one list for all clients that listen to it. A separate task sends them, so
+//!    that writers do not pay for the number of clients.
 //!
-//! Everything is bounded. Where there is no room for a key, others are taken out of the table as if they had changed. Where
-//! there is none for changes that wait, those who listen are told to forget everything.
+//! All memory is limited. Without room for a key, other keys are removed from the table as if they had changed. Without room for
+//! pending changes, the clients receive an invalidation of everything.
 
 mod prefixes;
 mod table;
@@ -31,23 +31,23 @@ use super::channels::{Channels, Letter, Stale};
 use super::clients::Client;
 use crate::budget::Share;
 
-/// Keys in one message at most.
+/// Maximum number of keys in one message.
 const MESSAGE_KEYS_MAX: usize = 1024;
 
-/// Bytes of what is held back for a client; where there are more, it is told to forget everything.
+/// Maximum bytes held back for a client; beyond it, the client receives an invalidation of everything.
 pub(crate) const HELD_BYTES_MAX: usize = 32 << 10;
 
-/// How a client is told.
+/// Tracking mode.
 pub(crate) struct How {
-    /// Changes of all keys with its prefixes, instead of those that it read.
+    /// Notify of all changed keys with the client's prefixes, instead of the keys that it read.
     pub(crate) broadcasts: bool,
-    /// Not of its own changes.
+    /// Skip the client's own changes.
     pub(crate) no_loop: bool,
-    /// Who is told in its place.
+    /// Client that receives the invalidations instead.
     pub(crate) redirect: Option<Arc<Client>>,
 }
 
-/// A client that keeps keys.
+/// A client with tracking on.
 pub(crate) struct Tracker {
     client: Arc<Client>,
     broadcasts: bool,
@@ -58,17 +58,17 @@ pub(crate) struct Tracker {
 #[derive(Default)]
 struct Telling {
     redirect: Option<Arc<Client>>,
-    /// A command of the client runs.
+    /// A command of the client is running.
     is_reading: bool,
-    /// What is to be told when that is answered.
+    /// Invalidations to send once the command is answered.
     held: Held,
-    /// Who was to be told has gone.
+    /// The redirection target has disconnected.
     is_broken: bool,
-    /// It keeps nothing any more.
+    /// Tracking has ended.
     has_ended: bool,
 }
 
-/// Letters that are held back, and their bytes.
+/// Letters held back, and their bytes.
 #[derive(Default)]
 struct Held {
     letters: Vec<Letter>,
@@ -76,7 +76,7 @@ struct Held {
 }
 
 impl Held {
-    /// What comes behind too much is of everything as well.
+    /// A letter that exceeds the limit replaces all of them by an invalidation of everything, and so do later ones.
     fn add(&mut self, letter: Letter) {
         self.bytes += letter.bytes();
         self.letters.push(letter);
@@ -91,20 +91,20 @@ impl Tracker {
         self.client.id
     }
 
-    /// Whether who was to be told in its place has gone.
+    /// Returns true if the redirection target has disconnected.
     pub(crate) fn is_broken(&self) -> bool {
         lock(&self.telling).is_broken
     }
 }
 
-/// Who keeps what.
+/// State of client-side caching.
 pub(crate) struct Tracking {
     channels: Arc<Channels>,
     kept: Mutex<Kept>,
-    /// How many clients keep keys.
+    /// Number of clients with tracking on.
     clients: AtomicUsize,
     keys_max: AtomicUsize,
-    /// Something waits under a prefix, or the last client has ended.
+    /// Notified when changes under a prefix are pending, or the last client has ended tracking.
     waits: Notify,
 }
 
@@ -122,11 +122,11 @@ impl Kept {
     }
 }
 
-/// Memory of the table and of what waits.
+/// Memory of the table and of pending changes.
 #[derive(Default)]
 struct Memory {
     most: usize,
-    /// None if there was no room for it at the start.
+    /// `None` if there was no room for it at the start.
     share: Option<Share>,
 }
 
@@ -136,7 +136,7 @@ impl Memory {
     }
 }
 
-/// How many keys, items and prefixes there are.
+/// Number of keys, items and prefixes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) keys: usize,
@@ -149,7 +149,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tracking {
-    /// `most`: bytes that it takes of the share.
+    /// `most`: maximum bytes taken from the share.
     pub(crate) fn new(
         channels: Arc<Channels>,
         keys_max: usize,
@@ -165,12 +165,12 @@ impl Tracking {
         }
     }
 
-    /// How many clients keep keys.
+    /// Returns the number of clients with tracking on.
     pub(crate) fn clients(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
     }
 
-    /// Keys that the table has at most; 0: as many as there is memory for.
+    /// Returns the maximum number of keys in the table; 0: as many as fit in memory.
     pub(crate) fn keys_max(&self) -> usize {
         self.keys_max.load(Ordering::Relaxed)
     }
@@ -185,7 +185,7 @@ impl Tracking {
         Totals { keys: kept.table.keys(), items: kept.table.items(), prefixes: kept.prefixes.len() }
     }
 
-    /// A client keeps keys from now on.
+    /// Turns tracking on for a client.
     pub(crate) fn begin(&self, client: &Arc<Client>, how: How) -> Arc<Tracker> {
         let How { broadcasts, no_loop, redirect } = how;
         let telling = Mutex::new(Telling { redirect, ..Telling::default() });
@@ -198,12 +198,12 @@ impl Tracking {
         self.channels.listen(client.id, &client.mailbox);
         lock(&self.kept).clients.insert(client.id, tracker.clone());
         self.clients.fetch_add(1, Ordering::Relaxed);
-        // Whoever makes a change visible looks at the number after that, behind such a fence.
+        // A thread that makes a change visible reads the number of clients after that, behind a fence of the same kind.
         fence(Ordering::SeqCst);
         tracker
     }
 
-    /// It is told in another way.
+    /// Changes NOLOOP and the redirection. A client stays in broadcast mode or out of it.
     pub(crate) fn change(&self, tracker: &Tracker, how: How) {
         tracker.no_loop.store(how.no_loop, Ordering::Relaxed);
         let mut telling = lock(&tracker.telling);
@@ -211,12 +211,12 @@ impl Tracking {
         telling.is_broken = false;
     }
 
-    /// It listens to a prefix, too.
+    /// Adds a prefix to a client in broadcast mode.
     pub(crate) fn add_prefix(&self, tracker: &Arc<Tracker>, prefix: &Bytes) {
         lock(&self.kept).prefixes.add(prefix, tracker);
     }
 
-    /// A client keeps nothing any more. Its keys stay in the table until they change, or others need the room.
+    /// Turns tracking off for a client. Its keys stay in the table until they change or others need the room.
     pub(crate) fn end<'p>(&self, tracker: &Tracker, prefixes: impl Iterator<Item = &'p Bytes>) {
         *lock(&tracker.telling) = Telling { has_ended: true, ..Telling::default() };
         let mut kept = lock(&self.kept);
@@ -232,7 +232,7 @@ impl Tracking {
         }
     }
 
-    /// 1. A client is about to read keys.
+    /// Step 1, before a client reads keys.
     pub(crate) fn remember<'k>(&self, tracker: &Tracker, keys: impl Iterator<Item = &'k [u8]>) {
         let mut kept = lock(&self.kept);
         for key in keys {
@@ -241,7 +241,7 @@ impl Tracking {
         }
     }
 
-    /// Takes keys out of the table until it is no larger than it may be.
+    /// Removes keys from the table until it is within its limits.
     fn make_room(&self, kept: &mut Kept) {
         let most = self.keys_max();
         while most > 0 && kept.table.keys() > most || !kept.holds() {
@@ -250,12 +250,12 @@ impl Tracking {
         }
     }
 
-    /// Tells those who keep a key that it has changed.
+    /// Notifies the clients that cache a key of its change.
     fn tell_keepers(&self, kept: &mut Kept, key: &Bytes, ids: Vec<u64>, origin: u64) {
         for id in ids {
             let Some(tracker) = kept.clients.get(&id).filter(|tracker| !tracker.broadcasts) else { continue };
             if id == origin && tracker.no_loop.load(Ordering::Relaxed) {
-                // It keeps what it read or wrote, and is to hear of the next change.
+                // The client caches the value that it read or wrote, and must be notified of the next change.
                 kept.table.insert(key, id);
             } else {
                 // The client knows the key, in whichever database.
@@ -265,7 +265,7 @@ impl Tracking {
         }
     }
 
-    /// A key of a database has changed, and everybody can see it.
+    /// Handles a change of a key, after it became visible.
     pub(crate) fn changed(&self, change: &Change<'_>, database: impl FnOnce() -> u8) {
         if self.clients() == 0 {
             return;
@@ -278,12 +278,12 @@ impl Tracking {
         let of_table = table.bytes();
         let holds = |bytes| memory.holds(of_table + bytes);
         if prefixes.changed(change.key, database(), change.origin, holds) {
-            // 4.
+            // Step 4.
             self.waits.notify_one();
         }
     }
 
-    /// All keys are gone.
+    /// Handles the removal of all keys.
     pub(crate) fn cleared(&self) {
         if self.clients() == 0 {
             return;
@@ -295,12 +295,12 @@ impl Tracking {
         kept.clients.values().for_each(|tracker| self.tell(tracker, Letter::Invalid(None)));
     }
 
-    /// Completes when something waits under a prefix, or the last client has ended.
+    /// Completes when changes under a prefix are pending, or the last client has ended tracking.
     pub(crate) async fn waits(&self) {
         self.waits.notified().await;
     }
 
-    /// 4. Tells what waits under one prefix; false if nothing does.
+    /// Step 4: sends the pending changes of one prefix. Returns false if there are none.
     pub(crate) fn broadcast(&self) -> bool {
         let Some(Broadcast { clients, changed }) = ({
             let mut kept = lock(&self.kept);
@@ -331,13 +331,13 @@ impl Tracking {
         true
     }
 
-    /// 3. A command of a client begins to run.
+    /// Step 3: a command of a client begins.
     pub(crate) fn begin_command(&self, tracker: &Tracker) {
         let mut telling = lock(&tracker.telling);
         telling.is_reading = telling.redirect.is_some();
     }
 
-    /// It is answered.
+    /// Step 3: the command is answered.
     pub(crate) fn end_command(&self, tracker: &Tracker) {
         let mut telling = lock(&tracker.telling);
         telling.is_reading = false;
@@ -356,7 +356,7 @@ impl Tracking {
 
     fn send(&self, tracker: &Tracker, telling: &mut Telling, letter: Letter) {
         let Some(target) = &telling.redirect else {
-            // 2. A connection that speaks RESP2 has no messages of its own for it, and subscribed to no channel of this name.
+            // Step 2. A RESP2 connection has no push messages, and did not subscribe to a channel of this name.
             if tracker.client.protocol() == 3 {
                 self.channels.send(&tracker.client.mailbox, letter);
             }

@@ -1,8 +1,8 @@
-//! Who watches keys, and the changes that wait for each watcher.
+//! Watches of keys, and the pending changes of each.
 //!
-//! The store tells of a change on the thread that made it visible, and the writer waits meanwhile. So watchers are found by what
-//! they watch, however many watch something else, and a change is only put into their queues. A queue has the memory that was
-//! taken for it when the watch began. A watcher for which there is no room has missed a change, and gets none after it.
+//! The store reports a change on the thread that made it visible, and the writer waits meanwhile. Watchers are therefore found by
+//! their keys and prefixes, whatever the number of other watchers, and a change is only queued. The memory of a queue is taken
+//! when the watch begins. A watcher whose queue is full misses a change, and receives none after it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
@@ -16,38 +16,39 @@ use tokio::sync::Notify;
 use crate::base::address::Origin;
 use crate::base::counting::count;
 
-/// Watches at a time. What all of them watch costs each writer as many queues.
+/// Maximum number of watches. Each watch of a written key costs the writer one insertion into a queue.
 const WATCHES_MAX: usize = 1024;
 
-/// What a change takes in a queue beside its key: its place, which may be there twice, and the key's allocation.
+/// Memory of a queued change beyond its key, in bytes: its slot, counted twice because the queue doubles when it grows, and the
+/// key's allocation.
 const CHANGE_BYTES: usize = 2 * size_of::<Seen>() + 32;
 
-/// A change that a watcher is told of.
+/// A change for a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// `None`: all keys are gone.
+    /// `None`: all keys were removed.
     pub(crate) cause: Option<Cause>,
     pub(crate) key: Bytes,
     pub(crate) version: u64,
     pub(crate) expires_at_ms: Option<u64>,
 }
 
-/// Which keys somebody may be told of.
+/// Returns true for the keys that the user may see.
 type Sees = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
-/// What somebody wants to watch.
+/// Request of a watch.
 pub(crate) struct Wanted {
     pub(crate) keyspace: u8,
-    /// Keys that begin so, or are these; all keys if there are neither.
+    /// Watched prefixes and keys; all keys if both are empty.
     pub(crate) prefixes: Vec<Bytes>,
     pub(crate) keys: Vec<Bytes>,
-    /// Memory for changes that wait.
+    /// Memory of the queue, in bytes.
     pub(crate) queue_bytes: usize,
     pub(crate) may_see: Sees,
 }
 
 impl Wanted {
-    /// Leaves out what is covered by something else, so that a change is told once.
+    /// Removes keys and prefixes covered by a prefix, so that each change is queued once.
     fn without_doubles(mut self) -> Wanted {
         if self.prefixes.is_empty() && self.keys.is_empty() {
             self.prefixes.push(Bytes::new());
@@ -77,7 +78,7 @@ struct Watcher {
     arrived: Notify,
 }
 
-/// Watchers by their numbers.
+/// Watchers by number.
 type Several = HashMap<u64, Arc<Watcher>>;
 
 #[derive(Default)]
@@ -87,8 +88,8 @@ struct Index {
     by_key: HashMap<Bytes, Several>,
 }
 
-/// Watches that there are, and what tells of changes while there are any. Locked before the store's own list of who is told,
-/// which is locked before the index.
+/// The number of watches, and the observation of the store while there are any. Lock order: this, the store's list of observers,
+/// the index.
 #[derive(Default)]
 struct Begun {
     by_origin: HashMap<Origin, usize>,
@@ -97,7 +98,7 @@ struct Begun {
     observation: Option<Observation>,
 }
 
-/// All who watch.
+/// All watches.
 #[derive(Default)]
 pub(crate) struct Watchers {
     begun: Mutex<Begun>,
@@ -106,7 +107,7 @@ pub(crate) struct Watchers {
     pub(crate) missed: AtomicU64,
 }
 
-/// A watch until it is dropped.
+/// A watch, ended on drop.
 pub(crate) struct Watching {
     watchers: Arc<Watchers>,
     number: u64,
@@ -116,7 +117,7 @@ pub(crate) struct Watching {
     watcher: Arc<Watcher>,
 }
 
-/// A change was missed.
+/// The watch missed a change.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Missed;
 
@@ -125,7 +126,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watchers {
-    /// Watches from now on; nothing if there are too many, all told or from one origin, which leaves as many to others.
+    /// Begins a watch. Returns `None` if all watches and those of the origin, counted with the new one, would together exceed
+    /// [`WATCHES_MAX`], so that one origin leaves at least as many to others as it has.
     pub(crate) fn watch(
         self: &Arc<Watchers>,
         store: &Store,
@@ -145,19 +147,19 @@ impl Watchers {
         let watcher = Arc::new(Watcher { keyspace, may_see, queue, queue_bytes, arrived });
         let number = begun.next;
         lock(&self.index).add(number, &prefixes, &keys, &watcher);
-        // After it is in the index: what becomes visible from here on is told.
+        // The store is observed after the watcher is in the index, so that every change visible from here on is queued.
         if begun.observation.is_none() {
             begun.observation = Some(store.observe(self.clone()));
         }
         Some(Watching { watchers: self.clone(), number, origin, prefixes, keys, watcher })
     }
 
-    /// How many watch.
+    /// Returns the number of watches.
     pub(crate) fn count(&self) -> usize {
         lock(&self.begun).count
     }
 
-    /// No more is told to a watcher.
+    /// Ends a watcher's changes with a miss.
     fn miss(&self, watcher: &Watcher) {
         if !std::mem::replace(&mut lock(&watcher.queue).missed, true) {
             count(&self.missed, 1);
@@ -211,7 +213,7 @@ impl Observer for Watchers {
         index.all.values().filter(is_of_it).for_each(|watcher| self.put(watcher, &seen));
     }
 
-    /// Their databases have other keys now, of which nobody tells.
+    /// The databases now contain other keys, whose changes are not reported.
     fn swapped(&self, keyspaces: [u8; 2]) {
         let index = lock(&self.index);
         let is_of_them = |watcher: &&Arc<Watcher>| keyspaces.contains(&watcher.keyspace);
@@ -254,8 +256,8 @@ impl Index {
         }
     }
 
-    /// All who watch a key. Each step down the prefixes either finds one that the key begins with, or leaves off as much of the
-    /// key as no prefix from there on shares.
+    /// Calls `each` for all watchers of a key. Each step down the prefixes either finds a prefix of the key, or shortens the key
+    /// to the part that it shares with the next candidate.
     fn each_of(&self, key: &[u8], mut each: impl FnMut(&Watcher)) {
         if let Some(several) = self.by_key.get(key) {
             several.values().for_each(|watcher| each(watcher));
@@ -276,7 +278,7 @@ impl Index {
 }
 
 impl Watching {
-    /// The next change.
+    /// Returns the next change, if any.
     pub(crate) fn take(&self) -> Result<Option<Seen>, Missed> {
         let mut queue = lock(&self.watcher.queue);
         match queue.changes.pop_front() {
@@ -289,7 +291,7 @@ impl Watching {
         }
     }
 
-    /// Completes when something has arrived since there was nothing to take.
+    /// Completes when a change has arrived since the queue was empty.
     pub(crate) async fn arrived(&self) {
         self.watcher.arrived.notified().await;
     }

@@ -1,4 +1,4 @@
-//! Who may call what.
+//! Authentication and rights of calls.
 
 use esker_server::{Access, ClientCertificates, Config, Right, TlsFiles, UserEntry, UserFile};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -22,7 +22,7 @@ async fn a_password_is_asked_for() {
     assert!(running.store.is_empty());
     client.put(from(put("a", "x"), "default", "secret")).await.unwrap();
     client.get(with_authorization(get("a"), "Bearer secret")).await.unwrap();
-    // What was right before does not make anything else right.
+    // A valid password cached before does not validate another one.
     refused(client.get(with_authorization(get("a"), "Bearer secreT")).await, Code::Unauthenticated, "LOGIN");
     refused(client.get(get("a")).await, Code::Unauthenticated, "LOGIN");
 }
@@ -50,7 +50,7 @@ async fn users_have_rights_and_prefixes() {
     assert_eq!(keys, [key("mine:a")]);
 }
 
-/// An upload may last longer than its user.
+/// An upload may outlive its user.
 #[tokio::test]
 async fn an_upload_of_who_is_removed_meanwhile_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ async fn an_upload_of_who_is_removed_meanwhile_is_refused() {
     let head = pb::upload_request::Head { key: key("k"), ..Default::default() };
     let parts = [pb::upload_request::Part::Head(head), pb::upload_request::Part::Chunk(key("value"))];
     let first = futures_util::stream::iter(parts.map(|part| pb::UploadRequest { part: Some(part) }));
-    // The server has let the call in long before the last part is made.
+    // The server has accepted the call long before the last part is sent.
     let last = futures_util::stream::once(async move {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         users.remove("ann");
@@ -81,7 +81,7 @@ async fn an_upload_of_who_is_removed_meanwhile_is_refused() {
     assert!(running.store.is_empty());
 }
 
-/// So may any request.
+/// Any request may outlive its user.
 #[tokio::test]
 async fn a_request_of_who_is_removed_before_its_end_is_refused() {
     let (_directory, mut file, access) = users(&[
@@ -94,7 +94,7 @@ async fn a_request_of_who_is_removed_before_its_end_is_refused() {
     let mut waiting = Vec::new();
     let (put, download) =
         (put("mine:a", "x"), pb::DownloadRequest { key: key("mine:a"), ..Default::default() });
-    // The message is there, and its end comes when the user is gone.
+    // The message is sent at once, and its end after the user was removed.
     for (name, method, message) in [
         ("ann", "Put", prost::Message::encode_to_vec(&put)),
         ("bob", "Download", prost::Message::encode_to_vec(&download)),
@@ -128,7 +128,7 @@ async fn a_request_of_who_is_removed_before_its_end_is_refused() {
 fn addresses_of_grpc_are_checked_like_all() {
     let open = Config { grpc: vec!["0.0.0.0:0".parse().unwrap()], ..Config::resp(here()) };
     let error = esker_server::Sockets::bind(&open).unwrap_err().to_string();
-    assert!(error.contains("nobody needs a password"), "{error}");
+    assert!(error.contains("without a password"), "{error}");
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn tls_has_the_servers_certificate_and_names_users_by_theirs() {
     let mut reader = connect(ClientTlsConfig::new().identity(Identity::from_pem(certificate, key))).await;
     assert_eq!(reader.get(get("a")).await.unwrap().into_inner().entry, None);
     refused(reader.put(put("a", "x")).await, Code::PermissionDenied, "NO_RIGHT");
-    // A password more or less is nothing to who is named by a certificate; to be closed is.
+    // A password change does not affect users identified by certificate; disabling them does.
     let mut set = |entry: &UserEntry| {
         users.set("reader", entry.clone()).unwrap();
         users.write(&path("users.toml")).unwrap();
@@ -191,7 +191,7 @@ async fn tls_has_the_servers_certificate_and_names_users_by_theirs() {
     reader.get(get("a")).await.unwrap();
 }
 
-/// Calls and watches without a user go on as long as nobody needs a password.
+/// Calls and watches without a user continue while no password is required.
 #[tokio::test]
 async fn a_password_is_asked_for_from_when_there_is_one() {
     let running = Running::start(plain()).await;
@@ -246,7 +246,7 @@ async fn metadata_chooses_the_database() {
     }
 }
 
-/// A call is refused at once when rules take it away, and lasting ones end.
+/// When rules remove a right, calls are refused at once, and lasting calls end.
 #[tokio::test]
 async fn rules_of_acl_setuser_hold_for_calls_at_once() {
     let running = Running::start(plain()).await;

@@ -1,4 +1,4 @@
-//! What every call does, and refuses.
+//! Results and refusals of every call.
 
 use tonic::Code;
 

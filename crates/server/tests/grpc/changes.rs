@@ -1,4 +1,4 @@
-//! Writes that depend on what is there, and looks without values.
+//! Writes that depend on the existing entry, and reads without values.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn a_put_keeps_the_expiry_and_returns_what_was_there() {
         expiry,
         ..put("a", value)
     };
-    // A key that is not there gets the expiry that is given.
+    // An absent key gets the given expiry.
     let first = client.put(wanted("1", at(far))).await.unwrap().into_inner();
     assert_eq!(first.previous, None);
     let now = entry(&mut client, "a").await.unwrap();
@@ -66,7 +66,7 @@ async fn a_put_keeps_the_expiry_and_returns_what_was_there() {
     let stale = pb::PutRequest { condition: versioned(first.version), ..wanted("3", None) };
     let about = refused(client.put(stale).await, Code::FailedPrecondition, "CONFLICT");
     assert_eq!(about["current_version"], second.version.to_string());
-    // A plain put does not keep it, and tells of nothing.
+    // A plain put does not keep the expiry, and returns no previous entry.
     let third = client.put(put("a", "4")).await.unwrap().into_inner();
     assert_eq!((third.previous, entry(&mut client, "a").await.unwrap().expires_at_ms), (None, None));
     let keep = pb::PutRequest { keep_expiry: true, ..put("a", "5") };
@@ -119,7 +119,7 @@ async fn numbers_are_added_to_within_their_bounds() {
     }
 }
 
-/// The window of a rate limiter begins with the first count and ends when it was to, however often it is counted.
+/// The window of a rate limiter begins with the first count and ends as planned, however often it is counted.
 #[tokio::test]
 async fn a_window_ends_when_it_was_to() {
     let running = Running::start(plain()).await;
@@ -163,7 +163,7 @@ async fn a_touch_changes_the_expiry_and_nothing_else() {
     assert!(first.existed && first.version > written && first.expires_at_ms == Some(far));
     let now = entry(&mut client, "a").await.unwrap();
     assert_eq!((&now.value[..], now.version, now.expires_at_ms), (&b"value"[..], first.version, Some(far)));
-    // It has that expiry, so nothing is written.
+    // The key has that expiry already, so nothing is written.
     assert_eq!(client.touch(later()).await.unwrap().into_inner(), first);
     let stale = pb::TouchRequest { condition: versioned(written), ..touch(Becomes::Persistent(true)) };
     refused(client.touch(stale).await, Code::FailedPrecondition, "CONFLICT");
@@ -184,7 +184,7 @@ async fn a_touch_changes_the_expiry_and_nothing_else() {
     }
 }
 
-/// Beside writers of RESP's INCR, which are updates of the same store.
+/// Concurrent with RESP's INCR, an update of the same store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_increment_is_lost_among_many() {
     let running = Running::start(plain()).await;

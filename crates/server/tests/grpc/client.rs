@@ -1,4 +1,4 @@
-//! Clients of gRPC, and what they say.
+//! gRPC clients and their requests.
 
 use base64ct::{Base64, Encoding};
 use esker_server::{Access, Config, Password, Right, UserEntry, UserFile};
@@ -18,18 +18,18 @@ pub(crate) mod pb {
 
 pub(crate) type Client = pb::esker_client::EskerClient<Channel>;
 
-/// gRPC for everybody on this machine.
+/// gRPC without a password, on this machine.
 pub(crate) fn plain() -> Config {
     Config { grpc: vec![here()], ..Config::resp(here()) }
 }
 
-/// gRPC for those who know the password.
+/// gRPC with a password.
 pub(crate) fn locked(password: &str) -> Config {
     Config { access: Access { password: Some(Password::new(password)), ..Access::default() }, ..plain() }
 }
 
-/// A file of users who know the password `pass` and reach keys that begin with `mine:`; the directory that it is in, and what a
-/// server needs to know of it.
+/// Creates a users file whose users have the password `pass` and access to keys with the prefix `mine:`. Returns its directory,
+/// the file, and the access settings.
 pub(crate) fn users(of: &[(&str, &[Right])]) -> (TempDir, UserFile, Access) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");

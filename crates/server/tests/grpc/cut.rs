@@ -25,8 +25,8 @@ fn put(key: u8) -> Vec<u8> {
     whole(&[0x0a, 1, key, 0x12, 1, b'x'])
 }
 
-/// Makes calls on one connection, each with its method, its data and the frame that comes after it. All of them begin before
-/// the first of them is cut.
+/// Makes calls on one connection, each with its method, its data and the frame that follows. All calls begin before the first of
+/// them is cut.
 async fn calls(running: &Running, calls: &[(&str, Vec<u8>, Vec<u8>)]) {
     let mut stream = TcpStream::connect(running.grpc[0]).await.unwrap();
     stream.write_all(&[PREFACE, &settings(1 << 20)].concat()).await.unwrap();
@@ -42,7 +42,7 @@ async fn calls(running: &Running, calls: &[(&str, Vec<u8>, Vec<u8>)]) {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
-/// A reset without an error ends a stream, and does not make it whole.
+/// A reset with `NO_ERROR` ends a stream without completing it.
 #[tokio::test]
 async fn what_is_reset_without_an_error_is_not_done() {
     let running = Running::start(plain()).await;
@@ -59,7 +59,7 @@ async fn what_is_reset_without_an_error_is_not_done() {
     assert_eq!(running.store.get(key("c")).await.unwrap().as_deref(), Some(&b"begin"[..]));
 }
 
-/// Nor do trailers that come inside a message.
+/// Trailers inside a message do not complete it.
 #[tokio::test]
 async fn trailers_end_whole_messages_only() {
     let running = Running::start(plain()).await;

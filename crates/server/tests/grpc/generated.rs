@@ -1,10 +1,10 @@
-//! The code made from the published `.proto` is in the repository, so that a build needs neither it nor a compiler for it.
+//! The generated code of the published `.proto` is checked in, so that a build needs neither the `.proto` nor a compiler for it.
 
 use std::path::{Path, PathBuf};
 
 use protox::prost::Message;
 
-/// Set it to write the files anew.
+/// Environment variable that regenerates the files.
 const RENEW: &str = "ESKER_GENERATE";
 
 fn repository() -> PathBuf {
@@ -15,7 +15,7 @@ fn repository() -> PathBuf {
 fn generated_code_is_what_the_proto_says() {
     let proto = repository().join("proto");
     let descriptors = protox::compile([proto.join("esker/v1/esker.proto")], [&proto]).unwrap();
-    // Comments are of no use to those who ask the server, and make it larger.
+    // Reflection needs no comments, and they enlarge the descriptor set.
     let mut bare = descriptors.clone();
     bare.file.iter_mut().for_each(|file| file.source_code_info = None);
     let made = tempfile::tempdir().unwrap();

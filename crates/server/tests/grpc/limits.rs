@@ -1,4 +1,4 @@
-//! Messages and clients that take too much.
+//! Messages and clients that exceed limits.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn messages_have_a_longest() {
     let mut client = running.client().await;
     client.put(put("fits", vec![7; 1 << 20])).await.unwrap();
     refused(client.put(put("k", vec![7; 2 << 20])).await, Code::ResourceExhausted, "TOO_LARGE");
-    // And so have answers.
+    // The limit applies to responses too.
     running.store.put("large", vec![7; 2 << 20]).await.unwrap();
     refused(client.get(get("large")).await, Code::ResourceExhausted, "TOO_LARGE");
     let keys = vec![key("fits"), key("fits")];
@@ -32,7 +32,7 @@ async fn messages_have_a_longest() {
     assert_eq!(running.store.get("k").await.unwrap(), None);
 }
 
-/// Messages as they are; answers are not looked at.
+/// Sends messages unmodified and ignores the content of responses.
 pub(crate) struct Raw;
 
 impl Codec for Raw {
@@ -79,7 +79,7 @@ async fn what_lists_too_much_is_refused_before_it_is_decoded() {
         ("Txn", b"\x0a\0\x12\0", 1000, "1002 comparisons and operations"),
         ("Watch", b"\x0a\0\x12\0", 64, "66 prefixes and keys"),
     ] {
-        // What decodes it complains of what is behind them.
+        // The count is checked first; otherwise the decoder rejects the bytes after the elements.
         for (count, expected) in [(most, "decode"), (most + 2, what)] {
             let message = [&two_lists.repeat(count / 2)[..], b"\x0f"].concat();
             let path = PathAndQuery::try_from(format!("/esker.v1.Esker/{method}")).unwrap();
@@ -107,7 +107,7 @@ async fn a_client_has_so_much_memory() {
     refused(client.get(get("k")).await, Code::ResourceExhausted, "CLIENT_MEMORY");
 }
 
-/// What a client of HTTP/2 says first: its preface and empty settings.
+/// The start of an HTTP/2 client: preface and empty settings.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn who_does_not_log_in_is_dropped() {
     }
 }
 
-/// Nobody has to log in to ask for the health, so who asks for it has not logged in.
+/// Health checks need no login, so a client that only checks health is not logged in.
 #[tokio::test]
 async fn who_only_asks_for_the_health_is_dropped_as_well() {
     let mut config = locked("secret");
@@ -136,7 +136,7 @@ async fn who_only_asks_for_the_health_is_dropped_as_well() {
     assert_eq!(serving.status(), ServingStatus::Serving);
     let end = timeout(PATIENCE, stream.message()).await.expect("the server ends it");
     assert!(end.is_err(), "{end:?}");
-    // A channel connects anew, so that those who look now and then see nothing of it.
+    // A channel reconnects, so clients that check from time to time do not notice.
     let mut health = HealthClient::new(running.channel().await);
     for _ in 0..4 {
         assert_eq!(health.check(ask.clone()).await.unwrap().into_inner().status(), ServingStatus::Serving);
@@ -176,7 +176,7 @@ async fn a_request_that_does_not_arrive_is_given_up() {
     refused(answer, Code::DeadlineExceeded, "SLOW");
 }
 
-/// Short calls are hardly ever seen as they run.
+/// The periodic check hardly ever observes short calls while they run.
 #[tokio::test]
 async fn who_calls_now_and_then_is_not_idle() {
     let mut config = plain();
@@ -200,7 +200,7 @@ async fn who_calls_now_and_then_is_not_idle() {
     assert!(is_sent_away(&mut speaker, PATIENCE).await);
 }
 
-/// Who has not said who it is has a few short calls at a time.
+/// A client without a login may run a few short calls at a time.
 #[tokio::test]
 async fn memory_is_for_those_who_log_in() {
     let running = Running::start(locked("secret")).await;
@@ -208,7 +208,7 @@ async fn memory_is_for_those_who_log_in() {
     let mut health = HealthClient::new(channel.clone());
     let long = HealthCheckRequest { service: "x".repeat(100 << 10) };
     refused(health.check(long).await, Code::ResourceExhausted, "TOO_LARGE");
-    // However short its messages are.
+    // A stream of many short messages is refused too.
     let mut raw = tonic::client::Grpc::new(channel.clone());
     raw.ready().await.unwrap();
     let many = tonic::Request::new(futures_util::stream::iter(vec![b"\x0a\0".to_vec(); 1000]));
@@ -223,7 +223,7 @@ async fn memory_is_for_those_who_log_in() {
     health.watch(HealthCheckRequest::default()).await.unwrap();
 }
 
-/// What calls were sent and did not read is not counted for ever, beside others that last.
+/// Data sent to refused calls and never read is not counted forever, even beside a lasting call.
 #[tokio::test]
 async fn a_connection_bears_any_number_of_refused_calls() {
     let running = Running::start(locked("secret")).await;

@@ -1,4 +1,4 @@
-//! gRPC as its clients see it.
+//! gRPC, tested through clients.
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod access;

@@ -1,4 +1,4 @@
-//! Requests that are made again.
+//! Retries of requests with an id.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn add(id: &str) -> pb::IncrementRequest {
     pb::IncrementRequest { key: key("n"), options: named(id), ..Default::default() }
 }
 
-/// The same, as one who knows that it is not the first try.
+/// The same request, marked as a retry.
 fn again(id: &str) -> pb::IncrementRequest {
     let options = pb::WriteOptions { retry: true, ..named(id).unwrap() };
     pb::IncrementRequest { options: Some(options), ..add(id) }
@@ -36,12 +36,12 @@ async fn a_request_that_is_made_again_is_done_once() {
     }
     assert_eq!(client.increment(add("two")).await.unwrap().into_inner().value, 2);
     assert_eq!(client.increment(add("one")).await.unwrap().into_inner(), first);
-    // Another request does not get its answer: of other contents, or another call.
+    // Another request with the same id is refused: with other content, or to another method.
     let other = pb::IncrementRequest { by: Some(7), ..add("one") };
     refused(client.increment(other).await, Code::InvalidArgument, "REQUEST_ID");
     let other = pb::PutRequest { options: named("one"), ..put("n", "x") };
     refused(client.put(other).await, Code::InvalidArgument, "REQUEST_ID");
-    // However alike their messages are.
+    // Even if the messages are equal.
     client.put(pb::PutRequest { options: named("put"), ..put("n", "") }).await.unwrap();
     let touch = pb::TouchRequest { key: key("n"), options: named("put"), ..Default::default() };
     refused(client.touch(touch).await, Code::InvalidArgument, "REQUEST_ID");
@@ -51,7 +51,7 @@ async fn a_request_that_is_made_again_is_done_once() {
     assert_eq!(running.store.get("n").await.unwrap().unwrap(), "2");
 }
 
-/// Every call that writes takes an id.
+/// Every writing call accepts an id.
 #[tokio::test]
 async fn every_write_is_answered_again_as_it_was() {
     let running = Running::start(plain()).await;
@@ -114,31 +114,31 @@ async fn a_refusal_that_says_what_there_was_is_repeated() {
     running.store.delete("k").await.unwrap();
     assert_eq!(refused(client.put(make).await, Code::FailedPrecondition, "CONFLICT"), about);
     assert!(running.store.get("k").await.unwrap().is_none());
-    // One that made no sense was not done; nor was one that did not fit.
+    // An invalid request was not executed; neither was one that was too large.
     let wrong = pb::PutRequest { options: named("wrong"), ..put("", "x") };
     refused(client.put(wrong.clone()).await, Code::InvalidArgument, "INVALID");
     refused(client.put(wrong).await, Code::InvalidArgument, "INVALID");
 }
 
-/// A server that has just been started does not know what was done before.
+/// A new server does not know the requests of its predecessor.
 #[tokio::test]
 async fn what_may_have_been_done_and_forgotten_is_not_done_again() {
     let running = Running::start(plain()).await;
     let mut client = running.client().await;
     refused(client.increment(again("before")).await, Code::Aborted, "FORGOTTEN");
-    // As clients say it that retry by themselves.
+    // The metadata of clients with automatic retries.
     let mut request = Request::new(add("before"));
     request.metadata_mut().insert("grpc-previous-rpc-attempts", "1".parse().unwrap());
     refused(client.increment(request).await, Code::Aborted, "FORGOTTEN");
     assert!(running.store.is_empty());
-    // Who is refused for want of sense is known to have done nothing.
+    // An invalid request certainly had no effect.
     let beyond = pb::IncrementRequest { min: Some(2), max: Some(1), ..add("beyond") };
     refused(client.increment(beyond.clone()).await, Code::InvalidArgument, "INVALID");
     let beyond = pb::IncrementRequest { options: again("beyond").options, ..beyond };
     refused(client.increment(beyond).await, Code::InvalidArgument, "INVALID");
 }
 
-/// The first try waits for keys that somebody else has; its client goes away, and the retry waits for what it does.
+/// The first attempt waits for keys reserved by another writer; its client disconnects, and the retry waits for its result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_retry_waits_for_a_first_try_that_still_runs() {
     let running = Running::start(plain()).await;
@@ -158,7 +158,7 @@ async fn a_retry_waits_for_a_first_try_that_still_runs() {
     let first = timeout(Duration::from_secs(1), leaving.increment(add("one"))).await;
     assert!(first.is_err(), "it waits");
     drop(leaving);
-    // The server hears of that.
+    // The server notices that.
     sleep(Duration::from_millis(300)).await;
     let mut client = running.client().await;
     let retry = tokio::spawn(async move { client.increment(again("one")).await });
@@ -195,12 +195,12 @@ async fn ids_are_a_users_own_and_answers_are_bounded() {
     let success = ["large", "other"].map(|at| pb::TxnOperation { operation: Some(get(at)) }).to_vec();
     let txn = pb::TxnRequest { success, options: named("txn"), ..Default::default() };
     refused(client.txn(txn).await, Code::ResourceExhausted, "TOO_LARGE");
-    // A value that is too long to be kept is left out, as one is that does not fit in a message.
+    // A value too long to be kept is left out, like one that does not fit in a message.
     let over = pb::PutRequest { return_previous: true, options: named("over"), ..put("large", "x") };
     let previous = client.put(over).await.unwrap().into_inner().previous.unwrap();
     assert_eq!((previous.value.len(), previous.value_bytes), (0, 100_000));
 
-    // Answers of 60,000 bytes: a part of the memory for clients has them, and the oldest go.
+    // Answers of 60,000 bytes are kept in a part of the memory for clients; the oldest are dropped.
     for n in 0..60 {
         running.store.put("k", vec![7; 60_000]).await.unwrap();
         let over = pb::PutRequest { return_previous: true, options: named(&format!("{n}")), ..put("k", "x") };

@@ -1,4 +1,4 @@
-//! Every call of the service, and every option that changes which commands of RESP it stands for, with every kind of rule.
+//! Every call of the service, and every option that changes the RESP commands it stands for, with every kind of rule.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use tonic_types::StatusExt;
 
 use crate::client::{Client, Running, from, get, key, pb, plain, put};
 
-/// The key that calls name.
+/// The key named by the calls.
 const KEY: &str = "app:n";
 
 type Made = Box<dyn Fn(Client) -> BoxFuture<'static, Result<(), Status>>>;
 
-/// A call: the commands whose rights it needs, how it reaches its keys (`r`, `w`, `rw` or neither), and how it is made.
+/// A call: the commands whose rights it requires, its access to keys (`r`, `w`, `rw` or none), and a function that makes it.
 struct Row {
     name: &'static str,
     commands: &'static [&'static str],
@@ -22,7 +22,7 @@ struct Row {
     make: Made,
 }
 
-/// A row of a call that has one request; its name is that of the method, with the option behind a blank.
+/// A row for a unary call, named after the method, with the option after a blank.
 macro_rules! unary {
     ($name:literal, $commands:expr, $reach:literal, $method:ident, $request:expr) => {
         Row {
@@ -37,7 +37,7 @@ macro_rules! unary {
     };
 }
 
-/// The same where the answer is a stream, whose first message tells.
+/// A row for a streaming call, whose first message decides.
 macro_rules! streamed {
     ($name:literal, $commands:expr, $reach:literal, $method:ident, $request:expr) => {
         Row {
@@ -79,7 +79,7 @@ fn compared(target: pb::compare::Target) -> pb::TxnRequest {
     pb::TxnRequest { compares: vec![compare], ..Default::default() }
 }
 
-/// The operation stands in the list that is not done, whose rights count too.
+/// The operation is in the list that does not run, whose rights are required too.
 fn txn(operation: pb::txn_operation::Operation) -> pb::TxnRequest {
     let failure = vec![pb::TxnOperation { operation: Some(operation) }];
     pb::TxnRequest { failure, ..Default::default() }
@@ -97,7 +97,8 @@ fn upload(mut client: Client) -> BoxFuture<'static, Result<(), Status>> {
     Box::pin(async move { client.upload(from(parts, "ann", "pass")).await.map(drop) })
 }
 
-/// The table. Everything that an answer returns has its command, and what is done in one step has those of a transaction.
+/// The table of calls. Every part of an answer has its command, and a call that does several steps at once has the commands of a
+/// transaction.
 #[rustfmt::skip]
 fn rows() -> Vec<Row> {
     use pb::compare::Target;
@@ -170,7 +171,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// An admin's connection of RESP, which changes the user `ann`.
+/// RESP connection of an admin, which changes the user `ann`.
 struct Admin(tokio::net::TcpStream);
 
 impl Admin {
@@ -181,7 +182,7 @@ impl Admin {
         assert_eq!(&answer, b"+OK\r\n", "{rules}");
     }
 
-    /// The answer of `ACL CAT`, or of `ACL CAT category`.
+    /// Returns the reply of `ACL CAT`, or of `ACL CAT category`.
     async fn list(&mut self, what: &str) -> Vec<String> {
         self.0.write_all(format!("ACL CAT {what}\r\nECHO end-of-list\r\n").as_bytes()).await.unwrap();
         let mut text = String::new();
@@ -195,7 +196,7 @@ impl Admin {
     }
 }
 
-/// Makes the call, which must be refused for want of one of these commands, and done if there are none.
+/// Makes the call. It must be refused because of one of the commands in `kept`, and succeed if `kept` is empty.
 async fn check_commands(row: &Row, client: &Client, kept: &BTreeSet<&str>, rules: &str) {
     let answer = (row.make)(client.clone()).await;
     if kept.is_empty() {
@@ -230,7 +231,7 @@ async fn every_call_is_refused_by_every_rule_that_takes_a_command_of_it() {
     let rows = rows();
     let all: BTreeSet<&str> = rows.iter().flat_map(|row| row.commands).copied().collect();
     admin.set("on >pass ~* &*").await;
-    // A single command or subcommand, also one that no call stands for.
+    // Rules without one command or subcommand, including some that no call stands for.
     let others = ["append", "keys", "mset", "eval", "ttl", "client|tracking", "config|get", "object"];
     for command in all.iter().copied().chain(others) {
         let rules = format!("+@all -{command}");
@@ -240,7 +241,7 @@ async fn every_call_is_refused_by_every_rule_that_takes_a_command_of_it() {
             check_commands(row, &client, &kept, &rules).await;
         }
     }
-    // A category.
+    // Rules without one category.
     let categories = admin.list("").await;
     assert!(categories.len() >= 20, "{categories:?}");
     for category in categories {
@@ -252,7 +253,7 @@ async fn every_call_is_refused_by_every_rule_that_takes_a_command_of_it() {
             check_commands(row, &client, &kept.collect(), &rules).await;
         }
     }
-    // No commands but those of the call, and all of these but one.
+    // Rules with only the commands of the call, and with all of these but one.
     for row in &rows {
         for left_out in row.commands.iter().copied().map(Some).chain([None]) {
             let given = row.commands.iter().filter(|command| Some(**command) != left_out);
@@ -295,7 +296,7 @@ async fn every_call_is_refused_for_keys_and_databases_that_rules_take() {
     }
 }
 
-/// Of entries and changes that no key of the request names, only those of readable keys are returned.
+/// Of entries and changes whose keys are not named in the request, only those with readable keys are returned.
 #[tokio::test]
 async fn scan_returns_only_keys_that_the_user_may_read() {
     let running = Running::start(plain()).await;

@@ -1,4 +1,4 @@
-//! Health, reflection, and what is counted.
+//! Health, reflection, and counters.
 
 use futures_util::stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

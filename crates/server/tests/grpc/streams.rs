@@ -1,4 +1,4 @@
-//! Scans, uploads and downloads, and those that are cut.
+//! Scans, uploads and downloads, complete and interrupted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,20 +69,20 @@ async fn uploads_that_are_not_whole_write_nothing() {
     let too_long = vec![head("k", Some(1 << 40))];
     refused(client.upload(stream::iter(too_long)).await, Code::ResourceExhausted, "TOO_LARGE");
 
-    // Cut in the middle: the client goes while the stream is open.
+    // Interrupted in the middle: the client cancels while the stream is open.
     for _ in 0..20 {
         let parts = stream::iter([head("k", None), chunk(), chunk()]).chain(stream::pending());
         let mut client = client.clone();
         assert!(timeout(Duration::from_millis(30), client.upload(parts)).await.is_err());
     }
-    // And with its connection.
+    // Interrupted by a closed connection.
     let mut leaving = running.client().await;
     let parts = stream::iter([head("k", None), chunk()]).chain(stream::pending());
     assert!(timeout(Duration::from_millis(30), leaving.upload(parts)).await.is_err());
     drop(leaving);
     sleep(Duration::from_millis(200)).await;
     assert!(running.store.is_empty());
-    // The memory of all of them was given back.
+    // The memory of all uploads was released.
     let used = client.stats(pb::StatsRequest {}).await.unwrap().into_inner().client_memory_bytes;
     assert!(used < 1 << 20, "{used} bytes are held");
 }

@@ -76,7 +76,7 @@ async fn comparisons_choose_what_is_done() {
         ("a", value("mm"), Less, false),
         ("a", value("mm"), NotEqual, false),
         ("a", value(""), NotEqual, true),
-        // What is not there has no relation to any value.
+        // An absent key has no relation to any value.
         ("none", value(""), Equal, false),
         ("none", value("x"), NotEqual, false),
         ("none", value("x"), Less, false),
@@ -94,7 +94,7 @@ async fn comparisons_choose_what_is_done() {
         let (succeeded, answers) = run(&mut client, both).await;
         assert_eq!((succeeded, answers.len()), (holds, usize::from(holds)), "{at} {target:?} {relation:?}");
     }
-    // All of them must hold.
+    // All comparisons must hold.
     let one_does_not = vec![has("a", Target::Present(true)), has("b", Target::Present(true))];
     let (succeeded, _) = run(&mut client, txn(one_does_not, vec![put_of("c", "1")], vec![])).await;
     assert!(!succeeded && running.store.get("c").await.unwrap().is_none());
@@ -176,12 +176,12 @@ async fn transactions_that_make_no_sense_do_nothing() {
         refused(client.txn(wrong).await, Code::InvalidArgument, "INVALID");
     }
     assert!(running.store.is_empty());
-    // A thousand are fine, and so is nothing.
+    // A thousand operations are accepted, and so are none.
     let many = (0..1000).map(|n| put_of(&format!("{n}"), "x")).collect();
     run(&mut client, txn(vec![], many, vec![])).await;
     assert_eq!(running.store.len(), 1000);
     assert_eq!(run(&mut client, txn(vec![], vec![], vec![])).await, (true, vec![]));
-    // An answer that does not fit is known before anything is written.
+    // A response that is too large is detected before anything is written.
     for n in 0..3 {
         running.store.put(format!("large {n}"), vec![7; 7 << 20]).await.unwrap();
     }
@@ -205,7 +205,7 @@ async fn a_transaction_needs_the_rights_of_all_its_operations() {
         ("writer", txn(vec![has("mine:a", Target::Absent(true))], vec![put_of("mine:a", "1")], vec![])),
         ("writer", txn(vec![], vec![get_of("mine:a")], vec![])),
         ("writer", txn(vec![], vec![operation(Operation::Put(previous))], vec![])),
-        // What is in the list that is not done counts as well.
+        // Rights are also required for the list that does not run.
         ("both", may_not),
         ("both", txn(vec![has("other", Target::Absent(true))], vec![put_of("mine:a", "1")], vec![])),
     ] {
@@ -232,8 +232,8 @@ async fn a_transaction_needs_the_rights_of_all_its_operations() {
     client.put(from(keep, "writer", "pass")).await.unwrap();
 }
 
-/// Money moves between accounts by transactions that compare versions, beside some that only look: none is lost, and who
-/// looks sees all of it.
+/// Transactions that compare versions move money between accounts, beside transactions that only read: no money is lost, and
+/// every reader sees the whole sum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_on_the_same_keys_come_one_after_the_other() {
     const ACCOUNTS: usize = 4;

@@ -1,4 +1,4 @@
-//! Watching keys.
+//! Watches of keys.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::client::pb::watch_response::Message;
 use crate::client::pb::{self, expiry};
 use crate::client::{Client, PATIENCE, Running, from, get, here, key, now_ms, plain, put, refused, users};
 
-/// A watch, and what came of it that was not asked for yet.
+/// A watch, and its received changes that the test has not taken yet.
 struct Watch {
     stream: Streaming<pb::WatchResponse>,
     came: std::vec::IntoIter<pb::Change>,
@@ -25,7 +25,7 @@ fn of(prefixes: &[&str]) -> pb::WatchRequest {
 }
 
 impl Watch {
-    /// Begins, and waits until it has begun.
+    /// Begins a watch, and waits for its first message.
     async fn begin(client: &mut Client, request: impl tonic::IntoRequest<pb::WatchRequest>) -> Watch {
         let stream = client.watch(request).await.unwrap().into_inner();
         let mut watch = Watch { stream, came: Vec::new().into_iter() };
@@ -49,7 +49,7 @@ impl Watch {
         }
     }
 
-    /// The error that it ends with, behind whatever changes come before.
+    /// Returns the number of remaining changes, and the error that ends the watch.
     async fn end(mut self) -> (usize, tonic::Status) {
         let mut changes = 0;
         loop {
@@ -89,7 +89,7 @@ async fn a_watch_tells_of_what_changes_from_then_on() {
     };
     assert_eq!(keys_only.next().await, pb::Change { value: None, ..expected.clone() });
     assert_eq!(watch.next().await, expected);
-    // What is not watched is not told of.
+    // Keys that are not watched are not reported.
     for at in ["c:1", "a", "one more", "one"] {
         client.put(put(at, "x")).await.unwrap();
     }
@@ -100,7 +100,7 @@ async fn a_watch_tells_of_what_changes_from_then_on() {
     assert_eq!((gone.kind(), &gone.key[..], gone.value), (Kind::Delete, &b"a:1"[..], None));
     assert!(gone.version > version);
     client.delete(delete).await.unwrap();
-    // Of RESP and of embedders as well.
+    // Writes through RESP and through the embedded store are reported as well.
     running.store.increment("b:n", 3).await.unwrap();
     let sum = watch.next().await;
     assert_eq!((sum.kind(), sum.value), (Kind::Put, Some(key("3"))));
@@ -114,7 +114,7 @@ async fn a_watch_tells_of_what_changes_from_then_on() {
     assert_eq!(watch.next().await.kind(), Kind::Clear);
 }
 
-/// Every change of a key is told, in order, and versions rise: beside writers of all kinds, with several watches at a time.
+/// Every change of a key is reported in order with rising versions, concurrent with writers of all kinds and several watches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_change_is_missed_beside_writers() {
     const ROUNDS: u64 = 120;
@@ -174,7 +174,7 @@ async fn no_change_is_missed_beside_writers() {
     }
 }
 
-/// A value is that of its change, or is left out: many are written over before they are sent.
+/// A value belongs to its change or is left out: many are overwritten before they are sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_is_that_of_its_change() {
     let running = Running::start(plain()).await;
@@ -207,7 +207,7 @@ async fn who_is_too_slow_is_told_so_and_the_others_are_not() {
     let small = pb::WatchRequest { queue_bytes: 64 << 10, ..of(&[""]) };
     let slow = Watch::begin(&mut client, small).await;
     let mut other = Watch::begin(&mut client, of(&["other"])).await;
-    // Nobody reads meanwhile, and it is more than waits on the way and in the queue together.
+    // The watch is not read meanwhile, and the changes exceed the capacity of the queue and of the network buffers together.
     for round in 0..50 {
         let mut batch = esker_engine::Batch::new();
         (0..1000).for_each(|n| _ = batch.put(format!("k{round}-{n:0100}"), "v"));
@@ -293,7 +293,7 @@ async fn a_watch_tells_what_its_user_may_read_and_ends_with_it() {
     refused(Err::<(), _>(status), Code::Unauthenticated, "LOGIN");
 }
 
-/// Changes of keys that may be read from now on were left out until now, so whoever watches has to look again.
+/// Changes of keys that may be read only now were left out before, so the watcher has to read them again.
 #[tokio::test]
 async fn a_watch_whose_user_may_read_other_keys_ends() {
     let running = Running::start(plain()).await;
@@ -314,7 +314,7 @@ async fn a_watch_whose_user_may_read_other_keys_ends() {
         assert_eq!(watch.next().await.key, "a:1");
     }
     for other in ["~b:*", "resetkeys %R~a:*", "databases=1"] {
-        // Nothing is written: it ends at once.
+        // Without any write, the watch ends at once.
         let begun = std::time::Instant::now();
         set(other).await;
         let (changes, status) = watch.end().await;

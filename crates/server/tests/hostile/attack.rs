@@ -1,4 +1,4 @@
-//! What attackers do. Every attack goes on until its time is over; connections that the server ends are opened anew.
+//! The attacks. Every attack continues until its time is over; connections closed by the server are replaced.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,59 +13,59 @@ use crate::{commands, grpc};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attack {
-    /// Lengths and counts that are declared and never sent.
+    /// Declared lengths and counts without the data.
     DeclaredLengths,
-    /// Values of 8 MiB of which most arrives, and the rest does not.
+    /// Values of 8 MiB, sent for the most part but never completed.
     HalfValues,
-    /// Commands of very many very short arguments.
+    /// Commands with very many very short arguments.
     LongArrays,
-    /// Arrays in arrays.
+    /// Nested arrays.
     DeepArrays,
-    /// A command a byte at a time.
+    /// A command sent one byte at a time.
     Trickle,
-    /// Large values asked for and not read.
+    /// Requests of large values without reading the replies.
     NeverReads,
-    /// More connections than are taken.
+    /// More connections than the server accepts.
     Connections,
-    /// Handshakes that stop in the middle.
+    /// TLS handshakes that stop in the middle.
     HalfTls,
-    /// Bytes that mean nothing, or nearly nothing.
+    /// Random bytes, and random words of the protocol.
     Random,
-    /// Messages of gRPC that are too large, or that do not end.
+    /// gRPC messages that are too large, or incomplete.
     GrpcMessages,
-    /// Thousands of calls at once.
+    /// Thousands of concurrent calls.
     GrpcStreams,
-    /// Calls taken back at once, again and again.
+    /// Calls that are cancelled at once, again and again.
     GrpcResets,
-    /// Answers asked for and not read.
+    /// Calls whose responses are not read.
     GrpcSlowReaders,
-    /// HTTP/2 that stops halfway, and floods of frames that ask for little.
+    /// Incomplete HTTP/2 connections, and floods of cheap frames.
     GrpcHalfOpen,
-    /// Metadata without end.
+    /// Endless metadata.
     GrpcMetadata,
-    /// Bytes and frames that mean nothing.
+    /// Random bytes and frames.
     GrpcRandom,
     /// Watches that are not read.
     GrpcWatches,
-    /// Writes whose answers are to be remembered.
+    /// Writes with request ids, whose answers must be kept.
     GrpcRemembered,
-    /// Transactions of very many short commands with long answers.
+    /// Transactions of very many short commands with long replies.
     LongTransactions,
-    /// Names of megabytes for a connection and its library.
+    /// Names of several MiB for a connection and its library.
     LongNames,
-    /// Patterns that take long to match.
+    /// Patterns that are slow to match.
     Patterns,
-    /// Values of nothing but zeros, of every length, asked for in all ways and not read.
+    /// Values of zeros of every length, requested in all ways and not read.
     Zeros,
-    /// Clients that keep very many keys, listen to very many prefixes and to all events of keys, and read nothing.
+    /// Client-side caching of very many keys and of very many prefixes, and subscriptions to all keyspace events, without reading.
     Keepers,
-    /// From another address: connections of gRPC that ask for the health and say no more.
+    /// From another address: gRPC connections that check health once and then stay silent.
     GrpcHealth,
-    /// From another address: handshakes that never begin, on the port that takes most memory for them.
+    /// From another address: TLS connections that never begin the handshake, on the port with the largest floor.
     SilentTls,
 }
 
-/// Sockets of one attack.
+/// Number of sockets of one attack.
 const SOCKETS: usize = 60;
 
 impl Attack {
@@ -97,13 +97,13 @@ impl Attack {
         Attack::SilentTls,
     ];
 
-    /// Whether it comes from another address than honest clients, who must be let in all the while.
+    /// Returns true if the attack comes from another address than honest clients, which must be admitted meanwhile.
     pub(crate) fn is_from_afar(self) -> bool {
         matches!(self, Attack::GrpcHealth | Attack::SilentTls)
     }
 
-    /// Memory that the store may take meanwhile of its own budget: what is written to all the while builds segments and reads the
-    /// summaries of what expires.
+    /// Returns the memory that the store may take from its own budget meanwhile: constant writes build segments and read the
+    /// summaries of expired records.
     pub(crate) fn store_bytes(self) -> u64 {
         if matches!(self, Attack::Keepers) { 48 << 20 } else { 0 }
     }
@@ -148,7 +148,7 @@ impl Attack {
                 if socket.sent == 0 { pour(socket, b"PING\r\n") } else { Ok(()) }
             }),
             Attack::HalfTls => {
-                // The head of a record of 16 KiB with a ClientHello, and a part of it.
+                // The record header of 16 KiB with a ClientHello, and a part of it.
                 let hello = [b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03".as_slice(), &[7; 500]].concat();
                 keep(server.tls, SOCKETS * 2, until, |socket, n| match (n % 3, socket.sent) {
                     (0, _) | (_, 1..) => Ok(()),
@@ -192,7 +192,7 @@ fn seeded() -> SmallRng {
     SmallRng::seed_from_u64(seed)
 }
 
-/// Bytes at random, or words of the protocol at random.
+/// Returns random bytes, or random words of the protocol.
 pub(crate) fn noise(random: &mut SmallRng) -> Vec<u8> {
     let words: [&[u8]; 12] = [
         b"*",
@@ -216,15 +216,15 @@ pub(crate) fn noise(random: &mut SmallRng) -> Vec<u8> {
         .collect()
 }
 
-/// A socket that never blocks.
+/// A non-blocking socket.
 pub(crate) struct Socket {
     stream: TcpStream,
-    /// Bytes that the socket took.
+    /// Number of bytes sent.
     pub(crate) sent: usize,
 }
 
 impl Socket {
-    /// Takes what has come, as far as there is room for it.
+    /// Reads available bytes, as far as they fit.
     pub(crate) fn take(&mut self, to: &mut [u8]) -> std::io::Result<()> {
         match self.stream.read(to) {
             Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
@@ -235,10 +235,10 @@ impl Socket {
     }
 }
 
-/// Where attackers come from that are to be told from honest clients. All of 127.0.0.0/8 is this machine.
+/// Address of attackers that must be distinguished from honest clients. All of 127.0.0.0/8 is this machine.
 pub(crate) const AFAR: [u8; 4] = [127, 0, 0, 2];
 
-/// A connection from an address, which never blocks.
+/// Opens a non-blocking connection from an address.
 pub(crate) fn connect_from(source: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().ok()?;
     let connecting = async {
@@ -249,7 +249,7 @@ pub(crate) fn connect_from(source: [u8; 4], to: SocketAddr) -> Option<TcpStream>
     runtime.block_on(connecting).ok()
 }
 
-/// Keeps so many connections busy. `act` is called again and again for each; if it fails, another takes its place.
+/// Keeps `connections` connections busy by calling `act` for each of them repeatedly. A connection whose `act` fails is replaced.
 pub(crate) fn keep_each<T>(
     connections: usize,
     until: Instant,
@@ -296,7 +296,7 @@ fn connect(address: SocketAddr) -> Option<Socket> {
     Some(Socket { stream, sent: 0 })
 }
 
-/// Whether the server closed. It looks at one byte and takes it, which is not enough to help a server along.
+/// Returns true if the server closed the connection. Reads one byte, which is too little to relieve the server.
 fn is_ended(socket: &mut Socket) -> bool {
     is_over(&mut socket.stream)
 }
@@ -309,7 +309,7 @@ fn is_over(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Sends what the socket takes of `bytes`, from where the last call stopped if they did not fit.
+/// Sends as much of `bytes` as the socket accepts, continuing from the previous call if that sent only a part.
 pub(crate) fn pour(socket: &mut Socket, bytes: &[u8]) -> std::io::Result<()> {
     let from = if bytes.len() > 1 { socket.sent % bytes.len() } else { 0 };
     match socket.stream.write(&bytes[from..]) {

@@ -1,17 +1,17 @@
-//! What attackers do with commands that are short to send: answers, names and patterns that are not.
+//! Attacks with short commands that cause long replies, long names and slow patterns.
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::attack::{keep, pour};
 
-/// Connections of one attack.
+/// Number of connections of one attack.
 const SOCKETS: usize = 40;
 
-/// Commands of one transaction.
+/// Number of commands in one transaction.
 const QUEUED: usize = 20_000;
 
-/// MULTI, very many commands of a few bytes whose answers are long, and EXEC; a part of them does not read.
+/// MULTI, very many commands of a few bytes with long replies, and EXEC; some of the clients do not read.
 pub(crate) fn long_transactions(at: SocketAddr, until: Instant) {
     let transaction =
         |command: &str, count| ["MULTI\r\n", &format!("{command}\r\n").repeat(count), "EXEC\r\n"].concat();
@@ -52,7 +52,7 @@ pub(crate) fn long_names(at: SocketAddr, until: Instant) {
     );
 }
 
-/// Patterns of classes and stars, as long as they are allowed and longer, over names and over long keys.
+/// Patterns of classes and stars, up to the maximum length and beyond, over names and over long keys.
 pub(crate) fn patterns(at: SocketAddr, until: Instant) {
     let bulks = |words: &[&str]| {
         let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
@@ -74,8 +74,8 @@ pub(crate) fn patterns(at: SocketAddr, until: Instant) {
     keep(at, SOCKETS, until, |socket, n| pour(socket, asked[n % asked.len()].as_bytes()));
 }
 
-/// Values of zeros, which take next to nothing where they are stored: of every length up to 8 MiB, again and again put, asked for
-/// whole and in parts, and changed. Some read what they asked for.
+/// Values of zeros, which take almost no storage when compressed: of every length up to 8 MiB, repeatedly put, requested whole
+/// and in parts, and changed. Some clients read the replies.
 pub(crate) fn zeros(at: SocketAddr, until: Instant) {
     let mut asked = Vec::new();
     for shift in 7..24 {
@@ -97,8 +97,8 @@ pub(crate) fn zeros(at: SocketAddr, until: Instant) {
     });
 }
 
-/// CLIENT TRACKING of very many long keys and of thousands of prefixes, and subscribers to all events of keys, beside
-/// writers that change all of them. Nobody reads.
+/// CLIENT TRACKING of very many long keys and of thousands of prefixes, and subscribers to all keyspace events, beside writers
+/// that change all keys. No client reads.
 pub(crate) fn keepers(at: SocketAddr, until: Instant) {
     let many = |count: usize, of: &dyn Fn(usize) -> String| (0..count).map(of).collect::<String>();
     let long = "k".repeat(200);
@@ -119,7 +119,7 @@ pub(crate) fn keepers(at: SocketAddr, until: Instant) {
     ];
     keep(at, SOCKETS, until, |socket, n| {
         let bytes = asked[n % asked.len()].as_bytes();
-        // What begins something is said once.
+        // Commands that begin a subscription or tracking are sent once.
         let is_over = matches!(n % asked.len(), 2..=4) && socket.sent >= bytes.len();
         if is_over { Ok(()) } else { pour(socket, bytes) }
     });

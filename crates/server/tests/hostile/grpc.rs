@@ -1,4 +1,4 @@
-//! What attackers do to the gRPC port.
+//! Attacks on the gRPC port.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -13,13 +13,13 @@ use crate::http2::{
     WINDOW_MAX, WINDOW_UPDATE, call, frame, header, message, settings, whole_call, window,
 };
 
-/// Connections of one attack.
+/// Number of connections of one attack.
 const SOCKETS: usize = 40;
 
-/// What attackers do once: to the connection, with its number among them.
+/// One step of an attack on a connection, given with its index.
 type Act<'a> = &'a mut dyn FnMut(&mut Speaker, usize);
 
-/// Keeps connections busy with `act`, which is called whenever what was said before went out.
+/// Keeps connections busy with `act`, which is called whenever the previous data was sent.
 fn attack(at: SocketAddr, until: Instant, first: &[u8], listens: bool, act: Act<'_>) {
     keep_each(
         SOCKETS,
@@ -38,8 +38,8 @@ fn attack(at: SocketAddr, until: Instant, first: &[u8], listens: bool, act: Act<
     );
 }
 
-/// Messages of a declared length that is too large, or of which most arrives and the rest does not; some of them in the
-/// smallest of frames, among others that mean nothing.
+/// Messages with a declared length that is too large, or that are sent for the most part but never completed; some in the
+/// smallest frames, mixed with frames of unknown types.
 pub(crate) fn giant_messages(at: SocketAddr, until: Instant) {
     let declared = [u32::MAX, 16 << 20, 15 << 20, 1 << 20];
     let bytes = vec![b'x'; 16 << 10];
@@ -72,7 +72,7 @@ pub(crate) fn giant_messages(at: SocketAddr, until: Instant) {
     });
 }
 
-/// Thousands of calls at once on every connection, none of which ends.
+/// Thousands of concurrent calls on every connection, none of which ends.
 pub(crate) fn many_streams(at: SocketAddr, until: Instant) {
     attack(at, until, &settings(WINDOW_MAX), true, &mut |speaker, _| {
         for _ in 0..500 {
@@ -82,7 +82,7 @@ pub(crate) fn many_streams(at: SocketAddr, until: Instant) {
     });
 }
 
-/// Calls that are taken back as soon as they are made.
+/// Calls that are cancelled as soon as they are made.
 pub(crate) fn resets(at: SocketAddr, until: Instant) {
     attack(at, until, &settings(WINDOW_MAX), true, &mut |speaker, n| {
         for _ in 0..100 {
@@ -96,7 +96,7 @@ pub(crate) fn resets(at: SocketAddr, until: Instant) {
     });
 }
 
-/// Large answers asked for and not read: the socket is full, or the window is.
+/// Calls with large responses that are not read, so that the socket or the window is full.
 pub(crate) fn slow_readers(at: SocketAddr, until: Instant) {
     // A transaction of three gets.
     let txn: Vec<u8> =
@@ -121,7 +121,7 @@ pub(crate) fn slow_readers(at: SocketAddr, until: Instant) {
     attack(at, until, &settings(0), true, &mut ask);
 }
 
-/// As many watches of everything as there may be, with small queues and large ones, that are not read, and writes for them.
+/// The maximum number of watches of all keys, with small and large queues, that are not read, and writes for them.
 pub(crate) fn watches(at: SocketAddr, until: Instant) {
     let mut ask = |speaker: &mut Speaker, n: usize| {
         if speaker.open_streams().len() < 64 {
@@ -141,7 +141,7 @@ pub(crate) fn watches(at: SocketAddr, until: Instant) {
     attack(at, until, &settings(0), true, &mut ask);
 }
 
-/// Writes with ids that are to be remembered, and long answers with them; many are taken back while they run.
+/// Writes with request ids, whose answers must be kept, with large answers; many are cancelled while they run.
 pub(crate) fn remembered(at: SocketAddr, until: Instant) {
     let mut next = 0_u64;
     attack(at, until, &settings(WINDOW_MAX), true, &mut |speaker, n| {
@@ -159,7 +159,7 @@ pub(crate) fn remembered(at: SocketAddr, until: Instant) {
     });
 }
 
-/// Conversations that stop before they began, or that are about nothing.
+/// Connections that stop before the first call, and floods of frames without effect.
 pub(crate) fn half_open(at: SocketAddr, until: Instant) {
     let pings = frame(PING, 0, 0, &[7; 8]).repeat(1000);
     let empty = [frame(SETTINGS, 0, 0, &[]), frame(SETTINGS, ACK, 0, &[])].concat().repeat(500);
@@ -174,11 +174,11 @@ pub(crate) fn half_open(at: SocketAddr, until: Instant) {
     });
 }
 
-/// Metadata without end: in one block, in blocks that follow, and small bytes that stand for large headers.
+/// Endless metadata: in one block, in continuation blocks, and as short references to large headers.
 pub(crate) fn unbounded_metadata(at: SocketAddr, until: Instant) {
     let large = header("x-large", &"x".repeat(16_000));
     let many = header("x", "y").repeat(3000);
-    // Remembered with its first use, and from then on a byte each time.
+    // Added to the dynamic table with its first use, and referenced by one byte from then on.
     let mut remembered = header("x-large", &"x".repeat(3800));
     remembered[0] = 0x40;
     let bomb = [call("Get"), remembered, vec![0x80 | 62; 12_000]].concat();
@@ -203,7 +203,7 @@ pub(crate) fn unbounded_metadata(at: SocketAddr, until: Instant) {
     });
 }
 
-/// Connections of another address that ask for the health, which nobody has to log in for, and then say nothing.
+/// Connections from another address that check health, which needs no login, and then stay silent.
 pub(crate) fn silent_health_checkers(at: SocketAddr, until: Instant) {
     let method = |name| header(":path", &format!("/grpc.health.v1.Health/{name}"));
     let head = [
@@ -231,7 +231,7 @@ pub(crate) fn silent_health_checkers(at: SocketAddr, until: Instant) {
     });
 }
 
-/// Bytes at random, and frames at random.
+/// Random bytes, and random frames.
 pub(crate) fn random(at: SocketAddr, until: Instant, random: &mut SmallRng) {
     attack(at, until, &settings(WINDOW_MAX), true, &mut |speaker, n| {
         if n % 4 == 0 {

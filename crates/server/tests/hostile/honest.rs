@@ -1,4 +1,4 @@
-//! Clients that do nothing wrong and expect to be served: one of RESP, one of gRPC.
+//! Well-behaved clients that expect to be served: one of RESP, one of gRPC.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,20 +18,20 @@ mod pb {
     include!("../../src/grpc/generated/esker.v1.rs");
 }
 
-/// However long an answer takes, it comes by then.
+/// Maximum time for any answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two pairs of questions.
+/// Pause between two pairs of requests.
 const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Honest {
     stop: Arc<AtomicBool>,
-    /// How many answers it had by now.
+    /// Number of answers so far.
     answers: Arc<AtomicUsize>,
     thread: JoinHandle<Served>,
 }
 
-/// How long every answer took, and how many there are, for others to see.
+/// Latencies of all answers, and their number, shared with other threads.
 #[derive(Default)]
 pub(crate) struct Served(Vec<Duration>, Arc<AtomicUsize>);
 
@@ -40,7 +40,7 @@ impl Served {
         self.0.len()
     }
 
-    /// An answer came after this time. The first says that the client was let in.
+    /// Records the latency of an answer. The first answer signals that the client was admitted.
     fn note(&mut self, time: Duration, let_in: &Sender<()>) {
         if self.0.is_empty() {
             let _ = let_in.send(());
@@ -49,7 +49,7 @@ impl Served {
         self.1.store(self.0.len(), Ordering::Relaxed);
     }
 
-    /// The latency that so many of a hundred answers did not exceed.
+    /// Returns a percentile of the latencies.
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let mut times = self.0.clone();
         times.sort_unstable();
@@ -65,7 +65,8 @@ impl Served {
 }
 
 impl Honest {
-    /// Returns once the client was answered: attackers who come before it may have all the places for its address.
+    /// Starts a client and returns once it has an answer, because attackers that connect first may take all connections of its
+    /// address.
     pub(crate) fn start(address: SocketAddr) -> Honest {
         Honest::serve(move |stopped, let_in, mut served| {
             let mut client = TcpStream::connect(address).unwrap();
@@ -92,7 +93,7 @@ impl Honest {
         })
     }
 
-    /// The same for gRPC.
+    /// Starts a gRPC client in the same way.
     pub(crate) fn start_grpc(address: SocketAddr) -> Honest {
         Honest::serve(move |stopped, let_in, mut served| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -121,7 +122,7 @@ impl Honest {
         Honest { stop, answers, thread }
     }
 
-    /// Answers that it had by now.
+    /// Returns the number of answers so far.
     pub(crate) fn answers(&self) -> usize {
         self.answers.load(Ordering::Relaxed)
     }
@@ -150,11 +151,11 @@ async fn put_and_get(
     served.note(asked.elapsed(), let_in);
 }
 
-/// Somebody who comes only now is let in and answered.
+/// Checks that a new client is admitted and answered.
 pub(crate) fn newcomer(address: SocketAddr) {
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Who is refused is sent away with an error; that may be all that comes.
+    // A refused client receives only an error.
     let _ = client.write_all(b"PING\r\n");
     let mut found = Vec::new();
     let mut byte = [0];
@@ -164,7 +165,7 @@ pub(crate) fn newcomer(address: SocketAddr) {
     assert_eq!(String::from_utf8_lossy(&found), "+PONG\r\n", "who comes meanwhile is let in");
 }
 
-/// The same for gRPC: the server says its settings.
+/// Checks the same for gRPC: the server sends its settings.
 pub(crate) fn newcomer_grpc(address: SocketAddr) {
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,4 +1,4 @@
-//! Just enough HTTP/2 to misuse it: frames, header blocks without compression, and how much the server lets one send.
+//! A minimal HTTP/2 client for attacks: frames, uncompressed header blocks, and accounting of the send windows.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -20,7 +20,7 @@ pub(crate) const ACK: u8 = 1;
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// The largest window there is.
+/// Maximum window.
 pub(crate) const WINDOW_MAX: u32 = (1 << 31) - 1;
 
 const WINDOW_AT_FIRST: i64 = 65_535;
@@ -34,7 +34,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Settings with the window of every stream, as the server may use it.
+/// Returns a settings frame with the initial window of every stream, in which the server may send.
 pub(crate) fn settings(window: u32) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[&SETTING_WINDOW.to_be_bytes()[..], &window.to_be_bytes()].concat())
 }
@@ -43,7 +43,7 @@ pub(crate) fn window(stream: u32, by: u32) -> Vec<u8> {
     frame(WINDOW_UPDATE, 0, stream, &by.to_be_bytes())
 }
 
-/// A header, neither compressed nor remembered.
+/// Encodes a header without compression and indexing.
 pub(crate) fn header(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
@@ -64,7 +64,7 @@ fn length(bytes: &mut Vec<u8>, length: usize) {
     bytes.push(rest as u8);
 }
 
-/// The head of a call of `esker.v1.Esker`.
+/// Returns the header block of a call of `esker.v1.Esker`.
 pub(crate) fn call(method: &str) -> Vec<u8> {
     [
         header(":method", "POST"),
@@ -77,38 +77,38 @@ pub(crate) fn call(method: &str) -> Vec<u8> {
     .concat()
 }
 
-/// A message with the length that its head says, whatever follows.
+/// Returns a message with a declared length, independent of its bytes.
 pub(crate) fn message(declared: u32, bytes: &[u8]) -> Vec<u8> {
     [&[0], &declared.to_be_bytes()[..], bytes].concat()
 }
 
-/// A call with a short message, in full.
+/// Returns a complete call with a short message.
 pub(crate) fn whole_call(stream: u32, method: &str, bytes: &[u8]) -> Vec<u8> {
     let message = message(bytes.len() as u32, bytes);
     [frame(HEADERS, END_HEADERS, stream, &call(method)), frame(DATA, END_STREAM, stream, &message)].concat()
 }
 
-/// A connection that never blocks.
+/// A non-blocking connection.
 pub(crate) struct Speaker {
     stream: TcpStream,
     waiting: Vec<u8>,
     input: Vec<u8>,
-    /// What may be sent on the connection, and on each of its open streams.
+    /// Send window of the connection, and of each open stream.
     window: i64,
     at_first: i64,
     windows: HashMap<u32, i64>,
     next: u32,
-    /// Whether the server said that it ends the connection.
+    /// True if the server sent GOAWAY.
     pub(crate) sent_away: bool,
 }
 
 impl Speaker {
-    /// Connects, and says `first` after the preface.
+    /// Connects, and sends `first` after the preface.
     pub(crate) fn open(address: SocketAddr, first: &[u8]) -> Option<Speaker> {
         Speaker::on(TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?, first)
     }
 
-    /// The same on a connection that is there.
+    /// As [`open`](Self::open), on an existing connection.
     pub(crate) fn on(stream: TcpStream, first: &[u8]) -> Option<Speaker> {
         stream.set_nonblocking(true).ok()?;
         let waiting = [PREFACE, first].concat();
@@ -126,7 +126,7 @@ impl Speaker {
         })
     }
 
-    /// The number of a new stream. It counts as open until the server ends it.
+    /// Returns the id of a new stream. It counts as open until the server ends it.
     pub(crate) fn stream(&mut self) -> u32 {
         let stream = self.next;
         self.next += 2;
@@ -138,7 +138,7 @@ impl Speaker {
         self.windows.keys().copied().collect()
     }
 
-    /// Whether everything said so far went out.
+    /// Returns true if all queued bytes were sent.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -147,7 +147,7 @@ impl Speaker {
         self.waiting.extend_from_slice(bytes);
     }
 
-    /// Says so much of the bytes as the windows allow; how much it was.
+    /// Queues as much data as the windows allow. Returns its length.
     pub(crate) fn say_data(&mut self, stream: u32, bytes: &[u8]) -> usize {
         let Some(own) = self.windows.get_mut(&stream) else { return 0 };
         let most = (*own).min(self.window).clamp(0, 16 << 10) as usize;
@@ -161,7 +161,7 @@ impl Speaker {
         part.len()
     }
 
-    /// Sends what the socket takes; an error if the connection is over.
+    /// Sends as much as the socket accepts; fails if the connection is closed.
     pub(crate) fn send(&mut self) -> std::io::Result<()> {
         while !self.waiting.is_empty() {
             match self.stream.write(&self.waiting) {
@@ -173,7 +173,7 @@ impl Speaker {
         Ok(())
     }
 
-    /// Reads what is there and heeds it; an error if the connection is over.
+    /// Reads and handles available frames; fails if the connection is closed.
     pub(crate) fn listen(&mut self) -> std::io::Result<()> {
         let mut bytes = [0; 64 << 10];
         loop {

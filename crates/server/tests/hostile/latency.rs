@@ -1,4 +1,4 @@
-//! How much longer honest clients wait beside attackers.
+//! Latency of honest clients beside attackers, compared with their latency alone.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,14 @@ use crate::honest::{Honest, Served};
 use crate::seconds;
 use crate::server::{self, Hosted};
 
-/// An honest client's 99th percentile beside attackers is at most so many times what it is without them.
+/// Maximum ratio of an honest client's 99th percentile beside attackers to that without them.
 const RATIO_MAX: f64 = 2.0;
 
-/// Below this it says more about the machine, which attackers and clients share with the server, than about the server.
+/// Latency below which the result depends on the machine, which attackers and clients share with the server, rather than on the
+/// server.
 const NOISE: Duration = Duration::from_millis(5);
 
-/// Serves honest clients for a while, beside attackers or alone.
+/// Serves honest clients for a time, beside attackers or alone.
 fn serve(server: &Hosted, attacks: &[Attack], time: Duration) -> [Served; 2] {
     let honest = [Honest::start(server.resp), Honest::start_grpc(server.grpc)];
     let until = Instant::now() + time;
@@ -37,7 +38,7 @@ fn p99_of_honest_clients_beside_each_attack() {
         if only.as_ref().is_some_and(|only| *only != format!("{attack:?}")) {
             continue;
         }
-        // A new one, in which no attack has left anything.
+        // A new server, without traces of previous attacks.
         let server = Hosted::start();
         serve(&server, &[], seconds(5) / 5);
         let alone = serve(&server, &[], seconds(5)).map(|served| served.percentile(99));

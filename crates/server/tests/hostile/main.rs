@@ -1,10 +1,9 @@
-//! Clients that mean harm, against a server in a process of its own: its memory stays within the budget, an honest
-//! client is served all the while, nothing panics and nothing hangs.
+//! Malicious clients against a server in its own process: its memory stays within the budget, honest clients are served all the
+//! time, and nothing panics or hangs.
 //!
-//! `ESKER_HOSTILE_SECONDS` makes every attack last longer; `cargo test -p esker-server --test hostile -- --ignored all_at_once`
-//! runs all of them at once, for a minute by default; with `--nocapture p99` instead, one after the other, and compares what
-//! honest clients wait for with what they wait for alone (`latency`), beside each attack or the one that
-//! `ESKER_HOSTILE_ATTACK` names.
+//! `ESKER_HOSTILE_SECONDS` extends every attack. `cargo test -p esker-server --test hostile -- --ignored all_at_once` runs all
+//! attacks at once, for a minute by default. With `--nocapture p99` instead, they run one after the other, and the latency of
+//! honest clients is compared with that without an attack (`latency`); `ESKER_HOSTILE_ATTACK` selects one attack.
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod attack;
@@ -22,14 +21,14 @@ use attack::Attack;
 use honest::{Honest, Served};
 use server::{CLIENT_BYTES, Hosted};
 
-/// What memory may be over the budget: five parts of a hundred, and what the allocator keeps between blocks.
+/// Permitted memory beyond the budget, in bytes: five percent, and memory retained by the allocator.
 const SLACK_BYTES: u64 = CLIENT_BYTES / 20 + (8 << 20);
 
-/// Answers that each honest client has to get beside an attack.
+/// Minimum number of answers for each honest client beside an attack.
 const ANSWERS_MIN: usize = 20;
 
-/// Rounds of an attack at most. A slow machine needs several for what a fast one shows in the first; a server that starves its
-/// clients or bears with attackers does not show it in any.
+/// Maximum number of rounds of an attack. A slow machine needs several rounds to show an effect that a fast one shows in the
+/// first; a server that starves its clients or tolerates attackers shows it in none.
 const ROUNDS_MAX: u32 = 15;
 
 fn seconds(usual: u64) -> Duration {
@@ -37,12 +36,13 @@ fn seconds(usual: u64) -> Duration {
     Duration::from_secs(given.unwrap_or(usual))
 }
 
-/// Runs attacks at the same time and checks what must hold during and after them. Returns the metrics at the end.
+/// Runs attacks concurrently and checks the requirements during and after them. Returns the metrics at the end.
 fn withstand(attacks: &[Attack], time: Duration) -> server::Metrics {
     withstand_until(attacks, time, |_| true)
 }
 
-/// As [`withstand`], in rounds of `time` until the metrics show the server's defence and honest clients had their answers.
+/// As [`withstand`], in rounds of `time` until the metrics show the server's defence and honest clients have received their
+/// answers.
 fn withstand_until(
     attacks: &[Attack],
     time: Duration,
@@ -127,7 +127,7 @@ fn a_byte_at_a_time() {
 
 #[test]
 fn readers_that_never_read() {
-    // Most of them get as far as answers that they do not take: batches that wait for memory leave some for others.
+    // Most of them reach the point of unread replies: batches that wait for memory leave some for others.
     withstand_until(&[Attack::NeverReads], seconds(5), |metrics| {
         metrics.get("esker_connections_dropped_total{reason=\"slow_reader\"}") >= 20
     });
@@ -250,7 +250,7 @@ fn all_at_once() {
     withstand(&Attack::ALL, seconds(60));
 }
 
-/// Not a test but the process that the others start.
+/// Not a test, but the server process of the other tests.
 #[test]
 fn as_server() {
     server::serve_if_asked();

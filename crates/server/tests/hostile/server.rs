@@ -1,4 +1,4 @@
-//! The server that is attacked, in a process of its own so that its memory can be told from the attackers'.
+//! The attacked server, in its own process so that its memory can be measured separately from the attackers'.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Lines, Read, Write};
@@ -9,27 +9,30 @@ use std::time::Duration;
 use esker_engine::{Durability, Options, Store};
 use esker_server::{Addresses, Config, Server, TlsFiles};
 
-/// Memory for clients.
+/// Memory for clients, in bytes.
 pub(crate) const CLIENT_BYTES: u64 = 32 << 20;
 
-/// Connections that the server takes.
+/// Maximum number of connections.
 pub(crate) const CONNECTIONS: usize = 1200;
 
-/// Bytes of the value under the key `large`.
+/// Length of the value under the key `large`, in bytes.
 pub(crate) const LARGE_BYTES: usize = 1 << 20;
 
-/// A server whose clients have room for the largest commands.
+/// Kind of server whose clients may send the largest commands.
 const ROOMY: &str = "roomy";
 
-/// Arguments of one command of a roomy server. More of them take a test longer and a turn no longer.
+/// Maximum arguments of one command on a roomy server. A larger number makes tests slower, but turns no longer.
 pub(crate) const ARGUMENTS_MAX: usize = 200_000;
+
+/// Commands of one batch of a roomy server.
+pub(crate) const PIPELINE_MAX: usize = 4096;
 
 const ASKED: &str = "ESKER_HOSTILE_SERVER";
 
 pub(crate) struct Hosted {
     process: Child,
     stdin: Option<ChildStdin>,
-    /// Kept open, or else what the child prints at its end would fail.
+    /// Kept open, because otherwise the child's output at its end would fail.
     _stdout: Lines<BufReader<ChildStdout>>,
     pub(crate) resp: SocketAddr,
     pub(crate) tls: SocketAddr,
@@ -37,7 +40,7 @@ pub(crate) struct Hosted {
     pub(crate) http: SocketAddr,
 }
 
-/// What `/metrics` said.
+/// Parsed content of `/metrics`.
 pub(crate) struct Metrics(HashMap<String, f64>);
 
 impl Metrics {
@@ -45,17 +48,17 @@ impl Metrics {
         *self.0.get(name).unwrap_or_else(|| panic!("no metric {name}")) as u64
     }
 
-    /// Calls of gRPC that failed so.
+    /// Returns the number of gRPC calls that failed with a code.
     pub(crate) fn failures(&self, code: &str) -> u64 {
         self.0.get(&format!("esker_grpc_failures_total{{code=\"{code}\"}}")).copied().unwrap_or(0.0) as u64
     }
 }
 
-/// In the child: serves until stdin ends.
+/// In the child process: serves until stdin ends.
 pub(crate) fn serve_if_asked() {
     let Ok(kind) = std::env::var(ASKED) else { return };
     raise_file_limit();
-    // A task that panics takes nothing else with it, and nobody would notice.
+    // A panic only ends its task and would go unnoticed, so it aborts the process.
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         usual(panic);
@@ -79,7 +82,7 @@ async fn serve(kind: &str) {
     let options = Options::directory(directory.path().join("store"));
     let options = options.memory_bytes(128 << 20).durability(Durability::None);
     let store = Store::open(options).await.unwrap();
-    // Buffers and cache of the store reach their full size before anything is measured.
+    // Buffers and cache of the store reach their full size before the measurement.
     for n in 0..160 {
         store.put(format!("fill{n}"), vec![b'x'; LARGE_BYTES]).await.unwrap();
     }
@@ -101,7 +104,7 @@ async fn serve(kind: &str) {
         limits.client_bytes_max = 1 << 30;
         limits.connection_bytes_max = 768 << 20;
         limits.arguments_max = ARGUMENTS_MAX;
-        limits.pipeline_max = 4096;
+        limits.pipeline_max = PIPELINE_MAX;
         return run(config, store).await;
     }
     limits.client_bytes_max = CLIENT_BYTES as usize;
@@ -110,7 +113,7 @@ async fn serve(kind: &str) {
     limits.connections_per_address_max = CONNECTIONS;
     limits.command_wait = Some(Duration::from_secs(1));
     limits.reply_wait = Some(Duration::from_secs(1));
-    // Where all processors are busy it takes an honest client a moment from its connection to its first call, too.
+    // On a busy machine, an honest client also needs some time between its connection and its first call.
     limits.login_wait = Some(Duration::from_secs(2));
     limits.memory_wait = Duration::from_secs(1);
     limits.closing_wait = Duration::from_secs(1);
@@ -136,7 +139,7 @@ impl Hosted {
         Hosted::start_as("tight")
     }
 
-    /// A server with the usual memory for clients, for commands with the largest arguments.
+    /// Starts a server with enough memory for clients that send commands with the largest arguments.
     pub(crate) fn start_roomy() -> Hosted {
         Hosted::start_as(ROOMY)
     }
@@ -164,12 +167,12 @@ impl Hosted {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
-    /// The most memory that was resident since [`resident_peak_anew`](Self::resident_peak_anew).
+    /// Returns the peak resident memory since [`resident_peak_anew`](Self::resident_peak_anew).
     pub(crate) fn resident_peak(&self) -> u64 {
         self.status("VmHWM")
     }
 
-    /// Memory that is resident now, from which on the peak is taken.
+    /// Returns the resident memory, and restarts the measurement of the peak.
     pub(crate) fn resident_peak_anew(&self) -> u64 {
         std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5").unwrap();
         self.status("VmRSS")
@@ -188,7 +191,7 @@ impl Hosted {
         Metrics(samples.collect())
     }
 
-    /// Stops it; it must end well, which it does not if anything panicked.
+    /// Stops the server. It must exit successfully, which it does not after a panic.
     pub(crate) fn stop(mut self) {
         drop(self.stdin.take());
         let status = self.process.wait().unwrap();

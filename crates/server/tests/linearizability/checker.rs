@@ -1,38 +1,38 @@
-//! Whether a history is linearizable: whether there is an order of the operations, each at a moment between its
-//! invocation and its return, in which a single thread would have been told the same.
+//! Checks histories for linearizability: there must be an order of the operations, each at a moment between its invocation and
+//! its return, in which a single thread would have received the same replies.
 //!
-//! Linearizability is local (Herlihy and Wing, 1990): a history is linearizable if that of each object is. An object here
-//! is a set of keys that no transaction ties to others. Each is searched as Lowe ("Testing for linearizability", 2017)
-//! refined the search of Wing and Gong: invocations and returns are gone through in their order, with all configurations
-//! that are possible so far: the state, and which of the open operations happened. Only when an operation returns must it
-//! have happened, after any of the others that are open. Work grows with what is open at a time, not with the length of
-//! the history.
+//! Linearizability is local (Herlihy and Wing, 1990): a history is linearizable if that of each object is. An object here is a
+//! set of keys that no transaction connects to others. Each object is searched with Lowe's refinement ("Testing for
+//! linearizability", 2017) of the search of Wing and Gong: invocations and returns are processed in order, with the set of all
+//! configurations possible so far: the state, and the set of open operations that have happened. An operation must have happened
+//! only when it returns, possibly after other open ones. The work grows with the number of concurrently open operations, not with
+//! the length of the history.
 //!
-//! An operation that the server did not answer before it was killed happened before the kill or never (strict
-//! linearizability, Aguilera and Frølund, 2003).
+//! An operation that the server did not answer before it was killed happened before the kill or never (strict linearizability,
+//! Aguilera and Frølund, 2003).
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
 use crate::history::{Operation, Value};
 
-/// More clients than this at a time need a wider set.
+/// Set of open operations; more concurrent clients than bits need a wider type.
 type Open = u32;
 
-/// Operations before the wrong one that a failure shows.
+/// Number of operations before the wrong one that a failure prints.
 const SHOWN_MAX: usize = 20;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Configuration {
     state: Vec<Value>,
-    /// A bit for each slot whose open operation happened.
+    /// Bit per slot whose open operation has happened.
     happened: Open,
 }
 
 /// Checks the history of keys `0..keys`, all of which are absent before it.
 ///
 /// # Errors
-/// The first operation whose reply nothing explains, and what came before it.
+/// The first operation whose reply is impossible, and the operations before it.
 pub(crate) fn check(history: &[Operation], keys: usize) -> Result<(), String> {
     let group_of = groups(history, keys);
     let mut groups = BTreeMap::<usize, Vec<&Operation>>::new();
@@ -42,7 +42,7 @@ pub(crate) fn check(history: &[Operation], keys: usize) -> Result<(), String> {
     groups.values().try_for_each(|operations| check_group(operations, keys))
 }
 
-/// For each key one of the keys that transactions tie it to, the same for all of them.
+/// Returns for each key the representative of the group of keys that transactions connect.
 fn groups(history: &[Operation], keys: usize) -> Vec<usize> {
     let mut group_of: Vec<usize> = (0..keys).collect();
     for operation in history {
@@ -82,7 +82,7 @@ fn check_group(operations: &[&Operation], keys: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The configurations after the operation in `slot` returned, or its server died.
+/// Returns the configurations after the operation in `slot` returned, or its server was killed.
 fn returned(
     possible: HashSet<Configuration>,
     slot: usize,

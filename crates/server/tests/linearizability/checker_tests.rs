@@ -1,4 +1,4 @@
-//! Histories that are known to be linearizable and that are known not to be, and random ones beside all their orders.
+//! Histories known to be linearizable, histories known not to be, and random ones compared with a search of all orders.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -67,7 +67,7 @@ fn what_overlaps_may_happen_in_either_order_but_in_one() {
     bad(&[incr(0, 3, 1), incr(1, 2, 1)]);
     // Two readers who disagree about the order of two writes.
     bad(&[set(0, 9, 1), set(1, 8, 2), get(10, 11, Some(1)), get(12, 13, Some(2))]);
-    // The order of the first two shows only in the last.
+    // The order of the first two operations shows only in the last.
     good(&[set(0, 3, 1), set(1, 4, 2), get(5, 6, Some(1)), incr(7, 8, 2)]);
     bad(&[set(0, 1, 1), set(2, 4, 2), get(5, 6, Some(1)), incr(7, 8, 2)]);
 }
@@ -77,12 +77,12 @@ fn what_a_kill_interrupts_happened_before_it_or_never() {
     let interrupted = || killed(set(2, 5, 7));
     good(&[set(0, 1, 1), interrupted(), get(6, 7, Some(1)), get(8, 9, Some(1))]);
     good(&[set(0, 1, 1), interrupted(), get(6, 7, Some(7)), get(8, 9, Some(7))]);
-    // It comes late, or was seen and is gone.
+    // The interrupted write takes effect late, or was seen and is lost.
     bad(&[set(0, 1, 1), interrupted(), get(6, 7, Some(1)), get(8, 9, Some(7))]);
     bad(&[set(0, 1, 1), interrupted(), get(3, 4, Some(7)), get(6, 7, Some(1))]);
-    // What was acknowledged is lost.
+    // An acknowledged write is lost.
     bad(&[set(0, 1, 1), set(2, 3, 2), get(6, 7, Some(1))]);
-    // Half of two.
+    // Only one of two interrupted operations happened.
     good(&[killed(incr(0, 5, 0)), killed(incr(1, 5, 0)), get(6, 7, Some(1))]);
     bad(&[killed(incr(0, 5, 0)), killed(incr(1, 5, 0)), get(6, 7, Some(3))]);
 }
@@ -124,7 +124,7 @@ fn what_is_conditional_looks_at_what_is_there() {
     bad(&[one(0, 1, Action::SetKnown(5), Reply::Ok)]);
     good(&[set(0, 1, 5), one(2, 3, Action::Swap(6), Reply::Value(Some(5))), get(4, 5, Some(6))]);
     good(&[set(0, 1, 5), one(2, 3, Action::Take, Reply::Value(Some(5))), get(4, 5, None)]);
-    // Behind WATCH: what was read is what was replaced.
+    // After WATCH, the value that was read is the value that is replaced.
     good(&[set(0, 1, 5), one(2, 5, Action::Exchange(Some(5), 6), Reply::Ok), set(3, 4, 7)]);
     bad(&[set(0, 1, 5), set(2, 3, 7), one(4, 5, Action::Exchange(Some(5), 6), Reply::Ok)]);
     good(&[
@@ -141,12 +141,12 @@ fn what_has_a_time_to_live_goes_once_and_not_before() {
     good(&[set(0, 1, APART), vanish(2, 9), get(3, 4, Some(APART)), get(5, 6, None), get(10, 11, None)]);
     bad(&[set(0, 1, APART), vanish(2, 5), get(6, 7, Some(APART))]);
     bad(&[set(0, 1, APART), vanish(2, 9), get(3, 4, None), get(5, 6, Some(APART))]);
-    // INCR keeps the time to live, and what is set over it has none.
+    // INCR keeps the time to live; a SET over the key removes it.
     good(&[set(0, 1, APART), incr(2, 3, APART + 1), vanish(4, 5), get(6, 7, None)]);
     good(&[set(0, 1, APART), set(2, 3, 2 * APART), vanish(4, 5), get(6, 7, Some(2 * APART))]);
 }
 
-/// Tries every order, and for each operation that was killed both that it happened and that it did not.
+/// Tries every order, and for each killed operation both that it happened and that it did not.
 fn by_all_orders(history: &[Operation]) -> bool {
     fn go_on(history: &[Operation], done: u32, state: &[Value]) -> bool {
         let open = |n: &usize| done & (1 << n) == 0;
@@ -177,7 +177,7 @@ fn agrees_with_trying_all_orders() {
         let mut history = Vec::new();
         while !moments.is_empty() {
             let invoked = moments.remove(0);
-            // Mostly soon: if everything overlaps everything is possible.
+            // Usually soon, because if all operations overlap, everything is possible.
             let returned = moments.remove(random.random_range(0..moments.len().min(4)));
             let steps: Vec<_> = (0..random.random_range(1..3))
                 .map(|_| {

@@ -1,4 +1,4 @@
-//! A client that notes what it asked and what it was told.
+//! A client that records its operations and their replies.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -12,10 +12,10 @@ use crate::grpc::{self, Grpc};
 use crate::history::{APART, Action, Operation, Reply, Step};
 use crate::server::Address;
 
-/// Keys 0 and 1 are together in transactions, 2 and 3 are, and 4 and 5 are alone.
+/// Number of keys. Transactions use keys 0 and 1 together, and keys 2 and 3; keys 4 and 5 are used alone.
 pub(crate) const KEYS: usize = 6;
 
-/// A clock that never tells the same twice, and values that are never written twice.
+/// Unique numbers: a clock whose times never repeat, and values that are never written twice.
 #[derive(Default)]
 pub(crate) struct Numbers(AtomicU64);
 
@@ -29,30 +29,30 @@ pub(crate) struct Client {
     number: usize,
     stream: BufReader<TcpStream>,
     grpc: Grpc,
-    /// What it set with a time to live, and when that is over for sure.
+    /// A SET with a time to live, and the time by which its value has certainly expired.
     vanishing: Option<(Operation, Instant)>,
 }
 
-/// What a client does in one go.
+/// One call of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// A command; several in MULTI and EXEC.
+    /// A command, or several in MULTI and EXEC.
     Steps(Vec<Step>),
-    /// MSET: one command, one answer.
+    /// MSET: one command with one reply.
     Together([Step; 2]),
     /// WATCH, GET, and SET in MULTI and EXEC.
     Watched { key: usize, new: i64 },
-    /// GET, and a transaction of gRPC that puts if the value is still the same.
+    /// GET, and a gRPC transaction that puts if the value is still the same.
     Compared { key: usize, new: i64 },
-    /// A transaction of gRPC, or an increment.
+    /// A gRPC transaction, or an increment.
     Grpc(Vec<Step>),
     /// SET with a time to live of [`LIFE`].
     Mortal { key: usize, new: i64 },
 }
 
-/// The time to live of what is to vanish.
+/// Time to live of values that are to expire.
 pub(crate) const LIFE: Duration = Duration::from_millis(30);
-/// After this its end has come on every clock.
+/// Time after which such a value has expired on every clock.
 pub(crate) const GONE: Duration = Duration::from_millis(60);
 
 impl Client {
@@ -64,7 +64,7 @@ impl Client {
         Ok(Client { number, stream: BufReader::new(stream), grpc, vanishing: None })
     }
 
-    /// Does this, and adds it to the history. `Err` if the connection broke, when `returned` is left for later.
+    /// Makes a call, and adds it to the history. Fails if the connection broke; `returned` is set later then.
     pub(crate) fn run(
         &mut self,
         call: Call,
@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// What is set here vanishes; the client sets no other such value before that.
+    /// Sets a value with a time to live. The client sets no other such value before it has expired.
     fn mortal(
         &mut self,
         key: usize,
@@ -129,7 +129,7 @@ impl Client {
         let steps = vec![Step { key, action: Action::Set(new) }];
         let (begun, at) = (clock.next(), Instant::now());
         let done = self.note(steps, clock, history, |client, steps| client.exchange(&text, steps));
-        // Who was answered in time knows that its end is still to come.
+        // If the reply arrived in time, the value expires later than now.
         let in_time = done.is_ok() && at.elapsed() < LIFE;
         let vanish = Operation {
             client: self.number,
@@ -142,7 +142,7 @@ impl Client {
         done
     }
 
-    /// What will have vanished once [`GONE`] has passed.
+    /// Returns the operation of the value that will have expired once [`GONE`] has passed.
     pub(crate) fn vanishing(self) -> Option<Operation> {
         self.vanishing.map(|(operation, _)| operation)
     }
@@ -163,12 +163,12 @@ impl Client {
         };
         let steps = vec![Step { key, action: Action::Exchange(*expected, new) }];
         let done = self.note(steps, clock, history, put);
-        // It did nothing.
+        // An aborted transaction had no effect.
         history.pop_if(|operation| operation.replies.as_deref() == Some(&[Reply::Aborted]));
         done
     }
 
-    /// Runs it, and adds it to the history with its answers.
+    /// Runs an operation, and adds it to the history with its replies.
     fn note(
         &mut self,
         steps: Vec<Step>,
@@ -195,7 +195,7 @@ impl Client {
         self.stream.get_mut().write_all(text.as_bytes())
     }
 
-    /// Sends commands, and reads the answers of a command or of a transaction.
+    /// Sends commands, and reads the replies of a command or of a transaction.
     fn exchange(&mut self, text: &str, steps: &[Step]) -> io::Result<Vec<Reply>> {
         self.send(text)?;
         if steps.len() > 1 {
@@ -242,7 +242,7 @@ fn unexpected(line: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the server answered {line}"))
 }
 
-/// A command, or several in MULTI and EXEC.
+/// Formats a command, or several in MULTI and EXEC.
 fn words_of(steps: &[Step]) -> String {
     let word = |step: &Step| {
         let key = step.key;
@@ -263,7 +263,7 @@ fn words_of(steps: &[Step]) -> String {
     if steps.len() > 1 { format!("MULTI\r\n{words}EXEC\r\n") } else { words }
 }
 
-/// What a client does next.
+/// Draws the next call of a client.
 pub(crate) fn draw(random: &mut SmallRng, values: &Numbers) -> Call {
     let new = || (values.next() as i64 + 1) * APART;
     let key = random.random_range(0..KEYS);
@@ -271,7 +271,7 @@ pub(crate) fn draw(random: &mut SmallRng, values: &Numbers) -> Call {
         0..3 => return Call::Watched { key, new: new() },
         6..8 => return Call::Compared { key, new: new() },
         8..16 => return Call::Grpc(grpc::draw(random, key, new)),
-        // Few: each is open for as long as it lives.
+        // Rarely: each is open for as long as its value lives.
         3 => return Call::Mortal { key, new: new() },
         4..6 if key < 4 => {
             let set = |key, value| Step { key, action: Action::Set(value) };

@@ -38,7 +38,7 @@ fn number(entry: Option<&pb::Entry>) -> Value {
     entry.map(|entry| std::str::from_utf8(&entry.value).unwrap().parse().unwrap())
 }
 
-/// What must hold for a step to be done.
+/// Returns the comparison that a step requires.
 fn compare_of(step: &Step) -> Option<pb::Compare> {
     let target = match step.action {
         Action::SetNew(_) | Action::Exchange(None, _) => Target::Absent(true),
@@ -75,7 +75,7 @@ fn reply_of(step: &Step, answer: &Answer) -> Reply {
     }
 }
 
-/// A server that is gone ends the history; other errors should not be.
+/// Converts an error: a server that was killed ends the history; other errors are failures of the test.
 fn gone(status: Status) -> io::Error {
     let kind = match status.code() {
         Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal => io::ErrorKind::UnexpectedEof,
@@ -114,7 +114,7 @@ impl Grpc {
     }
 }
 
-/// What a client does next: a step that may depend on what there is, or several on keys that are together.
+/// Draws the next call of a client: a step that may depend on the current value, or several steps on keys used together.
 pub(crate) fn draw(random: &mut SmallRng, key: usize, mut new: impl FnMut() -> i64) -> Vec<Step> {
     if key >= 4 || random.random() {
         let action = match random.random_range(0..5) {

@@ -1,17 +1,17 @@
-//! What clients did and were told, and what a single thread would have been told.
+//! Operations of clients with their replies, and a sequential model that computes the expected replies.
 
 use std::fmt;
 
-/// What a key can hold: nothing or a number.
+/// Content of a key: absent or a number.
 pub(crate) type Value = Option<i64>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Get,
     Set(i64),
-    /// SET with NX: only where nothing is.
+    /// SET with NX: only if the key is absent.
     SetNew(i64),
-    /// SET with XX: only where something is.
+    /// SET with XX: only if the key exists.
     SetKnown(i64),
     /// GETSET.
     Swap(i64),
@@ -19,19 +19,19 @@ pub(crate) enum Action {
     Take,
     Del,
     Incr,
-    /// PEXPIREAT with a time that is over.
+    /// PEXPIREAT with a time in the past.
     Outdate,
-    /// SET, GET or nothing else of this key between WATCH and EXEC: where this is, that is set. An EXEC that was aborted did
-    /// nothing, and is no operation.
+    /// WATCH, GET, and EXEC with a SET: sets the second value if the key has the first. An aborted EXEC had no effect and is not
+    /// an operation.
     Exchange(Value, i64),
-    /// No command: a value that was set with a time to live, or what INCR made of it, goes when that is over.
+    /// Not a command: a value with a time to live, or its result of INCR, expires.
     Vanish(i64),
 }
 
-/// Values that are set are this far apart, so that increments of one do not reach another.
+/// Distance between values that are set, so that increments of one do not reach another.
 pub(crate) const APART: i64 = 1_000_000;
 
-/// An action on a key. Several of them are a transaction.
+/// An action on a key. Several of them form a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) key: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Ok,
-    /// Of an EXEC behind a WATCH.
+    /// EXEC was aborted because of WATCH.
     Aborted,
     Value(Value),
     Number(i64),
@@ -52,17 +52,17 @@ pub(crate) enum Reply {
 pub(crate) struct Operation {
     pub(crate) client: usize,
     pub(crate) steps: Vec<Step>,
-    /// One for each step; `None` if the server was killed before it answered. Such an operation happened as a whole
-    /// before the kill or never.
+    /// One for each step; `None` if the server was killed before it answered. Such an operation happened as a whole before the
+    /// kill or never.
     pub(crate) replies: Option<Vec<Reply>>,
-    /// Moments on a clock that never tells the same twice. The operation took effect between them.
+    /// Times of a clock that never repeats. The operation took effect between `invoked` and `returned`.
     pub(crate) invoked: u64,
-    /// When the reply was there, or else when the server was dead.
+    /// Time of the reply, or of the death of the server.
     pub(crate) returned: u64,
 }
 
 impl Operation {
-    /// Does it, and tells whether the replies are those that the client got.
+    /// Applies the operation, and returns true if the replies equal the client's.
     pub(crate) fn apply(&self, state: &mut [Value]) -> bool {
         let mut right = true;
         for (at, step) in self.steps.iter().enumerate() {
@@ -115,7 +115,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A history as JSON, a line for each operation: for checkers in other languages.
+/// Formats a history as JSON, one line per operation, for checkers in other languages.
 pub(crate) fn to_json_lines(history: &[Operation]) -> String {
     let reply = |reply: &Reply| match reply {
         Reply::Ok => serde_json::json!("ok"),

@@ -1,9 +1,9 @@
-//! Clients that work on few keys at the same time, and a server that is killed while they do: what they were told must
-//! be what one client after the other would have been told, before and after the kills.
+//! Concurrent clients on few keys, and a server that is killed meanwhile: the replies must be those of some sequential order of
+//! the operations, before and after the kills.
 //!
-//! `ESKER_KILLS` sets the number of kills, `ESKER_SEED` what the clients do; when what happens is up to the machine, so
-//! the same seed does not lead to the same history. `ESKER_HISTORIES` names a directory that histories are written to;
-//! `tests/porcupine/run` has them checked by another checker.
+//! `ESKER_KILLS` sets the number of kills, `ESKER_SEED` the operations of clients; their timing depends on the machine, so the
+//! same seed does not reproduce a history. `ESKER_HISTORIES` names a directory for histories, which `tests/porcupine/run` checks
+//! with another checker.
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod checker;
@@ -24,7 +24,7 @@ use server::{Address, Hosted};
 const CLIENTS: usize = 6;
 const KILLS: u64 = 6;
 
-/// Given, or random; and printed.
+/// Returns the given or a random seed, and prints it.
 fn seed() -> u64 {
     let seed = environment("ESKER_SEED").unwrap_or_else(rand::random);
     println!("ESKER_SEED={seed}");
@@ -35,13 +35,13 @@ fn environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Not a test of its own: what the child runs.
+/// Not a test: the server process.
 #[test]
 fn as_server() {
     server::serve_if_asked();
 }
 
-/// Clients work until the server is gone; what they did.
+/// Runs clients until the server is killed. Returns their operations.
 fn work_until_killed(
     server: &mut Hosted,
     clock: &Numbers,
@@ -49,7 +49,7 @@ fn work_until_killed(
     random: &mut SmallRng,
 ) -> Vec<Operation> {
     let mut history = Vec::new();
-    // What was recovered is looked at before it changes.
+    // The recovered values are read before they change.
     let mut first = Client::connect(CLIENTS, server.address).expect("the server was started");
     for key in 0..KEYS {
         let looked = first.run(Call::Steps(vec![Step { key, action: Action::Get }]), clock, &mut history);
@@ -77,14 +77,14 @@ fn work_until_killed(
             clients.into_iter().map(|client| client.join().unwrap()).unzip();
         (dead, histories, vanishing)
     });
-    // What was to vanish has done so by the next start, and no earlier than that anybody looks.
+    // Values with a time to live have expired by the next start, but not before any client reads.
     std::thread::sleep(GONE);
     let vanished = clock.next();
     let of_vanishing = |operation| Operation { returned: vanished, ..operation };
     history.extend(vanishing.into_iter().flatten().map(of_vanishing));
     for mut operation in histories.into_iter().flatten() {
         if operation.replies.is_none() {
-            // What was sent to a dead server did not happen.
+            // Operations sent to a dead server did not happen.
             if operation.invoked > dead {
                 continue;
             }
@@ -95,7 +95,7 @@ fn work_until_killed(
     history
 }
 
-/// Works until the server is gone. Returns what will vanish of what it set.
+/// Runs operations until the server is killed. Returns the pending expiry of a value that it set.
 fn work(
     number: usize,
     seed: u64,

@@ -1,4 +1,4 @@
-//! A server in a process of its own, so that it can be killed.
+//! A server in its own process, so that it can be killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use esker_server::{Addresses, Config, Server};
 const DIRECTORY: &str = "ESKER_LINEARIZABILITY_DIRECTORY";
 const DURABILITY: &str = "ESKER_LINEARIZABILITY_DURABILITY";
 
-/// In the child: serves until it is killed.
+/// In the child process: serves until it is killed.
 pub(crate) fn serve_if_asked() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let sync = std::env::var(DURABILITY).is_ok_and(|level| level == "sync");
@@ -38,7 +38,7 @@ pub(crate) struct Hosted {
     pub(crate) address: Address,
 }
 
-/// Where it is reached.
+/// Addresses of the server.
 #[derive(Clone, Copy)]
 pub(crate) struct Address {
     pub(crate) resp: SocketAddr,
@@ -63,7 +63,7 @@ impl Hosted {
         Hosted { process, address }
     }
 
-    /// SIGKILL; it is dead when this returns.
+    /// Sends SIGKILL and waits for the end of the process.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();

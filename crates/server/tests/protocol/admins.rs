@@ -1,4 +1,4 @@
-//! What admins see of users and of commands: ACL and MONITOR.
+//! Information for admins about users and commands: ACL and MONITOR.
 
 use std::net::SocketAddr;
 
@@ -8,13 +8,13 @@ use tokio::net::TcpStream;
 use crate::client::{Client, Running, command, limited, plain};
 use crate::redis::Redis;
 
-/// A server with three users, whose passwords are all `x`, and its directory.
+/// Starts a server with three users, all with the password `x`. Returns it with its directory.
 async fn with_users() -> (Running, tempfile::TempDir) {
     let (server, directory, _) = with_users_file().await;
     (server, directory)
 }
 
-/// The same, with what its file of users says.
+/// As [`with_users`], and returns the users file as well.
 async fn with_users_file() -> (Running, tempfile::TempDir, UserFile) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");
@@ -94,7 +94,7 @@ async fn admins_see_what_users_may() {
     assert_ne!(root.text("ACL GENPASS").await, passwords[0]);
 }
 
-/// The entries of ACL LOG, the newest first: count, reason, context, object and user, after a look at the rest.
+/// Returns the entries of ACL LOG, newest first: count, reason, context, object and user. Checks the other fields.
 async fn refused(admin: &mut Client, count: usize) -> Vec<String> {
     admin.send(format!("ACL LOG {count}\r\n")).await;
     let entries: usize = admin.line().await[1..].parse().unwrap();
@@ -130,7 +130,7 @@ async fn refused(admin: &mut Client, count: usize) -> Vec<String> {
     found
 }
 
-/// As redis-server 7.0 answers to users with the same rights, but for the database.
+/// Equal to redis-server 7.0 with users of the same rights, except for the database.
 #[tokio::test]
 async fn what_was_refused_is_in_the_log_of_acl() {
     let (server, _directory) = with_users().await;
@@ -139,7 +139,7 @@ async fn what_was_refused_is_in_the_log_of_acl() {
     for line in ["auth ann bad", "HELLO 3 AUTH ann worse", "AUTH nobody x"] {
         ann.ask(line, "-WRONGPASS invalid username-password pair or user is disabled.\r\n").await;
     }
-    // Who has not logged in is not refused anything.
+    // Refusals before a login are not logged.
     ann.ask("GET b", "-NOAUTH Authentication required.\r\n").await;
     ann.ask("AUTH ann x", "+OK\r\n").await;
     for line in ["GET b", "get b", "MGET app:1 c", "PUBLISH b x", "SUBSCRIBE app:1 d", "FLUSHALL"] {
@@ -183,7 +183,7 @@ async fn what_was_refused_is_in_the_log_of_acl() {
     root.ask("ACL LOG", "*0\r\n").await;
 }
 
-/// What a user says of whom most is refused. Each is answered with one line.
+/// Commands of a user, most of them refused. Each has a reply of one line.
 const SAID: &[&str] = &[
     "GET b",
     "auth ann bad",
@@ -245,7 +245,7 @@ const SAID: &[&str] = &[
     "EXEC",
 ];
 
-/// What a server answers to that, and what it has in its log of it: the first five fields of each entry.
+/// Returns the replies to these commands, and the resulting log: the first five fields of each entry.
 async fn refusals(address: SocketAddr) -> Vec<String> {
     let connect = async || Client(TcpStream::connect(address).await.unwrap());
     let (mut ann, mut root) = (connect().await, connect().await);
@@ -332,7 +332,7 @@ async fn monitors_see_commands_without_secrets() {
     let long = "y".repeat(2000);
     ann.send(format!("SET app:1 {long}\r\n")).await;
     shown(&format!("\"SET\" \"app:1\" \"{}... (976 more bytes)\"", &long[..1024])).await;
-    // Those of admins are not shown, and some of them are subcommands.
+    // Commands of admins are not shown, some of which are subcommands.
     let mut other = user(&server, "root").await;
     let of_other = monitor.line().await;
     assert!(of_other.ends_with("\"AUTH\" \"(redacted)\" \"(redacted)\""), "{of_other}");
@@ -341,7 +341,7 @@ async fn monitors_see_commands_without_secrets() {
     other.ask("CLIENT GETNAME", "$-1\r\n").await;
     let of_other = monitor.line().await;
     assert!(of_other.ends_with("\"CLIENT\" \"GETNAME\""), "{of_other}");
-    // It may go on asking, sees itself, and is a client like any other after RESET.
+    // A monitor may run commands, sees its own, and is an ordinary client after RESET.
     monitor.ask("GET none", "$-1\r\n").await;
     assert!(monitor.line().await.ends_with("\"GET\" \"none\""));
     monitor.ask("RESET", "+RESET\r\n").await;

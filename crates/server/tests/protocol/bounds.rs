@@ -1,5 +1,4 @@
-//! What one client may ask for is bounded where a few bytes could ask for much: answers of transactions, names, patterns,
-//! arguments that are too long.
+//! Limits on requests of few bytes with large effects: replies of transactions, names, patterns, long arguments.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use esker_server::Limits;
 
 use crate::client::{Client, Running, command, limited, narrow, plain};
 
-/// Every answer is made in memory, and there may be very many to commands of a few bytes.
+/// All replies of a transaction are held in memory, and very many commands of a few bytes can have long ones.
 #[tokio::test]
 async fn a_transaction_whose_answers_do_not_fit_is_refused() {
     let server = narrow().await;
@@ -19,7 +18,7 @@ async fn a_transaction_whose_answers_do_not_fit_is_refused() {
         let times: usize = if fits { 5 } else { 6000 };
         client.send(format!("MULTI\r\nSET k {times}\r\n")).await;
         client.expect("+OK\r\n+QUEUED\r\n").await;
-        // Not all at once: that would be too much for one pipeline.
+        // Divided, because all commands at once would exceed the pipeline limit.
         for _ in 0..times.div_ceil(500) {
             client.send(format!("{asked}\r\n").repeat(times.min(500))).await;
             client.expect("+QUEUED\r\n".repeat(times.min(500))).await;
@@ -28,7 +27,7 @@ async fn a_transaction_whose_answers_do_not_fit_is_refused() {
         let line = client.line().await;
         if fits {
             assert_eq!(line, format!("*{}", times + 1), "{asked}");
-            // The rest is of no interest.
+            // The remaining replies do not matter.
             client = server.client().await;
         } else {
             let names_limit =
@@ -39,7 +38,7 @@ async fn a_transaction_whose_answers_do_not_fit_is_refused() {
     }
 }
 
-/// Commands on keys and others are answered in their order, as if each had run when its turn came.
+/// Commands with and without keys are answered in order, as if each had run at its turn.
 #[tokio::test]
 async fn a_transaction_answers_in_its_order() {
     let server = Running::start(plain()).await;
@@ -57,7 +56,7 @@ async fn a_transaction_answers_in_its_order() {
             "*11\r\n:1\r\n+OK\r\n:2\r\n$1\r\na\r\n$1\r\nx\r\n+OK\r\n:1\r\n:2\r\n{not_a_number}$1\r\nb\r\n$20000\r\n{large}\r\n"
         ))
         .await;
-    // What is refused as a whole does nothing at all.
+    // A transaction refused as a whole has no effect.
     client.ask("WATCH k", "+OK\r\n").await;
     server.client().await.ask("SET k other", "+OK\r\n").await;
     client.send("MULTI\r\nCLIENT SETNAME me\r\nSET k mine\r\nEXEC\r\n").await;
@@ -109,15 +108,15 @@ async fn patterns_are_short() {
         client.send(with(&fits)).await;
         client.expect(found).await;
     }
-    // Several together are no longer than one may be.
+    // Several patterns together may not be longer than the limit of one.
     client.send(command(&["CONFIG", "GET", &"?".repeat(3000), &"?".repeat(3000)])).await;
     client.expect(refused).await;
-    // More names than there are of anything.
+    // More names than there are commands.
     client.send(command(&[&["COMMAND", "INFO"][..], &["get"; 2000]].concat())).await;
     client.expect("-ERR wrong number of arguments for 'command' command\r\n").await;
 }
 
-/// One thread runs the server and its clients: whoever keeps it for long keeps it from all others.
+/// One thread runs the server and its clients, so a command that blocks it blocks all clients.
 #[tokio::test]
 async fn what_takes_long_lets_others_run() {
     let server = Running::start(plain()).await;
@@ -142,7 +141,7 @@ async fn what_takes_long_lets_others_run() {
         let mut found = Vec::new();
         let mut buffer = vec![0; 1 << 20];
         let mut meanwhile = 0;
-        // As long as it is not answered to the end, others are.
+        // Other clients are answered while the reply is incomplete.
         let is_done = |found: &[u8]| {
             let text = String::from_utf8_lossy(found);
             let rest = text.trim_start_matches("+OK\r\n").trim_start_matches("+QUEUED\r\n");
@@ -161,7 +160,8 @@ async fn what_takes_long_lets_others_run() {
     }
 }
 
-/// Clients send a command as a whole before they look for an answer: the rest of it must be read for them to see it.
+/// Clients send a whole command before they read a reply, so the rest of a refused command must be read for the client to see the
+/// error.
 #[tokio::test]
 async fn an_argument_that_is_too_long_is_answered() {
     const LIMIT: usize = 1 << 20;
@@ -181,7 +181,7 @@ async fn an_argument_that_is_too_long_is_answered() {
     let set = |value: &[u8]| command(&[b"SET", b"k".as_slice(), value]);
     client.send(&[set(&fits), set(&long), command(&["STRLEN", "k"])].concat()).await;
     client.expect(format!("+OK\r\n{}:{LIMIT}\r\n", refused(17 << 20))).await;
-    // Arguments behind it are read over too, whatever they are.
+    // Further arguments are skipped too, whatever their content.
     let several = command(&[b"MSET", b"a".as_slice(), &long, &long, b"GET", b"", b"*3\r\n$3\r\nSET\r\n"]);
     client.send(&[several, command(&["EXISTS", "a"])].concat()).await;
     client.expect(format!("{}:0\r\n", refused(17 << 20))).await;
@@ -190,14 +190,14 @@ async fn an_argument_that_is_too_long_is_answered() {
     client.send(&[whole, command(&["EXISTS", "a"])].concat()).await;
     let text = format!("-ERR a command is longer than {} bytes, the most that there may be\r\n", 3 * LIMIT);
     client.expect(format!("{text}:0\r\n")).await;
-    // However the bytes are cut.
+    // The result does not depend on how the bytes are split.
     let small = command(&[b"SET", b"k".as_slice(), &vec![b'y'; LIMIT + 1], b"EX"]);
     for piece in small.chunks(700_001) {
         client.send(piece).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     client.expect(refused(LIMIT + 1)).await;
-    // It is refused as other commands are.
+    // It is refused like other commands.
     client.send([b"MULTI\r\n".to_vec(), small.clone(), b"EXEC\r\n".to_vec()].concat()).await;
     client.expect(format!("+OK\r\n{}", refused(LIMIT + 1))).await;
     client.expect("-EXECABORT Transaction discarded because of previous errors.\r\n").await;
@@ -205,13 +205,13 @@ async fn an_argument_that_is_too_long_is_answered() {
     client.expect("+PONG\r\n").await;
     client.send([b"CLIENT REPLY OFF\r\n".to_vec(), small, b"CLIENT REPLY ON\r\n".to_vec()].concat()).await;
     client.expect("+OK\r\n").await;
-    // What would never end is not read on for.
+    // A command beyond the limit of skipped bytes is not read.
     client.send("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000000\r\nxxx").await;
     client.expect("-ERR Protocol error: invalid bulk length\r\n").await;
     client.expect_end().await;
 }
 
-/// A command goes through a value as often as its key is named, and nobody can interrupt it.
+/// A command scans a value each time that its key is named, and cannot be interrupted.
 #[tokio::test]
 async fn a_value_that_is_named_without_end_is_refused() {
     let server = narrow().await;
@@ -235,7 +235,7 @@ async fn a_value_that_is_named_without_end_is_refused() {
     assert!(line.starts_with('-') && line.contains("script-memory"), "{line}");
 }
 
-/// Values of different keys are there already.
+/// Values of different keys fit, because they are held already.
 #[tokio::test]
 async fn a_long_script_joins_values_of_many_keys() {
     let server = Running::start(plain()).await;
@@ -249,14 +249,14 @@ async fn a_long_script_joins_values_of_many_keys() {
     client.expect(":1048576\r\n").await;
 }
 
-/// EXEC of so many times a command.
+/// Runs EXEC with a command repeated `times` times. Returns the first line of the reply.
 async fn transaction_of(line: &str, times: usize, client: &mut Client) -> String {
     client.send(format!("MULTI\r\n{}EXEC\r\n", format!("{line}\r\n").repeat(times))).await;
     client.expect(format!("+OK\r\n{}", "+QUEUED\r\n".repeat(times))).await;
     client.line().await
 }
 
-/// A transaction runs in one step, so what it may go through is bounded.
+/// A transaction runs in one step, so the bytes that it scans are limited.
 #[tokio::test]
 async fn values_are_not_gone_through_without_end() {
     let server = narrow().await;
@@ -269,7 +269,7 @@ async fn values_are_not_gone_through_without_end() {
     }
 }
 
-/// Copies are made of a few bytes each, and become values of the store when all of them are written.
+/// A copy takes a command of a few bytes, and becomes a value of the store when the whole transaction is written.
 #[tokio::test]
 async fn copies_take_what_they_copy() {
     let server = narrow().await;

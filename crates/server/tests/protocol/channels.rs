@@ -1,4 +1,4 @@
-//! Publish and subscribe: what arrives, in which order, and what a subscriber that does not read costs others.
+//! Publish and subscribe: delivery, order, and the cost of subscribers that do not read.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::client::{Client, EACH_BYTES, Running, command, limited, narrow, plain};
 
-/// A client that subscribed; RESP2 says so in an array, and RESP3 in a push.
+/// Returns a subscribed client. The confirmation is an array in RESP2, and a push in RESP3.
 async fn subscriber(server: &Running, verb: &str, name: &str) -> Client {
     let mut client = server.client().await;
     let word = verb.to_lowercase();
@@ -36,15 +36,15 @@ async fn messages_arrive_by_name_by_pattern_and_by_shard() {
     by_pattern.expect("*4\r\n$8\r\npmessage\r\n$6\r\nc[gh]*\r\n$2\r\nch\r\n$5\r\nhello\r\n").await;
     by_shard.expect("*3\r\n$8\r\nsmessage\r\n$2\r\nch\r\n$5\r\nshard\r\n").await;
     other.expect("*3\r\n$7\r\nmessage\r\n$5\r\nother\r\n$4\r\nlast\r\n").await;
-    // Both ways, as two messages.
+    // Both by name and by pattern, as two messages.
     by_name.ask("PSUBSCRIBE *", "*3\r\n$10\r\npsubscribe\r\n$1\r\n*\r\n:2\r\n").await;
     publisher.ask("PUBLISH ch twice", ":3\r\n").await;
     by_name.expect(message("twice")).await;
     by_name.expect("*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$2\r\nch\r\n$5\r\ntwice\r\n").await;
 }
 
-/// As clients do that lost their connection: with one command. And what waits is gone through once, whatever number of
-/// subscriptions ends; one by one this took minutes.
+/// Clients that reconnect subscribe to many channels with one command. When many subscriptions end, the pending messages are
+/// scanned once; one scan per subscription took minutes.
 #[tokio::test]
 async fn many_channels_are_named_in_one_command() {
     let server = Running::start(plain()).await;
@@ -78,7 +78,7 @@ async fn in_resp3_messages_are_pushed_beside_answers() {
     client.ask("SET k v", "+OK\r\n").await;
     client.ask("PING", "+PONG\r\n").await;
     client.ask("PUBLISH nobody x", ":0\r\n").await;
-    // From itself.
+    // A subscriber also receives its own messages.
     client.ask("PUBLISH ch me", ":1\r\n>3\r\n$7\r\nmessage\r\n$2\r\nch\r\n$2\r\nme\r\n").await;
 }
 
@@ -112,7 +112,7 @@ async fn a_subscription_ends_with_its_command_with_reset_and_with_the_connection
     panic!("who has gone is still subscribed");
 }
 
-/// Every subscriber gets all messages of every publisher, each publisher's in their order.
+/// Every subscriber receives all messages of every publisher, in the order of each publisher.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_lost_or_out_of_order_on_the_way_to_those_who_read() {
     const PUBLISHERS: usize = 4;
@@ -151,7 +151,7 @@ async fn nothing_is_lost_or_out_of_order_on_the_way_to_those_who_read() {
     tasks.join_all().await;
 }
 
-/// What a transaction publishes goes out if it runs, and not if it does not.
+/// Messages of a transaction are published if it runs, and discarded otherwise.
 #[tokio::test]
 async fn a_transaction_publishes_when_it_has_run() {
     let server = Running::start(plain()).await;
@@ -166,7 +166,7 @@ async fn a_transaction_publishes_when_it_has_run() {
     listener.expect(message("EXEC")).await;
 }
 
-/// What a script publishes arrives when what it wrote is there, once, and in a transaction with the others'.
+/// Messages of a script are published once its writes are visible, once each, and in a transaction together with the others.
 #[tokio::test]
 async fn a_script_publishes_when_it_has_written() {
     let server = Running::start(plain()).await;
@@ -176,7 +176,7 @@ async fn a_script_publishes_when_it_has_written() {
     client.send(command(&["EVAL", script, "1", "k", "one"])).await;
     client.expect(":1\r\n").await;
     listener.expect(message("one")).await;
-    // It takes more than a first attempt may, and says so once all the same.
+    // The script exceeds the limits of a first attempt, and still publishes once.
     let long = "for i = 1, 3000000 do end redis.call('publish', 'ch', ARGV[1]) return 1";
     client
         .send(command(&["EVAL", &format!("redis.call('publish', 'ch', 'before') {long}"), "0", "two"]))
@@ -192,7 +192,7 @@ async fn a_script_publishes_when_it_has_written() {
     assert!(client.line().await.starts_with("-ERR Write commands are not allowed from read-only scripts."));
 }
 
-/// Subscribers that read nothing are dropped, and those who read get everything.
+/// Subscribers that do not read are closed, and the others receive everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_subscriber_that_does_not_read_is_dropped_and_nobody_waits_for_it() {
     let limits = Limits { backlog_bytes_hard: 1 << 20, backlog_bytes_max: 64 << 10, ..Limits::default() };
@@ -211,20 +211,20 @@ async fn a_subscriber_that_does_not_read_is_dropped_and_nobody_waits_for_it() {
     for _ in 0..200 {
         publisher.send(command(&["PUBLISH", "ch", &payload])).await;
         receivers.push(publisher.line().await);
-        // So that the honest one keeps up.
+        // The pause lets the honest subscriber keep up.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let _honest = reader.await.unwrap();
     assert_eq!(receivers.last().map(String::as_str), Some(":1"), "the silent one is gone");
     publisher.ask("PUBSUB NUMSUB ch", "*2\r\n$2\r\nch\r\n:1\r\n").await;
-    // What the network held arrives, and then it ends.
+    // Data buffered by the network arrives, and then the connection ends.
     let mut rest = Vec::new();
     let read = tokio::io::AsyncReadExt::read_to_end(&mut silent.0, &mut rest);
     let _ = tokio::time::timeout(Duration::from_secs(20), read).await.expect("its connection has ended");
     assert!(rest.len() < 16 << 20, "{} bytes had been sent to it", rest.len());
 }
 
-/// All mailboxes together are a part of the memory for clients.
+/// All mailboxes together share a part of the memory for clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_waits_for_subscribers_is_bounded() {
     let server = narrow().await;
@@ -238,7 +238,7 @@ async fn what_waits_for_subscribers_is_bounded() {
         publisher.send(command(&["PUBLISH", "ch", &payload])).await;
         publisher.skip_line().await;
     }
-    // Who has most waiting had to go, so there is memory for others.
+    // Subscribers with the most pending bytes were closed, so memory is available to others.
     let long = "y".repeat(EACH_BYTES / 8);
     publisher.send(command(&["SET", "k", &long])).await;
     publisher.expect("+OK\r\n").await;
@@ -289,7 +289,7 @@ async fn names_of_channels_have_a_length() {
     assert!(client.line().await.starts_with(refused.trim_end()));
     client.send(command(&["PUBLISH", &fits, "payload"])).await;
     client.expect(":0\r\n").await;
-    // Between two stars a long part has no classes.
+    // Between two stars, a long part may not contain classes.
     let mixed = "[ab]".repeat(65);
     client.send(command(&["PSUBSCRIBE", &format!("*{mixed}*")])).await;
     assert!(
@@ -306,7 +306,7 @@ async fn names_of_channels_have_a_length() {
     assert_eq!(by_pattern.line().await, "*4");
 }
 
-/// They are more than the backlog holds, and the socket takes some of them at once.
+/// The messages exceed the backlog, and the socket accepts a part of them at once.
 #[tokio::test]
 async fn messages_that_come_together_all_arrive() {
     let limits = Limits { backlog_bytes_max: 64 << 10, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! A server on a free port, and a client that says raw bytes.
+//! A server on a free port, and a client that sends raw bytes.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use tokio::time::timeout;
 
 pub(crate) use crate::running::{PATIENCE, Running, here};
 
-/// RESP with these limits.
+/// Returns a RESP configuration with these limits.
 pub(crate) fn limited(limits: Limits) -> Config {
     Config { limits, settings: vec![("dir".into(), "/somewhere".into())], ..Config::resp(here()) }
 }
 
-/// What one client may have of a server with little memory.
+/// Memory limit of one client on a server with little memory, in bytes.
 pub(crate) const EACH_BYTES: usize = 3 << 20;
 
-/// A server with little memory for clients.
+/// Starts a server with little memory for clients.
 pub(crate) async fn narrow() -> Running {
     let limits = Limits {
         client_bytes_max: 8 << 20,
@@ -38,7 +38,7 @@ impl Running {
     }
 }
 
-/// By TCP, or another way.
+/// A client over TCP or another stream.
 pub(crate) struct Client<S = TcpStream>(pub(crate) S);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
@@ -46,7 +46,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         self.0.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// The next bytes are these.
+    /// Expects these bytes next.
     #[track_caller]
     pub(crate) fn expect(&mut self, expected: impl AsRef<[u8]>) -> impl Future<Output = ()> {
         let place = std::panic::Location::caller();
@@ -75,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         }
     }
 
-    /// Sends inline and compares the reply; the short form for texts without blanks.
+    /// Sends an inline command and compares the reply.
     pub(crate) async fn ask(&mut self, line: &str, expected: &str) {
         self.send(format!("{line}\r\n")).await;
         let mut found = vec![0; expected.len()];
@@ -87,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         );
     }
 
-    /// The next line, without its end.
+    /// Returns the next line, without its line end.
     pub(crate) async fn line(&mut self) -> String {
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") {
@@ -96,13 +96,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         String::from_utf8_lossy(&line[..line.len() - 2]).into_owned()
     }
 
-    /// Reads a line that is no error.
+    /// Reads a line, which must not be an error.
     pub(crate) async fn skip_line(&mut self) {
         let line = self.line().await;
         assert!(!line.starts_with('-'), "{line}");
     }
 
-    /// One reply that is a bulk string or a RESP3 text.
+    /// Sends a command and returns its reply, a bulk string or a RESP3 text.
     pub(crate) async fn text(&mut self, line: &str) -> String {
         self.send(format!("{line}\r\n")).await;
         let mut head = Vec::new();
@@ -115,23 +115,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         String::from_utf8(body[..bytes].to_vec()).unwrap()
     }
 
-    /// Nothing comes for a while.
+    /// Expects that no byte arrives for a while.
     pub(crate) async fn expect_nothing(&mut self) {
         let read = timeout(Duration::from_millis(100), self.0.read_u8()).await;
         assert!(read.is_err(), "{read:?} came");
     }
 
-    /// Nothing more comes and the connection is closed.
+    /// Expects that the connection is closed without further bytes.
     pub(crate) async fn expect_end(&mut self) {
         let mut rest = Vec::new();
         let ended = timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("the server closes");
-        // A reset is an end too: the server may close with bytes of ours unread.
+        // A reset also ends the connection: the server may close it before reading all our bytes.
         let _ = ended;
         assert_eq!(rest.escape_ascii().to_string(), "");
     }
 }
 
-/// An array of bulk strings.
+/// Returns a command as an array of bulk strings.
 pub(crate) fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {

@@ -1,4 +1,4 @@
-//! The clock is set back: times to live count from the store's time, which does not go back behind what it told.
+//! The clock is set back: times to live count from the store's time, which never falls behind a time that it has returned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +68,7 @@ async fn times_to_live_count_from_the_stores_time() {
     client.ask("GET gone", "$-1\r\n").await;
 }
 
-/// RESP tells times as numbers with a sign. Whoever embeds the store, or writes over gRPC, is not bound to those.
+/// RESP expresses times as signed numbers. Writers through gRPC or the embedded store are not limited to those.
 #[tokio::test]
 async fn expiries_beyond_what_can_be_told_are_told_as_the_last_that_can() {
     let server = Running::start(plain()).await;
@@ -84,14 +84,14 @@ async fn expiries_beyond_what_can_be_told_are_told_as_the_last_that_can() {
             let left: i64 = client.line().await[1..].parse().unwrap();
             assert!(left > last / 2000, "{ttl} of {at}: {left}");
         }
-        // What expires last does not expire later.
+        // The latest expiry cannot be extended.
         client.ask(&format!("PEXPIREAT k {last} GT"), ":0\r\n").await;
         client.ask("RENAME k other", "+OK\r\n").await;
         client.ask("PEXPIRETIME other", &format!(":{last}\r\n")).await;
     }
 }
 
-/// A clock that went ahead is not believed for an hour, and what it says has expired stays where it is. It is not shown.
+/// A clock that jumped ahead is not trusted for an hour, and keys that are expired by it stay in the store, but are not shown.
 #[tokio::test]
 async fn how_an_expired_key_is_used_is_not_told() {
     let runtime = Arc::new(Ahead { usual: Threads::new(2).unwrap(), by_ms: AtomicU64::new(0) });
@@ -104,7 +104,7 @@ async fn how_an_expired_key_is_used_is_not_told() {
     client.ask("OBJECT IDLETIME a", "$-1\r\n").await;
     client.send("MULTI\r\nOBJECT FREQ b\r\nOBJECT IDLETIME c\r\nOBJECT IDLETIME d\r\nEXEC\r\n").await;
     client.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n$-1\r\n:0\r\n$-1\r\n").await;
-    // In a transaction they tell of keys as it leaves them.
+    // In a transaction, the commands report the state of keys after the transaction.
     client.send("MULTI\r\nOBJECT IDLETIME c\r\nDEL c\r\nOBJECT IDLETIME new\r\nSET new x\r\nEXEC\r\n").await;
     client.expect(format!("+OK\r\n{}*4\r\n$-1\r\n:1\r\n:0\r\n+OK\r\n", "+QUEUED\r\n".repeat(4))).await;
 }

@@ -1,4 +1,4 @@
-//! Databases beyond what the corpus compares: rights, MONITOR, CLIENT LIST, and the setting.
+//! Databases beyond the comparison with Redis: rights, MONITOR, CLIENT LIST, and the setting.
 
 use esker_server::{Access, Config, Right, UserEntry, UserFile};
 
@@ -22,7 +22,7 @@ async fn clients_have_the_database_that_they_chose() {
     other.ask("OBJECT IDLETIME key", "$-1\r\n").await;
     assert!(one.text("CLIENT LIST").await.contains(" db=3 "), "one chose it");
     assert!(other.text("CLIENT INFO").await.contains(" db=0 "), "the other did not");
-    // Everybody sees a swap at once, and pipelines that go on see it in their order.
+    // A swap applies to all clients at once, and pipelines see it in their order.
     other.send("SWAPDB 0 3\r\nGET key\r\nSELECT 3\r\nGET key\r\n").await;
     other.expect("+OK\r\n$5\r\nthree\r\n+OK\r\n$-1\r\n").await;
     one.ask("GET key", "$-1\r\n").await;
@@ -31,14 +31,14 @@ async fn clients_have_the_database_that_they_chose() {
     assert!(one.text("CLIENT INFO").await.contains(" db=0 "), "as a new connection is");
 }
 
-/// What INFO says of keys that were evicted.
+/// Returns `evicted_keys` of INFO.
 async fn evicted_keys(client: &mut Client) -> u64 {
     let info = client.text("INFO").await;
     let line = info.lines().find_map(|line| line.strip_prefix("evicted_keys:"));
     line.unwrap_or_else(|| panic!("{info}")).parse().unwrap()
 }
 
-/// How many keys of a database there are, as it counts them and as EXISTS finds them.
+/// Returns the number of keys in a database, once DBSIZE and EXISTS agree.
 async fn keys_of(client: &mut Client, database: u8) -> u64 {
     loop {
         client.ask(&format!("SELECT {database}"), "+OK\r\n").await;
@@ -59,7 +59,7 @@ async fn keys_of(client: &mut Client, database: u8) -> u64 {
     }
 }
 
-/// A cache of several databases evicts of all of them, each keeps its count, and events are of the database whose key went.
+/// A cache evicts from all its databases. Each database keeps its own count, and events name the database of the evicted key.
 #[tokio::test]
 async fn a_full_cache_evicts_of_all_databases() {
     let server = Running::start_with(
@@ -74,7 +74,7 @@ async fn a_full_cache_evicts_of_all_databases() {
     client.ask("CONFIG SET notify-keyspace-events Ee", "+OK\r\n").await;
     listener.ask("PSUBSCRIBE __keyevent@*__:evicted").await;
     let value = "v".repeat(2000);
-    // Names are of one database only after the swap.
+    // After the swap, the keyspace of database 2 has another number than the database. Each key names its database.
     client.ask("SWAPDB 2 5", "+OK\r\n").await;
     for round in 0..600 {
         for database in [0, 2, 7] {
@@ -82,7 +82,7 @@ async fn a_full_cache_evicts_of_all_databases() {
             client.expect("+OK\r\n+OK\r\n").await;
         }
     }
-    // It may go on evicting for a moment.
+    // Eviction may continue for a moment.
     let (mut evicted, mut left) = (evicted_keys(&mut client).await, [0; 3]);
     loop {
         for (left, database) in left.iter_mut().zip([0, 2, 7]) {
@@ -140,7 +140,7 @@ async fn user(server: &Running, name: &str) -> Client {
     client
 }
 
-/// A server with an admin, and with one who may use two databases.
+/// Starts a server with an admin, and with a user of two databases.
 async fn with_users() -> (tempfile::TempDir, Running) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");
@@ -162,7 +162,7 @@ async fn with_users() -> (tempfile::TempDir, Running) {
 async fn users_are_held_to_their_databases() {
     let (_users, server) = with_users().await;
     let (mut ann, mut root) = (user(&server, "ann").await, user(&server, "root").await);
-    // It begins in database 0, as everybody does.
+    // Like every connection, it begins in database 0.
     for command in ["GET a", "SET a 1", "DBSIZE", "SCAN 0", "KEYS *", "RANDOMKEY", "EVAL \"return 1\" 1 a"] {
         ann.ask(command, &denied(0)).await;
     }
@@ -177,7 +177,7 @@ async fn users_are_held_to_their_databases() {
     ann.send("EVAL \"return redis.call('select', 3)\" 0\r\n").await;
     let refused = ann.line().await;
     assert!(refused.contains("The user executing the script can't access the database"), "{refused}");
-    // In a transaction too, where the database is chosen in the middle.
+    // Also in a transaction that selects the database in the middle.
     ann.send("MULTI\r\nSELECT 2\r\nGET b\r\nEXEC\r\n").await;
     ann.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n$1\r\n1\r\n").await;
     let channel_denied =
@@ -190,14 +190,14 @@ async fn users_are_held_to_their_databases() {
     assert!(lines[1].starts_with("user ann ") && lines[1].contains(" databases=1,2 "), "{lines:?}");
     let answer = root.text("ACL DRYRUN ann get a").await;
     assert_eq!(answer, "This user has no permissions to access database 0");
-    // From a database that it may not use it chooses another one in a transaction.
+    // From a database without rights, the user selects another one in a transaction.
     let mut ann = user(&server, "ann").await;
     ann.send("MULTI\r\nSELECT 2\r\nGET b\r\nEXEC\r\nGET b\r\nSELECT 0\r\n").await;
     ann.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n$1\r\n1\r\n$1\r\n1\r\n").await;
     ann.expect(denied(0)).await;
 }
 
-/// Nobody hears of keys in databases that are kept from them: not by events, and not by what they keep under a prefix.
+/// Users are not notified of keys in databases that they may not use: neither by keyspace events nor by tracking of prefixes.
 #[tokio::test]
 async fn users_hear_of_their_databases_alone() {
     let (_users, server) = with_users().await;
@@ -217,7 +217,7 @@ async fn users_hear_of_their_databases_alone() {
     assert_eq!(heard, ["(invalidate (known))", "(pmessage * __keyspace@1__:known set)"]);
 }
 
-/// A key that is there again as it was, but was another one in between.
+/// The watched name refers to the same key again, but referred to another one in between.
 #[tokio::test]
 async fn a_watched_key_whose_database_was_swapped_has_changed() {
     let server = Running::start(plain()).await;
@@ -232,7 +232,7 @@ async fn a_watched_key_whose_database_was_swapped_has_changed() {
         client.ask("SET key x", "+QUEUED\r\n").await;
         client.ask("EXEC", outcome).await;
     }
-    // Databases that have neither of the keys concern nobody.
+    // Swaps of databases without any watched key have no effect.
     client.ask("WATCH absent", "+OK\r\n").await;
     other.ask("SWAPDB 0 1", "+OK\r\n").await;
     client.ask("MULTI", "+OK\r\n").await;

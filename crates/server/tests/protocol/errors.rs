@@ -98,7 +98,7 @@ async fn browsers_are_shown_the_door() {
         client.send(request).await;
         client.expect_end().await;
     }
-    // Neither a transaction nor a subscription lets a page go on.
+    // An HTTP request closes the connection in a transaction and in a subscription, too.
     for request in ["POST / HTTP/1.1\r\n", "Host: a\r\n"] {
         let mut client = server.client().await;
         client.send(format!("MULTI\r\n{request}SET k v\r\nEXEC\r\n")).await;

@@ -1,4 +1,4 @@
-//! Replies and pushes as values, for tests that must tell them apart.
+//! Replies and pushes as values, for tests that must distinguish them.
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
@@ -6,15 +6,15 @@ use tokio::time::timeout;
 
 use crate::client::PATIENCE;
 
-/// What a server says.
+/// A frame sent by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A line with its first byte.
+    /// A line with its type byte.
     Line(String),
-    /// Nothing, in each of its forms.
+    /// Null, in each of its forms.
     Null,
     Bulk(Vec<u8>),
-    /// Elements, with the byte that says of what.
+    /// Elements, with the type byte of the aggregate.
     Many(char, Vec<Frame>),
 }
 
@@ -23,7 +23,7 @@ impl Frame {
         matches!(self, Frame::Many('>', _))
     }
 
-    /// The elements of an array or a push.
+    /// Returns the elements of an array or a push.
     pub(crate) fn elements(&self) -> &[Frame] {
         match self {
             Frame::Many(_, elements) => elements,
@@ -31,7 +31,7 @@ impl Frame {
         }
     }
 
-    /// On one line, the same in both protocols.
+    /// Formats the frame on one line, equally for both protocols.
     pub(crate) fn text(&self) -> String {
         match self {
             Frame::Line(line) => line.clone(),
@@ -63,7 +63,7 @@ impl Frames {
     }
 
     async fn read(&mut self) -> Frame {
-        // How many elements are missing of each of those that are open.
+        // Open aggregates, with the number of their missing elements.
         let mut open: Vec<(char, usize, Vec<Frame>)> = Vec::new();
         loop {
             let mut line = Vec::new();
@@ -103,7 +103,7 @@ impl Frames {
         }
     }
 
-    /// The reply to a command, and what was pushed before it.
+    /// Sends a command. Returns its reply, and the frames pushed before it.
     pub(crate) async fn ask(&mut self, line: &str) -> (Frame, Vec<Frame>) {
         self.send(line).await;
         let mut pushed = Vec::new();
@@ -116,7 +116,7 @@ impl Frames {
     }
 }
 
-/// Whether it is no answer: in RESP2, messages look like some.
+/// Returns true if the frame is not a reply; in RESP2, messages look like replies.
 fn is_told(frame: &Frame) -> bool {
     let named = |name: &[u8]| matches!(frame, Frame::Many('*', elements) if elements.first() == Some(&Frame::Bulk(name.to_vec())));
     frame.is_push() || named(b"message") || named(b"pmessage")

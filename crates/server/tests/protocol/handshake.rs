@@ -1,4 +1,4 @@
-//! What clients say first, in both protocol versions.
+//! First commands of clients, in both protocol versions.
 
 use crate::client::{Running, command, plain};
 
@@ -25,7 +25,7 @@ async fn hello_in_both_versions() {
     client.ask("CLIENT GETNAME", "$2\r\nme\r\n").await;
     client.ask("HELLO 3 AUTH default x SETNAME you", &hello(3, 1)).await;
     client.ask("CLIENT GETNAME", "$3\r\nyou\r\n").await;
-    // The version changes for what follows HELLO in the same pipeline, and only for that.
+    // The version changes only for the commands after HELLO in the same pipeline.
     client.send("GET none\r\nHELLO 2\r\nGET none\r\n").await;
     client.expect(format!("_\r\n{}$-1\r\n", hello(2, 1))).await;
     let mut second = server.client().await;
@@ -83,7 +83,7 @@ async fn ping_echo_select_quit() {
     client.send("QUIT\r\nSET after quit\r\n").await;
     client.expect("+OK\r\n").await;
     client.expect_end().await;
-    // Broken bytes behind it are not read either.
+    // Malformed bytes after QUIT are not read either.
     for broken in ["*x\r\n", "*1\r\n$x\r\n", "\"\r\n"] {
         let mut client = server.client().await;
         client.send(format!("*1\r\n$4\r\nQUIT\r\n{broken}")).await;
@@ -118,7 +118,7 @@ async fn client_subcommands() {
             "-ERR lib-ver cannot contain spaces, newlines or special characters.\r\n",
         )
         .await;
-    // On trial: an error makes clients go without, anything else would not.
+    // Clients try this command, and only an error makes them continue without it.
     let refused = "-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.\r\n";
     client.ask("CLIENT MAINT_NOTIFICATIONS ON", refused).await;
     client.ask("PING", "+PONG\r\n").await;

@@ -1,4 +1,4 @@
-//! Numbers of INFO that exporters read: they are counted, or sampled and near the truth.
+//! Numbers of INFO that exporters read: exact counts, or close estimates from samples.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,14 @@ use esker_engine::{Batch, Durability, WriteOptions};
 
 use crate::client::{Client, PATIENCE, Running, plain};
 
-/// The number behind a name.
+/// Returns a number of INFO by name.
 async fn told(client: &mut Client, name: &str) -> u64 {
     let info = client.text("INFO everything").await;
     let found = info.split("\r\n").find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     found.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name} in {info}"))
 }
 
-/// Keys, those that expire, and what those have left in the mean.
+/// Returns the number of keys, of those with an expiry, and their mean remaining time.
 async fn keyspace(client: &mut Client) -> [u64; 3] {
     let info = client.text("INFO keyspace").await;
     let line = info.lines().find_map(|line| line.strip_prefix("db0:")).unwrap_or_else(|| panic!("{info}"));
@@ -35,7 +35,7 @@ async fn errors_are_counted_by_code() {
     assert_eq!(told(&mut client, "total_error_replies").await, 6);
     client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
     assert_eq!(client.text("INFO errorstats").await, "# Errorstats\r\n");
-    // A script's words are no code, and no line of INFO; nor are there any number of them.
+    // Error words of a script do not count as codes if they could be mistaken for a line of INFO, and their number is limited.
     for error in ["A\\r\\nloading:1\\r\\nx", "lower x", "loading:1"] {
         client.send(&format!("EVAL \"return {{err='{error}'}}\" 0\r\n")).await;
         assert!(client.line().await.starts_with('-'));
@@ -51,7 +51,7 @@ async fn errors_are_counted_by_code() {
     assert_eq!(info.lines().count(), 1 + 128, "{info}");
     assert!(info.contains("errorstat_ERR:count=77\r\n"), "{info}");
     client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
-    // What ends a connection counts too.
+    // An error that closes the connection counts too.
     let mut other = server.client().await;
     other.send("*x\r\n").await;
     assert!(other.line().await.starts_with("-ERR Protocol error"));
@@ -84,7 +84,7 @@ async fn keys_that_expire_are_told_from_the_others() {
     server.store.write(batch).await.unwrap();
     let [keys, expires, _] = keyspace(&mut client).await;
     assert_eq!(keys, 4002);
-    // 1000 of them do. Of a sample of 256 this is six standard deviations.
+    // A quarter of 4,000 keys has an expiry; the tolerance is six standard deviations of a sample of 256.
     assert!((350..=1650).contains(&expires), "{expires}");
     client.ask("MULTI", "+OK\r\n").await;
     client.ask("INFO keyspace", "+QUEUED\r\n").await;
@@ -108,7 +108,7 @@ async fn commands_of_late_and_expired_keys_are_counted() {
         expires_at_ms: Some(server.store.now_ms() + 100),
         ..WriteOptions::default()
     };
-    // More than a segment, so that one is sealed and looked at.
+    // More than one segment of records, so that one is sealed and its expired records are removed.
     for number in 0..2500 {
         server.store.put_with(format!("k{number}"), vec![1; 16_000], soon).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! The server over real sockets, byte for byte.
+//! The server over real sockets, compared byte for byte.
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod admins;

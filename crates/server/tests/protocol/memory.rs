@@ -1,4 +1,4 @@
-//! What a client's commands would take beyond its memory is refused, command by command where that is possible.
+//! Commands that would exceed a client's memory are refused, one by one where possible.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn what_a_transaction_queues_counts() {
         assert!(queued * (400 << 10) < EACH_BYTES, "{queued} commands were queued");
     }
     assert!(queued > 2);
-    // Nobody keeps what a client that is gone had queued.
+    // Commands queued by a disconnected client are discarded.
     let mut other = server.client().await;
     other.ask("MULTI", "+OK\r\n").await;
     other.send(&set).await;
@@ -41,7 +41,7 @@ async fn values_that_do_not_fit_are_refused() {
         let line = client.line().await;
         assert!(line.starts_with("-ERR cannot ") && line.contains("client-memory-each"), "{refused}: {line}");
     }
-    // Keys are told without reading their values.
+    // These commands work without reading values.
     client.ask("EXISTS large", ":1\r\n").await;
     client.ask("TOUCH large absent large", ":2\r\n").await;
     client
@@ -52,7 +52,7 @@ async fn values_that_do_not_fit_are_refused() {
     client.expect(":4194304\r\n:-1\r\n:-2\r\n+string\r\n:-1\r\n:0\r\n").await;
     client.ask("SCAN 0", "*2\r\n$1\r\n0\r\n*1\r\n$5\r\nlarge\r\n").await;
     client.ask("KEYS *", "*1\r\n$5\r\nlarge\r\n").await;
-    // Those beside them in a pipeline are served.
+    // Other commands of the pipeline are served.
     client.send("SET a 1\r\nAPPEND a 2\r\nAPPEND large x\r\nAPPEND a 3\r\nGET a\r\n").await;
     client.expect("+OK\r\n:2\r\n").await;
     assert!(client.line().await.starts_with("-ERR cannot answer"));
@@ -87,9 +87,9 @@ async fn what_a_transaction_will_answer_is_known_before() {
     client.ask("PING", "+PONG\r\n").await;
 }
 
-/// A payload of so many times `a`, compressed, as DUMP of a Redis has it.
+/// Returns a compressed DUMP payload of `bytes` times `a`, in the format of Redis.
 fn compressed(bytes: u32) -> Vec<u8> {
-    // A literal, and matches of it: the longest are of 264 bytes, and stand in three.
+    // A literal, followed by matches of it: a match has up to 264 bytes, encoded in three bytes.
     let (matches, rest) = ((bytes - 2) / 264, (bytes - 2) % 264);
     let literals = [&[1, b'a', b'a'][..], &[0, b'a'].repeat(rest as usize)].concat();
     let text = [&literals[..], &[0xe0, 255, 0].repeat(matches as usize)].concat();
@@ -120,7 +120,7 @@ async fn a_payload_that_expands_takes_what_it_expands_to() {
     client.ask("STRLEN k", ":1048576\r\n").await;
 }
 
-/// Not memory, but a limit too: clients ask for it.
+/// Not memory, but a limit as well, which clients query.
 #[tokio::test]
 async fn the_idle_time_is_told() {
     for (wait, told) in [(None, "0"), (Some(Duration::from_secs(7)), "7")] {

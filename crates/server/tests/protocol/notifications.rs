@@ -1,7 +1,7 @@
-//! Keyspace notifications: which events of keys are told, on which channels, beside redis-server.
+//! Keyspace notifications: published events and their channels, compared with redis-server.
 //!
-//! `notifications.txt` has commands (`>`), what redis-server 7.0 answers (`=`), and the events that it tells then, as the
-//! name and the key, with the number of the database if it is another one than 0. `ESKER_RECORD=1` writes it anew.
+//! `notifications.txt` has commands (`>`), the replies of redis-server 7.0 (`=`), and the events that it publishes, as the name
+//! and the key, with the number of the database unless it is 0. `ESKER_RECORD=1` records it again.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::transcript::{compare, lines, record};
 
 const FILE: &str = "notifications.txt";
 
-/// The commands of the file, each with what follows it, as this server answers and tells.
+/// Runs the commands of the file on a server. Returns them with its replies and events.
 async fn told(address: SocketAddr, protocol: u8) -> String {
     let (mut client, mut listener) = (Frames::connect(address).await, Frames::connect(address).await);
-    // The client may be in a transaction.
+    // A separate connection, because the client may be in a transaction.
     let mut publisher = Frames::connect(address).await;
     for connection in [&mut client, &mut listener] {
         connection.ask(&format!("HELLO {protocol}")).await;
@@ -47,7 +47,8 @@ async fn told(address: SocketAddr, protocol: u8) -> String {
     text
 }
 
-/// The next event, its key and database. One that is told by key is told by event, too, right behind it.
+/// Returns the next event, its key and database. An event on the channel of its key must be followed by the same event on the
+/// channel of its name.
 async fn event(listener: &mut Frames, protocol: u8) -> (String, String, String) {
     let mut next = async || {
         let frame = listener.next().await;
@@ -85,7 +86,7 @@ async fn events_are_those_of_redis() {
     }
 }
 
-/// Keys that expire are told by the store, whoever wrote them; and nothing is, once that is set.
+/// The store reports expired keys, whatever wrote them; after the setting is cleared, no events are published.
 #[tokio::test]
 async fn what_expires_is_told() {
     let server = Running::start(plain()).await;
@@ -112,7 +113,7 @@ async fn what_expires_is_told() {
     listener.expect_nothing().await;
 }
 
-/// What an embedder or gRPC writes is no command, and told all the same.
+/// Writes through gRPC or the embedded store are not RESP commands, and are published nevertheless.
 #[tokio::test]
 async fn what_others_write_is_told() {
     let server = Running::start(plain()).await;
@@ -132,7 +133,7 @@ async fn what_others_write_is_told() {
     }
 }
 
-/// What the store tells is of the database that has the keyspace of the key now.
+/// Events of the store name the database that has the key's keyspace now.
 #[tokio::test]
 async fn what_the_store_tells_has_the_database_of_now() {
     let server = Running::start(plain()).await;
@@ -154,7 +155,7 @@ async fn what_the_store_tells_has_the_database_of_now() {
     listener.expect(told("__keyevent@3__:set", "l")).await;
     server.store.database(1).unwrap().delete("k").await.unwrap();
     listener.expect(told("__keyevent@1__:del", "k")).await;
-    // It is taken out of another keyspace than its number says.
+    // The key is removed from a keyspace whose number is not that of the database.
     client.send("SELECT 1\r\nSET short x PX 20\r\n").await;
     client.expect("+OK\r\n+OK\r\n").await;
     listener.expect(told("__keyevent@1__:set", "short")).await;
@@ -162,7 +163,7 @@ async fn what_the_store_tells_has_the_database_of_now() {
     listener.expect(told("__keyevent@1__:expired", "short")).await;
 }
 
-/// A script that changes keys for ever holds no more memory than it may.
+/// The memory for events of a script that changes keys endlessly is limited.
 #[tokio::test]
 async fn what_a_script_tells_is_bounded() {
     let limits = Limits { script_bytes_max: 1 << 20, ..Limits::default() };

@@ -1,7 +1,7 @@
-//! Odd arguments: what redis-server answers to them, byte for byte.
+//! Unusual arguments: the replies are compared with redis-server byte for byte.
 //!
-//! Every command that does not answer by the clock or by chance gets lists of arguments that are drawn from numbers at the edge
-//! of what is one, options of all commands, and few keys. `ESKER_SEED=n` replays or varies a run; a failure names its seed.
+//! Every command whose reply does not depend on the clock or on chance gets argument lists drawn from boundary numbers, options
+//! of all commands, and few keys. `ESKER_SEED=n` replays or varies a run; a failure prints its seed.
 
 use tokio::io::{AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
@@ -9,11 +9,11 @@ use tokio::net::TcpStream;
 use crate::client::{Running, command, plain};
 use crate::redis::{Redis, exchange, read_reply};
 
-/// Lists for each command and version of the protocol.
+/// Number of lists per command and protocol version.
 const LISTS: usize = 30;
 
-/// What is not asked: what ends or blocks a connection, what answers by the clock, the machine or chance, and what is known to
-/// differ as a whole. `docs/compatibility.md` has the reasons.
+/// Excluded commands: those that end or block a connection, depend on the clock, the machine or chance, or are known to differ as
+/// a whole. `docs/compatibility.md` gives the reasons.
 const LEFT_OUT: &[&str] = &[
     "acl",
     "bgsave",
@@ -50,11 +50,11 @@ const LEFT_OUT: &[&str] = &[
     "waitaof",
 ];
 
-/// Verbs that let a key expire, maybe soon: it is one of those that are put back.
+/// Commands that set an expiry, possibly a short one: their key is one that is restored afterwards.
 const EXPIRING: &[&str] =
     &["expire", "expireat", "getex", "pexpire", "pexpireat", "psetex", "restore", "set", "setex"];
 
-/// Verbs that make values as long as a number says, which may be longer than values are here.
+/// Commands that extend a value to a given length, which may exceed the limit of values here.
 const GROWING: &[&str] = &["bitfield", "setbit", "setrange"];
 
 const NUMBERS: &[&str] = &[
@@ -156,7 +156,7 @@ const WORDS: &[&str] = &[
     "ALL",
 ];
 
-/// Options that some commands have, by how their verbs begin.
+/// Options of commands, by the prefix of the verb.
 const OPTIONS: &[(&str, &[&str])] = &[
     ("bitcount", &["BIT", "BYTE"]),
     ("bitfield", &["GET", "SET", "INCRBY", "OVERFLOW", "u8", "i5", "0", "#1", "SAT", "FAIL"]),
@@ -171,7 +171,7 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("set", &["NX", "XX", "GET", "EX", "PX", "EXAT", "PXAT", "KEEPTTL", "100"]),
 ];
 
-/// Numbers that look random and are the same for a seed.
+/// Pseudo-random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -184,7 +184,7 @@ impl Dice {
         choices[self.below(choices.len())]
     }
 
-    /// A verb with arguments.
+    /// Returns a verb with arguments.
     fn list(&mut self, verb: &str) -> Vec<String> {
         let count = [0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6][self.below(13)];
         let mut list = vec![verb.to_owned()];
@@ -204,7 +204,7 @@ impl Dice {
     }
 }
 
-/// Whether a list asks for a value that is longer than any is here.
+/// Returns true if a command asks for a value that is longer than the limit of this test.
 fn grows_too_far(list: &[String]) -> bool {
     GROWING.contains(&&*list[0])
         && list
@@ -212,7 +212,7 @@ fn grows_too_far(list: &[String]) -> bool {
             .any(|word| word.trim_start_matches('#').parse().is_ok_and(|number: u64| number > 1 << 20))
 }
 
-/// Puts the keys into the same state on both sides.
+/// Brings the keys into the same state on both servers.
 async fn set_up(stream: &mut BufStream<TcpStream>) {
     for line in ["DISCARD", "UNWATCH", "SELECT 0", "SET a 10", "SET b hello EXAT 32503680000", "DEL n m c"] {
         exchange(stream, line).await;

@@ -1,4 +1,4 @@
-//! Many commands at once, bytes one at a time, clients that do not read.
+//! Large pipelines, single bytes, and clients that do not read.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use esker_server::Limits;
 
 use crate::client::{Running, command, limited, plain};
 
-/// A fixed stream of mixed commands, the same every run.
+/// Pseudo-random choice of commands, the same in every run.
 struct Mix(u64);
 
 impl Mix {
@@ -16,7 +16,7 @@ impl Mix {
     }
 }
 
-/// Commands over few keys with the replies that a server which runs them one by one would give.
+/// Returns commands over few keys, and the replies of a server that runs them one by one.
 fn conversation(seed: u64, commands: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
     let mut mix = Mix(seed);
     let mut model = std::collections::BTreeMap::new();
@@ -128,8 +128,8 @@ async fn arrays_and_inline_commands_mix() {
     client.expect("+PONG\r\n+PONG\r\n+OK\r\n$1\r\n\0\r\n").await;
 }
 
-/// A client may send everything before it reads anything, as far as the backlog goes; then the server waits for it and
-/// goes on where it was. Other clients notice nothing.
+/// A client may send everything before it reads, up to the limit of the backlog; then the server waits for it, and later
+/// continues. Other clients are not affected.
 #[tokio::test]
 async fn a_client_that_does_not_read_is_not_read_from() {
     let server = Running::start(limited(Limits { backlog_bytes_max: 64 << 10, ..Limits::default() })).await;
@@ -157,7 +157,7 @@ async fn a_client_that_does_not_read_is_not_read_from() {
     slow.ask("PING", "+PONG\r\n").await;
 }
 
-/// Lengths are only declared: clients that promise the most must not cost what they promise.
+/// Declared lengths cost no memory, even if clients declare the maximum.
 #[tokio::test]
 async fn promises_cost_nothing() {
     let server = Running::start(plain()).await;
@@ -165,8 +165,8 @@ async fn promises_cost_nothing() {
     let resident = |info: String| -> u64 {
         info.lines().find_map(|line| line.strip_prefix("used_memory_rss:")).unwrap().parse().unwrap()
     };
-    // Other tests run in this process, and may take memory at the same time; hardly every time. All clients stay, so that what
-    // one attempt took is not there for the next.
+    // Other tests in this process may take memory at the same time, but hardly in every attempt. All clients stay connected, so
+    // that memory of one attempt is not reused by the next.
     let (mut clients, mut grown) = (Vec::new(), Vec::new());
     while grown.len() < 4 && grown.last().is_none_or(|bytes| *bytes >= 64 << 20) {
         let before = resident(observer.text("INFO memory").await);

@@ -1,8 +1,8 @@
-//! The replies of Redis itself, byte for byte.
+//! Comparison with the replies of Redis, byte for byte.
 //!
-//! `corpus.txt` has commands; `replies-resp2.txt` and `replies-resp3.txt` have what redis-server 7.0 answers. They are
-//! compared with what this server answers, always; and with a redis-server that is started for it, where there is one.
-//! `ESKER_RECORD=1 cargo test -p esker-server --test protocol redis` writes the recorded replies anew.
+//! `corpus.txt` has commands; `replies-resp2.txt` and `replies-resp3.txt` have the replies of redis-server 7.0. The replies of
+//! this server are always compared with them, and, if redis-server is installed, with a server started for the test.
+//! `ESKER_RECORD=1 cargo test -p esker-server --test protocol redis` records the replies again.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn corpus() -> Vec<String> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// What a server answers to each command of the corpus, as text with escapes.
+/// Returns the replies of a server to the corpus, as escaped text.
 async fn replies(address: SocketAddr, protocol: u8) -> Vec<String> {
     let mut stream = BufStream::new(TcpStream::connect(address).await.unwrap());
     exchange(&mut stream, "FLUSHALL").await;
@@ -36,14 +36,14 @@ async fn replies(address: SocketAddr, protocol: u8) -> Vec<String> {
     replies
 }
 
-/// What is answered to a command in the inline form, as text with escapes.
+/// Sends an inline command. Returns its reply as escaped text.
 pub(crate) async fn exchange(stream: &mut BufStream<TcpStream>, command: &str) -> String {
     stream.write_all(format!("{command}\r\n").as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
     read_reply(stream, command).await
 }
 
-/// The next answer, as text with escapes.
+/// Returns the next reply as escaped text.
 pub(crate) async fn read_reply(stream: &mut BufStream<TcpStream>, command: &str) -> String {
     let read = async {
         let mut reply = Vec::new();
@@ -123,7 +123,7 @@ async fn redis_replies_of_a_redis_server() {
     }
 }
 
-/// By Redis' own MIGRATE to this server; and back, since MIGRATE is no command here, by DUMP and RESTORE.
+/// By Redis' own MIGRATE to this server, and back by DUMP and RESTORE, because this server has no MIGRATE.
 #[tokio::test]
 async fn keys_move_from_a_redis_server_and_back() {
     let Some(redis) = Redis::start().await else {
@@ -142,7 +142,7 @@ async fn keys_move_from_a_redis_server_and_back() {
     let migrate = |keys: &str| format!("MIGRATE 127.0.0.1 {} \"\" 0 10000 {keys}", server.resp[0].port());
     assert_eq!(exchange(&mut theirs, &migrate("KEYS k0 k1 k2 k3 k4 k5 gone none")).await, "+OK\\r\\n");
     assert_eq!(exchange(&mut theirs, "DBSIZE").await, ":1\\r\\n");
-    // It moves the time that is left, to the millisecond and as long as the move takes.
+    // MIGRATE transfers the remaining time in milliseconds, so the expiry is later by the duration of the transfer.
     let expires = exchange(&mut ours, "PEXPIRETIME gone").await;
     let expires: u64 = expires.trim_start_matches(':').trim_end_matches("\\r\\n").parse().unwrap();
     assert!((4_102_444_800_123..4_102_444_801_123).contains(&expires), "{expires}");
@@ -161,7 +161,7 @@ async fn keys_move_from_a_redis_server_and_back() {
     }
 }
 
-/// Both count the same elements, some of them several times, in several keys that are joined now and then.
+/// Both servers count the same elements, some of them repeatedly, in several keys that are merged from time to time.
 #[tokio::test]
 async fn a_hyperloglog_of_many_elements_has_the_bytes_of_a_redis_server() {
     let Some(redis) = Redis::start().await else {
@@ -195,7 +195,7 @@ async fn a_hyperloglog_of_many_elements_has_the_bytes_of_a_redis_server() {
     }
 }
 
-/// A redis-server 7.0 on a port of its own; ends when dropped.
+/// A redis-server 7.0 on its own port, stopped on drop.
 pub(crate) struct Redis {
     process: Child,
     pub(crate) address: SocketAddr,

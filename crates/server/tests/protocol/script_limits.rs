@@ -1,4 +1,4 @@
-//! Scripts that take long in single calls: compiling, functions of libraries, and commands behind scripts in transactions.
+//! Scripts with slow single calls: compiling, library functions, and commands after scripts in transactions.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{PATIENCE, Running, command, limited, plain};
 
-/// A text whose jumps Lua 5.1 would take minutes to link.
+/// Returns a text whose number of jumps takes Lua 5.1 minutes to link.
 fn many_jumps() -> String {
     format!("while true do {} end return 1", "do break end ".repeat(65_000))
 }
@@ -42,8 +42,8 @@ async fn script_with_too_many_jumps_is_refused_wherever_it_is_compiled() {
     assert!(line.contains(refused), "{line}");
 }
 
-/// Scripts whose library calls take so long that the hook alone, which looks every 1,000 instructions, would end them after minutes
-/// or hours. In the second one, names are compared with the locals of 60 enclosing functions.
+/// Scripts with library calls so slow that the hook alone, which checks every 1,000 instructions, would end them after minutes or
+/// hours. In the second one, names are compared with the locals of 60 enclosing functions.
 const SLOW_CALLS: [&str; 4] = [
     "local s = 'while true do ' .. ('do break end '):rep(100000) .. ' end' while true do loadstring(s) end",
     "local locals = 'local a' .. (',a'):rep(190) .. ' return function() ' \
@@ -73,7 +73,7 @@ async fn script_kill_and_stop_end_scripts_in_slow_library_calls() {
         let line = client.line().await;
         assert!(line.starts_with("-ERR Script killed by user with SCRIPT KILL..."), "{number}: {line}");
         other.ask("SET held 1", "+OK\r\n").await;
-        // The stop of the server ends the same script after it wrote, and drops the write.
+        // The stop of the server ends the same script even after a write, which is discarded.
         let wrote = format!("redis.call('set',KEYS[1],2) {script}");
         client.send(command(&["EVAL", &wrote, "1", "held"])).await;
         let running = async {
@@ -99,13 +99,13 @@ async fn script_kill_and_stop_end_scripts_in_slow_library_calls() {
 async fn large_script_is_compiled_and_runs() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
-    // As large as the bundles of queues are, and as large as a script may be.
+    // Sizes of job queue libraries, and the maximum size of a script.
     let cases = [
         (1000, "local a = ARGV[1] or 'x' if a == 'y' then return 0 end "),
         (12_000, "t[#t + 1] = {name = 'x', value = 1.5, rest = 'and or break elseif '} "),
     ];
     for (lines, text) in cases {
-        // In blocks, since a function has few locals.
+        // In blocks, because the number of locals in a function is limited.
         let body = format!("local t = {{}} {} return #t", format!("do {text} end ").repeat(lines));
         for _ in 0..2 {
             client.send(command(&["EVAL", &body, "0", "z"])).await;
@@ -131,7 +131,7 @@ async fn lcs_behind_a_script_takes_what_its_values_take() {
     client.ask("MSET a x b y", "+OK\r\n").await;
     client.send("MULTI\r\nEVAL \"return 1\" 1 a\r\nLCS a b\r\nEXEC\r\n").await;
     client.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n$0\r\n\r\n").await;
-    // A script that writes more is run again with the memory for that; the transaction is refused if that is too much.
+    // A script with larger writes is run again with more memory; the transaction is refused if that exceeds the limit.
     let writes = |bytes: usize| {
         format!("redis.call('set',KEYS[1],('x'):rep({bytes})) return redis.call('incr',KEYS[2])")
     };

@@ -1,4 +1,4 @@
-//! Scripts of one pipeline, which run in a row: that they answer and do what they would do one by one, and are one update.
+//! Consecutive scripts of a pipeline: they have the same replies and effects as if run one by one, and form one update.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ const DELETE_IF: &str =
     "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 const COUNT: &str = "return redis.call('incr',KEYS[1])";
 
-/// Longer than a first attempt may take, with writes before it is ended.
+/// Exceeds the time of a first attempt, with writes before that.
 const LONG: &str = "redis.call('publish','told','x') for i = 1, 60000 do redis.call('incr',KEYS[1]) end \
                     return redis.call('get',KEYS[1])";
 
-/// Scripts of two keys and an argument that answer the same whenever they run.
+/// Scripts with two keys and an argument whose replies do not depend on the time.
 const SCRIPTS: [&str; 22] = [
     SET,
     GET,
@@ -45,7 +45,7 @@ const SCRIPTS: [&str; 22] = [
     "return {pcall(cjson.encode, {{{1}}})}",
 ];
 
-/// Numbers that are the same every run.
+/// Pseudo-random numbers, the same in every run.
 struct Mix(u64);
 
 impl Mix {
@@ -55,7 +55,7 @@ impl Mix {
     }
 }
 
-/// Commands, most of them scripts, with few keys.
+/// Returns commands, most of them scripts, with few keys.
 fn conversation(seed: u64, commands: usize) -> Vec<Vec<u8>> {
     let mut mix = Mix(seed);
     let mut sent = Vec::new();
@@ -87,8 +87,8 @@ fn conversation(seed: u64, commands: usize) -> Vec<Vec<u8>> {
     sent
 }
 
-/// What a server answers to commands, so many of which are sent at a time; what it tells of keys and publishes, and what
-/// its keys hold in the end.
+/// Sends commands to a server, `at_a_time` at once. Returns the replies, the events and messages that it publishes, and the final
+/// values of its keys.
 async fn outcome(sent: &[Vec<u8>], at_a_time: usize) -> (Vec<u8>, Vec<String>, Vec<u8>) {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
@@ -119,7 +119,7 @@ async fn outcome(sent: &[Vec<u8>], at_a_time: usize) -> (Vec<u8>, Vec<String>, V
     (answers, told, kept)
 }
 
-/// What comes before the answer to `ECHO <end>`.
+/// Returns the bytes before the reply to `ECHO <end>`.
 async fn until_end(client: &mut Client) -> Vec<u8> {
     const END: &[u8] = b"$5\r\n<end>\r\n";
     let mut found = Vec::new();
@@ -159,12 +159,12 @@ async fn scripts_of_a_pipeline_do_what_they_do_one_by_one() {
     }
 }
 
-/// The command that runs a script with one key and an argument.
+/// Returns the command that runs a script with one key and an argument.
 fn eval(script: &str, key: &str, argument: &str) -> Vec<u8> {
     command(&["EVAL", script, "1", key, argument])
 }
 
-/// A client of a server that knows all scripts of these tests.
+/// Returns a client of a server with all scripts of these tests loaded.
 async fn knowing(server: &Running) -> Client {
     let mut client = server.client().await;
     for script in [SET, GET, DELETE_IF, COUNT, LONG] {
@@ -180,8 +180,8 @@ async fn scripts_of_a_row_share_frames_that_are_written_before_the_answers() {
     let server = Running::start(plain()).await;
     let mut client = knowing(&server).await;
     client.ask("CLIENT DURABILITY sync", "+OK\r\n").await;
-    // A row ends where others wait for its thread, which a busy machine decides. So most scripts share frames in one of many
-    // rounds, which scripts that are updates of their own never do.
+    // A row ends when others wait for its thread, which depends on the load of the machine. So most scripts must share frames in
+    // one of many rounds, which scripts with an update of their own never do.
     let mut fewest = usize::MAX;
     for time in 0..500 {
         let before = server.store.stats().activity.frames;
@@ -192,7 +192,7 @@ async fn scripts_of_a_row_share_frames_that_are_written_before_the_answers() {
         let frames = server.store.stats().activity.frames - before;
         assert!((1..=20).contains(&frames), "{frames} frames");
         fewest = fewest.min(frames as usize);
-        // A client's bytes may come in several pieces.
+        // The bytes of a client may arrive in several pieces.
         if fewest < 5 {
             return;
         }
@@ -217,7 +217,7 @@ async fn scripts_of_a_row_see_what_those_before_them_wrote() {
     client.send(row.concat()).await;
     client.expect("+OK\r\n:0\r\n$1\r\na\r\n:1\r\n$-1\r\n:1\r\n:2\r\n:3\r\n").await;
     client.ask("MGET lock n", "*2\r\n$-1\r\n$1\r\n3\r\n").await;
-    // The database that a script chose is none of the next one's.
+    // A database selected by one script does not affect the next one.
     let choose = command(&["EVAL", "return redis.call('select',1)", "0"]);
     let count = command(&["EVAL", "return redis.call('dbsize')", "0"]);
     for time in ["first", "again"] {
@@ -238,7 +238,7 @@ async fn a_script_of_a_row_that_takes_too_long_begins_anew_and_ends_for_itself()
     let row = [eval(COUNT, "n", ""), eval(LONG, "n", ""), eval(COUNT, "n", ""), eval(SET, "m", "v")];
     client.send(row.concat()).await;
     client.expect(":1\r\n$5\r\n60001\r\n:60002\r\n+OK\r\n").await;
-    // What was taken back is neither told nor counted.
+    // Discarded effects are neither published nor counted.
     listener.expect("*3\r\n$7\r\nmessage\r\n$4\r\ntold\r\n$1\r\nx\r\n").await;
     listener.expect_nothing().await;
     let stats = client.text("INFO commandstats").await;

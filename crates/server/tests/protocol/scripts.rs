@@ -1,4 +1,4 @@
-//! Scripts: what they may reach, what ends them, and that others are served meanwhile.
+//! Scripts: their access, their limits, and the service of other clients meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{Client, PATIENCE, Running, command, limited, plain};
 
-/// Scripts have little time and little memory.
+/// Starts a server that allows scripts little time and little memory.
 async fn strict() -> Running {
     let limits =
         Limits { script_time: Duration::from_millis(300), script_bytes_max: 4 << 20, ..Limits::default() };
     Running::start(limited(limits)).await
 }
 
-/// The first line of the answer to a script.
+/// Runs a script. Returns the first line of its reply.
 async fn eval(client: &mut Client, script: &str, keys: &[&str]) -> String {
     let count = keys.len().to_string();
     let words: Vec<_> = ["EVAL", script, &count].iter().chain(keys).map(ToString::to_string).collect();
@@ -33,7 +33,7 @@ async fn a_script_works_on_the_keys_that_it_declares() {
         assert!(answer.starts_with(refused), "{answer}");
     }
     assert_eq!(eval(&mut client, "return redis.call('set','a',1)", &["a"]).await, "+OK");
-    // In a transaction the keys of other commands are none of the script's.
+    // In a transaction, a script may not access the keys of other commands.
     client.ask("MULTI", "+OK\r\n").await;
     client.ask("SET b 1", "+QUEUED\r\n").await;
     client.ask("EVAL \"return redis.call('get','b')\" 1 a", "+QUEUED\r\n").await;
@@ -57,7 +57,7 @@ async fn a_transaction_with_scripts_is_one() {
     let mut client = server.client().await;
     let long = "local n = 0 for i = 1, 200000 do n = redis.call('incr',KEYS[1]) end return n";
     client.ask("SET n 5", "+OK\r\n").await;
-    // Longer than a first attempt may take: nothing of that stays.
+    // Exceeds a first attempt, whose effects are discarded.
     assert_eq!(eval(&mut client, long, &["n"]).await, ":200005");
     assert_eq!(eval(&mut client, long, &["n"]).await, ":400005");
     client.ask("WATCH n", "+OK\r\n").await;
@@ -73,12 +73,12 @@ async fn a_transaction_with_scripts_is_one() {
     client.ask("EVAL \"return redis.call('set',KEYS[1],0)\" 1 n", "+QUEUED\r\n").await;
     client.ask("EXEC", "*-1\r\n").await;
     client.ask("GET n", "$6\r\n600008\r\n").await;
-    // What a script chooses for itself is none of the next one's.
+    // Settings changed by a script do not affect the next one.
     client.ask("MULTI", "+OK\r\n").await;
     client.ask("EVAL \"cjson.encode_max_depth(1) return 1\" 0", "+QUEUED\r\n").await;
     client.ask("EVAL \"return cjson.encode({{{}}})\" 0", "+QUEUED\r\n").await;
     client.ask("EXEC", "*2\r\n:1\r\n$6\r\n[[{}]]\r\n").await;
-    // In a pipeline, too.
+    // Also in a pipeline.
     let piped = "SET p 1\r\nEVAL \"return redis.call('incr',KEYS[1])\" 1 p\r\nINCR p\r\nEVAL \"return 'x'\" 0\r\nGET p\r\n";
     client.send(piped).await;
     client.expect("+OK\r\n:2\r\n:3\r\n$1\r\nx\r\n$1\r\n3\r\n").await;
@@ -114,7 +114,7 @@ async fn one_script_leaves_nothing_for_the_next() {
     }
 }
 
-/// Scripts that would never end, or take all memory, or crash; none may.
+/// Scripts that try to run forever, exhaust memory, or crash the server.
 const HOSTILE: [&str; 37] = [
     "while true do end",
     "while true do pcall(function() while true do end end) end",
@@ -146,7 +146,7 @@ const HOSTILE: [&str; 37] = [
     "return unpack({}, 1, 1e7)",
     "local s = string.rep('x', 1000000) local t = {} for i = 1, 1000 do t[i] = s end return t",
     "return loadstring(string.rep('(', 100000))() or x",
-    // In themselves twice at each depth.
+    // Tables that contain themselves twice at each level.
     "local t = {} t.map = {a = t, b = t} return t",
     "local t, s = {}, {} t.set = s s[t] = 1 s[{set = s}] = 1 return t",
     "local t = {} for i = 1, 100000 do t[i] = t end return t",
@@ -180,7 +180,7 @@ async fn hostile_scripts_end_with_errors_while_others_are_served() {
         };
         let answer = answer.unwrap_or_else(|_| panic!("{script} does not end"));
         assert!(answer.starts_with("-ERR "), "{script}: {answer}");
-        // The interpreter is as good as before.
+        // The interpreter still works.
         let mut next = server.client().await;
         assert_eq!(
             eval(&mut next, "return redis.call('set',KEYS[1],1)", &["own"]).await,
@@ -302,7 +302,7 @@ async fn memory_of_scripts_is_bounded() {
     let answers = "local s = string.rep('x', 100000) local t = {} for i = 1, 100 do t[i] = s end return t";
     let line = eval(&mut client, answers, &[]).await;
     assert_eq!(line, "-ERR cannot answer: it would take more than 2097152 bytes");
-    // The same string very often, which would be much more than the script has.
+    // The same string very often, which exceeds the script's memory in total.
     let called = "local s = string.rep('x', 100000) local t = {} for i = 1, 1000 do t[i] = s end \
                   return redis.call('echo', unpack(t))";
     let line = eval(&mut client, called, &[]).await;
@@ -313,7 +313,7 @@ async fn memory_of_scripts_is_bounded() {
     let unpacked = "return #{struct.unpack(string.rep('i0', 500000), '')}";
     let line = eval(&mut client, unpacked, &[]).await;
     assert!(line.contains("stack overflow (too many results)"), "{line}");
-    // Scripts that are loaded stay until their user loads more than there is room for.
+    // Loaded scripts stay until their user loads more than fits.
     let mut loaded = Vec::new();
     for number in 0..20 {
         let script = format!("return {number} -- {}", "x".repeat(500_000));
@@ -358,7 +358,7 @@ async fn scripts_have_the_rights_of_who_runs_them() {
     bob.send(command(&["EVAL_RO", "return redis.call('set',KEYS[1],1)", "1", "app:a"])).await;
     let line = bob.line().await;
     assert!(line.starts_with(refused), "{line}");
-    // The right to read is enough to load scripts, and the right to monitor is not.
+    // Loading scripts needs the right to read; the right to monitor is not enough.
     let loaded = "$40\r\ne0e1f9fabfc9d4800c877a703b823ac0578ff8db\r\n";
     bob.ask("SCRIPT LOAD \"return 1\"", loaded).await;
     let mut eve = server.client().await;

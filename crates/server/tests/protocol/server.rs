@@ -1,4 +1,4 @@
-//! INFO, CONFIG, COMMAND, the cap on connections, and the stop.
+//! INFO, CONFIG, COMMAND, the maximum number of connections, and the stop.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn command_describes_every_verb() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("COMMAND COUNT", ":106\r\n").await;
-    // With subcommands.
+    // Includes subcommands.
     client.ask("COMMAND LIST", "*184\r\n$6\r\nappend\r\n").await;
     drop(client);
     let mut client = server.client().await;
@@ -130,7 +130,7 @@ async fn one_connection_too_many() {
     third.expect("-ERR max number of clients reached\r\n").await;
     third.expect_end().await;
     drop(first);
-    // The place is free again once the server has seen the end of the first.
+    // The slot is released once the server has noticed the end of the first connection.
     for _ in 0..100 {
         if second.text("INFO clients").await.contains("connected_clients:1\r\n") {
             break;
@@ -148,7 +148,7 @@ async fn a_port_in_use_is_an_error_that_names_it() {
     assert!(error.to_string().starts_with(&format!("cannot listen on {}: ", server.resp[0])), "{error}");
 }
 
-/// Two sockets could be bound to one address, and only the second listen would fail.
+/// Two sockets can be bound to one address; only the second `listen` would fail.
 #[tokio::test]
 async fn an_address_twice_is_refused_before_there_is_a_store() {
     let free = Sockets::bind(&plain()).unwrap().addresses().resp[0];

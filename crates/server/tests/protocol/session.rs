@@ -1,4 +1,4 @@
-//! What a connection can say of itself and of others: CLIENT, RESET, durability, SLOWLOG, SHUTDOWN.
+//! Commands about the own and other connections: CLIENT, RESET, durability, SLOWLOG, SHUTDOWN.
 
 use esker_engine::{Durability, WhenFull};
 
@@ -69,7 +69,7 @@ async fn durability_of_a_connection_and_of_one_write() {
     client.ask("CLIENT DURABILITY", "$7\r\ndefault\r\n").await;
     client.ask("CLIENT DURABILITY none", "+OK\r\n").await;
     client.ask("CLIENT DURABILITY", "$4\r\nnone\r\n").await;
-    // A hundred writes from memory take no hundred device writes; a hundred durable ones do.
+    // A hundred writes acknowledged from memory take far fewer device writes; durable ones take at least one each.
     let before = flushes();
     for _ in 0..100 {
         client.ask("SET k v", "+OK\r\n").await;
@@ -120,11 +120,11 @@ async fn durability_of_a_write_in_a_transaction_and_in_a_script() {
     assert!(durable >= 25, "{durable}");
     let from_memory = transactions("SET k v").await;
     assert!(from_memory < 20, "{from_memory}");
-    // A script's writes are acknowledged together, and before it ran nobody knows what it will ask for.
+    // The writes of a script are acknowledged together, and their level must be known before it runs.
     client.send("EVAL \"return redis.call('set', KEYS[1], 'v', 'DURABILITY', 'sync')\" 1 k\r\n").await;
     let refused = client.line().await;
     assert!(refused.starts_with("-ERR DURABILITY is not allowed from script"), "{refused}");
-    // What cannot write does not spend a level.
+    // A command that cannot write does not consume a NEXT level.
     client.ask("CLIENT DURABILITY sync NEXT", "+OK\r\n").await;
     client.ask("EVAL_RO \"return 1\" 0", ":1\r\n").await;
     let before = flushes();
@@ -201,7 +201,7 @@ async fn statistics_are_counted_and_reset() {
     }
 }
 
-/// What `INFO section` says of a name.
+/// Returns a value of `INFO section` by name.
 async fn told(client: &mut Client, section: &str, name: &str) -> Option<String> {
     let info = client.text(&format!("INFO {section}")).await;
     info.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned()))
@@ -257,7 +257,7 @@ async fn calls_are_timed_and_told_from_failures_and_refusals() {
         );
         total_us += us;
     }
-    // The commands of the transaction count in EXEC's time as well.
+    // The time of EXEC includes that of its commands.
     assert!(total_us > 0 && total_us <= 2 * most_us, "{total_us} of {most_us}");
 }
 
@@ -396,14 +396,14 @@ async fn commands_wait_while_they_are_paused() {
     other.expect("+OK\r\n$1\r\n1\r\n").await;
 
     client.ask("CLIENT PAUSE 60000 ALL", "+OK\r\n").await;
-    // The larger part of the commands and the longer time of two pauses count.
+    // Two pauses combine to the larger set of commands and the later end.
     client.ask("CLIENT PAUSE 1 WRITE", "+OK\r\n").await;
     other.send("GET a\r\n").await;
     other.expect_nothing().await;
     client.ask("CLIENT UNPAUSE", "+OK\r\n").await;
     other.expect("$1\r\n1\r\n").await;
 
-    // It ends by itself, and with the server.
+    // A pause ends by itself, and with the server.
     client.ask("CLIENT PAUSE 100", "+OK\r\n").await;
     other.ask("GET a", "$1\r\n1\r\n").await;
     client.ask("CLIENT PAUSE 9223372036854775807", "+OK\r\n").await;
@@ -427,7 +427,7 @@ async fn object_tells_what_redis_would() {
     client.ask("OBJECT ENCODING a", "$3\r\nint\r\n").await;
 }
 
-/// They are no answers, and who does not hear of them cannot know what it listens to.
+/// Confirmations of subscriptions are not replies, and without them a client cannot know its subscriptions.
 #[tokio::test]
 async fn subscriptions_are_confirmed_to_who_wants_no_answers() {
     let server = Running::start(plain()).await;
@@ -444,7 +444,7 @@ async fn subscriptions_are_confirmed_to_who_wants_no_answers() {
         client.send("CLIENT REPLY ON").await;
         assert_eq!(client.next().await.text(), "+OK");
     }
-    // What is refused, or waits for EXEC, is answered, and answers are not wanted.
+    // Refused and queued commands have ordinary replies, which are suppressed.
     let mut client = server.client().await;
     let long = "n".repeat(5000);
     client

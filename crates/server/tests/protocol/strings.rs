@@ -42,7 +42,7 @@ async fn large_values_come_back() {
     client.expect([b"*3\r\n".as_slice(), &bulk, b"$-1\r\n", &bulk].concat()).await;
 }
 
-/// What compressed a value is nobody's business: lengths and parts are those of what was put.
+/// Compression is not observable: lengths and ranges are those of the original value.
 #[tokio::test]
 async fn compressed_values_are_as_they_were_put() {
     let server = Running::start(plain()).await;
@@ -106,7 +106,7 @@ async fn an_mget_of_many_keys_is_one_array() {
             all.extend(format!("${}\r\n{n}\r\n", n.len()).bytes());
             all
         });
-    // Twice in one pipeline with others around, so that groups begin and end inside an MGET.
+    // Twice in one pipeline between other commands, so that groups begin and end inside an MGET.
     let mget = command(&words);
     client
         .send(
@@ -200,7 +200,7 @@ async fn dump_and_restore() {
     client.expect("+OK\r\n").await;
     client.send("DUMP a\r\n").await;
     client.expect(bulk(&payload)).await;
-    // In a transaction, what a command before it restored is what a DUMP tells.
+    // In a transaction, DUMP returns the value restored by an earlier command.
     client.ask("MULTI", "+OK\r\n").await;
     client.send(command(&[b"RESTORE".as_slice(), b"b", b"100000", &payload])).await;
     client.ask("DUMP b", "+QUEUED\r\n+QUEUED\r\n").await;
@@ -281,7 +281,7 @@ async fn commands_of_other_types_say_of_which() {
     client.ask("EVAL \"return redis.call('hget', 'h', 'f')\" 0", called).await;
 }
 
-/// PFCOUNT wants to keep its count. A store that takes no writes answers it all the same, and does not keep it.
+/// PFCOUNT stores its cached count. On a store that accepts no writes it still replies, without storing it.
 #[tokio::test]
 async fn hyperloglogs_are_counted_in_a_full_store() {
     let small =
@@ -298,7 +298,7 @@ async fn hyperloglogs_are_counted_in_a_full_store() {
         }
     }
     let kept = server.store.get("a").await.unwrap();
-    // Alone, and beside a write that is refused.
+    // Alone, and beside a refused write.
     let mut frames = Frames::connect(server.resp[0]).await;
     frames.send("PFCOUNT a\r\nPFCOUNT b\r\nAPPEND b x\r\nPFCOUNT a").await;
     for begins in [":3", ":2", "-OOM ", ":3"] {

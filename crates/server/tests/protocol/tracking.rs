@@ -1,7 +1,7 @@
-//! Client-side caching: what clients are told of keys that they keep, beside redis-server; and that no change is missed.
+//! Client-side caching: invalidations compared with redis-server, and a test that no change is missed.
 //!
-//! `tracking.txt` has commands of three connections (`A> …`), what redis-server 7.0 answers (`=`), and what is then told to
-//! whom (`A< …`). `{A}` stands for a connection's number. `ESKER_RECORD=1` writes it anew.
+//! `tracking.txt` has commands of three connections (`A> …`), the replies of redis-server 7.0 (`=`), and the pushes to each
+//! connection (`A< …`). `{A}` stands for the id of a connection. `ESKER_RECORD=1` records it again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ const NAMES: [char; 3] = ['A', 'B', 'C'];
 struct Actors {
     address: SocketAddr,
     connections: BTreeMap<char, (Frames, String)>,
-    /// The numbers of all that there were.
+    /// Ids of all connections so far.
     numbers: Vec<(char, String)>,
 }
 
@@ -47,13 +47,13 @@ impl Actors {
         self.connections.insert(name, (frames, id));
     }
 
-    /// What is told to each connection, until nothing comes any more.
+    /// Returns the pushes to each connection, until no more arrive.
     async fn told(&mut self) -> String {
         let (mut told, mut quiet) = (BTreeMap::<char, Vec<String>>::new(), 0);
         while quiet < 2 {
             quiet += 1;
             for (name, (frames, _)) in &mut self.connections {
-                // What came before the first is told before the second is answered.
+                // Pushes that arrived before the first reply precede the second one.
                 for _ in 0..2 {
                     let (_, pushed) = frames.ask("PING").await;
                     for frame in pushed {
@@ -72,7 +72,7 @@ impl Actors {
         text
     }
 
-    /// With numbers in the place of names.
+    /// Replaces names by ids.
     fn numbered(&self, command: &str) -> String {
         let number =
             |text: String, name: &char| text.replace(&format!("{{{name}}}"), &self.connections[name].1);
@@ -88,7 +88,7 @@ impl Actors {
     }
 }
 
-/// What is told as one line for each key: how many there are in a message is a matter of time.
+/// Returns invalidations as one line per key, because the number of keys in a message depends on timing.
 fn each(frame: &Frame) -> Vec<String> {
     let elements = frame.elements();
     let (last, before) = elements.split_last().unwrap();
@@ -143,7 +143,7 @@ async fn clients_that_keep_keys_are_told_as_by_redis() {
     compare(FILE, &transcript(redis.address).await, "redis-server");
 }
 
-/// A client that keeps what it reads, as client libraries do.
+/// A client that caches values, as client libraries do.
 struct Keeper {
     frames: Frames,
     kept: HashMap<String, Frame>,
@@ -177,7 +177,7 @@ impl Keeper {
             2 => self.ask(&format!("EVAL \"return redis.call('get', KEYS[1])\" 1 {key}")).await,
             _ => self.ask(&format!("GET {key}")).await,
         };
-        // Redis' scripts answer false for what is not there, which is nothing as well.
+        // Redis' scripts return false for an absent key, which is a null reply as well.
         self.kept.insert(key.to_owned(), value);
     }
 }
@@ -192,12 +192,12 @@ fn draw(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Waits for all others; not for ever, should one of them have failed.
+/// Waits for all other tasks; fails after a timeout if one of them has failed.
 async fn meet(turn: &Barrier) {
     timeout(PATIENCE, turn.wait()).await.expect("nobody has failed");
 }
 
-/// One write of a key, in one of the ways that there are.
+/// Writes a key in one of several ways.
 async fn write(frames: &mut Frames, server: &Running, key: &str, value: u64, how: u64) {
     match how {
         0 => drop(frames.ask(&format!("DEL {key}")).await),
@@ -209,7 +209,7 @@ async fn write(frames: &mut Frames, server: &Running, key: &str, value: u64, how
     }
 }
 
-/// Readers keep what they read while another writes. After each round, what is kept is what is there.
+/// Readers cache values while another task writes. After each round, the cached values are the current ones.
 async fn nothing_is_missed(seed: u64, mode: &'static str) -> usize {
     let server = Arc::new(Running::start(plain()).await);
     let turn = Arc::new(Barrier::new(READERS + 1));
@@ -258,7 +258,7 @@ async fn nothing_is_missed(seed: u64, mode: &'static str) -> usize {
     readers.join_all().await.into_iter().sum()
 }
 
-/// A key that is kept, once all that was told is taken, and is not what is there.
+/// Returns a cached value that differs from the current one, after all invalidations were received.
 async fn wrong(keeper: &mut Keeper, server: &Running) -> Option<String> {
     for _ in 0..2 {
         keeper.ask("PING").await;
@@ -282,7 +282,7 @@ async fn no_change_is_missed_by_who_keeps_what_it_read() {
     assert!(told > 1000, "only {told} changes were told");
 }
 
-/// What expires is told, too.
+/// Expiry invalidates, too.
 #[tokio::test]
 async fn who_keeps_a_key_is_told_when_it_expires() {
     let server = Running::start(plain()).await;
@@ -299,7 +299,7 @@ async fn who_keeps_a_key_is_told_when_it_expires() {
     }
 }
 
-/// Names of two databases mean other keys from then on. Redis tells nobody, and who keeps keys never hears that they are wrong.
+/// After a swap, names refer to other keys. Redis does not notify clients, whose caches stay wrong.
 #[tokio::test]
 async fn who_keeps_keys_is_told_of_a_swap() {
     let server = Running::start(plain()).await;
@@ -313,8 +313,8 @@ async fn who_keeps_keys_is_told_of_a_swap() {
     assert_eq!((told.is_push(), each(&told)), (true, vec!["invalidate null".to_owned()]));
 }
 
-/// One client keeps what it reads and has another told. It asks for keys, and for so much more that the rest of the answer
-/// waits until it is taken.
+/// Connects a client with tracking redirected to another one. It requests keys, and so many long values that the rest of the
+/// reply waits until it is read.
 async fn half_answered(server: &Running, keys: &[String]) -> (Frames, Frames) {
     let (mut reader, mut told) =
         (Frames::connect(server.resp[0]).await, Frames::connect(server.resp[0]).await);
@@ -322,7 +322,7 @@ async fn half_answered(server: &Running, keys: &[String]) -> (Frames, Frames) {
     let id = told.ask("CLIENT ID").await.0.text();
     reader.ask(&format!("CLIENT TRACKING ON REDIRECT {}", &id[1..])).await;
     server.store.put("long", vec![b'x'; 1 << 20]).await.unwrap();
-    // What comes before it in the same write is answered with the first part of it.
+    // A command before it in the same write is answered together with the first part of the reply.
     let mut words: Vec<&str> = vec!["MGET"];
     words.extend(keys.iter().map(String::as_str));
     words.resize(words.len() + LONG_ANSWERS, "long");
@@ -336,10 +336,10 @@ async fn half_answered(server: &Running, keys: &[String]) -> (Frames, Frames) {
     (reader, told)
 }
 
-/// Values of a mebibyte, which are more than sockets take.
+/// Number of values of 1 MiB, which exceed the socket buffers.
 const LONG_ANSWERS: usize = 64;
 
-/// What changes while an MGET is answered is told behind the whole answer, though it is made in parts.
+/// Changes during the reply to an MGET are reported after the whole reply, although it is produced in parts.
 #[tokio::test]
 async fn who_is_told_for_another_hears_nothing_before_the_answer_is_whole() {
     let server = Running::start(plain()).await;
@@ -356,7 +356,7 @@ async fn who_is_told_for_another_hears_nothing_before_the_answer_is_whole() {
     assert_eq!(each(&told.next().await), ["invalidate k3"]);
 }
 
-/// Who has to hear of more than is held meanwhile forgets everything.
+/// If more invalidations arrive than can be held back, everything is invalidated.
 #[tokio::test]
 async fn what_is_held_until_an_answer_is_whole_has_a_bound() {
     let server = Running::start(plain()).await;
@@ -374,7 +374,7 @@ async fn what_is_held_until_an_answer_is_whole_has_a_bound() {
     assert_eq!(each(&told.next().await), ["invalidate long"], "and nothing else");
 }
 
-/// The table has no more keys than it may, and who kept what had to go is told so.
+/// The table has a maximum number of keys, and clients are notified of removed keys.
 #[tokio::test]
 async fn keys_that_have_no_room_are_told_as_changed() {
     let server = Running::start(plain()).await;
@@ -398,7 +398,7 @@ async fn keys_that_have_no_room_are_told_as_changed() {
     assert!(admin.text("INFO clients").await.contains("\r\ntracking_clients:1\r\n"));
 }
 
-/// Very many keys are read by a client that takes nothing: memory stays bounded, and others are served.
+/// A client that does not read its replies reads very many keys: memory stays limited, and other clients are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_keeps_keys_and_does_not_read_costs_others_nothing() {
     let server = narrow().await;
@@ -408,7 +408,7 @@ async fn who_keeps_keys_and_does_not_read_costs_others_nothing() {
     for part in 0..6 {
         let gets: String = (0..300).map(|number| format!("GET {long}{part}-{number}\r\n")).collect();
         if silent.0.write_all(gets.as_bytes()).await.is_err() {
-            // It takes nothing of what it is told, and had to go.
+            // The client does not read its invalidations, and was closed.
             break;
         }
     }
@@ -427,11 +427,11 @@ async fn who_keeps_keys_and_does_not_read_costs_others_nothing() {
     other.expect("+OK\r\n").await;
     let items = other.text("INFO stats").await;
     let keys = items.lines().find_map(|line| line.strip_prefix("tracking_total_keys:")).unwrap();
-    // Each takes more than two thousand bytes.
+    // Each key takes more than two thousand bytes.
     assert!(keys.parse::<usize>().unwrap() * 2_000 < 1 << 20, "{keys} keys are remembered");
 }
 
-/// Who may read some keys hears of these alone.
+/// The number of prefixes of a client and their lengths are limited.
 #[tokio::test]
 async fn prefixes_are_bounded() {
     let limits = Limits { arguments_max: 40, ..Limits::default() };
@@ -449,7 +449,7 @@ async fn prefixes_are_bounded() {
         .await;
 }
 
-/// Of a command that was refused, too; but not of CLIENT itself.
+/// CLIENT CACHING applies to the next command even if that is refused, but not to CLIENT itself.
 #[tokio::test]
 async fn what_is_said_of_the_next_command_is_said_of_no_other() {
     let limits = Limits { bulk_bytes_max: 1000, ..Limits::default() };
@@ -476,7 +476,7 @@ async fn what_is_said_of_the_next_command_is_said_of_no_other() {
         let told = keeper.ask("PING").await.1;
         assert_eq!(!told.is_empty(), is_told, "{between}");
     }
-    // What is refused while commands are queued does not end the transaction.
+    // A refused command inside MULTI does not end the transaction.
     for line in ["CLIENT CACHING NO", "MULTI", "GET", "DISCARD"] {
         keeper.ask(line).await;
     }
@@ -485,7 +485,7 @@ async fn what_is_said_of_the_next_command_is_said_of_no_other() {
     assert!(!keeper.ask("PING").await.1.is_empty(), "DISCARD was the next command");
 }
 
-/// What a transaction reads is remembered while it runs, and a client that begins in it to keep keys would not hear of them.
+/// Keys are recorded when a transaction runs, so tracking that begins inside of it would miss the keys read before.
 #[tokio::test]
 async fn nobody_begins_to_keep_keys_in_a_transaction() {
     let server = Running::start(plain()).await;

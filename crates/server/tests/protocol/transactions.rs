@@ -1,4 +1,4 @@
-//! MULTI and EXEC among many, and what reads before it writes: nothing is lost and nothing comes between.
+//! Concurrent MULTI and EXEC, and commands that read before they write: no write is lost, and none comes in between.
 
 use bytes::Bytes;
 use esker_engine::{Batch, Entry, WriteOptions};
@@ -6,7 +6,7 @@ use esker_server::Limits;
 
 use crate::client::{Running, command, limited, plain};
 
-/// Increments over the wire, in transactions, in pipelines, and by an embedder of the same store.
+/// Increments over the wire, in transactions, in pipelines, and through the embedded store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_increment_is_lost() {
     let server = Running::start(plain()).await;
@@ -74,7 +74,7 @@ async fn no_append_is_lost() {
     assert_eq!(found, [25; 4]);
 }
 
-/// Whoever reads both keys in a transaction sees them equal, while others change both in transactions.
+/// A transaction that reads both keys sees equal values, while others change both in transactions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn transactions_see_each_other_whole() {
     let server = Running::start(plain()).await;
@@ -124,7 +124,7 @@ async fn watched_keys_that_others_change_or_that_expire() {
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     client.ask("MULTI", "+OK\r\n").await;
     client.ask("EXEC", "*-1\r\n").await;
-    // A watch lasts until EXEC, and reading changes nothing.
+    // A watch lasts until EXEC, and reads are no changes.
     client.ask("SET k 1", "+OK\r\n").await;
     client.ask("WATCH k", "+OK\r\n").await;
     other.ask("GET k", "$1\r\n1\r\n").await;
@@ -156,7 +156,7 @@ async fn a_watched_key_that_came_and_went_has_changed() {
         client.ask("SET k 3", "+QUEUED\r\n").await;
         client.ask("EXEC", "*-1\r\n").await;
     }
-    // What concerns other keys, or leaves it absent, changes nothing.
+    // Writes of other keys, and deletes of an absent key, are no changes.
     client.ask("WATCH k", "+OK\r\n").await;
     other.ask("DEL k", ":0\r\n").await;
     other.ask("SET other 1", "+OK\r\n").await;
@@ -221,7 +221,7 @@ async fn a_transaction_that_the_store_refuses_does_nothing() {
     }
 }
 
-/// A subcommand that is none, or has the wrong number of arguments, is as bad as a verb that is none.
+/// An unknown subcommand, or one with a wrong number of arguments, aborts a transaction like an unknown verb.
 #[tokio::test]
 async fn subcommands_that_are_refused_spoil_a_transaction() {
     let server = Running::start(plain()).await;
@@ -254,7 +254,7 @@ async fn subcommands_that_are_refused_spoil_a_transaction() {
     }
     let rest = "*2\r\n$4\r\nsave\r\n$0\r\n\r\n*1\r\n$1\r\na\r\n$7\r\ndefault\r\n:0\r\n";
     client.ask("EXEC", &format!("*5\r\n$-1\r\n{rest}")).await;
-    // With so many arguments that they fail, but not before EXEC.
+    // With this number of arguments they fail, but not before EXEC.
     client.ask("MULTI", "+OK\r\n").await;
     for line in ["LATENCY GRAPH a", "SLOWLOG GET 1 2", "ACL CAT a b"] {
         client.ask(line, "+QUEUED\r\n").await;
@@ -278,7 +278,7 @@ async fn an_exec_that_is_refused_ends_the_transaction() {
     client.ask("SET a 1", "+QUEUED\r\n").await;
     client.ask("EXEC x", refused).await;
     client.ask("EXEC", "-ERR EXEC without MULTI\r\n").await;
-    // The watch is over too.
+    // The watch has ended too.
     client.ask("SET a 2", "+OK\r\n").await;
     client.ask("MULTI", "+OK\r\n").await;
     client.ask("GET a", "+QUEUED\r\n").await;
@@ -300,7 +300,7 @@ async fn the_number_of_keys_follows_a_transaction() {
     client.ask("DBSIZE", ":0\r\n").await;
 }
 
-/// What a command would make that is too long is not made, so that the transaction needs no memory for it.
+/// A value beyond the limit is not built, so the transaction needs no memory for it.
 #[tokio::test]
 async fn a_value_that_would_be_too_long_fails_alone() {
     let limits = Limits { connection_bytes_max: 24 << 20, ..Limits::default() };
@@ -314,7 +314,7 @@ async fn a_value_that_would_be_too_long_fails_alone() {
     client.ask("GET b", "$1\r\n1\r\n").await;
 }
 
-/// What one of several updates of a pipeline asks too much for, only that one is refused.
+/// If one of several updates in a pipeline asks for too much, only that one is refused.
 #[tokio::test]
 async fn a_refusal_hits_one_command_of_a_pipeline() {
     let server = Running::start(plain()).await;

@@ -1,12 +1,12 @@
-//! Files that have commands, with what redis-server answers and tells: read, recorded and compared.
+//! Files with commands, and the replies and pushes of redis-server: reading, recording and comparing.
 //!
-//! Lines with `> ` are said. Lines that are empty or begin with `#` are for readers. All others are what came of it.
+//! Lines with `> ` are commands. Empty lines and lines with `#` are comments. All other lines are output.
 
 use std::net::SocketAddr;
 
 use crate::redis::{Redis, here};
 
-/// What a file says, and what is for its readers.
+/// Returns the commands and comments of a file.
 pub(crate) fn lines(file: &str) -> Vec<String> {
     let text = std::fs::read_to_string(here(file)).unwrap();
     let is_kept = |line: &&str| {
@@ -16,7 +16,7 @@ pub(crate) fn lines(file: &str) -> Vec<String> {
     text.lines().filter(is_kept).map(str::to_owned).collect()
 }
 
-/// Writes a file anew if that is asked for, as a redis-server answers.
+/// Records a file again from a redis-server, if requested.
 pub(crate) async fn record(file: &str, transcript: impl AsyncFn(SocketAddr) -> String) {
     if std::env::var_os("ESKER_RECORD").is_some() {
         let redis = Redis::start().await.expect("recording needs a redis-server");
@@ -24,7 +24,7 @@ pub(crate) async fn record(file: &str, transcript: impl AsyncFn(SocketAddr) -> S
     }
 }
 
-/// Compares what came of a file with what it has.
+/// Compares the output for a file with its content.
 #[track_caller]
 pub(crate) fn compare(file: &str, found: &str, whose: &str) {
     let expected = std::fs::read_to_string(here(file)).unwrap();

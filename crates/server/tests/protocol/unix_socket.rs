@@ -1,4 +1,4 @@
-//! Clients that come by a unix socket, and what becomes of its file.
+//! Clients on a unix socket, and the life of its file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -18,12 +18,12 @@ fn scratch() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-/// RESP by TCP and by a unix socket.
+/// RESP on TCP and on a unix socket.
 fn beside(path: &Path) -> Config {
     Config { unix: Some(UnixSocket { path: path.to_owned(), mode: 0o700 }), ..plain() }
 }
 
-/// By a unix socket alone.
+/// RESP on a unix socket only.
 fn alone(path: &Path) -> Config {
     Config { resp: Vec::new(), ..beside(path) }
 }
@@ -32,7 +32,7 @@ async fn client(path: &Path) -> Client<UnixStream> {
     Client(UnixStream::connect(path).await.unwrap())
 }
 
-/// As redis-server shows them.
+/// Compared with redis-server.
 #[tokio::test]
 async fn clients_are_shown_as_redis_shows_them() {
     let (_directory, path) = scratch();
@@ -102,7 +102,7 @@ async fn a_dead_servers_socket_is_replaced_and_nothing_else() {
     drop(UnixListener::bind(&path).unwrap());
     let server = Running::start(alone(&path)).await;
     client(&path).await.ask("PING", "+PONG\r\n").await;
-    // A live one.
+    // The socket of a running server.
     let error = Sockets::bind(&alone(&path)).unwrap_err();
     let expected =
         format!("cannot listen on the unix socket {}: another server listens on it", path.display());
@@ -110,7 +110,7 @@ async fn a_dead_servers_socket_is_replaced_and_nothing_else() {
     assert_eq!(error.to_string(), expected);
     client(&path).await.ask("PING", "+PONG\r\n").await;
     drop(server);
-    // What is no socket.
+    // Files of other types.
     let file = directory.path().join("file");
     std::fs::write(&file, "mine").unwrap();
     let link = directory.path().join("link");
@@ -121,14 +121,14 @@ async fn a_dead_servers_socket_is_replaced_and_nothing_else() {
         assert!(other.symlink_metadata().is_ok());
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
-    // Where it cannot be.
+    // Impossible paths.
     let error = Sockets::bind(&alone(&directory.path().join("none/socket"))).unwrap_err().to_string();
     assert!(error.contains("its directory cannot be opened: "), "{error}");
     let error = Sockets::bind(&alone(&directory.path().join("x".repeat(120)))).unwrap_err().to_string();
     assert!(error.contains("SUN_LEN"), "{error}");
 }
 
-/// What somebody else put in its place is not the server's to remove.
+/// The server does not remove a file that has replaced its own.
 #[tokio::test]
 async fn what_has_taken_its_place_stays() {
     let (_directory, path) = scratch();
@@ -140,7 +140,7 @@ async fn what_has_taken_its_place_stays() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 }
 
-/// All find the socket of a dead server, one takes it over, and none removes that of the one.
+/// All servers find the socket of a dead server; one of them takes it over, and no other removes the new socket.
 #[tokio::test]
 async fn of_servers_that_start_together_one_has_the_socket() {
     const SERVERS: usize = 4;
@@ -166,7 +166,7 @@ async fn of_servers_that_start_together_one_has_the_socket() {
     }
 }
 
-/// Between two steps of another server a socket looks like that of a dead one.
+/// Between two steps of another server, its socket looks like that of a dead one.
 #[tokio::test]
 async fn a_server_waits_for_another_that_makes_its_socket() {
     let (directory, path) = scratch();
@@ -182,7 +182,7 @@ async fn a_server_waits_for_another_that_makes_its_socket() {
     waits.await.unwrap().unwrap();
 }
 
-/// Users of this machine are told apart from who comes by TCP.
+/// Users of this machine are distinguished from TCP clients.
 #[tokio::test]
 async fn limits_and_wrong_passwords_are_counted_by_user() {
     let (_directory, path) = scratch();

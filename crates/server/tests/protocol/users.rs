@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::client::{Client, Running, plain};
 use crate::redis::{Redis, exchange};
 
-/// A server with an admin `root`, whose password is `x`, and these users in a file.
+/// Starts a server with an admin `root` with the password `x`, and these users in a file.
 async fn with_file(users: &[(&str, &[Right])]) -> (Running, std::path::PathBuf, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");
@@ -51,13 +51,13 @@ async fn rights_change_at_once_for_who_is_connected() {
     .await;
     root.ask("ACL SETUSER ann +subscribe", "+OK\r\n").await;
     ann.ask("SUBSCRIBE app:1", "*3\r\n$9\r\nsubscribe\r\n$5\r\napp:1\r\n:1\r\n").await;
-    // Who listens and may go on is not disturbed.
+    // A subscriber that keeps its rights is not disconnected.
     root.ask("ACL SETUSER ann -@write", "+OK\r\n").await;
     ann.ask("PING", "*2\r\n$4\r\npong\r\n$0\r\n\r\n").await;
     root.ask("ACL SETUSER ann resetchannels", "+OK\r\n").await;
     ann.expect(GONE).await;
     ann.expect_end().await;
-    // A monitor that may not monitor any more.
+    // A monitor without the right to MONITOR is disconnected.
     root.ask("ACL SETUSER mon on >x ~a* +monitor +auth", "+OK\r\n").await;
     let mut monitor = user(&server, "mon").await;
     monitor.ask("MONITOR", "+OK\r\n").await;
@@ -84,7 +84,7 @@ async fn who_is_removed_or_loses_its_password_must_go() {
     root.ask("ACL SETUSER bob on <x", "+OK\r\n").await;
     bob.expect(GONE).await;
     server.client().await.ask("AUTH bob y", "+OK\r\n").await;
-    // An admin may go itself.
+    // An admin may remove itself.
     root.ask("ACL DELUSER root", ":1\r\n").await;
     root.expect(GONE).await;
 }
@@ -125,7 +125,7 @@ async fn passwords_are_shown_to_nobody() {
         .await;
     sub.line().await;
     sub.ask("PING", "+PONG\r\n").await;
-    // Commands of admins are not shown, and no password of AUTH is.
+    // Commands of admins are not shown, and neither are passwords of AUTH.
     for shown in ["\"AUTH\" \"(redacted)\" \"(redacted)\"", "\"PING\""] {
         let line = monitor.line().await;
         assert!(line.ends_with(shown), "{line}");
@@ -158,7 +158,7 @@ async fn a_file_is_saved_and_loaded_whole_or_not_at_all() {
     let mut bob = user(&server, "bob").await;
     bob.ask("SET b1 1", "+OK\r\n").await;
     bob.ask("KEYS *", "-NOPERM this user has no permissions to run the 'keys' command\r\n").await;
-    // A start reads the same, and so does the reload of a signal.
+    // A start and a reload by signal accept the saved file.
     server.control.reload().unwrap();
     bob.ask("GET b1", "$1\r\n1\r\n").await;
     let saved = std::fs::read_to_string(&path).unwrap();
@@ -189,7 +189,7 @@ async fn a_file_is_saved_and_loaded_whole_or_not_at_all() {
     assert!(error.starts_with("-ERR There was an error trying to save the ACLs: "), "{error}");
 }
 
-/// As redis-server does: it is not asked whether anybody is left who could open it again.
+/// As in redis-server: the server does not check whether any user remains who could undo the change.
 #[tokio::test]
 async fn who_closes_the_server_to_all_keeps_its_own_connection() {
     let server = Running::start(plain()).await;
@@ -207,7 +207,7 @@ async fn who_closes_the_server_to_all_keeps_its_own_connection() {
     client.ask("PING", "-NOPERM this user has no permissions to run the 'ping' command\r\n").await;
 }
 
-/// Commands that reach keys which they do not name hold to the databases of a user, and others to its keys.
+/// Commands that access keys without naming them respect the user's databases, and the other commands the user's keys.
 #[tokio::test]
 async fn databases_and_keys_are_kept_from_who_may_run_everything() {
     let (server, _, _directory) = with_file(&[]).await;
@@ -226,7 +226,7 @@ async fn databases_and_keys_are_kept_from_who_may_run_everything() {
     }
     root.ask("GET a", "$1\r\n0\r\n").await;
     root.ask("ACL SETUSER ann databases=*", "+OK\r\n").await;
-    // So do keys that they name hold to its patterns.
+    // Keys named by commands must match the user's patterns.
     root.ask("ACL SETUSER ann resetkeys ~b*", "+OK\r\n").await;
     ann.ask("SELECT 0", "+OK\r\n").await;
     ann.ask("GET a", "-NOPERM this user has no permissions to access one of the keys used as arguments\r\n")
@@ -235,14 +235,14 @@ async fn databases_and_keys_are_kept_from_who_may_run_everything() {
     root.ask("DBSIZE", ":0\r\n").await;
 }
 
-/// What ACL DRYRUN says of every command for a user, by its name: whether it is the right to the command that is missing.
+/// Runs ACL DRYRUN for every command and a user. Returns for each name whether the right to the command is present.
 async fn allowed(stream: &mut BufStream<TcpStream>, names: &[String], name: &str) -> BTreeMap<String, bool> {
     let mut found = BTreeMap::new();
     for command in names {
         let asked = command.replace('|', " ");
         let words = asked.split(' ').count();
         let mut said = String::new();
-        // As many arguments as it takes.
+        // Adds arguments until their number is accepted.
         for arguments in 0..6 {
             let more = " 1".repeat(arguments);
             said = exchange(stream, &format!("ACL DRYRUN {name} {asked}{more}")).await;
@@ -258,7 +258,7 @@ async fn allowed(stream: &mut BufStream<TcpStream>, names: &[String], name: &str
     found
 }
 
-/// The names of all commands and subcommands.
+/// Returns the names of all commands and subcommands.
 async fn names(stream: &mut BufStream<TcpStream>) -> Vec<String> {
     let listed = exchange(stream, "COMMAND LIST").await;
     listed
@@ -306,14 +306,14 @@ async fn rules_allow_the_commands_that_they_allow_in_redis() {
         let expected = allowed(&mut theirs, &names, "u").await;
         let mut found = allowed(&mut ours, &names, "u").await;
         assert!(expected.len() > 140, "{}", expected.len());
-        // Those that Redis has not, or not yet.
+        // Commands that Redis lacks, or lacked in this version.
         found.retain(|name, _| expected.contains_key(name));
         let differs: Vec<_> = expected.iter().filter(|(name, may)| found.get(*name) != Some(may)).collect();
         assert!(differs.is_empty(), "{rule}: {differs:?}");
     }
 }
 
-/// What LIST shows of a user makes the same user.
+/// The rules shown by ACL LIST create an equal user.
 #[tokio::test]
 async fn what_is_shown_of_rights_is_what_they_are() {
     use Right::{Admin, Monitor, Read, Write};
@@ -344,7 +344,7 @@ async fn what_is_shown_of_rights_is_what_they_are() {
     }
 }
 
-/// An MGET whose answer is longer than the backlog is answered in parts.
+/// An MGET whose reply exceeds the backlog is answered in parts.
 #[tokio::test]
 async fn a_command_that_has_begun_to_answer_goes_on_without_its_rights() {
     let (server, _, _directory) = with_file(&[]).await;
@@ -360,7 +360,7 @@ async fn a_command_that_has_begun_to_answer_goes_on_without_its_rights() {
         let mut ann = user(&server, "ann").await;
         ann.send(format!("{before}MGET {}\r\nGET b\r\n", keys.join(" "))).await;
         ann.expect(if before.is_empty() { "*100\r\n" } else { "$4\r\nlast\r\n*100\r\n" }).await;
-        // It waits for the client to read.
+        // The reply waits for the client to read.
         root.send("ACL SETUSER ann resetkeys ~b*\r\n").await;
         assert_eq!(root.line().await, "+OK");
         for _ in &keys {

@@ -1,4 +1,4 @@
-//! A server with a store of its own, for every binary of tests; what a binary asks of it stands beside its clients.
+//! A server with its own store, shared by all test binaries; specific requests are in the binaries, beside their clients.
 #![allow(dead_code, reason = "no binary needs all of it")]
 
 use std::future::pending;
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Nothing here takes longer unless it hangs.
+/// Timeout that only a hanging test exceeds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Running {
@@ -28,7 +28,7 @@ pub(crate) struct Running {
     _directory: TempDir,
 }
 
-/// A free port.
+/// Returns an address with a free port.
 pub(crate) fn here() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
@@ -42,7 +42,7 @@ impl Running {
         Running::start_with(|options| options.runtime(runtime), config).await
     }
 
-    /// On a store with such options.
+    /// Starts a server on a store with modified options.
     pub(crate) async fn start_with(with: impl FnOnce(Options) -> Options, config: Config) -> Running {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
@@ -58,7 +58,7 @@ impl Running {
         Running { resp, grpc, http, control, store, stop: Some(stop), server, _directory: directory }
     }
 
-    /// Asks the server to stop, without waiting for it.
+    /// Requests the stop of the server, without waiting for it.
     pub(crate) fn ask_to_stop(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }

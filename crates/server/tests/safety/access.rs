@@ -1,4 +1,4 @@
-//! Passwords, rights, exposure, and what a client may take before it has logged in.
+//! Passwords, rights, exposure, and the limits of a client before its login.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ async fn a_password_is_needed_and_enough() {
     client.ask("AUTH wrong", WRONG).await;
     client.ask("AUTH 'open sesame'", "+OK\r\n").await;
     client.ask("SET a 1", "+OK\r\n").await;
-    // In one piece: what follows the login has the rights and the limits of who logged in.
+    // In one write: commands after the login have the rights and the limits of the user.
     let mut client = server.client().await;
     let large = "x".repeat(40_000);
     client.send(format!("AUTH 'open sesame'\r\n*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$40000\r\n{large}\r\n")).await;
@@ -103,7 +103,7 @@ async fn users_have_rights_that_a_reload_changes() {
     again.ask("AUTH ann a", WRONG).await;
 }
 
-/// Starts a server with these users, and says where its file of them is.
+/// Starts a server with these users. Returns it with its users file.
 pub(crate) async fn with_users(
     users: &[(&str, UserEntry)],
 ) -> (Running, UserFile, std::path::PathBuf, tempfile::TempDir) {
@@ -195,7 +195,7 @@ async fn who_is_removed_must_go_at_the_reload() {
     let (mut ann, mut bob) = (server.client().await, server.client().await);
     ann.ask("AUTH ann ann", "+OK\r\n").await;
     bob.ask("AUTH bob bob", "+OK\r\n").await;
-    // Whoever stays is not disturbed, however often the users are read.
+    // The session of an unchanged user continues, however often the users are reloaded.
     for _ in 0..3 {
         server.control.reload().unwrap();
         ann.ask("PING", "+PONG\r\n").await;
@@ -250,7 +250,7 @@ async fn who_does_not_log_in_must_go() {
 async fn guessing_is_stopped() {
     let server = Running::start(with_password()).await;
     let mut client = server.client().await;
-    // The same again is no guess.
+    // Repeating the same password is not counted as a guess.
     for _ in 0..50 {
         client.ask("AUTH wrong", WRONG).await;
     }
@@ -304,7 +304,7 @@ async fn silence_is_bounded_if_asked_for() {
     assert!(client.rest().await.contains("idle-timeout"));
 }
 
-/// Whoever was removed from a file that cannot be read is not gone, which must not look as if it were.
+/// While a reload fails, a user removed from the file keeps its access, which must be visible.
 #[tokio::test]
 async fn a_reload_that_failed_is_told() {
     let entry = UserEntry { rights: vec![Right::Read], ..UserEntry::default() };

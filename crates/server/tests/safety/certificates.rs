@@ -1,4 +1,4 @@
-//! An authority of our own, and what it signed, in files.
+//! A test certificate authority, and its certificates in files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Authority {
         Authority { issuer: Issuer::new(parameters, key), pem, directory: tempfile::tempdir().unwrap() }
     }
 
-    /// Certificate and key for a name, in PEM.
+    /// Returns certificate and key for a name, in PEM.
     pub(crate) fn sign(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -40,7 +40,7 @@ impl Authority {
         self.directory.path().join(name)
     }
 
-    /// Puts a certificate for the server into the files that `files` names.
+    /// Writes a new server certificate to the files named by `files`.
     pub(crate) fn renew(&self) -> String {
         let (certificate, key) = self.sign("localhost");
         std::fs::write(self.path("server.pem"), &certificate).unwrap();
@@ -48,7 +48,7 @@ impl Authority {
         certificate
     }
 
-    /// Files of a server; clients need a certificate, or may have one, or nobody asks.
+    /// Returns the TLS files of a server; client certificates are required, optional, or not requested.
     pub(crate) fn files(&self, required: Option<bool>) -> TlsFiles {
         self.renew();
         std::fs::write(self.path("ca.pem"), &self.pem).unwrap();
@@ -57,7 +57,7 @@ impl Authority {
         TlsFiles { certificate: self.path("server.pem"), key: self.path("server.key"), clients }
     }
 
-    /// A client that trusts the authority, with a certificate for a name if there is one.
+    /// Connects a client that trusts the authority, optionally with a certificate for a name.
     pub(crate) async fn connect(
         &self,
         address: std::net::SocketAddr,
@@ -66,7 +66,7 @@ impl Authority {
         self.connect_with(address, name.map(|name| self.sign(name))).await
     }
 
-    /// A client that trusts the authority, with a certificate of whomever.
+    /// Connects a client that trusts the authority, with any certificate.
     pub(crate) async fn connect_as(
         &self,
         address: std::net::SocketAddr,

@@ -1,4 +1,4 @@
-//! A client that says raw bytes over any stream.
+//! A client that sends raw bytes over any stream.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ impl Running {
         Client(TcpStream::connect(self.resp[0]).await.unwrap())
     }
 
-    /// The body of an HTTP answer, after its status.
+    /// Returns status and body of an HTTP response.
     pub(crate) async fn get(&self, path: &str, headers: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.http[0]).await.unwrap();
         get_over(&mut stream, path, headers).await
@@ -43,7 +43,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         self.0.flush().await.unwrap();
     }
 
-    /// Sends a line and compares the answer.
+    /// Sends a line and compares the reply.
     pub(crate) async fn ask(&mut self, line: &str, expected: &str) {
         self.send(format!("{line}\r\n")).await;
         self.expect(line, expected).await;
@@ -64,7 +64,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         assert_eq!(String::from_utf8_lossy(&found), expected, "{what}");
     }
 
-    /// Sends a line as long as the answer is the first one; the answer after it must be the second.
+    /// Sends a line repeatedly while the reply is `meanwhile`; the next reply must be `then`.
     pub(crate) async fn ask_until(&mut self, line: &str, meanwhile: &str, then: &str) {
         loop {
             self.send(format!("{line}\r\n")).await;
@@ -76,7 +76,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         }
     }
 
-    /// What is answered up to the first such bytes.
+    /// Returns the bytes up to the first occurrence of `end`.
     pub(crate) async fn until(&mut self, end: &str) -> String {
         let mut found = Vec::new();
         let read = async {
@@ -88,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         String::from_utf8(found).unwrap()
     }
 
-    /// Everything until the server closes.
+    /// Returns all bytes until the server closes the connection.
     pub(crate) async fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         let _ = timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("the server closes");

@@ -1,4 +1,4 @@
-//! `/metrics`, `/status.json` and the page that shows it, `/healthz`, `/readyz`.
+//! `/metrics`, `/status.json` and its page, `/healthz`, `/readyz`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -36,7 +36,7 @@ async fn metrics_are_well_formed_and_count() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} in {text}");
     }
-    // Every sample has a head of its name before it, and every head samples.
+    // Every sample follows the head of its metric, and every head has samples.
     let mut family = "";
     let mut samples = 1;
     for line in text.lines() {
@@ -53,7 +53,7 @@ async fn metrics_are_well_formed_and_count() {
     }
 }
 
-/// What clients use beside keys, and each database.
+/// Metrics of features beside keys, and of each database.
 #[tokio::test]
 async fn metrics_tell_databases_channels_tracking_and_scripts() {
     let server = Running::start(config()).await;
@@ -93,7 +93,7 @@ async fn metrics_tell_databases_channels_tracking_and_scripts() {
     }
 }
 
-/// Every metric is in the table of the manual, which may stand for several with one pattern, and the table has no other.
+/// The manual's table has exactly the metrics that exist; a pattern may stand for several.
 #[tokio::test]
 async fn the_manual_has_every_metric() {
     let server = Running::start(config()).await;
@@ -111,7 +111,7 @@ async fn the_manual_has_every_metric() {
     assert!(untold.is_empty(), "{untold:?}");
 }
 
-/// Alert rules and dashboards that name what is not there are silent.
+/// Alert rules and dashboards fail silently if they name metrics that do not exist.
 #[tokio::test]
 async fn what_is_packaged_names_metrics_that_are_there() {
     let directory = tempfile::tempdir().unwrap();
@@ -155,7 +155,7 @@ async fn ready_until_the_stop_and_healthy_all_the_time() {
     }
     assert_eq!(answer, (503, "not ready: the server is stopping\n".to_owned()));
     assert_eq!(server.get("/healthz", "").await.0, 200);
-    // The delay is for clients that come still.
+    // Clients are still served during the delay.
     server.client().await.ask("PING", "+PONG\r\n").await;
     server.stopped().await;
 }
@@ -178,7 +178,7 @@ async fn metrics_need_a_login_where_resp_does() {
     for path in ["/metrics", "/status.json", "/"] {
         assert_eq!(server.get(path, "").await.0, 401, "{path}");
     }
-    // default:wrong, default:open sesame
+    // The credentials are `default:wrong` and `default:open sesame`.
     assert_eq!(server.get("/metrics", "Authorization: Basic ZGVmYXVsdDp3cm9uZw==\r\n").await.0, 401);
     assert_eq!(server.get("/metrics", "Authorization: Basic !!!\r\n").await.0, 401);
     let (status, text) =
@@ -218,7 +218,7 @@ async fn the_status_tells_what_is_going_on_over_http_and_over_resp() {
     let open = KINDS.iter().position(|&kind| kind == "open").unwrap() as u8;
     assert!(tier.map.decoded().iter().any(|cell| cell.kind == open && cell.live > 0), "{:?}", tier.map);
 
-    // One line, and only for those who ask for just that.
+    // One line, and only if requested explicitly.
     client.send("INFO status\r\nINFO everything\r\nQUIT\r\n").await;
     let said = client.rest().await;
     let lines: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("status:")).collect();
@@ -250,7 +250,7 @@ async fn the_page_runs_nothing_but_itself() {
     assert_ne!(nonce().await, nonce().await);
 }
 
-/// A page of another site, whose name was made to stand for this machine, names that site.
+/// A page of another site, whose domain resolves to this machine, sends its own domain.
 #[tokio::test]
 async fn other_hosts_read_nothing_without_a_password() {
     let ask = async |server: &Running, path: &str, host: &str, headers: &str| {
@@ -284,7 +284,7 @@ async fn other_hosts_read_nothing_without_a_password() {
             "{path} says nothing"
         );
     }
-    // Where a password is needed, a page of another site has none.
+    // If a password is required, a page of another site does not have it.
     let access = Access { password: Some(Password::new("secret")), ..Access::default() };
     let server = Running::start(Config { access, ..config }).await;
     let basic = "Authorization: Basic ZGVmYXVsdDpzZWNyZXQ=\r\n";
@@ -316,7 +316,7 @@ async fn connect_from(address: [u8; 4], to: std::net::SocketAddr) -> TcpStream {
 #[tokio::test]
 async fn a_probe_gets_through_whatever_connections_others_hold() {
     let server = Running::start(config()).await;
-    // One that asks now and then on one connection, as Prometheus does.
+    // A client that sends requests from time to time on one connection, like Prometheus.
     let mut scraper = Client(connect_from([127, 0, 0, 2], server.http[0]).await);
     let request = "HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
     let begin = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\ncache-control: no-store\r\ncontent-length: 3\r\n";
@@ -326,7 +326,7 @@ async fn a_probe_gets_through_whatever_connections_others_hold() {
     for _ in 0..200 {
         silent.push(TcpStream::connect(server.http[0]).await.unwrap());
     }
-    // Well before the silent ones have to go.
+    // Well before the silent connections time out.
     let started = std::time::Instant::now();
     assert_eq!(server.get("/healthz", "").await.0, 200);
     assert_eq!(server.get("/readyz", "").await.0, 200);
@@ -339,7 +339,7 @@ async fn a_probe_gets_through_whatever_connections_others_hold() {
     assert!(read.await.unwrap().unwrap() > 0, "a connection of another address was ended");
 }
 
-/// A connection lasts for a minute, and its user may be another by then.
+/// A connection lasts up to a minute, and the rights may change meanwhile.
 #[tokio::test]
 async fn each_request_is_of_who_may_ask_now() {
     let server = Running::start(config()).await;
@@ -365,7 +365,7 @@ async fn each_request_is_of_who_may_ask_now() {
     assert!(until_end(&mut scraper).await.starts_with("HTTP/1.1 401 "));
 }
 
-/// The time, the duration and the success of backups, also of those before the start.
+/// Time, duration and success of backups, including those before the start.
 #[tokio::test]
 async fn metrics_tell_of_backups() {
     let directory = tempfile::tempdir().unwrap();
@@ -396,7 +396,7 @@ async fn metrics_tell_of_backups() {
     assert!(value(&metrics, "last_backup_duration_seconds").is_some());
     assert_eq!(value(&metrics, "last_backup_successful"), Some(1));
     assert_eq!(value(&metrics, "backup_failures_total"), Some(0));
-    // One that fails is told, and the time of the last that succeeded stays.
+    // A failed backup is reported, and the time of the last successful one stays.
     let moved = directory.path().with_extension("moved");
     std::fs::rename(directory.path(), &moved).unwrap();
     std::fs::write(directory.path(), "no directory").unwrap();
@@ -407,7 +407,7 @@ async fn metrics_tell_of_backups() {
     assert_eq!(value(&metrics, "last_backup_timestamp_seconds"), Some(saved));
     std::fs::remove_file(directory.path()).unwrap();
     std::fs::rename(&moved, directory.path()).unwrap();
-    // Another start reads the directory.
+    // After another start, the directory is read.
     let again = Running::start(config(directory.path())).await;
     let found = async {
         loop {
@@ -431,7 +431,7 @@ async fn a_full_store_is_ready_for_reads() {
         |options: esker_engine::Options| options.segment_bytes(64 << 10).capacity_limit_bytes(2 << 20);
     let server = Running::start_with(small, config()).await;
     server.store.set_compression(esker_engine::Compression::Off);
-    // Until not even the shortest fits.
+    // Until not even the shortest value fits.
     for bytes in [10_000, 3000, 1000, 300, 100, 30, 0] {
         for key in 0_u32.. {
             match server.store.put(format!("{bytes}:{key}"), vec![0_u8; bytes]).await {
@@ -453,7 +453,7 @@ async fn a_full_store_is_ready_for_reads() {
     }
     let refused = metrics.lines().find_map(|line| line.strip_prefix("esker_store_refused_writes_total "));
     assert!(refused.expect("it is counted").parse::<u64>().unwrap() >= 7, "each length was refused once");
-    // The message names the setting and not the option of the library, and the bytes that are compared with the limit.
+    // The message names the setting instead of the library's option, and the bytes compared with the limit.
     let (_, text) = server.get("/readyz/write", "").await;
     assert!(text.contains("raise capacity-limit") && !text.contains("capacity_limit"), "{text}");
     let numbers: Vec<u64> =

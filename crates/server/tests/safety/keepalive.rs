@@ -1,4 +1,4 @@
-//! Dead peers: TCP asks whether they are there.
+//! Dead peers: TCP keepalive.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 
 use crate::client::{Client, Running, here};
 
-/// The timer of the server's end of a connection: what it is for, and how many hundredths of a second it has left.
-/// See `proc_net_tcp.txt` of the kernel's documentation; 2 is the one of keepalive.
+/// Returns the timer of the server's end of a connection: its kind, and the remaining time in hundredths of a second. See
+/// `proc_net_tcp.txt` of the kernel's documentation; kind 2 is keepalive.
 fn timer(server: SocketAddr, client: SocketAddr) -> (u8, u64) {
     let hex = |address: SocketAddr| {
         let SocketAddr::V4(address) = address else { panic!("{address} is not of IPv4") };
@@ -27,7 +27,7 @@ async fn timer_of(config: Config) -> (u8, u64) {
     let server = Running::start(config).await;
     let mut client = Client(TcpStream::connect(server.resp[0]).await.unwrap());
     client.ask("PING", "+PONG\r\n").await;
-    // The answer has its own timer until it is acknowledged.
+    // The reply has its own timer until it is acknowledged.
     let (mut found, ends) = ((1, 0), (server.resp[0], client.0.local_addr().unwrap()));
     for _ in 0..1000 {
         found = timer(ends.0, ends.1);
@@ -57,7 +57,7 @@ async fn a_silent_connection_is_asked_whether_it_is_there() {
         |keepalive| Config { limits: Limits { keepalive, ..Limits::default() }, ..Config::resp(here()) };
     let (kind, left) = timer_of(with(Some(Duration::from_secs(100)))).await;
     assert!(kind == 2 && left <= 10_000, "{kind} {left}");
-    // More than the kernel takes.
+    // Longer than the maximum of the kernel.
     let (kind, left) = timer_of(with(Some(Duration::from_secs(1 << 20)))).await;
     assert!(kind == 2 && left > 3_000_000, "{kind} {left}");
     let (kind, _) = timer_of(with(None)).await;

@@ -1,4 +1,4 @@
-//! What is answered while the store is being opened, and what becomes of connections when it is open.
+//! Replies while the store is opened, and the connections after that.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::client::{Client, PATIENCE, get_over, here};
 
 const LOADING: &str = "-LOADING Esker is loading the dataset in memory\r\n";
 
-/// A server whose store opens when the test says so.
+/// A server whose store opens at the command of the test.
 struct Starting {
     resp: Vec<SocketAddr>,
     http: Vec<SocketAddr>,
@@ -75,7 +75,7 @@ async fn everybody_is_told_that_the_store_is_being_opened() {
     for line in ["PING", "GET a", "SET a 1", "CONFIG GET x", "DBSIZE"] {
         client.ask(line, LOADING).await;
     }
-    // What clients say first is taken.
+    // First commands of clients are accepted.
     client.ask("CLIENT SETNAME me", "+OK\r\n").await;
     client.ask("SELECT 15", "+OK\r\n").await;
     client.ask("SELECT 16", "-ERR DB index is out of range\r\n").await;
@@ -101,7 +101,7 @@ async fn everybody_is_told_that_the_store_is_being_opened() {
     assert_eq!((code, status.state, recovering.as_deref()), (200, State::Recovering, Some("42 % is read")));
 
     let early = channel(server.grpc[0]).await;
-    // However often it is asked.
+    // However often health is checked.
     for _ in 0..700 {
         assert_eq!(health(&early).await, ServingStatus::NotServing);
     }
@@ -116,7 +116,7 @@ async fn everybody_is_told_that_the_store_is_being_opened() {
     let refused = refused.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::Unavailable, "42 % is read"));
 
-    // A silent one does not keep the server from its work.
+    // A silent connection does not delay the server.
     let _silent = TcpStream::connect(server.http[0]).await.unwrap();
     server.open.send(()).unwrap();
     let ended = timeout(PATIENCE, watch.message()).await.expect("the watch ends");
@@ -151,7 +151,7 @@ async fn clients_that_came_before_the_store_was_open_go_on_where_they_were() {
     }
     hidden.ask("AUTH right", "+OK\r\n").await;
     hidden.ask("GET a", LOADING).await;
-    // Each stands amid a command: one that will be run, and one that was refused.
+    // Each is in the middle of a command: one to be run, and one that was refused.
     cut.send("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5\r\nhe").await;
     long.send(&format!("*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$100000\r\n{}", "x".repeat(50_000))).await;
     long.expect("SET b", LOADING).await;
@@ -171,7 +171,7 @@ async fn clients_that_came_before_the_store_was_open_go_on_where_they_were() {
     hidden.ask("GET a", "$5\r\nhello\r\n").await;
     hidden.ask("SELECT 3", "+OK\r\n").await;
     hidden.ask("GET a", "$4\r\nof-3\r\n").await;
-    // Who comes later has a number of its own, and sees the others.
+    // A later connection has a new id, and sees the others.
     let mut late = connect().await;
     late.ask("AUTH right", "+OK\r\n").await;
     late.ask("CLIENT ID", ":6\r\n").await;
@@ -242,7 +242,7 @@ async fn connections_are_bounded_meanwhile_too() {
     server.serving.abort();
 }
 
-/// Nobody has said who it is, so nobody gets more than a moment and a few bytes.
+/// No client has logged in, so each is limited to a short time and a few bytes.
 #[tokio::test]
 async fn who_asks_for_the_health_meanwhile_gets_little() {
     let mut config = Config { grpc: vec![here()], ..Config::resp(here()) };
@@ -257,7 +257,7 @@ async fn who_asks_for_the_health_meanwhile_gets_little() {
     let mut watch = client.watch(ask(String::new())).await.unwrap().into_inner();
     assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     assert!(timeout(PATIENCE, watch.message()).await.expect("it ends").is_err());
-    // Whoever comes again is told again.
+    // A new connection receives the same answer.
     assert_eq!(health(&channel(server.grpc[0]).await).await, ServingStatus::NotServing);
     server.serving.abort();
 }

@@ -1,4 +1,4 @@
-//! What the log says of those who try to get in.
+//! Log lines about failed logins and connections.
 
 use std::io;
 use std::sync::{Mutex, Once};
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::certificates::Authority;
 use crate::client::{Client, PATIENCE, Running, here};
 
-/// All that is logged in this process, by all tests.
+/// All log output of this process, by all tests.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 struct ToLog;
@@ -37,7 +37,7 @@ fn log() {
     });
 }
 
-/// The lines that hold all of these words; waits until there is one.
+/// Returns the lines that contain all of these words; waits for the first one.
 async fn lines_with(words: &[&str]) -> Vec<String> {
     let patience = Instant::now() + PATIENCE;
     loop {
@@ -58,7 +58,7 @@ async fn wrong_passwords_leave_lines_but_not_one_each() {
     let access = Access { password: Some(Password::new("open sesame")), ..Access::default() };
     let server = Running::start(Config { access, ..Config::resp(here()) }).await;
     let mut client = server.client().await;
-    // A name of this test's own, and what would end the line.
+    // A name unique to this test, with a character that would end the line.
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     client.ask(r#"AUTH "mallory\nroot" hunter2"#, wrong).await;
     let found = lines_with(&["login failed", r"mallory\nroot", "127.0.0.1"]).await;
@@ -83,7 +83,7 @@ async fn plain_text_at_a_port_of_tls_leaves_a_line() {
     lines_with(&["this port speaks TLS, and the client does not", &port]).await;
 }
 
-/// The line has the cause and the remedy in the words of the settings.
+/// The line has the cause and the remedy, with the names of the settings.
 #[tokio::test]
 async fn refused_write_leaves_a_line_with_its_cause() {
     log();

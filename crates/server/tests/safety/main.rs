@@ -1,4 +1,4 @@
-//! Who is let in and what is told about it: TLS, users, HTTP, limits of time and number.
+//! Admission and its reporting: TLS, users, HTTP, limits of time and number.
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod access;

@@ -1,4 +1,4 @@
-//! The right to look at a server without being able to change it.
+//! The right to monitor a server without changing it.
 
 use esker_server::{Right, UserEntry};
 

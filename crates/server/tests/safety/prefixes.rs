@@ -1,4 +1,4 @@
-//! What a user who reaches few keys costs.
+//! Cost of a user with access to few keys.
 
 use esker_engine::{Batch, Cursor};
 use esker_server::{Right, UserEntry};
@@ -24,7 +24,7 @@ async fn a_random_key_of_few_is_looked_for_with_bounds() {
         }
         server.store.write(batch).await.unwrap();
     };
-    // Of few keys the only one that the user may read is found.
+    // Among few keys, the only readable one is found.
     write(0..1000, "other:").await;
     write(1..2, "app:").await;
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! TLS beside plain text, with and without certificates of clients, and new certificates while the server runs.
+//! TLS beside plain text, with and without client certificates, and new certificates while the server runs.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn plain_and_tls_side_by_side() {
     plain.ask("SET a 1", "+OK\r\n").await;
     let mut secret = Client(authority.connect(server.resp[1], None).await.unwrap());
     secret.ask("GET a", "$1\r\n1\r\n").await;
-    // More than a record of TLS, both ways.
+    // More than one TLS record in both directions.
     let large = "x".repeat(3 << 20);
     secret.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nb\r\n${}\r\n{large}\r\nGET b\r\n", large.len())).await;
     secret.expect("large", &format!("+OK\r\n${}\r\n{large}\r\n", large.len())).await;
@@ -52,7 +52,7 @@ async fn handshakes_that_do_not_come_to_an_end_are_ended() {
 async fn a_certificate_is_needed_where_it_is_required() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = Running::start(config(authority.files(Some(true)))).await;
-    // With TLS 1.3 the client is done before the server has looked at its certificate.
+    // With TLS 1.3 the client's handshake ends before the server has checked its certificate.
     let mut client = Client(authority.connect(server.resp[1], None).await.unwrap());
     let _ = tokio::io::AsyncWriteExt::write_all(&mut client.0, b"PING\r\n").await;
     assert_eq!(client.rest().await, "");

@@ -1,4 +1,4 @@
-//! What the shared counters may be.
+//! Possible values of the shared counters.
 
 use super::Model;
 use super::Part;
@@ -16,12 +16,12 @@ impl Model {
         counter.known = counter.known.max(count);
     }
 
-    /// A counter was read; `known` when the read began.
+    /// Checks a counter that was read; `known` is its known value when the read began.
     pub(crate) fn read_counter(&mut self, counter: usize, known: u64, found: Option<u64>) {
         let begins_anew = self.may_have_dropped_lasting();
         let counter = &mut self.counters[counter];
         let count = found.unwrap_or(0);
-        // One that was evicted begins anew, and how often that happened is not known.
+        // An evicted counter restarts at zero, an unknown number of times.
         let known = if begins_anew { 0 } else { known };
         counter.known = if begins_anew { 0 } else { counter.known };
         if counter.cleared_by != 0 && count == 0 {
@@ -41,12 +41,12 @@ impl Model {
         counter.says = is_sure.then_some(Part { group: counter.cleared_by, happened: false });
     }
 
-    /// Whether the store may have evicted keys that do not expire, as counters do not.
+    /// True if the store may have evicted keys without an expiry, such as counters.
     pub(crate) fn may_have_dropped_lasting(&self) -> bool {
         self.evicting.drops_any() && self.may_have_evicted()
     }
 
-    /// A counter was read after an opening: that is what it is.
+    /// Takes the value of a counter read after an opening as the truth.
     pub(crate) fn settle_counter(&mut self, counter: usize) {
         let counter = &mut self.counters[counter];
         (counter.tried, counter.cleared_by) = (counter.known, 0);

@@ -1,4 +1,4 @@
-//! The two databases that clients use: which keys are in which, and what a clear or a swap of them leaves.
+//! The two databases that clients use: their keys, and the effects of a clear or a swap.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use esker_engine::{Durability, Store};
 
 use super::Model;
 
-/// The second of the two; the first is database 0.
+/// Number of the second database; the first is database 0.
 const SECOND: u8 = 5;
 
-/// Two slots of the same keys, one of each database.
+/// Two slots with the same keys, one in each database.
 #[derive(Clone, Debug)]
 pub(crate) struct Twins {
     pub(crate) slots: [usize; 2],
     pub(crate) keys: Vec<Bytes>,
-    /// What each of them has.
+    /// Stamp of each slot's value.
     pub(crate) stamps: [Option<u64>; 2],
 }
 
 impl Model {
-    /// The slots of which both databases have the keys, where it is known what both have, and nothing of it expires.
+    /// Returns the twins with a known state in both databases and no expiry.
     pub(crate) fn twins(&self) -> Vec<Twins> {
         let mut twins = Vec::new();
         for (number, pair) in self.slots.windows(2).enumerate() {
@@ -37,17 +37,18 @@ impl Model {
         twins
     }
 
-    /// The number of the database in which keys are that were put there, or in the second one, before any swap.
+    /// Returns the number of the database that now contains the keys of the first (or, if `elsewhere`, the second)
+    /// database before any swap.
     pub(crate) fn database(&self, elsewhere: bool) -> u8 {
         if elsewhere != self.swapped { SECOND } else { 0 }
     }
 
-    /// The database of a slot's keys.
+    /// Returns the database of a slot's keys.
     pub(crate) fn database_of(&self, slot: usize) -> u8 {
         self.database(self.slots[slot].elsewhere)
     }
 
-    /// The databases are about to be swapped; which.
+    /// Records that a swap is about to be issued. Returns the two databases.
     pub(crate) fn issue_swap(&mut self) -> (u8, u8) {
         self.may_be_swapped = true;
         (SECOND, 0)
@@ -57,7 +58,7 @@ impl Model {
         (self.swapped, self.may_be_swapped) = (!self.swapped, false);
     }
 
-    /// A store was opened: what it says of the two databases is how it is.
+    /// Takes the mapping of the two databases from a store that was just opened.
     pub(crate) fn settle_databases(&mut self, store: &Store) {
         let second = store.database(SECOND).expect("there is one").keyspace_number();
         let swapped = second != SECOND;
@@ -70,22 +71,22 @@ impl Model {
         (self.swapped, self.may_be_swapped) = (swapped, false);
     }
 
-    /// All keys, or those of one database, are about to be deleted, while nobody else does anything; returns the slots and the
-    /// places in their histories.
+    /// Records that all keys, or those of one database, are about to be deleted while no other client is active.
+    /// Returns the slots and the positions in their histories.
     pub(crate) fn issue_clear(&mut self, which: Option<bool>) -> Vec<(usize, usize)> {
         let is_cleared = |slot: &usize| which.is_none_or(|which| self.slots[*slot].elsewhere == which);
         let slots: Vec<usize> = (0..self.slots.len()).filter(is_cleared).collect();
         let issue = |slot| (slot, self.issue(slot, None, None, Durability::Sync, false));
         let issued: Vec<(usize, usize)> = slots.into_iter().map(issue).collect();
         let group = self.join(&issued);
-        // Counters are in the first.
+        // Counters are in the first database.
         if which != Some(true) {
             self.counters.iter_mut().for_each(|counter| counter.cleared_by = group);
         }
         issued
     }
 
-    /// They are deleted.
+    /// Records that the clear completed.
     pub(crate) fn cleared(&mut self, at: &[(usize, usize)], now: Duration) {
         at.iter().for_each(|(slot, at)| self.ack(*slot, *at, now));
         for counter in self.counters.iter_mut().filter(|counter| counter.cleared_by != 0) {

@@ -1,23 +1,23 @@
-//! What a store that drops keys where it is full may have dropped, by what it counts.
+//! Keys that a store may have evicted, according to its counters.
 
 use esker_engine::{Stats, WhenFull};
 
 use super::{Model, State};
 
-/// What is known of evictions since the model was last made what was found.
+/// Evictions since the model was last settled.
 pub(super) struct Evicting {
     when_full: WhenFull,
     /// Records that the open store has evicted.
     now: u64,
-    /// And those before it.
+    /// Records that earlier openings evicted.
     before: u64,
-    /// What was found gone and must have been evicted.
+    /// Keys found absent that must have been evicted.
     missed: u64,
-    /// The open store was near its limit when somebody looked last.
+    /// True if the open store was near its limit at the last look.
     is_near: bool,
-    /// A process ended in which an eviction may have been under way, so that it is not counted.
+    /// True if a process ended during a possible eviction, so that the count may be too low.
     unsure: bool,
-    /// It evicted, ever.
+    /// True if the store ever evicted.
     pub(super) ever: bool,
 }
 
@@ -26,7 +26,7 @@ impl Evicting {
         Evicting { when_full, now: 0, before: 0, missed: 0, is_near: false, unsure: false, ever: false }
     }
 
-    /// A key was found gone that was not before.
+    /// Counts a key that was found absent without having been deleted.
     pub(super) fn miss(&mut self) {
         self.missed += 1;
         let evicted = self.before + self.now;
@@ -37,17 +37,17 @@ impl Evicting {
         );
     }
 
-    /// What was found is the truth from now on.
+    /// Takes the recovered state as the truth: resets the counts.
     pub(super) fn settle(&mut self) {
         (self.before, self.missed, self.unsure) = (0, 0, false);
     }
 
-    /// Whether keys are evicted that do not expire.
+    /// True if keys without an expiry are evicted too.
     pub(super) fn drops_any(&self) -> bool {
         self.when_full == WhenFull::Evict
     }
 
-    /// Whether a state is one that may be evicted.
+    /// True if a key in this state may be evicted.
     fn takes(&self, state: &State) -> bool {
         let may = match self.when_full {
             WhenFull::Refuse => false,
@@ -59,20 +59,20 @@ impl Evicting {
 }
 
 impl Model {
-    /// The open store has evicted so many records.
+    /// Updates the number of records that the open store has evicted.
     pub(crate) fn told_of_evictions(&mut self, records: u64) {
         self.evicting.now = records;
         self.evicting.ever |= records > 0;
     }
 
-    /// Somebody looked at the store.
+    /// Updates the eviction state from the store's statistics.
     pub(crate) fn look_at(&mut self, stats: &Stats) {
         self.told_of_evictions(stats.activity.records_evicted);
         let no_slots = stats.tiers.last().is_some_and(|tier| tier.segments_free <= FEW_SEGMENTS);
         self.evicting.is_near = no_slots || 2 * stats.live_bytes > stats.user_limit_bytes;
     }
 
-    /// The process has ended; whether by a close.
+    /// Records the end of the process. `closed`: the store was closed.
     pub(crate) fn ended(&mut self, closed: bool) {
         let evicting = &mut self.evicting;
         evicting.unsure |= !closed && evicting.when_full.evicts() && (evicting.is_near || evicting.now > 0);
@@ -80,16 +80,16 @@ impl Model {
         (evicting.now, evicting.is_near) = (0, false);
     }
 
-    /// Whether it may have evicted anything since the model was last made what was found.
+    /// True if the store may have evicted anything since the model was last settled.
     pub(crate) fn may_have_evicted(&self) -> bool {
         self.evicting.unsure || self.evicting.before + self.evicting.now > 0
     }
 
-    /// Whether it may have evicted a key that had one of these states.
+    /// True if the store may have evicted a key that had one of these states.
     pub(crate) fn may_have_dropped(&self, states: &[State]) -> bool {
         self.may_have_evicted() && states.iter().any(|state| self.evicting.takes(state))
     }
 }
 
-/// With no more free segments than these a store may look for what can be dropped.
+/// Number of free segments up to which a store may look for keys to evict.
 const FEW_SEGMENTS: u64 = 3;

@@ -1,4 +1,4 @@
-//! What happens to several slots at once: a batch over them, or a clear. After a crash it has happened to all or to none.
+//! Operations over several slots: a batch or a clear. After a crash, all of it has happened or nothing.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::recovery::Survivor;
 use super::{Model, Part};
 
 impl Model {
-    /// These states of slots become one group; its number.
+    /// Makes these states of slots one group. Returns its number.
     pub(crate) fn join(&mut self, issued: &[(usize, usize)]) -> u64 {
         self.groups += 1;
         for (slot, at) in issued {
@@ -15,7 +15,8 @@ impl Model {
         self.groups
     }
 
-    /// Each group has happened or not. A member of which something later is left, or which was evicted, does not tell.
+    /// Asserts that each group happened as a whole or not at all. A member with a later survivor, or one that was
+    /// evicted, proves nothing.
     pub(super) fn check_groups(&mut self, survivors: &[Survivor]) {
         let mut told: BTreeMap<u64, (bool, String)> = BTreeMap::new();
         let mut tell = |part: Part, who: String| {
@@ -43,7 +44,7 @@ impl Model {
 }
 
 impl Survivor {
-    /// Whether the state at this place happened, if that can be told.
+    /// Returns whether the state at this position happened; `None` if the survivor does not prove either.
     fn tells(&self, at: usize) -> Option<bool> {
         match &self.may_be[..] {
             [only] if *only == at => Some(true),

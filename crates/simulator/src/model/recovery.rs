@@ -1,24 +1,24 @@
-//! What is found when a store was opened again, and what follows from it.
+//! Checks of a reopened store, and the resulting state of the model.
 
 use esker_engine::{Entry, Error};
 
 use super::{Ended, Found, Model, State, matches_state};
 use crate::plan::End;
 
-/// What is left of a slot.
+/// The surviving state of a slot.
 #[derive(Debug)]
 pub(super) struct Survivor {
-    /// Its state.
+    /// Position of the state in the slot's history.
     pub(super) at: usize,
-    /// Whether its keys are there.
+    /// True if the slot's keys are present.
     pub(super) present: bool,
-    /// The states that look like what was found, in their order; none if it was evicted.
+    /// Positions of all states that match the found entries, in order; empty if the slot was evicted.
     pub(super) may_be: Vec<usize>,
 }
 
 impl Model {
-    /// What was found after a crash or a clean close: `found` has every key of every slot. Whatever it is, it is the
-    /// truth from now on. Where a device failed before the end, nothing is said of the age of what is lost.
+    /// Checks the entries found after a crash or a clean close: `found` has every key of every slot. They are the truth
+    /// from then on. If a device failed before the end, the age of lost writes is not checked.
     pub(crate) fn recovered(
         &mut self,
         ended: Ended,
@@ -39,8 +39,8 @@ impl Model {
         }
         if !self.is_lied_to() {
             self.check_groups(&survivors);
-            // A store that has evicted has two append points: keys that come back go to segments of their own. So has one in
-            // which puts wait to be overwritten.
+            // A store that has evicted has two append points: keys that come back go to segments of their own. The same
+            // holds for a store with coalescing.
             if !self.evicting.ever && self.coalesces_for.is_zero() {
                 self.check_order(&survivors);
             }
@@ -61,12 +61,12 @@ impl Model {
         self.evicting.settle();
     }
 
-    /// Which state of a slot is left, by what was found under its keys.
+    /// Determines the surviving state of a slot from the entries under its keys.
     fn survivor(&mut self, number: usize, stamps: &[Found], end: End, began_ms: u64) -> Survivor {
         let (slot, latest_ms) = (&self.slots[number], self.latest_ms);
         let least = self.least(number, end);
         let there = stamps.iter().copied().find(Option::is_some);
-        // Keys of a batch may be dropped one by one, all of them of one state.
+        // Keys of a batch may be evicted one by one, all of them in the same state.
         let is_of =
             |state: &State| there.is_none_or(|there| matches_state(state, there, began_ms, latest_ms));
         let places: Vec<usize> = (least..slot.history.len()).filter(|at| is_of(&slot.history[*at])).collect();
@@ -75,7 +75,7 @@ impl Model {
         let was_gone = |key: usize| there.is_some() && places.iter().any(|at| slot.was_dropped(key, *at));
         let is_dropped = |key: usize| stamps[key].is_none() && (may_be_dropped || was_gone(key));
         let found = if (0..stamps.len()).any(is_dropped) { there.flatten() } else { stamps[0] };
-        // One of a batch that expires may do so while the others are read.
+        // A key of a batch may expire while the others are read.
         let expired =
             |state: &State| state.expires_at_ms.is_some_and(|at| (began_ms..=latest_ms).contains(&at));
         assert!(
@@ -84,7 +84,7 @@ impl Model {
             "slot {number}: part of a batch survived: {stamps:?}"
         );
         if may_be_dropped && found.is_none() {
-            // Whatever it was, it is gone.
+            // Whatever state it had, it was evicted.
             let slot = &mut self.slots[number];
             slot.history.push(State { stamp: None, expires_at_ms: None, ..slot.last() });
             slot.dropped.fill(0);
@@ -94,7 +94,7 @@ impl Model {
         let least = still_dropped.map(|(_, dropped)| *dropped).fold(least, usize::max);
         let fits = |at: &usize| matches_state(&slot.history[*at], found, began_ms, latest_ms);
         let may_be: Vec<usize> = (least..slot.history.len()).filter(fits).collect();
-        // The newest that fits, to be fair: several may when the keys are absent.
+        // The newest match, to be lenient: several states match if the keys are absent.
         let Some(&at) = may_be.last() else {
             panic!(
                 "slot {number}, key {}: found {found:?} after {end:?}, but must be one of {:?} (history {:?})",
@@ -108,7 +108,7 @@ impl Model {
         Survivor { at, present: found.is_some(), may_be }
     }
 
-    /// The oldest state that may be left of a slot.
+    /// Returns the oldest state of a slot that may survive.
     fn least(&self, number: usize, end: End) -> usize {
         let slot = &self.slots[number];
         match end {

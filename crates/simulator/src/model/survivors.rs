@@ -1,4 +1,4 @@
-//! What survives the end of a process, seen together: in which order it was written, and how old it is.
+//! Checks over all survivors of a process end: the order of the lost writes, and their age.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use esker_engine::Durability;
 use super::recovery::Survivor;
 use super::{Model, Slot, State};
 
-/// How long a write and a flush may take, with those before them.
+/// Maximum time of a write and a flush, including those queued before them.
 const WRITE_TIME: Duration = Duration::from_millis(50);
 
-/// What is written at no particular time is written, and durable, after so long, where it does not wait longer to be overwritten.
+/// Time after which a write with no deadline of its own is written and durable, unless it coalesces for longer.
 const MAX_UNWRITTEN: Duration = Duration::from_secs(1);
 
 impl Model {
-    /// Nothing survives that was appended after something that was lost, except what went another way.
+    /// Asserts that no write survives that was appended after a lost one, except for writes of another lane.
     pub(super) fn check_order(&self, survivors: &[Survivor]) {
         let exact = |(slot, survivor): (&Slot, &Survivor)| {
             let state = slot.history[survivor.at];
@@ -33,7 +33,8 @@ impl Model {
         }
     }
 
-    /// What was acknowledged periodically is lost only if it is young.
+    /// Asserts that every lost write was recent when the process ended, within the time that its durability allows: an
+    /// acknowledged `Sync` write is never lost.
     pub(super) fn check_age(&self, survivors: &[Survivor], ended: Duration) {
         for (number, (slot, Survivor { at, .. })) in self.slots.iter().zip(survivors).enumerate() {
             let old = |s: &State| match s.durability {

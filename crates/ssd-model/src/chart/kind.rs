@@ -4,18 +4,18 @@ use serde::Serialize;
 
 use crate::report::size;
 
-/// What a chart's horizontal axis is.
+/// Property on a chart's horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChartKind {
-    /// The size of random writes.
+    /// Size of random writes.
     WriteSize,
-    /// The drive's over-provisioning.
+    /// Over-provisioning of the drive.
     OverProvisioning,
 }
 
 impl ChartKind {
-    /// What the axis is called.
+    /// Returns the label of the axis.
     pub fn name(self) -> &'static str {
         match self {
             ChartKind::WriteSize => "size of random writes",
@@ -23,7 +23,7 @@ impl ChartKind {
         }
     }
 
-    /// A value on the axis.
+    /// Formats a value on the axis.
     pub(super) fn shown(self, x: f64) -> String {
         match self {
             ChartKind::WriteSize => size(x as u64),

@@ -1,4 +1,4 @@
-//! Charts: write amplification over one property of a workload or a drive.
+//! Charts: write amplification as a function of one property of a workload or a drive.
 
 mod kind;
 mod svg;

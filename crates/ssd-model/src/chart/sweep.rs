@@ -1,4 +1,4 @@
-//! Write amplification over one property of a workload or a drive.
+//! Write amplification as a function of one property of a workload or a drive.
 
 use serde::Serialize;
 
@@ -6,8 +6,8 @@ use super::kind::ChartKind;
 use crate::report::{Table, size};
 use crate::{Error, Job, PROFILES, Shape, run};
 
-/// The modelled drives are small, as there are many of them. Still, a superblock is many of the longest writes, as in a real
-/// drive.
+/// The modelled drives are small, because there are many of them. Still, a superblock holds many of the longest writes,
+/// as in a real drive.
 const NAMESPACE_BYTES: u64 = 4 << 30;
 const SUPERBLOCK_BYTES: u64 = 16 << 20;
 /// Over-provisioning of the sweep over write sizes: that of the D5-P5316.
@@ -18,16 +18,16 @@ const IU_BYTES: u32 = 64 << 10;
 /// A line of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// What holds for all of its points.
+    /// Value of the other property, common to all of its points.
     pub name: String,
-    /// The property, and the write amplification.
+    /// Pairs of property and write amplification.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Write amplification in the steady state, over one property.
+/// Steady-state write amplification as a function of one property.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sweep {
-    /// What is swept over.
+    /// The varied property.
     pub over: ChartKind,
     /// The lines.
     pub lines: Vec<Line>,
@@ -66,7 +66,7 @@ pub fn sweep(over: ChartKind, seed: u64) -> Result<Sweep, Error> {
 }
 
 impl Sweep {
-    /// The sweep as a table: a row for each point.
+    /// Returns the sweep as a table with one row per point.
     pub fn table(&self) -> Table {
         let names = self.lines.iter().map(|line| line.name.as_str());
         let columns: Vec<&str> = std::iter::once(self.over.name()).chain(names).collect();

@@ -1,26 +1,26 @@
-//! The coalescing buffer: partly written IUs that wait for the rest of their sectors.
+//! The coalescing buffer: partially written IUs that wait for the rest of their sectors.
 //!
-//! It is what lets a drive take sequential writes of 4 KiB without a read-modify-write. The IU that was written to longest ago
-//! gives way.
+//! It lets a drive accept sequential writes of 4 KiB without read-modify-write. When it is full, the IU with the oldest
+//! last write is evicted.
 
 use super::Handle;
 
-/// What became of a part.
+/// Result of adding a part of an IU.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It waits.
+    /// The IU waits for the rest.
     Held,
-    /// All sectors of its IU are there; the buffer has forgotten it.
+    /// All sectors of the IU are present, and the buffer has dropped it.
     Complete,
-    /// An IU had to give way, and takes a read-modify-write.
+    /// An IU was evicted, and needs a read-modify-write.
     Evicted(u32, Handle),
 }
 
 #[derive(Debug)]
 pub(super) struct Coalescer {
-    /// The IUs, in the order of the last write to them.
+    /// IUs in the order of the last write to them.
     ius: Vec<u32>,
-    /// What is there of each: its sectors, as bits, and the handle of the last write.
+    /// Per IU, its present sectors as bits, and the handle of the last write.
     parts: Vec<(u128, Handle)>,
     room: usize,
     whole: u128,
@@ -36,12 +36,12 @@ impl Coalescer {
         self.ius.contains(&iu)
     }
 
-    /// Drops what waits of an IU, as all of it was written or trimmed.
+    /// Drops the buffered part of an IU, because all of it was written or trimmed.
     pub(super) fn forget(&mut self, iu: u32) {
         self.take(iu);
     }
 
-    /// Takes a part of an IU.
+    /// Adds a part of an IU.
     pub(super) fn add(&mut self, iu: u32, first: u32, count: u32, handle: Handle) -> Outcome {
         let before = self.take(iu).map_or(0, |(there, _)| there);
         let there = before | sectors(first, count);
@@ -69,7 +69,7 @@ impl Coalescer {
     }
 }
 
-/// Sectors of an IU, as bits.
+/// Returns sectors of an IU as a bit mask.
 fn sectors(first: u32, count: u32) -> u128 {
     (u128::MAX >> (128 - count)) << first
 }

@@ -1,29 +1,29 @@
-//! The collector: it empties superblocks, at the pace at which the host fills them.
+//! The collector: it empties superblocks at the pace at which the host fills them.
 //!
-//! A victim with `v` valid IUs of `s` gives room for `s − v` writes of the host. So each of those pays for `v / (s − v)` moves,
-//! and nobody waits for a whole superblock. Only if the host needs a superblock and the last free one is all there is, does
-//! the collector finish its victim first.
+//! A victim with `v` valid IUs of `s` frees space for `s − v` host writes. So each of these writes pays for `v / (s −
+//! v)` moves, and no write waits for a whole superblock. Only if the host needs a superblock and at most the
+//! collector's last one is free does the collector finish its victim first.
 
 use super::{AppendPoint, Cause, Drive, Flash};
 
-/// Free superblocks without which the host gets none: the collector may need one of them itself.
+/// Minimum number of free superblocks for opening one for the host: the collector may need one of them itself.
 const FREE_FOR_COLLECTOR: usize = 2;
 
-/// A victim on its way out.
+/// A victim being collected.
 #[derive(Debug)]
 pub(super) struct Collection {
     victim: u32,
-    /// The next place in it.
+    /// Next place to examine in the victim.
     next: u32,
-    /// Moves that are paid for at each program of the host: this many for so many programs.
+    /// Moves per host program, as a fraction: `moves` for every `programs`.
     moves: u32,
     programs: u32,
-    /// What has been paid and not been used.
+    /// Moves that were paid for but not made yet.
     credit: u32,
 }
 
 impl<F: Flash> Drive<F> {
-    /// The moves that one program of the host pays for.
+    /// Makes the moves that one host program pays for.
     pub(super) fn collect_a_little(&mut self) {
         if self.collection.is_none() {
             if self.superblocks.free() as u64 >= self.shape.free_target() {
@@ -46,7 +46,7 @@ impl<F: Flash> Drive<F> {
         self.finish_if_empty();
     }
 
-    /// Gives the host a superblock, whatever that takes.
+    /// Collects until the host can open a superblock.
     pub(super) fn collect_until_there_is_room(&mut self) {
         while self.superblocks.free() < FREE_FOR_COLLECTOR {
             if self.collection.is_none() {
@@ -65,7 +65,7 @@ impl<F: Flash> Drive<F> {
         self.finish_if_empty();
     }
 
-    /// Moves the victim's next valid IU; `false` if none was left, and the victim is erased.
+    /// Moves the victim's next valid IU. Returns false if none was left, after erasing the victim.
     fn move_one(&mut self) -> bool {
         if self.finish_if_empty() {
             return false;
@@ -83,7 +83,7 @@ impl<F: Flash> Drive<F> {
         !self.finish_if_empty()
     }
 
-    /// Where the next moved IU of a handle goes.
+    /// Returns the append point for the next moved IU of a handle.
     fn point_for_moved(&mut self, handle: u16) -> AppendPoint {
         let point = self.moved[usize::from(handle)];
         let point = match point {
@@ -97,7 +97,7 @@ impl<F: Flash> Drive<F> {
         point
     }
 
-    /// Erases the victim once nothing in it is valid.
+    /// Erases the victim once it has no valid IU.
     fn finish_if_empty(&mut self) -> bool {
         let Some(victim) = self.collection.as_ref().map(|collection| collection.victim) else { return true };
         if self.superblocks.valid(victim) > 0 {

@@ -1,50 +1,50 @@
-//! What a drive has done, as its SMART log would tell.
+//! Counters of a drive, as in its SMART log.
 
 use std::ops::Sub;
 
 use serde::Serialize;
 
-/// IUs that a drive assembles from parts for each IU that it programs besides, to keep unfinished ones over a power cut. The
-/// white paper on coarse IUs measured a WAF of 1.02 for sequential writes of 4 KiB.
+/// Number of IUs assembled from parts per additional IU programmed to protect unfinished ones against power failure.
+/// The white paper on coarse IUs measured a WAF of 1.02 for sequential writes of 4 KiB.
 const ASSEMBLED_FOR_EACH_KEPT: u64 = 50;
 
-/// Counts since the drive was built; the difference of two is what happened between them.
+/// Counts since the drive was built; the difference of two snapshots covers the time between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// The indirection unit.
+    /// Indirection unit in bytes.
     pub iu_bytes: u32,
-    /// Writes of the host.
+    /// Host writes.
     pub host_writes: u64,
-    /// Their bytes.
+    /// Bytes of those writes.
     pub host_bytes: u64,
-    /// Writes of the host that were no whole number of IUs, or not aligned to them.
+    /// Host writes that were not whole, aligned IUs.
     pub partial_writes: u64,
-    /// Bytes that the host read.
+    /// Bytes read by the host.
     pub read_bytes: u64,
-    /// IUs that were programmed as the host wrote them.
+    /// IUs programmed as the host wrote them.
     pub whole_ius: u64,
-    /// Of these, IUs that were assembled from writes of parts.
+    /// IUs among them that were assembled from partial writes.
     pub assembled_ius: u64,
-    /// IUs that were programmed because the host wrote a part of them.
+    /// IUs programmed by read-modify-write of a partial write.
     pub modified_ius: u64,
-    /// IUs that were read for that.
+    /// IUs read for that.
     pub modify_reads: u64,
-    /// IUs that the collector moved.
+    /// IUs moved by the collector.
     pub moved_ius: u64,
-    /// IUs that became invalid by TRIM.
+    /// IUs invalidated by TRIM.
     pub trimmed_ius: u64,
-    /// Superblocks that were erased.
+    /// Erased superblocks.
     pub erases: u64,
 }
 
-/// How often superblocks were erased.
+/// Erase counts of superblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Wear {
-    /// Erases of the superblock that was erased least.
+    /// Lowest erase count of a superblock.
     pub least: u32,
-    /// Erases on average.
+    /// Mean erase count.
     pub mean: f64,
-    /// Erases of the superblock that was erased most.
+    /// Highest erase count of a superblock.
     pub most: u32,
 }
 
@@ -66,32 +66,32 @@ impl Counters {
         }
     }
 
-    /// IUs that were programmed for the host, before any collection.
+    /// Returns the IUs programmed for the host, excluding collection.
     pub fn host_ius(&self) -> u64 {
         self.whole_ius + self.modified_ius
     }
 
-    /// Bytes programmed to NAND.
+    /// Returns the bytes programmed to NAND.
     pub fn nand_bytes(&self) -> u64 {
         (self.host_ius() + self.moved_ius) * u64::from(self.iu_bytes) + self.kept_bytes()
     }
 
-    /// Bytes programmed to keep parts of IUs over a power cut until the IUs are whole.
+    /// Returns the bytes programmed to protect partial IUs against power failure until they are whole.
     fn kept_bytes(&self) -> u64 {
         self.assembled_ius * u64::from(self.iu_bytes) / ASSEMBLED_FOR_EACH_KEPT
     }
 
-    /// NAND bytes for each byte of the host (WAF); not a number if the host wrote nothing.
+    /// Returns the NAND bytes per host byte (WAF); NaN if the host wrote nothing.
     pub fn write_amplification(&self) -> f64 {
         self.nand_bytes() as f64 / self.host_bytes as f64
     }
 
-    /// Bytes of IUs that the host's writes touched, for each byte of the host: what partial IUs alone cost.
+    /// Returns the bytes of IUs touched by host writes, per host byte: the cost of partial IUs alone.
     pub fn iu_amplification(&self) -> f64 {
         (self.host_ius() * u64::from(self.iu_bytes) + self.kept_bytes()) as f64 / self.host_bytes as f64
     }
 
-    /// IUs programmed for each IU that the host's writes touched: what collection costs.
+    /// Returns the programmed IUs per IU touched by host writes: the cost of collection.
     pub fn collection_amplification(&self) -> f64 {
         (self.host_ius() + self.moved_ius) as f64 / self.host_ius() as f64
     }

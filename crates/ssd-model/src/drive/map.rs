@@ -1,6 +1,6 @@
-//! Where each IU of the namespace lies, and which IU lies in each place.
+//! Map from the IUs of the namespace to places in flash, and back.
 
-/// No IU, or no place.
+/// Marks an unmapped IU, or a place without a valid IU.
 const NONE: u32 = u32::MAX;
 
 /// The map, in both directions.
@@ -15,24 +15,24 @@ impl Map {
         Map { places: vec![NONE; ius as usize], ius: vec![NONE; places as usize] }
     }
 
-    /// Where an IU lies, if it was ever written.
+    /// Returns the place of an IU, if it is mapped.
     pub(super) fn place(&self, iu: u32) -> Option<u32> {
         Some(self.places[iu as usize]).filter(|place| *place != NONE)
     }
 
-    /// The IU that is valid in a place.
+    /// Returns the valid IU in a place.
     pub(super) fn iu(&self, place: u32) -> Option<u32> {
         Some(self.ius[place as usize]).filter(|iu| *iu != NONE)
     }
 
-    /// Lets an IU lie in a place, and returns where it lay.
+    /// Maps an IU to a place. Returns its previous place.
     pub(super) fn set(&mut self, iu: u32, place: u32) -> Option<u32> {
         let old = std::mem::replace(&mut self.places[iu as usize], place);
         self.ius[place as usize] = iu;
         self.vacate(old)
     }
 
-    /// Lets an IU lie nowhere, and returns where it lay.
+    /// Unmaps an IU. Returns its previous place.
     pub(super) fn unmap(&mut self, iu: u32) -> Option<u32> {
         let old = std::mem::replace(&mut self.places[iu as usize], NONE);
         self.vacate(old)
@@ -53,7 +53,7 @@ impl Map {
     }
 }
 
-/// Division by a number that stays the same: a multiplication instead of a division, since each program divides.
+/// Division by a constant, as a multiplication, because each program divides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Divisor {
     by: u32,
@@ -70,7 +70,7 @@ impl Divisor {
         self.by
     }
 
-    /// The quotient: exact for all 32-bit numbers, as the reciprocal's error is below `1 / 2^32`.
+    /// Returns the quotient. Exact for all 32-bit numbers, because the reciprocal's error is below `1 / 2^32`.
     pub(super) fn divide(self, number: u32) -> u32 {
         ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u32
     }

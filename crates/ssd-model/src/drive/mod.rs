@@ -1,14 +1,15 @@
-//! The flash translation layer: what happens to a host's writes inside a drive.
+//! The flash translation layer: the processing of a host's writes inside a drive.
 //!
-//! 1. A write is split at IU boundaries. A whole IU is programmed as it is.
-//! 2. Part of an IU waits in the coalescing buffer for the rest. If the rest does not come before the place is needed, the
-//!    IU is read, changed and programmed whole.
-//! 3. Programs go to the open superblock of the write's placement handle; the map swings, and the old copy is invalid.
-//! 4. While free superblocks are few, each program of the host pays for a few moves of the collector, so that a victim is
-//!    empty by the time its room is needed. Moved IUs go to an open superblock of their own for each handle.
+//! 1. A write is split at IU boundaries. A whole IU is programmed directly.
+//! 2. A partial IU waits in the coalescing buffer for the rest. If its entry is evicted before the rest arrives, the
+//!    drive reads the IU, modifies it and programs it whole.
+//! 3. Programs go to the open superblock of the write's placement handle; the map is updated, and the old copy becomes
+//!    invalid.
+//! 4. While free superblocks are scarce, each program of the host triggers a few moves of the collector, so that a
+//!    victim is empty by the time its space is needed. Moved IUs go to a separate open superblock per handle.
 //!
-//! Invariants, checked by the tests: a mapped IU lies in exactly one place; a superblock's count of valid IUs is the number of
-//! its places that the map points at; a superblock holds IUs of one handle only.
+//! Invariants, checked by the tests: a mapped IU has exactly one place; a superblock's count of valid IUs is the number
+//! of its places that the map points at; a superblock holds IUs of only one handle.
 
 mod coalesce;
 mod collect;
@@ -28,32 +29,32 @@ use superblocks::Superblocks;
 
 use crate::Error;
 
-/// A placement handle: a stream, or a reclaim unit handle of FDP. IUs of different handles share no superblock.
+/// A placement handle: a stream, or an FDP reclaim unit handle. IUs of different handles share no superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Handle(pub u16);
 
-/// Why flash is read or programmed.
+/// Cause of a flash read or program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The host asked for it.
+    /// A request of the host.
     Host,
-    /// The host wrote a part of an IU.
+    /// Read-modify-write of a partially written IU.
     Modify,
-    /// The collector moves what is valid out of a victim.
+    /// The collector moves valid IUs out of a victim.
     Collect,
 }
 
-/// The flash below the translation layer, as far as it has to know what is done to it. A place is counted in IUs.
+/// The flash below the translation layer, notified of all operations. A place is a physical position, counted in IUs.
 pub trait Flash {
-    /// An IU is programmed.
+    /// Programs an IU.
     fn program(&mut self, place: u32, cause: Cause);
-    /// An IU, or a part of it, is read.
+    /// Reads an IU or a part of it.
     fn read(&mut self, place: u32, bytes: u32, cause: Cause);
-    /// A superblock is erased.
+    /// Erases a superblock.
     fn erase(&mut self, superblock: u32);
 }
 
-/// Flash that takes no time.
+/// Flash whose operations take no time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untimed;
 
@@ -63,11 +64,11 @@ impl Flash for Untimed {
     fn erase(&mut self, _: u32) {}
 }
 
-/// An open superblock that IUs are appended to.
+/// An open superblock to which IUs are appended.
 #[derive(Clone, Copy, Debug)]
 struct AppendPoint {
     superblock: u32,
-    /// The next place in it; the superblock is full at `superblock_ius`.
+    /// Next place in the superblock; it is full at `superblock_ius`.
     next: u32,
 }
 
@@ -81,9 +82,9 @@ pub struct Drive<F = Untimed> {
     map: Map,
     superblocks: Superblocks,
     coalescer: Coalescer,
-    /// Append points of the host's writes, one for each handle that has written.
+    /// Append points of the host's writes, one per handle that has written.
     host: Vec<Option<AppendPoint>>,
-    /// Append points of the collector, likewise.
+    /// Append points of the collector, one per handle.
     moved: Vec<Option<AppendPoint>>,
     collection: Option<Collection>,
     counters: Counters,
@@ -91,14 +92,14 @@ pub struct Drive<F = Untimed> {
 }
 
 impl Drive {
-    /// A drive on which nothing takes time.
+    /// Returns a drive on which nothing takes time.
     pub fn new(shape: &Shape) -> Result<Drive, Error> {
         Drive::on(shape, Untimed)
     }
 }
 
 impl<F: Flash> Drive<F> {
-    /// A drive on given flash. It is empty.
+    /// Returns an empty drive on the given flash.
     pub fn on(shape: &Shape, flash: F) -> Result<Drive<F>, Error> {
         let sizes = shape.sizes()?;
         let handles = usize::from(shape.handles);
@@ -118,27 +119,27 @@ impl<F: Flash> Drive<F> {
         })
     }
 
-    /// What the drive was built from.
+    /// Returns the shape of the drive.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// What the drive has done since it was built.
+    /// Returns the counters since the drive was built.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How often its superblocks were erased.
+    /// Returns the erase counts of the superblocks.
     pub fn wear(&self) -> Wear {
         self.superblocks.wear()
     }
 
-    /// The flash below.
+    /// Returns the flash below.
     pub fn flash(&self) -> &F {
         &self.flash
     }
 
-    /// The flash below.
+    /// Returns the flash below.
     pub fn flash_mut(&mut self) -> &mut F {
         &mut self.flash
     }
@@ -172,7 +173,7 @@ impl<F: Flash> Drive<F> {
         Ok(())
     }
 
-    /// Writes a share of the namespace once, in order.
+    /// Writes a share of the namespace once, sequentially.
     pub fn fill(&mut self, share: f64) -> Result<(), Error> {
         let iu_bytes = u64::from(self.shape.iu_bytes);
         let filled = (self.namespace_bytes as f64 * share) as u64 / iu_bytes * iu_bytes;
@@ -199,7 +200,7 @@ impl<F: Flash> Drive<F> {
         Ok(())
     }
 
-    /// Tells the drive that a range holds nothing of value (TRIM). Whole IUs inside it become invalid.
+    /// Discards a range (TRIM). Whole IUs inside it become invalid.
     pub fn trim(&mut self, offset: u64, bytes: u64) -> Result<(), Error> {
         self.check(offset, bytes)?;
         let iu_bytes = u64::from(self.shape.iu_bytes);
@@ -215,7 +216,7 @@ impl<F: Flash> Drive<F> {
         Ok(())
     }
 
-    /// Programs what waits in the coalescing buffer.
+    /// Programs the contents of the coalescing buffer.
     pub fn flush(&mut self) {
         while let Some((iu, handle)) = self.coalescer.take_oldest() {
             self.modify(iu, handle);
@@ -230,7 +231,7 @@ impl<F: Flash> Drive<F> {
         Err(Error::OutOfRange { offset, bytes, namespace_bytes: self.namespace_bytes })
     }
 
-    /// A write of a part of an IU.
+    /// Writes a part of an IU.
     fn write_part(&mut self, iu: u32, first: u32, count: u32, handle: Handle) {
         match self.coalescer.add(iu, first, count, handle) {
             Outcome::Held => {}
@@ -243,7 +244,7 @@ impl<F: Flash> Drive<F> {
         }
     }
 
-    /// Read-modify-write of an IU that the host wrote a part of.
+    /// Performs the read-modify-write of a partially written IU.
     fn modify(&mut self, iu: u32, handle: Handle) {
         if let Some(place) = self.map.place(iu) {
             self.counters.modify_reads += 1;
@@ -274,7 +275,7 @@ impl<F: Flash> Drive<F> {
         }
     }
 
-    /// Programs an IU at an append point, and lets the map point there.
+    /// Programs an IU at an append point, and maps it there.
     fn program(&mut self, iu: u32, at: AppendPoint, cause: Cause) {
         let place = at.superblock * self.superblock_ius.get() + at.next;
         if let Some(old) = self.map.set(iu, place) {

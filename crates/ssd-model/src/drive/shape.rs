@@ -1,51 +1,51 @@
-//! What a drive is built from, and whether that can work.
+//! Parameters of a modelled drive, and their validation.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The smallest unit of a request.
+/// Smallest unit of a request in bytes.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// IUs in a superblock, at least and at most, if a shape is not told otherwise.
+/// Default minimum and maximum number of IUs in a superblock.
 const SUPERBLOCK_IUS: (u64, u64) = (16, 4096);
-/// IUs that wait for the rest of their sectors, if a shape is not told otherwise.
+/// Default capacity of the coalescing buffer in IUs.
 const COALESCING_IUS: usize = 64;
-/// Handles, at most.
+/// Maximum number of placement handles.
 const HANDLES_MOST: u16 = 128;
-/// IUs of flash, at most: their maps take 4 GiB.
+/// Maximum number of IUs of flash: their maps take 4 GiB.
 const PLACES_MOST: u64 = 1 << 29;
-/// Superblocks that the collector keeps free for itself, beyond one for each handle.
+/// Superblocks that the collector keeps free for itself, in addition to one per handle.
 const FREE_LEAST: u64 = 3;
 
-/// How the collector chooses its victim.
+/// Victim selection of the collector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Collector {
     /// The superblock with the fewest valid IUs.
     #[default]
     Greedy,
-    /// The superblock with the most to gain for its cost, counting its age: `age × (1 − u) / 2u`.
+    /// The superblock with the highest benefit for its cost and age: `age × (1 − u) / 2u`.
     CostBenefit,
 }
 
-/// What a drive is built from.
+/// Parameters of a drive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
-    /// The indirection unit.
+    /// Indirection unit in bytes.
     pub iu_bytes: u32,
-    /// What the host sees.
+    /// Capacity visible to the host.
     pub namespace_bytes: u64,
-    /// The flash behind it, without the superblocks that are open or kept free. Those are a negligible share of a real drive,
-    /// and would be much of a small model's over-provisioning.
+    /// Flash behind the namespace, excluding superblocks that are open or kept free. Those are a negligible share of a
+    /// real drive, but would be a large part of a small model's over-provisioning.
     pub raw_bytes: u64,
-    /// What is erased together.
+    /// Erase unit in bytes.
     pub superblock_bytes: u64,
-    /// How many partly written IUs wait for the rest of their sectors.
+    /// Capacity of the coalescing buffer in IUs.
     pub coalescing_ius: usize,
-    /// How many placement handles the host may name.
+    /// Number of placement handles.
     pub handles: u16,
-    /// How victims are chosen.
+    /// Victim selection of the collector.
     pub collector: Collector,
 }
 
@@ -58,8 +58,9 @@ pub(super) struct Sizes {
 }
 
 impl Shape {
-    /// A drive with so much flash behind its namespace. It has about twice as many superblocks as a superblock has IUs: with
-    /// fewer IUs in one, the collector finds emptier victims than in a real drive, and with fewer superblocks it has less choice.
+    /// Returns a drive with `raw_bytes` of flash behind its namespace. It has about twice as many superblocks as a
+    /// superblock has IUs: with fewer IUs per superblock the collector would find emptier victims than in a real drive,
+    /// and with fewer superblocks it would have less choice.
     pub fn with_raw(iu_bytes: u32, namespace_bytes: u64, raw_bytes: u64) -> Shape {
         let iu = u64::from(iu_bytes.max(1));
         let (least, most) = SUPERBLOCK_IUS;
@@ -75,18 +76,18 @@ impl Shape {
         }
     }
 
-    /// A drive with so much more flash than its namespace: 0.07 is 7 %.
+    /// Returns a drive with the given over-provisioning: 0.07 is 7 %.
     pub fn over_provisioned(iu_bytes: u32, namespace_bytes: u64, over_provisioning: f64) -> Shape {
         let raw = namespace_bytes as f64 * (1.0 + over_provisioning.max(0.0));
         Shape::with_raw(iu_bytes, namespace_bytes, raw as u64)
     }
 
-    /// Flash beyond the namespace, as a share of the namespace.
+    /// Returns the flash beyond the namespace, as a share of the namespace.
     pub fn over_provisioning(&self) -> f64 {
         self.raw_bytes as f64 / self.namespace_bytes as f64 - 1.0
     }
 
-    /// IUs of the namespace.
+    /// Returns the number of IUs in the namespace.
     pub fn namespace_ius(&self) -> u64 {
         self.namespace_bytes / u64::from(self.iu_bytes)
     }
@@ -139,12 +140,12 @@ impl Shape {
         })
     }
 
-    /// Two append points for each handle, and what is kept free.
+    /// Returns two append points per handle, plus the superblocks kept free.
     fn working_superblocks(&self) -> u64 {
         2 * u64::from(self.handles) + self.free_target()
     }
 
-    /// Free superblocks below which the collector works.
+    /// Returns the number of free superblocks below which the collector works.
     pub(super) fn free_target(&self) -> u64 {
         FREE_LEAST + u64::from(self.handles)
     }

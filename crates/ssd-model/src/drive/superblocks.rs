@@ -1,6 +1,6 @@
-//! Superblocks: which are free, open or sealed, how much of each is valid, and how often it was erased.
+//! Superblocks: their state (free, open or sealed), valid IUs and erase counts.
 //!
-//! The free superblock that was freed first is opened first, which levels wear among those that change at all.
+//! The superblock that was freed first is opened first, which levels wear among the superblocks that change at all.
 
 use std::collections::VecDeque;
 
@@ -17,17 +17,17 @@ enum State {
 #[derive(Debug)]
 struct Superblock {
     state: State,
-    /// Whose IUs it holds.
+    /// Handle of its IUs.
     handle: u16,
     erases: u32,
-    /// When it was sealed, in superblocks sealed before.
+    /// Sequence number of its sealing.
     sealed_at: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Superblocks {
     all: Vec<Superblock>,
-    /// Valid IUs of each. They lie apart, as every write changes two of them.
+    /// Valid IUs per superblock. In a separate array, because every write changes two of them.
     valid: Vec<u32>,
     free: VecDeque<u32>,
     superblock_ius: u32,
@@ -59,7 +59,7 @@ impl Superblocks {
         superblock
     }
 
-    /// Closes an open superblock; from here on it may be collected.
+    /// Seals an open superblock; from then on it may be collected.
     pub(super) fn seal(&mut self, superblock: u32) {
         let closed = &mut self.all[superblock as usize];
         assert_eq!(closed.state, State::Open);
@@ -67,7 +67,7 @@ impl Superblocks {
         self.sealed += 1;
     }
 
-    /// Erases a sealed superblock in which nothing is valid.
+    /// Erases a sealed superblock without valid IUs.
     pub(super) fn erase(&mut self, superblock: u32) {
         let erased = &mut self.all[superblock as usize];
         let valid = self.valid[superblock as usize];
@@ -93,7 +93,7 @@ impl Superblocks {
         self.all[superblock as usize].handle
     }
 
-    /// The sealed superblock that is best collected next, if any would give room.
+    /// Returns the best sealed superblock to collect next, if any would free space.
     pub(super) fn victim(&self, collector: Collector) -> Option<u32> {
         let sealed = self.all.iter().zip(&self.valid).enumerate();
         let sealed = sealed

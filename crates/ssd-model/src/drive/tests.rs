@@ -1,4 +1,4 @@
-//! Invariants of the translation layer under any writes, and what known workloads cost.
+//! Invariants of the translation layer under arbitrary writes, and the cost of known workloads.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::*;
 
 const IU: u64 = 4096 * 4;
 
-/// A drive of 512 IUs in superblocks of 16.
+/// Returns the shape of a drive of 512 IUs in superblocks of 16.
 fn small(coalescing_ius: usize, handles: u16, collector: Collector) -> Shape {
     let raw_bytes = IU * 16 * 40;
     let superblock_bytes = 16 * IU;
@@ -40,7 +40,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Does it, and returns the bytes that the host wrote.
+/// Executes an act. Returns the bytes that the host wrote.
 fn apply(drive: &mut Drive, act: &Act) -> u64 {
     let namespace = drive.shape().namespace_bytes;
     let room = |offset: u64, sectors: u64| (sectors * 512).min(namespace - offset);
@@ -56,7 +56,8 @@ fn apply(drive: &mut Drive, act: &Act) -> u64 {
     0
 }
 
-/// Whether map and superblocks tell the same, and superblocks keep handles apart. `owners` says whose each IU is.
+/// Asserts that map and superblocks agree, and that no superblock mixes handles. `owners` contains the handle of each
+/// IU.
 fn check(drive: &Drive) {
     let ius = drive.superblock_ius.get();
     let mut valid = BTreeMap::new();
@@ -155,7 +156,7 @@ fn sequential_parts_are_gathered_and_rewrites_are_not() {
         }
     }
     assert_eq!((drive.counters().whole_ius, drive.counters().modified_ius), (64, 0));
-    // A fifth stream is one too many.
+    // A fifth stream exceeds the coalescing buffer.
     for stream in 0..5 {
         drive.write(stream * 10 * IU, 4096, Handle(0)).expect("it is in range");
     }
@@ -203,7 +204,7 @@ fn shapes_that_cannot_work_are_refused_with_a_remedy() {
     assert!(said(Shape { iu_bytes: 12_288, ..good.clone() }).contains("power of two from 4 to 64 KiB"));
     let odd = said(Shape { namespace_bytes: 512 * IU + 4096, ..good.clone() });
     assert!(
-        odd.contains("no multiple of the indirection unit") && odd.contains(&(512 * IU).to_string()),
+        odd.contains("not a multiple of the indirection unit") && odd.contains(&(512 * IU).to_string()),
         "{odd}"
     );
     assert!(said(Shape { raw_bytes: 514 * IU, ..good.clone() }).contains("more over-provisioning"));

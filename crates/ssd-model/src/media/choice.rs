@@ -1,30 +1,30 @@
-//! A drive by name, with some of its properties changed.
+//! A drive by name, with some properties overridden.
 
 use super::Profile;
 use crate::{Collector, Error, Shape};
 
-/// Which drive is modelled.
+/// Selection of the modelled drive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choice {
-    /// A profile's name.
+    /// Profile name.
     pub name: String,
-    /// Another indirection unit.
+    /// Indirection unit in bytes, if overridden.
     pub iu_bytes: Option<u64>,
-    /// Other over-provisioning, as a share of the namespace.
+    /// Over-provisioning as a share of the namespace, if overridden.
     pub over_provisioning: Option<f64>,
-    /// The same, told by the capacity of the flash and of the namespace.
+    /// Flash capacity in bytes, if overridden: an alternative to the over-provisioning.
     pub raw_bytes: Option<u64>,
-    /// The namespace. Without a raw capacity the flash stays that of the profile, or grows with a namespace that is larger than
-    /// the profile's.
+    /// Namespace size in bytes, if overridden. Without a raw capacity, the flash stays that of the profile, or grows
+    /// with a namespace larger than the profile's.
     pub namespace_bytes: Option<u64>,
-    /// Another superblock.
+    /// Superblock size in bytes, if overridden.
     pub superblock_bytes: Option<u64>,
-    /// How victims are chosen.
+    /// Victim selection of the collector.
     pub collector: Collector,
 }
 
 impl Choice {
-    /// The drive's profile.
+    /// Returns the drive's profile with the overrides.
     pub fn profile(&self) -> Result<Profile, Error> {
         let mut profile = *Profile::named(&self.name)?;
         if let Some(bytes) = self.iu_bytes {
@@ -65,12 +65,12 @@ impl Choice {
         Ok(profile)
     }
 
-    /// The drive scaled down.
+    /// Returns the scaled-down drive.
     pub fn shape(&self) -> Result<Shape, Error> {
         Ok(self.changed(self.profile()?.shape(1.0)))
     }
 
-    /// A shape with the superblock and the collector that were asked for.
+    /// Returns the shape with the superblock size and the collector overridden.
     pub fn changed(&self, shape: Shape) -> Shape {
         let superblock_bytes = self.superblock_bytes.unwrap_or(shape.superblock_bytes);
         Shape { superblock_bytes, collector: self.collector, ..shape }

@@ -1,4 +1,4 @@
-//! Clients of a drive: so many requests in flight, the next one as soon as one is done.
+//! Clients of a drive: a fixed number of requests in flight, each followed by the next as soon as it completes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,34 +9,34 @@ use super::{Latencies, Recorder, Timing};
 use crate::request::Kind;
 use crate::{Drive, Error, Handle};
 
-/// How long requests took.
+/// Timing of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Timed {
-    /// How long all of them took on the modelled drive.
+    /// Total time on the modelled drive in seconds.
     pub seconds: f64,
-    /// Reads a second.
+    /// Reads per second.
     pub reads_per_s: f64,
-    /// Writes a second.
+    /// Writes per second.
     pub writes_per_s: f64,
-    /// MiB read in a second.
+    /// MiB read per second.
     pub read_mib_per_s: f64,
-    /// MiB written in a second.
+    /// MiB written per second.
     pub write_mib_per_s: f64,
     /// Latencies of reads.
     pub reads: Latencies,
-    /// Latencies of writes, until they are acknowledged.
+    /// Latencies of writes until their acknowledgement.
     pub writes: Latencies,
 }
 
 /// Requests in flight on a drive.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    /// When each is done, and whose it is.
+    /// Completion time and client of each request in flight.
     slots: BinaryHeap<Reverse<(u64, usize)>>,
-    /// When the last request was issued, and the first that counts.
+    /// Issue time of the last request; `began` is that of the first one that counts.
     at: u64,
     began: u64,
-    /// When the last of those that count is done.
+    /// Completion time of the last request that counts.
     ended: u64,
     bytes: [u64; 2],
     latencies: [Recorder; 2],
@@ -48,13 +48,13 @@ impl Clients {
         Clients { slots, at: 0, began: 0, ended: 0, bytes: [0; 2], latencies: Default::default() }
     }
 
-    /// The client that is free first; the next request is its.
+    /// Returns the client that is free first; it issues the next request.
     pub(crate) fn next(&self) -> usize {
         let Reverse((_, slot)) = self.slots.peek().expect("there is a slot for each request in flight");
         *slot
     }
 
-    /// That client's request.
+    /// Issues a request of that client.
     pub(crate) fn request(
         &mut self,
         drive: &mut Drive<Timing>,
@@ -91,13 +91,13 @@ impl Clients {
         Ok(())
     }
 
-    /// What was done so far does not count.
+    /// Resets the statistics.
     pub(crate) fn forget(&mut self) {
         (self.began, self.ended) = (self.at, self.at);
         (self.bytes, self.latencies) = ([0; 2], Default::default());
     }
 
-    /// What was done since.
+    /// Returns the statistics since the reset.
     pub(crate) fn timed(&self) -> Timed {
         let [writes, reads] = [0, 1].map(|which| self.latencies[which].latencies());
         let seconds = (self.ended - self.began) as f64 / 1e9;

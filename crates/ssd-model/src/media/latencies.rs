@@ -1,23 +1,23 @@
-//! Latencies, recorded in nanoseconds to three digits.
+//! Latency histograms in nanoseconds, with three significant digits.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::report::{Table, figure};
 
-/// The longest that is told apart: 100 s.
+/// Longest latency that is distinguished: 100 s.
 const MOST_NS: u64 = 100_000_000_000;
 
-/// Latencies as they are printed, in microseconds.
+/// Summary of latencies in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latencies {
-    /// How many there were.
+    /// Number of samples.
     pub count: u64,
-    /// The shortest.
+    /// Minimum.
     pub min_us: f64,
-    /// The average.
+    /// Mean.
     pub mean_us: f64,
-    /// Half took no longer.
+    /// Median.
     pub p50_us: f64,
     /// The 75th percentile.
     pub p75_us: f64,
@@ -33,12 +33,12 @@ pub struct Latencies {
     pub p9999_us: f64,
     /// The 99.999th percentile.
     pub p99999_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
 }
 
 impl Latencies {
-    /// A table whose rows are latencies.
+    /// Returns an empty table with one row of latencies per case.
     pub fn table() -> Table {
         Table::new(&[
             "latency, µs",
@@ -56,7 +56,7 @@ impl Latencies {
         ])
     }
 
-    /// A row of it.
+    /// Returns a row of that table.
     pub fn cells(&self, name: String) -> Vec<String> {
         let values = [
             self.mean_us,
@@ -74,7 +74,7 @@ impl Latencies {
     }
 }
 
-/// Takes latencies.
+/// Records latencies.
 #[derive(Debug)]
 pub struct Recorder(Histogram<u64>);
 
@@ -85,17 +85,17 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// One that has none yet.
+    /// Returns an empty recorder.
     pub fn new() -> Recorder {
         Recorder(Histogram::new_with_max(MOST_NS, 3).expect("the bounds are in order"))
     }
 
-    /// Takes one.
+    /// Adds a latency.
     pub fn add(&mut self, latency_ns: u64) {
         self.0.saturating_record(latency_ns);
     }
 
-    /// Those that were taken.
+    /// Returns the summary of the recorded latencies.
     pub fn latencies(&self) -> Latencies {
         let us = |ns: u64| ns as f64 / 1000.0;
         let at = |quantile: f64| us(self.0.value_at_quantile(quantile));

@@ -1,4 +1,4 @@
-//! Time: what programs, reads and erases take on a medium, and what of that the host notices.
+//! Timing of programs, reads and erases on a medium, and the latency that the host sees.
 
 mod choice;
 mod clients;

@@ -1,4 +1,4 @@
-//! Media, with the figures that their makers published.
+//! Flash media, with the figures that their makers published.
 //!
 //! Sources:
 //! * AnandTech: "2021 NAND Flash Updates from ISSCC", 2021-02-19: its tables of program throughput, read latency, planes, I/O
@@ -12,35 +12,35 @@
 
 use serde::Serialize;
 
-/// A kind of flash, as one die of it behaves.
+/// A kind of flash, by the behaviour of one die.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Medium {
-    /// What it is called.
+    /// Name.
     pub name: &'static str,
-    /// Where its figures are from.
+    /// Source of the figures.
     pub source: &'static str,
-    /// Planes of a die that work at once.
+    /// Planes of a die that work in parallel.
     pub planes: u32,
-    /// A page of a plane.
+    /// Bytes of a page in one plane.
     pub page_bytes: u32,
-    /// Pages that are programmed at once in a plane: bits in a cell.
+    /// Bits per cell: the number of pages programmed together in a plane.
     pub bits_per_cell: u32,
-    /// From the command to the page being in its register (tR).
+    /// Time from the command until the page is in its register (tR).
     pub read_ns: u64,
-    /// Programming all bits of a word line in all planes (tPROG).
+    /// Time to program all bits of a word line in all planes (tPROG).
     pub program_ns: u64,
-    /// Erasing the blocks of all planes (tBERS).
+    /// Time to erase the blocks of all planes (tBERS).
     pub erase_ns: u64,
-    /// What one erase of a die erases.
+    /// Bytes erased by one erase of a die.
     pub erase_bytes: u64,
-    /// Interrupting a program or an erase for a read.
+    /// Time to interrupt a program or an erase for a read.
     pub suspend_ns: u64,
-    /// Bytes a second between a die and the controller, on the channel that it shares.
+    /// Bytes per second between a die and the controller, on the shared channel.
     pub bus_bytes_per_s: u64,
 }
 
 impl Medium {
-    /// QLC of 144 layers, 1 Tb a die: 40 MB/s of programming, tR of 85 µs.
+    /// QLC with 144 layers, 1 Tb per die: 40 MB/s program throughput, tR of 85 µs.
     pub const QLC: Medium = Medium {
         name: "QLC, 144 layers",
         source: "ISSCC 2021 30.2, by AnandTech 2021-02-19; erase and suspend: FEMU",
@@ -55,7 +55,7 @@ impl Medium {
         bus_bytes_per_s: 1_200_000_000,
     };
 
-    /// TLC of 96 layers, 512 Gb a die: 57 MB/s of programming, tR of 58 µs.
+    /// TLC with 96 layers, 512 Gb per die: 57 MB/s program throughput, tR of 58 µs.
     pub const TLC: Medium = Medium {
         name: "TLC, 96 layers",
         source: "ISSCC 2018 20.1, by AnandTech 2021-02-19; erase and suspend: FEMU",
@@ -70,8 +70,8 @@ impl Medium {
         bus_bytes_per_s: 533_000_000,
     };
 
-    /// Low-latency flash of one bit a cell, 128 Gb a die: tPROG of 75 µs, tR of 4 µs. Its bus is that of the same makers' part
-    /// of 2019.
+    /// Low-latency flash with one bit per cell, 128 Gb per die: tPROG of 75 µs, tR of 4 µs. Bus speed: that of the same
+    /// makers' part of 2019.
     pub const LOW_LATENCY: Medium = Medium {
         name: "low-latency flash, one bit a cell",
         source: "JSSC 2021, tPROG = 75 µs and tR = 4 µs; bus: AnandTech 2021-02-19; erase and suspend: FEMU",
@@ -86,12 +86,12 @@ impl Medium {
         bus_bytes_per_s: 1_066_000_000,
     };
 
-    /// What one program of a die writes.
+    /// Returns the bytes written by one program of a die.
     pub fn program_bytes(&self) -> u64 {
         u64::from(self.planes * self.page_bytes * self.bits_per_cell)
     }
 
-    /// What one read of a die brings into its registers.
+    /// Returns the bytes that one read of a die loads into its registers.
     pub fn row_bytes(&self) -> u64 {
         u64::from(self.planes * self.page_bytes)
     }

@@ -1,48 +1,48 @@
-//! Drives that documents measured, and how they are scaled down.
+//! Profiles of drives that documents measured, and their scaling.
 //!
-//! A modelled drive has the dies, the IU, the over-provisioning and the medium of the real one, and superblocks of one program
-//! of each die. It has fewer of these superblocks, so that a model of 15 TB fits in a few megabytes. What collection costs
-//! depends on the ratio of flash to namespace, and not on their size.
+//! A modelled drive has the dies, the IU, the over-provisioning and the medium of the real one, and superblocks of one
+//! program per die. It has fewer superblocks, so that a model of 15 TB fits in a few megabytes. The cost of collection
+//! depends on the ratio of flash to namespace, not on their size.
 
 use serde::Serialize;
 
 use super::Medium;
 use crate::{Collector, Error, Shape};
 
-/// Superblocks of a modelled drive.
+/// Number of superblocks of a modelled drive.
 const SUPERBLOCKS: u64 = 1024;
 
-/// A drive.
+/// A drive profile.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Profile {
-    /// What it is called on command lines.
+    /// Name on command lines.
     pub name: &'static str,
-    /// What it is.
+    /// Description.
     pub about: &'static str,
-    /// Its indirection unit.
+    /// Indirection unit in bytes.
     pub iu_bytes: u32,
-    /// The namespace that it is sold with.
+    /// Nominal namespace size in bytes.
     pub namespace_bytes: u64,
-    /// Flash beyond that namespace, as a share of it. This is the only figure that was fitted.
+    /// Flash beyond that namespace, as a share of it. The only fitted figure.
     pub over_provisioning: f64,
-    /// Dies.
+    /// Number of dies.
     pub dies: u32,
-    /// Channels that the dies share.
+    /// Number of channels that the dies share.
     pub channels: u32,
-    /// The flash.
+    /// Flash medium.
     pub medium: Medium,
-    /// Memory with power-loss protection in which writes are acknowledged.
+    /// Power-loss-protected cache in bytes; a write is acknowledged once it is in the cache.
     pub cache_bytes: u64,
-    /// The controller's time for a command.
+    /// Controller time per command.
     pub command_ns: u64,
-    /// What the controller moves to and from flash in a second, if that is less than the dies can.
+    /// Maximum bytes per second that the controller moves to and from flash, if lower than that of the dies.
     pub flash_bytes_per_s: Option<u64>,
 }
 
-/// All drives that have a name.
+/// All named drives.
 pub const PROFILES: [Profile; 3] = [
-    // 128 dies of 1 Tb are 16 TiB of flash. The white paper on the drive (facts.md 2) measured 2,985 MiB/s sequentially with
-    // a WAF of 1.02, which is what the controller moves, and 1,360 MiB/s in commands of 4 KiB, which is 2.87 µs a command.
+    // 128 dies of 1 Tb are 16 TiB of flash. The white paper on the drive (facts.md 2) measured 2,985 MiB/s sequentially
+    // with a WAF of 1.02, the throughput of the controller, and 1,360 MiB/s in commands of 4 KiB, 2.87 µs per command.
     Profile {
         name: "d5-p5316",
         about: "D5-P5316, 15.36 TB of QLC, IU of 64 KiB",
@@ -56,7 +56,8 @@ pub const PROFILES: [Profile; 3] = [
         command_ns: 2_870,
         flash_bytes_per_s: Some(3_192_000_000),
     },
-    // 64 dies of 512 Gb are 4 TiB of flash; 18 channels (heise.de, 2020-02). 1.4 million reads a second are 714 ns a command.
+    // 64 dies of 512 Gb are 4 TiB of flash; 18 channels (heise.de, 2020-02). 1.4 million reads per second are 714 ns
+    // per command.
     Profile {
         name: "cm6",
         about: "CM6, 3.84 TB of TLC, IU of 4 KiB",
@@ -70,7 +71,7 @@ pub const PROFILES: [Profile; 3] = [
         command_ns: 714,
         flash_bytes_per_s: None,
     },
-    // No drive that a document measured: the fast medium in front of QLC. 64 dies of 128 Gb are 1 TiB of flash.
+    // Not a measured drive: a fast medium in front of QLC. 64 dies of 128 Gb are 1 TiB of flash.
     Profile {
         name: "low-latency",
         about: "a cache drive of low-latency flash, 800 GB, IU of 4 KiB",
@@ -87,7 +88,7 @@ pub const PROFILES: [Profile; 3] = [
 ];
 
 impl Profile {
-    /// The drive of a name.
+    /// Returns the drive with this name.
     pub fn named(name: &str) -> Result<&'static Profile, Error> {
         PROFILES.iter().find(|profile| profile.name == name).ok_or_else(|| Error::Value {
             what: "the drive",
@@ -96,12 +97,12 @@ impl Profile {
         })
     }
 
-    /// All of its flash.
+    /// Returns all of its flash in bytes.
     pub fn raw_bytes(&self) -> u64 {
         (self.namespace_bytes as f64 * (1.0 + self.over_provisioning)) as u64
     }
 
-    /// The drive scaled down. Its namespace is the given share of the one that it is sold with.
+    /// Returns the scaled-down drive. Its namespace is the given share of the nominal one.
     pub fn shape(&self, namespace_share: f64) -> Shape {
         let superblock_bytes = self.medium.program_bytes() * u64::from(self.dies);
         let raw_bytes = superblock_bytes * SUPERBLOCKS;

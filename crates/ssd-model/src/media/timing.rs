@@ -1,15 +1,15 @@
-//! When each program, read and erase happens on the dies of a drive.
+//! Timing of programs, reads and erases on the dies of a drive.
 //!
-//! Nothing is simulated step by step: each resource knows until when it is taken, and an operation that needs several starts
-//! when the last of them is free. Requests come in the order of time.
+//! There is no step-by-step simulation: each resource stores the time until which it is busy, and an operation that
+//! needs several starts when the last of them is free. Requests arrive in the order of time.
 //!
-//! 1. A command takes its turn at the controller.
-//! 2. A write waits until the cache has room for its IUs, and is acknowledged: the cache survives a power cut.
-//! 3. IUs are gathered into one program of a die, which is transferred over the channel and programmed. Then they leave the
-//!    cache.
-//! 4. A read of the host goes before programs: it interrupts one that runs. Reads for the drive itself wait for their turn,
-//!    and take the time of their die; the program that they are for does not wait, as the collector reads ahead.
-//! 5. An erase takes the share of an erase that a scaled-down superblock is of a real one.
+//! 1. A command waits for the controller.
+//! 2. A write waits until the cache has room for its IUs, and is then acknowledged: the cache survives a power failure.
+//! 3. IUs are gathered into one program of a die, which is transferred over the channel and programmed. Then they leave
+//!    the cache.
+//! 4. A host read precedes programs: it suspends a running one. The drive's own reads wait for their turn and occupy
+//!    their die; the program that needs them does not wait, because the collector reads ahead.
+//! 5. An erase takes time in proportion to the size of the scaled-down superblock.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,15 +21,16 @@ const SECOND_NS: u128 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Die {
-    /// Until when programs, erases and background reads take it.
+    /// Time until which programs, erases and background reads occupy it.
     busy_until: u64,
-    /// Until when reads of the host take it.
+    /// Time until which host reads occupy it.
     read_until: u64,
-    /// Which row is in its registers, for the drive's own reads.
+    /// Row in its registers, for the drive's own reads.
     row: Option<u64>,
 }
 
-/// Something that bytes pass through: a channel, or the controller. Reads of the host pass programs and the drive's own reads.
+/// A resource that transfers bytes: a channel, or the controller. Host reads overtake programs and the drive's own
+/// reads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lanes {
     background_until: u64,
@@ -37,13 +38,13 @@ struct Lanes {
 }
 
 impl Lanes {
-    /// Bytes of a program or of the drive's own read pass in their turn; when they are through.
+    /// Transfers a program or the drive's own read, in order. Returns the completion time.
     fn pass_in_turn(&mut self, at: u64, takes: u64) -> u64 {
         self.background_until = self.background_until.max(at) + takes;
         self.background_until
     }
 
-    /// Bytes of a host's read pass before those; when they are through.
+    /// Transfers a host read ahead of the others. Returns the completion time.
     fn pass_first(&mut self, at: u64, takes: u64) -> u64 {
         self.reads_until = self.reads_until.max(at) + takes;
         self.background_until += takes;
@@ -51,15 +52,15 @@ impl Lanes {
     }
 }
 
-/// IUs that are being gathered for one program of a die.
+/// IUs being gathered for one program of a die.
 #[derive(Clone, Copy, Debug)]
 struct Gathered {
     program: u32,
-    /// IUs of the host among them, which take room in the cache.
+    /// Host IUs among them, which occupy the cache.
     host_ius: u32,
 }
 
-/// Flash that takes the time of a drive's profile.
+/// Flash with the timing of a drive profile.
 #[derive(Debug)]
 pub struct Timing {
     profile: Profile,
@@ -71,19 +72,19 @@ pub struct Timing {
     now: u64,
     read_done: u64,
     command_until: u64,
-    /// When the last write found room in the cache; the next one finds it no earlier.
+    /// Time at which the last write entered the cache; the next one enters no earlier.
     accepted_at: u64,
     controller: Lanes,
     dies: Vec<Die>,
     channels: Vec<Lanes>,
     gathered: Vec<Gathered>,
     cached_ius: u64,
-    /// IUs that leave the cache, and when.
+    /// IUs that will leave the cache, and their departure times.
     leaving: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl Timing {
-    /// The flash of a drive. It takes no time before it is turned on.
+    /// Returns the flash of a drive. It takes no time until it is turned on.
     pub fn new(profile: &Profile, shape: &Shape) -> Timing {
         let medium = &profile.medium;
         let ius_per_program = (medium.program_bytes() / u64::from(shape.iu_bytes)).max(1);
@@ -109,13 +110,13 @@ impl Timing {
         }
     }
 
-    /// From here on everything takes its time.
+    /// From now on, operations take time.
     pub fn turn_on(&mut self) {
         self.is_on = true;
         self.gathered.clear();
     }
 
-    /// A write comes, and is about to be done to the drive; when it is acknowledged.
+    /// Accepts a write that the drive is about to execute. Returns its acknowledgement time.
     pub fn accept_write(&mut self, at: u64, bytes: u64) -> u64 {
         self.start_command(at);
         let ius = bytes.div_ceil(u64::from(self.iu_bytes));
@@ -130,14 +131,14 @@ impl Timing {
         self.now
     }
 
-    /// A read or a TRIM comes, and is about to be done to the drive.
+    /// Starts a read or a TRIM that the drive is about to execute.
     pub fn start_command(&mut self, at: u64) {
         self.command_until = self.command_until.max(at) + self.profile.command_ns;
         self.now = self.command_until;
         self.read_done = 0;
     }
 
-    /// When everything is there that was read since the last command started.
+    /// Returns the completion time of all reads since the last command started.
     pub fn finish_read(&self) -> u64 {
         self.now.max(self.read_done)
     }
@@ -146,12 +147,12 @@ impl Timing {
         (place / self.ius_per_program) as usize % self.dies.len()
     }
 
-    /// What the controller takes to move bytes.
+    /// Returns the controller time for a transfer.
     fn controller_ns(&self, bytes: u64) -> u64 {
         self.profile.flash_bytes_per_s.map_or(0, |bytes_per_s| transfer_ns(bytes, bytes_per_s))
     }
 
-    /// A full program of a die; when it is done.
+    /// Schedules a full program of a die. Returns its completion time.
     fn program_die(&mut self, program: u32) -> u64 {
         let bytes = u64::from(self.ius_per_program) * u64::from(self.iu_bytes);
         let sent = self.controller.pass_in_turn(self.now, self.controller_ns(bytes));
@@ -165,7 +166,7 @@ impl Timing {
         die.busy_until
     }
 
-    /// A read for the host, which goes before programs.
+    /// Schedules a host read, ahead of programs.
     fn read_now(&mut self, place: u32, bytes: u32) {
         let (at, medium) = (self.die(place), &self.profile.medium);
         let die = &mut self.dies[at];
@@ -178,7 +179,7 @@ impl Timing {
         }
         die.read_until = start + medium.read_ns;
         let read = die.read_until;
-        // The way is booked from now, so that a read whose die is free does not wait for one whose die is not.
+        // The transfer is booked from now, so that a read whose die is free does not wait for one whose die is busy.
         let moved = transfer_ns(u64::from(bytes), medium.bus_bytes_per_s);
         let channel = at % self.channels.len();
         let through_channel = self.channels[channel].pass_first(self.now, moved);
@@ -186,7 +187,7 @@ impl Timing {
         self.read_done = self.read_done.max(read + moved).max(through_channel).max(through_controller);
     }
 
-    /// A read for the drive itself, which waits for its turn.
+    /// Schedules one of the drive's own reads, in order.
     fn read_later(&mut self, place: u32) {
         let bytes = u64::from(self.iu_bytes);
         self.controller.pass_in_turn(self.now, self.controller_ns(bytes));
@@ -248,7 +249,7 @@ fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
     (u128::from(bytes) * SECOND_NS / u128::from(bytes_per_s)) as u64
 }
 
-/// A time, for so many bytes of those that it is for.
+/// Scales a duration for `of_bytes` bytes to `bytes` bytes.
 fn scale(ns: u64, bytes: u64, of_bytes: u64) -> u64 {
     (u128::from(ns) * u128::from(bytes) / u128::from(of_bytes)) as u64
 }
@@ -276,7 +277,7 @@ mod tests {
         let mut timing = timing(1);
         let way = transfer_ns(4096, 533_000_000);
         assert_eq!(read(&mut timing, 0, 0), 714 + 58_000 + way);
-        // The same die is taken, another is not.
+        // The same die is busy, another one is not.
         assert_eq!(read(&mut timing, 714, 1), 58_000 + 58_000 + way);
         assert_eq!(read(&mut timing, 2 * 714, 24), 714 + 58_000 + way);
     }
@@ -302,7 +303,7 @@ mod tests {
             timing.program(place, Cause::Host);
         }
         assert!(accepted.is_sorted() && accepted[100] < 1_000_000, "the cache takes the first at once");
-        // From then on writes come in at the controller's pace.
+        // From then on writes are accepted at the controller's pace.
         let bytes_per_s = 1000.0 * 65_536.0 / ((accepted[1999] - accepted[999]) as f64 / 1e9);
         assert!((bytes_per_s / 3_192_000_000.0 - 1.0).abs() < 0.05, "{bytes_per_s}");
     }

@@ -1,6 +1,6 @@
-//! Figures as people read them.
+//! Formatting of figures.
 
-/// A size, such as `64 KiB`.
+/// Formats a size, such as `64 KiB`.
 pub(crate) fn size(bytes: u64) -> String {
     let units =
         [(1u64 << 50, "PiB"), (1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
@@ -11,12 +11,12 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// A write amplification, if anything was written.
+/// Formats a write amplification; a dash if nothing was written.
 pub(crate) fn amplification(factor: f64) -> String {
     if factor.is_nan() { "–".to_owned() } else { format!("{factor:.2}") }
 }
 
-/// A number with as many digits as say something.
+/// Formats a number with its significant digits.
 pub(crate) fn figure(value: f64) -> String {
     match value {
         value if value.is_nan() => "–".to_owned(),
@@ -26,7 +26,7 @@ pub(crate) fn figure(value: f64) -> String {
     }
 }
 
-/// A whole number with commas.
+/// Formats a whole number with commas.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

@@ -1,4 +1,4 @@
-//! What reports are made of: tables, figures, JSON.
+//! Building blocks of reports: tables, figures, JSON.
 
 mod figures;
 mod table;
@@ -7,7 +7,7 @@ pub(crate) use figures::{amplification, figure, size};
 use serde::Serialize;
 pub use table::Table;
 
-/// A report as JSON.
+/// Returns a report as JSON.
 pub fn json(report: &impl Serialize) -> String {
     let mut text = serde_json::to_string_pretty(report).expect("reports have text for keys");
     text.push('\n');

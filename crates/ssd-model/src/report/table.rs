@@ -1,4 +1,4 @@
-//! Tables as Markdown, which is readable in a terminal too.
+//! Tables in Markdown, which is readable in a terminal too.
 
 /// A table.
 #[derive(Clone, Debug, Default)]
@@ -7,7 +7,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns. The first is text, the others are numbers.
+    /// Returns an empty table with these columns. The first is text, the others are numbers.
     pub fn new(columns: &[&str]) -> Table {
         Table { rows: vec![columns.iter().map(|column| (*column).to_owned()).collect()] }
     }

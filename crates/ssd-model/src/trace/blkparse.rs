@@ -5,11 +5,11 @@
 use super::line::{Parsed, kind_of, nanoseconds, number, sectors};
 use crate::request::Stage;
 
-/// Actions of `blkparse(1)` that are no request of their own: bounces, merges, remaps, requeues, splits, plugs, messages.
+/// Actions of `blkparse(1)` that are not requests: bounces, merges, remaps, requeues, splits, plugs, messages.
 const OTHER_ACTIONS: [&str; 17] =
     ["A", "B", "F", "G", "I", "M", "P", "R", "S", "T", "U", "UT", "W", "X", "Z", "m", "Ca"];
 
-/// Returns the request of a line, or what else the line is.
+/// Parses a line: a request, or another kind of line.
 pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
     let mut words = line.split_ascii_whitespace();
     let Some(device) = words.next() else { return Ok(Parsed::Nothing) };
@@ -20,7 +20,7 @@ pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
         return Ok(Parsed::Nothing);
     }
     if !is_device(device) {
-        return Err(format!("it starts with '{device}', which is no device such as 8,0"));
+        return Err(format!("it starts with '{device}' instead of a device such as 8,0"));
     }
     let _cpu: u32 = number("CPU", words.next())?;
     let mut time = words.next().ok_or("the line ends before its time")?;
@@ -35,7 +35,7 @@ pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
     action(device, at_ns, &line[behind..])
 }
 
-/// Returns the request that an action and its fields stand for: `D  WS 2048 + 8 [fio]`.
+/// Parses an action and its fields, such as `D  WS 2048 + 8 [fio]`.
 pub(super) fn action<'l>(device: &'l str, at_ns: u64, fields: &'l str) -> Result<Parsed<'l>, String> {
     let mut words = fields.split_ascii_whitespace();
     let action = words.next().ok_or("the line ends before its action")?;
@@ -44,7 +44,7 @@ pub(super) fn action<'l>(device: &'l str, at_ns: u64, fields: &'l str) -> Result
         "D" => Stage::Issued,
         "C" => Stage::Completed,
         other if OTHER_ACTIONS.contains(&other) => return Ok(Parsed::Nothing),
-        other => return Err(format!("'{other}' is no action of blkparse")),
+        other => return Err(format!("'{other}' is not an action of blkparse")),
     };
     if !fields.trim_end().ends_with(']') {
         return Err("the line ends before its process in [brackets]".to_owned());
@@ -53,7 +53,7 @@ pub(super) fn action<'l>(device: &'l str, at_ns: u64, fields: &'l str) -> Result
     let Some(kind) = kind_of(letters) else { return Ok(Parsed::Nothing) };
     let mut ahead = words.clone();
     let is_without_sectors = match (ahead.next(), ahead.next()) {
-        // A flush has none, and its end the sector alone.
+        // A flush has no sectors, and its completion only a start sector.
         (Some(first), None) => first.starts_with('['),
         (Some(first), Some(second)) => {
             // The command of a pass-through request.
@@ -70,18 +70,18 @@ pub(super) fn action<'l>(device: &'l str, at_ns: u64, fields: &'l str) -> Result
     Ok(if request.bytes == 0 { Parsed::Nothing } else { Parsed::Request(device, request) })
 }
 
-/// Whether a word is a device, such as `8,0`.
+/// True if a word is a device, such as `8,0`.
 pub(super) fn is_device(word: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
     word.split_once(',').is_some_and(|(major, minor)| is_number(major) && is_number(minor))
 }
 
-/// Whether the summary starts here that `blkparse` prints behind the events.
+/// True for the first line of the summary that `blkparse` prints after the events.
 fn is_summary(line: &str) -> bool {
     ["CPU", "Total (", "Throughput (", "Events ("].iter().any(|start| line.starts_with(start))
 }
 
-/// Returns true for what `blkparse` says of its files, which stands in the text if both outputs went there.
+/// True for messages of `blkparse` about its files, which are in the text if both output streams were redirected there.
 fn is_said_of_files(line: &str) -> bool {
     line.starts_with("Input file ") || line.starts_with("discarded traces ")
 }

@@ -1,19 +1,19 @@
-//! The iologs of fio: version 2 has `FILE ACTION [OFFSET LENGTH]` in a line, version 3 a time in microseconds before it.
+//! The iologs of fio: version 2 has `FILE ACTION [OFFSET LENGTH]` per line, version 3 a time in microseconds before it.
 
 use super::line::{Parsed, number};
 use crate::request::{Kind, Request, Stage};
 
-/// The first line of a log of a version.
+/// Returns the version from the first line of a log.
 pub(super) fn version(line: &str) -> Option<&str> {
     line.trim().strip_prefix("fio version ")?.strip_suffix(" iolog")
 }
 
-/// What a line of version 2 says.
+/// Parses a line of version 2.
 pub(super) fn parse_2(line: &str) -> Result<Parsed<'_>, String> {
     parse(line.split_ascii_whitespace(), 0)
 }
 
-/// What a line of version 3 says.
+/// Parses a line of version 3.
 pub(super) fn parse_3(line: &str) -> Result<Parsed<'_>, String> {
     let mut words = line.split_ascii_whitespace();
     let Some(time) = words.next() else { return Ok(Parsed::Nothing) };
@@ -31,7 +31,7 @@ fn parse<'l>(mut words: impl Iterator<Item = &'l str>, at_ns: u64) -> Result<Par
         "add" | "open" | "close" | "wait" | "sync" | "datasync" | "sync_file_range" => {
             return Ok(Parsed::Nothing);
         }
-        other => return Err(format!("'{other}' is no action of an iolog")),
+        other => return Err(format!("'{other}' is not an action of an iolog")),
     };
     let offset = number("offset", words.next())?;
     let bytes = number("length", words.next())?;

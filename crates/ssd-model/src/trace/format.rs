@@ -1,4 +1,4 @@
-//! Which format a trace has.
+//! Formats of traces and their detection.
 
 use std::path::Path;
 
@@ -23,20 +23,20 @@ pub enum Format {
     Fio3,
 }
 
-/// How binary files start that have a text to them, and how to get it.
+/// Magic bytes of binary formats that have a text form, and the command that prints it.
 const BINARIES: [(&[u8], &str); 5] = [
-    (b"\x07\x74\x61\x65", "it is blktrace's binary output, whose text is printed by: blkparse -i FILE"),
-    (b"PERFILE2", "it is perf's binary output, whose text is printed by: perf script -i FILE"),
+    (b"\x07\x74\x61\x65", "it is blktrace's binary output; convert it to text with: blkparse -i FILE"),
+    (b"PERFILE2", "it is perf's binary output; convert it to text with: perf script -i FILE"),
     (
         b"\x17\x08\x44tracing",
-        "it is trace-cmd's binary output, whose text is printed by: trace-cmd report FILE",
+        "it is trace-cmd's binary output; convert it to text with: trace-cmd report FILE",
     ),
     (b"\x1f\x8b", "it is compressed; unpack it with gunzip"),
     (b"\x28\xb5\x2f\xfd", "it is compressed; unpack it with unzstd"),
 ];
 
 impl Format {
-    /// The format of a file, by the first of its lines that one of the formats has.
+    /// Detects the format of a file from the first line that matches one.
     pub fn of(path: &Path) -> Result<Format, Error> {
         let mut lines = Lines::open(path)?;
         let mut first = None;
@@ -53,7 +53,7 @@ impl Format {
             let text = match std::str::from_utf8(bytes) {
                 Ok(text) if end != End::TooLong => text.trim_start(),
                 Err(_) if first.is_some() && end != End::TooLong => continue,
-                _ => return unknown("it is no text".to_owned()),
+                _ => return unknown("not text (invalid UTF-8)".to_owned()),
             };
             match Format::of_line(text) {
                 Some(Ok(format)) => return Ok(format),
@@ -73,7 +73,7 @@ impl Format {
         }
         Err(match first {
             Some((line, what)) => {
-                let what = format!("{what}, and no line of it is a line of a trace");
+                let what = format!("{what}, and no line is in a known trace format");
                 Error::UnknownFormat { path: path.to_owned(), line, what }
             }
             None => Error::Trace {
@@ -83,7 +83,7 @@ impl Format {
         })
     }
 
-    /// The format that starts with a line, or the version of an iolog that is not read.
+    /// Returns the format that begins with this line, or the unsupported version of an iolog.
     fn of_line(line: &str) -> Option<Result<Format, String>> {
         match fio::version(line) {
             Some("2") => return Some(Ok(Format::Fio2)),
@@ -98,7 +98,7 @@ impl Format {
         (blkparse::is_device(device) && blkparse::parse(line).is_ok()).then_some(Ok(Format::Blkparse))
     }
 
-    /// What a line says.
+    /// Parses a line.
     pub(super) fn parse(self, line: &str) -> Result<Parsed<'_>, String> {
         match self {
             Format::Blkparse => blkparse::parse(line),
@@ -109,7 +109,7 @@ impl Format {
         }
     }
 
-    /// What it is called in sentences.
+    /// Returns the name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Format::Blkparse => "blkparse",

@@ -11,7 +11,7 @@ use super::blkparse::{action, is_device, parse as parse_columns};
 use super::line::{Parsed, kind_of, nanoseconds, sectors};
 use crate::request::Stage;
 
-/// The events that stand for a request, and the stage of each.
+/// Events that are requests, and their stages.
 const EVENTS: [(&str, Stage); 3] = [
     ("block_rq_issue", Stage::Issued),
     ("block_rq_complete", Stage::Completed),
@@ -24,7 +24,7 @@ pub(super) fn has_event(line: &str) -> bool {
     event.is_some_and(|event| event.name.starts_with("block_") || is_device(event.name))
 }
 
-/// Returns the request of a line, or what else the line is.
+/// Parses a line: a request, or another kind of line.
 pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
     if is_no_event(line) {
         return Ok(Parsed::Nothing);
@@ -52,7 +52,7 @@ pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
         return Err("the line ends before its process or error in [brackets]".to_owned());
     }
     let Some(kind) = kind_of(letters) else { return Ok(Parsed::Nothing) };
-    // The command of a pass-through request stands between brackets.
+    // The command of a pass-through request is in brackets.
     let rest = match stage {
         Stage::Queued => rest,
         _ => rest.split_once(") ").ok_or("the line ends before its sector")?.1,
@@ -62,16 +62,16 @@ pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
     Ok(if request.bytes == 0 { Parsed::Nothing } else { Parsed::Request(device, request) })
 }
 
-/// The parts of a line behind its process and CPU.
+/// The parts of a line after its process and CPU.
 struct Line<'l> {
     at_ns: u64,
-    /// The event without the name of its system, or the device of a line of the tracer `blk`.
+    /// Event name without its subsystem, or the device in a line of the tracer `blk`.
     name: &'l str,
     fields: &'l str,
 }
 
 impl<'l> Line<'l> {
-    /// Finds the first word that is a time and the event behind it. `None` if there is none.
+    /// Finds the first word that is a time, and the event after it. `None` if there is none.
     fn of(line: &'l str) -> Option<Line<'l>> {
         let mut rest = line;
         let mut at_ns = None;
@@ -81,7 +81,7 @@ impl<'l> Line<'l> {
                 at_ns = time(word);
                 continue;
             };
-            // The time since the event before, and the end of a time of the latency format.
+            // Skips the time since the previous event, and the end of a time in the latency format.
             if word.starts_with("(+") || word == ":" {
                 continue;
             }
@@ -101,8 +101,8 @@ fn next_word(text: &str) -> Option<(&str, &str)> {
     (!text.is_empty()).then(|| text.split_once([' ', '\t']).unwrap_or((text, "")))
 }
 
-/// The time of an event: seconds such as `12.345678:`, microseconds such as `18474us+:` in the latency format, or the count of
-/// another clock, which has no unit and is 0 here.
+/// Parses the time of an event: seconds such as `12.345678:`, microseconds such as `18474us+:` in the latency format,
+/// or the count of another clock, which has no unit and becomes 0.
 fn time(word: &str) -> Option<u64> {
     if let Some((us, _)) = word.split_once("us") {
         return us.parse::<u64>().ok()?.checked_mul(1000);
@@ -111,7 +111,7 @@ fn time(word: &str) -> Option<u64> {
     nanoseconds(word).or_else(|| word.parse::<u64>().ok().map(|_| 0))
 }
 
-/// Returns true for lines between events: comments, heads, and the stacks of `perf script`.
+/// True for lines between events: comments, headings, and the stacks of `perf script`.
 fn is_no_event(line: &str) -> bool {
     let words = line.trim();
     let is_address = |word: &str| word.len() >= 4 && word.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -124,8 +124,8 @@ fn is_no_event(line: &str) -> bool {
         || is_of_stack
 }
 
-/// How many events a line says that were lost: `CPU:1 [LOST 345 EVENTS]`, `CPU:1 [345 EVENTS DROPPED]`, or `LOST 345 events` of
-/// `perf script`. At least one where no number stands.
+/// Returns the number of lost events that a line reports: `CPU:1 [LOST 345 EVENTS]`, `CPU:1 [345 EVENTS DROPPED]`, or
+/// `LOST 345 events` of `perf script`. 1 if the line has no number.
 fn lost(line: &str) -> Option<u64> {
     let is_lost = ["[LOST ", "EVENTS DROPPED]", "PERF_RECORD_LOST "].iter().any(|mark| line.contains(mark));
     let mut numbers = line.split(['[', ']', ' ', '\t']).filter_map(|word| word.parse().ok());

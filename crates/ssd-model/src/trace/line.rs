@@ -1,23 +1,23 @@
-//! What the lines of all formats have in common.
+//! Parsing that all formats share.
 
 use crate::SECTOR_BYTES;
 use crate::request::{Kind, Request, Stage};
 
-/// What a parser finds in a line.
+/// Result of parsing a line.
 #[derive(Debug)]
 pub(super) enum Parsed<'l> {
-    /// A request of the named device. Its index is not known yet.
+    /// A request of the named device. Its device index is not known yet.
     Request(&'l str, Request),
-    /// Nothing that matters here.
+    /// Nothing relevant.
     Nothing,
-    /// The tracer lost so many events.
+    /// A number of events that the tracer lost.
     Lost(u64),
-    /// The trace is over; a summary follows.
+    /// The end of the trace; a summary follows.
     End,
 }
 
-/// Returns what a request does, by its letters (`rwbs`): an F for a flush before it, its operation, and flags. `None` for a flush
-/// and other requests without data of the host, such as write zeroes (N) and those of zones (Z).
+/// Returns the kind of a request from its letters (`rwbs`): an F for a preceding flush, its operation, and flags.
+/// `None` for a flush and other requests without host data, such as write zeroes (N) and zone operations (Z).
 pub(super) fn kind_of(letters: &str) -> Option<Kind> {
     let operation = match letters.strip_prefix('F') {
         Some(rest) if !rest.is_empty() => rest,
@@ -31,13 +31,13 @@ pub(super) fn kind_of(letters: &str) -> Option<Kind> {
     }
 }
 
-/// A number, or what stands there instead.
+/// Parses a number; the error contains the text found instead.
 pub(super) fn number<N: std::str::FromStr>(what: &str, text: Option<&str>) -> Result<N, String> {
     let text = text.ok_or_else(|| format!("the line ends before its {what}"))?;
     text.parse().map_err(|_| format!("its {what} is '{text}'"))
 }
 
-/// Sectors `at + count` as a request.
+/// Parses sectors `at + count` as a request.
 pub(super) fn sectors<'t>(
     kind: Kind,
     stage: Stage,
@@ -55,7 +55,7 @@ pub(super) fn sectors<'t>(
     Ok(Request { device: 0, kind, offset: bytes(sector)?, bytes: bytes(count)?, at_ns, stage })
 }
 
-/// Seconds with a fraction, such as `12.345678901`, in nanoseconds.
+/// Parses seconds with a fraction, such as `12.345678901`, into nanoseconds.
 pub(super) fn nanoseconds(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|digit| digit.is_ascii_digit()) {

@@ -1,5 +1,4 @@
-//! The lines of a file, one after the other, with their numbers. A line that is too long for any trace is an error, so that a
-//! binary file is not taken into memory.
+//! Numbered lines of a file. A line too long for any trace is an error, so that a binary file is not read into memory.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -17,14 +16,14 @@ pub(super) struct Lines {
     number: u64,
 }
 
-/// How a line ended.
+/// The end of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// As it should.
+    /// A line end.
     Whole,
-    /// The file ended in it.
+    /// The end of the file.
     Cut,
-    /// It is longer than any line of a trace.
+    /// None within the maximum length of a line.
     TooLong,
 }
 
@@ -50,12 +49,12 @@ impl Lines {
         Ok(Some(end))
     }
 
-    /// The line that was read last.
+    /// Returns the most recently read line.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.line
     }
 
-    /// Its number, from 1.
+    /// Returns its number, from 1.
     pub(super) fn number(&self) -> u64 {
         self.number
     }

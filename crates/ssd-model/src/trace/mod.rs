@@ -1,6 +1,6 @@
-//! Traces of block devices, as other tools write them, and what a drive makes of them.
+//! Traces of block devices, as other tools write them, and their replay on a modelled drive.
 //!
-//! A trace is read line by line and never kept. Its format is told from its first lines.
+//! A trace is read line by line and never kept in memory. Its format is detected from its first lines.
 
 mod blkparse;
 mod fio;

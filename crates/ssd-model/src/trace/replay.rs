@@ -1,9 +1,9 @@
-//! Replays a trace on a modelled drive, until the drive is in its steady state under it.
+//! Replays a trace on a modelled drive until the drive is in steady state.
 //!
-//! 1. The trace is read once: which devices and stages it has, what it writes, how far it reaches.
-//! 2. A drive is built whose namespace is as large as the traced device, with the ratios of a real one. It is filled.
-//! 3. The trace is played over and over until it has written the namespace twice, and then until it has written it once more
-//!    while the drive's counters are watched.
+//! 1. The trace is read once, for its devices and stages, the bytes written, and its highest offset.
+//! 2. A drive is built with a namespace as large as the traced device and the ratios of a real drive. It is filled.
+//! 3. The trace is replayed repeatedly until it has written the namespace twice, and then until it has written it once
+//!    more while the drive's counters are recorded.
 
 use std::path::PathBuf;
 
@@ -16,80 +16,80 @@ use crate::media::{Clients, Timed};
 use crate::request::{Kind, Request, Stage};
 use crate::{Choice, Counters, Drive, Endurance, Error, Handle, Life, Profile, SECTOR_BYTES, Shape, Timing};
 
-/// A namespace is rounded up to this.
+/// Unit in bytes to which a namespace is rounded up.
 const NAMESPACE_UNIT: u64 = 1 << 20;
-/// A namespace has so many IUs at least: the collector needs superblocks to choose from.
+/// Minimum number of IUs in a namespace: the collector needs superblocks to choose from.
 const NAMESPACE_IUS_LEAST: u64 = 8192;
-/// How often the namespace is written before the drive's counters are watched.
+/// Number of times the namespace is written before the counters are recorded.
 const WARM_UP: u64 = 2;
-/// Requests that are played, at most: a short trace on a large device never reaches a steady state.
+/// Maximum number of replayed requests: a short trace on a large device would never reach steady state.
 const REQUESTS_MOST: u64 = 50_000_000;
 
-/// What is to be replayed, and on which drive.
+/// Parameters of a replay.
 #[derive(Clone, Debug)]
 pub struct Replay {
     /// The trace.
     pub path: PathBuf,
-    /// Which device of it, if it has several: as the trace names it.
+    /// Device to replay, as the trace names it, if the trace has several.
     pub device: Option<String>,
-    /// The drive, for its IU, its over-provisioning and its collector.
+    /// Drive model: IU, over-provisioning and collector.
     pub drive: Choice,
-    /// The size of the traced device; `None` for where the trace's last request ends.
+    /// Size of the traced device; `None`: the end of the trace's last request.
     pub namespace_bytes: Option<u64>,
-    /// The share of the namespace that holds something before the trace starts.
+    /// Share of the namespace that holds data before the trace starts.
     pub filled: f64,
-    /// Whether TRIMs are left out, as if the file system had been mounted without them.
+    /// True to skip TRIMs, as if the file system had been mounted without discard.
     pub without_trims: bool,
-    /// Requests in flight, if the last pass is to take the drive's time.
+    /// Number of requests in flight in a final timed pass; `None`: no timed pass.
     pub in_flight: Option<u32>,
-    /// What the drive stands.
+    /// Endurance of the drive.
     pub endurance: Endurance,
 }
 
-/// What a trace costs a drive.
+/// Cost of a trace on a drive.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplayReport {
     /// The trace's format.
     pub format: Format,
-    /// The device that was replayed.
+    /// The replayed device.
     pub device: String,
     /// The drive.
     pub drive: &'static str,
-    /// Its indirection unit.
+    /// Indirection unit in bytes.
     pub iu_bytes: u32,
-    /// Flash beyond the namespace, as a share of it.
+    /// Flash beyond the namespace, as a share of the namespace.
     pub over_provisioning: f64,
-    /// The modelled namespace.
+    /// Size of the modelled namespace.
     pub namespace_bytes: u64,
-    /// What the modelled drive erases together.
+    /// Erase unit of the modelled drive in bytes.
     pub superblock_bytes: u64,
-    /// What the trace asks for.
+    /// Totals of the trace.
     pub trace: Tally,
-    /// Events that the tracer says it lost.
+    /// Events that the tracer reported as lost.
     pub lost_events: u64,
-    /// Lines that were not understood, which were passed over.
+    /// Lines that could not be parsed and were skipped.
     pub not_understood: NotUnderstood,
-    /// How often the trace was played while the counters were watched, and before.
+    /// Number of passes: while the counters were recorded, and before.
     pub passes: [u64; 2],
-    /// Whether the trace was played often enough for a steady state.
+    /// True if the trace was replayed often enough to reach steady state.
     pub is_steady: bool,
-    /// NAND bytes for each byte of the host.
+    /// NAND bytes per host byte.
     pub write_amplification: f64,
-    /// Of that, what IUs cost that were written in part.
+    /// Part of it caused by partially written IUs.
     pub iu_amplification: f64,
-    /// Of that, what collection costs.
+    /// Part of it caused by collection.
     pub collection_amplification: f64,
-    /// NAND bytes that one pass of the trace costs.
+    /// NAND bytes per pass of the trace.
     pub nand_bytes: u64,
-    /// What the drive did while it was watched.
+    /// Drive counters of the recorded passes.
     pub counters: Counters,
-    /// How long the requests of a pass take, if it was said how many are in flight.
+    /// Timing of one pass, if the requests in flight were given.
     pub timed: Option<Timed>,
-    /// How long the drive lasts, if it was said what it stands.
+    /// Lifetime of the drive, if its endurance was given.
     pub life: Option<Life>,
 }
 
-/// What the first reading found out.
+/// Result of the first reading.
 struct Scan {
     format: Format,
     device: usize,
@@ -157,7 +157,7 @@ pub fn replay(replay: &Replay) -> Result<ReplayReport, Error> {
     })
 }
 
-/// Reads the trace once. A request may stand in it several times; the stage closest to the device is taken.
+/// Reads the trace once. A request may appear at several stages; the stage closest to the device is used.
 fn scan(replay: &Replay, iu_bytes: u32) -> Result<Scan, Error> {
     let mut requests = Requests::open(&replay.path)?;
     let mut tallies: Vec<[Tally; 3]> = Vec::new();
@@ -171,7 +171,8 @@ fn scan(replay: &Replay, iu_bytes: u32) -> Result<Scan, Error> {
     let devices = requests.devices();
     let device = match (&replay.device, devices) {
         (_, []) => {
-            let what = "no request was found in it: record block_rq_issue, or blkparse's D lines".to_owned();
+            let what =
+                "the trace contains no request: record block_rq_issue, or blkparse's D lines".to_owned();
             return Err(failed(match &requests.not_understood().first {
                 Some((line, why)) => {
                     format!("{what}; the first line that was not understood is {line}: {why}")
@@ -181,11 +182,12 @@ fn scan(replay: &Replay, iu_bytes: u32) -> Result<Scan, Error> {
         }
         (None, [_]) => 0,
         (None, _) => {
-            let what = format!("it has several devices, choose one with --device: {}", devices.join(" "));
+            let what =
+                format!("the trace has several devices; choose one with --device: {}", devices.join(" "));
             return Err(failed(what));
         }
         (Some(wanted), _) => devices.iter().position(|device| device == wanted).ok_or_else(|| {
-            failed(format!("the device {wanted} is not in it; it has {}", devices.join(" ")))
+            failed(format!("the trace does not contain device {wanted}; it has {}", devices.join(" ")))
         })?,
     };
     let is_there = |stage: &Stage| {
@@ -196,7 +198,7 @@ fn scan(replay: &Replay, iu_bytes: u32) -> Result<Scan, Error> {
     let stage = stages.into_iter().find(is_there).expect("the device was met in a request");
     let tally = tallies[device][stage as usize];
     if tally.write_bytes == 0 {
-        return Err(failed("nothing is written in it, so it wears no drive".to_owned()));
+        return Err(failed("the trace contains no write, so it causes no wear".to_owned()));
     }
     let (format, name, lost) = (requests.format(), devices[device].clone(), requests.lost());
     let not_understood = requests.not_understood().clone();
@@ -208,7 +210,7 @@ fn shape(replay: &Replay, profile: &Profile, scan: &Scan) -> Result<Shape, Error
     let end = scan.tally.end_bytes;
     let namespace = match replay.namespace_bytes {
         Some(namespace) if namespace < end => {
-            let what = format!("it reaches to byte {end}, beyond a namespace of {namespace} bytes");
+            let what = format!("the trace reaches byte {end}, beyond a namespace of {namespace} bytes");
             return Err(Error::Trace { path: replay.path.clone(), what });
         }
         Some(namespace) => namespace,
@@ -218,19 +220,19 @@ fn shape(replay: &Replay, profile: &Profile, scan: &Scan) -> Result<Shape, Error
     Ok(replay.drive.changed(Shape::over_provisioned(iu_bytes, namespace, over_provisioning)))
 }
 
-/// Plays the trace once, and returns how many requests that were.
+/// Replays the trace once. Returns the number of requests.
 fn play(replay: &Replay, scan: &Scan, drive: &mut Drive<Timing>) -> Result<u64, Error> {
     let played = each(replay, scan, |kind, offset, bytes| match kind {
         Kind::Write => drive.write(offset, bytes, Handle(0)),
         Kind::Trim => drive.trim(offset, bytes),
         Kind::Read => Ok(()),
     })?;
-    // The drive is idle between two passes, and programs what waits in its buffer.
+    // The drive is idle between two passes, and programs the contents of its coalescing buffer.
     drive.flush();
     Ok(played)
 }
 
-/// Plays the trace once in the drive's time, in its order, with so many requests in flight.
+/// Replays the trace once in simulated time, in order, with `in_flight` requests in flight.
 fn timed(replay: &Replay, scan: &Scan, drive: &mut Drive<Timing>, in_flight: u32) -> Result<Timed, Error> {
     drive.flash_mut().turn_on();
     let mut clients = Clients::new(in_flight as usize);
@@ -238,7 +240,7 @@ fn timed(replay: &Replay, scan: &Scan, drive: &mut Drive<Timing>, in_flight: u32
     Ok(clients.timed())
 }
 
-/// Hands over each request of the trace's device, and returns how many lines were read.
+/// Calls `request` for each request of the selected device. Returns the number of lines read.
 fn each(
     replay: &Replay,
     scan: &Scan,
@@ -257,7 +259,7 @@ fn each(
     Ok(played)
 }
 
-/// The sectors that a request touches: iologs of files may have parts of them.
+/// Rounds a request to whole sectors: iologs of files may contain partial ones.
 fn whole_sectors(request: &Request) -> (u64, u64) {
     let start = request.offset / SECTOR_BYTES * SECTOR_BYTES;
     let end = (request.offset + request.bytes).next_multiple_of(SECTOR_BYTES);

@@ -1,4 +1,4 @@
-//! A replay as people read it.
+//! Text form of a replay report.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -71,7 +71,7 @@ impl Display for ReplayReport {
 }
 
 impl ReplayReport {
-    /// What is to be done about it, in a sentence.
+    /// Returns a recommendation in one sentence.
     pub fn verdict(&self) -> String {
         let iu = size(u64::from(self.iu_bytes));
         let waf = amplification(self.write_amplification);

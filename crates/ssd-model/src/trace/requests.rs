@@ -10,19 +10,19 @@ use super::line_reader::{End, Lines};
 use crate::Error;
 use crate::request::Request;
 
-/// Requests end below this: no device is larger, and sums of offsets and lengths stay numbers.
+/// Upper bound in bytes of a request's end: no device is larger, and sums of offsets and lengths cannot overflow.
 const END_MOST: u64 = 1 << 60;
 
-/// Lines of a trace that were not understood.
+/// Lines of a trace that could not be parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NotUnderstood {
-    /// How many.
+    /// Number of such lines.
     pub lines: u64,
-    /// The number of the first of them and what is wrong with it.
+    /// Number of the first such line, and the problem with it.
     pub first: Option<(u64, String)>,
 }
 
-/// Reads a trace.
+/// Reads the requests of a trace.
 #[derive(Debug)]
 pub struct Requests {
     path: PathBuf,
@@ -43,27 +43,27 @@ impl Requests {
         Ok(Requests { path, format, lines, devices, lost: 0, not_understood, is_over: false })
     }
 
-    /// Its format.
+    /// Returns the format.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The devices that were met so far.
+    /// Returns the devices seen so far.
     pub fn devices(&self) -> &[String] {
         &self.devices
     }
 
-    /// Events that the tracer says it lost, so far.
+    /// Returns the number of events so far that the tracer reported as lost.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The lines that were not understood, so far. They were passed over.
+    /// Returns the lines so far that could not be parsed and were skipped.
     pub fn not_understood(&self) -> &NotUnderstood {
         &self.not_understood
     }
 
-    /// The next request; `None` at the end.
+    /// Returns the next request; `None` at the end.
     pub fn read(&mut self) -> Result<Option<Request>, Error> {
         while !self.is_over {
             let Some(end) = self.lines.read(&self.path)? else {
@@ -87,9 +87,10 @@ impl Requests {
     }
 
     fn line(&mut self, end: End) -> Result<Option<Request>, String> {
-        let line = std::str::from_utf8(self.lines.bytes()).map_err(|_| "it is no text".to_owned())?;
+        let line =
+            std::str::from_utf8(self.lines.bytes()).map_err(|_| "not text (invalid UTF-8)".to_owned())?;
         let parsed = self.format.parse(line)?;
-        // A line without an end may be the beginning of another.
+        // A line without a line end may be truncated.
         if end == End::Cut && !line.trim().is_empty() {
             return Err("the file ends in the middle of the line".to_owned());
         }

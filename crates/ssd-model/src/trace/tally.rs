@@ -1,33 +1,33 @@
-//! What a trace asks for, before any drive.
+//! Totals of a trace's requests, independent of any drive.
 
 use serde::Serialize;
 
 use crate::request::{Kind, Request};
 
-/// Counts of a trace.
+/// Totals of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Tally {
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes of those writes.
     pub write_bytes: u64,
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Their bytes.
+    /// Bytes of those reads.
     pub read_bytes: u64,
-    /// TRIMs.
+    /// Number of TRIMs.
     pub trims: u64,
-    /// Their bytes.
+    /// Bytes of those TRIMs.
     pub trim_bytes: u64,
-    /// Writes that are shorter than an IU.
+    /// Writes shorter than an IU.
     pub sub_iu_writes: u64,
-    /// Writes that are an IU or longer, and do not start and end at IU boundaries.
+    /// Writes of at least an IU that do not start and end at IU boundaries.
     pub misaligned_writes: u64,
-    /// Bytes of the writes that are sub-IU or misaligned.
+    /// Bytes of the sub-IU and misaligned writes.
     pub partial_bytes: u64,
-    /// Where the last request ends.
+    /// Highest end of a request in bytes.
     pub end_bytes: u64,
-    /// From the first request to the last.
+    /// Time from the first request to the last.
     pub duration_ns: u64,
     #[serde(skip)]
     first_ns: Option<u64>,
@@ -61,12 +61,12 @@ impl Tally {
         self.duration_ns = self.duration_ns.max(request.at_ns.saturating_sub(first));
     }
 
-    /// The share of writes that are sub-IU or misaligned.
+    /// Returns the share of writes that are sub-IU or misaligned.
     pub fn partial_share(&self) -> f64 {
         (self.sub_iu_writes + self.misaligned_writes) as f64 / self.writes.max(1) as f64
     }
 
-    /// Bytes written in a day at the trace's pace; `None` if the trace has no times.
+    /// Returns the bytes written per day at the trace's pace; `None` if the trace has no times.
     pub fn bytes_a_day(&self) -> Option<f64> {
         (self.duration_ns > 0).then(|| self.write_bytes as f64 / self.duration_ns as f64 * 86_400e9)
     }

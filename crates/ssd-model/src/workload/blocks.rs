@@ -1,4 +1,4 @@
-//! The lengths of a job's requests: one, or a mix with weights, as fio's `bssplit` has it.
+//! Lengths of a job's requests: a single length, or a weighted mix like fio's `bssplit`.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::report::size;
 
-/// The lengths of requests, in bytes, with their weights.
+/// Request lengths in bytes, with their weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Blocks {
     /// Sorted by length. At least one, with a weight above 0.
@@ -26,7 +26,7 @@ impl Blocks {
     /// lengths are equally frequent.
     ///
     /// # Errors
-    /// A sentence that names what is wrong.
+    /// A sentence that names the problem.
     pub fn parse(text: &str) -> Result<Blocks, String> {
         let mut shares = Vec::new();
         for part in text.split(':') {
@@ -36,7 +36,9 @@ impl Blocks {
                 None => 1.0,
                 Some(percent) => {
                     percent.parse().ok().filter(|weight| (0.0..=100.0).contains(weight)).ok_or_else(|| {
-                        format!("'{percent}' in '{text}' is no percentage from 0 to 100, as in 4k/60:64k/40")
+                        format!(
+                            "'{percent}' in '{text}' is not a percentage from 0 to 100, as in 4k/60:64k/40"
+                        )
                     })?
                 }
             };
@@ -62,22 +64,22 @@ impl Blocks {
         Ok(Blocks { shares, total })
     }
 
-    /// The longest request.
+    /// Returns the longest length.
     pub fn longest(&self) -> u64 {
         self.shares.last().map_or(0, |(bytes, _)| *bytes)
     }
 
-    /// The shortest request.
+    /// Returns the shortest length.
     pub fn shortest(&self) -> u64 {
         self.shares.first().map_or(0, |(bytes, _)| *bytes)
     }
 
-    /// All lengths.
+    /// Iterates over all lengths.
     pub(super) fn lengths(&self) -> impl Iterator<Item = u64> + '_ {
         self.shares.iter().map(|(bytes, _)| *bytes)
     }
 
-    /// Draws the length of the next request. A single length takes no random number.
+    /// Draws the length of the next request. A single length consumes no random number.
     pub(super) fn draw(&self, random: &mut impl Rng) -> u64 {
         if self.shares.len() == 1 {
             return self.longest();
@@ -93,7 +95,7 @@ impl Blocks {
     }
 }
 
-/// `64 KiB`, or `4 KiB/60 % + 64 KiB/40 %`.
+/// Formats as `64 KiB`, or `4 KiB/60 % + 64 KiB/40 %`.
 impl fmt::Display for Blocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [(bytes, _)] = self.shares[..] {
@@ -154,7 +156,7 @@ mod tests {
             ("4k/x:8k/50", "'x' in"),
             ("4k/50:8k", "for some lengths"),
             ("4k/50:4k/50", "names a length twice"),
-            ("4k/-1:8k/101", "no percentage"),
+            ("4k/-1:8k/101", "not a percentage"),
             ("", "is not a size"),
         ] {
             let error = Blocks::parse(text).expect_err(text);

@@ -1,4 +1,4 @@
-//! A job: block size, alignment, mix, pattern, writers. As a table of TOML, or made by a caller.
+//! A job: block size, alignment, mix, pattern, writers. From a TOML table, or built by a caller.
 
 use std::path::Path;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::blocks::Blocks;
 use crate::{Error, SECTOR_BYTES, Shape};
 
-/// Writers, and requests in flight of each, at most.
+/// Maximum number of writers, and of requests in flight per writer.
 const IN_FLIGHT_MOST: u32 = 65_536;
 
-/// Where the next request goes.
+/// Distribution of offsets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub enum Pattern {
-    /// Behind the last one of the same writer; each writer has its part of the span.
+    /// Each request follows the previous one of the same writer; each writer has its own part of the span.
     Sequential,
-    /// Anywhere.
+    /// Uniformly random.
     #[default]
     Random,
-    /// Some places more often than others: the place of rank `n` with a weight of `1 / n^s`.
+    /// Zipf: the place of rank `n` has a weight of `1 / n^s`.
     Zipf(f64),
 }
 
 impl Pattern {
-    /// A pattern from its name: `sequential`, `random` or `zipf:1.2`.
+    /// Parses `sequential`, `random` or `zipf:1.2`.
     pub fn parse(text: &str) -> Result<Pattern, Error> {
         let exponent = |number: &str| number.parse().ok().filter(|s| *s > 0.0 && *s < 10.0);
         match text.split_once(':') {
@@ -45,32 +45,32 @@ impl Pattern {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Job {
-    /// What it is called in tables; empty for a name made of the rest.
+    /// Name in tables; if empty, it is derived from the other fields.
     pub name: String,
-    /// The length of each request, or the mix of lengths.
+    /// Length of each request, or a mix of lengths.
     pub block: Blocks,
-    /// What offsets are multiples of; 0 for the length of the shortest request.
+    /// Alignment of offsets in bytes; 0: the length of the shortest request.
     #[serde(deserialize_with = "size")]
     pub align: u64,
-    /// What is added to each offset, such as the start of a badly placed partition.
+    /// Bytes added to each offset, such as the start of a misaligned partition.
     #[serde(deserialize_with = "size")]
     pub shift: u64,
-    /// Where requests go.
+    /// Distribution of offsets.
     #[serde(deserialize_with = "pattern")]
     pub pattern: Pattern,
-    /// The share of requests that are reads.
+    /// Share of requests that are reads.
     pub reads: f64,
-    /// The share of requests that are TRIMs.
+    /// Share of requests that are TRIMs.
     pub trims: f64,
-    /// Writers; sequential ones have a stream each.
+    /// Number of writers; sequential ones have one stream each.
     pub writers: u32,
-    /// Requests that each writer has in flight.
+    /// Requests in flight per writer.
     pub queue_depth: u32,
-    /// The share of the namespace that the job uses.
+    /// Share of the namespace that the job uses.
     pub span: f64,
-    /// Whether what lies outside of the span is given back with TRIM before the job. Else it holds old data.
+    /// True to TRIM the range outside the span before the job; otherwise it holds old data.
     pub trim_rest: bool,
-    /// Placement handles that the writers take in turn.
+    /// Number of placement handles, assigned to the writers in turn.
     pub handles: u16,
 }
 
@@ -97,7 +97,7 @@ impl Default for Job {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jobs {
-    /// The jobs, in the order in which they are run, each on a fresh drive.
+    /// The jobs in execution order, each on a fresh drive.
     #[serde(default, rename = "job")]
     pub jobs: Vec<Job>,
 }
@@ -109,14 +109,14 @@ impl Jobs {
         let failed = |what: String| Error::Jobs { path: path.to_owned(), what };
         let jobs: Jobs = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
         if jobs.jobs.is_empty() {
-            return Err(failed("there is no [[job]] in it".to_owned()));
+            return Err(failed("the file contains no [[job]]".to_owned()));
         }
         Ok(jobs)
     }
 }
 
 impl Job {
-    /// The job's name, or what it does.
+    /// Returns the job's name, or a description derived from its fields.
     pub fn title(&self) -> String {
         if !self.name.is_empty() {
             return self.name.clone();
@@ -150,12 +150,12 @@ impl Job {
         self.writers as usize * self.queue_depth as usize
     }
 
-    /// Bytes of the namespace that offsets without the shift may reach.
+    /// Returns the bytes of the namespace that offsets without the shift may reach.
     pub(super) fn span_bytes(&self, shape: &Shape) -> u64 {
         (shape.namespace_bytes as f64 * self.span) as u64 - self.shift
     }
 
-    /// Whether the job can be run on such a drive.
+    /// Validates the job for a drive.
     pub fn check(&self, shape: &Shape) -> Result<(), Error> {
         let value = |what, given: String, allowed| Err(Error::Value { what, given, allowed });
         let lengths = self.block.lengths().map(|bytes| ("the block size", bytes));

@@ -1,4 +1,4 @@
-//! Workloads: what a job writes and reads, and what a drive in its steady state makes of that.
+//! Workloads: the requests of a job, and the behaviour of a drive in steady state under them.
 
 mod blocks;
 mod job;

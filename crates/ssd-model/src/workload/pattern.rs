@@ -1,4 +1,4 @@
-//! Offsets of a job's requests, one after the other, from a seed.
+//! Offsets of a job's requests in sequence, from a seed.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -9,29 +9,30 @@ use super::job::{Job, Pattern};
 use crate::Shape;
 use crate::request::Kind;
 
-/// Where requests go.
+/// Distribution of the requests.
 #[derive(Debug)]
 enum Places {
-    /// Where each writer's part of the span starts, how far it is in it, and how long a part is.
+    /// Per writer, the start of its part of the span and its progress; `each` is the length of a part.
     Sequential {
         starts: Vec<u64>,
         done: Vec<u64>,
         each: u64,
     },
     Random,
-    /// The place of rank `r` is `r × stride`, modulo the number of places, so that often-written places lie apart.
+    /// The place of rank `r` is `r × stride`, modulo the number of places, so that frequently written places are spread
+    /// out.
     Zipf {
         ranks: Zipf<f64>,
         stride: u64,
     },
 }
 
-/// A job's requests, one after the other.
+/// The requests of a job in sequence.
 #[derive(Debug)]
 pub struct Stream {
     random: SmallRng,
     places: Places,
-    /// How many places there are.
+    /// Number of places.
     count: u64,
     align: u64,
     blocks: Blocks,
@@ -41,7 +42,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The requests of a job that was [checked](Job::check) for a drive of this shape.
+    /// Returns the requests of a job that was [checked](Job::check) for a drive of this shape.
     pub fn new(job: &Job, shape: &Shape, seed: u64) -> Stream {
         let align = job.align();
         let room = |bytes: u64| (bytes - job.block.longest()) / align + 1;
@@ -54,7 +55,7 @@ impl Stream {
                 stride: stride(count),
             },
             Pattern::Sequential => {
-                // Blocks follow each other without a gap; an alignment of its own only moves the start of a part.
+                // Blocks follow each other without a gap; a separate alignment only moves the start of a part.
                 let each = span / u64::from(job.writers) / align * align;
                 let starts = (0..u64::from(job.writers)).map(|writer| writer * each).collect();
                 Places::Sequential { starts, done: vec![0; job.writers as usize], each }
@@ -65,7 +66,7 @@ impl Stream {
         Stream { random, places, count, align, blocks, shift: job.shift, reads: job.reads, trims: job.trims }
     }
 
-    /// The next request of a writer: its kind, its offset and its length.
+    /// Returns the next request of a writer: its kind, its offset and its length.
     pub fn next(&mut self, writer: usize) -> (Kind, u64, u64) {
         let kind = self.kind();
         let block = self.blocks.draw(&mut self.random);
@@ -102,7 +103,7 @@ impl Stream {
     }
 }
 
-/// A number without a common divisor with the count, near its golden section.
+/// Returns a number coprime to `count`, near its golden section.
 fn stride(count: u64) -> u64 {
     let mut stride = ((count as f64 * 0.618) as u64).max(1);
     while common_divisor(stride, count) != 1 {

@@ -1,8 +1,9 @@
-//! Holds the model to what documents measured on drives.
+//! Compares the model with published measurements of drives.
 //!
-//! Each document's preconditioning and workloads are run on the drive scaled down with the same ratios. Over-provisioning was
-//! fitted, once for each drive. The rows that count are those of write amplification, and of what a smaller namespace gains;
-//! throughput follows from published figures of the media and is shown beside the documents' without being held to them.
+//! Each document's preconditioning and workloads run on the drive scaled down with the same ratios. Over-provisioning
+//! was fitted once per drive. The rows that must match are those of write amplification, and of the gain from a smaller
+//! namespace; throughput follows from published figures of the media and is shown beside the documents' without having
+//! to match.
 
 use serde::Serialize;
 
@@ -11,42 +12,42 @@ use super::job::{Job, Pattern};
 use super::run::{RunReport, run};
 use crate::{Error, PROFILES, Profile};
 
-/// How far from the published figure a row may be.
+/// Maximum relative deviation from the published figure.
 const TOLERANCE: f64 = 0.1;
-/// The smaller namespace of the document on over-provisioning, as a share of the larger one.
+/// Smaller namespace of the document on over-provisioning, as a share of the larger one.
 const SMALLER: f64 = 3.2 / 3.84;
 
-/// One figure of a document beside the model's.
+/// A published figure and the model's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Which drive.
+    /// Drive.
     pub drive: &'static str,
-    /// Which workload, and what of it.
+    /// Workload and quantity.
     pub what: String,
-    /// What the document says.
+    /// Published figure.
     pub published: f64,
-    /// What the model says.
+    /// Figure of the model.
     pub model: f64,
-    /// The difference, as a share of what the document says.
+    /// Deviation of the model, as a share of the published figure.
     pub deviation: f64,
-    /// What the row is for.
+    /// Role of the row.
     pub standing: Standing,
 }
 
-/// What a row is for.
+/// Role of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// It has to be within 10 %.
+    /// Must be within 10 %.
     Held,
-    /// It is shown: it follows from the media's published figures, and nothing was fitted to it.
+    /// For information: it follows from the media's published figures, and was not fitted.
     Shown,
-    /// The drive's profile was given this figure.
+    /// An input: the drive's profile contains this figure.
     Given,
 }
 
 impl Row {
-    /// Whether the model is within 10 % of the document.
+    /// True if the model is within 10 % of the document.
     pub fn is_within(&self) -> bool {
         self.deviation.abs() <= TOLERANCE
     }
@@ -55,11 +56,11 @@ impl Row {
 /// All rows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reproduced {
-    /// One for each published figure.
+    /// One row per published figure.
     pub rows: Vec<Row>,
-    /// The drives' over-provisioning: name, share.
+    /// Over-provisioning of the drives: name, share.
     pub over_provisioning: Vec<(&'static str, f64)>,
-    /// Whether all rows that count are within 10 %.
+    /// True if all rows that must match are within 10 %.
     pub is_within: bool,
 }
 
@@ -99,7 +100,8 @@ fn coarse_iu(profile: &'static Profile, seed: u64) -> Result<Vec<Row>, Error> {
             standing,
         };
         rows.push(row("WAF", waf, report.write_amplification, Standing::Held));
-        // The sequential rows say how fast the controller is: it moves the one, and takes so many commands for the other.
+        // The sequential rows define the controller's speed: its throughput from one, its time per command from the
+        // other.
         let of_time = match job.pattern {
             Pattern::Sequential => Standing::Given,
             _ => Standing::Shown,
@@ -110,7 +112,7 @@ fn coarse_iu(profile: &'static Profile, seed: u64) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// The document on namespaces: what 4 KiB requests gain from a smaller one.
+/// The document on namespaces: gain of 4 KiB requests from a smaller one.
 fn smaller_namespace(profile: &'static Profile, seed: u64) -> Result<Vec<Row>, Error> {
     let mixes = [
         (0.0, "4 KiB random writes", 173_067.0, 337_920.0),
@@ -147,7 +149,8 @@ fn smaller_namespace(profile: &'static Profile, seed: u64) -> Result<Vec<Row>, E
 mod tests {
     use crate::{Job, PROFILES, Pattern, Shape, run};
 
-    /// The white paper measured 1.02 for sequential writes of 4 KiB: IUs that are assembled from parts cost more than themselves.
+    /// The white paper measured 1.02 for sequential writes of 4 KiB: assembling IUs from parts costs additional
+    /// programs.
     #[test]
     fn sequential_writes_within_ius_cost_more_than_themselves() {
         let profile = &PROFILES[0];
@@ -168,7 +171,8 @@ mod tests {
         }
     }
 
-    /// The reproduction in small: the same drive with a sixteenth of its IUs, so that it fits a test.
+    /// The reproduction on a small scale: the same drive with a sixteenth of its IUs, so that it is fast enough for a
+    /// test.
     #[test]
     fn the_white_papers_amplification_is_met_on_a_small_drive_too() {
         let profile = &PROFILES[0];

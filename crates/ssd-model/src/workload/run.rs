@@ -1,4 +1,4 @@
-//! Runs a job on a drive: precondition, warm up until the write amplification holds still, measure with time.
+//! Runs a job on a drive: precondition, warm up until the write amplification is stable, measure with timing.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -10,55 +10,55 @@ use crate::media::Clients;
 use crate::request::Kind;
 use crate::{Counters, Drive, Error, Flash, Handle, Latencies, Profile, Shape, Timing, Wear};
 
-/// Preconditioning writes in pieces of this size, as the white paper on coarse IUs does.
+/// Length in bytes of the preconditioning writes, as in the white paper on coarse IUs.
 const PIECE_BYTES: u64 = 1 << 20;
-/// How often preconditioning writes the namespace at random, after having filled it.
+/// Number of times that preconditioning writes the namespace at random after filling it.
 const RANDOM_PASSES: u64 = 2;
-/// How often the namespace is written in a window of the warm-up, as a divisor.
+/// Number of warm-up windows per full write of the namespace.
 const WINDOWS_A_PASS: u64 = 2;
-/// Windows of the warm-up, at most.
+/// Maximum number of warm-up windows.
 const WINDOWS_MOST: u32 = 24;
-/// The write amplification holds still if it changes by less than this from window to window, twice.
+/// Maximum relative change between windows, twice in succession, for a stable write amplification.
 const STILL: f64 = 0.01;
-/// Requests for each IU that a window writes, at most: for jobs that hardly write.
+/// Maximum number of requests per IU in a window, for jobs that hardly write.
 const REQUESTS_AN_IU: u64 = 32;
-/// The part of the measured window that is not recorded, as a divisor: the cache fills first.
+/// Part of the measured window that is not recorded, as a divisor: the cache fills first.
 const RAMP: u64 = 8;
 
-/// What a job did to a drive in its steady state.
+/// Results of a job on a drive in steady state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunReport {
     /// The job.
     pub job: String,
-    /// The indirection unit.
+    /// Indirection unit in bytes.
     pub iu_bytes: u32,
-    /// Flash beyond the namespace, as a share of it.
+    /// Flash beyond the namespace, as a share of the namespace.
     pub over_provisioning: f64,
-    /// NAND bytes for each byte of the host.
+    /// NAND bytes per host byte.
     pub write_amplification: f64,
-    /// Of that, what IUs cost that were written in part.
+    /// Part of it caused by partially written IUs.
     pub iu_amplification: f64,
-    /// Of that, what collection costs.
+    /// Part of it caused by collection.
     pub collection_amplification: f64,
-    /// Whether the write amplification held still before it was measured.
+    /// True if the write amplification was stable before the measurement.
     pub is_steady: bool,
-    /// How long the measurement took on the modelled drive.
+    /// Duration of the measurement on the modelled drive in seconds.
     pub seconds: f64,
-    /// Writes a second.
+    /// Writes per second.
     pub writes_per_s: f64,
-    /// Reads a second.
+    /// Reads per second.
     pub reads_per_s: f64,
-    /// MiB written by the host in a second.
+    /// MiB written by the host per second.
     pub write_mib_per_s: f64,
-    /// MiB read by the host in a second.
+    /// MiB read by the host per second.
     pub read_mib_per_s: f64,
     /// Latencies of writes.
     pub writes: Latencies,
     /// Latencies of reads.
     pub reads: Latencies,
-    /// What the drive did.
+    /// Counters of the drive.
     pub counters: Counters,
-    /// How often its superblocks were erased, from the beginning.
+    /// Erase counts of the superblocks, from the beginning.
     pub wear: Wear,
 }
 
@@ -79,7 +79,7 @@ pub fn run(profile: &Profile, shape: &Shape, job: &Job, seed: u64) -> Result<Run
     bench.measure(is_steady)
 }
 
-/// Fills a drive, and writes it at random in pieces of 1 MiB: it is one that has been in use.
+/// Fills a drive and writes it at random in pieces of 1 MiB, so that it behaves like a used drive.
 pub fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Error> {
     drive.fill(1.0)?;
     let namespace = drive.shape().namespace_bytes;
@@ -91,17 +91,17 @@ pub fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Err
     Ok(())
 }
 
-/// A job on a drive.
+/// A job running on a drive.
 struct Bench<'j> {
     drive: Drive<Timing>,
     stream: Stream,
     job: &'j Job,
-    /// The writer that is next in the warm-up.
+    /// Next writer in the warm-up.
     next: usize,
 }
 
 impl Bench<'_> {
-    /// Runs until the write amplification holds still; whether it did.
+    /// Runs until the write amplification is stable. Returns true if it became stable.
     fn warm_up(&mut self) -> Result<bool, Error> {
         let (mut before, mut still) = (f64::NAN, 0);
         for _ in 0..WINDOWS_MOST {
@@ -157,12 +157,12 @@ impl Bench<'_> {
         Handle((writer % usize::from(self.job.handles)) as u16)
     }
 
-    /// IUs that a window writes: the job's span, divided.
+    /// Returns the IUs that a window writes: the job's span, divided.
     fn window(&self, divisor: u64) -> u64 {
         ((self.drive.shape().namespace_ius() as f64 * self.job.span) as u64 / divisor).max(1)
     }
 
-    /// Requests until so many IUs were programmed for the host, or so many requests done that there is no use in waiting.
+    /// Issues requests until `ius` IUs were programmed for the host, or the maximum number of requests was reached.
     fn until(
         &mut self,
         ius: u64,
@@ -188,7 +188,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The next request of the client that is free first.
+    /// Issues the next request, of the client that is free first.
     fn request(&mut self, clients: &mut Clients) -> Result<(), Error> {
         let writer = clients.next() % self.job.writers as usize;
         let (kind, offset, bytes) = self.stream.next(writer);

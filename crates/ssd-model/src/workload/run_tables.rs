@@ -1,4 +1,4 @@
-//! Runs and reproductions as people read them.
+//! Text form of runs and reproductions.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -34,7 +34,7 @@ impl Display for Reproduced {
 }
 
 impl RunReport {
-    /// What the drive did, a row for each job.
+    /// Returns the drive statistics, one row per job.
     pub fn table(reports: &[RunReport]) -> Table {
         let mut table = Table::new(&[
             "job",
@@ -66,7 +66,7 @@ impl RunReport {
         table
     }
 
-    /// What requests waited for, two rows for each job.
+    /// Returns the latencies, two rows per job.
     pub fn latencies(reports: &[RunReport]) -> Table {
         let mut table = Latencies::table();
         for report in reports {

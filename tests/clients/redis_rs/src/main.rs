@@ -1,4 +1,4 @@
-//! redis-rs against the server that HOST, PORT, PROTOCOL, LOGIN, PASSWORD and CA tell of. See run.py.
+//! Tests redis-rs against the server given by HOST, PORT, PROTOCOL, LOGIN, PASSWORD and CA. See run.py.
 
 use std::time::Duration;
 use std::{env, fs, io, thread};

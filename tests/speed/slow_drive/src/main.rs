@@ -1,7 +1,8 @@
-//! A drive whose flushes are slow, for measurements: a directory with one file, `disk`, that lies in memory. A sync of it takes
-//! as long as the command line says. A loop device on it is a block device with such flushes.
+//! A drive with slow flushes, for measurements: a directory with one file in memory, `disk`, whose sync
+//! takes the time given on the command line. A loop device on it is a block device with such flushes.
 //!
-//! Usage: `slow-drive DIRECTORY MILLISECONDS [GIGABYTES]`, as root. It ends when the directory is unmounted.
+//! Usage: `slow-drive DIRECTORY MILLISECONDS [GIGABYTES]`, as root. It ends when the directory is
+//! unmounted.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,20 +15,20 @@ use fuser::{
     OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 
-/// How long the kernel may keep what it was told of the file, which never changes.
+/// Time for which the kernel may cache the file's attributes, which never change.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 const DISK: INodeNo = INodeNo(2);
 
 struct SlowDrive {
     memory: File,
     bytes: u64,
-    /// Syncs that are asked for; they are answered one after the other.
+    /// Pending syncs, answered one after the other.
     syncs: Sender<ReplyEmpty>,
 }
 
 impl SlowDrive {
     fn new(bytes: u64, flush: Duration) -> std::io::Result<SlowDrive> {
-        // A file in shared memory that has no name any longer.
+        // A file in shared memory without a name.
         let path = format!("/dev/shm/slow-drive-{}", std::process::id());
         let memory = File::options().read(true).write(true).create_new(true).open(&path)?;
         std::fs::remove_file(&path)?;

@@ -1,31 +1,31 @@
-//! The benchmarks by name: what each does.
+//! The definitions of the benchmarks by name.
 
 use super::config::{Config, ValueSize};
 use super::suggestions::meant;
 
-/// How keys are chosen.
+/// The order of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// One after the other, from 0.
+    /// Ascending from 0.
     Sequential,
-    /// Drawn with replacement.
+    /// Random, with replacement.
     Random,
-    /// Each once, in random order.
+    /// Random, each key once.
     Unique,
-    /// One after the other, every thread in a part of its own.
+    /// Ascending, every thread in its own part.
     Parts,
-    /// By Zipf with a skew of so many hundredths.
+    /// Zipf with the given skew in hundredths.
     Zipf(u32),
 }
 
-/// What a thread does.
+/// The work of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     Fill(Order),
     Read {
-        /// Keys that were never written.
+        /// Read keys that were never written.
         missing: bool,
-        /// Each look-up is of `--batch_size` keys.
+        /// Read `--batch_size` keys per look-up.
         batch: bool,
     },
     Scan,
@@ -35,19 +35,19 @@ pub(crate) enum Work {
     Delete(Order),
     Mix,
     Ycsb(Mix),
-    /// On a file beside the store, without the store.
+    /// I/O on a file beside the store, without the store.
     Raw(Raw),
-    /// The same, reads beside writes of long runs at a rate.
+    /// Raw reads beside raw writes of long runs at a given rate.
     RawPressure,
 }
 
-/// Which keys of a YCSB workload are popular.
+/// The popularity of keys in a YCSB workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Popular {
     Uniform,
-    /// Any, by Zipf.
+    /// Zipf, with popular keys anywhere.
     Zipf,
-    /// The last that were inserted, by Zipf.
+    /// Zipf, with the last inserted keys as the popular ones.
     Latest,
 }
 
@@ -60,20 +60,20 @@ pub(crate) struct Mix {
     pub(crate) order: Popular,
 }
 
-/// What the device does without a store.
+/// Device I/O without a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Raw {
     /// Random reads as long as a value.
     Read,
-    /// Random reads of as many bytes as a get asks for, at any block.
+    /// Random reads as long as the device read of a get, at any block.
     RecordRead,
-    /// Writes of 256 KiB, one behind the other.
+    /// Sequential writes of 256 KiB.
     Write,
     /// Durable writes as long as a value.
     SyncWrite,
 }
 
-/// What a workload fixes, whatever the flags say.
+/// Parameters fixed by a workload, which override the flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) value_bytes: usize,
@@ -86,30 +86,30 @@ pub(crate) struct Shape {
 pub(crate) struct Benchmark {
     pub(crate) name: &'static str,
     pub(crate) work: Work,
-    /// Begins with an empty store, unless an existing one is to be used.
+    /// Starts with an empty store, unless an existing one is to be used.
     pub(crate) fresh: bool,
-    /// Every write waits for the medium.
+    /// Every write waits until it is durable.
     pub(crate) sync: bool,
-    /// So many more threads overwrite random keys meanwhile.
+    /// Number of additional threads that overwrite random keys meanwhile.
     pub(crate) beside_writers: u64,
-    /// The threads that are measured have one operation in flight, whatever `--queue_depth`.
+    /// The measured threads have one operation in flight, whatever `--queue_depth` is.
     pub(crate) one_at_a_time: bool,
-    /// The writers' rate rises in steps.
+    /// The rate of the writers rises in steps.
     pub(crate) steps: bool,
-    /// Every key and value length, and share of reads, are what the name says.
+    /// All lengths of keys and values, and the share of reads, are fixed by the name.
     pub(crate) fixed: bool,
-    /// How many threads write values of which length.
+    /// Threads, value length and queue depth, if the workload fixes them.
     pub(crate) shape: Option<Shape>,
-    /// So many times fewer keys than `--num`.
+    /// Divisor of the number of keys given by `--num`.
     pub(crate) fewer: u64,
-    /// Values are of this length.
+    /// Fixed length of values in bytes.
     pub(crate) value_bytes: Option<usize>,
-    /// So many keys are written at once.
+    /// Fixed number of keys per batch.
     pub(crate) batch: Option<u64>,
 }
 
 impl Benchmark {
-    /// Sets the length of values and batches, if the name says them.
+    /// Sets the length of values and batches, if the benchmark fixes them.
     pub(crate) fn fix_lengths(&self, config: &mut Config) {
         if let Some(bytes) = self.value_bytes {
             config.value_size = ValueSize::Fixed(bytes);
@@ -153,7 +153,7 @@ const fn cache(name: &'static str, kib: usize, order: Order) -> Benchmark {
     Benchmark { shape: Some(shape), ..of(name, Work::Fill(order)) }
 }
 
-/// All of them.
+/// All benchmarks.
 pub(crate) const BENCHMARKS: &[Benchmark] = &[
     fill("fillseq", Order::Sequential),
     fill("fillrandom", Order::Random),
@@ -195,20 +195,21 @@ pub(crate) const BENCHMARKS: &[Benchmark] = &[
     of("rawsyncwrite", Work::Raw(Raw::SyncWrite)),
 ];
 
-/// What is done between benchmarks.
+/// A step between benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chore {
-    /// Prints the store's numbers.
+    /// Prints the store's statistics.
     Stats,
-    /// Forgets what was counted.
+    /// Resets the statistics.
     ResetStats,
-    /// Waits until background work rests.
+    /// Waits until background work has ended.
     Settle,
-    /// Makes everything durable.
+    /// Makes all writes durable.
     Flush,
 }
 
-/// Their names; what RocksDB compacts is what rests when nothing is left to be moved.
+/// The names of the chores. A compaction of RocksDB corresponds to waiting until no more records are
+/// moved.
 pub(crate) const CHORES: &[(&str, Chore)] = &[
     ("stats", Chore::Stats),
     ("levelstats", Chore::Stats),
@@ -280,7 +281,7 @@ fn missing(name: &str) -> Option<&'static str> {
 /// One entry of `--benchmarks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// With how often it is done, and how often before that without counting.
+    /// A benchmark, the number of runs, and the number of uncounted warm-up runs before them.
     Run {
         benchmark: Benchmark,
         times: u64,
@@ -290,12 +291,12 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Does it write each key once?
+    /// Returns true if the step writes each key once.
     pub(crate) fn is_unique(&self) -> bool {
         matches!(self, Step::Run { benchmark, .. } if benchmark.work == Work::Fill(Order::Unique))
     }
 
-    /// Reads an entry: `name`, or `name[X3-W1]` for three runs after one that does not count.
+    /// Parses an entry: `name`, or `name[X3-W1]` for three runs after one uncounted run.
     pub(crate) fn parse(entry: &str) -> Result<Step, String> {
         let (name, repeats) = match entry.split_once('[') {
             Some((name, rest)) => (name, rest.strip_suffix(']').ok_or(format!("{entry}: ']' is missing"))?),

@@ -1,4 +1,4 @@
-//! What the flags say.
+//! The configuration given by the flags.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -8,17 +8,17 @@ use esker_engine::{Compression, Durability};
 use super::flags::Parsed;
 use super::places::Places;
 
-/// How long values are.
+/// The distribution of value lengths in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ValueSize {
     Fixed(usize),
     Uniform(usize, usize),
-    /// Between the two, their middle most often.
+    /// Normal distribution between the two, around their middle.
     Normal(usize, usize),
 }
 
 impl ValueSize {
-    /// What the flags say.
+    /// Reads the flags about value lengths.
     fn of(flags: &Parsed) -> Result<ValueSize, String> {
         let (least, most) = (flags.count("value_size_min", 100), flags.count("value_size_max", 102_400));
         let distribution = flags.text("value_size_distribution_type").unwrap_or("fixed");
@@ -36,14 +36,14 @@ impl ValueSize {
         }
     }
 
-    /// The longest.
+    /// Returns the longest length.
     pub(crate) fn most(self) -> usize {
         let (ValueSize::Fixed(most) | ValueSize::Uniform(_, most) | ValueSize::Normal(_, most)) = self;
         most
     }
 }
 
-/// What is measured, and how.
+/// The benchmarks and their parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) benchmarks: Vec<String>,
@@ -59,9 +59,9 @@ pub(crate) struct Config {
     pub(crate) queue_depth: usize,
     pub(crate) readwritepercent: u64,
     pub(crate) deletepercent: u64,
-    /// Bytes a second of all writers together.
+    /// Limit of all writers together in bytes per second.
     pub(crate) write_limit: Option<u64>,
-    /// Operations a second of all readers together.
+    /// Limit of all readers together in operations per second.
     pub(crate) read_limit: Option<u64>,
     pub(crate) histogram: bool,
     pub(crate) statistics: bool,
@@ -72,26 +72,26 @@ pub(crate) struct Config {
     pub(crate) seed: u64,
     pub(crate) durability: Durability,
     pub(crate) compression: Compression,
-    /// What compression is to leave of a value.
+    /// Size of a compressed value relative to its length.
     pub(crate) compression_ratio: f64,
     pub(crate) places: Places,
     pub(crate) json: Option<String>,
-    /// MB/s of all writers, by step of `writepressure`.
+    /// Rate of all writers in MB/s, per step of `writepressure`.
     pub(crate) pressure_mb: Vec<u64>,
     pub(crate) pressure_step: Duration,
-    /// Size of the file that is read and written in the raw.
+    /// Size of the file of the raw benchmarks in bytes.
     pub(crate) raw_bytes: u64,
 }
 
-/// No device is as fast as this, or as large.
+/// Limits of write pressure and of the raw file, greater than any device's rate and size.
 const PRESSURE_MB: u64 = 1 << 20;
 const RAW_BYTES: u64 = 1 << 50;
 
 impl Config {
-    /// Reads the flags. Also adds to their notes.
+    /// Reads the flags. Also appends notes to them.
     pub(crate) fn of(flags: &mut Parsed) -> Result<Config, String> {
         let num = flags.count("num", 1_000_000);
-        // -1 is --num.
+        // -1 means --num.
         let or_num = |name| u64::try_from(flags.int(name, -1)).unwrap_or(num);
         let [reads, writes, deletes] = ["reads", "writes", "deletes"].map(or_num);
         let value_size = ValueSize::of(flags)?;
@@ -110,7 +110,7 @@ impl Config {
             benchmarks: benchmarks(flags),
             num,
             reads,
-            // benchmark.sh gives 0 where it does not limit them.
+            // benchmark.sh passes 0 for no limit.
             writes: if writes == 0 { num } else { writes },
             deletes,
             key_size: key_size as usize,
@@ -142,14 +142,14 @@ impl Config {
     }
 }
 
-/// The entries of `--benchmarks`.
+/// Returns the entries of `--benchmarks`.
 fn benchmarks(flags: &Parsed) -> Vec<String> {
     let text = flags.text("benchmarks").unwrap_or("fillseq,fillrandom,overwrite,readrandom");
     let names = text.trim_matches('"').split(',').map(str::trim);
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// What `--durability` says, or else db_bench's flags.
+/// Returns the level given by `--durability`, or else by db_bench's flags.
 fn durability(flags: &Parsed) -> Result<Durability, String> {
     let asked = flags.text("durability").map(str::parse).transpose();
     let asked = asked.map_err(|error: esker_engine::Error| format!("--durability: {error}"))?;
@@ -159,15 +159,16 @@ fn durability(flags: &Parsed) -> Result<Durability, String> {
         } else if flags.boolean("disable_wal", false) {
             Durability::None
         } else {
-            // A log that is written and not synced outlives the process too.
+            // A log that is written without a sync survives the end of the process too.
             Durability::Process
         }
     }))
 }
 
-/// What `--compression_type` and `--compression_level` say. What RocksDB has besides is not compressed here.
+/// Returns the method given by `--compression_type` and `--compression_level`. Other methods of RocksDB
+/// mean no compression here.
 fn compression(flags: &mut Parsed) -> Result<Compression, String> {
-    // db_bench's own default says that there is none to be chosen.
+    // db_bench's default for "no level chosen".
     const NO_LEVEL: i64 = 32_767;
     let level = flags.int("compression_level", NO_LEVEL);
     match flags.text("compression_type").unwrap_or("lz4").to_ascii_lowercase().as_str() {
@@ -190,7 +191,7 @@ fn compression(flags: &mut Parsed) -> Result<Compression, String> {
     }
 }
 
-/// What `--compression_ratio` says.
+/// Returns the ratio given by `--compression_ratio`.
 fn compression_ratio(flags: &Parsed) -> Result<f64, String> {
     let ratio = flags.float("compression_ratio", 0.5);
     if (0.0..=1.0).contains(&ratio) {
@@ -199,13 +200,14 @@ fn compression_ratio(flags: &Parsed) -> Result<f64, String> {
     Err(format!("--compression_ratio={ratio}: it has to be from 0 to 1"))
 }
 
-/// The file of `--report_file`, and how often it gets a line.
+/// Returns the file of `--report_file`, and the interval of its lines.
 fn report(flags: &Parsed) -> Option<(PathBuf, Duration)> {
     let every = flags.positive("report_interval_seconds").unwrap_or(10);
     flags.text("report_file").map(|file| (PathBuf::from(file), Duration::from_secs(every)))
 }
 
-/// As db_bench: without one, each run draws its own, so that a later run does not read in the order of the writes.
+/// Returns the seed. As in db_bench, without a given seed every run draws its own, so that a later run
+/// does not read in the order of the writes.
 fn seed(flags: &mut Parsed) -> u64 {
     let seed = flags.int("seed", 0) as u64;
     if seed != 0 {
@@ -217,7 +219,7 @@ fn seed(flags: &mut Parsed) -> u64 {
     drawn
 }
 
-/// The rates of `--pressure_mb`.
+/// Parses the rates of `--pressure_mb`.
 fn pressure_mb(text: &str) -> Result<Vec<u64>, String> {
     let one = |part: &str| part.parse().ok().filter(|megabytes| *megabytes <= PRESSURE_MB);
     let all: Option<Vec<u64>> = text.split(',').map(one).collect();
@@ -226,7 +228,7 @@ fn pressure_mb(text: &str) -> Result<Vec<u64>, String> {
     ))
 }
 
-/// The size of `--raw_bytes`.
+/// Parses the size of `--raw_bytes`.
 fn raw_bytes(text: &str) -> Result<u64, String> {
     let bytes = esker_command::parse(text).map_err(|error| format!("--raw_bytes: {error}"))?;
     let fits = (1..=RAW_BYTES).contains(&bytes);

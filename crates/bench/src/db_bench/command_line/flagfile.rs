@@ -1,11 +1,12 @@
-//! gflags' own flags, which stand for others: `--flagfile`, `--fromenv`, `--tryfromenv`, and `--undefok`.
+//! Expands gflags' own flags, which stand for others: `--flagfile`, `--fromenv`, `--tryfromenv`, and
+//! `--undefok`.
 
 use std::path::Path;
 
-/// A flag file may name another, but not for ever.
+/// Limit of nested flag files.
 const DEEPEST: usize = 16;
 
-/// The value of a flag, if this word is it; from the next word if it has none of its own.
+/// Returns the value of the flag `name` if `word` is this flag; the value may be the next word.
 fn value<'a>(word: &'a str, name: &str, rest: &mut std::slice::Iter<'a, String>) -> Option<&'a str> {
     let body = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?.strip_prefix(name)?;
     match body.strip_prefix('=') {
@@ -15,7 +16,7 @@ fn value<'a>(word: &'a str, name: &str, rest: &mut std::slice::Iter<'a, String>)
     }
 }
 
-/// Does this name in a flag file mean this program? `*` stands for anything.
+/// Returns true if this name in a flag file means this program. `*` matches anything.
 fn is_ours(pattern: &str) -> bool {
     let name = Path::new(pattern).file_name().and_then(|name| name.to_str()).unwrap_or(pattern);
     match name.split_once('*') {
@@ -26,7 +27,8 @@ fn is_ours(pattern: &str) -> bool {
     }
 }
 
-/// The flags of a file: one a line; `#` begins a comment; those below names of programs are for these programs.
+/// Reads the flags of a file: one per line; `#` begins a comment; flags after a line of program names are
+/// for these programs only.
 fn lines(path: &str) -> Result<Vec<String>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("--flagfile={path}: {error}"))?;
     let (mut flags, mut ours, mut after_names) = (Vec::new(), true, false);
@@ -57,7 +59,7 @@ fn from_environment(
     }
 }
 
-/// The words with those in place of each such flag that it stands for.
+/// Replaces each such flag by the flags that it stands for.
 pub(super) fn expand(
     words: &[String],
     variable: &dyn Fn(&str) -> Option<String>,
@@ -94,7 +96,7 @@ fn expand_to(
     Ok(all)
 }
 
-/// The names that `--undefok` allows to be unknown.
+/// Returns the names that `--undefok` allows to be unknown.
 pub(super) fn may_be_unknown(words: &[String]) -> Vec<String> {
     let (mut names, mut rest) = (Vec::new(), words.iter());
     while let Some(word) = rest.next() {

@@ -1,4 +1,5 @@
-//! Command lines as gflags reads them: `--name=value`, `-name=value`, `--name value`, `--switch`, `--noswitch`.
+//! Parses command lines like gflags: `--name=value`, `-name=value`, `--name value`, `--switch`,
+//! `--noswitch`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::suggestions::meant;
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Parsed {
     values: BTreeMap<&'static str, String>,
-    /// What the user should know about flags that were accepted.
+    /// Notes for the user about accepted flags.
     pub(crate) notes: Vec<String>,
 }
 
@@ -18,7 +19,7 @@ fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
 }
 
-/// True or false, as gflags writes them.
+/// Parses a boolean like gflags.
 fn boolean(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "t" | "true" | "y" | "yes" => Some(true),
@@ -27,7 +28,7 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// A whole number, as gflags reads them: also `0x10`.
+/// Parses a whole number like gflags, also `0x10`.
 fn whole(text: &str) -> Option<i128> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16).ok().map(i128::from),
@@ -48,7 +49,7 @@ fn check(flag: &Flag, value: &str) -> Result<(), String> {
     if fits { Ok(()) } else { Err(format!("--{}={value}: it has to be {form}", flag.name)) }
 }
 
-/// Reads the words of a command line.
+/// Parses the words of a command line.
 pub(crate) fn parse(words: &[String]) -> Result<Parsed, String> {
     let words = flagfile::expand(words, &|name| std::env::var(name).ok())?;
     let may_be_unknown = flagfile::may_be_unknown(&words);
@@ -57,7 +58,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Parsed, String> {
     while let Some(word) = words.next() {
         let Some(body) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')).filter(|b| !b.is_empty())
         else {
-            return Err(format!("'{word}' is no flag; flags are written --name=value"));
+            return Err(format!("'{word}' is not a flag; flags are written --name=value"));
         };
         let (name, mut value) = match body.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
@@ -93,7 +94,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Parsed, String> {
     Ok(parsed)
 }
 
-/// What is said of the flags that were ignored, all of them in one line.
+/// Returns one line about all ignored flags.
 fn note(ignored: &[&Flag]) -> Option<String> {
     let names = |flags: &mut dyn Iterator<Item = &&Flag>| {
         flags.map(|flag| format!("--{}", flag.name)).collect::<Vec<_>>().join(", ")
@@ -109,40 +110,40 @@ fn note(ignored: &[&Flag]) -> Option<String> {
 }
 
 impl Parsed {
-    /// Whether the flag was given.
+    /// Returns true if the flag was given.
     pub(crate) fn is_set(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
-    /// The flag's text, if it was given.
+    /// Returns the flag's text, if it was given.
     pub(crate) fn text(&self, name: &'static str) -> Option<&str> {
-        debug_assert!(find(name).is_some(), "{name} is no flag");
+        debug_assert!(find(name).is_some(), "{name} is not a flag");
         self.values.get(name).map(String::as_str)
     }
 
-    /// The flag, or what it is by default. Kinds were checked when it was read.
+    /// Returns the flag or its default. Its type was checked when it was parsed.
     pub(crate) fn boolean(&self, name: &'static str, default: bool) -> bool {
         self.text(name).and_then(boolean).unwrap_or(default)
     }
 
-    /// The whole number, or what it is by default. Its range was checked when it was read.
+    /// Returns the whole number or its default. Its range was checked when it was parsed.
     pub(crate) fn int(&self, name: &'static str, default: i64) -> i64 {
         let value = self.text(name).and_then(whole);
         value.map_or(default, |value| i64::try_from(value).expect("its range was checked"))
     }
 
-    /// The same, where nothing is below 0.
+    /// As `int`, for numbers that are not negative.
     pub(crate) fn count(&self, name: &'static str, default: u64) -> u64 {
         let value = self.text(name).and_then(whole);
         value.map_or(default, |value| u64::try_from(value).expect("its range was checked"))
     }
 
-    /// The same, where 0 is none.
+    /// As `count`, with `None` for 0.
     pub(crate) fn positive(&self, name: &'static str) -> Option<u64> {
         Some(self.count(name, 0)).filter(|value| *value > 0)
     }
 
-    /// The flag, or what it is by default.
+    /// Returns the number or its default.
     pub(crate) fn float(&self, name: &'static str, default: f64) -> f64 {
         self.text(name).and_then(|text| text.parse().ok()).unwrap_or(default)
     }
@@ -156,7 +157,7 @@ mod tests {
         line.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Command lines as RocksDB's documentation and its benchmark.sh have them.
+    /// Command lines from RocksDB's documentation and its benchmark.sh.
     const LINES: &[&str] = &[
         "--benchmarks=fillseq",
         "--benchmarks=\"fillseq,readrandom\" --num=1000000 --use_existing_db=0",
@@ -258,7 +259,7 @@ mod tests {
             ("--sync=maybe", "true or false"),
             ("--compression_ratio=half", "a number"),
             ("--num", "needs a value"),
-            ("fillseq", "is no flag"),
+            ("fillseq", "is not a flag"),
             ("--noqueue_depth", "unknown flag"),
         ] {
             let error = parse(&words(line)).expect_err(line);
@@ -292,7 +293,7 @@ mod tests {
             let alike = match kind {
                 "bool" => flag.kind == Kind::Bool,
                 "string" => flag.kind == Kind::Text,
-                // Of older versions it is a double.
+                // Older versions declare it as a double.
                 "int32" if name == "bloom_bits" => flag.kind == Kind::Float,
                 "double" => flag.kind == Kind::Float,
                 _ => matches!(flag.kind, Kind::Int(..)),

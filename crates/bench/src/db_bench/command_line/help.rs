@@ -1,11 +1,11 @@
-//! What the help says of db_bench's command lines, from the lists of flags and benchmarks.
+//! The help about db_bench's command lines, generated from the lists of flags and benchmarks.
 
 use std::fmt::Write;
 
 use super::benchmark::{BENCHMARKS, CHORES};
 use super::known::{FLAGS, Kind, Meaning};
 
-/// Words as lines that are not longer than a terminal is wide.
+/// Wraps words to the width of a terminal.
 fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> String {
     let (mut text, mut width) = (String::from(" "), 1);
     for word in words {
@@ -19,7 +19,7 @@ fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> String {
     text + "\n"
 }
 
-/// The flags with what they do, and the names of the benchmarks.
+/// Returns the flags with their meanings, and the names of the benchmarks.
 pub(crate) fn text() -> String {
     let (mut used, mut own) = (String::new(), String::new());
     for flag in FLAGS.iter() {
@@ -47,7 +47,7 @@ pub(crate) fn text() -> String {
     )
 }
 
-/// The flags of db_bench that mean nothing here.
+/// Returns the flags of db_bench that have no effect here.
 pub(crate) fn ignored() -> String {
     let ignored = || FLAGS.iter().filter(|flag| flag.meaning == Meaning::Ignored);
     format!(

@@ -1,25 +1,25 @@
-//! The flags: those of RocksDB's db_bench, and the harness's own.
+//! The list of flags: those of RocksDB's db_bench, and the harness's own.
 
 use std::sync::LazyLock;
 
-/// What a flag's value looks like.
+/// The type of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Bool,
-    /// A whole number from one to the other.
+    /// A whole number in the given range.
     Int(i128, i128),
     Float,
     Text,
 }
 
-/// What a flag does here.
+/// The effect of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// What it does in db_bench; with what the help says.
+    /// The same as in db_bench, with its help text.
     Used(&'static str),
-    /// It is the harness's own; with what the help says.
+    /// One of the harness's own flags, with its help text.
     Own(&'static str),
-    /// Nothing: it is of an LSM tree or another feature of RocksDB.
+    /// None: it concerns an LSM tree or another feature of RocksDB.
     Ignored,
 }
 
@@ -33,21 +33,21 @@ pub(crate) struct Flag {
 
 use Kind::{Bool, Float, Int, Text};
 
-/// Whatever 64 bits hold, with a sign or without.
+/// Any 64-bit number, signed or unsigned.
 const INT: Kind = Int(i64::MIN as i128, u64::MAX as i128);
-/// The longest value that is drawn. How much a store takes follows from its segments.
+/// Longest value that is drawn, in bytes. The store's own limit depends on its segments.
 pub(super) const VALUE_BYTES: i128 = 1 << 30;
-/// Operations and keys: so many that sums of all threads fit.
+/// Limit of operations and keys, for which sums over all threads do not overflow.
 const MANY: i128 = 1 << 48;
 const COUNT: Kind = Int(1, MANY);
-/// -1 is as many as `--num`.
+/// A number where -1 means `--num`.
 const OR_NUM: Kind = Int(-1, MANY);
-/// To a hundred years; 0 is none.
+/// Seconds, at most a hundred years; 0 means none.
 const SECONDS: Kind = Int(0, 3_155_760_000);
 const PERCENT: Kind = Int(0, 100);
 const LIMIT: Kind = Int(0, u64::MAX as i128);
 
-/// Those of db_bench that do here what they do there.
+/// Flags that have the same effect as in db_bench.
 const USED: &[(&str, Kind, &str)] = &[
     ("benchmarks", Text, "names with commas between [fillseq,fillrandom,overwrite,readrandom]"),
     ("db", Text, "directory of the store [esker-dbbench among temporary files]"),
@@ -55,7 +55,7 @@ const USED: &[(&str, Kind, &str)] = &[
     ("reads", OR_NUM, "reads of each thread; -1: --num [-1]"),
     ("writes", OR_NUM, "writes of each thread; -1 and 0: --num [-1]"),
     ("deletes", OR_NUM, "deletes of each thread; -1: --num [-1]"),
-    // A key that is missing is one longer.
+    // A missing key is one byte longer.
     ("key_size", Int(1, 65_535), "bytes of a key [16]"),
     ("value_size", Int(0, VALUE_BYTES), "bytes of a value [100]"),
     ("compression_type", Text, "none, lz4 or zstd; others of db_bench are none here [lz4]"),
@@ -118,7 +118,7 @@ const USED: &[(&str, Kind, &str)] = &[
     ("undefok", Text, "flags that may be unknown [none]"),
 ];
 
-/// The harness's own.
+/// The harness's own flags.
 const OWN: &[(&str, Kind, &str)] = &[
     ("queue_depth", Int(1, 65_536), "operations in flight of each thread [1]"),
     ("fast", Text, "device or file of a fast tier [none]"),
@@ -143,10 +143,10 @@ const OWN: &[(&str, Kind, &str)] = &[
     ("raw_bytes", Text, "raw…: size of the file beside the store [1g]"),
 ];
 
-/// Name, type and default of every flag of db_bench 7.8.3, as it tells them itself.
+/// Name, type and default of every flag of db_bench 7.8.3, from its own output.
 pub(super) const DB_BENCH: &str = include_str!("captured/flags-7.8.3.txt");
 
-/// What other versions of db_bench have besides, or with a wider type, and what gflags has.
+/// Flags of other versions of db_bench, or with a wider type there, and flags of gflags.
 const OTHER_VERSIONS: &[(Kind, &str)] = &[
     (Float, "bloom_bits"),
     (
@@ -163,13 +163,13 @@ const OTHER_VERSIONS: &[(Kind, &str)] = &[
     (Text, "cache_uri hdfs tab_completion_word"),
 ];
 
-/// Ignored flags with which db_bench would do other operations.
+/// Ignored flags that make db_bench do other operations.
 const OTHER_WORKLOAD: &str = "disposable_entries_batch_size disposable_entries_delete_delay disposable_entries_value_size \
      expire_style overwrite_probability overwrite_window_size persistent_entries_batch_size \
      persistent_entries_value_size read_random_exp_range readonly stddev time_range";
 
 impl Kind {
-    /// The kind of a type of gflags.
+    /// Converts a type of gflags.
     fn of(gflags: &str) -> Kind {
         match gflags {
             "bool" => Bool,
@@ -184,14 +184,14 @@ impl Kind {
 }
 
 impl Flag {
-    /// Would db_bench do other operations with it, although it is ignored here?
+    /// Returns true if db_bench would do other operations with the flag, although it is ignored here.
     pub(crate) fn changes_workload(&self) -> bool {
         self.meaning == Meaning::Ignored && OTHER_WORKLOAD.split_whitespace().any(|name| name == self.name)
     }
 }
 
-/// All of them: those that mean something, and then by one rule whatever else db_bench takes, with its type, which is checked,
-/// and without effect.
+/// All flags: those with an effect, and then all others of db_bench, whose values are checked by their
+/// type and ignored.
 pub(crate) static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
     let used = USED.iter().map(|&(name, kind, help)| Flag { name, kind, meaning: Meaning::Used(help) });
     let own = OWN.iter().map(|&(name, kind, help)| Flag { name, kind, meaning: Meaning::Own(help) });

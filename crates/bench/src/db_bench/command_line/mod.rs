@@ -1,5 +1,5 @@
-//! db_bench's command line: `flags` reads it by the list in `known`, with what stands for others by `flagfile`; `config` and
-//! `places` are what it says, `benchmark` is what the names mean, and `help` tells of all.
+//! db_bench's command line: `flags` parses it by the list in `known` and expands it by `flagfile`;
+//! `config` and `places` are its meaning, `benchmark` defines the benchmarks, and `help` describes them.
 
 pub(crate) mod benchmark;
 pub(crate) mod config;

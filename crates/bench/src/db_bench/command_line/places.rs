@@ -1,4 +1,4 @@
-//! Where the store lies, and what it may take.
+//! The place and the sizes of the store.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use esker_log::Superblock;
 
 use super::flags::Parsed;
 
-/// Where the store lies, and what it may take.
+/// The place and the sizes of the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     pub(crate) db: PathBuf,
@@ -27,12 +27,13 @@ pub(crate) struct Places {
     pub(crate) direct: bool,
 }
 
-/// RocksDB's block cache is one of several parts of its memory; what else Esker needs beside so large a cache.
+/// Additional memory of a store whose cache has the size of RocksDB's block cache, in bytes: the block
+/// cache is only one part of the memory. And the default memory.
 const BESIDE_CACHE_BYTES: u64 = 256 << 20;
 const MEMORY_BYTES: u64 = 512 << 20;
 
 impl Places {
-    /// Reads the flags. Also adds to their notes.
+    /// Reads the flags. Also appends notes to them.
     pub(super) fn of(flags: &mut Parsed) -> Result<Places, String> {
         let bytes = |name| match flags.text(name) {
             Some(text) => esker_command::parse(text).map(Some).map_err(|error| format!("--{name}: {error}")),
@@ -47,7 +48,7 @@ impl Places {
             "threads" => Backend::Threads,
             other => return Err(format!("--backend={other}: it has to be auto, uring or threads")),
         };
-        // As in db_bench, less than 0 is no cache.
+        // As in db_bench, a negative size means no cache.
         let cache = u64::try_from(flags.int("cache_size", 0)).unwrap_or(0);
         let mut notes = Vec::new();
         let memory = memory.unwrap_or_else(|| {
@@ -82,7 +83,7 @@ impl Places {
         Ok(places)
     }
 
-    /// Options of the store.
+    /// Returns the store's options.
     pub(crate) fn options(&self, durability: Durability) -> Options {
         let mut options = match (&self.fast, &self.capacity) {
             (Some(fast), Some(capacity)) => Options::fast_and_capacity(fast, capacity),
@@ -117,19 +118,19 @@ impl Places {
         options
     }
 
-    /// Is a store of another shape asked for than this one?
+    /// Returns true if the flags ask for other lengths of segments or units than an existing store has.
     pub(crate) fn differs(&self, there: &Superblock) -> bool {
         self.segment.is_some_and(|bytes| bytes != there.segment_bytes)
             || self.iu.is_some_and(|bytes| bytes != there.unit_bytes)
     }
 
-    /// The same places with a store of the shape that it has.
+    /// Returns the same places with the lengths of an existing store.
     pub(crate) fn of_shape(&self, there: &Superblock) -> Places {
         let (segment, iu) = (Some(there.segment_bytes), Some(there.unit_bytes));
         Places { segment, iu, capacity_limit: None, ..self.clone() }
     }
 
-    /// The directory of the store's files; none if it lies on devices.
+    /// Returns the directory of the store's files; `None` if it lies on devices.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         match self.capacity.as_ref().or(self.fast.as_ref()) {
             None => Some(self.db.clone()),
@@ -138,7 +139,7 @@ impl Places {
         }
     }
 
-    /// What to call it.
+    /// Returns the place as text.
     pub(crate) fn name(&self) -> String {
         let tiers: Vec<String> = [&self.fast, &self.capacity]
             .into_iter()

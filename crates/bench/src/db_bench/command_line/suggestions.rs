@@ -1,6 +1,6 @@
-//! Which name was meant by one that is not known.
+//! Suggests a known name for an unknown one.
 
-/// The closest of the names, if it is close.
+/// Returns the name with the smallest edit distance, if it is similar.
 pub(crate) fn meant<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let by_distance = names.map(|known| (strsim::levenshtein(name, known), known));
     by_distance.min().filter(|(distance, _)| *distance <= 1 + name.len() / 4).map(|(_, known)| known)

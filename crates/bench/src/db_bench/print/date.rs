@@ -1,17 +1,17 @@
-//! Dates as db_bench prints them. They are those of UTC: the time zone is not looked up.
+//! Dates in db_bench's formats, in UTC: the time zone is ignored.
 
 use std::time::SystemTime;
 
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// As before interval lines.
+/// Formats a date as before interval lines.
 pub(crate) fn stamp(time: SystemTime) -> String {
     let form = format_description!("[year]/[month]/[day]-[hour]:[minute]:[second]");
     OffsetDateTime::from(time).format(&form).unwrap_or_default()
 }
 
-/// As in the head, which has it from `ctime`.
+/// Formats a date as in the head, like `ctime`.
 pub(crate) fn long(time: SystemTime) -> String {
     let form = format_description!(
         "[weekday repr:short] [month repr:short] [day padding:space] [hour]:[minute]:[second] [year]"

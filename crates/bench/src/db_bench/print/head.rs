@@ -1,4 +1,4 @@
-//! What is printed before the first benchmark: the machine, what will be measured, and on which store.
+//! Prints the head before the first benchmark: the machine, the benchmarks, and the store.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use super::date;
 use super::stats::RULE;
 use crate::db_bench::command_line::config::{Config, ValueSize};
 
-/// Prints all of it.
+/// Prints the head.
 pub(crate) fn print(config: &Config, store: &Store) {
     let (least, most) = match config.value_size {
         ValueSize::Fixed(bytes) => (bytes, bytes),
@@ -46,7 +46,7 @@ pub(crate) fn print(config: &Config, store: &Store) {
     println!("DB path: [{}]", config.places.name());
 }
 
-/// db_bench's lines about the processors, of what Linux says of them; nothing where it says nothing.
+/// Returns db_bench's lines about the processors, from Linux's text; empty if the text is.
 fn processors(info: &str) -> String {
     let named = |wanted: &str| {
         let of = move |line: &str| {

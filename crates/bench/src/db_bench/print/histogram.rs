@@ -1,10 +1,10 @@
-//! Latencies counted and printed as RocksDB does, so that what reads its output reads this.
+//! Latency histograms in RocksDB's format, so that programs that parse its output can parse this one.
 
 use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// Upper ends of the buckets: 1, 2, then half as much again each time, cut to two digits.
+/// Upper bounds of the buckets: 1, 2, then each 1.5 times the previous, truncated to two digits.
 static LIMITS: LazyLock<Vec<u64>> = LazyLock::new(|| {
     let mut limits = vec![1, 2];
     let mut exact = 2.0f64;
@@ -78,7 +78,7 @@ impl RocksHistogram {
         bucket.checked_sub(1).map_or(0, |before| LIMITS[before])
     }
 
-    /// A percentile, by a straight line within its bucket.
+    /// Returns a percentile by linear interpolation within its bucket.
     pub(crate) fn percentile(&self, percentile: f64) -> f64 {
         let threshold = self.count as f64 * percentile / 100.0;
         let mut before = 0.0;
@@ -158,7 +158,7 @@ mod tests {
                         (       4,       6 ]        1  16.667%  83.333% ###\n\
                         (      76,     110 ]        1  16.667% 100.000% ###\n";
         assert_eq!(text, expected);
-        // What benchmark.sh takes out with awk.
+        // The field that benchmark.sh extracts with awk.
         let line = text.lines().find(|line| line.starts_with("Percentiles:")).expect("there is one");
         let fields: Vec<&str> = line.split_whitespace().collect();
         assert_eq!((fields[1], fields[5], fields[7], fields[9]), ("P50:", "P99:", "P99.9:", "P99.99:"));

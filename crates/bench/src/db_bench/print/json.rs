@@ -1,4 +1,4 @@
-//! The figures for programs.
+//! JSON output.
 
 use esker_engine::Stats;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::db_bench::command_line::config::Config;
 use crate::instruments::process;
 
-/// What was asked for, what each benchmark measured, and what the store says of itself at the end.
+/// Returns the configuration, the results of each benchmark, and the store's statistics at the end.
 pub(crate) fn all(config: &Config, runs: &[Value], stats: &Stats) -> Value {
     let tiers: Vec<_> = stats
         .tiers

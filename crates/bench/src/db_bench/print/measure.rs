@@ -1,4 +1,4 @@
-//! What one benchmark counted, and how it is printed.
+//! The counts of one benchmark, and their output.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::histogram::RocksHistogram;
 use crate::instruments::latency::Latencies;
 
-/// What kind of operation a latency belongs to, by db_bench's words.
+/// The kind of an operation, in db_bench's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Read,
     Write,
     Delete,
     Update,
-    /// A get where db_bench looks for the next key in order.
+    /// A get where db_bench seeks the next key in order.
     Seek,
 }
 
@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// Operations of one kind.
+/// Counts of operations of one kind.
 #[derive(Clone, Debug, Default)]
 struct OfKind {
     operations: u64,
@@ -40,19 +40,19 @@ struct OfKind {
     precise: Latencies,
 }
 
-/// What one thread counted.
+/// Counts of one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) operations: u64,
     pub(crate) bytes: u64,
-    /// Look-ups, and how many of them found something.
+    /// Look-ups, and look-ups that found a value.
     pub(crate) reads: u64,
     pub(crate) found: u64,
     kinds: BTreeMap<Kind, OfKind>,
 }
 
 impl Counts {
-    /// An operation that is done; of a batch, with how many it counts for.
+    /// Counts a completed call, with its number of operations if it is a batch.
     pub(crate) fn record(&mut self, kind: Kind, operations: u64, bytes: u64, took: Duration) {
         self.operations += operations;
         self.bytes += bytes;
@@ -63,12 +63,12 @@ impl Counts {
         of.precise.record(took);
     }
 
-    /// Operations of a kind.
+    /// Returns the number of operations of a kind.
     pub(crate) fn of(&self, kind: Kind) -> u64 {
         self.kinds.get(&kind).map_or(0, |of| of.operations)
     }
 
-    /// Bytes of a kind.
+    /// Returns the number of bytes of a kind.
     pub(crate) fn bytes_of(&self, kind: Kind) -> u64 {
         self.kinds.get(&kind).map_or(0, |of| of.bytes)
     }
@@ -93,17 +93,17 @@ impl Counts {
     }
 }
 
-/// A benchmark that is over.
+/// The result of a benchmark.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) name: String,
     pub(crate) counts: Counts,
-    /// From the first thread's start to the last one's end.
+    /// Time from the first thread's start to the last thread's end.
     pub(crate) elapsed: Duration,
-    /// Of all threads together.
+    /// Sum of the running times of all threads in seconds.
     pub(crate) thread_seconds: f64,
     pub(crate) cpu_seconds: f64,
-    /// In parentheses behind the line.
+    /// The message in parentheses after the line.
     pub(crate) message: String,
 }
 
@@ -116,7 +116,7 @@ impl Outcome {
         self.counts.bytes as f64 / 1048576.0 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// The line that parsers look for.
+    /// Returns the line that parsers look for.
     pub(crate) fn line(&self) -> String {
         let done = self.counts.operations.max(1);
         let mut extra = String::new();
@@ -136,13 +136,13 @@ impl Outcome {
         )
     }
 
-    /// Histograms, one for each kind of operation.
+    /// Returns the histograms, one per kind of operation.
     pub(crate) fn histograms(&self) -> String {
         let of = |(kind, of): (&Kind, &OfKind)| format!("Microseconds per {}:\n{}\n", kind.name(), of.rocks);
         self.counts.kinds.iter().filter(|(_, of)| of.rocks.count() > 0).map(of).collect()
     }
 
-    /// Percentiles to five nines, in microseconds.
+    /// Returns percentiles to five nines, in microseconds.
     pub(crate) fn quality(&self) -> String {
         let mut text = String::new();
         for (kind, of) in &self.counts.kinds {
@@ -174,7 +174,7 @@ impl Outcome {
     }
 }
 
-/// Rates of a benchmark that was repeated.
+/// Rates of the runs of a repeated benchmark.
 struct Rates(Vec<f64>);
 
 impl Rates {
@@ -182,7 +182,7 @@ impl Rates {
         self.0.iter().sum::<f64>() / self.0.len() as f64
     }
 
-    /// Half the width of the interval in which the mean is with 95 %.
+    /// Returns half the width of the 95 % confidence interval of the mean.
     fn spread(&self) -> f64 {
         let (mean, n) = (self.mean(), self.0.len() as f64);
         let squares = self.0.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>();
@@ -197,14 +197,15 @@ impl Rates {
     }
 }
 
-/// Rates of a benchmark's runs, in operations and in megabytes, the latter if all of them moved some.
+/// Returns the rates of a benchmark's runs in operations, and in megabytes if every run moved bytes.
 fn rates(outcomes: &[Outcome]) -> (Rates, Option<Rates>) {
     let megabytes = outcomes.iter().all(|outcome| outcome.counts.bytes > 0);
     let megabytes = megabytes.then(|| Rates(outcomes.iter().map(Outcome::mb_per_s).collect()));
     (Rates(outcomes.iter().map(Outcome::operations_per_s).collect()), megabytes)
 }
 
-/// Mean and spread of a benchmark after so many runs, in db_bench's words; `runs` is how it writes their number.
+/// Returns the mean and the spread of a benchmark's runs, in db_bench's words; `runs` is the formatted
+/// number of runs.
 fn averaged(name: &str, runs: &str, outcomes: &[Outcome]) -> String {
     let (rates, megabytes) = rates(outcomes);
     let (rate, spread) = (rates.mean() as u64, rates.spread() as u64);
@@ -215,12 +216,12 @@ fn averaged(name: &str, runs: &str, outcomes: &[Outcome]) -> String {
     }
 }
 
-/// The line after each run of several; none after the first.
+/// Returns the line after each run of several; `None` after the first.
 pub(crate) fn so_far(name: &str, outcomes: &[Outcome]) -> Option<String> {
     (outcomes.len() > 1).then(|| averaged(name, &outcomes.len().to_string(), outcomes))
 }
 
-/// The lines after all runs: mean, spread and median.
+/// Returns the lines after all runs: mean, spread and median.
 pub(crate) fn repeated(name: &str, outcomes: &[Outcome]) -> String {
     let count = outcomes.len();
     let average = averaged(name, &format!("   {count}"), outcomes);
@@ -255,7 +256,7 @@ mod tests {
             line,
             "fillrandom   :      12.345 micros/op 81004 ops/sec 12.345 seconds 1000000 operations;  319.6 MB/s"
         );
-        // What benchmark.sh takes out with awk: fields 3, 5, 8 and 11.
+        // The fields that benchmark.sh extracts with awk: 3, 5, 8 and 11.
         let fields: Vec<&str> = line.split_whitespace().collect();
         assert_eq!((fields[2], fields[4], fields[7], fields[10]), ("12.345", "81004", "seconds", "319.6"));
         let mut read = outcome("readrandom", 0);
@@ -279,7 +280,7 @@ mod tests {
             counts.record(Kind::Write, operations, bytes, Duration::from_micros(12));
             Outcome { counts, elapsed: Duration::from_secs(1), ..outcome("fillrandom", 0) }
         };
-        // Rates that db_bench 7.8.3 measured, and what it said of them.
+        // Rates measured by db_bench 7.8.3, with its output for them.
         let runs =
             [(167_225, 19_398_656), (152_144, 17_616_200), (141_095, 16_357_786)].map(|(o, b)| of(o, b));
         assert_eq!(so_far("fillrandom", &runs[..1]), None);

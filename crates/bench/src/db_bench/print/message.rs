@@ -1,9 +1,10 @@
-//! What is said in parentheses behind a benchmark's line, in db_bench's words.
+//! The message in parentheses after a benchmark's line, in db_bench's words.
 
 use super::measure::{Counts, Kind};
 use crate::db_bench::command_line::benchmark::Work;
 
-/// What was counted, by the kind of work; `key_size` is what of each write was no value.
+/// Returns the message for a kind of work. `key_size` is the part of each write's bytes that is not
+/// value.
 pub(crate) fn message(work: Work, counts: &Counts, key_size: usize) -> String {
     let (reads, found) = (counts.reads, counts.found);
     let [gets, writes, deletes, updates, seeks] =
@@ -21,7 +22,7 @@ pub(crate) fn message(work: Work, counts: &Counts, key_size: usize) -> String {
         Work::Mix => {
             let values = counts.bytes_of(Kind::Write).saturating_sub(writes * key_size as u64);
             let value = values as f64 / writes.max(1) as f64;
-            // Nothing follows a key that was sought: keys have no order.
+            // A seek reads one key and no following ones, because keys have no order.
             format!(
                 "( Gets:{gets} Puts:{writes} Seek:{seeks}, reads {found} in {reads} found, \
                  avg size: {value:.1} value, 0.0 scan)"

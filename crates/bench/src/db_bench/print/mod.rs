@@ -1,4 +1,4 @@
-//! What is printed, in db_bench's format: the head, lines while a benchmark runs, and what it came to.
+//! Output in db_bench's format: the head, lines while a benchmark runs, and results.
 
 mod date;
 pub(crate) mod head;

@@ -1,10 +1,10 @@
-//! The store's numbers, printed.
+//! Prints the store's statistics.
 
 use esker_engine::{Activity, DeviceCounters, Stats};
 
 pub(crate) const RULE: &str = "------------------------------------------------";
 
-/// Prints them, with what was done since some earlier moment.
+/// Prints the statistics, and the activity since an earlier moment.
 pub(crate) fn print(stats: &Stats, since: &Activity) {
     println!("{RULE}");
     println!(

@@ -1,6 +1,8 @@
-//! What is printed while a benchmark runs: db_bench's interval lines on stderr, its report file, and a bar on a terminal.
+//! Output while a benchmark runs: db_bench's interval lines on stderr, its report file, and a progress
+//! bar on a terminal.
 //!
-//! All of it goes by a clock on a thread of its own, and by one count of operations that everything adds to.
+//! The report file has its own thread with a clock, and so have the other outputs; all use one shared
+//! count of operations.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,13 +18,13 @@ use super::date;
 use crate::db_bench::command_line::config::Config;
 use crate::instruments::failure::{Failure, Result};
 
-/// How often a bar is drawn anew, and the clock looked at for a line.
+/// Interval at which the bar is redrawn and the time for a line is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A thread that does something every so often until it is told to end.
+/// A thread that repeats a task at an interval until it is ended.
 #[derive(Debug)]
 struct Clock {
-    /// Dropped to tell it.
+    /// Dropped to end the thread.
     go_on: Sender<()>,
     thread: JoinHandle<std::io::Result<()>>,
 }
@@ -39,19 +41,19 @@ impl Clock {
         Clock { go_on, thread }
     }
 
-    /// Ends it, with the first failure that there was.
+    /// Ends the thread. Returns its first failure.
     fn end(self) -> std::io::Result<()> {
         drop(self.go_on);
         self.thread.join().unwrap_or(Ok(()))
     }
 }
 
-/// Operations a second over time, in db_bench's CSV, from the beginning to the end of all benchmarks.
+/// Operations per second over time, in db_bench's CSV, for all benchmarks together.
 #[derive(Debug)]
 pub(crate) struct ReportFile(Clock);
 
 impl ReportFile {
-    /// Begins the file, if there is to be one; `done` counts all operations so far.
+    /// Starts the file, if one was requested; `done` counts all operations so far.
     pub(crate) fn begin(config: &Config, done: Arc<AtomicU64>) -> Result<Option<ReportFile>> {
         let Some((path, every)) = config.report.clone() else { return Ok(None) };
         let failed = |error| Failure::usage(format!("--report_file={}: {error}", path.display()));
@@ -73,7 +75,7 @@ impl ReportFile {
     }
 }
 
-/// What a benchmark goes on for.
+/// The extent of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     Operations(u64),
@@ -81,7 +83,7 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
-    /// The length of the bar, whose unit are operations or milliseconds.
+    /// Returns the length of the bar, in operations or milliseconds.
     pub(crate) fn length(self) -> u64 {
         match self {
             Extent::Operations(count) => count,
@@ -89,7 +91,7 @@ impl Extent {
         }
     }
 
-    /// How far a bar is.
+    /// Returns the position in the bar.
     fn position(self, done: u64, elapsed: Duration) -> u64 {
         match self {
             Extent::Operations(_) => done,
@@ -98,7 +100,7 @@ impl Extent {
     }
 }
 
-/// Lines and bar of one benchmark, until it is dropped.
+/// Lines and progress bar of one benchmark; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Option<Clock>,
@@ -106,7 +108,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch; `done` counts operations, also those before.
+    /// Starts the output; `done` counts operations, including those of earlier benchmarks.
     pub(crate) fn begin(
         interval: Option<Duration>,
         extent: Extent,
@@ -135,14 +137,14 @@ impl Drop for Watch {
     }
 }
 
-/// What the next line counts from.
+/// The start and the last line, from which the next line counts.
 struct Lines {
     began: Instant,
     last: (Instant, u64),
 }
 
 impl Lines {
-    /// db_bench's line for the interval that ends now.
+    /// Returns db_bench's line for the interval that ends now.
     fn line(&mut self, time: SystemTime, now: Instant, done: u64) -> String {
         let (since, before) = std::mem::replace(&mut self.last, (now, done));
         let (part, all) = ((now - since).as_secs_f64(), (now - self.began).as_secs_f64());

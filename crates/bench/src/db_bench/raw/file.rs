@@ -1,4 +1,4 @@
-//! What the device does without a store: the ceilings that the store's figures are shares of.
+//! Device I/O without a store: the upper bounds with which the store's results are compared.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,19 +22,19 @@ const PAGE_BYTES: usize = 4096;
 const SEQUENTIAL_BYTES: usize = 256 << 10;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A file beside the store's, on the same file system, which is reached in the same way.
+/// A file beside the store's files, on the same file system, accessed in the same way.
 pub(crate) struct RawFile {
     pub(super) device: Arc<dyn Device>,
     pub(super) bytes: u64,
 }
 
-/// Whole pages that hold a value.
+/// Returns the length of the whole pages that hold a value.
 pub(super) fn value_pages(config: &Config) -> usize {
     config.value_size.most().max(1).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES)
 }
 
 impl RawFile {
-    /// Makes it and writes it once, so that reads and overwrites meet written blocks.
+    /// Makes the file and writes it once, so that reads and overwrites use written blocks.
     pub(crate) fn make(config: &Config) -> Result<RawFile> {
         let dir = config.places.directory().ok_or_else(|| {
             Failure::usage("the raw benchmarks need a store in files: they work on a file beside it")
@@ -45,7 +45,8 @@ impl RawFile {
         let (device, warnings) = esker_device::open(options)?;
         warnings.iter().for_each(|warning| eprintln!("{warning}"));
         let pieces = config.raw_bytes.div_ceil(PIECE_BYTES as u64).max(1);
-        // It is there as long as it is open, and not after an error or a signal.
+        // The file has no name from here on, so it does not outlive the process, even after an error or a
+        // signal.
         std::fs::remove_file(&path)
             .map_err(|error| Failure::failed(&format!("removing {}", path.display()), error))?;
         let file = RawFile { device, bytes: pieces * PIECE_BYTES as u64 };
@@ -60,7 +61,7 @@ impl RawFile {
             let at = next;
             next += 1;
             (at < pieces).then(|| {
-                // Every block differs, so that no layer below can make one of them.
+                // Every block differs, so that no layer below can deduplicate.
                 let mut buffer = self.device.buffer(PIECE_BYTES);
                 random.fill_bytes(&mut buffer);
                 self.device.write(at * PIECE_BYTES as u64, buffer.into(), WriteMode::Plain)
@@ -70,7 +71,8 @@ impl RawFile {
         Ok(block_on(self.device.flush())?)
     }
 
-    /// As many threads and operations in flight as the store gets; `all` counts operations.
+    /// Runs a raw benchmark with as many threads and operations in flight as the store gets; `all` counts
+    /// operations.
     pub(crate) fn measure(&self, name: &str, raw: Raw, config: &Config, all: &AtomicU64) -> Result<Outcome> {
         let asked = Asked::of(raw, config, self.device.geometry().block_bytes as usize);
         let next = AtomicU64::new(0);
@@ -107,7 +109,7 @@ impl RawFile {
         })
     }
 
-    /// One thread; `next` is the next place of all threads that write.
+    /// Runs one thread; `next` is the next offset shared by all writing threads.
     fn client(
         &self,
         asked: &Asked,
@@ -155,15 +157,15 @@ impl RawFile {
     }
 }
 
-/// What is asked of the device.
+/// The operations on the device.
 struct Asked {
     raw: Raw,
     kind: Kind,
-    /// Of one operation.
+    /// Length of one operation in bytes.
     bytes: usize,
-    /// From one place to the next.
+    /// Distance between possible offsets in bytes.
     step: usize,
-    /// Operations of one thread.
+    /// Number of operations of one thread.
     count: u64,
 }
 
@@ -180,10 +182,10 @@ impl Asked {
                 (class_bytes(class_of(0, record), 0) as usize).next_multiple_of(block_bytes).min(PIECE_BYTES)
             }
         };
-        // Records begin where the one before ends, values in the raw at multiples of their length.
+        // Records can begin at any block, while raw values lie at multiples of their length.
         let step = if raw == Raw::RecordRead { block_bytes } else { bytes };
         let kind = if matches!(raw, Raw::Read | Raw::RecordRead) { Kind::Read } else { Kind::Write };
-        // Long writes are as many bytes as the store would write, not as many operations.
+        // The number of long writes is such that they write as many bytes as the store would.
         let count = match raw {
             Raw::Read | Raw::RecordRead => config.reads,
             Raw::Write => config.writes.saturating_mul(value_bytes as u64).div_ceil(bytes as u64),

@@ -1,4 +1,4 @@
-//! What the device does without a store.
+//! Device I/O without a store.
 
 mod file;
 mod pressure;

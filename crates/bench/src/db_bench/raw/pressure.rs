@@ -1,5 +1,5 @@
-//! The raw counterpart of `writepressure`: one reader with one read in flight beside eight writers that write long runs at
-//! a given rate, without a store.
+//! The raw counterpart of `writepressure`, without a store: one reader with one read in flight beside
+//! eight writers that write long runs at a given rate.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -16,12 +16,13 @@ use crate::instruments::failure::{Failure, Result};
 use crate::instruments::load::{Pace, drive, drive_at};
 use crate::instruments::process::cpu_seconds;
 
-/// What one write is long, as large as a device likes them.
+/// Length of one write in bytes, large enough for full device throughput.
 pub(crate) const RUN_BYTES: usize = 128 << 10;
 const WRITERS: u64 = 8;
 
 impl RawFile {
-    /// One step: reads for `config.pressure_step` while `megabytes` (of 2^20 bytes) a second are written in all; `all` counts reads.
+    /// Runs one step: reads for `config.pressure_step` while all writers together write `megabytes` (of
+    /// 2^20 bytes) per second; `all` counts reads.
     pub(crate) fn pressure(
         &self,
         name: String,
@@ -81,7 +82,7 @@ impl RawFile {
         Ok(counts)
     }
 
-    /// One writer, in a part of the file of its own, until it is over.
+    /// Runs one writer in its own part of the file, until `over` is set.
     fn write_beside(
         &self,
         index: u64,

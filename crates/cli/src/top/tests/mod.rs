@@ -1,4 +1,4 @@
-//! Screens as text, in terminals of several sizes, and what becomes of them when the server goes away.
+//! Compares screens as text, in terminals of several sizes, also after the connection is lost.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use super::screen::Screen;
 use super::{map, text, view};
 use crate::client::{Login, Trouble};
 
-/// What a server with two tiers may say.
+/// A possible status of a server with two tiers.
 const STATUS: &str = include_str!("status.json");
 const SCREENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/top/tests/screens.txt");
 
@@ -31,7 +31,7 @@ fn screen() -> Screen {
     screen
 }
 
-/// The screen in a terminal of a size.
+/// Returns the screen in a terminal of a given size.
 fn drawn(screen: &Screen, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| view::draw(frame, screen)).unwrap();
@@ -123,7 +123,7 @@ fn a_map_shows_what_is_rare_and_how_much_is_live() {
     assert!(shown(0, 3).is_empty() && map::rows(&of, 2, 9) == 3);
 }
 
-/// A server that gives each connection one of these answers and closes it.
+/// Starts a server that sends each connection one of these answers and closes it.
 fn answering(answers: Vec<String>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -166,7 +166,7 @@ fn each_question_after_trouble_comes_by_a_new_connection() {
     assert_eq!(client.ask().map(|heard| heard.status.keys).ok(), Some(1_234_567));
     let mut said = Vec::new();
     for _ in 0..11 {
-        // The first connection is there until it is asked again.
+        // The client keeps the first connection until the next question.
         said.push(match client.ask() {
             Ok(heard) => format!("heard {}", heard.status.keys),
             Err(Trouble::Away(why)) => format!("away {why}"),
@@ -181,17 +181,21 @@ fn each_question_after_trouble_comes_by_a_new_connection() {
         "loading Esker is loading",
         "away ADDR answers: ERR max number",
         "refused ADDR answers: NOAUTH Authentication required. Give a password",
-        "refused ADDR tells its status",
-        "refused ADDR tells no status",
+        "refused ADDR reports its status",
+        "refused ADDR reports no status",
         "refused ADDR: its status",
-        "refused ADDR speaks no RESP: $99999999999",
-        "refused ADDR speaks no RESP: HTTP",
+        "refused ADDR does not speak RESP: $99999999999",
+        "refused ADDR does not speak RESP: HTTP",
         "away the connection to ADDR is lost: it closed the connection",
     ];
     for (said, expected) in said.iter().zip(expected) {
         let expected = expected.replace("ADDR", &address);
         assert!(said.starts_with(&expected), "{expected}: {said}");
     }
-    assert!(said[5].contains("form 9") && said[6].contains("no Esker") && said[7].contains("not understood"));
+    assert!(
+        said[5].contains("format 9")
+            && said[6].contains("not an Esker")
+            && said[7].contains("not understood")
+    );
     assert_eq!(client.ask().map(|heard| heard.status.keys).ok(), Some(1_234_567));
 }

@@ -1,4 +1,4 @@
-//! Reads the commands of an append-only file: arrays of RESP, between lines of annotations that begin with `#`.
+//! Reads the commands of an append-only file: RESP arrays, and lines of annotations that begin with `#`.
 
 use std::io::{BufRead, ErrorKind, Read};
 
@@ -6,21 +6,21 @@ use esker_engine::Bytes;
 
 use crate::terminal::Failure;
 
-/// Words of one command at most, as redis-server limits them.
+/// Limit of words per command, as in redis-server.
 const WORDS_MAX: u64 = 1 << 20;
 
-/// Bytes of one word at most, the `proto-max-bulk-len` of redis-server.
+/// Limit of a word in bytes, the `proto-max-bulk-len` of redis-server.
 const WORD_BYTES_MAX: u64 = 512 << 20;
 
-/// Bytes of a line at most: a sign, a number and the line end, or an annotation.
+/// Limit of a line in bytes: a sign, a number and the line end, or an annotation.
 const LINE_BYTES_MAX: u64 = 1 << 10;
 
-/// The next part of a file.
+/// The next item of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A command, and the offset of its first byte.
     Command { at: u64, words: Vec<Bytes> },
-    /// The file ends behind a command.
+    /// The file ends after a command.
     End,
     /// The file ends within the command that begins at this offset.
     Cut { at: u64 },
@@ -34,7 +34,7 @@ pub(super) struct Commands<R> {
     offset: u64,
 }
 
-/// Why a command was not read to its end.
+/// The reason why a command was not read to its end.
 enum Stop {
     Cut,
     Failed(Failure),
@@ -57,7 +57,7 @@ impl<R: BufRead> Commands<R> {
     /// Reads the next command.
     ///
     /// # Errors
-    /// If the file cannot be read, or the bytes are no command. The message names the offset.
+    /// If the file cannot be read, or the bytes are not a command. The message names the offset.
     pub(super) fn next(&mut self) -> Result<Step, Failure> {
         loop {
             let at = self.offset;
@@ -98,17 +98,17 @@ impl<R: BufRead> Commands<R> {
         Ok(words)
     }
 
-    /// The number behind a sign, up to a limit.
+    /// Parses the number after a sign, up to a limit.
     fn number(&self, line: &[u8], sign: u8, most: u64, at: u64) -> Result<u64, Stop> {
         let digits = line.strip_prefix(&[sign]).and_then(|digits| std::str::from_utf8(digits).ok());
         let number = digits.and_then(|digits| digits.parse().ok()).filter(|number| *number <= most);
         number.ok_or_else(|| {
             let sign = char::from(sign);
-            self.no_command(at, &format!("'{sign}' and a number of at most {most} should stand there"))
+            self.no_command(at, &format!("expected '{sign}' and a number of at most {most}"))
         })
     }
 
-    /// A line without its end; `None` at the end of the file.
+    /// Reads a line without its end; `None` at the end of the file.
     fn line(&mut self, at: u64) -> Result<Option<Vec<u8>>, Stop> {
         let mut line = Vec::new();
         let read = self.reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
@@ -124,7 +124,8 @@ impl<R: BufRead> Commands<R> {
         Ok(Some(line))
     }
 
-    /// Reads that many bytes. Memory grows with the bytes that arrive, not with the length that the file claims.
+    /// Reads `count` bytes. Memory grows with the bytes that arrive, not with the length that the file
+    /// claims.
     fn bytes(&mut self, count: u64) -> Result<Vec<u8>, Stop> {
         let mut bytes = Vec::new();
         let read = self.reader.by_ref().take(count).read_to_end(&mut bytes);

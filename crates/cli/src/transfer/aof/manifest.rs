@@ -1,18 +1,19 @@
-//! The files of an append-only file: one file, or since Redis 7 a directory whose manifest names a base and its increments.
+//! The files of an append-only file: one file, or since Redis 7 a directory whose manifest names a base
+//! and its increments.
 
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
 
 use crate::terminal::Failure;
 
-/// How the name of a manifest ends.
+/// Ending of the name of a manifest.
 const ENDING: &str = ".manifest";
 
-/// Returns the files that `path` stands for, in the order in which their contents apply: `path` itself, or the files that a
-/// manifest names. `path` may be a manifest or the directory of one.
+/// Returns the files of `path`, in the order in which they apply: `path` itself, or the files of a
+/// manifest. `path` may be a manifest or its directory.
 ///
 /// # Errors
-/// If a directory has no manifest or several, or a manifest is not understood.
+/// If a directory has no manifest or several, or a manifest is invalid.
 pub(super) fn files_of(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let manifest = if path.is_dir() {
         manifest_in(path)?
@@ -52,7 +53,8 @@ fn manifest_in(directory: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The names of the base and of the increments in order of their numbers; an error with the number of its line.
+/// Returns the names of the base and of the increments in order of their numbers. An error has the number
+/// of its line.
 fn parse(text: &str) -> Result<Vec<String>, (usize, String)> {
     let (mut base, mut increments) = (None, Vec::new());
     for (number, line) in (1..).zip(text.lines()) {
@@ -61,7 +63,7 @@ fn parse(text: &str) -> Result<Vec<String>, (usize, String)> {
             continue;
         }
         let Some((name, rest)) = named(line) else {
-            return Err((number, "'file NAME seq NUMBER type b, i or h' should stand there".to_owned()));
+            return Err((number, "expected 'file NAME seq NUMBER type b, i or h'".to_owned()));
         };
         if name.contains('/') {
             return Err((
@@ -78,7 +80,7 @@ fn parse(text: &str) -> Result<Vec<String>, (usize, String)> {
             }
             (Some("b"), Some(_)) => base = Some(name),
             (Some("i"), Some(sequence)) => increments.push((sequence, name)),
-            // A file that redis-server has not removed yet, and no longer reads.
+            // A history file, which redis-server no longer reads and has not removed yet.
             (Some("h"), Some(_)) => {}
             _ => return Err((number, "seq needs a number, and type is b, i or h".to_owned())),
         }
@@ -87,7 +89,7 @@ fn parse(text: &str) -> Result<Vec<String>, (usize, String)> {
     Ok(base.into_iter().chain(increments.into_iter().map(|(_, name)| name)).collect())
 }
 
-/// The name behind `file`, which may be in quotes, and the rest of the line.
+/// Returns the name after `file`, which may be in quotes, and the rest of the line.
 fn named(line: &str) -> Option<(String, &str)> {
     let rest = line.strip_prefix("file")?.trim_start();
     let (name, rest) = match rest.strip_prefix('"') {
@@ -118,7 +120,7 @@ mod tests {
     #[test]
     fn manifest_with_faults_is_refused_with_its_line() {
         for (text, line, expected) in [
-            ("x\n", 1, "should stand there"),
+            ("x\n", 1, "expected 'file NAME"),
             ("file a seq 1 type b\nfile ../b seq 1 type i\n", 2, "is a path"),
             ("file a seq 1 type b\nfile b seq 2 type b\n", 2, "second base"),
             ("file a seq x type b\n", 1, "seq needs a number"),

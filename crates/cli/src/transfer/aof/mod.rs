@@ -1,8 +1,9 @@
-//! `esker import --rdb`: RDB files, append-only files with or without an RDB preamble, and the files of a manifest.
+//! `esker import --rdb`: RDB files, append-only files with or without an RDB preamble, and the files of a
+//! manifest.
 //!
-//! - `manifest`: which files there are.
-//! - `commands`: the commands of a file.
-//! - `replay`: the effect of a command on strings.
+//! - `manifest`: finds the files.
+//! - `commands`: reads the commands of a file.
+//! - `replay`: applies commands to strings.
 //! - `overlay`: newest versions between the replay and the target.
 
 mod commands;
@@ -24,23 +25,23 @@ use super::rdb::Rdb;
 use super::record::{Destination, LeftOut};
 use crate::terminal::Failure;
 
-/// What to do about commands that cannot be applied.
+/// Remedy for commands that cannot be applied.
 const REMEDY: &str = "let a redis-server load the file and rewrite it (BGREWRITEAOF), or export from it with esker export --from";
 
 /// The files of one import.
 pub(super) struct Files {
-    /// The first, which is open.
+    /// The first file, already open.
     first: Opened,
     others: Vec<PathBuf>,
     options: Options,
 }
 
-/// What was asked for.
+/// Options of an import.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options {
-    /// The only database that is wanted.
+    /// The only database to import, or `None` for all.
     pub(super) database: Option<u64>,
-    /// Whether a last command that is cut is no failure.
+    /// True if an incomplete last command is accepted.
     pub(super) allow_cut: bool,
 }
 
@@ -67,7 +68,7 @@ impl Files {
     /// Opens an RDB file, an append-only file, a manifest, or the directory of one.
     ///
     /// # Errors
-    /// If the path cannot be read, or is none of these.
+    /// If the path cannot be read, or is none of these files.
     pub(super) fn open(path: &Path, options: Options) -> Result<Files, Failure> {
         let mut files = manifest::files_of(path)?.into_iter();
         let first = files.next().expect("there is a file");
@@ -75,11 +76,12 @@ impl Files {
         Ok(Files { first, others: files.collect(), options })
     }
 
-    /// Moves the keys to a target. Returns the number of commands that were read. The target is finished, whatever happens.
+    /// Moves the keys to a target. Returns the number of commands that were read. The target is finished
+    /// in any case.
     ///
     /// # Errors
-    /// If a file or the target fails, a command cannot be applied, or a file ends within a command. What was read before is in
-    /// the target then.
+    /// If a file or the target fails, a command cannot be applied, or a file ends within a command. The
+    /// target then has the keys that were read before.
     pub(super) fn import(
         self,
         target: &mut dyn Destination,
@@ -126,7 +128,7 @@ fn read(
         Opened::Commands(commands) => commands,
         Opened::Snapshot(mut rdb) => {
             while let Some(record) = rdb.next(left_out)? {
-                // A command may set another expiry, if any follow.
+                // The commands after the snapshot, if any, may change the expiry.
                 let is_kept = rdb.is_preamble() || !is_last;
                 if !is_kept && record.expires_at_ms.is_some_and(|at| at <= replay.overlay.now_ms()) {
                     left_out.add("expired");
@@ -184,7 +186,7 @@ fn replay_commands(
             }
             Step::Cut { at } if !replay.is_in_transaction() => break at,
             Step::End if !replay.is_in_transaction() => return Ok(()),
-            // All of a transaction, or nothing.
+            // A transaction is applied completely or not at all.
             Step::Cut { .. } | Step::End => break transaction_at,
         }
     };

@@ -1,10 +1,12 @@
 //! The newest versions of keys between a replay and its target.
 //!
-//! 1. A key's newest version is kept here, so that commands which change one key many times reach the target once.
-//! 2. Above [`BYTES_MAX`] all versions are written. Keys that the target has because of this replay are remembered by a hash of
-//!    64 bits: other keys are absent for the commands, whatever else the target holds.
-//! 3. A version that has expired is not written, and stays here: a later command may set another expiry, as redis-server keeps
-//!    expired keys while it loads. Such versions are limited to [`EXPIRED_BYTES_MAX`].
+//! 1. A key's newest version is kept here, so that commands which change one key many times reach the
+//!    target once.
+//! 2. Above [`BYTES_MAX`] all versions are written. Keys that this replay wrote to the target are
+//!    remembered by a hash of 64 bits: all other keys are absent for the commands, whatever else the
+//!    target holds.
+//! 3. An expired version is not written, and stays here: a later command may set another expiry, as
+//!    redis-server keeps expired keys while it loads. Such versions are limited to [`EXPIRED_BYTES_MAX`].
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -14,13 +16,13 @@ use esker_engine::Bytes;
 use crate::terminal::Failure;
 use crate::transfer::record::{Destination, LeftOut, Record};
 
-/// Bytes of keys and values that are kept before they are written.
+/// Limit of the bytes of keys and values above which they are written.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of expired keys and values at most.
+/// Limit of the bytes of expired keys and values.
 const EXPIRED_BYTES_MAX: usize = 512 << 20;
 
-/// Bytes that a version takes beside key and value.
+/// Overhead of a version beside key and value, in bytes.
 const VERSION_BYTES: usize = 128;
 
 /// A key of a database.
@@ -35,14 +37,14 @@ pub(super) struct Version {
 
 pub(super) struct Overlay<'t> {
     target: &'t mut dyn Destination,
-    /// `None`: the key was deleted.
+    /// The newest versions; `None` is a deleted key.
     versions: HashMap<Name, Option<Version>>,
     bytes: usize,
-    /// Hashes of the keys that the target has because of this replay.
+    /// Hashes of the keys that this replay wrote to the target.
     written: HashSet<u64>,
     hasher: RandomState,
     now_ms: u64,
-    /// Whether the target was changed.
+    /// True if the target was changed.
     pub(super) has_written: bool,
 }
 
@@ -57,7 +59,7 @@ impl<'t> Overlay<'t> {
         self.now_ms
     }
 
-    /// Keys that were written to the target.
+    /// Returns the number of keys written to the target.
     pub(super) fn keys_written(&self) -> u64 {
         self.target.written()
     }
@@ -67,7 +69,7 @@ impl<'t> Overlay<'t> {
         if let Some(version) = self.versions.get_mut(name) {
             let version = version.take();
             let bytes = version.as_ref().map_or(0, |version| version.value.len());
-            // An expired version does not count.
+            // Saturating, because the bytes of expired versions are not in the sum.
             self.bytes = self.bytes.saturating_sub(bytes);
             return Ok(version);
         }
@@ -96,7 +98,8 @@ impl<'t> Overlay<'t> {
         if self.bytes > BYTES_MAX { self.write(left_out) } else { Ok(()) }
     }
 
-    /// Forgets all keys of a database, or of all. Returns false if the target has some of them already.
+    /// Removes all keys of a database, or of all. Returns false, and removes nothing, if the target
+    /// already has some keys.
     pub(super) fn clear(&mut self, database: Option<u8>) -> bool {
         if self.has_written {
             return false;
@@ -106,7 +109,7 @@ impl<'t> Overlay<'t> {
         true
     }
 
-    /// Writes all versions but the expired ones to the target.
+    /// Writes all versions except the expired ones to the target.
     fn write(&mut self, left_out: &mut LeftOut) -> Result<(), Failure> {
         let mut kept = 0;
         for (name, version) in std::mem::take(&mut self.versions) {
@@ -133,13 +136,14 @@ impl<'t> Overlay<'t> {
                 }
             }
         }
-        // What is kept does not count: the next write would come at once.
+        // Expired versions are not counted, because otherwise every following command would trigger a
+        // write.
         self.bytes = 0;
         if kept > EXPIRED_BYTES_MAX {
             return Err(Failure::Failed(format!(
-                "keys of {kept} bytes in the file have expired, of at most {EXPIRED_BYTES_MAX} that are kept while commands may \
-                 set another expiry: load the file into a redis-server, which deletes them, and export from there with \
-                 esker export --from"
+                "expired keys in the file take {kept} bytes, more than the {EXPIRED_BYTES_MAX} that are kept because later \
+                 commands may set another expiry: load the file into a redis-server, which deletes them, and export from \
+                 there with esker export --from"
             )));
         }
         Ok(())

@@ -1,7 +1,8 @@
-//! What the commands of an append-only file do to strings.
+//! Applies the commands of an append-only file to strings.
 //!
-//! redis-server writes a command when it has changed something. So conditions such as NX, which held then, are not checked
-//! again, and relative times are those of older versions, which count from now as they do in redis-server.
+//! redis-server writes a command after it has changed data. So conditions such as NX, which held then,
+//! are not checked again. Relative times occur in files of older versions, and count from now, as in
+//! redis-server.
 
 use esker_engine::{Bytes, Store};
 use esker_rdb::dump::{Refused as Unreadable, decode};
@@ -10,10 +11,10 @@ use super::overlay::{Name, Overlay, Version};
 use crate::terminal::Failure;
 use crate::transfer::record::{LeftOut, Record, VALUE_TOO_LONG, no_database};
 
-/// Bytes of a value at most, as in redis-server.
+/// Limit of a value in bytes, as in redis-server.
 const VALUE_BYTES_MAX: usize = 512 << 20;
 
-/// Commands of other types that came after Redis 7.0, and their types.
+/// Commands of other types that were added after Redis 7.0, and their types.
 const NEWER: [(&str, &str); 9] = [
     ("hpexpireat", "hashes"),
     ("hpersist", "hashes"),
@@ -29,10 +30,10 @@ const NEWER: [(&str, &str); 9] = [
 /// Commands that change no key.
 const WITHOUT_EFFECT: [&str; 6] = ["ping", "publish", "spublish", "script", "replconf", "watch"];
 
-/// Why a command was not applied.
+/// The reason why a command was not applied.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The command cannot be applied: the reason.
+    /// The command cannot be applied, for this reason.
     Refused(String),
     /// The target failed.
     Failed(Failure),
@@ -52,13 +53,13 @@ fn refused<T>(why: impl Into<String>) -> Result<T, Stop> {
 
 pub(super) struct Replay<'t> {
     pub(super) overlay: Overlay<'t>,
-    /// The database that was selected last.
+    /// The selected database.
     database: u64,
-    /// The only database whose keys are wanted.
+    /// The only database to import, or `None` for all.
     only: Option<u64>,
     /// Commands between MULTI and EXEC.
     transaction: Option<Vec<Vec<Bytes>>>,
-    /// Commands that were read, without SELECT, MULTI and EXEC.
+    /// Number of commands read, without SELECT, MULTI and EXEC.
     pub(super) commands: u64,
 }
 
@@ -67,7 +68,7 @@ impl<'t> Replay<'t> {
         Replay { overlay, database: 0, only, transaction: None, commands: 0 }
     }
 
-    /// Begins another file: it selects its database itself.
+    /// Begins another file, which selects its database itself.
     pub(super) fn begin_file(&mut self) {
         self.database = 0;
         self.transaction = None;
@@ -83,7 +84,7 @@ impl<'t> Replay<'t> {
         self.overlay.set((database, key), Some(Version { value, expires_at_ms }), left_out)
     }
 
-    /// Applies a command, or keeps it until its transaction ends.
+    /// Applies a command, or queues it until its transaction ends.
     pub(super) fn command(&mut self, words: Vec<Bytes>, left_out: &mut LeftOut) -> Done {
         let is = |name: &str| words[0].eq_ignore_ascii_case(name.as_bytes());
         match &mut self.transaction {
@@ -132,7 +133,7 @@ impl<'t> Replay<'t> {
         }
     }
 
-    /// Applies a command that changes strings or keys of any type. Returns false if it is none.
+    /// Applies a command that changes strings or keys of any type. Returns false for other commands.
     fn of_strings(
         &mut self,
         name: &str,
@@ -211,7 +212,7 @@ impl<'t> Replay<'t> {
             ("rename" | "renamenx", [from, to]) => {
                 let version = self.overlay.take(&of(from), left_out)?;
                 self.overlay.set(of(from), None, left_out)?;
-                // Without a string the name was one of another type, and so is the new one.
+                // If `from` is no string here, it is a key of another type, and so is `to` now.
                 self.overlay.set(of(to), version, left_out)?;
             }
             ("copy", [from, to, options @ ..]) => {
@@ -238,7 +239,7 @@ impl<'t> Replay<'t> {
         Ok(true)
     }
 
-    /// Counts a command of another type, whose key is no string.
+    /// Counts a command of another type, whose key is not a string.
     fn of_others(&mut self, name: &str, database: u8, words: &[Bytes], left_out: &mut LeftOut) -> Done {
         let newer = NEWER.iter().find(|(known, _)| *known == name);
         let known = esker_server::family_of_command(&words[0])
@@ -250,7 +251,7 @@ impl<'t> Replay<'t> {
                 false => "it is not applied here, or has other arguments than redis-server writes",
             });
         };
-        // A result that is stored takes the place of a string.
+        // A stored result of another type replaces a string.
         let stored = match (name, words.iter().position(|word| word.eq_ignore_ascii_case(b"store"))) {
             (name, _) if name.ends_with("store") => words.get(1),
             ("sort" | "georadius" | "georadiusbymember", Some(at)) => words.get(at + 1),
@@ -267,7 +268,7 @@ impl<'t> Replay<'t> {
         Ok(self.overlay.set(name, Some(Version { value, expires_at_ms }), left_out)?)
     }
 
-    /// A key's newest version, which stays.
+    /// Returns a key's newest version without removing it.
     fn peek(&mut self, name: &Name, left_out: &mut LeftOut) -> Result<Option<Version>, Stop> {
         let version = self.overlay.take(name, left_out)?;
         if version.is_some() {
@@ -276,7 +277,7 @@ impl<'t> Replay<'t> {
         Ok(version)
     }
 
-    /// Changes the value of a key, which is empty if there is none. Its expiry stays.
+    /// Changes the value of a key, or an empty value if the key is absent. The expiry stays.
     fn change(
         &mut self,
         name: Name,
@@ -294,21 +295,19 @@ impl<'t> Replay<'t> {
     }
 
     fn add(&mut self, name: Name, by: Option<i64>, left_out: &mut LeftOut) -> Done {
-        let by = by.ok_or_else(|| Stop::Refused("its number is none of 64 bits".to_owned()))?;
+        let by = by.ok_or_else(|| Stop::Refused("its number is not a 64-bit integer".to_owned()))?;
         self.change(name, left_out, |value| {
             let old = if value.is_empty() { Some(0) } else { signed(value) };
             let sum = old.and_then(|old| old.checked_add(by));
             let sum = sum.ok_or_else(|| {
-                Stop::Refused(
-                    "the value that it counts on is no number of 64 bits, or the sum is none".to_owned(),
-                )
+                Stop::Refused("the current value or the sum is not a 64-bit integer".to_owned())
             })?;
             *value = sum.to_string().into();
             Ok(())
         })
     }
 
-    /// Sets the expiry of a key. Without a string of that name the key is one of another type.
+    /// Sets the expiry of a key. A key without a string is of another type, and is ignored.
     fn expire(&mut self, name: Name, expires_at_ms: Option<u64>, left_out: &mut LeftOut) -> Done {
         match self.overlay.take(&name, left_out)? {
             Some(Version { value, .. }) => self.put(name, value, expires_at_ms, left_out),
@@ -339,7 +338,7 @@ impl<'t> Replay<'t> {
         }
     }
 
-    /// The value of an option, a number.
+    /// Returns the number after an option.
     fn option(&self, options: &[Bytes], wanted: &str) -> Result<Option<u64>, Stop> {
         let at = options.iter().position(|word| word.eq_ignore_ascii_case(wanted.as_bytes()));
         let Some(at) = at else { return Ok(None) };
@@ -347,7 +346,7 @@ impl<'t> Replay<'t> {
         value.map(Some).ok_or_else(|| no_arguments(&wanted.to_ascii_uppercase()))
     }
 
-    /// What the options of SET and GETEX say of the expiry.
+    /// Returns the expiry from the options of SET and GETEX.
     fn expiry(&self, options: &[Bytes]) -> Result<Expiry, Stop> {
         let mut expiry = Expiry::Unsaid;
         let mut options = options.iter();
@@ -375,12 +374,12 @@ impl<'t> Replay<'t> {
         Ok(expiry)
     }
 
-    /// A time in milliseconds since the Unix epoch. One before it has passed, as 0 has.
+    /// Parses a time in milliseconds since the Unix epoch. Negative times become 0, which has passed too.
     fn time(&self, text: &[u8], in_seconds: bool, is_relative: bool) -> Result<u64, Stop> {
         let number = signed(text).and_then(|number| number.checked_mul(if in_seconds { 1000 } else { 1 }));
         let base = if is_relative { self.overlay.now_ms() as i64 } else { 0 };
         let at = number.and_then(|number| number.checked_add(base));
-        let at = at.ok_or_else(|| Stop::Refused(format!("'{}' is no time", text.escape_ascii())))?;
+        let at = at.ok_or_else(|| Stop::Refused(format!("'{}' is not a time", text.escape_ascii())))?;
         Ok(at.max(0) as u64)
     }
 }
@@ -397,12 +396,12 @@ fn known(database: u64) -> Option<u8> {
     u8::try_from(database).ok().filter(|number| *number < Store::DATABASES)
 }
 
-/// The number of a database that a key goes to.
+/// Converts the number of a key's database.
 fn wanted(database: u64) -> Result<u8, Stop> {
     known(database).ok_or_else(|| Stop::Refused(no_database(database)))
 }
 
-/// The offset of a part of a value.
+/// Parses the offset of a part of a value.
 fn place(offset: &[u8], bytes: usize) -> Result<usize, Stop> {
     let offset = unsigned(offset).and_then(|offset| usize::try_from(offset).ok());
     let fits = |offset: &usize| offset.checked_add(bytes).is_some_and(|end| end <= VALUE_BYTES_MAX);

@@ -47,12 +47,12 @@ impl Destination for Memory {
     }
 }
 
-/// What an import did.
+/// The result of an import.
 struct Done {
-    /// `DATABASE KEY=VALUE@EXPIRY`, with the bytes of long values counted.
+    /// `DATABASE KEY=VALUE@EXPIRY`; long values are given by their length.
     keys: Vec<String>,
     left_out: BTreeMap<String, u64>,
-    /// Commands that were read, or the failure.
+    /// Number of commands read, or the failure.
     result: Result<u64, String>,
 }
 
@@ -84,7 +84,7 @@ fn import(bytes: &[u8]) -> Done {
     import_files(&[("file", bytes)], "file", Options::default(), Memory::default())
 }
 
-/// Commands, one a line, their words between blanks.
+/// Encodes commands, one per line, with words separated by blanks.
 fn commands(lines: &str) -> Vec<u8> {
     let mut text = Vec::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -94,7 +94,8 @@ fn commands(lines: &str) -> Vec<u8> {
     text
 }
 
-/// An RDB file of database 0: `old` without expiry, `dead`, which has expired, and a list. `field` says what follows.
+/// An RDB file of database 0: `old` without expiry, `dead`, which has expired, and a list. `field` states
+/// whether commands follow.
 fn snapshot(field: &str) -> Vec<u8> {
     let mut file = b"REDIS0009\xfa".to_vec();
     file.push(field.len() as u8);
@@ -132,7 +133,7 @@ fn bytes_behind_a_snapshot_without_commands_are_an_error() {
         import(&[&snapshot("aof-preamble"), &b"garbage\r\n"[..]].concat()).result.expect_err("garbage");
     assert!(error.contains("no command of an append-only file"), "{error}");
     let error = import(b"hello").result.expect_err("no format");
-    assert!(error.contains("no RDB file") && error.contains("no append-only file either"), "{error}");
+    assert!(error.contains("not an RDB file") && error.contains("not an append-only file either"), "{error}");
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn restore_takes_the_payload_of_a_string() {
     assert!(import(&text).result.expect_err("damaged").contains("checksum"));
 }
 
-/// A later command may take an expiry away: redis-server keeps expired keys while it loads.
+/// A later command may remove an expiry: redis-server keeps expired keys while it loads.
 #[test]
 fn expired_key_that_is_persisted_is_kept() {
     let done = import(&[snapshot("aof-preamble"), commands("PERSIST dead\nAPPEND dead x")].concat());
@@ -225,11 +226,11 @@ fn command_that_cannot_be_applied_is_refused_with_offset_and_remedy() {
         ("JSON.SET k $ 1", "a command of a module"),
         ("NONSENSE", "NONSENSE cannot be applied"),
         ("SET a b WAT", "its option 'WAT' is not known"),
-        ("INCRBY a x", "its number is none of 64 bits"),
+        ("INCRBY a x", "its number is not a 64-bit integer"),
         ("SETRANGE a 999999999999 x", "512 MiB"),
         ("SELECT x", "its arguments are none of SELECT"),
         ("EXEC", "EXEC stands without MULTI"),
-        ("PEXPIREAT a soon", "'soon' is no time"),
+        ("PEXPIREAT a soon", "'soon' is not a time"),
     ] {
         let done = import(&[before.clone(), commands(line), commands("SET b 2")].concat());
         let error = done.result.expect_err(line);
@@ -287,7 +288,7 @@ fn files_of_a_manifest_are_read_in_order() {
     assert!(error.contains("only the last file of a manifest may be cut"), "{error}");
 }
 
-/// What the target held before is not what the file's commands worked on.
+/// The commands of the file do not see the keys that the target held before.
 #[test]
 fn keys_of_the_target_are_absent_for_the_file() {
     let mut memory = Memory::default();
@@ -299,7 +300,7 @@ fn keys_of_the_target_are_absent_for_the_file() {
     assert_eq!(done.keys, ["0 counter=1", "0 kept=100"]);
 }
 
-/// More than is kept before it is written, so that commands meet keys that were written.
+/// More data than the overlay keeps, so that commands read keys back from the target.
 #[test]
 fn keys_that_were_written_are_read_again() {
     let later = (NOW_MS + 9_000).to_string();
@@ -335,5 +336,5 @@ fn only_the_database_that_is_wanted_is_imported() {
     assert_eq!((done.result, done.keys), (Ok(3), vec!["1 a=1".to_owned()]));
     assert_eq!(done.left_out["command in database 0"], 1);
     let done = import(&text);
-    assert_eq!(done.left_out["command in database 20, which is not there"], 1);
+    assert_eq!(done.left_out["command in database 20, which does not exist"], 1);
 }

@@ -1,4 +1,4 @@
-//! Which segments to relocate next, and whether that is worth it.
+//! Chooses the segments to relocate next, and decides whether relocating them pays.
 
 use std::sync::atomic::Ordering;
 
@@ -15,21 +15,21 @@ use crate::segments::limit::LEAST_YIELD;
 use crate::segments::slot::{Slot, SlotState};
 use crate::segments::tier::Tier;
 
-/// Destaging begins when less than this share of the fast tier is free.
+/// Share of free slots in the fast tier below which destaging begins.
 const DESTAGE_BELOW: f64 = 0.5;
-/// So many segments' worth of garbage is not collected however little is live, but no more than the slots divided by the divisor:
-/// before long nothing in them is live, and they are freed without a copy.
+/// Garbage, in segments, that is not collected however little is live; but at most the number of slots divided by
+/// `GARBAGE_SLOTS_DIVISOR`. Such segments soon have no live record, and are freed without a copy.
 const GARBAGE_SEGMENTS: u32 = 8;
 const GARBAGE_SLOTS_DIVISOR: u32 = 32;
-/// Few sealed segments are not collected while less than half of one is garbage.
+/// Number of sealed segments up to which a segment is collected only if at least half of it is garbage.
 const FEW_SEGMENTS: u64 = 4;
-/// Of a segment that yields so much, the copies take less room however badly they fit.
+/// Yield of a segment from which its copies surely take less room, however much padding they need.
 const SURE_YIELD: f64 = 0.5;
-/// It is given up if less than one in so many of the bytes that seemed to be gained were.
+/// Collecting is given up if less than the expected gain divided by this was gained.
 const LEAST_GAIN: u64 = 8;
-/// So often what has to die is doubled before it is tried again: up to three segments' worth.
+/// Maximum number of times the garbage required for the next attempt is doubled: up to three segments' worth.
 const LONGEST_WAIT: u32 = 6;
-/// Segments are relocated together up to so many bytes.
+/// Maximum total length in bytes of segments that are relocated together.
 const BATCH_BYTES: u32 = 4 << 20;
 
 impl Choice {
@@ -41,7 +41,7 @@ impl Choice {
 }
 
 impl Reclaimer<'_> {
-    /// The sealed segments of a tier, as the rules see them.
+    /// Returns the sealed segments of a tier as input to the choice.
     fn candidates<'t>(&'t self, tier: &'t Tier) -> impl Iterator<Item = Candidate> + use<'t> {
         let kept: Option<&'t KeptSegments> = self.leaves_kept.then_some(&self.space.kept);
         let is_left = move |slot: &Slot| kept.is_some_and(|kept| kept.has(slot.segment()));
@@ -50,7 +50,7 @@ impl Reclaimer<'_> {
                 slot,
                 segment: s.segment(),
                 sealed_at: s.sealed_at() / SEGMENT_STEP,
-                // What the copies take, in whole write units.
+                // Bytes of the copies, in whole write units.
                 live_bytes: (s.live_bytes().max(0) as u64)
                     .next_multiple_of(u64::from(tier.shape().unit_bytes)),
                 used_bytes: tier.gives_back_bytes(slot),
@@ -58,8 +58,8 @@ impl Reclaimer<'_> {
         })
     }
 
-    /// Chooses the next step among segments that no checkpoint has still to read. The first kept segment that would have been
-    /// chosen is reported to the checkpoint, which reads it next.
+    /// Chooses the next relocation among segments that no checkpoint has still to read. The first kept segment that would have
+    /// been chosen is reported to the checkpoint, which reads it next.
     pub(super) fn choose(&mut self) -> Option<Choice> {
         let choice = self.choose_any()?;
         if self.may_free(choice.tier, &choice.slots) {
@@ -71,7 +71,7 @@ impl Reclaimer<'_> {
         other
     }
 
-    /// Whichever is more urgent, and otherwise the other.
+    /// Chooses the more urgent of destaging and collecting, or whichever is possible.
     fn choose_any(&mut self) -> Option<Choice> {
         let (destage, collect) = (self.choose_to_destage(), self.choose_to_collect());
         match (destage, collect) {
@@ -80,13 +80,13 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// How things are where records end up.
+    /// Returns the state of the output tier, for [`is_stuck`](Self::is_stuck).
     pub(super) fn state_of_output(&self) -> Stuck {
         let free_slots = self.space.output_tier().free_slots();
         Stuck { free_slots, dead_bytes: self.space.dead_bytes.load(Ordering::Relaxed) }
     }
 
-    /// Whether destaging found no room, and none was made since.
+    /// Returns true if destaging found no room, and none was made since.
     pub(crate) fn is_stuck(&self) -> bool {
         let now = self.state_of_output();
         let noticeable = (self.space.output_tier().shape().segment_bytes as f64 * LEAST_YIELD) as u64;
@@ -101,7 +101,7 @@ impl Reclaimer<'_> {
         if free >= DESTAGE_BELOW || self.is_stuck() {
             return None;
         }
-        // Without a slot for another output, only what fits in these can be moved.
+        // Without a slot for another output, only records that fit in the open ones can be moved.
         let may_open = capacity.free_slots() > KEEP_FOR_COLLECTING;
         let room = if may_open { u64::MAX } else { self.relocator.room_bytes() };
         let fitting = self.candidates(fast).filter(|c| c.live_bytes <= room);
@@ -118,7 +118,7 @@ impl Reclaimer<'_> {
         self.choose_among(least_yield, u64::MAX)
     }
 
-    /// Which segments to collect that yield so much, among those up to number `through`.
+    /// Chooses segments with at least this yield to collect, among those up to number `through`.
     pub(crate) fn choose_among(&mut self, mut least_yield: f64, through: u64) -> Option<Choice> {
         let space = self.space;
         let tier = space.output_tier();
@@ -126,7 +126,7 @@ impl Reclaimer<'_> {
             least_yield = least_yield.max(SURE_YIELD);
         }
         let newest = self.space.newest_segment() / SEGMENT_STEP;
-        // Without a slot for another output, only what fits in these can be moved.
+        // Without a slot for another output, only records that fit in the open ones can be moved.
         let room = if self.relocator.may_open() { u64::MAX } else { self.relocator.room_bytes() };
         let not_collected = |c: &Candidate| {
             let slot = tier.slot(c.slot);
@@ -148,13 +148,13 @@ impl Reclaimer<'_> {
         (!victims.is_empty()).then(|| Choice::of(tier.name(), &victims, self.space.urgency().max(CALM)))
     }
 
-    /// Whether collecting gave nothing back and too little died since for another try.
+    /// Returns true if collecting gained nothing, and too little has died since for another attempt.
     fn is_given_up(&self) -> bool {
         let died = self.space.dead_bytes.load(Ordering::Relaxed);
         self.progress.given_up_until.is_some_and(|until| died < until)
     }
 
-    /// A segment was relocated that seemed to be worth so many bytes.
+    /// Notes that a segment with an expected gain of `yield_bytes` was relocated.
     pub(super) fn note_progress(&mut self, tier: TierName, yield_bytes: u64) {
         let output = self.space.output_tier();
         if tier != output.name() {
@@ -168,8 +168,8 @@ impl Reclaimer<'_> {
         }
         let gained_bytes = self.relocator.gained_bytes();
         if gained_bytes - progress.gained_bytes < (progress.expected_bytes / LEAST_GAIN) as i64 {
-            // Each time without progress it takes more garbage to try again, or else a store with many records that fill their write
-            // units badly would go on copying for every few of them that die.
+            // Each attempt without progress raises the garbage required for the next, because otherwise a store with many
+            // records that fill their write units badly would be copied again for every few records that die.
             let wait = (f64::from(output.shape().segment_bytes) * LEAST_YIELD) as u64;
             let died = self.space.dead_bytes.load(Ordering::Relaxed);
             progress.given_up_until = Some(died + (wait << progress.without_progress.min(LONGEST_WAIT)));
@@ -180,8 +180,8 @@ impl Reclaimer<'_> {
         (progress.expected_bytes, progress.gained_bytes) = (0, gained_bytes);
     }
 
-    /// How many segments to relocate together: enough that frames which are closed at the end before they are full do not
-    /// matter, and no more than there is room for copies of, since none is free before all are empty.
+    /// Returns the number of segments to relocate together: enough that the partly filled frames at the end do not matter, and
+    /// no more than there is room for copies, because none is freed before all are empty.
     fn batch(&self, tier: &Tier, free_slots: u32) -> usize {
         if self.one_at_a_time {
             return 1;
@@ -190,7 +190,7 @@ impl Reclaimer<'_> {
         by_length.clamp(1, free_slots.saturating_sub(2).max(1)) as usize
     }
 
-    /// What a segment has to yield while there is room; `None` while garbage takes no more than the reserve allows.
+    /// Returns the required yield of a segment while there is room; `None` while garbage takes no more than the reserve allows.
     fn calm_yield(&self, tier: &Tier) -> Option<f64> {
         let segment_bytes = u64::from(tier.shape().segment_bytes);
         let sealed = u64::from(tier.slots().count(SlotState::Sealed));

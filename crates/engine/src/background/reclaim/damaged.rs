@@ -1,4 +1,4 @@
-//! Collecting damaged segments once no damaged record of them is current.
+//! Collecting damaged segments after none of their damaged records is current any more.
 
 use esker_log::Tier as TierName;
 
@@ -8,8 +8,8 @@ use crate::segments::slot::SlotState;
 use crate::segments::tier::Tier;
 
 impl Reclaimer<'_> {
-    /// Lists the damaged segments that are not listed yet, and makes those sealed ones of which no damaged record is current any
-    /// more, so that they are collected. Returns true if there were such.
+    /// Lists the damaged segments that are not listed yet, and turns those without any current damaged record into sealed ones,
+    /// so that they are collected. Returns true if there were any.
     pub(super) async fn look_at_damaged(&mut self) -> Result<bool> {
         let count = |tier: &Tier| tier.slots().count(SlotState::Damaged) as usize;
         if self.space.tiers().map(count).sum::<usize>() != self.space.damaged.len() {
@@ -38,13 +38,13 @@ impl Reclaimer<'_> {
     }
 
     /// Returns true if a damaged record of a segment is current, or is needed because it has expired and hides older versions
-    /// of its key. Of a segment that could not be read, if any record of it is current.
+    /// of its key. For a segment that could not be read, returns true if any record of it is current.
     async fn holds_damage(&self, segment: u64, tier: TierName, slot: u32) -> Result<bool> {
         let Some((damaged, listed_bytes)) = self.space.damaged.damaged_records(segment) else {
             return Ok(true);
         };
         if damaged.is_empty() {
-            // Live bytes may be estimates. After another failed read it is tried only when more of it is dead.
+            // Live bytes may be estimates. After another failed read the segment is tried only when more of it is dead.
             let live_bytes = self.space.tier(tier).slot(slot).live_bytes();
             return Ok(live_bytes > 0 || live_bytes >= listed_bytes);
         }

@@ -1,7 +1,7 @@
-//! Making room by dropping what nobody asks for, where a full store evicts.
+//! Makes room by evicting cold keys, in a full store that evicts.
 //!
-//! The rule is in [`esker_gc`]'s `evict`; how a record is dropped, in `relocate/evict.rs`. As long as what is live is no more
-//! than users may fill, nothing is dropped: then there is garbage, and collecting it makes room.
+//! The policy is in [`esker_gc`]'s `evict`; `relocate/evict.rs` describes how a record is dropped. While live data is within
+//! the user limit, nothing is evicted: then there is garbage, and collecting it makes room.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,26 +21,25 @@ use crate::segments::contents::Expiry;
 use crate::segments::limit::LEAST_YIELD;
 use crate::segments::slot::Slot;
 
-/// Keys are dropped when they take more than this part of the memory that there is for the index: overwrites that are not
-/// verified yet take up to an eighth.
+/// Share of the index memory above which keys are evicted; unverified overwrites take up to an eighth.
 const INDEX_SHARE: f64 = 0.8;
 
-/// Where nothing was found to be dropped, it is looked again after so long if the segments are the same: another key may be asked
-/// for, or a summary can be read.
+/// Time after which eviction is tried again if nothing could be evicted and the sealed segments are the same: other keys may be
+/// referenced by then, or a summary may be readable.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A segment that is looked at, with its summary.
+/// A segment examined by the CLOCK hand, with its summary.
 type Seen = (u32, EntryList);
 
 impl Reclaimer<'_> {
-    /// Whether something is to be dropped: there is more than users may fill and slots run short, or more keys than the memory is
-    /// meant for.
+    /// Returns true if keys must be evicted: the user limit is exceeded and slots run short, or there are more keys than the
+    /// index memory is meant for.
     pub(crate) fn must_evict(&self) -> bool {
         let slots_run_short = || self.space.urgency() > 0.0 && self.writer.is_beyond_limit(0);
         self.when_full() == WhenFull::Evict && (self.has_too_many_keys() || slots_run_short())
     }
 
-    /// Whether something is to be dropped before a put is refused, or waits any longer.
+    /// Returns true if keys must be evicted before a put is refused, or waits any longer.
     pub(crate) fn must_evict_under_pressure(&self) -> bool {
         let segment_bytes = self.space.output_tier().shape().segment_bytes;
         match self.when_full() {
@@ -59,9 +58,9 @@ impl Reclaimer<'_> {
         index_bytes as f64 > self.catalog.memory_for_index() as f64 * INDEX_SHARE
     }
 
-    /// Frees a segment of the tier where records stay, one of which little was asked for; false if there is none. What somebody
-    /// is about to write is not dropped, and who writes it may wait for this room. So there may be nothing to gain from a segment
-    /// after all, and then others are tried.
+    /// Evicts the coldest sealed segment of the output tier. Keys reserved by a pending writer are kept, because that writer
+    /// may be waiting for the space; if a segment yields nothing for that reason, others are tried. Returns false if no segment
+    /// qualifies.
     pub(crate) async fn evict(&mut self) -> Result<bool> {
         let tier = self.space.output_tier();
         let sealed = tier.slots().sealed().fold(0_u64, |sum, (_, slot)| sum.wrapping_add(slot.segment()));
@@ -71,7 +70,7 @@ impl Reclaimer<'_> {
         }
         let gained = || (self.space.counters.activity().records_evicted, tier.free_slots());
         let (evicted, free_slots) = gained();
-        // Segments that a checkpoint has still to read come last. But nothing is dropped for long because of a reader that stops.
+        // Segments that a checkpoint has still to read come last, but a reader that stops does not prevent eviction for long.
         let is_kept = |slot: &Slot| self.space.kept.has(slot.segment());
         let kept = tier.slots().sealed().filter(|(_, slot)| is_kept(slot)).map(|(at, _)| at);
         let kept: BTreeSet<u32> = kept.collect();
@@ -83,7 +82,7 @@ impl Reclaimer<'_> {
         for _ in 0..=tier.slots().sealed().count() {
             let Some((slot, entries)) = self.coldest(&left_alone).await? else {
                 if left_alone.is_empty() {
-                    // All summaries were read, in vain. Until there are others they are not read again for a while.
+                    // All summaries were read in vain. They are not read again for a while, unless there are new segments.
                     self.nothing_to_evict = Some((state, self.space.runtime.now()));
                 }
                 return Ok(false);
@@ -103,8 +102,8 @@ impl Reclaimer<'_> {
         Ok(false)
     }
 
-    /// Wants the oldest of the segments that a checkpoint has still to read. Returns true if it may be freed by now. Where
-    /// something is to be dropped, slots run short.
+    /// Requests the oldest of the segments that a checkpoint has still to read. Returns true if it may be freed by now. Slots
+    /// count as short, because eviction is needed.
     fn want_kept(&mut self, kept: &BTreeSet<u32>) -> bool {
         let tier = self.space.output_tier();
         let age = |slot: &&u32| (tier.slot(**slot).kept_at(), tier.slot(**slot).segment());
@@ -114,8 +113,8 @@ impl Reclaimer<'_> {
         may_free
     }
 
-    /// Whether any record of a segment is dead, or its key is one that nobody is about to write. To copy all of it would gain
-    /// nothing, and look like progress to whoever waits for some.
+    /// Returns true if any put of a segment is dead, or its key is not reserved by a writer. Copying all records would gain
+    /// nothing, and look like progress to waiting writers.
     fn can_gain(&self, slot: u32, entries: &EntryList) -> bool {
         let (tier, lane) = (self.space.output_tier().name(), &self.writer.lane);
         let stored = |entry: &Entry| self.catalog.index.stored_hash(&entry.key_hash);
@@ -124,21 +123,21 @@ impl Reclaimer<'_> {
         puts.any(|entry| !self.catalog.is_current(tier, slot, &entry) || !is_reserved(&entry))
     }
 
-    /// Drops what is cold of one segment of the tier where records stay, and frees it; false if there was no room for that.
+    /// Evicts the cold records of one segment of the output tier, and frees it. Returns false if there was no room for that.
     pub(crate) async fn evict_from_slot(&mut self, slot: u32) -> Result<bool> {
         match self.read_for_eviction(slot).await? {
             Some(entries) => self.evict_segment(slot, &entries).await,
-            // It was put aside.
+            // The segment was put aside.
             None => Ok(true),
         }
     }
 
-    /// The segment whose probation ends; if there is none, the hand goes on to one that is worth freeing. Those that it passes over
-    /// are what was not asked for from now on. `left_alone`: slots that are not looked at.
+    /// Returns the segment whose probation ends; if there is none, advances the CLOCK hand to a segment worth freeing, and
+    /// clears the reference bits of those it passes. `left_alone`: slots that are skipped.
     async fn coldest(&mut self, left_alone: &BTreeSet<u32>) -> Result<Option<Seen>> {
         let most_kept = match self.when_full() {
             WhenFull::EvictExpiring => 1.0 - LEAST_YIELD,
-            // Whatever was asked for, too much of it is dropped all the same.
+            // Even if all keys were referenced, one segment is evicted.
             WhenFull::Evict | WhenFull::Refuse => 1.0,
         };
         if self.when_full() == WhenFull::Evict {
@@ -152,7 +151,7 @@ impl Reclaimer<'_> {
                 return Ok(Some((at, entries)));
             }
         }
-        // In the second round nothing counts as asked for.
+        // In the second round reference bits are ignored.
         for counts_asked in [true, false] {
             let slots = self.space.output_tier().slots();
             let may_hold = |slot: &Slot| {
@@ -181,7 +180,7 @@ impl Reclaimer<'_> {
         Ok(None)
     }
 
-    /// The summary of a sealed segment; nothing if it cannot be read and was put aside.
+    /// Reads the summary of a sealed segment; `None` if it cannot be read and the segment was put aside.
     async fn read_for_eviction(&mut self, slot: u32) -> Result<Option<EntryList>> {
         let (tier, began) = (self.space.output_tier(), self.space.runtime.now());
         let read = self.space.read_entries_or_scan(tier, slot).await;
@@ -196,7 +195,7 @@ impl Reclaimer<'_> {
         Ok(seen)
     }
 
-    /// Whether a record is one that is kept: current, and asked for, or not among those that may be dropped.
+    /// Returns true if a record is kept: current, and referenced or not evictable.
     fn is_kept(&self, slot: u32, entry: &Entry, counts_asked: bool) -> bool {
         let counts_asked = counts_asked && !planted(Bug::AskedKeysEvicted);
         let was_asked = || counts_asked && self.catalog.recency.was_asked(&entry.key_hash);
@@ -208,13 +207,13 @@ impl Reclaimer<'_> {
         match self.when_full() {
             WhenFull::Evict => false,
             WhenFull::EvictExpiring => entry.expires_at_ms.is_none() && !planted(Bug::LastingKeysEvicted),
-            // It was set to that meanwhile.
+            // The policy was changed to `Refuse` meanwhile.
             WhenFull::Refuse => true,
         }
     }
 
-    /// The share of a segment's bytes that would be kept. Where only some keys may be evicted, what is garbage counts as well: that
-    /// makes no more room for puts, and there must be an end where nothing is left to evict.
+    /// Returns the share of a segment's bytes that eviction would keep. If only some keys may be evicted, garbage counts as
+    /// kept: freeing it makes no more room for puts, and eviction must end when nothing is left to evict.
     fn kept_share(&self, slot: u32, entries: &EntryList, counts_asked: bool) -> f64 {
         let tier = self.space.output_tier();
         let bytes = |counts: &dyn Fn(&Entry) -> bool| -> u64 {
@@ -232,7 +231,7 @@ impl Reclaimer<'_> {
         kept_bytes as f64 / all_bytes as f64
     }
 
-    /// The hand has been at a segment, and left it as it is.
+    /// Clears the reference bits of a segment that the CLOCK hand passes, and notes the time.
     fn pass(&self, (slot, entries): &Seen) {
         let tier = self.space.output_tier();
         for entry in entries.iter().filter(|entry| self.catalog.is_current(tier.name(), *slot, entry)) {
@@ -241,7 +240,7 @@ impl Reclaimer<'_> {
         tier.slot(*slot).pass(self.space.newest_segment(), self.space.runtime.now());
     }
 
-    /// Drops what is cold of a segment and frees it; false if there was no room for what is not.
+    /// Evicts the cold records of a segment and frees it. Returns false if there was no room for the others.
     async fn evict_segment(&mut self, slot: u32, entries: &EntryList) -> Result<bool> {
         let tier = self.space.output_tier();
         let shape = tier.shape();
@@ -266,7 +265,7 @@ impl Reclaimer<'_> {
             self.copies.spend(copied_bytes);
             return Ok(true);
         }
-        // Without a slot for copies, everything goes that may.
+        // Without a slot for copies, every evictable record is dropped.
         let all = entries.iter().filter(|entry| entry.kind == Kind::Put && !self.must_stay(entry));
         let all = all.map(|entry| entry.offset).collect();
         Ok(copied_bytes > 0 && self.carry_out_eviction(tier.name(), slot, all).await?)

@@ -1,7 +1,7 @@
-//! Which segments to collect where a drive erases several of them together: one reclaim group after the other.
+//! Chooses the segments to collect on a drive that erases several of them together: one reclaim group after the other.
 //!
-//! The group is chosen like a single segment, by its sums. If none is worth it, segments are chosen one by one: there is room
-//! to be made, whatever the drive will copy for it.
+//! A group is scored like a single segment, by its sums. If none qualifies, segments are chosen one by one: room is needed,
+//! whatever the drive must copy for it.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use esker_gc::{Candidate, cost_benefit, oldest};
 use crate::segments::groups::{Group, Groups};
 use crate::segments::limit::LEAST_YIELD;
 
-/// What is asked for.
+/// Parameters of a choice.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
-    /// The highest segment number that was given out.
+    /// Highest segment number assigned so far.
     pub(super) newest: u64,
-    /// Share of its bytes that a group has to give back.
+    /// Minimum share of its bytes that a group must give back.
     pub(super) least_yield: f64,
-    /// How many segments, at most.
+    /// Maximum number of segments.
     pub(super) count: usize,
 }
 
-/// The segments to collect next of the group that was begun, or else of the best one; and which group that is.
+/// Returns the next segments to collect from the group that was begun, otherwise from the best group; and that group.
 pub(super) fn in_one_group(
     groups: &Groups,
     candidates: impl Iterator<Item = (Group, Candidate)>,
@@ -37,7 +37,7 @@ pub(super) fn in_one_group(
     if !going_on.is_empty() {
         return (begun, going_on);
     }
-    // Named by their first segments.
+    // A group is identified by its first segment.
     let complete = members.iter().filter(|(group, _)| groups.is_complete(**group));
     let sums: Vec<(Group, Candidate)> = complete.map(|(group, members)| (*group, sum(members))).collect();
     let best = cost_benefit(sums.iter().map(|(_, sum)| *sum), newest, least_yield, 1);
@@ -49,13 +49,13 @@ pub(super) fn in_one_group(
     (best.map(|(group, _)| *group), victims)
 }
 
-/// Those of a group that are not all live, oldest first.
+/// Returns those segments of a group that are not fully live, oldest first.
 fn worth_it(members: &[Candidate], count: usize) -> Vec<Candidate> {
     let yields = |c: &&Candidate| c.live_bytes as f64 <= (1.0 - LEAST_YIELD) * c.used_bytes as f64;
     oldest(members.iter().filter(yields).copied(), count)
 }
 
-/// A group as if it were one segment, as young as its youngest.
+/// Returns a group as if it were one segment, as young as its youngest.
 fn sum(members: &[Candidate]) -> Candidate {
     let add = |mut sum: Candidate, one: &Candidate| {
         sum.live_bytes += one.live_bytes;
@@ -74,7 +74,7 @@ mod tests {
 
     const ASKED: Asked = Asked { newest: 10, least_yield: 0.05, count: 4 };
 
-    /// Groups of two segments with so many live bytes of 1000 each, in the order in which they were sealed.
+    /// Returns groups of two segments with these live bytes of 1000 each, in the order of sealing.
     fn grouped(groups: &Groups, live: &[u64]) -> Vec<(Group, Candidate)> {
         let candidate = |at: usize, live_bytes: u64| Candidate {
             slot: at as u32,
@@ -96,11 +96,11 @@ mod tests {
 
     #[test]
     fn a_group_is_chosen_by_its_sums_and_emptied_before_another() {
-        // The emptiest segment lies beside one that is all live.
+        // The emptiest segment shares its group with a fully live one.
         assert_eq!(chosen(&[100, 1000, 400, 400, 900, 900], None), [2, 3]);
-        assert_eq!(chosen(&[100, 1000, 400, 400, 900, 900], Some(4)), [4, 5], "it was begun");
-        assert_eq!(chosen(&[1000, 980, 400, 400], Some(0)), [2, 3], "nothing is left to do in it");
-        assert_eq!(chosen(&[200, 1000, 900, 800], None), [0], "what is all live stays");
+        assert_eq!(chosen(&[100, 1000, 400, 400, 900, 900], Some(4)), [4, 5], "the group was begun");
+        assert_eq!(chosen(&[1000, 980, 400, 400], Some(0)), [2, 3], "no member of the group yields enough");
+        assert_eq!(chosen(&[200, 1000, 900, 800], None), [0], "fully live segments stay");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Taking expired records out of the index soon after they expired, so that they cease to count.
+//! Sweep: removes expired records from the index soon after their expiry, so that they no longer count.
 //!
-//! What is in memory is looked at there: the entries of open segments. Of a sealed segment the summary has to be read, and
-//! if its records expire one after the other, again and again. So it is done in rounds: twice a second, if anything has
-//! expired since the last one, the segments are listed in which something has, and their summaries read, no more than so
-//! many bytes a second. With few keys that is at once; where a hundred million expire all the time, a round takes minutes.
+//! Entries of open segments are in memory. For a sealed segment the summary must be read, repeatedly if its records expire one
+//! after the other. The sweep therefore works in rounds: twice a second, if any record has expired since the last round, it
+//! lists the segments with expired records and reads their summaries, at a bounded rate. With few keys a round is over at once;
+//! with a hundred million that expire continuously, it takes minutes.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::base::error::Result;
 use crate::segments::contents::Expiry;
 use crate::segments::slot::SlotState;
 
-/// A round begins no sooner after the one before.
+/// Minimum interval between the starts of two rounds.
 const ROUND_EVERY: Duration = Duration::from_millis(500);
-/// Summaries are read at this rate at most.
+/// Maximum rate of reading summaries in bytes per second.
 const BYTES_PER_S: u64 = 16 << 20;
-/// A read counts as no shorter than this.
+/// Minimum number of bytes that a read counts as.
 const LEAST_BYTES: u64 = 64 << 10;
-/// A clock that is set forward is noticed within this time.
+/// Maximum time until a clock that was set forward is noticed.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
 impl Reclaimer<'_> {
-    /// Does one piece of a round; false if there is nothing to do now.
+    /// Does one piece of a round. Returns false if there is nothing to do now.
     pub(super) async fn sweep(&mut self) -> Result<bool> {
         let now = self.space.runtime.now();
         if self.sweep.segments.is_empty() && !self.begin_round(now).await? {
@@ -39,8 +39,8 @@ impl Reclaimer<'_> {
         Ok(true)
     }
 
-    /// Takes expired records of one sealed segment, or of the open segments, out of the index, at no bounded rate. Returns
-    /// false if there are none. `presses`: puts are refused otherwise, so a clock that has stepped is believed sooner.
+    /// Removes expired records of one sealed segment, or of the open segments, from the index, at no bounded rate. Returns
+    /// false if there are none. `presses`: true if puts are refused otherwise; a clock that has stepped is then trusted sooner.
     pub(crate) async fn expire_one(&mut self, presses: bool) -> Result<bool> {
         if presses {
             self.catalog.confirmed_under_pressure_ms();
@@ -52,13 +52,13 @@ impl Reclaimer<'_> {
         self.expirer.expire_open().await
     }
 
-    /// Does one piece of what puts wait for that find no memory for their keys; false if nothing more has expired, or there is
-    /// memory again.
+    /// Does one piece of the sweep that puts without index memory wait for. Returns false if no more records have expired, or
+    /// if there is memory again.
     pub(super) async fn sweep_under_pressure(&mut self) -> Result<bool> {
         Ok(self.catalog.lacks_memory().is_some() && self.expire_one(true).await?)
     }
 
-    /// How long until there is something to do for it, as far as is known.
+    /// Returns the time until the next piece of work, as far as it is known.
     pub(super) fn sweep_due(&self) -> Option<Duration> {
         let now = self.space.runtime.now();
         if !self.sweep.segments.is_empty() {
@@ -69,7 +69,7 @@ impl Reclaimer<'_> {
         Some(left.min(LONGEST_REST).max(self.sweep.next_round.saturating_sub(now)))
     }
 
-    /// Deals with what is in memory, and lists the segments in which something has expired; false if nothing has.
+    /// Sweeps the records in memory, and lists the segments with expired records. Returns false if nothing has expired.
     async fn begin_round(&mut self, now: Duration) -> Result<bool> {
         let now_ms = self.catalog.confirmed_ms();
         if now < self.sweep.next_round || self.next_expiry_ms().is_none_or(|at_ms| now_ms < at_ms) {
@@ -85,7 +85,7 @@ impl Reclaimer<'_> {
         Ok(true)
     }
 
-    /// When something expires next, or did.
+    /// Returns the earliest expiry, past or future.
     fn next_expiry_ms(&self) -> Option<u64> {
         let sealed = self.space.tiers().filter_map(|tier| tier.slots().expires_from(Expiry::First));
         let open = self.writer.lanes().filter_map(|lane| lane.expires_from());

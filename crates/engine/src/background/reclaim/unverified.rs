@@ -1,8 +1,9 @@
-//! Verifying unverified overwrites before the segments that they are against are relocated, so that they take little memory.
+//! Verifies unverified overwrites before the segments with the displaced records are relocated, so that they take little
+//! memory.
 //!
-//! It takes a segment's summary, whether there are many unverified overwrites of it or few. So it is put off as long as there
-//! is room for more of them, and then those segments come first that have most. Of a segment only those records are looked at
-//! that were displaced when they were counted.
+//! Verifying reads a segment's summary, whether it has many displaced records or few. It is therefore deferred while there is
+//! memory for more unverified overwrites, and then begins with the segments that have most. Of a segment only those records are
+//! examined that were displaced at the time of counting.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,23 +20,23 @@ use crate::base::error::Result;
 use crate::base::fixed_hash::FixedState;
 use crate::segments::slot::SlotState;
 
-/// Where the pressure is above 1, the overwrites of so many segments are verified before anything else is done. The pressure is
-/// the memory that unverified overwrites take, divided by what they may take.
+/// Number of segments whose overwrites are verified before any other work while the pressure is above 1. The pressure is the
+/// memory that unverified overwrites take, divided by its limit.
 const SEGMENTS_AT_A_TIME: usize = 8;
-/// Above this pressure relocation waits until it is lower, unless slots run short.
+/// Pressure above which relocation waits until it is lower, unless slots run short.
 const PRESSURE_BEFORE_RELOCATION: f64 = 1.2;
-/// Where there is nothing else to do, overwrites are verified down to this pressure while there are writers.
+/// Pressure down to which overwrites are verified when idle, while there are writers.
 const PRESSURE_WITH_WRITERS: f64 = 0.5;
-/// And down to this one when nothing was written for [`QUIET_AFTER`].
+/// Pressure down to which overwrites are verified when nothing was written for [`QUIET_AFTER`].
 const PRESSURE_WHEN_QUIET: f64 = 1.0 / 16.0;
-/// It is quiet when nothing was written for so long.
+/// Time without writes after which the store counts as quiet.
 const QUIET_AFTER: Duration = Duration::from_millis(500);
-/// One count of unverified overwrites serves for the segments with most of them: for as many as have any, divided by this. Then
-/// they are counted again.
+/// One count of unverified overwrites serves for the segments with most of them: the number of segments that have any, divided
+/// by this. Then they are counted again.
 const SEGMENTS_A_COUNT_DIVISOR: usize = 4;
 
 impl Reclaimer<'_> {
-    /// Verifies unverified overwrites if they take more memory than they should, whatever else there is to do.
+    /// Verifies unverified overwrites if they take more memory than their limit, before any other work.
     pub(super) async fn verify_beyond_limit(&mut self) -> Result<()> {
         self.unverified.at_leisure = false;
         if self.catalog.index.unverified_pressure() <= 1.0 {
@@ -46,7 +47,8 @@ impl Reclaimer<'_> {
             let verified = reclaimer.space.counters.overwrites_verified();
             (verified, reclaimer.space.runtime.now())
         };
-        // What other work takes of the time counts, or else writers would be let in at a rate that is not kept up with.
+        // Includes the time of other work, because otherwise writers would be admitted at a rate that verification cannot
+        // sustain.
         let (known, since) = self.unverified.verified.take().unwrap_or_else(|| so_far(self));
         for number in 0.. {
             let pressure = self.catalog.index.unverified_pressure();
@@ -65,21 +67,21 @@ impl Reclaimer<'_> {
         Ok(())
     }
 
-    /// Verifies the unverified overwrites of a segment, where there is nothing else to do; false if not even that.
+    /// Verifies the unverified overwrites of a segment when there is no other work. Returns false if there are none to verify.
     pub(super) async fn verify_when_idle(&mut self) -> Result<bool> {
         self.unverified.at_leisure = true;
         let allowed = if self.quiet_in().is_zero() { PRESSURE_WHEN_QUIET } else { PRESSURE_WITH_WRITERS };
         Ok(self.catalog.index.unverified_pressure() > allowed && self.verify_most(CALM).await?)
     }
 
-    /// When there will be unverified overwrites to verify, if nothing is written until then.
+    /// Returns the time until unverified overwrites are to be verified, if nothing is written until then.
     pub(super) fn unverified_due(&mut self) -> Option<Duration> {
         let waits = self.unverified.at_leisure && !self.are_out_of_reach();
         let due = waits && self.catalog.index.unverified_pressure() > PRESSURE_WHEN_QUIET;
         due.then(|| self.quiet_in().max(Duration::from_millis(1)))
     }
 
-    /// How long until it is quiet, if nothing is written.
+    /// Returns the time until the store is quiet, if nothing is written.
     fn quiet_in(&mut self) -> Duration {
         let (last, now) = (self.space.sequence.load(Ordering::Relaxed), self.space.runtime.now());
         let (known, at) = self.unverified.written;
@@ -90,8 +92,8 @@ impl Reclaimer<'_> {
         (at + QUIET_AFTER).saturating_sub(now)
     }
 
-    /// Verifies the unverified overwrites of the segment that had most of them when they were counted, of those that are left of
-    /// that; false if none are against a sealed segment.
+    /// Verifies the unverified overwrites of that segment which had most of them at the last count, among those left of it.
+    /// Returns false if no displaced record is in a sealed segment.
     async fn verify_most(&mut self, urgency: f64) -> Result<bool> {
         let Some(Displaced { tier, slot, offsets }) = self.next_displaced() else { return Ok(false) };
         let (began, mut bytes) = (self.space.runtime.now(), 0);
@@ -108,7 +110,8 @@ impl Reclaimer<'_> {
         Ok(true)
     }
 
-    /// What is left to verify, most first. They are counted again when none of those is left that were counted.
+    /// Returns the next displaced records to verify, those of the segment with most first. Counts again when the last count is
+    /// used up.
     fn next_displaced(&mut self) -> Option<Displaced> {
         while !self.are_out_of_reach() {
             while let Some(displaced) = self.unverified.segments.pop() {
@@ -121,8 +124,7 @@ impl Reclaimer<'_> {
         None
     }
 
-    /// Looks at every unverified overwrite that there is: first how many there are of each segment, then which those are of
-    /// the segments with most.
+    /// Reads all unverified overwrites twice: first to count them per segment, then to collect those of the segments with most.
     fn count_unverified(&mut self) {
         let place_of = |pointer: Pointer| {
             let location = self.catalog.packing.unpack(pointer.get());

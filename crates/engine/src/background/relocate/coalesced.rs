@@ -1,4 +1,4 @@
-//! Copying what is left of segments that coalesced: a relocation whose victims are in memory only.
+//! Copies the survivors of memtable segments: a relocation whose victims are in memory only.
 
 use esker_gc::{Relocated, copy_needed};
 use esker_seeded_bugs::{Bug, planted};
@@ -12,9 +12,9 @@ use crate::segments::limit::frame_bytes;
 use crate::segments::writer::SegmentWriter;
 
 impl Relocator<'_> {
-    /// Copies what is needed of segments that coalesced, durably, and swings the index. Returns how many of them, from the
-    /// first, nothing is needed of any more, and how many records were copied; the other segments are to be written as they
-    /// are. No record of them is older than `opened_at`.
+    /// Copies the needed records of memtable segments, durably, and swings the index. Returns the number of leading segments of
+    /// which nothing is needed any more, and the number of records copied; the other segments are to be written as they are. No
+    /// record of them is older than `opened_at`.
     pub(crate) async fn copy_coalesced(
         &mut self,
         victims: &mut Victims,
@@ -36,7 +36,7 @@ impl Relocator<'_> {
             let damaged = relocated.damaged.iter().map(|(number, ..)| *number);
             emptied = damaged.chain(relocated.out_of_room_at).fold(emptied, usize::min);
             relocated.moves.iter().for_each(|m| copied[m.victim] += 1);
-            // A look-up misses a key while it goes from one bucket of the index to another; this one does not.
+            // A look-up misses a key while it moves between buckets of the index; `is_known` does not.
             for (victim, entries) in victims.iter_mut() {
                 let tier = victim.shape.tier;
                 entries.retain(|entry| self.catalog.is_known(tier, victim.slot, entry));
@@ -57,7 +57,8 @@ impl Relocator<'_> {
         let shape = self.space.output_tier().shape();
         let mut outputs = std::mem::take(&mut self.outputs);
         let mut copies = self.copies(first, 1.0);
-        // What is copied may be superseded by a record that a power cut takes, so a tombstone between the two must stay.
+        // A copied record may be superseded by one that a power failure takes back, so a tombstone between the two must be
+        // kept.
         (copies.origin, copies.memtable) = (Origin::User, Some(memtable));
         if !planted(Bug::CopiesNumberedAtOpening) {
             copies.opened_at = opened_at;

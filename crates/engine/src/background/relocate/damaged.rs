@@ -9,8 +9,8 @@ use super::{Relocator, Victims};
 use crate::segments::slot::SlotState;
 
 impl Relocator<'_> {
-    /// Keeps those of the victims that have damaged records, which are given with the position of their victim. What else is
-    /// needed of them was copied.
+    /// Keeps those victims that have damaged records, given with the index of their victim. Their other needed records were
+    /// copied.
     pub(super) async fn keep_damaged(
         &self,
         tier: TierName,

@@ -1,20 +1,20 @@
-//! Dropping records that are current, where a full store evicts. What is dropped is gone for good, and no older
-//! version of it shows:
+//! Evicts current records of a full store. An evicted record is gone for good, and no older version of its key reappears:
 //!
-//! 1. What stays is copied, as in any relocation.
-//! 2. The keys of what is to be dropped are reserved, and what was appended before is published. So nobody writes them until
-//!    they are dropped. What somebody else has reserved is in use and stays: it is copied as well.
-//! 3. A record that may hide an older version of its key leaves a tombstone of its own number among the copies. At an
-//!    opening that counts for more than the record.
-//! 4. The copies are proven to be durable, and everything that was appended is flushed.
-//! 5. The slot is marked free at its end, durably: from here on a crash takes what is to be dropped, all of it. Readers
-//!    still find it.
-//! 6. The records are taken out of the index. Must come after 5, or else a crash could bring back a key that somebody has
-//!    found gone.
-//! 7. The slot is marked free at its start, and used again.
+//! 1. Records that stay are copied, as in any relocation.
+//! 2. The keys of the records to be dropped are reserved, and all records appended before are published, so that the keys are
+//!    not written until they are dropped. Keys that another writer has reserved are in use: their records are copied as well.
+//! 3. A record that may hide an older version of its key leaves a tombstone with its own sequence number among the copies. At
+//!    an opening the tombstone takes precedence over the record.
+//! 4. The copies are proven durable, and all appended records are flushed.
+//! 5. The slot is marked free at its end, durably: from here on a crash drops all the records to be dropped. Readers still find
+//!    them.
+//! 6. The records are removed from the index. This comes after step 5, because otherwise a crash could bring back a key that a
+//!    client has seen absent.
+//! 7. The slot is marked free at its start, and can be reused.
 //!
-//! If the eviction ends before 5, because there is no room for more copies or something cannot be read, the records that left
-//! a tombstone in 3 are dropped all the same, once the tombstones are proven to be durable: the next opening would drop them.
+//! If the eviction ends before step 5, because there is no room for more copies or a record cannot be read, the records that
+//! left a tombstone in step 3 are dropped nevertheless, once the tombstones are proven durable, because the next opening would
+//! drop them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,33 +32,33 @@ use crate::write::reserve::Reservation;
 /// Records of one segment that are to be dropped.
 pub(crate) struct Eviction {
     segment: u64,
-    /// Where they begin.
+    /// Offsets of the records.
     offsets: BTreeSet<u32>,
-    /// Their keys; `None` before 2.
+    /// Reservation of their keys; `None` before step 2.
     held: Option<Reservation>,
-    /// The keys, by the same, while anybody observes: a summary has only their hashes.
+    /// Keys by offset, while there are observers, because a summary has only their hashes.
     keys: BTreeMap<u32, Bytes>,
-    /// Records of which a tombstone was written, see 3.
+    /// Records of which a tombstone was written in step 3.
     buried: Vec<Entry>,
 }
 
 impl Eviction {
-    /// Whether it is about a record.
+    /// Returns true if a record is to be dropped.
     pub(crate) fn drops(&self, victim: &Victim, entry: &Entry) -> bool {
         victim.segment == self.segment && entry.kind == Kind::Put && self.offsets.contains(&entry.offset)
     }
 
-    /// Whether nobody else writes the keys any more.
+    /// Returns true if the keys are reserved, so that no other writer changes them.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 }
 
 impl Relocator<'_> {
-    /// Empties a segment as [`relocate`](Self::relocate) does, and drops those of its records that begin at these offsets.
+    /// Empties a segment like [`relocate`](Self::relocate), and drops its records at these offsets.
     ///
     /// # Errors
-    /// With the slot at which it happened.
+    /// Returns the slot at which the error happened.
     pub(crate) async fn evict(
         &mut self,
         tier: TierName,
@@ -74,7 +74,7 @@ impl Relocator<'_> {
         done
     }
 
-    /// 2. Those that cannot be reserved stay, and so do those of which it cannot be read who else has their places in the index.
+    /// Step 2. Records whose keys cannot be reserved stay, as do those whose overwrites in the index cannot be verified.
     pub(super) async fn hold_evicted(&mut self, tier: TierName, victims: &Victims) -> Result<()> {
         let (Some(mut eviction), Some((victim, entries))) = (self.eviction.take(), victims.first()) else {
             return Ok(());
@@ -109,7 +109,7 @@ impl Relocator<'_> {
         Ok(())
     }
 
-    /// Notes the records that are to be dropped and of which tombstones were copied.
+    /// Notes the records to be dropped of which tombstones were copied.
     pub(super) fn note_buried(&mut self, victims: &Victims, moves: &Moves) {
         let Some(eviction) = self.eviction.as_mut().filter(|eviction| eviction.is_held()) else { return };
         for m in moves.iter().filter(|m| m.kind == Kind::Tombstone) {
@@ -119,18 +119,18 @@ impl Relocator<'_> {
         }
     }
 
-    /// Drops the records of which tombstones were copied, of a victim that is not freed.
+    /// Drops the records of which tombstones were copied, from a victim that is not freed.
     pub(super) async fn drop_buried(&mut self, tier: TierName, victim: &Victim) -> Result<()> {
         let buried = self.eviction.as_mut().map(|eviction| std::mem::take(&mut eviction.buried));
         let buried = buried.filter(|buried| !buried.is_empty() && !planted(Bug::BuriedStaysCurrent));
         let Some(buried) = buried else { return Ok(()) };
-        // Must come first, or else a crash could bring back a key that a client has seen absent.
+        // First, because otherwise a crash could bring back a key that a client has seen absent.
         self.prove_outputs().await?;
         self.drop_evicted(tier, victim, buried);
         Ok(())
     }
 
-    /// 6.
+    /// Step 6.
     pub(super) fn drop_evicted(
         &self,
         tier: TierName,
@@ -148,7 +148,8 @@ impl Relocator<'_> {
                 unnamed.extend(key.is_none().then(|| entry.key_hash.keyspace().number()));
             }
         }
-        // Who came since their keys were to be read may have seen them.
+        // An observer that registered after step 2 may know these keys, and so may any observer if a key could not be read:
+        // they are notified of the keyspaces only.
         if !unnamed.is_empty() && !planted(Bug::EvictionNotReported) {
             let turn = self.catalog.observers.take_turn();
             unnamed.into_iter().for_each(|keyspace| turn.tell_missed(keyspace));

@@ -1,4 +1,4 @@
-//! Which version of a key is the last one in a memtable: those before it are never copied.
+//! Finds the last version of each key in a memtable: earlier ones are never copied.
 
 use std::collections::HashMap;
 
@@ -7,41 +7,43 @@ use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::fixed_hash::FixedState;
 
-/// Keys that are compared at a time: a table of all keys of a memtable of tiny records would take as much as the records.
+/// Number of keys compared at a time: a table of all keys of a memtable with tiny records would take as much memory as the
+/// records.
 const KEYS_AT_ONCE: usize = 64 << 10;
-/// Sequence numbers in one word of [`Sequences`], and words in one of its blocks.
+/// Sequence numbers per word of [`Sequences`], and words per block.
 const WORD_BITS: u64 = u64::BITS as u64;
 const BLOCK_WORDS: usize = 8;
 
 /// The newest put of each key in a memtable.
 pub(crate) struct Newest {
     sequences: Sequences,
-    /// No segment of the memtable has a higher number.
+    /// Highest segment number of the memtable.
     pub(crate) through: u64,
 }
 
 impl Newest {
-    /// Of all segments of a memtable.
+    /// Finds the newest puts in all segments of a memtable.
     pub(crate) fn of<'a>(segments: impl Iterator<Item = &'a OpenSegment> + Clone) -> Newest {
         let through = segments.clone().map(|segment| segment.name().segment).max().unwrap_or(0);
         let lists = segments.map(OpenSegment::entries);
         Newest { sequences: newest(lists, KEYS_AT_ONCE), through }
     }
 
-    /// Whether a record of the memtable is the newest of its key in it.
+    /// Returns true if a record of the memtable is the newest of its key in it.
     pub(crate) fn has(&self, entry: &esker_log::Entry) -> bool {
         self.sequences.contains(entry.sequence)
     }
 }
 
-/// The sequence numbers of the newest entry of each key. `keys_at_once` are compared in one pass over the lists, about.
+/// Returns the sequence numbers of the newest entry of each key. About `keys_at_once` keys are compared per pass over the
+/// lists.
 fn newest<'a>(lists: impl Iterator<Item = &'a EntryList> + Clone, keys_at_once: usize) -> Sequences {
     let count: usize = lists.clone().map(EntryList::len).sum();
     let passes = count.div_ceil(keys_at_once).max(1) as u64;
     let mut sequences = Sequences::default();
     let mut newest: HashMap<KeyHash, u64, FixedState> = HashMap::default();
     for pass in 0..passes {
-        // Not by the bits that the table goes by.
+        // Not by the bits that the hash table uses.
         let entries = lists.clone().flatten().filter(|entry| (entry.key_hash.check >> 32) % passes == pass);
         for entry in entries {
             let known = newest.entry(entry.key_hash).or_insert(entry.sequence);
@@ -54,7 +56,7 @@ fn newest<'a>(lists: impl Iterator<Item = &'a EntryList> + Clone, keys_at_once: 
     sequences
 }
 
-/// A set of sequence numbers that lie close together: a bit each.
+/// A set of sequence numbers that are close together: one bit each.
 #[derive(Default)]
 struct Sequences {
     blocks: HashMap<u64, [u64; BLOCK_WORDS], FixedState>,
@@ -89,7 +91,7 @@ mod tests {
     fn newest_of_each_key_is_found_in_any_number_of_passes() {
         let secret = Secret { digest_key: [1, 2], salt: 3 };
         let mut last = BTreeMap::new();
-        // Numbers are not always in the order of the places.
+        // Sequence numbers are not always in the order of the offsets.
         let entry = |at: u64| {
             let key = (at * 7919 % 300).to_le_bytes();
             let key_hash = secret.key_hash(Keyspace::FIRST, &key);

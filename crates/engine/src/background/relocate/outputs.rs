@@ -1,4 +1,4 @@
-//! The segments that copies go to: opened when one is needed, durable before a victim is freed, sealed when they are full.
+//! The outputs of relocation: opened when needed, durable before a victim is freed, sealed when full.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::segments::contents::NEVER_MS;
 
 impl Relocator<'_> {
-    /// Seals all outputs, so that rot in them is told from a torn tail.
+    /// Seals all outputs, so that rot in them can be distinguished from a torn tail.
     pub(crate) async fn finish(&mut self) -> Result<()> {
         for (_, mut output) in std::mem::take(&mut self.outputs) {
             self.close_left_open(&mut output).await?;
@@ -23,36 +23,36 @@ impl Relocator<'_> {
         Ok(())
     }
 
-    /// Writes the frame that a relocation which failed may have left open.
+    /// Writes the frame that a failed relocation may have left open.
     async fn close_left_open(&self, output: &mut OpenSegment) -> Result<()> {
         let durable = self.durable.get(&output.name().segment).copied().unwrap_or(0);
         let Some(frame) = output.close_frame(durable) else { return Ok(()) };
         self.copies(false, 0.0).write_frame(output.name(), output.memory().buffer(), frame).await
     }
 
-    /// Free slots of the tier where records stay that an opening after a kill may need for what it finds staged.
+    /// Returns the number of free slots of the output tier that an opening after a kill may need for staged records.
     pub(super) fn kept_for_staged(&self) -> u32 {
         let lane = &self.writer.lane;
         let may_be_staged = self.space.outlives_process && lane.has_begun.load(Ordering::Acquire);
         u32::from(may_be_staged && lane.shape.tier == self.space.output_tier().name())
     }
 
-    /// Whether another output could be opened.
+    /// Returns true if another output can be opened.
     pub(crate) fn may_open(&self) -> bool {
         self.space.output_tier().free_slots() > self.kept_for_staged()
     }
 
-    /// Whether an open segment is one of its outputs.
+    /// Returns true if an open segment is one of its outputs.
     pub(crate) fn writes_to(&self, segment: u64) -> bool {
         self.outputs.values().any(|output| output.name().segment == segment)
     }
 
-    /// When a record of the outputs expires that is still to be taken out of the index.
+    /// Returns a lower bound of the expiry times of records in the outputs that are still to be removed from the index.
     pub(crate) fn expires_from(&self) -> Option<u64> {
         Some(self.expires_from).filter(|&at_ms| at_ms != NEVER_MS)
     }
 
-    /// Takes expired records of the outputs out of the index.
+    /// Removes expired records of the outputs from the index.
     pub(crate) async fn expire_outputs(&mut self) -> Result<()> {
         let now_ms = self.catalog.confirmed_ms();
         self.expires_from = NEVER_MS;
@@ -67,13 +67,13 @@ impl Relocator<'_> {
         Ok(())
     }
 
-    /// Where the durable part of each output ends.
+    /// Returns the outputs, each with the end of its durable part.
     pub(crate) fn output_ends(&self) -> OutputEnds {
         let numbers = self.outputs.values().map(|output| output.name().segment);
         numbers.map(|segment| (segment, self.durable.get(&segment).copied().unwrap_or(0))).collect()
     }
 
-    /// Bytes that still fit in the outputs.
+    /// Returns the bytes that still fit in the output with most room.
     pub(crate) fn room_bytes(&self) -> u64 {
         self.outputs.values().map(OpenSegment::room_bytes).max().unwrap_or(0)
     }
@@ -86,8 +86,8 @@ impl Relocator<'_> {
         Ok(())
     }
 
-    /// Writes behind the copies, which are durable, that they are. Must come before their victims are freed: then they are
-    /// all there is, and damage to them must not look like a frame that a power cut tore.
+    /// Writes a proof of durability behind the copies, which are durable already. This comes before their victims are freed:
+    /// from then on they are the only copies, and damage to them must not look like a frame torn by a power failure.
     pub(super) async fn prove_outputs(&mut self) -> Result<()> {
         let unproven = self.outputs.iter().filter(|(_, output)| output.is_unproven());
         let unproven: Vec<Stream> = unproven.map(|(&stream, _)| stream).collect();

@@ -1,4 +1,4 @@
-//! The segments that are emptied: chosen by what copying them would give back, and freed when nothing leads to them any more.
+//! The victims of relocation: accepted if copying them gives room back, and freed when no entry leads to them any more.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::segments::limit::{LEAST_YIELD, frame_bytes};
 use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
 
-/// A tombstone is taken to be so long where the length of its key is not at hand.
+/// Assumed length in bytes of a tombstone if the length of its key is unknown.
 const TOMBSTONE_BYTES: u32 = 96;
 
 /// Returns true if no checkpoint has still to read a segment. If one has, it reads that segment next, and is cancelled if it is
@@ -30,7 +30,7 @@ pub(crate) fn may_free(space: &Space, segment: u64, runs_short: bool) -> bool {
 }
 
 impl Relocator<'_> {
-    /// Makes a sealed segment a victim, if it is worth it, and reads its summary.
+    /// Makes a sealed segment a victim if relocating it pays, and reads its summary.
     pub(super) async fn make_victim(
         &self,
         tier_name: TierName,
@@ -53,8 +53,8 @@ impl Relocator<'_> {
         let (segment, stream) = (state.segment(), state.stream());
         let victim = Victim { segment, slot, shape: tier.shape(), stream, records };
         if !always && tier_name == self.space.output_tier().name() && !self.is_worth_it(&victim, &entries) {
-            // It looked emptier than it is: records that do not fill their write units fill no others better. It is left
-            // alone until more of it is dead.
+            // The segment looked emptier than it is: records that fill their write units badly here do so elsewhere too. It is
+            // left alone until more of it is dead.
             state.do_not_collect();
             tier.slots().set_state(slot, SlotState::Sealed);
             return Ok(None);
@@ -62,7 +62,7 @@ impl Relocator<'_> {
         Ok(Some((victim, entries)))
     }
 
-    /// Only those victims stay victims of which everything needed was copied and to which nothing leads any more.
+    /// Keeps only those victims in the list of which all needed records were copied and to which no entry leads any more.
     pub(super) async fn keep_emptied(
         &self,
         tier_name: TierName,
@@ -84,7 +84,7 @@ impl Relocator<'_> {
         Ok(())
     }
 
-    /// Whether nothing leads to a victim any more, but to what is to be dropped.
+    /// Returns true if no entry leads to a victim any more, except for records to be dropped.
     pub(super) fn is_empty(&self, victim: &Victim, entries: &EntryList) -> bool {
         let tier = victim.shape.tier;
         let drops = |entry: &Entry| self.eviction.as_ref().is_some_and(|f| f.drops(victim, entry));
@@ -100,14 +100,14 @@ impl Relocator<'_> {
         is_empty
     }
 
-    /// The victims stay, with what is left in them.
+    /// Leaves victims in place, with their remaining records.
     pub(super) fn give_up(&self, tier: TierName, victims: &[(Victim, EntryList)]) {
         for (victim, _) in victims {
             self.space.tier(tier).slots().advance(victim.slot, SlotState::Victim, SlotState::Sealed);
         }
     }
 
-    /// Frees emptied victims, now or soon.
+    /// Frees emptied victims, now or later.
     pub(super) async fn free(
         &mut self,
         tier_name: TierName,
@@ -121,7 +121,7 @@ impl Relocator<'_> {
             let freed = victims.len() as i64 * i64::from(self.space.tier(tier_name).shape().segment_bytes);
             self.gained_bytes.fetch_add(freed, Ordering::Relaxed);
         }
-        // What superseded their records may wait in memory. It is not written out for that, where there is time.
+        // Records that superseded theirs may be in a memtable, which is not written out early for that unless it is urgent.
         let superseded_by = self.writer.lane.coalescing_memtable();
         let emptied = Emptied { tier: tier_name, victims, worked, superseded_by };
         let is_kept = emptied.victims.iter().any(|(victim, _)| self.space.kept.has(victim.segment));
@@ -129,15 +129,16 @@ impl Relocator<'_> {
             self.emptied.push(emptied);
             return Ok(());
         }
-        // What superseded the victims' records must be durable before they are gone, or else a power cut could take both.
+        // Records that superseded the victims' must be durable first, because otherwise a power failure could lose both.
         if !planted(Bug::FreedBeforeNewerDurable) {
             self.writer.flush().await?;
         }
         self.free_now(emptied).await
     }
 
-    /// Frees victims that were emptied before, of which everything that superseded their records is durable by now and that no
-    /// checkpoint keeps; if there are none, and others are `wanted`, it is written out for that. False if there are none.
+    /// Frees emptied victims of which all superseding records are durable by now and that no checkpoint keeps. If there are
+    /// none and others are `wanted`, writes the memtable out for them, or waits for the one being written out, after which
+    /// the caller tries again. Returns false if no victim was freed and no memtable waited for.
     pub(crate) async fn free_emptied(&mut self, wanted: bool) -> Result<bool> {
         let space = self.space;
         let is_released = |emptied: &mut Emptied| {
@@ -150,7 +151,7 @@ impl Relocator<'_> {
         let mut ready: Vec<Emptied> = self.emptied.extract_if(.., is_ready).collect();
         let is_held_by_memtable = |emptied: &Emptied| emptied.superseded_by.is_some();
         if ready.is_empty() && wanted && self.emptied.iter().any(is_held_by_memtable) {
-            // What is being written out gives slots back, and may be all that they wait for.
+            // The memtable being written out returns slots, and may be all that they wait for.
             if let Some(leaving) = self.writer.lane.leaving_memtable() {
                 leaving.wait().await?;
                 return Ok(true);
@@ -170,7 +171,7 @@ impl Relocator<'_> {
         Ok(true)
     }
 
-    /// Whether there are victims that were emptied and are not free.
+    /// Returns true if there are emptied victims that are not free yet.
     pub(crate) fn has_emptied(&self) -> bool {
         !self.emptied.is_empty()
     }
@@ -198,7 +199,7 @@ impl Relocator<'_> {
         Ok(())
     }
 
-    /// Bytes that so many freed segments mean for the tier that writers write to, since it was last asked.
+    /// Returns the bytes of the tier that writers write to which `victims` freed segments gained since the last call.
     fn drained_bytes(&self, tier_name: TierName, victims: usize) -> i64 {
         if tier_name != self.writer.lane.shape.tier {
             return 0;
@@ -210,7 +211,7 @@ impl Relocator<'_> {
         gained - self.told_bytes.swap(gained, Ordering::Relaxed)
     }
 
-    /// Placement learns from how long segments of short-lived records last.
+    /// Tells placement how long a segment of short-lived records lasted.
     fn note_life(&self, victim: &Victim, lived: Option<u64>) {
         let collected = victim.shape.tier == self.space.output_tier().name();
         if let Some(lived) = lived
@@ -221,19 +222,19 @@ impl Relocator<'_> {
         }
     }
 
-    /// Whether the copies would take noticeably less room than the victim.
+    /// Returns true if the copies would take noticeably less room than the victim.
     fn is_worth_it(&self, victim: &Victim, entries: &EntryList) -> bool {
         let host = self.copies(true, 1.0);
         let copies = entries.iter().filter_map(|entry| match host.need(victim, &entry) {
             Need::Nothing => None,
             Need::Record => Some(entry),
-            // It takes its key, not its value.
+            // A tombstone has the key of the record, but not its value.
             Need::Tombstone => Some(Entry { bytes: entry.bytes.min(TOMBSTONE_BYTES), ..entry }),
         });
         let shape = self.space.output_tier().shape();
         let bytes = copied_bytes(copies, shape, frame_bytes(shape));
         let gives_back = self.space.tier(victim.shape.tier).gives_back_bytes(victim.slot);
-        // And the frame that says that they are durable.
+        // Includes the frame that proves the copies durable.
         let proof_bytes = u64::from(shape.unit_bytes);
         bytes == 0 || bytes + proof_bytes + (gives_back as f64 * LEAST_YIELD) as u64 <= gives_back
     }

@@ -1,11 +1,11 @@
-//! Which start of the machine this is: what a process left in the page cache is there as long as the machine runs.
+//! Identity of this start of the machine: the page cache keeps the data of a dead process only until the machine stops.
 
 /// Number of one start of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BootId(pub(super) u64);
 
 impl BootId {
-    /// As it is written down; never 0.
+    /// Returns the number in its stored form; never 0.
     pub(crate) fn number(self) -> u64 {
         self.0.max(1)
     }
@@ -17,15 +17,15 @@ impl From<u64> for BootId {
     }
 }
 
-/// Number of this start of the machine, if the kernel tells. One that is unknown is the same as no other, not even as one
-/// that was unknown: the pages of a file may or may not have outlived what was between.
+/// Returns the number of this start of the machine, if the kernel reports it. An unknown number equals no other, not even
+/// another unknown one: the pages of a file may or may not have survived in between.
 pub(crate) fn boot_id() -> Option<BootId> {
     parse_boot_id(&std::fs::read("/proc/sys/kernel/random/boot_id").ok()?)
 }
 
 pub(super) fn parse_boot_id(text: &[u8]) -> Option<BootId> {
     let digits = text.trim_ascii().iter().filter(|byte| byte.is_ascii_hexdigit()).count();
-    // A UUID, which never is zero.
+    // A UUID, which is never zero.
     let known = digits == 32 && text.iter().any(|byte| byte.is_ascii_hexdigit() && *byte != b'0');
     known.then(|| BootId(xor_fold(text)))
 }

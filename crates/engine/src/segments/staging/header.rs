@@ -1,6 +1,6 @@
-//! The header of a piece of the staging file, and where pieces begin.
+//! The header of a piece of the staging file, and the offsets of pieces.
 //!
-//! Its bytes are listed in `docs/format.md`. It takes a page, so that the memory behind it begins with one.
+//! `docs/format.md` lists its bytes. It takes a page, so that the memory behind it begins on a page boundary.
 
 use esker_log::{Secret, SegmentShape};
 
@@ -10,14 +10,14 @@ use crate::segments::buffers::MemoryPool;
 pub(super) const MAGIC: &[u8; 8] = b"ESKERST3";
 pub(super) const HEADER_BYTES: usize = 64;
 
-/// What the header of a piece says.
+/// Content of a piece's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Which piece of the file.
+    /// Number of the piece in the file.
     pub(super) index: u64,
     pub(super) boot: u64,
     pub(super) epoch: u64,
-    /// Number of the segment that is built in it; 0: nothing of it is of use to another process.
+    /// Number of the segment being built in it; 0 if the piece holds nothing of use to another process.
     pub(super) segment: u64,
     pub(super) slot: u64,
     pub(super) opened_at: u64,
@@ -39,13 +39,13 @@ impl Head {
         bytes
     }
 
-    /// The header of a piece; `None`: it is damaged, or none of this store's.
+    /// Returns the header of a piece; `None` if it is damaged, or not of this store.
     pub(super) fn parse(bytes: &[u8; HEADER_BYTES], secret: &Secret, index: u64) -> Option<Head> {
         let head = Head::of(bytes);
         (head.index == index && *bytes == head.encode(secret)).then_some(head)
     }
 
-    /// What stands in a header, whatever it is.
+    /// Decodes the fields of a header without verifying them.
     pub(super) fn of(bytes: &[u8; HEADER_BYTES]) -> Head {
         let mut words =
             bytes[16..].chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")));
@@ -54,12 +54,12 @@ impl Head {
     }
 }
 
-/// Where a piece begins.
+/// Returns the offset of a piece.
 pub(super) fn start_of(index: u64, shape: SegmentShape) -> u64 {
     MemoryPool::staging_offset(index as usize, u64::from(shape.segment_bytes))
 }
 
-/// An error of the file that it lies in.
+/// Wraps an I/O error of the staging file.
 pub(super) fn io(error: std::io::Error) -> Error {
     Error::invalid(format!("staging file: {error}"))
 }

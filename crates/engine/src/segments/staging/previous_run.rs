@@ -1,4 +1,4 @@
-//! What the last process left in the staging file.
+//! Records that the last process left in the staging file.
 
 use esker_log::{Entry, RecordView, Secret};
 
@@ -13,7 +13,7 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// One of its records.
+    /// Returns one of its records.
     pub(crate) fn record(&self, entry: &Entry, secret: &Secret) -> RecordView<'_> {
         let bytes = &self.bytes[entry.offset as usize..(entry.offset + entry.bytes) as usize];
         RecordView::parse(bytes, &secret.identity(self.segment, entry.offset))
@@ -21,15 +21,15 @@ impl Staged {
     }
 }
 
-/// What the last process left in the staging file.
+/// Records that the last process left in the staging file.
 pub(crate) struct Left {
     pub(crate) staged: Vec<Staged>,
-    /// What does not verify, although nothing but the process ended since it was written: acknowledged records are lost.
+    /// Descriptions of checksum mismatches, although only the process ended since the write: acknowledged records are lost.
     pub(crate) damage: Vec<String>,
 }
 
 impl Left {
-    /// Puts together what was read of the pieces, and what is wrong with the headers.
+    /// Combines the pieces that were read with the damage of the headers.
     pub(crate) fn of(pieces: Vec<(Staged, Option<usize>)>, mut damage: Vec<String>) -> Left {
         let mut staged = Vec::new();
         for (piece, damaged_at) in pieces {
@@ -40,7 +40,7 @@ impl Left {
         Left { staged, damage }
     }
 
-    /// Damage is refused, unless the loss is accepted.
+    /// Returns the segments. Damage is an error, unless the loss is accepted.
     pub(crate) fn accept(self, path: &str, accept_loss: bool) -> Result<Vec<Staged>> {
         let Some(first) = self.damage.first() else { return Ok(self.staged) };
         let what = format!("staging file {path}: {first}");

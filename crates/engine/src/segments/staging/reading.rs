@@ -1,4 +1,4 @@
-//! Reading a staging file: whose it is, and what is in it.
+//! Reading a staging file: the store it belongs to, and its content.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,11 +14,12 @@ use super::walk::Walk;
 use crate::base::error::Result;
 use crate::segments::buffers::STAGING_HEADER_BYTES;
 
-/// How much of a file is looked at, at once and in all, to tell whether it is one.
+/// Bytes examined at once, and bytes from the start that are examined even if they have data, to recognize a staging file.
 const LOOK_BYTES: usize = 1 << 20;
 const LOOK_FAR_BYTES: u64 = 64 << 20;
 
-/// Whether there is something in a file, and it is no staging file: neither a header at the start of any page, nor zeros alone.
+/// Returns true if the file has content but is no staging file: no page begins with a header, and the file is not all zeros.
+/// Beyond the first [`LOOK_FAR_BYTES`] it is examined only until data was found.
 pub(crate) fn is_something_else(file: &File) -> Result<bool> {
     let bytes = file.metadata().map_err(io)?.len();
     let mut piece = vec![0u8; LOOK_BYTES];
@@ -35,7 +36,7 @@ pub(crate) fn is_something_else(file: &File) -> Result<bool> {
     Ok(!is_empty)
 }
 
-/// Whether a file has what a process left in this start of the machine, of whatever store and whatever length of pieces.
+/// Returns true if the file has records that a process left since this start of the machine, of any store and any piece length.
 pub(crate) fn holds_acknowledged(file: &File, boot: BootId) -> Result<bool> {
     let bytes = file.metadata().map_err(io)?.len();
     let mut head = [0u8; HEADER_BYTES];
@@ -49,16 +50,17 @@ pub(crate) fn holds_acknowledged(file: &File, boot: BootId) -> Result<bool> {
     Ok(false)
 }
 
-/// What a staging file is read by.
+/// Parameters for reading a staging file.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
     /// This start of the machine.
     pub(crate) boot: BootId,
     pub(crate) secret: Secret,
     pub(crate) shape: SegmentShape,
-    /// The opening of the store that is believed.
+    /// The opening of the store whose records count.
     pub(crate) epoch: u64,
-    /// How long the file was, if it was written in this start of the machine; else whatever is in it may be.
+    /// Length of the file, if it was written since this start of the machine; otherwise its content is not expected to be
+    /// valid.
     pub(crate) expected_bytes: Option<u64>,
 }
 
@@ -69,13 +71,13 @@ pub(crate) struct Piece {
 }
 
 impl Reading {
-    /// As the superblock of the first tier says, but for the length.
+    /// Takes the parameters, except the length, from the superblock of the first tier.
     pub(crate) fn of(first: &Superblock, shape: SegmentShape, boot: BootId) -> Reading {
         let (secret, epoch) = (first.secret(), first.staging_epoch);
         Reading { boot, secret, shape, epoch, expected_bytes: None }
     }
 
-    /// Whether the file is of this store, and of an earlier opening than the last: what the last process left is in another one.
+    /// Returns true if the file is of this store, and of an opening before the last: the last process used another file.
     pub(crate) fn is_outdated(&self, file: &File) -> Result<bool> {
         let mut head = [0u8; HEADER_BYTES];
         if file.metadata().map_err(io)?.len() < HEADER_BYTES as u64 {
@@ -89,11 +91,11 @@ impl Reading {
         self.expected_bytes.is_some_and(|bytes| bytes > 0) && head.epoch < self.epoch
     }
 
-    /// Whether the file has what a process of another store left in this start of the machine.
+    /// Returns true if the file has records that a process of another store left since this start of the machine.
     pub(crate) fn is_anothers(&self, file: &File) -> Result<bool> {
         let bytes = file.metadata().map_err(io)?.len();
         let mut head = [0u8; HEADER_BYTES];
-        // Whoever has the file for itself writes the first header; one of a store that was killed may be damaged.
+        // The exclusive user of a file writes the first header; after a kill it may be damaged.
         let pieces = self.expected_bytes.map_or(1, |_| (bytes / start_of(1, self.shape)).max(1));
         for index in (0..pieces).filter(|_| bytes >= HEADER_BYTES as u64) {
             file.read_exact_at(&mut head, start_of(index, self.shape)).map_err(io)?;
@@ -104,19 +106,19 @@ impl Reading {
         holds_acknowledged(file, self.boot)
     }
 
-    /// Reads what the process left.
+    /// Reads the records that the process left.
     pub(crate) fn read(&self, file: &File) -> Result<Left> {
         let (pieces, damage) = self.pieces(file)?;
         let read: Result<Vec<_>> = pieces.iter().map(|piece| self.piece(file, piece)).collect();
         Ok(Left::of(read?, damage))
     }
 
-    /// The pieces to be read, and what is wrong with the headers.
+    /// Returns the pieces to be read, and descriptions of damaged headers.
     pub(crate) fn pieces(&self, file: &File) -> Result<(Vec<Piece>, Vec<String>)> {
         let bytes = file.metadata().map_err(io)?.len();
         let (mut pieces, mut damage) = (Vec::new(), Vec::new());
         if let Some(expected) = self.expected_bytes.filter(|&expected| bytes < expected) {
-            damage.push(format!("it is {bytes} bytes long and was {expected}"));
+            damage.push(format!("its length is {bytes} bytes, expected {expected}"));
         }
         for index in 0..bytes / start_of(1, self.shape) {
             let at = start_of(index, self.shape);
@@ -129,7 +131,10 @@ impl Reading {
                 continue;
             };
             if index == 0 && self.is_too_old(&head) {
-                damage.push("it is not the one of the last opening, which is still to be found".to_owned());
+                damage.push(
+                    "it was written before the last opening, which used another staging file; give that one"
+                        .to_owned(),
+                );
             }
             let is_of_this_boot = head.boot == self.boot.number() || planted(Bug::StagingOfAnyBoot);
             let is_of_last_opening = head.epoch == self.epoch || planted(Bug::StagingOfAnyOpening);
@@ -140,7 +145,7 @@ impl Reading {
         Ok((pieces, damage))
     }
 
-    /// Reads and verifies a piece: what is in it, and where it is damaged.
+    /// Reads and verifies a piece. Returns its records, and the offset of the damage if there is any.
     pub(crate) fn piece(&self, file: &File, piece: &Piece) -> Result<(Staged, Option<usize>)> {
         let Reading { ref secret, shape, epoch, .. } = *self;
         let mut bytes = vec![0u8; shape.segment_bytes as usize];

@@ -1,4 +1,4 @@
-//! Finding records in the memory of a segment that was being written when the process died.
+//! Finds the records in the memory of a segment that was being written when the process died.
 
 use esker_log::{
     Claim, Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, SEQUENCE_EPOCH_SHIFT, Secret, SegmentShape,
@@ -6,7 +6,7 @@ use esker_log::{
 };
 use esker_seeded_bugs::{Bug, planted};
 
-/// The bytes of a segment as they were in memory when the process died.
+/// The bytes of a segment in memory when the process died.
 pub(super) struct Walk<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) secret: &'a Secret,
@@ -17,8 +17,8 @@ pub(super) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Walks closed frames by their headers, then the open one, which has none yet, record by record. What is not whole at
-    /// the very end was being written; anywhere else it is damage, and the offset tells where.
+    /// Walks closed frames by their headers, then the open frame, which has no header yet, record by record. An incomplete
+    /// record at the very end was being written; anywhere else it is damage, whose offset is returned.
     pub(super) fn entries(&self) -> (Vec<Entry>, Option<usize>) {
         let mut entries = Vec::new();
         let mut frame = 0usize;
@@ -49,8 +49,8 @@ impl Walk<'_> {
         record.verify_value(self.secret).is_ok().then_some(record)
     }
 
-    /// Collects the records of a frame, up to the first that does not verify: where that is, or where they end. A batch of
-    /// which that is a part is left out.
+    /// Collects the records of a frame up to the first that does not verify. Returns the offset of that record, or of the end.
+    /// A batch that is incomplete because of it is left out.
     fn read_records(&self, frame: usize, end: usize, entries: &mut Vec<Entry>) -> usize {
         let mut at = frame + FRAME_HEADER_BYTES.next_multiple_of(self.shape.granule_bytes as usize);
         let mut whole = entries.len();
@@ -69,11 +69,11 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether anything of the segment lies behind an offset, where `entries` end: it was written in its order, so what is there
-    /// was whole. What is found is not believed for anything else.
+    /// Returns true if the segment has any valid data behind the offset at which `entries` end: since it was written in order,
+    /// the unreadable part was complete once. Data found here is used for nothing else.
     fn goes_on(&self, from: usize, entries: &[Entry]) -> bool {
-        // Whatever was there before may look like a header, but hardly like one of this opening, whose numbers begin with its
-        // own: so few are worth their checksums. The next begin where a trillion end.
+        // Leftover bytes may look like a header, but hardly like one of this opening, whose sequence numbers begin with its own
+        // epoch, so few candidates need a checksum. The next epoch begins after a trillion numbers.
         let last = entries.last().map_or(u64::MAX, |entry| (entry.sequence >> SEQUENCE_EPOCH_SHIFT) + 1);
         let claims = |at: &usize| {
             Claim::epoch_of(&self.bytes[*at..]).is_some_and(|epoch| (self.epoch..=last).contains(&epoch))

@@ -1,4 +1,4 @@
-//! Appending records: everything here happens under the lane's lock, and waits for nothing.
+//! Appending records: everything here runs under the lane's lock, and never waits.
 
 use std::sync::atomic::Ordering;
 
@@ -18,36 +18,36 @@ use crate::write::append_points::AppendPoint;
 use crate::write::prepared::{Group, Prepared};
 use crate::write::reserve::{Reservation, Unpublished};
 
-/// How an append went.
+/// Result of an append.
 pub(crate) enum Append {
-    /// It is acknowledged: in memory and visible.
+    /// Acknowledged: in memory and visible.
     Done(u64),
-    /// It is acknowledged when the completion event opens.
+    /// Acknowledged when the completion event opens.
     Wait(u64, Waiter),
-    /// There is no room: try again when the completion event opens.
+    /// No room: retry when the completion event opens.
     Blocked(Waiter),
-    /// Others have a key reserved, or are waiting to, or two databases were swapped: wait for a turn.
+    /// A key is reserved or waited for by another writer, or two databases were swapped: wait for a turn.
     Reserved,
 }
 
-/// Appends the records of one group to an open segment, one after the other. Their sequence numbers follow one another.
+/// Appends the records of one group to an open segment, with consecutive sequence numbers.
 pub(super) struct Appender<'a> {
     pub(super) lane: &'a Lane,
     pub(super) open: &'a mut OpenSegment,
-    /// What is expected of them.
+    /// True if the records are expected to be short-lived.
     pub(super) short_lived: bool,
     pub(super) records: &'a [Prepared],
     pub(super) first_sequence: u64,
 }
 
 impl Appender<'_> {
-    /// Appends the record with a number.
+    /// Appends the record with this number in the group.
     fn append(&mut self, at: usize, key: Bytes) -> Appended {
         let (prepared, lane) = (&self.records[at], self.lane);
         let sequence = self.first_sequence + at as u64;
         let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
         let offset = self.open.append(&record, prepared.hash);
-        let entry = self.open.entries().last().expect("it was appended");
+        let entry = self.open.entries().last().expect("a record was just appended");
         if !planted(Bug::ExpansionNotNoted) {
             lane.catalog.expansions.note(entry);
         }
@@ -71,17 +71,17 @@ impl Appender<'_> {
         self.first_sequence + self.records.len() as u64 - 1
     }
 
-    /// Appends all of them, with keys of their own.
+    /// Appends all records, with copies of their keys.
     fn append_all(&mut self) -> Vec<Appended> {
         (0..self.records.len()).map(|at| self.append(at, self.records[at].key.clone())).collect()
     }
 }
 
 impl Lane {
-    /// Appends records as one atomic group, publishes them if they may be seen, and says how they are acknowledged.
+    /// Appends records as one atomic group, publishes them if they may be visible, and returns how they are acknowledged.
     ///
-    /// `reserved` is the reservation under which they are written, if any. It ends when they are published; one that ends early
-    /// and that of plain puts are left to the caller, since they are of no use any more once they are appended.
+    /// `reserved` is the reservation under which they are written, if any. It ends when they are published; a reservation that
+    /// ends early and a turn of plain puts are left to the caller, because they have no use after the append.
     pub(crate) fn append(
         &self,
         records: &[Prepared],
@@ -91,8 +91,8 @@ impl Lane {
         self.append_locked(&mut self.state.lock(), records, durability, reserved)
     }
 
-    /// Appends records that have nothing to do with each other, each as a group of its own, as far as it gets: what is left
-    /// is to be tried again when the last answer says so.
+    /// Appends unrelated records, each as a group of its own, until one is blocked: it and the rest must be retried as the last
+    /// answer says.
     pub(crate) fn append_each(
         &self,
         records: &[Prepared],
@@ -130,7 +130,7 @@ impl Lane {
             }
         }
         let padded: u64 = records.iter().map(|r| r.padded_bytes(self.shape)).sum();
-        // A batch goes to one segment: by its first record.
+        // A batch goes to one segment, chosen by its first record.
         let short_lived = self.expects_short_life(&records[0].hash);
         let usual =
             if short_lived || !self.separates(state) { AppendPoint::MAIN } else { AppendPoint::LONG_LIVED };
@@ -155,7 +155,7 @@ impl Lane {
             return Ok(Append::Blocked(state.room.waiter()));
         };
         if let Some(after) = after.filter(|after| after.point != point) {
-            // What it follows would not have to be durable before it.
+            // The record that it follows would not have to be durable before it.
             return Ok(Append::Blocked(after.published));
         }
         if reserved.as_ref().is_none_or(Reservation::is_shared) && state.unpublished > 0 {
@@ -167,7 +167,7 @@ impl Lane {
         Ok(answer)
     }
 
-    /// Sees to it that appended records are taken out of the index when they expire.
+    /// Ensures that appended records are removed from the index when they expire.
     fn expire(&self, records: &[Prepared]) {
         if let Some(at_ms) = records.iter().filter_map(|record| record.expires_at_ms).min()
             && self.expires_from_at_most(at_ms)
@@ -176,8 +176,8 @@ impl Lane {
         }
     }
 
-    /// Whether a put of a key is expected to live briefly: by the life of what it displaces, or, where a full store evicts what
-    /// nobody asks for, unless the key was dropped of late and is back.
+    /// Returns true if a put of a key is expected to be short-lived: by the life of the record that it displaces or, in a full
+    /// store that evicts cold keys, unless the key was evicted recently and returns.
     fn expects_short_life(&self, key: &KeyHash) -> bool {
         let Catalog { recency, space, .. } = &*self.catalog;
         if recency.when_full().evicts() {
@@ -186,15 +186,15 @@ impl Lane {
         self.catalog.expects_short_life(key, space.sequence.load(Ordering::Relaxed) + 1)
     }
 
-    /// Whether records that are expected to last go to a segment of their own. Not if the frames are so short that those of
-    /// two segments would be mostly padding.
+    /// Returns true if long-lived records go to a segment of their own. False if frames are so short that those of two segments
+    /// would be mostly padding.
     fn separates(&self, state: &LaneState) -> bool {
         let Catalog { recency, placement, .. } = &*self.catalog;
         let wanted = recency.when_full().evicts() || placement.parts();
         self.may_separate && wanted && state.points.frames_may_separate(self.shape)
     }
 
-    /// Sees to it that an append point has room for records, and says which: the one wanted, if there is a segment for it.
+    /// Makes room for records at an append point, and returns it: the wanted one, if there is a segment for it.
     fn make_room(
         &self,
         state: &mut LaneState,
@@ -203,18 +203,18 @@ impl Lane {
         padded: u64,
     ) -> Option<AppendPoint> {
         if state.points.runs_over(wanted, records, padded, self.frame_target_bytes) {
-            // Before it would run over into another write unit, which would be mostly padding.
+            // Close the frame before it extends into another write unit, which would be mostly padding.
             self.close_point(state, wanted);
         }
         if state.points.has_room(wanted, records, padded) {
             return Some(wanted);
         }
         self.seal_point(state, wanted);
-        // The other one may be less than half full, and nobody provides anything as long as it is.
+        // The other segment may be less than half full, and no spare is provided while it is.
         state.spare_wanted = false;
         let other = wanted.other();
         let other_has_room = state.points.has_room(other, records, padded);
-        // Where nothing is separated, what is left of the other segment is filled first.
+        // If records are not separated, the rest of the other segment is filled first.
         if other_has_room && !self.separates(state) {
             return Some(other);
         }
@@ -223,7 +223,7 @@ impl Lane {
             if other_has_room {
                 return Some(other);
             }
-            // So that it shows that there is no room.
+            // Sealed so that `is_out_of_room` reports the lack of room.
             self.seal_point(state, other);
             state.lacks_room = true;
             self.catalog.space.reclaim.notify_one();
@@ -250,17 +250,17 @@ impl Lane {
         reserved: &mut Option<Reservation>,
     ) -> Append {
         if state.filling.expect(durability, || self.catalog.space.runtime.now()) {
-            // The committer may be asleep until the deadline before.
+            // The committer may be asleep until the previous deadline.
             self.work.notify_one();
         }
-        let open = state.points.open(point).expect("the caller saw to it");
-        // Only a record that is alone has a number before.
+        let open = state.points.open(point).expect("the caller made room at this append point");
+        // Only a single record can have a number in advance.
         let first_sequence =
             records[0].sequence.unwrap_or_else(|| self.catalog.space.next_sequences(records.len()));
         let mut appender = Appender { lane: self, open, short_lived, records, first_sequence };
         let ends_early = reserved.as_ref().is_some_and(|reserved| reserved.ends_early);
         let reservation = take_reservation(reserved);
-        // Records of the large lane are not in order with those of the main lane, so they are seen when written.
+        // Records of the large lane are not ordered with those of the main lane, so they become visible when written.
         let is_other_lane = self.stream != Stream::LANE && !planted(Bug::LargeSeenFromMemory);
         let waits = matches!(durability, Durability::Sync) || is_other_lane;
         let answer = if waits || state.unpublished > 0 {
@@ -282,8 +282,8 @@ impl Lane {
         } else {
             self.publish(appender, reservation)
         };
-        let open = state.points.open(point).expect("it was appended to");
-        // Not when it passes that point: it may do so by the padding of a frame.
+        let open = state.points.open(point).expect("the frame was just appended to");
+        // Tested at every append, not only when a record passes that point, because the padding of a frame may pass it.
         if open.tail() >= self.spare_from_bytes() && state.spare.is_none() && !state.spare_wanted {
             state.spare_wanted = true;
             self.spare_taken.notify_one();
@@ -299,7 +299,7 @@ impl Lane {
         if let ([put], None) = (appender.records, &reservation)
             && put.kind == Kind::Put
         {
-            // Nobody holds the record any longer than this, so it needs no key of its own.
+            // The record is not kept beyond this call, so it needs no copy of the key.
             self.catalog.publish_one(&appender.append(0, Bytes::new()), &put.key);
         } else {
             self.catalog.publish(&appender.append_all(), Reservation::ephemeral_of(reservation.as_ref()));
@@ -308,8 +308,8 @@ impl Lane {
         Append::Done(appender.last_sequence())
     }
 
-    /// Has the committer publish records that were appended, with these first and last sequence numbers, when their frame is
-    /// written.
+    /// Leaves appended records, with these first and last sequence numbers, to the committer for publication when their frame
+    /// is written.
     fn leave_to_committer(&self, state: &mut LaneState, group: Group, first: u64, last: u64) -> Append {
         let filling = &mut state.filling;
         if filling.groups.is_empty() {
@@ -326,7 +326,7 @@ impl Lane {
     }
 }
 
-/// The reservation under which records are written, if it ends when they are published.
+/// Takes the reservation under which records are written, if it ends when they are published.
 fn take_reservation(reserved: &mut Option<Reservation>) -> Option<Reservation> {
     reserved.take_if(|reserved| !reserved.is_shared() && !reserved.ends_early)
 }

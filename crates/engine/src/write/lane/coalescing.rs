@@ -1,4 +1,4 @@
-//! Puts that coalesce: appending them, and handing memtables to whoever writes them out.
+//! Puts that coalesce: appending them to a memtable, and handing memtables over to be written out.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::write::coalescing::{Coalescing, Memtable, Piece};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
-/// A record that is longer than a segment divided by this goes to the lane's own segment.
+/// Records longer than a segment divided by this go to the lane's own segment.
 const COALESCED_RECORD_DIVISOR: u64 = 8;
 
-/// Where records are appended.
+/// Destination of appended records.
 pub(super) enum Destination {
-    /// In the segment that coalesces, which has room for them.
+    /// The open segment of the memtable, which has room for them.
     Memtable,
-    /// To be asked again when the completion event opens.
+    /// To be retried when the completion event opens.
     Later(Waiter),
-    /// In a segment of the lane.
+    /// A segment of the lane.
     Lane,
 }
 
 impl Lane {
-    /// Whether records are to be appended to a segment that coalesces.
+    /// Decides whether records are appended to the memtable.
     pub(super) fn destination(
         &self,
         state: &mut LaneState,
@@ -61,7 +61,8 @@ impl Lane {
             if coalescing.lacks_segments {
                 return Destination::Lane;
             }
-            // Passing by would make the device write what is overwritten a moment later, and take that from the memtable.
+            // Falling back to the lane would write records to the device that are overwritten a moment later, and take them
+            // from the memtable.
             return Destination::Later(coalescing.waiting.get_or_insert_with(Completion::new).waiter());
         };
         let name = piece.0.name();
@@ -75,7 +76,7 @@ impl Lane {
         Destination::Memtable
     }
 
-    /// Appends a put to the segment that coalesces, and publishes it.
+    /// Appends a put to the open segment of the memtable, and publishes it.
     pub(super) fn append_coalescing(
         &self,
         state: &mut LaneState,
@@ -92,19 +93,20 @@ impl Lane {
         self.publish(Appender { lane: self, open, short_lived, records, first_sequence }, reservation)
     }
 
-    /// How many segments may coalesce.
+    /// Returns the maximum number of memtable segments.
     pub(crate) fn coalescing_segments(&self) -> usize {
         self.state.lock().coalescing.plan.map_or(0, |plan| plan.segments)
     }
 
-    /// So many slots of the memtable that is written out are free, or hold segments like any other; as many are kept for the next.
+    /// Notes that `slots` slots of the memtable being written out are free or hold ordinary segments; reserves as many for the
+    /// next.
     pub(crate) fn give_coalescing_slots_back(&self, slots: usize) {
         let coalescing = &mut self.state.lock().coalescing;
         coalescing.given_back = slots;
         self.catalog.space.reserve_for_coalescing(coalescing.slots_in_use());
     }
 
-    /// Whether another segment is wanted.
+    /// Returns true if another memtable segment is needed.
     pub(crate) fn wants_coalescing_spare(&self) -> bool {
         let state = self.state.lock();
         let coalescing = &state.coalescing;
@@ -112,14 +114,14 @@ impl Lane {
         is_wanted && coalescing.spare.is_none() && !state.stopping
     }
 
-    /// Provides the next segment.
+    /// Provides the next memtable segment.
     pub(crate) fn put_coalescing_spare(&self, piece: Piece) {
         let waiting = {
             let coalescing = &mut self.state.lock().coalescing;
             coalescing.spare = Some(piece);
             coalescing.lacks_segments = false;
             self.catalog.space.reserve_for_coalescing(coalescing.slots_in_use());
-            // Where the memtable is full, they wait until it is taken.
+            // If the memtable is full, they wait until it is taken.
             if coalescing.is_full() { None } else { coalescing.waiting.take() }
         };
         if let Some(waiting) = waiting {
@@ -127,8 +129,8 @@ impl Lane {
         }
     }
 
-    /// There is no slot, or no memory, for another segment. If puts need one, the memtable ends, so that both come back; if there is
-    /// none, they do without.
+    /// Notes that there is no slot or memory for another segment. If puts need one, the memtable is written out, so that both
+    /// are returned; if there is no memtable, puts go to the lane's own segment.
     pub(crate) fn lacks_coalescing_spare(&self) {
         let waiting = {
             let coalescing = &mut self.state.lock().coalescing;
@@ -145,7 +147,7 @@ impl Lane {
         }
     }
 
-    /// The memtable, if it is to be written out now.
+    /// Returns the memtable, if it is due to be written out.
     pub(crate) fn next_memtable(&self, now: Duration) -> Option<Memtable> {
         let (memtable, waiting) = {
             let mut state = self.state.lock();
@@ -154,7 +156,7 @@ impl Lane {
             }
             let coalescing = &mut state.coalescing;
             let memtable = coalescing.take_memtable();
-            // Else there is a segment when those of the memtable before come back.
+            // Otherwise a segment becomes available when those of the previous memtable are returned.
             (memtable, coalescing.waiting.take_if(|_| coalescing.spare.is_some()))
         };
         if let Some(waiting) = waiting {
@@ -164,12 +166,13 @@ impl Lane {
         Some(memtable)
     }
 
-    /// When the memtable is to be written out.
+    /// Returns the time at which the memtable is due.
     pub(crate) fn coalescing_deadline(&self) -> Option<Duration> {
         self.state.lock().coalescing.deadline.at()
     }
 
-    /// The memtable was written out. `output_ends`: where what is durable ends of the segments that are open for survivors.
+    /// Notes that the memtable was written out. `output_ends`: the open segments for survivors, with the end of their durable
+    /// parts.
     pub(crate) fn memtable_written(&self, output_ends: Vec<(u64, u32)>) {
         let mut state = self.state.lock();
         let coalescing = &mut state.coalescing;
@@ -180,7 +183,7 @@ impl Lane {
         self.coalescing_spare_taken.notify_one();
     }
 
-    /// Asks for everything to be written out that waits to be overwritten; to be waited for, if there is anything.
+    /// Requests that all memtables be written out. Returns the waiter for that, if there is any record.
     pub(crate) fn flush_coalescing(&self) -> Option<Waiter> {
         let mut state = self.state.lock();
         let coalescing = &mut state.coalescing;
@@ -195,12 +198,12 @@ impl Lane {
         Some(coalescing.completion.waiter())
     }
 
-    /// Opens when the memtable is durable that is being written out, if one is.
+    /// Returns the waiter for the memtable being written out, if there is one.
     pub(crate) fn leaving_memtable(&self) -> Option<Waiter> {
         self.state.lock().coalescing.leaving.as_ref().map(|(_, done)| done.clone())
     }
 
-    /// Opens when everything is durable that waits to be overwritten now, if there is anything; that is not hastened.
+    /// Returns the waiter for all records that coalesce now, if there are any, without hastening their write-out.
     pub(crate) fn coalescing_memtable(&self) -> Option<Waiter> {
         let state = self.state.lock();
         let coalescing = &state.coalescing;
@@ -210,7 +213,7 @@ impl Lane {
         }
     }
 
-    /// Nothing coalesces any more.
+    /// Ends coalescing.
     pub(crate) fn coalescing_ended(&self, how: Result<()>) {
         let (completion, waiting) = {
             let coalescing = &mut self.state.lock().coalescing;
@@ -218,7 +221,7 @@ impl Lane {
             (std::mem::replace(&mut coalescing.completion, Completion::new()), coalescing.waiting.take())
         };
         completion.open(how);
-        // They are told how it is when they try again.
+        // Waiting writers get the result when they retry.
         if let Some(waiting) = waiting {
             waiting.open(Ok(()));
         }

@@ -1,4 +1,4 @@
-//! How a lane ends: by a close, which still writes everything, or by a failure, which everybody is told of.
+//! End of a lane: by a close, which still writes all appended records, or by a failure, which every waiter gets.
 
 use esker_log::OpenSegment;
 
@@ -10,14 +10,14 @@ use crate::base::health::Follower;
 use crate::write::append_points::AppendPoint;
 
 impl Lane {
-    /// No more appends. What was appended is still written.
+    /// Refuses further appends. Appended records are still written.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
         self.close_frame(&mut state);
         let room = std::mem::replace(&mut state.room, Completion::new());
         drop(state);
-        // Nobody makes room any more.
+        // No more room will be made.
         room.open(Err(Error::Closed { reason: "it was closed".into() }));
         self.wake_tasks();
     }
@@ -29,7 +29,7 @@ impl Lane {
         self.coalescing_spare_taken.notify_one();
     }
 
-    /// An open segment of a lane that has stopped, if there is anything in it.
+    /// Returns an open segment of a lane that has stopped, if it is not empty.
     pub(crate) fn take_open(&self) -> Option<(OpenSegment, usize)> {
         let mut state = self.state.lock();
         let mut open = [AppendPoint::MAIN, AppendPoint::LONG_LIVED]
@@ -42,7 +42,7 @@ impl Lane {
         self.state.lock().stopping
     }
 
-    /// The committer has ended; what it was still asked for is answered as it ended.
+    /// Notes the result of the committer, and ends the flushes that were still queued with it.
     pub(crate) fn ended(&self, how: Result<()>) {
         let jobs = {
             let mut state = self.state.lock();
@@ -56,7 +56,7 @@ impl Lane {
         }
     }
 
-    /// Ends everybody's waiting after the store was latched.
+    /// Ends all waits with the error that latched the store.
     fn fail(&self, error: &Error) {
         let (completions, groups) = {
             let mut state = self.state.lock();

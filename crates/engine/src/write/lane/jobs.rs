@@ -1,4 +1,4 @@
-//! What the committer is given to do: frames are closed here, and queued in their order.
+//! Jobs of the committer: frames are closed here, and queued in order.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,39 +12,39 @@ use crate::base::completion::{Completion, Waiter};
 use crate::write::append_points::{AppendPoint, FramePart};
 use crate::write::prepared::Group;
 
-/// What the committer is to do next.
+/// The next job of the committer.
 pub(crate) enum Job {
     Frame(FrameJob),
-    /// The segment's frames were all queued before: write its summary.
+    /// Write the summary of a segment, all frames of which were queued before.
     Seal(OpenSegment, usize),
     /// Make everything written so far durable.
     Flush(Completion),
-    /// The lane has stopped, and this is behind all of its frames: write what is open out, and end.
+    /// The lane has stopped, and all of its frames were queued before: seal the open segments, and end.
     End,
 }
 
-/// When the open frame may be closed, if someone waits for it.
+/// Condition for closing an open frame that has waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Close {
-    /// When it has records of so many writers.
+    /// When it has records of this many writers.
     When(usize),
-    /// Not before a frame is finished.
+    /// Not before a frame in flight is finished.
     Never,
 }
 
-/// Closed frames, of one append point or of both, on their way to the device.
+/// Closed frames, of one append point or of both, to be written.
 pub(crate) struct FrameJob {
     pub(crate) parts: Vec<FramePart>,
     pub(crate) sync: bool,
     pub(crate) groups: Vec<Group>,
     pub(crate) completion: Completion,
     pub(crate) deadline: Option<Duration>,
-    /// When the first of those came who wait for it.
+    /// Arrival time of its first waiter.
     pub(crate) waited_from: Duration,
 }
 
 impl Lane {
-    /// Closes the frames that are being filled and queues them.
+    /// Closes the frames being filled and queues them.
     pub(super) fn close_frame(&self, state: &mut LaneState) {
         let parts = state.points.close_all();
         if parts.is_empty() {
@@ -62,8 +62,8 @@ impl Lane {
         self.work.notify_one();
     }
 
-    /// Closes the frame of one append point and queues it; and the other's, if somebody waits: what they wait for is published in
-    /// one order.
+    /// Closes the frame of one append point and queues it; with waiters, also that of the other append point, because waiting
+    /// records are published in one order.
     pub(super) fn close_point(&self, state: &mut LaneState, point: AppendPoint) {
         if !state.filling.groups.is_empty() || !state.points.has_records(point.other()) {
             return self.close_frame(state);
@@ -92,8 +92,8 @@ impl Lane {
         }
     }
 
-    /// The committer's next job. `may_close`: when the open frame may be closed because someone waits for it. If it is not closed
-    /// yet, the committer is woken when enough writers have come.
+    /// Returns the committer's next job. `may_close`: when an open frame with waiters may be closed. If it is not closed yet,
+    /// the committer is woken when enough writers have arrived.
     pub(crate) fn next_job(&self, may_close: Close, now: Duration) -> Option<Job> {
         let mut state = self.state.lock();
         let filling = &state.filling;
@@ -112,17 +112,17 @@ impl Lane {
         if state.stopping && planted(Bug::EndedBeforeLastFrame) {
             return Some(Job::End);
         }
-        // Under one lock: a stop that came between the two would queue a frame that nobody writes.
+        // Under the same lock, because otherwise a stop in between would queue a frame that is never written.
         let end = state.stopping.then_some(Job::End);
         state.jobs.pop_front().or(end)
     }
 
-    /// When the open frame is to be written at the latest.
+    /// Returns the latest time for writing the open frame.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.state.lock().filling.deadline.at()
     }
 
-    /// The committer has published so many groups; how many it still has to publish.
+    /// Notes that the committer has published `groups` groups. Returns the number still to be published.
     pub(crate) fn published(&self, groups: usize) -> usize {
         let mut state = self.state.lock();
         if groups > 0 {
@@ -135,8 +135,8 @@ impl Lane {
         state.unpublished
     }
 
-    /// The highest sequence number up to which every number that was given out is published: appended here, or drawn by
-    /// whoever writes to another lane and may not even have appended it.
+    /// Returns the highest sequence number up to which every assigned number is published. Numbers not yet published are those
+    /// appended here, and those drawn by a writer to another lane, which may not even have appended yet.
     pub(crate) fn published_through(&self) -> u64 {
         let state = self.state.lock();
         let given_out = self.catalog.space.sequence.load(Ordering::Acquire);
@@ -146,7 +146,7 @@ impl Lane {
         first.map_or(given_out, |first| given_out.min(first - 1))
     }
 
-    /// A segment is durable below an offset.
+    /// Sets the offset below which a segment is durable.
     pub(crate) fn set_durable(&self, segment: u64, through: u32) {
         self.state.lock().points.set_durable(segment, through);
     }

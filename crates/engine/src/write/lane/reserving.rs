@@ -1,4 +1,4 @@
-//! Keys that only one caller may write for a while.
+//! Reserving keys for exclusive access by one writer.
 
 use super::Lane;
 
@@ -6,14 +6,14 @@ use crate::base::error::Result;
 use crate::write::reserve::{Reservation, Reservations, Reserved, Unpublished};
 
 impl Lane {
-    /// Reserves keys. When it returns, everything that was appended before is published, and no one else can write the
-    /// keys until the reservation is dropped.
+    /// Reserves keys. When it returns, all records appended before are published, and no other writer can write the keys until
+    /// the reservation is dropped.
     pub(crate) async fn reserve(&self, keys: Vec<u64>) -> Result<Reservation> {
         self.reserve_by(|reservations| reservations.take(keys)).await
     }
 
-    /// As [`reserve`](Self::reserve), but where the newest records of all the keys are known that are not published yet, it
-    /// returns these instead of waiting until they are.
+    /// Like [`reserve`](Self::reserve), but if the newest records of all the keys are known and not published yet, returns
+    /// these instead of waiting for their publication.
     pub(crate) async fn reserve_early(&self, keys: Vec<u64>) -> Result<(Reservation, Vec<Unpublished>)> {
         let reservation = self.grant(|reservations| reservations.take(keys.clone())).await?;
         let unpublished = {
@@ -33,19 +33,19 @@ impl Lane {
         self.reserve_by(Reservations::take_all).await
     }
 
-    /// Reserves keys, if nobody else has or wants one of them and without waiting for what was appended before.
+    /// Reserves keys if no other writer has or awaits one of them, without waiting for earlier appends.
     pub(crate) fn try_reserve(&self, keys: Vec<u64>) -> Option<Reservation> {
         self.state.lock().reservations.try_take(keys)
     }
 
-    /// Reserves those of the keys that nobody else has or wants, without waiting for what was appended before; which those are, in
-    /// their order.
+    /// Reserves those of the keys that no other writer has or awaits, without waiting for earlier appends. Returns these keys,
+    /// in order.
     pub(crate) fn reserve_free(&self, keys: Vec<u64>) -> (Reservation, Vec<u64>) {
         self.state.lock().reservations.take_free(keys)
     }
 
-    /// Waits for the turn of a plain put of some keys. It is to be given back as soon as the put is appended, since whoever has
-    /// the next turn waits for what was appended anyway.
+    /// Waits for the turn of a plain put of some keys. The turn should be released as soon as the put is appended, because the
+    /// next holder waits for earlier appends anyway.
     pub(crate) async fn turn(&self, keys: Vec<u64>) -> Result<Reservation> {
         let (turn, granted) = {
             let state = self.state.lock();
@@ -76,10 +76,10 @@ impl Lane {
         Ok(reservation)
     }
 
-    /// Waits until what was appended before is published. To be called by who has its keys.
+    /// Waits until all records appended before are published. Called by a writer that holds its keys.
     pub(crate) async fn wait_for_earlier(&self) -> Result<()> {
         let earlier = {
-            // Must come after the keys are ours: under the lock there is nobody who has found them free and not yet appended.
+            // After the keys are granted: under the lock, no writer can have found them free and not appended yet.
             let state = self.state.lock();
             self.catalog.space.health.check_writable()?;
             state.newest_unpublished.clone()

@@ -1,4 +1,4 @@
-//! The segments that a lane fills: when the next one is made ready, and who waits for it.
+//! The segments that a lane fills: preparing the next one, and the writers that wait for it.
 
 use std::sync::atomic::Ordering;
 
@@ -12,17 +12,17 @@ use crate::segments::contents::NEVER_MS;
 use crate::segments::staging;
 use crate::write::append_points::AppendPoint;
 
-/// So many entries are looked at under the lock at a time.
+/// Number of entries examined per acquisition of the lock.
 const ENTRIES_AT_A_TIME: usize = 4096;
 
 impl Lane {
-    /// How full the open segment is when the next one is made ready: early enough that nobody waits for it, and not
-    /// before, so that a store that holds little takes little room.
+    /// Returns the fill level in bytes of the open segment at which the next one is prepared: early enough that no writer waits
+    /// for it, but not earlier, so that a nearly empty store takes little space.
     pub(super) fn spare_from_bytes(&self) -> u32 {
         self.shape.segment_bytes / 2
     }
 
-    /// Whether a spare segment is missing.
+    /// Returns true if a spare segment is missing.
     pub(crate) fn wants_spare(&self) -> bool {
         let state = self.state.lock();
         let wanted = match self.may_separate {
@@ -32,17 +32,17 @@ impl Lane {
         state.spare.is_none() && !state.stopping && wanted
     }
 
-    /// Whether its next segment, or one for a memtable, may be on its way. Nobody is told then that there is none.
+    /// Returns true if its next segment, or one for a memtable, may be about to be provided. Until then no writer is refused.
     pub(crate) fn is_being_provided(&self) -> bool {
         self.providers.load(Ordering::Acquire) > 0
     }
 
-    /// A segment is looked for.
+    /// Notes that a task looks for a segment.
     pub(crate) fn begin_providing(&self) {
         self.providers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// That is over. Whoever found that it was under way has to be told.
+    /// Notes the end of that. Tasks that saw it in progress must be notified afterwards.
     pub(crate) fn end_providing(&self) {
         self.providers.fetch_sub(1, Ordering::AcqRel);
     }
@@ -58,7 +58,7 @@ impl Lane {
         room.open(Ok(()));
     }
 
-    /// Tells writers who wait for room that there will be none.
+    /// Fails the writers that wait for room.
     pub(crate) fn refuse_waiting(&self, error: Error) {
         let mut state = self.state.lock();
         state.lacks_room = false;
@@ -67,15 +67,15 @@ impl Lane {
         room.open(Err(error));
     }
 
-    /// The segments that it fills, each with where what was appended to it ends; those that it has filled and that have no
-    /// summary yet end at their end.
+    /// Returns the segments that it fills, each with the end of the appended records; for full segments without a summary, the
+    /// end of the segment.
     pub(crate) fn ends(&self) -> Vec<(u64, u32)> {
         let state = self.state.lock();
         let sealing = state.sealing.iter().map(|segment| (*segment, self.shape.segment_bytes));
         state.points.ends().chain(sealing).chain(state.coalescing.output_ends.iter().copied()).collect()
     }
 
-    /// Seals a segment that it fills, before it is full; false if it is none of those.
+    /// Seals a segment that it fills, before it is full. Returns false if it does not fill this segment.
     pub(crate) fn seal_early(&self, segment: u64) -> bool {
         let mut state = self.state.lock();
         let Some(point) = state.points.of_segment(segment) else { return false };
@@ -85,43 +85,45 @@ impl Lane {
         true
     }
 
-    /// What lies in a piece of its memory is of no use to another process any more.
+    /// Marks the content of a memory piece as of no use to another process.
     pub(crate) fn void_staged(&self, piece: usize) -> Result<()> {
         let space = &self.catalog.space;
         let void = |file| staging::void(file, piece, &space.secret, self.shape, space.epoch);
         self.pool.staging().map_or(Ok(()), |file| void(file))
     }
 
-    /// A segment has its summary.
+    /// Notes that a segment has its summary.
     pub(crate) fn sealed(&self, segment: u64) {
         let mut state = self.state.lock();
         state.sealing.remove(&segment);
         state.seals += 1;
     }
 
-    /// How many of its segments got their summaries.
+    /// Returns the number of its segments that got their summaries.
     pub(crate) fn seals(&self) -> u64 {
         self.state.lock().seals
     }
 
-    /// Whether a segment that is full has no summary yet.
+    /// Returns true if a full segment has no summary yet.
     pub(crate) fn is_sealing(&self) -> bool {
         !self.state.lock().sealing.is_empty()
     }
 
-    /// Whether writers wait for room, or soon will. Of large values there may never be any, and where records coalesce there may
-    /// be nothing else.
+    /// Returns true if the lane has no segment, and writers wait for one or soon will. Without waiting writers, a lane counts
+    /// only after its first segment in this opening, because it may never get a record: all records may coalesce. The lane of
+    /// large values does not count, because there may be no further ones.
     pub(crate) fn is_out_of_room(&self) -> bool {
         let state = self.state.lock();
         let is_used = self.stream != Stream::LARGE && self.has_begun.load(Ordering::Acquire);
         state.points.is_empty() && state.spare.is_none() && (state.lacks_room || is_used)
     }
 
-    /// Shows the entries of its open segments, with the names of these. The lock is not held for all of them: an entry that is
-    /// appended meanwhile may be missed, and so are those of a segment that is full, which its slot tells of when it is sealed.
+    /// Calls `see` for the entries of its open segments, with the names of the segments. The lock is not held throughout:
+    /// entries appended meanwhile may be missed, as well as those of segments that became full, whose slots report their expiry
+    /// when they are sealed.
     ///
-    /// While a memtable of what waits to be overwritten is written out, the entries of the next are left out, and false is
-    /// returned: what is written out may have to be kept for as long as one of these is in the index.
+    /// While a memtable is being written out, the entries of the next one are skipped and false is returned, because records
+    /// being written out may have to be kept as long as one of those entries is in the index.
     pub(crate) fn each_open_entry(&self, mut see: impl FnMut(&SegmentName, &Entry)) -> bool {
         let (open, is_all) = self.open_segments();
         for open in open {
@@ -152,17 +154,17 @@ impl Lane {
         (numbers.collect(), is_all)
     }
 
-    /// No record of its open segments expires before that is still to be taken out of the index.
+    /// Returns a lower bound of the expiry times of records in open segments that are still to be removed from the index.
     pub(crate) fn expires_from(&self) -> Option<u64> {
         Some(self.expires_from.load(Ordering::Acquire)).filter(|&at_ms| at_ms != NEVER_MS)
     }
 
-    /// One expires then; false if another was known that does not expire later.
+    /// Lowers that bound to `at_ms`. Returns true if it was later before.
     pub(crate) fn expires_from_at_most(&self, at_ms: u64) -> bool {
         self.expires_from.fetch_min(at_ms, Ordering::AcqRel) > at_ms
     }
 
-    /// Forgets when its records expire. Must come before they are looked at.
+    /// Resets that bound. Must be called before the records are examined.
     pub(crate) fn forget_expiries(&self) {
         self.expires_from.store(NEVER_MS, Ordering::Release);
     }

@@ -12,7 +12,7 @@ fn user(users: &Users, name: &str) -> Arc<User> {
     users.all().into_iter().find(|user| user.name() == name).expect("there is such a user")
 }
 
-/// Keys, channels and commands, as rules.
+/// Returns keys, channels and commands as rules.
 fn shown(user: &User) -> String {
     let keys =
         user.shown_keys().chain(user.shown_channels()).map(|text| String::from_utf8(text).unwrap() + " ");
@@ -170,7 +170,7 @@ async fn passwords_come_and_go_and_who_loses_one_must_go() {
     assert!(users.of_certificate(["ann"]).is_none());
 }
 
-/// Each hash has a salt of its own, so one password may be there more than once.
+/// Each hash has its own salt, so one password may be present several times.
 #[tokio::test]
 async fn a_password_that_is_taken_away_is_right_by_none_of_its_hashes() {
     let users = open(&Access::default()).unwrap();
@@ -200,7 +200,7 @@ async fn the_default_user_can_be_closed_and_opened_again() {
     assert!(users.unnamed().is_none(), "there is no file that could say otherwise");
     assert!(users.remove([&b"ann"[..], b"default"].into_iter()).is_err());
     assert!(matches!(users.save(), Err(NotSaved::NoFile)));
-    // A server that has passwords keeps them.
+    // A server with passwords keeps them.
     let users = open(&with_password("x")).unwrap();
     assert!(matches!(set(&users, "default", "nopass").await, Err(NotSet::Rule(..))));
 }
@@ -247,7 +247,7 @@ async fn what_is_saved_is_what_is_read() {
     let error = users.reload().unwrap_err().to_string();
     assert!(error.contains("users.toml: line 1: user ann: commands: -foo: Unknown command"), "{error}");
     assert_eq!(all(&users), made);
-    // A process that was killed while it wrote leaves this.
+    // A process killed while writing leaves this file.
     std::fs::write(format!("{}.{}", path.display(), std::process::id()), "half").unwrap();
     users.save().unwrap();
     assert_eq!(UserFile::read(&path).unwrap(), saved);
@@ -276,7 +276,7 @@ async fn rights_that_became_rules_are_saved_so_that_they_are_read() {
     assert!(user(&users, "root").is_admin());
 }
 
-/// Of a channel commands alone say what may be done, before it is saved as well as after.
+/// For channels, only the permitted commands decide between subscribing and publishing, before a save and after it.
 #[tokio::test]
 async fn channels_of_rights_that_became_rules_are_for_all_that_commands_allow() {
     let (_directory, access) = file(&[
@@ -306,7 +306,7 @@ async fn what_the_next_start_would_refuse_is_not_written() {
     let (_directory, access) = file(&[("root", Some("r"), &[Right::Admin], &[])]);
     let path = access.users.clone().unwrap();
     let users = open(&access).unwrap();
-    // No rule makes such a user any more.
+    // No rule creates such a user any more.
     let mut account = user(&users, "root").account.clone();
     account.databases = vec![0];
     let wrong = Arc::new(User::new("root".to_owned(), account, users.table));
@@ -357,7 +357,7 @@ async fn changes_at_the_same_time_are_all_made() {
     }
 }
 
-/// Users are a part of the memory for clients, and all that there is room for can be listed.
+/// Users are paid from the memory for clients, and all users that fit can be listed.
 #[tokio::test]
 async fn users_beyond_their_memory_are_refused_with_their_size_and_the_limit() {
     let users = Users::open(&Access::default(), crate::auth::tests::table(), 1 << 20).unwrap();
@@ -375,14 +375,14 @@ async fn users_beyond_their_memory_are_refused_with_their_size_and_the_limit() {
     let NotSet::NoRoom(no_room) = why else { panic!("{why:?}") };
     let text = no_room.to_string();
     assert!(text.contains("may take 131072 (an eighth of client-memory)"), "{text}");
-    // A change that takes less memory, or no more, is accepted.
+    // A change that needs no more memory than before is accepted.
     set(&users, "u0", "resetkeys resetchannels").await.unwrap();
     set(&users, "small", "on +get ~a*").await.unwrap();
     assert_eq!(users.remove([&b"u1"[..], b"nobody"].into_iter()), Ok(1));
     set(&users, "again", &rules).await.unwrap();
 }
 
-/// The memory comes from that of clients, and goes back there.
+/// The memory is taken from that of clients, and returned to it.
 #[tokio::test]
 async fn users_hold_memory_of_clients() {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Evaluations of Argon2: how many a login takes, and whose come first.
+//! Argon2 evaluations: their number per login, and their order.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -18,14 +18,14 @@ async fn set(users: &Users, name: &str, rules: &str) {
     users.set(name.as_bytes(), &rules).await.expect("the rules are right");
 }
 
-/// Evaluations that a refused login takes.
+/// Returns the number of evaluations of a refused login.
 async fn refused(users: &Users, name: &str, password: &str) -> u64 {
     let before = users.checker.evaluated();
     assert!(users.admit(name.as_bytes(), password.as_bytes(), &HERE).await.is_none(), "{name}");
     users.checker.evaluated() - before
 }
 
-/// Holds the thread that evaluates until the sender is dropped.
+/// Blocks the evaluation thread until the sender is dropped.
 async fn hold(users: &Arc<Users>) -> mpsc::Sender<()> {
     let (release, held) = mpsc::channel::<()>();
     let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
@@ -43,7 +43,7 @@ async fn hold(users: &Arc<Users>) -> mpsc::Sender<()> {
 
 type Login = tokio::task::JoinHandle<std::result::Result<(), LoginRefused>>;
 
-/// Begins a login, which waits in the queue when this returns.
+/// Starts a login, which is queued when this returns.
 async fn begin(users: &Arc<Users>, name: &str, password: &str, from: [u8; 4]) -> Login {
     let (users, name, password) = (users.clone(), name.to_owned(), password.to_owned());
     let login = tokio::spawn(async move {
@@ -64,7 +64,7 @@ async fn refused_logins_take_as_many_evaluations_for_every_user() {
     for (turn, name) in ["one", "four", "off", "certificate", "nobody", "default"].into_iter().enumerate() {
         assert_eq!(refused(&users, name, &format!("wrong {turn}")).await, 1, "{name}");
     }
-    // Hashes that were made elsewhere have salts of their own.
+    // Hashes made elsewhere have their own salts.
     let [first, second, third] = [b"x", b"y", b"z"].map(|password| hash(password).unwrap());
     set(&users, "salts", &format!("on #{first} #{second} #{third}")).await;
     for (turn, name) in ["one", "four", "off", "certificate", "nobody", "salts"].into_iter().enumerate() {
@@ -137,7 +137,7 @@ async fn the_queue_is_bounded_and_a_flood_of_one_block_delays_no_other() {
     assert_eq!(busy, 11, "ten found no place, and one gave its own to the other block");
 }
 
-/// Each block that guesses has its turns; after its first wrong password they come after those of other blocks.
+/// Each guessing block has its turns; after its first wrong password they come after those of other blocks.
 #[tokio::test]
 async fn a_flood_of_many_blocks_that_guessed_before_delays_no_other() {
     let (_directory, access) = file(&[("ann", Some("a"), &[Right::Read], &[])]);
@@ -187,7 +187,7 @@ async fn a_login_waits_no_longer_than_its_deadline() {
     let release = hold(&users).await;
     let deadline = Instant::now() + std::time::Duration::from_millis(20);
     let late = Err(LoginRefused::Busy(Busy::Late { pool: POOL }));
-    // The second is alike, and waits for the first.
+    // The second login is equal, and waits for the first.
     let [first, second] = [(); 2].map(|()| users.log_in(b"ann", b"a", &HERE, deadline));
     let (first, second) = tokio::join!(first, second);
     assert_eq!((first.map(drop), second.map(drop)), (late, late));

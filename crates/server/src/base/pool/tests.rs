@@ -1,4 +1,4 @@
-//! The pool's three rules, and its end.
+//! The pool's three rules, and its shutdown.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -111,7 +111,7 @@ async fn a_full_queue_refuses_the_source_with_the_most_jobs() {
     assert_eq!(queue(&pool, A, "a4", &log).await.await.expect("it does not panic"), full);
     let of_b = queue(&pool, B, "b1", &log).await;
     assert_eq!(asked.pop().expect("three").await.expect("it does not panic"), full);
-    // Now A has two and B one: neither may displace the other.
+    // Now A has two waiting jobs and B one: neither may displace the other.
     assert_eq!(queue(&pool, B, "b2", &log).await.await.expect("it does not panic"), full);
     assert_eq!(pool.counts().refused, 3);
     drop(release);

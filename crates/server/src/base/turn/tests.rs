@@ -1,4 +1,4 @@
-//! Turns end, and what is beside them is not counted.
+//! Turns end, and time beside the serving threads is not counted.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ fn work(time: Duration) {
     }
 }
 
-/// The number of turns that a histogram has observed, and the longest of them at most.
+/// Returns the number of turns in a histogram, and an upper bound of the longest.
 fn observed(turns: &Histogram) -> (u64, Duration) {
     let counts = turns.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
     let counts: Vec<u64> = counts.collect();
@@ -60,7 +60,7 @@ async fn work_beside_the_serving_threads_leaves_them_and_is_not_counted() {
         .await;
     }));
     has_begun.recv().await.expect("it begins");
-    // The only worker thread of the runtime is in `released.recv()`; this task runs all the same.
+    // The runtime's only worker thread blocks in `released.recv()`; this task runs all the same.
     let other = tokio::spawn(async { 7 }).await.expect("it does not panic");
     assert_eq!(other, 7);
     release.send(()).expect("it waits");
@@ -84,7 +84,7 @@ async fn a_future_beside_that_waits_frees_its_place() {
             beside(true, Box::pin(async { released.recv().await.is_ok() })).await
         }));
     }
-    // More of them than there are places wait; this one runs.
+    // More of them wait than there are places; this one runs.
     assert_eq!(tokio::spawn(beside(true, Box::pin(async { 7 }))).await.expect("it does not panic"), 7);
     release.send(()).expect("they wait");
     for one in waiting {

@@ -1,8 +1,8 @@
-//! The pace of frames that bring no data.
+//! Rate limit of frames without data.
 //!
-//! Each costs the server up to a few microseconds, and PING and SETTINGS an answer, for 17 bytes of a client that need not have
-//! logged in. A client may send [`FRAMES_A_SECOND`] of them, and one more for each [`BYTES_A_FRAME`] that were sent to it, since
-//! it makes room for answers by WINDOW_UPDATE. A client that sends more is read from later, and its own frames wait in the kernel.
+//! Each costs the server up to a few microseconds, and PING and SETTINGS a reply, for 17 bytes of a client that may not have
+//! logged in. A client may send [`FRAMES_A_SECOND`] of them, and one more for each [`BYTES_A_FRAME`] sent to it, since it opens
+//! its window for responses by WINDOW_UPDATE. Reading from a client that sends more is delayed, so its frames wait in the kernel.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,19 +12,19 @@ use tokio::time::{Instant, Sleep, sleep};
 
 const FRAMES_A_SECOND: u64 = 5_000;
 
-/// Frames that may come at once.
+/// Maximum burst of frames.
 const FRAMES_MAX: u64 = FRAMES_A_SECOND;
 
-/// Frames that may come while nothing is read: more than one read brings.
+/// Pause in reading once the budget is used up.
 const PAUSE: Duration = Duration::from_millis(10);
 
 const BYTES_A_FRAME: u64 = 512;
 
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Frames that may still come; less than none if a read brought too many.
+    /// Remaining budget of frames; negative if one read brought too many.
     left: i64,
-    /// Bytes that were sent and are not counted as frames yet.
+    /// Bytes sent to the client that are not converted to frames yet.
     sent: u64,
     refilled: Instant,
     pause: Option<Pin<Box<Sleep>>>,
@@ -37,17 +37,17 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// A frame came that brings no data.
+    /// Records a frame without data.
     pub(super) fn came(&mut self) {
         self.left -= 1;
     }
 
-    /// Bytes were sent to the client.
+    /// Records bytes sent to the client.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
     }
 
-    /// Adds the frames that the client may send by now.
+    /// Adds the frames that the client has earned by `now`.
     fn refill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.refilled).as_micros() as u64;
         let frames = passed * FRAMES_A_SECOND / 1_000_000;
@@ -60,7 +60,7 @@ impl Pace {
         self.left = left.min(FRAMES_MAX as i64);
     }
 
-    /// Ready if more frames may be read; else pending until then.
+    /// Ready if more frames may be read; otherwise pending until then.
     pub(super) fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             if let Some(pause) = &mut self.pause {

@@ -1,4 +1,4 @@
-//! Databases, and what clients use beside keys: channels, client-side caching, scripts.
+//! Metrics of databases, pub/sub channels, client-side caching and scripts.
 
 use std::fmt::Write;
 

@@ -190,7 +190,7 @@ const LOG: &str = "log";
 const KEYSPACE_EVENTS: &str = "notify-keyspace-events";
 const TRACKED_KEYS: &str = "tracking-table-max-keys";
 
-/// Settings that can change while the server runs. A reload of the settings file sets the last seven.
+/// Settings that can change while the server runs. A reload of the settings file resets the last seven to its values.
 const CHANGEABLE: [&str; 13] = [
     SLOWER_THAN,
     SLOWLOG_LENGTH,

@@ -43,7 +43,7 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "reset", arity: 1, run: Run::Answer(reset), needs: Needs::Nothing, flags: flags::LOGIN,
         in_multi: InMulti::Runs, for_subscribers: true,
         while_opening: Some(|_, session, opening, replies| reset_to(opening.users, session, replies)),
-        since: "6.2.0", summary: "Makes the connection as it was at first.", ..CONNECTION },
+        frees_session: true, since: "6.2.0", summary: "Makes the connection as it was at first.", ..CONNECTION },
     Verb { name: "select", arity: 2, run: Run::Answer(select), flags: flags::FAST, in_scripts: true,
         databases: Databases::Selected,
         while_opening: Some(|command, session, opening, replies| enter(command, session, opening.databases, replies)),

@@ -149,11 +149,11 @@ fn listeners(service: &Service, text: &mut String) {
     let plain = service.config.resp.len();
     for (index, address) in service.listening.iter().enumerate() {
         let name = if index < plain { "tcp" } else { "tls" };
-        let bound = format_args!("name={name},bind={},port={}", address.ip(), address.port());
+        let bound = format!("name={name},bind={},port={}", address.ip(), address.port());
         line(text, &format!("listener{index}"), bound);
     }
     if let Some(socket) = &service.config.unix {
-        let bound = format_args!("name=unix,bind={}", socket.path.display());
+        let bound = format!("name=unix,bind={}", socket.path.display());
         line(text, &format!("listener{}", service.listening.len()), bound);
     }
 }
@@ -228,7 +228,7 @@ fn command_stats(service: &Service, text: &mut String) {
         let (calls, us) = (known.times.count(), known.took.as_micros());
         let each = if calls == 0 { 0.0 } else { us as f64 / calls as f64 };
         let (rejected, failed) = (known.rejected, known.failed);
-        let facts = format_args!(
+        let facts = format!(
             "calls={calls},usec={us},usec_per_call={each:.2},rejected_calls={rejected},failed_calls={failed}"
         );
         line(text, &format!("cmdstat_{name}"), facts);
@@ -440,7 +440,7 @@ fn esker(service: &Service, text: &mut String) {
     rates(service, text);
     line(text, "disk_bytes", stats.tiers.iter().map(disk_bytes).sum::<u64>());
     for tier in &stats.tiers {
-        let facts = format_args!(
+        let facts = format!(
             "path={},backend={},direct={},unit_bytes={},segment_bytes={},segments_total={},segments_free={},live_bytes={},dead_bytes={},free_bytes={},disk_bytes={}",
             tier.path,
             tier.backend,

@@ -198,13 +198,23 @@ fn add(
     if session.subscriptions.as_ref().map_or(0, Subscriptions::len) + command.len() > most {
         return replies.error("ERR too many subscriptions");
     }
-    for name in command.arguments(1) {
-        let client = &session.client;
-        let subscriptions =
-            session.subscriptions.get_or_insert_with(|| Subscriptions::new(&service.channels, client));
-        match subscriptions.add(kind, name) {
-            Ok(()) => tell(word, Some(name), subscriptions.count(kind), replies),
+    let client = &session.client;
+    let subscriptions =
+        session.subscriptions.get_or_insert_with(|| Subscriptions::new(&service.channels, client));
+    if kind == Kind::Pattern {
+        match subscriptions.begin_patterns(command.arguments(1)) {
+            Ok(mut new) => {
+                for name in command.arguments(1) {
+                    subscriptions.keep_pattern(name, &mut new);
+                    tell(word, Some(name), subscriptions.count(kind), replies);
+                }
+            }
             Err(why) => replies.error(why),
+        }
+    } else {
+        for name in command.arguments(1) {
+            subscriptions.add(kind, name);
+            tell(word, Some(name), subscriptions.count(kind), replies);
         }
     }
     session.forget_subscriptions_if_none();

@@ -21,13 +21,13 @@ const TRANSACTION: Verb = Verb {
 /// The commands of this family.
 #[rustfmt::skip]
 pub(super) const COMMANDS: &[Verb] = &[
-    Verb { name: "discard", arity: 1, run: Run::Answer(discard), since: "2.0.0", summary: "Forgets a transaction.",
+    Verb { name: "discard", arity: 1, run: Run::Answer(discard), frees_session: true, since: "2.0.0", summary: "Forgets a transaction.",
         ..TRANSACTION },
     Verb { name: "exec", arity: 1, run: Run::Exec, flags: &["noscript", "loading", "stale", "skip_slowlog"],
-        since: "1.2.0", summary: "Runs a transaction.", ..TRANSACTION },
+        frees_session: true, since: "1.2.0", summary: "Runs a transaction.", ..TRANSACTION },
     Verb { name: "multi", arity: 1, run: Run::Answer(multi), since: "1.2.0", summary: "Begins a transaction.",
         ..TRANSACTION },
-    Verb { name: "unwatch", arity: 1, run: Run::Answer(unwatch), since: "2.2.0",
+    Verb { name: "unwatch", arity: 1, run: Run::Answer(unwatch), frees_session: true, since: "2.2.0",
         summary: "Forgets the watched keys.", ..TRANSACTION },
     Verb { name: "watch", arity: -2, run: Run::Watch, keys: Keys::ALL, access: &[access::LOOK], needs: Needs::Read,
         since: "2.2.0", summary: "Lets the next transaction fail if one of the keys changes before.",

@@ -12,7 +12,7 @@ use crate::service::clients::Client;
 pub(super) enum Interrupt {
     Killed,
     Stopped,
-    /// The users file was reloaded.
+    /// The users were changed or reloaded.
     Users,
     /// The client became the target of another client's CLIENT TRACKING REDIRECT.
     Told,
@@ -22,8 +22,9 @@ pub(super) enum Interrupt {
 /// cost as much as parsing the command.
 pub(super) type Interrupts = AbortOnDropHandle<Interrupt>;
 
-/// Starts a task that waits for the next interrupt. Must be called before the session's user and the client's
-/// redirections are read, because otherwise a change in between would be missed.
+/// Starts a task that waits for the next interrupt. Must be called before the caller checks whether the session's user
+/// is outdated and whether another client redirects its invalidations to this one, because otherwise a change between
+/// the check and the call would be missed.
 pub(super) fn interrupts(client: Arc<Client>, mut stop: Stop, users: &Users) -> Interrupts {
     let mut reloads = users.reloads();
     // Read here, because the task may be polled much later.

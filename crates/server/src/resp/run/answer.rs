@@ -47,7 +47,9 @@ pub(super) async fn answer_within(
     if let Run::WaitBounded(wait) = verb.run {
         return wait(command, session, service, replies).await;
     }
-    let us = work::of_command(verb, command) + bound.answer / work::ANSWER_BYTES_A_US;
+    let us = work::of_command(verb, command)
+        + work::of_release(verb, session)
+        + bound.answer / work::ANSWER_BYTES_A_US;
     let answered = async {
         let start = replies.mark();
         replies.limit(bound.answer);

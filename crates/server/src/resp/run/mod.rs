@@ -122,7 +122,8 @@ pub(super) async fn next(
             }
             let error = error.text;
             if verb.is_some_and(|verb| matches!(verb.run, Run::Exec)) {
-                transaction::abort(session, &error, replies);
+                let is_long = work::is_long_release(session);
+                beside(is_long, pin!(async { transaction::abort(session, &error, replies) })).await;
             } else {
                 session.spoil_transaction();
                 replies.error(&error);
@@ -158,7 +159,10 @@ pub(super) async fn next(
         monitor::tell_queued(session, service);
     }
     if is_queued {
-        transaction::queue(verb, batch.command(first), session, service, replies);
+        let command = batch.command(first);
+        let is_long = transaction::is_refused(command, session, service) && work::is_long_release(session);
+        let queued = async { transaction::queue(verb, command, session, service, replies) };
+        beside(is_long, pin!(queued)).await;
         if replies.take_errors() > 0 {
             service.counters.calls.rejected(verb.counted_row);
         }
@@ -268,7 +272,10 @@ async fn group(
         }
         Run::Wait(wait) => wait(command, session, service, replies).await,
         Run::Watch => transaction::watch(command, session, service, replies).await,
-        Run::Exec => transaction::exec(session, service, replies).await,
+        Run::Exec => {
+            let is_long = work::is_long_release(session);
+            beside(is_long, pin!(transaction::exec(session, service, replies))).await;
+        }
         Run::Read(_) => return reads::reads(verb, batch, session, service, replies).await,
         Run::Update(_) => return writes::updates(verb, batch, session, service, replies).await,
     }

@@ -8,6 +8,9 @@ use crate::service::events::KeyspaceEvents;
 /// Bytes of answers of a group of GETs. The first size that can be acquired without waiting is used.
 const ROOMS: [usize; 2] = [64 << 10, 2 << 10];
 
+/// Maximum number of GETs answered from memory in one step, in which the thread does nothing else.
+const GETS_MAX: usize = 1024;
+
 /// Bytes of an answer beside its value.
 const REPLY_BYTES: usize = 32;
 
@@ -31,7 +34,7 @@ pub(super) async fn gets(
     let (mut hits, end) = (0, replies.mark() + room.min(service.read_bytes_goal));
     let tells_misses = service.events.wanted().has(KeyspaceEvents::MISS);
     let (mut looked, mut missed) = (0, Vec::new());
-    let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get);
+    let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get).take(GETS_MAX);
     let shown = session.store(service).peek_many(keys.map(|(command, _)| command.argument(1)), |view| {
         let bytes = view.map_or(0, |view| view.value.len());
         if replies.mark() + bytes + REPLY_BYTES > end {

@@ -3,9 +3,9 @@
 //! Commands are queued as copies. EXEC is one update of the store over the keys of all commands and the watched keys:
 //! the commands run one after the other on one view, and its final state is written as one batch. See decision 0006.
 //!
-//! Commands that work on no key run after the update, if anything was written, and their answers are put between the
-//! others'. Their answers do not depend on the view. There may be many of them, each of which takes long: other
-//! clients must not wait for all of them together.
+//! Commands that work on no key run after the update, unless it failed or a watched key had changed, and their answers
+//! are put between the others'. Their answers do not depend on the view. There may be many of them, each of which takes
+//! long: other clients must not wait for all of them together.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -73,6 +73,11 @@ pub(super) fn queue(
         }
         Err(error) => replies.error(&error),
     }
+}
+
+/// Returns true if a command does not fit into the transaction, which is then discarded.
+pub(super) fn is_refused(command: Command<'_>, session: &Session, service: &Service) -> bool {
+    session.transaction.as_ref().is_some_and(|queued| !queued.has_room(command, &service.config.limits))
 }
 
 /// Discards the transaction that is being queued, if any, because its EXEC was refused.
@@ -220,7 +225,7 @@ struct Attempt<'a> {
     compared: usize,
 }
 
-/// Runs a transaction once. If it has to run again, this attempt had no effect.
+/// Runs a transaction once. If it has to run again, this attempt wrote, published and answered nothing.
 async fn attempt_once(
     attempt: Attempt<'_>,
     session: &mut Session,
@@ -415,7 +420,7 @@ async fn answer_others(
     replies: &mut Replies,
 ) {
     let Answered { replies: mut of_keys, ends } = answered;
-    let grown = ends.last().map_or([0; _], |end| end.grown);
+    let grown = ends.last().map(|end| end.grown).unwrap_or_default();
     let mut from = 0;
     replies.array(commands.len());
     for ((verb, copied), end) in commands.iter().zip(ends) {

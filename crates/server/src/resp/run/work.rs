@@ -4,6 +4,7 @@
 //! in the index. It is an upper bound for most commands: an estimate that is too high costs a thread hand-over (some
 //! 50 us), one that is too low delays other clients.
 
+use crate::resp::session::Session;
 use crate::resp::verb::Verb;
 use crate::resp::wire::commands::{Command, Commands};
 
@@ -35,4 +36,14 @@ pub(in crate::resp) fn has_long_arguments(commands: &Commands) -> bool {
 /// Returns the microseconds of a command without the values of its keys.
 pub(super) fn of_command(verb: &Verb, command: Command<'_>) -> usize {
     (verb.work_us)(command) + of_bytes(command.bytes())
+}
+
+/// Returns the microseconds that a command takes to free the state of the session.
+pub(super) fn of_release(verb: &Verb, session: &Session) -> usize {
+    if verb.frees_session { session.kept_len() } else { 0 }
+}
+
+/// Returns true if freeing the state of the session takes long.
+pub(in crate::resp) fn is_long_release(session: &Session) -> bool {
+    is_long(session.kept_len())
 }

@@ -1,7 +1,7 @@
 //! EVAL, EVALSHA and their read-only variants.
 //!
 //! 1. First attempt: the script runs on the thread that serves its client, limited to a millisecond and a little
-//!    memory.
+//!    memory. It is skipped for a script that exceeded a first attempt before, or has very many arguments.
 //! 2. If that is not enough, its effects are discarded, and the script runs again from its beginning, beside the
 //!    serving threads: with the time and memory limits of scripts, and with that memory acquired from the memory for
 //!    clients.

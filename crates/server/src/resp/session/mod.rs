@@ -65,8 +65,8 @@ pub(crate) struct Session {
     pub(crate) tracking: Option<KeepsKeys>,
     /// Messages published by running scripts.
     pub(crate) outbox: Option<Outbox>,
-    /// Correction of DBSIZE inside EXEC: net keys added up to the running command's turn, less net keys added by the
-    /// whole transaction, which is already written.
+    /// Correction of DBSIZE. In EXEC: net keys added up to the running command's turn, less net keys added by the
+    /// whole transaction, which is already written. In a script: net keys added so far, which are not yet written.
     pub(crate) uncommitted_keys: i64,
     watched: Vec<Watched>,
     watched_bytes: usize,
@@ -161,7 +161,7 @@ impl Session {
     }
 
     /// Sets the session's share of the memory for clients to `bytes`. Waits if too little is left; after a wait in
-    /// vain, further calls in the same batch fail at once.
+    /// vain, further calls in the same batch fail at once instead of waiting.
     pub(crate) async fn hold(&mut self, bytes: usize) -> Result<(), Refused> {
         let held = match &mut self.share {
             Some(share) if self.waited_in_vain => share.hold_now(bytes),
@@ -208,6 +208,20 @@ impl Session {
     pub(crate) fn watch(&mut self, watched: Watched) {
         self.watched_bytes += watched.held_bytes();
         self.watched.push(watched);
+    }
+
+    /// Number of keys watched, commands queued and names subscribed to. Freeing each takes about as long as an argument.
+    pub(crate) fn kept_len(&self) -> usize {
+        let queued = self.transaction.as_ref().map_or(0, |transaction| transaction.commands().len());
+        let subscribed = self.subscriptions.as_ref().map_or(0, Subscriptions::len);
+        self.watched.len() + queued + subscribed
+    }
+
+    /// Frees the watched keys, the transaction and the subscriptions of a client that is leaving.
+    pub(crate) fn release_kept(&mut self) {
+        self.unwatch();
+        self.transaction = None;
+        self.subscriptions = None;
     }
 
     pub(crate) fn watched_len(&self) -> usize {
@@ -276,8 +290,8 @@ impl Session {
         }
     }
 
-    /// Ends the effect of CLIENT CACHING after a command, whether it ran or was refused. The effect outlasts CLIENT
-    /// itself, and lasts for the whole transaction that follows it.
+    /// Ends the effect of CLIENT CACHING after a command, whether it ran or was refused. No CLIENT command ends the
+    /// effect, and within a transaction it lasts until EXEC or DISCARD.
     pub(in crate::resp) fn spend_caching(&mut self, verb: Option<&Verb>) {
         if self.transaction.is_none() && verb.is_none_or(|verb| !verb.keeps_caching) {
             self.give_caching(false);

@@ -65,6 +65,15 @@ impl Transaction {
         self.spoiled
     }
 
+    fn bytes_with(&self, command: Command<'_>) -> usize {
+        self.bytes + command.bytes() + command.len() * ARGUMENT_BYTES + COMMAND_BYTES
+    }
+
+    /// Returns true if a command can be appended without exceeding the limits of a single command.
+    pub(in crate::resp) fn has_room(&self, command: Command<'_>, limits: &Limits) -> bool {
+        self.bytes_with(command) <= limits.command_bytes_max && self.commands.len() < limits.arguments_max
+    }
+
     /// Appends a command, unless the transaction would exceed the limits of a single command. Returns the number of
     /// queued commands.
     pub(in crate::resp) fn push(
@@ -73,8 +82,8 @@ impl Transaction {
         command: Command<'_>,
         limits: &Limits,
     ) -> Result<usize, String> {
-        let bytes = self.bytes + command.bytes() + command.len() * ARGUMENT_BYTES + COMMAND_BYTES;
-        if bytes > limits.command_bytes_max || self.commands.len() >= limits.arguments_max {
+        let bytes = self.bytes_with(command);
+        if !self.has_room(command, limits) {
             *self = Transaction { spoiled: true, ..Transaction::default() };
             let (bytes, commands) = (limits.command_bytes_max, limits.arguments_max);
             return Err(format!("ERR transaction of more than {bytes} bytes or {commands} commands"));

@@ -1,6 +1,6 @@
 //! The subscriptions of a client.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,13 +16,16 @@ const SUBSCRIPTION_BYTES: usize = 320;
 /// holds.
 const LISTED_BYTES: usize = 96;
 
-/// Patterns of one client. A publisher, and a writer whose keys cause events, matches every pattern of all clients,
-/// at about a microsecond each.
+/// Limit of the patterns of one client. A publisher, and a writer whose keys cause events, matches every pattern of
+/// all clients, at about a microsecond each.
 const PATTERNS_MAX: usize = 1000;
 
 const TOO_MANY_PATTERNS: &str =
     "ERR the client has 1000 patterns, the most that a client may have: subscribe to channels by name";
 const TOO_MANY_PATTERNS_OF_ALL: &str = "ERR all clients together have 2000 different patterns, the most that there may be: subscribe to channels by name";
+
+/// Patterns that the client had not subscribed to before, compiled.
+pub(in crate::resp) type NewPatterns = HashMap<Bytes, Arc<Parts>>;
 
 impl Matches for Parts {
     fn matches(&self, channel: &[u8]) -> bool {
@@ -47,33 +50,54 @@ impl Subscriptions {
         Subscriptions { channels, client, names: Default::default(), monitors: false, bytes: 0 }
     }
 
-    /// Subscribes to a name, unless the client already has.
-    ///
-    /// # Errors
-    /// If a pattern or one of its parts is too long, or if there are too many patterns.
-    pub(in crate::resp) fn add(&mut self, kind: Kind, name: &[u8]) -> Result<(), &'static str> {
+    /// Subscribes to a channel, unless the client has subscribed to it.
+    pub(in crate::resp) fn add(&mut self, kind: Kind, name: &[u8]) {
         if self.names[kind as usize].contains(name) {
-            return Ok(());
+            return;
         }
         let bytes = Bytes::copy_from_slice(name);
-        let id = self.client.id;
-        if kind == Kind::Pattern {
-            if self.names[Kind::Pattern as usize].len() == PATTERNS_MAX {
+        self.channels.subscribe(kind, &bytes, self.client.id, &self.client.mailbox);
+        self.keep(kind, bytes);
+    }
+
+    /// Subscribes to all the patterns, or to none of them. Returns the new ones; their subscriptions begin at once, and
+    /// [`keep_pattern`](Self::keep_pattern) counts each of them when it is answered.
+    ///
+    /// # Errors
+    /// If a pattern or one of its parts is too long, or if there would be too many patterns.
+    pub(in crate::resp) fn begin_patterns<'n>(
+        &self,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) -> Result<NewPatterns, &'static str> {
+        let own = &self.names[Kind::Pattern as usize];
+        let mut new = HashMap::new();
+        for name in names.filter(|name| !own.contains(*name)) {
+            if new.contains_key(name) {
+                continue;
+            }
+            if own.len() + new.len() == PATTERNS_MAX {
                 return Err(TOO_MANY_PATTERNS);
             }
-            let pattern = Parts::new(name)?;
-            let held = pattern.held_bytes() + LISTED_BYTES;
-            if !self.channels.subscribe_pattern(&bytes, || Arc::new(pattern), id, &self.client.mailbox) {
-                return Err(TOO_MANY_PATTERNS_OF_ALL);
-            }
-            self.bytes += held;
-        } else {
-            self.channels.subscribe(kind, &bytes, id, &self.client.mailbox);
+            new.insert(Bytes::copy_from_slice(name), Arc::new(Parts::new(name)?));
         }
+        if !self.channels.subscribe_patterns(&new, self.client.id, &self.client.mailbox) {
+            return Err(TOO_MANY_PATTERNS_OF_ALL);
+        }
+        Ok(new)
+    }
+
+    /// Counts a pattern that is one of the new ones.
+    pub(in crate::resp) fn keep_pattern(&mut self, name: &[u8], new: &mut NewPatterns) {
+        if let Some((name, pattern)) = new.remove_entry(name) {
+            self.bytes += pattern.held_bytes() + LISTED_BYTES;
+            self.keep(Kind::Pattern, name);
+        }
+    }
+
+    fn keep(&mut self, kind: Kind, name: Bytes) {
         self.bytes += SUBSCRIPTION_BYTES + 2 * name.len();
-        self.names[kind as usize].insert(bytes);
+        self.names[kind as usize].insert(name);
         self.note();
-        Ok(())
     }
 
     /// Ends a subscription. Returns its name, or `None` if there was none. Queued messages are still delivered, until

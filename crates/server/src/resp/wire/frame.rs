@@ -43,6 +43,9 @@ pub(crate) struct Parser {
     passing: Option<Passing>,
     /// Arguments of the current command, from its first byte.
     arguments: Vec<Span>,
+    /// Arguments that one call of [`parse`](Self::parse) parses at most, and those that the current call may still parse.
+    pause_after: usize,
+    left: usize,
 }
 
 /// The rest of a refused command.
@@ -71,7 +74,20 @@ impl Parser {
             bulk: None,
             passing: None,
             arguments: Vec::new(),
+            pause_after: usize::MAX,
+            left: usize::MAX,
         }
+    }
+
+    /// Sets the maximum number of arguments that one call of [`parse`](Self::parse) parses.
+    pub(crate) fn pause_after(&mut self, arguments: usize) {
+        self.pause_after = arguments;
+    }
+
+    /// Returns true if the last call of [`parse`](Self::parse) ended because of its number of arguments. The next call continues,
+    /// also with the same input.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.left == 0
     }
 
     /// Sets the limits from the next byte on.
@@ -115,7 +131,8 @@ impl Parser {
         most: usize,
     ) -> (usize, Result<(), Unparsed>) {
         let mut base = 0;
-        while base < input.len() && commands.len() < most {
+        self.left = self.pause_after;
+        while base < input.len() && commands.len() < most && self.left > 0 {
             match self.advance(&mut input[base..]) {
                 // Skipped bytes are consumed at once.
                 Ok(Progress::Incomplete) if self.is_passing() && self.position > 0 => {}
@@ -132,6 +149,8 @@ impl Parser {
             base += self.position;
             self.position = 0;
             self.arguments.clear();
+            // Blank lines and words of a line take time, too.
+            self.left = self.left.saturating_sub(1);
         }
         (base, Ok(()))
     }
@@ -157,10 +176,11 @@ impl Parser {
             self.missing = count as usize;
         }
         while self.missing > 0 {
-            if !self.argument(input)? {
+            if self.left == 0 || !self.argument(input)? {
                 return Ok(Progress::Incomplete);
             }
             self.missing -= 1;
+            self.left -= 1;
         }
         Ok(Progress::Command)
     }

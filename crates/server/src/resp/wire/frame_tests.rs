@@ -11,7 +11,17 @@ type Words = Vec<Vec<u8>>;
 
 /// Feeds the pieces one by one, as a connection does.
 fn parse(limits: &Limits, pieces: &[&[u8]]) -> (Vec<Words>, Result<usize, Unparsed>) {
+    parse_with_pauses(limits, pieces, usize::MAX)
+}
+
+/// As [`parse`], with a pause after each `pause_after` arguments.
+fn parse_with_pauses(
+    limits: &Limits,
+    pieces: &[&[u8]],
+    pause_after: usize,
+) -> (Vec<Words>, Result<usize, Unparsed>) {
     let mut parser = Parser::new(limits);
+    parser.pause_after(pause_after);
     let mut input = BytesMut::new();
     let mut found = Vec::new();
     for piece in pieces {
@@ -30,6 +40,7 @@ fn parse(limits: &Limits, pieces: &[&[u8]]) -> (Vec<Words>, Result<usize, Unpars
                 }
             }
             match parsed {
+                Ok(()) if parser.is_paused() => {}
                 Ok(()) => break,
                 Err(Unparsed::TooLong(why)) => found.push(vec![why.into_bytes()]),
                 Err(broken) => return (found, Err(broken)),
@@ -205,7 +216,10 @@ proptest! {
         let expected = parse(&limits, &[&input]);
         prop_assert_eq!(parse(&limits, &pieces), expected.clone());
         let bytes: Vec<&[u8]> = input.chunks(1).collect();
-        prop_assert_eq!(parse(&limits, &bytes), expected);
+        prop_assert_eq!(parse(&limits, &bytes), expected.clone());
+        for pause_after in [1, 2, 3] {
+            prop_assert_eq!(parse_with_pauses(&limits, &pieces, pause_after), expected.clone());
+        }
     }
 
     #[test]

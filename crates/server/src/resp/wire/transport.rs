@@ -1,11 +1,11 @@
 //! The socket of a client, with its input buffer and its unsent answers.
 
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::reply::Replies;
@@ -19,8 +19,9 @@ const READ_BYTES_MIN: usize = 4 << 10;
 /// Limit of the bytes of a read, after reads that filled their buffer.
 const READ_BYTES_MAX: usize = 256 << 10;
 
-/// Slices of answers per write.
+/// Maximum number of slices of answers per write, and of their bytes: copying more in one call takes longer than a turn.
 const PIECES_MAX: usize = 16;
+const WRITE_BYTES_MAX: usize = 512 << 10;
 
 /// Bytes that a connection may keep while it waits for its client.
 pub(in crate::resp) const IDLE_BYTES_MAX: usize = 8 << 10;
@@ -136,9 +137,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         while self.replies.unsent_bytes() > 0 {
             let (unsent, pieces) = self.replies.unsent::<PIECES_MAX>();
             let stream = Pin::new(&mut self.stream);
-            let written = match &unsent[..pieces] {
-                [piece] => stream.poll_write(context, piece),
-                pieces => stream.poll_write_vectored(context, pieces),
+            let mut bytes = 0;
+            let fits = |piece: &&IoSlice<'_>| {
+                bytes += piece.len();
+                bytes <= WRITE_BYTES_MAX
+            };
+            let written = match unsent[..pieces].iter().take_while(fits).count() {
+                0 | 1 => stream.poll_write(context, &unsent[0][..unsent[0].len().min(WRITE_BYTES_MAX)]),
+                several => stream.poll_write_vectored(context, &unsent[..several]),
             };
             match written {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
@@ -166,9 +172,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     /// Reads into the reserved space.
     fn poll_read(&mut self, context: &mut Context<'_>, service: &Service) -> Poll<io::Result<Exchange>> {
-        let offered = self.input.capacity() - self.input.len();
+        let offered = (self.input.capacity() - self.input.len()).min(READ_BYTES_MAX);
         assert!(offered > 0, "room is made before every read");
-        let bytes = ready!(pin!(self.stream.read_buf(&mut self.input)).poll(context))?;
+        let bytes = ready!(pin!(self.stream.read_buf(&mut (&mut self.input).limit(offered))).poll(context))?;
         if bytes == 0 {
             return Poll::Ready(Ok(Exchange::End));
         }

@@ -1,10 +1,10 @@
-//! What is published later.
+//! Messages to publish later.
 
 use bytes::Bytes;
 
 use super::{Kind, Message};
 
-/// Messages that are kept back until what was done with them has happened.
+/// Messages held back until the changes that caused them have taken effect.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(super) messages: Vec<(Kind, Bytes, Bytes)>,
@@ -21,19 +21,19 @@ impl Outbox {
         self.bytes
     }
 
-    /// How much is kept back, for [`cut`](Self::cut).
+    /// Returns the current position, for [`cut`](Self::cut).
     pub(crate) fn mark(&self) -> OutboxMark {
         OutboxMark { messages: self.messages.len(), bytes: self.bytes }
     }
 
-    /// Takes back what was put since a mark.
+    /// Removes the messages added since a mark.
     pub(crate) fn cut(&mut self, mark: OutboxMark) {
         self.messages.truncate(mark.messages);
         self.bytes = mark.bytes;
     }
 }
 
-/// How much was in an [`Outbox`].
+/// A position in an [`Outbox`].
 #[derive(Clone, Copy, Default)]
 pub(crate) struct OutboxMark {
     messages: usize,

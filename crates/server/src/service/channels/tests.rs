@@ -4,7 +4,7 @@ use super::*;
 use crate::base::address::Origin;
 use crate::budget::Budget;
 
-/// Matches names that begin with a letter, and notes whether others could take the lock meanwhile.
+/// Matches names that begin with a letter, and counts the calls made while the lock was held.
 struct Begins {
     letter: u8,
     channels: Arc<Channels>,
@@ -27,16 +27,17 @@ fn patterns_are_matched_while_others_go_on() {
     let was_locked = Arc::<AtomicUsize>::default();
     let pattern = |letter: u8| {
         let (channels, was_locked) = (channels.clone(), was_locked.clone());
-        move || -> Arc<dyn Matches> { Arc::new(Begins { letter, channels, was_locked }) }
+        let name = Bytes::from(vec![letter, b'*']);
+        HashMap::from([(name, Arc::new(Begins { letter, channels, was_locked }))])
     };
     let (one, other) = (Channels::mailbox(), Channels::mailbox());
-    let (a, b) = (Bytes::from_static(b"a*"), Bytes::from_static(b"b*"));
-    channels.subscribe_pattern(&a, pattern(b'a'), 1, &one);
+    let b = Bytes::from_static(b"b*");
+    assert!(channels.subscribe_patterns(&pattern(b'a'), 1, &one));
     assert_eq!(channels.publish(Kind::Channel, b"ab", b"1"), 1);
     assert_eq!(channels.publish(Kind::Channel, b"b", b"nobody hears"), 0);
-    // What changes between two messages counts for the second.
-    channels.subscribe_pattern(&b, pattern(b'b'), 1, &one);
-    channels.subscribe_pattern(&b, pattern(b'b'), 2, &other);
+    // A change between two messages applies to the second.
+    assert!(channels.subscribe_patterns(&pattern(b'b'), 1, &one));
+    assert!(channels.subscribe_patterns(&pattern(b'b'), 2, &other));
     assert_eq!(channels.receivers(Kind::Channel, b"b"), 2);
     assert_eq!(channels.publish(Kind::Channel, b"b", b"2"), 2);
     assert_eq!(channels.publish(Kind::Shard, b"b", b"of another kind"), 0);

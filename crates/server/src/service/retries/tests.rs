@@ -17,7 +17,7 @@ fn id(n: usize) -> Bytes {
 const ONE: Fingerprint = [1; 32];
 const OTHER: Fingerprint = [2; 32];
 
-/// Runs a request that is the first of its kind.
+/// Runs a new request to its end.
 #[track_caller]
 fn run(retries: &Arc<Retries>, user: &str, n: usize, answer: &Answer, now: Instant) {
     let Begun::First(ticket) = retries.begin(user, &id(n), ONE, false, now) else {
@@ -43,7 +43,7 @@ fn an_answer_is_given_again_until_it_is_old() {
     drop(ticket);
     let Begun::First(ticket) = again("ann", OTHER, true, now + KEEP) else { panic!("it is old") };
     ticket.end(&answer(0), now + KEEP);
-    // With what is old goes its memory, of all users.
+    // The memory of expired answers is released, for all users.
     let Begun::First(_ticket) = again("eve", ONE, false, now + 3 * KEEP) else { panic!("she is new") };
     let state = retries.lock();
     assert_eq!((state.users.len(), state.bytes), (1, REQUEST_BYTES + 8));
@@ -58,7 +58,7 @@ fn what_failed_is_kept_if_it_says_what_the_store_had() {
         assert!(matches!(again, Begun::Answered(Err(status)) if status.code() == code));
     }
     for n in 0..1000 {
-        // Nothing was done, which is known: so a retry is not refused, and may be another request's answer never.
+        // The request had no effect, and that is known: a retry is executed, but the id is still bound to its request.
         run(&retries, "ann", 3, &Err(Status::unavailable("again")), now);
         assert!(matches!(retries.begin("ann", &id(3), OTHER, false, now), Begun::Another), "{n}");
     }
@@ -86,12 +86,12 @@ fn a_retry_of_what_may_have_been_forgotten_is_refused() {
     let retries = retries(1 << 20);
     let started = retries.started;
     let begin = |n, is_retry, at| retries.begin("ann", &id(n), ONE, is_retry, at);
-    // Since the start nothing is known of what was before.
+    // After a start, requests from before are unknown.
     let soon = started + KEEP - Duration::from_millis(1);
     assert!(matches!(begin(1, true, soon), Begun::Forgotten));
     let Begun::First(ticket) = begin(1, true, started + KEEP) else { panic!("it would be known") };
     drop(ticket);
-    // Nobody knows what became of that one: it began and never ended.
+    // That request began and never ended, so its outcome is unknown.
     assert!(matches!(begin(1, true, Instant::now()), Begun::Forgotten));
     assert!(matches!(begin(1, false, Instant::now()), Begun::First(_)), "who does not say so tries anew");
 }
@@ -100,7 +100,7 @@ fn a_retry_of_what_may_have_been_forgotten_is_refused() {
 fn memory_is_bounded_and_one_user_does_not_make_others_forgotten() {
     let bytes_max = 100 * (REQUEST_BYTES + 8 + 1000);
     let retries = retries(bytes_max);
-    // Nothing from before the start is of interest any more.
+    // Requests from before the start are too old to matter now.
     let now = retries.started + KEEP;
     let others = ["ann", "cid", "dan", "eve", "flo", "gil", "hal", "ida"];
     others.iter().for_each(|user| run(&retries, user, 0, &answer(1000), now));
@@ -113,14 +113,14 @@ fn memory_is_bounded_and_one_user_does_not_make_others_forgotten() {
     }
     assert!(matches!(retries.begin("bob", &id(499), ONE, true, now), Begun::Answered(_)));
     assert!(matches!(retries.begin("bob", &id(1), ONE, true, now), Begun::Forgotten));
-    // Ann's are all known, so what is not was never done.
+    // All requests of Ann are known, so an unknown id was never executed.
     let Begun::First(ticket) = retries.begin("ann", &id(7), ONE, true, now) else {
         panic!("it was not done")
     };
     ticket.end(&answer(bytes_max), now);
     assert!(matches!(retries.begin("ann", &id(7), ONE, true, now), Begun::Forgotten), "it has no room");
     assert!(retries.lock().bytes <= bytes_max);
-    // While all of them run there is nothing to forget.
+    // While all of them run, no answer can be dropped.
     let running: Vec<_> = (1000..2000).map(|n| retries.begin("bob", &id(n), ONE, false, now)).collect();
     assert!(running.iter().any(|begun| matches!(begun, Begun::NoRoom)));
     drop(running);

@@ -15,23 +15,23 @@ pub(crate) type Sha = [u8; 40];
 pub(crate) struct Script {
     pub(crate) sha: Sha,
     pub(crate) body: Bytes,
-    /// Whether it says what it does in its first line.
+    /// True if its first line declares flags.
     pub(crate) has_flags: bool,
-    /// Whether it may not write.
+    /// True if it may not write.
     pub(crate) is_read_only: bool,
-    /// Whether it took long the last time.
+    /// True if its last run was long.
     pub(crate) is_long: AtomicBool,
 }
 
 struct Place {
     script: Arc<Script>,
-    /// When it was used last, by the clock of the cache.
+    /// Time of the last use, by the clock of the cache.
     used: u64,
-    /// The user that loaded it; none if EVAL brought it.
+    /// User that loaded the script; `None` if it came with EVAL.
     owner: Option<Arc<str>>,
 }
 
-/// Scripts of one owner, by when they were used last.
+/// Scripts of one owner, by time of last use.
 #[derive(Default)]
 struct Owned {
     scripts: BTreeMap<u64, Sha>,
@@ -51,16 +51,16 @@ impl Owned {
     }
 }
 
-/// Scripts at most.
+/// Maximum number of scripts.
 const COUNT_MAX: usize = 4096;
 
-/// What a script takes beside its text.
+/// Memory of a script beyond its text, in bytes.
 const PLACE_BYTES: usize = 384;
 
 /// See the module.
 pub(crate) struct Cache {
     places: HashMap<Sha, Place>,
-    /// Scripts that EVAL brought, and those of each user. No user without a script is among them.
+    /// Scripts of EVAL (key `None`) and of each user. Users without a script have no entry.
     owned: HashMap<Option<Arc<str>>, Owned>,
     clock: u64,
     bytes: usize,
@@ -72,12 +72,12 @@ impl Cache {
         Cache { places: HashMap::new(), owned: HashMap::new(), clock: 0, bytes: 0, bytes_max }
     }
 
-    /// How many scripts there are, and what they take.
+    /// Returns the number of scripts and their memory in bytes.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.places.len(), self.bytes)
     }
 
-    /// The script of a digest, which counts as a use.
+    /// Returns the script of a digest, and counts as a use.
     pub(crate) fn get(&mut self, sha: &Sha) -> Option<Arc<Script>> {
         let place = self.places.get_mut(sha)?;
         self.clock += 1;
@@ -93,9 +93,9 @@ impl Cache {
         self.places.contains_key(sha)
     }
 
-    /// Keeps a script, for the user that loaded it if `owner` is given; the first user that loads a script owns it. Makes room by
-    /// the script that was used longest ago: of those of EVAL, then of the user whose scripts take most. So no user can fill the
-    /// cache for others. Returns false if the script is larger than the cache.
+    /// Caches a script. With `owner`, it belongs to that user, unless another user loaded it before. Makes room by evicting the
+    /// least recently used script: first those of EVAL, then those of the user whose scripts take most memory, so that no user
+    /// can fill the cache for others. Returns false if the script is larger than the cache.
     pub(crate) fn keep(&mut self, script: Arc<Script>, owner: Option<&str>) -> bool {
         let (sha, bytes) = (script.sha, script.body.len() + PLACE_BYTES);
         if bytes > self.bytes_max {

@@ -1,53 +1,58 @@
-//! What ends a script that runs: its time, its client's memory, SCRIPT KILL, or the stop of the server.
+//! Limits of a running script: its time, its client's memory, SCRIPT KILL, and the stop of the server.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Why a script was ended.
+/// Reason for ending a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Stop {
     /// It ran too long.
     Time = 1,
-    /// It took too much memory.
+    /// It exceeded its memory.
     Memory = 2,
-    /// By SCRIPT KILL.
+    /// SCRIPT KILL.
     Killed = 3,
-    /// It chose a database that its keys were not read from.
+    /// It selected a database from which its keys were not read.
     Elsewhere = 4,
-    /// The server stops.
+    /// The server is stopping.
     Shutdown = 5,
 }
 
-/// Steps between two looks at the clock.
+/// Steps of work between two checks of the clock.
 const STEPS: u32 = 1 << 14;
 
-/// Shared by who runs a script, its interpreter, and who kills it.
+/// Values of `Reins::fate`. It changes once, so writer and killer agree on the result.
+const UNDECIDED: u8 = 0;
+const WROTE: u8 = 1;
+const KILLED: u8 = 2;
+
+/// Limits and state of a running script, shared by its runner, its interpreter, and the connection that kills it.
 #[derive(Debug, Default)]
 pub(crate) struct Reins {
     until: Mutex<Option<Instant>>,
     stop: AtomicU8,
-    /// How many scripts began with them.
+    /// Number of scripts begun with these reins.
     begun: AtomicU64,
-    wrote: AtomicBool,
-    kill: AtomicBool,
-    /// Whether the server stops, which ends a script that wrote too: nothing of it is kept.
+    /// [`UNDECIDED`], [`WROTE`] or [`KILLED`]: whichever of the first write and SCRIPT KILL came first.
+    fate: AtomicU8,
+    /// True when the server is stopping, which also ends a script that has written: its writes are discarded.
     closes: AtomicBool,
-    /// Whether memory that is not had ends the script, instead of being an error that it may catch.
+    /// True if a failed allocation ends the script instead of raising an error that it may catch.
     ends_without_memory: AtomicBool,
-    /// What was done since the last look at the clock, of work that a script makes outside of its instructions.
+    /// Steps done outside of the script's instructions since the last check of the clock.
     steps: AtomicU32,
-    /// Bytes of one string that is made beside the interpreter's memory.
+    /// Maximum length of one string built outside the interpreter's memory, in bytes.
     string_bytes_max: AtomicUsize,
-    /// Where the random numbers are.
+    /// State of the random number generator.
     pub(crate) random: AtomicU64,
-    /// Version of the protocol in which commands answer it.
+    /// Protocol version of the replies that the script receives.
     pub(crate) protocol: AtomicU8,
 }
 
 impl Reins {
-    /// Begins a run that ends then.
+    /// Begins a run that may last until `until`.
     pub(crate) fn begin(&self, until: Instant, string_bytes_max: usize, ends_without_memory: bool) {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
         self.stop.store(0, Ordering::Relaxed);
@@ -60,17 +65,17 @@ impl Reins {
         self.runs() > 0
     }
 
-    /// How many scripts began with them: the one at hand is none of those before it.
+    /// Returns the number of scripts begun, which identifies the current run.
     pub(crate) fn runs(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Whether the script may go on. Once it may not, it never may again.
+    /// Fails if the script must end. Once it must end, it can never continue.
     pub(crate) fn check(&self) -> Result<(), Stop> {
         self.check_at(Instant::now())
     }
 
-    /// The same for a caller that knows the time.
+    /// As [`check`](Self::check), for a caller that knows the time.
     pub(crate) fn check_at(&self, now: Instant) -> Result<(), Stop> {
         self.check_asked()?;
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,8 +85,8 @@ impl Reins {
         Ok(())
     }
 
-    /// So many steps more were done, each about as long as a look at a byte. Whether the script may go on is asked now and then:
-    /// steps count on from one call of a function to the next, since the clock is looked at for very many of them only.
+    /// Adds `steps` of work, each about as long as reading a byte, and checks the limits every [`STEPS`]. Steps accumulate over
+    /// function calls, so that many short calls are checked too.
     pub(crate) fn work(&self, steps: usize) -> Result<(), Stop> {
         let done = u64::from(self.steps.load(Ordering::Relaxed)) + steps as u64;
         if done < u64::from(STEPS) {
@@ -92,7 +97,7 @@ impl Reins {
         self.check()
     }
 
-    /// The same but for its time: whether it was ended, or somebody asked for that.
+    /// As [`check`](Self::check) without the time limit: fails if the script was ended, killed, or the server stops.
     pub(crate) fn check_asked(&self) -> Result<(), Stop> {
         if let Some(stop) = self.stopped() {
             return Err(stop);
@@ -100,10 +105,16 @@ impl Reins {
         if self.closes.load(Ordering::SeqCst) {
             return Err(self.stop(Stop::Shutdown));
         }
-        match self.kill.load(Ordering::SeqCst) && !self.wrote.load(Ordering::SeqCst) {
-            true => Err(self.stop(Stop::Killed)),
-            false => Ok(()),
+        match self.fate.load(Ordering::Acquire) {
+            KILLED => Err(self.stop(Stop::Killed)),
+            _ => Ok(()),
         }
+    }
+
+    /// Decides the script's fate if it is undecided. Returns true if it is `fate` now.
+    fn decide(&self, fate: u8) -> bool {
+        let first = self.fate.compare_exchange(UNDECIDED, fate, Ordering::AcqRel, Ordering::Acquire);
+        first.is_ok() || first == Err(fate)
     }
 
     /// Ends the script.
@@ -112,7 +123,7 @@ impl Reins {
         why
     }
 
-    /// Why it was ended, if it was.
+    /// Returns the reason if the script was ended.
     pub(crate) fn stopped(&self) -> Option<Stop> {
         match self.stop.load(Ordering::Relaxed) {
             1 => Some(Stop::Time),
@@ -124,7 +135,7 @@ impl Reins {
         }
     }
 
-    /// There was no memory.
+    /// Handles a failed allocation.
     pub(crate) fn lacks_memory(&self) -> Result<(), Stop> {
         match self.ends_without_memory.load(Ordering::Relaxed) {
             true => Err(self.stop(Stop::Memory)),
@@ -136,31 +147,22 @@ impl Reins {
         self.string_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// The script is about to write, from which on nobody kills it; unless somebody has.
+    /// Marks the script as writing, after which it cannot be killed. Fails if it was killed before.
     pub(crate) fn write(&self) -> Result<(), Stop> {
-        self.wrote.store(true, Ordering::SeqCst);
-        match self.kill.load(Ordering::SeqCst) {
-            true => Err(self.stop(Stop::Killed)),
-            false => Ok(()),
-        }
+        if self.decide(WROTE) { Ok(()) } else { Err(self.stop(Stop::Killed)) }
     }
 
-    /// Ends the script at its next look at the reins, whether it wrote or not.
+    /// Ends the script at its next check, even if it has written.
     pub(crate) fn close(&self) {
         self.closes.store(true, Ordering::SeqCst);
     }
 
-    /// Asks the script to end; whether it will.
+    /// Asks the script to end. Returns true unless it has written.
     pub(crate) fn kill(&self) -> bool {
-        self.kill.store(true, Ordering::SeqCst);
-        let wrote = self.wrote.load(Ordering::SeqCst);
-        if wrote {
-            self.kill.store(false, Ordering::SeqCst);
-        }
-        !wrote
+        self.decide(KILLED)
     }
 
-    /// The next random number: that of `lrand48`, below 2³¹.
+    /// Returns the next random number of `lrand48`, below 2³¹.
     pub(crate) fn next_random(&self) -> u32 {
         let next = self.random.load(Ordering::Relaxed).wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB)
             & 0xFFFF_FFFF_FFFF;
@@ -168,8 +170,30 @@ impl Reins {
         (next >> 17) as u32
     }
 
-    /// Begins the random numbers anew.
+    /// Seeds the random number generator.
     pub(crate) fn seed(&self, seed: u32) {
         self.random.store(u64::from(seed) << 16 | 0x330E, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn killed_script_never_writes_whoever_kills_it_again() {
+        let reins = Reins::default();
+        assert!(reins.kill());
+        assert_eq!(reins.write(), Err(Stop::Killed));
+        assert!(reins.kill(), "it is killed already");
+        assert_eq!(reins.write(), Err(Stop::Killed));
+    }
+
+    #[test]
+    fn script_that_has_written_is_not_killed() {
+        let reins = Reins::default();
+        assert_eq!(reins.write(), Ok(()));
+        assert!(!reins.kill());
+        assert_eq!((reins.check_asked(), reins.write()), (Ok(()), Ok(())));
     }
 }

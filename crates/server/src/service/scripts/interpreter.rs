@@ -1,4 +1,4 @@
-//! An interpreter of Lua that runs one script after the other.
+//! A Lua interpreter that runs scripts one after the other.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,20 +10,20 @@ use mlua::{Function, Lua, Table};
 use super::cache::Sha;
 use super::control::Reins;
 
-/// Scripts that an interpreter keeps compiled.
+/// Maximum number of compiled scripts kept by an interpreter.
 const COMPILED_MAX: usize = 64;
 
-/// The reins of the run at hand, as functions of the interpreter reach them.
+/// The reins of the current run, for functions of the interpreter.
 #[derive(Clone, Default)]
 pub(crate) struct Held(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     reins: Mutex<Arc<Reins>>,
-    /// When the hook last looked at the clock.
+    /// Time of the hook's last check.
     looked: Mutex<Option<Instant>>,
     is_over: AtomicBool,
-    /// Whether the hook looks more often than at the begin of a run.
+    /// True if the hook checks more often than at the begin of a run.
     is_slow: AtomicBool,
     catches_next: AtomicBool,
     has_tables: AtomicBool,
@@ -38,17 +38,17 @@ impl Held {
         *self.0.reins.lock().unwrap_or_else(PoisonError::into_inner) = reins;
     }
 
-    /// Notes whether a script was ended, and is stopped at each of its instructions.
+    /// Records that a script was ended, so that each of its instructions raises the error, or resets that.
     pub(crate) fn note_over(&self, is_over: bool) {
         self.0.is_over.store(is_over, Ordering::Relaxed);
     }
 
-    /// Notes a look at the clock. Returns the one before it in this run.
+    /// Records the time of a check. Returns that of the previous check in this run.
     pub(crate) fn looked_at(&self, now: Option<Instant>) -> Option<Instant> {
         std::mem::replace(&mut *self.0.looked.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
 
-    /// Notes whether the hook looks more often than at the begin of a run. Returns the old value.
+    /// Records whether the hook checks more often than at the begin of a run. Returns the old value.
     pub(crate) fn note_slow(&self, is_slow: bool) -> bool {
         self.0.is_slow.swap(is_slow, Ordering::Relaxed)
     }
@@ -57,17 +57,17 @@ impl Held {
         self.0.is_over.load(Ordering::Relaxed)
     }
 
-    /// Notes that a script has the functions that write into a table without asking it.
+    /// Records that the script obtained the `table` library, whose functions bypass the metatables of shared tables.
     pub(crate) fn note_tables(&self) {
         self.0.has_tables.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it had them; from here on it has not.
+    /// Returns true if the script obtained the library, and resets that.
     pub(crate) fn take_tables(&self) -> bool {
         self.0.has_tables.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether the next call of a command answers an error instead of raising it. Tells how it was.
+    /// Sets whether the next command returns its error instead of raising it. Returns the old value.
     pub(crate) fn catch_next(&self, catches: bool) -> bool {
         self.0.catches_next.swap(catches, Ordering::Relaxed)
     }
@@ -77,17 +77,17 @@ impl Held {
 pub(crate) struct Interpreter {
     pub(crate) lua: Lua,
     pub(crate) held: Held,
-    /// What scripts see as their globals.
+    /// Global variables as scripts see them.
     pub(crate) environment: Table,
-    /// Lua's own `load`, which takes a text from a function.
+    /// Lua's own `load`, which reads its text from a function.
     pub(crate) load: Function,
-    /// The table `redis`, which scripts cannot change.
+    /// The table `redis`, which is read-only for scripts.
     pub(crate) redis: Table,
     /// Calls a script, after its KEYS and ARGV are set.
     pub(crate) run: Function,
-    /// Removes what a script left behind.
+    /// Removes a script's changes to shared tables.
     pub(crate) clean: Function,
-    /// Whether its last run was a first attempt; none before it has run.
+    /// True if the last run was a first attempt; `None` before the first run.
     pub(crate) is_short: Option<bool>,
     compiled: HashMap<Sha, Function>,
 }

@@ -1,4 +1,4 @@
-//! Scripts: those that are known, the interpreters that run them, and those that run for long right now.
+//! Scripts: the script cache, idle interpreters, and the long scripts that are running.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ pub(crate) mod cache;
 pub(crate) mod control;
 pub(crate) mod interpreter;
 
-/// What an interpreter keeps at most between two scripts.
+/// Maximum memory that an interpreter keeps between two scripts, in bytes.
 pub(crate) const IDLE_BYTES: usize = 512 << 10;
 
 /// See the module.
@@ -21,26 +21,26 @@ pub(crate) struct Scripts {
     cache: Mutex<Cache>,
     idle: Mutex<Vec<Interpreter>>,
     idle_max: usize,
-    /// Scripts that run for long.
+    /// Running long scripts.
     long: Mutex<Vec<Arc<Reins>>>,
-    /// Where the random numbers of scripts are: each goes on where one before it was.
+    /// State of the scripts' random number generator; each script continues from its predecessor.
     pub(crate) random: AtomicU64,
-    /// How many of those there may be.
+    /// Permits for long scripts.
     turns: OnceLock<Semaphore>,
-    /// Whether the server stops, so that no script runs for long any more.
+    /// True when the server is stopping: no further script runs for long.
     closes: AtomicBool,
 }
 
-/// Why nothing was killed.
+/// Reason why SCRIPT KILL ended no script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotKilled {
-    /// No script runs.
+    /// No script is running.
     Idle,
-    /// All that run have written.
+    /// All running scripts have written.
     Wrote,
 }
 
-/// A script that runs for long is known as such until this is dropped.
+/// Registration of a long script, removed on drop.
 pub(crate) struct Running<'s> {
     scripts: &'s Scripts,
     reins: Arc<Reins>,
@@ -48,7 +48,7 @@ pub(crate) struct Running<'s> {
 }
 
 impl Scripts {
-    /// What scripts that are known and interpreters that are idle may take together.
+    /// Creates the state for cached scripts and idle interpreters of at most `bytes` together.
     pub(crate) fn new(bytes: usize) -> Scripts {
         Scripts {
             cache: Mutex::new(Cache::new(bytes / 2)),
@@ -65,12 +65,12 @@ impl Scripts {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An interpreter that is idle.
+    /// Returns an idle interpreter.
     pub(crate) fn take_idle(&self) -> Option<Interpreter> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Keeps an interpreter for the next script, unless enough are kept.
+    /// Keeps an interpreter for the next script, unless enough are idle.
     pub(crate) fn give_back(&self, interpreter: Interpreter) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < self.idle_max {
@@ -78,7 +78,7 @@ impl Scripts {
         }
     }
 
-    /// Waits until there may be one more script that runs for long. Half of the threads that serve clients may have one.
+    /// Waits for a permit to run a long script. There are half as many permits as serving threads, but at least two.
     pub(crate) async fn long_turn(&self) -> Running<'_> {
         let turns = self.turns.get_or_init(|| {
             let workers = tokio::runtime::Handle::current().metrics().num_workers();
@@ -95,7 +95,7 @@ impl Scripts {
         Running { scripts: self, reins, _turn: turn }
     }
 
-    /// Ends those that run for long and have not written.
+    /// Ends the long scripts that have not written.
     pub(crate) fn kill(&self) -> Result<(), NotKilled> {
         let running = self.running();
         let begun = running.iter().filter(|reins| reins.has_begun());
@@ -107,7 +107,7 @@ impl Scripts {
         }
     }
 
-    /// Ends all long scripts, also one that starts later. Their writes are dropped.
+    /// Ends all long scripts, including those that start later. Their writes are discarded.
     pub(crate) fn close(&self) {
         let running = self.running();
         self.closes.store(true, Ordering::SeqCst);

@@ -1,56 +1,56 @@
-//! The document. Fields are added and never change their meaning; one that is not there is its default.
+//! The status document. Fields may be added but never change their meaning; missing fields have default values.
 
 use serde::{Deserialize, Serialize};
 
-/// The form of the document.
+/// Version of the document's format.
 pub const FORMAT: u32 = 1;
 
-/// What a server does right now.
+/// Current state of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Status {
-    /// The form of the document, [`FORMAT`].
+    /// Version of the document's format, [`FORMAT`].
     pub format: u32,
     /// The server's version.
     pub version: String,
-    /// Differs from start to start.
+    /// Identifier of this run of the server, different after every start.
     pub run_id: String,
-    /// Since the start.
+    /// Seconds since the start.
     pub uptime_s: u64,
-    /// What is served.
+    /// Operations that are served.
     pub state: State,
-    /// Why reads or writes are not served; empty if both are.
+    /// Reason why reads or writes are not served; empty if both are.
     pub reason: String,
-    /// How far recovery is, while the store is being opened; there is nothing else then.
+    /// Progress of recovery while the store is opened; other fields are empty then.
     pub recovering: Option<Recovering>,
-    /// Length of the time that the rates and latencies are of; 0 in the first second.
+    /// Interval of the rates and latencies, in milliseconds; 0 in the first second.
     pub window_ms: u64,
-    /// What happened in that time.
+    /// Events per second in the interval.
     pub rates: Rates,
-    /// Share of the look-ups in that time that were answered from memory; none if there were none.
+    /// Fraction of lookups in the interval that were answered from memory; `None` without lookups.
     pub hit_rate: Option<f64>,
-    /// Share of the keys that clients asked for in that time that were there; none if they asked for none.
+    /// Fraction of the keys requested in the interval that existed; `None` without requests.
     pub key_hit_rate: Option<f64>,
-    /// How long calls and device operations took that ended in that time.
+    /// Durations of calls and device operations that ended in the interval.
     pub latencies: Vec<Percentiles>,
-    /// Bytes written for each byte that users put.
+    /// Bytes written per byte put by users.
     pub amplification: Amplification,
-    /// What the drive of the last tier wrote to its flash; none unless one is named (the setting `drive-log`).
+    /// Flash writes of the last tier's drive; `None` without the setting `drive-log`.
     pub drive: Option<Drive>,
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// What is stored, and what could be.
+    /// Used and available space.
     pub space: Space,
     /// Memory of the process.
     pub memory: Memory,
-    /// Who is connected.
+    /// Connections.
     pub clients: Clients,
     /// The tiers, the fast one first.
     pub tiers: Vec<Tier>,
 }
 
-/// What is served.
+/// Operations that are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -66,25 +66,25 @@ pub enum State {
     Stopping,
 }
 
-/// How far the opening of the store is.
+/// Progress of opening the store.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Recovering {
-    /// In words.
+    /// Description for humans.
     pub progress: String,
 }
 
-/// What happened in a second, in the mean.
+/// Mean number of events per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Rates {
-    /// Commands of RESP.
+    /// RESP commands.
     pub commands: f64,
-    /// Calls of gRPC.
+    /// gRPC calls.
     pub grpc_calls: f64,
-    /// Keys that were looked up.
+    /// Lookups of keys.
     pub gets: f64,
     /// Records put.
     pub puts: f64,
@@ -92,36 +92,36 @@ pub struct Rates {
     pub deletes: f64,
     /// Records that expired and were taken out of the index.
     pub expired: f64,
-    /// Bytes that clients sent.
+    /// Bytes received from clients.
     pub input_bytes: f64,
-    /// Bytes that were sent to clients.
+    /// Bytes sent to clients.
     pub output_bytes: f64,
     /// Bytes of keys and values put.
     pub user_bytes: f64,
     /// Bytes written to all tiers.
     pub written_bytes: f64,
-    /// Of these, records copied from the fast tier to the capacity tier.
+    /// Bytes of records copied from the fast tier to the capacity tier, included in `written_bytes`.
     pub destaged_bytes: f64,
-    /// Of these, records copied within a tier.
+    /// Bytes of records copied within a tier, included in `written_bytes`.
     pub collected_bytes: f64,
     /// Segments freed by relocation.
     pub segments_freed: f64,
-    /// Reads of the devices for look-ups.
+    /// Device reads for lookups.
     pub device_reads: f64,
-    /// Writes that had to wait for room.
+    /// Writes that waited for free space.
     pub stalls: f64,
 }
 
-/// Percentiles of one kind of call or device operation, in microseconds; each is a thirty-second too much at most.
+/// Latency percentiles of one kind of call or device operation, in microseconds; each at most 1/32 too high.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Percentiles {
     /// `get`, `put`, `delete`, and for each tier `fast_read`, `fast_write` and so on.
     pub name: String,
-    /// How many there were a second.
+    /// Operations per second.
     pub per_s: f64,
-    /// Half of them took this long or less.
+    /// Median.
     pub p50_us: f64,
     /// 90 %.
     pub p90_us: f64,
@@ -129,40 +129,40 @@ pub struct Percentiles {
     pub p99_us: f64,
     /// 99.9 %.
     pub p999_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
 }
 
-/// Bytes written to all tiers for each byte of keys and values that users put.
+/// Bytes written to all tiers per byte of keys and values that users put.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Amplification {
-    /// In the last second; none if nobody put anything.
+    /// In the last second; `None` without puts.
     pub now: Option<f64>,
-    /// Since the store was opened; none before the first put.
+    /// Since the store was opened; `None` before the first put.
     pub since_open: Option<f64>,
 }
 
-/// What a drive tells of itself, since the server first asked it. It counts for everybody who writes to it.
+/// Counters of a drive since the server's first reading. They include the writes of all users of the drive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Drive {
-    /// Bytes that it wrote to its flash; none if it does not tell.
+    /// Bytes written to its flash; `None` if not reported.
     pub flash_bytes: Option<u64>,
-    /// Bytes that it was given; none if it does not tell.
+    /// Bytes received from hosts; `None` if not reported.
     pub host_bytes: Option<u64>,
-    /// The first for each of the second; none while it was given nothing.
+    /// `flash_bytes` divided by `host_bytes`; `None` if no bytes were received.
     pub amplification: Option<f64>,
-    /// Bytes that it wrote to its flash for each byte of keys and values that users put: what the store wrote to its tier for
-    /// each of these, times what the drive made of it.
+    /// Flash bytes per byte of keys and values that users put: the product of the write amplifications of the store and of the
+    /// drive.
     pub flash_bytes_per_user_byte: Option<f64>,
-    /// Why it did not answer the last time; empty if it did.
+    /// Error of the last reading; empty if it succeeded.
     pub error: String,
 }
 
-/// What is stored, and what could be.
+/// Used and available space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -171,9 +171,9 @@ pub struct Space {
     pub live_bytes: u64,
     /// Bytes that users may fill.
     pub user_limit_bytes: u64,
-    /// Bytes that they may not.
+    /// Bytes reserved, which users cannot fill.
     pub reserve_bytes: u64,
-    /// Bytes that the tiers take of their file systems; of devices, those of segments in use.
+    /// Bytes that the tiers occupy on their file systems; for devices, the bytes of segments in use.
     pub disk_bytes: u64,
 }
 
@@ -182,30 +182,30 @@ pub struct Space {
 #[serde(default)]
 #[non_exhaustive]
 pub struct Memory {
-    /// What the kernel counts.
+    /// Resident memory, as counted by the kernel.
     pub resident_bytes: u64,
-    /// The index of keys.
+    /// Memory of the index.
     pub index_bytes: u64,
-    /// The read cache.
+    /// Memory of the read cache.
     pub cache_bytes: u64,
-    /// What clients hold.
+    /// Memory held by clients.
     pub client_bytes: u64,
-    /// What they may hold.
+    /// Limit of the memory held by clients.
     pub client_limit_bytes: u64,
 }
 
-/// Who is connected.
+/// Connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Clients {
-    /// Connections of RESP and gRPC that are open.
+    /// Open connections of RESP and gRPC.
     pub connected: u64,
-    /// That were accepted.
+    /// Accepted connections.
     pub accepted: u64,
-    /// That were one too many.
+    /// Connections refused because of a limit.
     pub refused: u64,
-    /// That the server ended.
+    /// Connections closed by the server.
     pub dropped: u64,
 }
 
@@ -220,38 +220,38 @@ pub struct Tier {
     pub path: String,
     /// `io_uring`, `threads` or `memory`.
     pub backend: String,
-    /// Write unit.
+    /// Write unit in bytes.
     pub unit_bytes: u64,
-    /// Length of a segment.
+    /// Length of a segment in bytes.
     pub segment_bytes: u64,
-    /// Segments that fit.
+    /// Number of segments that the tier can hold.
     pub segments_total: u64,
-    /// Segments that can still be taken.
+    /// Number of free segments.
     pub segments_free: u64,
     /// Bytes of current records.
     pub live_bytes: u64,
-    /// Bytes of segments in use that hold nothing current.
+    /// Bytes of segments in use that are not current records.
     pub dead_bytes: u64,
     /// Bytes of free segments.
     pub free_bytes: u64,
-    /// Bytes that it takes of its file system; of a device, those of segments in use.
+    /// Bytes occupied on the file system; for a device, the bytes of segments in use.
     pub disk_bytes: u64,
-    /// Reads of the device a second.
+    /// Device reads per second.
     pub reads_per_s: f64,
-    /// Writes to the device a second.
+    /// Device writes per second.
     pub writes_per_s: f64,
-    /// What was written, by cause.
+    /// Bytes written, by cause.
     pub written: Vec<Cause>,
-    /// Its segments.
+    /// Map of its segments.
     pub map: Map,
 }
 
-/// Bytes that were written to a tier for one reason.
+/// Bytes written to a tier for one cause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Cause {
-    /// Why.
+    /// Name of the cause.
     pub cause: String,
     /// Since the store was opened.
     pub bytes: u64,
@@ -259,19 +259,19 @@ pub struct Cause {
     pub bytes_per_s: f64,
 }
 
-/// The segments of a tier in at most 2,048 cells, in the order of their places on the device. Free places behind the last
-/// segment are left out, but for so many that the number of places is a power of two.
+/// Segments of a tier in at most 2,048 cells, in the order of their slots on the device. Free slots after the last segment are
+/// left out, except as needed to make the number of slots a power of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Map {
-    /// Places that the cells stand for.
+    /// Number of slots in the map.
     pub segments: u64,
-    /// Places that one cell stands for; fewer in the last.
+    /// Slots per cell; the last cell may have fewer.
     pub segments_per_cell: u64,
-    /// What the upper half of a cell means.
+    /// Names of the kinds in the upper half of a cell.
     pub kinds: Vec<String>,
-    /// A byte a cell, in base64: the upper four bits are the position of its kind, the lower four how much of it is live,
-    /// from 0 for nothing to 15 for all; see [`Map::decoded`].
+    /// One byte per cell, in base64: the upper four bits are the index of its kind, the lower four its live fraction, from 0 for
+    /// none to 15 for all; see [`Map::decoded`].
     pub cells: String,
 }

@@ -1,4 +1,4 @@
-//! The document of a server.
+//! Builds the status document of a server.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::service::Service;
 use crate::service::drive::Wear;
 
 impl Status {
-    /// While the store is being opened; `progress` says how far that is, in words.
+    /// Returns the document while the store is opened; `progress` describes the progress for humans.
     pub(crate) fn recovering(progress: String) -> Status {
         Status {
             format: FORMAT,
@@ -30,7 +30,7 @@ impl Status {
 
 impl Drive {
     fn of(wear: Wear) -> Drive {
-        // No drive lives to see more.
+        // No drive lives long enough to write more.
         let whole = |bytes: Option<u128>| bytes.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
         Drive {
             flash_bytes: whole(wear.since.media_bytes),
@@ -42,7 +42,7 @@ impl Drive {
     }
 }
 
-/// What is going on now; `window` has what was counted before and after the time that rates are of.
+/// Returns the current status; `window` has the samples before and after the interval of the rates.
 pub(super) fn status(service: &Service, window: Option<(&Sample, &Sample)>) -> Status {
     let stats = service.store.stats();
     let (state, reason) = state(service);
@@ -151,18 +151,18 @@ fn tiers(service: &Service, stats: &Stats, window: Option<(&Sample, &Sample)>) -
     stats.tiers.iter().enumerate().map(of_tier).collect()
 }
 
-/// Bytes that a tier takes of its file system; of a device, those of segments in use.
+/// Returns the bytes that a tier occupies on its file system; for a device, the bytes of segments in use.
 pub(crate) fn disk_bytes(tier: &TierStats) -> u64 {
     blocks_bytes(Path::new(&tier.path)).unwrap_or(tier.live_bytes + tier.dead_bytes)
 }
 
-/// Of both kinds, the share of the first; none of nothing.
+/// Returns the fraction of `first` in the sum; `None` if the sum is zero.
 fn share(first: u64, second: u64) -> Option<f64> {
     let all = first + second;
     (all > 0).then(|| short(first as f64 / all as f64))
 }
 
-/// Four digits behind the point are enough.
+/// Rounds to four decimal places.
 fn short(number: f64) -> f64 {
     (number * 1e4).round() / 1e4
 }

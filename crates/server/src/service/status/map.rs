@@ -1,20 +1,20 @@
-//! The segments of a tier in a bounded number of cells, a byte each.
+//! Map of a tier's segments in a bounded number of cells, one byte each.
 
 use base64ct::{Base64, Encoding};
 use esker_engine::{Segment, SegmentClass, SegmentState};
 
 use super::document::Map;
 
-/// Cells of a tier.
+/// Maximum number of cells per tier.
 const CELLS_MAX: usize = 2048;
 
-/// Places that are shown however few are taken.
+/// Minimum number of slots shown, however few are used.
 const PLACES_LEAST: usize = 64;
 
-/// Of a cell: how much is live, 0 to 15.
+/// Maximum live fraction of a cell, which starts at 0.
 const LIVE_MAX: u64 = 15;
 
-/// What a cell may be, in the order of the numbers: free, the class of sealed segments, and what is going on.
+/// Kinds of cells by number: free, the class of a sealed segment, or the current operation on it.
 pub const KINDS: [&str; 13] = [
     "free",
     "lane",
@@ -36,23 +36,23 @@ const OPEN: u8 = 10;
 const RELOCATING: u8 = 11;
 const DAMAGED: u8 = 12;
 
-/// What a cell of a [`Map`] says.
+/// Decoded cell of a [`Map`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Position in [`KINDS`].
+    /// Index in [`KINDS`].
     pub kind: u8,
-    /// How much of it is live, from 0 for nothing to 15 for all.
+    /// Live fraction, from 0 for none to 15 for all.
     pub live: u8,
 }
 
 impl Map {
-    /// The cells; those that cannot be read are left out.
+    /// Returns the cells; empty if they cannot be decoded.
     pub fn decoded(&self) -> Vec<Cell> {
         let bytes = Base64::decode_vec(&self.cells).unwrap_or_default();
         bytes.into_iter().map(|byte| Cell { kind: byte >> 4, live: byte & 0xf }).collect()
     }
 
-    /// Of the places of a tier in their order.
+    /// Builds the map from the slots of a tier in order.
     pub(super) fn of(places: &[Place], segment_bytes: u64) -> Map {
         let used = places.iter().rposition(|place| place.kind != FREE);
         let shown = used.map_or(0, |last| last + 1).next_power_of_two().max(PLACES_LEAST);
@@ -68,7 +68,7 @@ impl Map {
     }
 }
 
-/// What is at one place of a tier.
+/// State of one slot of a tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     kind: u8,
@@ -91,7 +91,8 @@ impl Place {
     }
 }
 
-/// Of several places what is rare and matters is shown; else what most of those are that are not free.
+/// Encodes several slots as one cell: the kind is a rare and important one if present, else the most frequent kind that is not
+/// free.
 fn byte_of(places: &[Place], segment_bytes: u64) -> u8 {
     let mut counts = [0_u32; KINDS.len()];
     places.iter().for_each(|place| counts[usize::from(place.kind)] += 1);
@@ -101,7 +102,7 @@ fn byte_of(places: &[Place], segment_bytes: u64) -> u8 {
     let kind = rare.or(most).unwrap_or(FREE);
     let live: u64 = places.iter().map(|place| place.live_bytes).sum();
     let all = places.len() as u64 * segment_bytes;
-    // What is little is not nothing.
+    // Rounded up, so that few live bytes do not show as none.
     let live = (live * LIVE_MAX).div_ceil(all.max(1)).min(LIVE_MAX);
     kind << 4 | live as u8
 }

@@ -1,12 +1,12 @@
-//! What a server does right now, as one document: for `/status.json`, `INFO status`, `esker top` and the page at `/`.
+//! The current state of a server as one document, for `/status.json`, `INFO status`, `esker top` and the page at `/`.
 //!
-//! - `document`: the document, which both sides know.
-//! - `sample`: what was counted at one moment; rates are the difference of two.
+//! - `document`: the document, shared by server and clients.
+//! - `sample`: counters at one moment; rates are the difference of two samples.
 //! - `map`: the segments of a tier in a bounded number of cells.
-//! - `make`: the document of a server.
+//! - `make`: builds the document of a server.
 //!
-//! Counters are sampled once a second, so everybody who looks sees the rates of the same second, however many look and
-//! however often. What is no rate is looked at when it is asked for, and the document is made at most five times a second.
+//! Counters are sampled once a second, so that all clients see the rates of the same second, whatever their number and polling
+//! interval. Other values are read on request, and the document is built at most five times per second.
 
 mod document;
 mod make;
@@ -30,16 +30,16 @@ pub use map::{Cell, KINDS};
 
 use sample::Sample;
 
-/// How often counters are sampled.
+/// Interval between samples.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How old the document may be that is answered.
+/// Maximum age of a returned document.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// Bytes of the document at most, but for the paths of the tiers.
+/// Maximum size of the document in bytes, without the paths of the tiers.
 pub(crate) const BYTES_MAX: usize = 24 << 10;
 
-/// What was counted at the last two ticks, and the document that was made last.
+/// The last two samples, and the last document.
 #[derive(Default)]
 pub(crate) struct Sampler {
     ticks: Mutex<[Option<Arc<Sample>>; 2]>,
@@ -47,7 +47,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Samples for ever.
+    /// Samples periodically; never returns.
     pub(crate) async fn run(service: Arc<Service>) {
         let mut turn = interval(EVERY);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -60,18 +60,18 @@ impl Sampler {
         }
     }
 
-    /// What was counted at the last two ticks; none before there were two.
+    /// Returns the last two samples; `None` before the second one.
     fn window(&self) -> Option<(Arc<Sample>, Arc<Sample>)> {
         let ticks = lock(&self.ticks);
         ticks[0].clone().zip(ticks[1].clone())
     }
 
-    /// What happened in the last second, by kind; all zero in the first.
+    /// Returns the rates of the last second; all zero during the first.
     pub(crate) fn rates(&self) -> Rates {
         self.window().map_or(Rates::default(), |(before, after)| after.rates_since(&before))
     }
 
-    /// The document as JSON.
+    /// Returns the document as JSON.
     pub(crate) fn json(&self, service: &Service) -> Bytes {
         let mut made = lock(&self.made);
         if let Some((_, json)) = made.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
@@ -87,7 +87,7 @@ impl Sampler {
 
 impl Status {
     pub(crate) fn to_json(&self) -> Bytes {
-        serde_json::to_vec(self).expect("it has nothing that JSON has not").into()
+        serde_json::to_vec(self).expect("the document has only types of JSON").into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What was counted at one moment.
+//! Counters of the store and the server at one moment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use esker_engine::{Latencies, Latency, Stats, Store, TierStats};
 use super::document::{Cause, Percentiles, Rates};
 use crate::service::counters::Counters;
 
-/// What was counted at one moment.
+/// Counters at one moment.
 pub(super) struct Sample {
     at: Instant,
     pub(super) stats: Stats,
@@ -37,7 +37,7 @@ impl Sample {
         }
     }
 
-    /// Time since another.
+    /// Returns the time since another sample.
     pub(super) fn after(&self, before: &Sample) -> Duration {
         self.at.saturating_duration_since(before.at)
     }
@@ -45,7 +45,7 @@ impl Sample {
     pub(super) fn rates_since(&self, before: &Sample) -> Rates {
         let (now, then) = (&self.stats.activity, &before.stats.activity);
         let each = Each::of(self.after(before));
-        // Those of the server are set back by CONFIG RESETSTAT.
+        // CONFIG RESETSTAT resets the server's counters, so differences may be negative.
         let rate = |now: u64, then: u64| each.second(now.saturating_sub(then) as f64);
         let written = |of: fn(&TierStats) -> u64| {
             rate(self.stats.tiers.iter().map(of).sum(), before.stats.tiers.iter().map(of).sum())
@@ -75,7 +75,7 @@ impl Sample {
         both.map(|((name, now), (_, then))| percentiles(name, &now.since(then), each)).collect()
     }
 
-    /// What a tier was written for since `before`, and what its device was asked for a second.
+    /// Returns the bytes written to a tier since `before` by cause, and the device's reads and writes per second.
     pub(super) fn tier_since(&self, before: &Sample, at: usize) -> (Vec<Cause>, [f64; 2]) {
         let (Some(now), Some(then)) = (self.stats.tiers.get(at), before.stats.tiers.get(at)) else {
             return Default::default();
@@ -94,7 +94,7 @@ impl Sample {
     }
 }
 
-/// Makes rates of counts.
+/// Converts counts to rates.
 #[derive(Clone, Copy)]
 struct Each(f64);
 
@@ -103,7 +103,7 @@ impl Each {
         Each(time.as_secs_f64().max(1e-3))
     }
 
-    /// In a second. Three digits behind the point are enough, and short.
+    /// Returns the rate per second, rounded to three decimal places.
     fn second(self, count: f64) -> f64 {
         (count / self.0 * 1000.0).round() / 1000.0
     }

@@ -1,4 +1,4 @@
-//! Prefixes of keys that clients want to hear of, and changed keys that wait to be told to them.
+//! Key prefixes of clients in broadcast mode, and the changed keys to be sent to them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::Tracker;
 use crate::service::channels::Stale;
 
-/// A key that changed, in which database, and who changed it.
+/// A changed key, with its database and the client that changed it.
 #[derive(Clone, Debug)]
 pub(super) struct Changed {
     pub(super) key: Bytes,
@@ -18,20 +18,20 @@ pub(super) struct Changed {
 }
 
 impl Changed {
-    /// What is told to clients that may use the database.
+    /// Returns the invalidation for clients that may use the database.
     pub(super) fn stale(&self) -> Stale {
         Stale { key: self.key.clone(), database: Some(self.database) }
     }
 }
 
-/// What a changed key takes that waits.
+/// Memory of a pending changed key beyond its name, in bytes.
 const CHANGED_BYTES: usize = 128;
 
 #[derive(Default)]
 struct Prefix {
     clients: BTreeMap<u64, Arc<Tracker>>,
     waiting: Vec<Changed>,
-    /// So much has changed that all who listen are to forget everything.
+    /// True if the pending changes exceeded the memory, so that the clients must invalidate everything.
     all: bool,
 }
 
@@ -45,15 +45,15 @@ impl Prefix {
 #[derive(Default)]
 pub(super) struct Prefixes {
     named: BTreeMap<Bytes, Prefix>,
-    /// Those under which something waits.
+    /// Prefixes with pending changes.
     dirty: Vec<Bytes>,
     bytes: usize,
 }
 
-/// What waits under one prefix, and for whom.
+/// Pending changes of one prefix, and its clients.
 pub(super) struct Broadcast {
     pub(super) clients: Vec<Arc<Tracker>>,
-    /// Nothing: everything.
+    /// `None`: all keys.
     pub(super) changed: Option<Vec<Changed>>,
 }
 
@@ -76,12 +76,13 @@ impl Prefixes {
         self.named.len()
     }
 
-    /// Bytes of what waits.
+    /// Returns the bytes of the pending changes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// A key has changed; whether somebody is to be told. `holds` says whether there is memory for so many bytes that wait.
+    /// Records a changed key. Returns true if any client must be notified. `holds` returns true if there is memory for the given
+    /// number of pending bytes.
     pub(super) fn changed(
         &mut self,
         key: &[u8],
@@ -90,8 +91,8 @@ impl Prefixes {
         mut holds: impl FnMut(usize) -> bool,
     ) -> bool {
         let (mut end, mut shared, mut any) = (key.len(), None, false);
-        // From the longest prefix of the key to shorter ones. Where the next one in order is none, there is none that is longer
-        // than what it has in common with the key.
+        // Visits the prefixes of the key from the longest to the shortest. If the next name in order is no prefix of the key, no
+        // prefix of the key is longer than what both have in common.
         loop {
             let below = (Bound::Unbounded, Bound::Included(&key[..end]));
             let Some((name, named)) = self.named.range_mut::<[u8], _>(below).next_back() else { return any };
@@ -121,11 +122,11 @@ impl Prefixes {
         }
     }
 
-    /// What waits under one of the prefixes.
+    /// Returns the pending changes of one prefix.
     pub(super) fn take(&mut self) -> Option<Broadcast> {
         loop {
             let name = self.dirty.pop()?;
-            // Nobody may listen to it any more.
+            // The prefix may have no clients any more.
             let Some(named) = self.named.get_mut(&name).filter(|named| named.waits()) else { continue };
             let waiting = std::mem::take(&mut named.waiting);
             self.bytes -= waiting.iter().map(bytes_of).sum::<usize>();
@@ -134,7 +135,7 @@ impl Prefixes {
         }
     }
 
-    /// What waits is told in another way.
+    /// Discards the pending changes, because clients are notified in another way.
     pub(super) fn forget_waiting(&mut self) {
         for name in self.dirty.drain(..) {
             if let Some(named) = self.named.get_mut(&name) {

@@ -1,17 +1,17 @@
-//! The keys that clients have read and keep, with who they are.
+//! Table of the keys that clients have read and cached.
 
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
 
-/// Who keeps a key; mostly one.
+/// Clients that cache a key, usually one.
 enum Keepers {
     One(u64),
     Some(BTreeSet<u64>),
 }
 
 impl Keepers {
-    /// Whether the client was none of them before.
+    /// Adds a client. Returns true if it was not among them.
     fn add(&mut self, id: u64) -> bool {
         match self {
             Keepers::One(known) if *known == id => false,
@@ -38,27 +38,27 @@ impl Keepers {
     }
 }
 
-/// What a key takes beside its name: its place in the list and in the map, which double when they grow, and its name's
-/// allocation.
+/// Memory of a key beyond its name, in bytes: its slots in the list and in the map, which double when they grow, and the
+/// allocation of its name.
 const KEY_BYTES: usize = 256;
 
-/// What each who keeps it takes.
+/// Memory per client of a key, in bytes.
 const KEEPER_BYTES: usize = 32;
 
-/// The table. A key is in it from the first read to the next change.
+/// The table. It contains a key from the first read to the next change.
 #[derive(Default)]
 pub(super) struct Table {
-    /// In no order, so that one of them can be drawn by its place.
+    /// Unordered, so that a random key can be chosen by its index.
     keys: Vec<(Bytes, Keepers)>,
     places: HashMap<Bytes, usize>,
     items: usize,
     bytes: usize,
-    /// Draws the keys that have to go.
+    /// State of the random choice of keys to remove.
     draw: u64,
 }
 
 impl Table {
-    /// Client `id` has read a key.
+    /// Records that client `id` has read a key.
     pub(super) fn insert(&mut self, key: &[u8], id: u64) {
         if let Some(&place) = self.places.get(key) {
             if self.keys[place].1.add(id) {
@@ -74,15 +74,15 @@ impl Table {
         self.keys.push((key, Keepers::One(id)));
     }
 
-    /// Takes a key out, with who keeps it.
+    /// Removes a key. Returns it with its clients.
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<(Bytes, Vec<u64>)> {
         let place = self.places.remove(key)?;
         Some(self.take(place))
     }
 
-    /// Takes any key out.
+    /// Removes a random key. Returns it with its clients.
     pub(super) fn remove_any(&mut self) -> Option<(Bytes, Vec<u64>)> {
-        // A linear congruence, whose upper bits are as good as drawn by lot.
+        // Linear congruential generator; its upper bits are close to random.
         self.draw = self.draw.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         let place = (self.draw >> 33) as usize % self.keys.len().max(1);
         let key = self.keys.get(place)?.0.clone();
@@ -92,14 +92,14 @@ impl Table {
     fn take(&mut self, place: usize) -> (Bytes, Vec<u64>) {
         let (key, keepers) = self.keys.swap_remove(place);
         if let Some((moved, _)) = self.keys.get(place) {
-            *self.places.get_mut(moved).expect("every key has a place") = place;
+            *self.places.get_mut(moved).expect("every key has an index") = place;
         }
         self.items -= keepers.len();
         self.bytes -= key_bytes(&key) + keepers.len() * KEEPER_BYTES;
         (key, keepers.into_ids())
     }
 
-    /// Forgets all keys, and gives their memory back.
+    /// Removes all keys and frees their memory.
     pub(super) fn clear(&mut self) {
         *self = Table { draw: self.draw, ..Table::default() };
     }
@@ -108,7 +108,7 @@ impl Table {
         self.keys.len()
     }
 
-    /// Keys, each as often as clients keep it.
+    /// Returns the number of pairs of key and client.
     pub(super) fn items(&self) -> usize {
         self.items
     }
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// Beside a map of sets.
+    /// Compared with a map of sets.
     #[test]
     fn keys_are_kept_by_whoever_read_them_until_they_are_taken_out() {
         let (mut table, mut model) = (Table::default(), BTreeMap::<Vec<u8>, BTreeSet<u64>>::new());

@@ -52,7 +52,7 @@ fn a_change_is_told_once_to_each_who_watches_its_key() {
     assert_eq!(all(&nested), ["a", "ab", "abc", "x"]);
     assert_eq!(all(&one), ["ab"]);
     assert_eq!(all(&unseen), ["a", "abc"]);
-    // The store has one keyspace now.
+    // The store has one keyspace so far.
     let of_another = watchers.watch(&store, origin(1), Wanted { keyspace: 1, ..wanted(&[], &[]) }).unwrap();
     drop(one);
     esker_device::block_on(store.put("ab", "w")).unwrap();
@@ -66,7 +66,7 @@ fn a_change_is_told_once_to_each_who_watches_its_key() {
     assert!(index.all.is_empty() && index.by_key.is_empty() && index.by_prefix.is_empty());
 }
 
-/// Against looking at every one of them.
+/// Compared with a check of every watcher.
 #[test]
 fn watchers_are_found_by_what_a_key_begins_with() {
     let seed = rand::random();

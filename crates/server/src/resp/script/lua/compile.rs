@@ -83,7 +83,7 @@ fn refused(why: &str) -> mlua::Error {
 }
 
 /// Counts the words `and`, `break`, `elseif` and `or` outside of strings and comments. In a text that Lua refuses
-/// in the middle, words after that place may be missed.
+/// in the middle, words after that place may be missed, which is harmless: Lua does not compile them.
 fn count_jumps(text: &[u8]) -> usize {
     let (mut at, mut jumps) = (0, 0);
     while let Some(&byte) = text.get(at) {
