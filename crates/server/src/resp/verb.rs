@@ -117,6 +117,10 @@ pub(in crate::resp) enum Run {
 }
 
 impl Run {
+    pub(in crate::resp) fn is_on_view(self) -> bool {
+        matches!(self, Run::Read(_) | Run::Update(_))
+    }
+
     /// Returns true if a transaction answers the command after those on its view.
     pub(in crate::resp) fn is_without_view(self) -> bool {
         let session = matches!(self, Run::Session(_) | Run::Usage(_) | Run::WaitBounded(_));
@@ -251,6 +255,33 @@ impl Verb {
         }
         let arguments = arguments as i64;
         if self.arity < 0 { arguments >= -self.arity } else { arguments == self.arity }
+    }
+
+    /// Runs a command on a view of its keys, alone, in a transaction or in a script. Returns false if it works on none.
+    pub(in crate::resp) fn run_on(
+        &self,
+        command: Command<'_>,
+        view: &mut View,
+        replies: &mut Replies,
+    ) -> bool {
+        let (Run::Read(on_keys) | Run::Update(on_keys)) = self.run else { return false };
+        on_keys(command, view, replies);
+        true
+    }
+
+    /// Answers a command that works on no key and does not wait, alone, in a transaction or in a script.
+    pub(in crate::resp) fn answer(
+        &self,
+        command: Command<'_>,
+        session: &mut Session,
+        service: &Service,
+        replies: &mut Replies,
+    ) {
+        match self.run {
+            Run::Session(answer) => answer(command, session, replies),
+            Run::Answer(answer) | Run::Sampled(answer) => answer(command, session, service, replies),
+            _ => unreachable!("only commands without keys that do not wait are answered here"),
+        }
     }
 
     fn has(&self, flag: &str) -> bool {

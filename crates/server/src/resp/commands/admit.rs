@@ -11,22 +11,18 @@ use crate::service::acl_log::Reason;
 
 /// The refusal of a command.
 pub(in crate::resp) struct NotAdmitted {
+    /// The descriptor of the command, if it is known.
+    pub(in crate::resp) verb: Option<&'static Verb>,
     /// The error reply.
     pub(in crate::resp) text: String,
     /// The missing right and its object, if a right was missing.
     refused: Option<(Reason, Vec<u8>)>,
 }
 
-impl From<String> for NotAdmitted {
-    fn from(text: String) -> NotAdmitted {
-        NotAdmitted { text, refused: None }
-    }
-}
-
 impl NotAdmitted {
     /// Records the refusal in the ACL log if a right was missing.
-    pub(in crate::resp) fn note(&self, verb: &Verb, session: &Session, service: &Service) {
-        if let Some((reason, object)) = &self.refused {
+    pub(in crate::resp) fn note(&self, session: &Session, service: &Service) {
+        if let (Some((reason, object)), Some(verb)) = (&self.refused, self.verb) {
             refused::note(*reason, object, verb, session, service);
         }
     }
@@ -35,13 +31,13 @@ impl NotAdmitted {
 /// Returns the descriptor of a command that may run, or the refusal. The checks are in Redis' order: the command and
 /// its subcommand, the number of arguments, then rights.
 pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, NotAdmitted> {
-    let verb = session.commands.find(command).ok_or_else(|| unknown(command))?;
-    check_arguments(verb, command, session)?;
-    let database = session.database_of_next();
-    check_rights(verb, command, session, database)
-        .map_err(|denied| NotAdmitted { text: denied.text(verb), refused: denied.noted(verb, command) })?;
+    let refusal = |verb, text, refused| NotAdmitted { verb, text, refused };
+    let verb = session.commands.find(command).ok_or_else(|| refusal(None, unknown(command), None))?;
+    check_arguments(verb, command, session).map_err(|text| refusal(Some(verb), text, None))?;
+    check_rights(verb, command, session, session.database_of_next())
+        .map_err(|denied| refusal(Some(verb), denied.text(verb), denied.noted(verb, command)))?;
     if session.hears_only() && !verb.for_subscribers {
-        return Err(error_text::not_while_subscribed(verb.name).into());
+        return Err(refusal(Some(verb), error_text::not_while_subscribed(verb.name), None));
     }
     Ok(verb)
 }

@@ -47,7 +47,8 @@ pub(crate) fn parse(word: &[u8]) -> Result<Durability, String> {
 
 /// Returns the durability that a SET asks for in its options, if any.
 pub(in crate::resp) fn own(command: Command<'_>, verb: &Verb) -> Option<Durability> {
-    if verb.fast != Fast::Set || command.len() == 3 {
+    // Options are parsed only if one may be a durability.
+    if verb.fast != Fast::Set || !command.arguments(3).any(|word| is(word, "durability")) {
         return None;
     }
     SetOptions::parse(command, 0).ok().and_then(|options| options.durability)

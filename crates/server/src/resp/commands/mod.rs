@@ -4,13 +4,9 @@
 
 use std::sync::LazyLock;
 
-use super::session::Session;
 use super::verb::facts::{CATEGORIES, Group};
-use super::verb::{Run, Table, Verb, arranged};
-use super::wire::commands::Command;
-use super::wire::reply::Replies;
+use super::verb::{Table, Verb, arranged};
 use crate::auth::{CommandTable, Row};
-use crate::service::Service;
 
 mod acl;
 pub(super) mod admit;
@@ -91,21 +87,6 @@ static ROWS: [Verb; COUNT] = arranged(FAMILIES);
 /// All commands.
 pub(super) static TABLE: Table = Table::new(&ROWS);
 
-/// Answers a command that works on no key and does not wait.
-pub(in crate::resp) fn answer_now(
-    verb: &Verb,
-    command: Command<'_>,
-    session: &mut Session,
-    service: &Service,
-    replies: &mut Replies,
-) {
-    match verb.run {
-        Run::Session(answer) => answer(command, session, replies),
-        Run::Answer(answer) | Run::Sampled(answer) => answer(command, session, service, replies),
-        _ => unreachable!("only commands without keys that do not wait are answered here"),
-    }
-}
-
 /// Returns all commands and subcommands, for the rights of users.
 pub(crate) fn command_table() -> &'static CommandTable {
     static OF_RIGHTS: LazyLock<CommandTable> = LazyLock::new(|| {
@@ -154,5 +135,66 @@ mod tests {
         for verb in TABLE.described() {
             assert_eq!(verb.has_subcommands(), !verb.help.is_empty() || !verb.unsupported.0.is_empty());
         }
+    }
+
+    /// Returns true if a line of code compares something with the name of a command.
+    fn compares_with_a_name(line: &str) -> bool {
+        let code = line.split("//").next().unwrap_or("");
+        let parts: Vec<_> = code.split('"').collect();
+        let is_compared = |at: usize| {
+            let (before, after) =
+                (parts[at - 1].trim_end(), parts.get(at + 1).map_or("", |after| after.trim_start()));
+            let is_operand = |text: &str| before.ends_with(text) || after.starts_with(text);
+            let takes = [
+                "matches!(",
+                "contains(",
+                "_with(",
+                "is(",
+                "named(",
+                "eq_ignore_ascii_case(",
+                "strip_prefix(",
+            ];
+            ["==", "!=", "|"].into_iter().any(is_operand)
+                || after.starts_with("=>")
+                || takes.iter().any(|function| code.contains(function))
+        };
+        let names_command = |at: &usize| ROWS.iter().any(|verb| verb.name.eq_ignore_ascii_case(parts[*at]));
+        (1..parts.len()).step_by(2).filter(names_command).any(is_compared)
+    }
+
+    #[test]
+    fn names_are_compared_in_commands_alone() {
+        for line in [
+            r#"if verb.name == "get" {"#,
+            r#""mget" | "GET" if other => {}"#,
+            r#"is(word, "client")"#,
+            r#"name.starts_with("evalsha")"#,
+            r#"matches!(verb.name, "x" | "lcs")"#,
+            r#"b"select" => {}"#,
+        ] {
+            assert!(compares_with_a_name(line), "{line}");
+        }
+        for line in [r#"event(STRING, "set")"#, r#"Group::Pubsub => "pubsub","#, r#"is(word, "nx") // "get""#]
+        {
+            assert!(!compares_with_a_name(line), "{line}");
+        }
+        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/resp"))];
+        let mut files = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                // The interpreter has functions of its own with such names.
+                if path.is_dir() && !path.ends_with("resp/commands") && !path.ends_with("script/lua") {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    let code = text.split("#[cfg(test)]").next().unwrap_or("");
+                    let found = code.lines().find(|line| compares_with_a_name(line));
+                    assert_eq!(found, None, "{}", path.display());
+                    files += 1;
+                }
+            }
+        }
+        assert!(files > 30, "only {files} files were read");
     }
 }

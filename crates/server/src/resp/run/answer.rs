@@ -1,11 +1,10 @@
-//! Answers of commands that work on no key.
+//! Answers of commands that work on no key, and answers that a client does not want.
 
 use std::pin::pin;
 
 use super::work;
 use crate::base::turn::beside;
-use crate::resp::commands::answer_now;
-use crate::resp::session::Session;
+use crate::resp::session::{Answers, Session};
 use crate::resp::verb::facts::Bound;
 use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::commands::Command;
@@ -53,11 +52,41 @@ pub(super) async fn answer_within(
     let answered = async {
         let start = replies.mark();
         replies.limit(bound.answer);
-        answer_now(verb, command, session, service, replies);
+        verb.answer(command, session, service, replies);
         if replies.unlimit() {
             replies.cut(start);
             replies.error(&format!("ERR cannot answer: it would take more than {} bytes", bound.answer));
         }
     };
     beside(work::is_long(us), pin!(answered)).await;
+}
+
+/// Removes the answers of a group for a client that does not want them (CLIENT REPLY).
+pub(super) struct Mute {
+    before: Answers,
+    mark: usize,
+}
+
+impl Mute {
+    pub(super) fn begin(session: &mut Session, replies: &Replies) -> Mute {
+        if session.answers == Answers::SkipNext {
+            session.answers = Answers::Skip;
+        }
+        Mute { before: session.answers, mark: replies.mark() }
+    }
+
+    /// Keeps the answers up to `mark`.
+    pub(super) fn from(self, mark: usize) -> Mute {
+        Mute { mark, ..self }
+    }
+
+    /// Removes the answers, unless the group itself switched answers on. `is_done`: false if the group has to run again.
+    pub(super) fn end(self, is_done: bool, session: &mut Session, replies: &mut Replies) {
+        if self.before != Answers::On && session.answers != Answers::On {
+            replies.cut(self.mark);
+        }
+        if is_done && session.answers == Answers::Skip {
+            session.answers = Answers::On;
+        }
+    }
 }

@@ -18,15 +18,16 @@ use bytes::Bytes;
 use esker_engine::{Entry, Error, Peek, Store, WriteOptions};
 use futures_util::future::join_all;
 
-use self::answer::answer_alone;
-use super::commands::admit::admit;
+use self::answer::{Mute, answer_alone};
+use self::monitor::Shown;
+use super::commands::admit::{NotAdmitted, admit};
 use super::commands::set::SetOptions;
 use super::commands::{connection, object};
 use super::script;
 use super::session::view::{Held, Place, View};
 use super::session::{Answers, Session, slow};
 use super::verb::facts::{Fast, InMulti};
-use super::verb::{OnKeys, Run, Verb};
+use super::verb::{Run, Verb};
 use super::wire::commands::{Command, Commands};
 use super::wire::reply::Replies;
 use crate::base::turn::{self, beside};
@@ -78,7 +79,16 @@ impl<'a> Batch<'a> {
         self.commands.get(index, &self.data)
     }
 
-    /// Returns the admitted commands from `next` on, with their verbs, up to the first refused one. If the client
+    /// Returns the descriptor of the next command, or its refusal.
+    fn admit_next(&self, session: &Session) -> Result<&'static Verb, NotAdmitted> {
+        match self.let_in {
+            // The rest of a command that is partly answered.
+            Some((index, verb)) if index == self.next && self.answered > 0 => Ok(verb),
+            _ => admit(self.command(self.next), session),
+        }
+    }
+
+    /// Returns the admitted commands from `next` on, with their descriptors, up to the first refused one. If the client
     /// does not want all answers, only the first is returned.
     fn admitted<'s>(&'s self, session: &Session) -> impl Iterator<Item = (Command<'s>, &'static Verb)> {
         let alone =
@@ -96,6 +106,12 @@ impl<'a> Batch<'a> {
 
 /// Runs the next group of a batch that is not done. `began`: the end of the previous group. Returns the end of this
 /// group.
+///
+/// 1. The next command is admitted, or refused.
+/// 2. A pause is waited for.
+/// 3. The command is queued in a transaction, or the group that begins with it runs.
+/// 4. Answers that the client does not want are removed, and monitors are notified.
+/// 5. Calls, errors and times are counted.
 pub(super) async fn next(
     batch: &mut Batch<'_>,
     began: Instant,
@@ -104,117 +120,123 @@ pub(super) async fn next(
     replies: &mut Replies,
 ) -> Instant {
     let first = batch.next;
-    if session.answers == Answers::SkipNext {
-        session.answers = Answers::Skip;
-    }
-    let (mark, answers) = (replies.mark(), session.answers);
-    let admitted = match batch.let_in {
-        // The rest of a command that is partly answered.
-        Some((index, verb)) if index == first && batch.answered > 0 => Ok(verb),
-        _ => admit(batch.command(first), session),
-    };
-    let verb = match admitted {
+    let mute = Mute::begin(session, replies);
+    let verb = match batch.admit_next(session) {
         Ok(verb) => verb,
-        Err(error) => {
-            let verb = session.commands.find(batch.command(first));
-            if let Some(verb) = verb {
-                error.note(verb, session, service);
-            }
-            let error = error.text;
-            if verb.is_some_and(|verb| matches!(verb.run, Run::Exec)) {
-                let is_long = work::is_long_release(session);
-                beside(is_long, pin!(async { transaction::abort(session, &error, replies) })).await;
-            } else {
-                session.spoil_transaction();
-                replies.error(&error);
-            }
-            replies.take_errors();
-            if let Some(verb) = verb {
-                service.counters.calls.rejected(verb.counted_row);
-            }
-            if let Some(tracking) = &mut session.tracking {
-                // The command may have begun and waited for memory before it was refused.
-                tracking.end_command();
-            }
+        Err(refusal) => {
+            refuse(refusal, session, service, replies).await;
             batch.next += 1;
-            session.spend_caching(verb);
-            hush(answers, mark, true, session, replies);
+            mute.end(true, session, replies);
             return began;
         }
     };
-    if service.pauses.is_on() && pause::holds(verb, session, service) {
-        // Earlier answers are sent first. The command is admitted again after the pause, because rights may have
-        // changed.
-        if replies.unsent_bytes() == 0 {
-            pause::wait(verb, session, service).await;
-        }
+    if pause::waited(verb, session, service, replies).await {
         return Instant::now();
     }
     batch.let_in = Some((first, verb));
     let is_queued = session.transaction.is_some() && verb.in_multi != InMulti::Runs;
-    let is_monitored = !is_queued && service.channels.are_monitored();
-    // Read before the command runs, which may select another.
-    let database = session.database();
-    if is_monitored && matches!(verb.run, Run::Exec) {
-        monitor::tell_queued(session, service);
-    }
+    let shown = Shown::begin(is_queued, verb, session, service);
     if is_queued {
-        let command = batch.command(first);
-        let is_long = transaction::is_refused(command, session, service) && work::is_long_release(session);
-        let queued = async { transaction::queue(verb, command, session, service, replies) };
-        beside(is_long, pin!(queued)).await;
-        if replies.take_errors() > 0 {
-            service.counters.calls.rejected(verb.counted_row);
-        }
-        batch.next += 1;
+        queue(verb, batch, session, service, replies).await;
     } else {
-        if let Some(tracking) = &mut session.tracking {
-            tracking.begin_command();
-        }
-        group(verb, batch, session, service, replies).await;
-        // An MGET may continue in the next group, also after answers of this one.
-        if batch.answered == 0
-            && let Some(tracking) = &mut session.tracking
-        {
-            tracking.end_command();
-        }
-        if batch.next > first {
-            session.spend_caching(Some(verb));
-        }
+        run(verb, batch, session, service, replies).await;
     }
     // The confirmation of a subscription, or of its end, does not count as an answer.
     let is_confirmed = !is_queued && verb.subscribes && !replies.has_errors();
-    let unwanted = if is_confirmed { replies.mark() } else { mark };
-    hush(answers, unwanted, batch.next > first, session, replies);
-    if is_monitored {
-        let ran = (first..batch.next).map(|index| batch.command(index));
-        monitor::tell_each(ran, database, session, service);
-    }
+    let mute = if is_confirmed { mute.from(replies.mark()) } else { mute };
+    mute.end(batch.next > first, session, replies);
+    shown.end((first..batch.next).map(|index| batch.command(index)), session, service);
+    count(verb, batch.command(first), began, session, service, replies)
+}
 
+/// Answers a command that may not run. A transaction that is being queued fails with it.
+async fn refuse(refusal: NotAdmitted, session: &mut Session, service: &Service, replies: &mut Replies) {
+    refusal.note(session, service);
+    let NotAdmitted { verb, text, .. } = refusal;
+    if verb.is_some_and(|verb| matches!(verb.run, Run::Exec)) {
+        let is_long = work::is_long_release(session);
+        beside(is_long, pin!(async { transaction::abort(session, &text, replies) })).await;
+    } else {
+        session.spoil_transaction();
+        replies.error(&text);
+    }
+    replies.take_errors();
+    if let Some(verb) = verb {
+        service.counters.calls.rejected(verb.counted_row);
+    }
+    if let Some(tracking) = &mut session.tracking {
+        // The command may have begun and waited for memory before it was refused.
+        tracking.end_command();
+    }
+    session.spend_caching(verb);
+}
+
+/// Queues the next command in the transaction.
+async fn queue(
+    verb: &'static Verb,
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let command = batch.command(batch.next);
+    let is_long = transaction::is_refused(command, session, service) && work::is_long_release(session);
+    let queued = async { transaction::queue(verb, command, session, service, replies) };
+    beside(is_long, pin!(queued)).await;
+    if replies.take_errors() > 0 {
+        service.counters.calls.rejected(verb.counted_row);
+    }
+    batch.next += 1;
+}
+
+/// Runs the next group. Invalidations that are redirected are held back meanwhile.
+async fn run(
+    verb: &'static Verb,
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let first = batch.next;
+    if let Some(tracking) = &mut session.tracking {
+        tracking.begin_command();
+    }
+    group(verb, batch, session, service, replies).await;
+    // An MGET may continue in the next group, also after answers of this one.
+    if batch.answered == 0
+        && let Some(tracking) = &mut session.tracking
+    {
+        tracking.end_command();
+    }
+    if batch.next > first {
+        session.spend_caching(Some(verb));
+    }
+}
+
+/// Counts the calls, errors and times of a group that began with `command`, and notes it in the slow log. Returns the end
+/// of the group.
+fn count(
+    verb: &Verb,
+    command: Command<'_>,
+    began: Instant,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) -> Instant {
     let now = Instant::now();
     let took = now - began;
     let ended = session.tally.settle(took, &service.counters.calls);
-    // If commands of several verbs ran together, each has already taken its own errors.
+    // If several commands ran together, each has already taken its own errors.
     let errors = replies.take_errors();
     if errors > 0 {
         service.counters.calls.failed(verb.counted_row, errors.min(ended));
     }
     let took_us = took.as_micros() as u64;
     if service.slowlog.is_slow(took_us) {
-        slow::note(batch.command(first), took_us, verb.has_secrets, session, service);
+        slow::note(command, took_us, verb.has_secrets, session, service);
     }
     session.client.note(verb.counted_row, now);
     now
-}
-
-/// Removes the answers for a client that does not want them, unless the command itself switched answers on.
-fn hush(before: Answers, mark: usize, done: bool, session: &mut Session, replies: &mut Replies) {
-    if before != Answers::On && session.answers != Answers::On {
-        replies.cut(mark);
-    }
-    if done && session.answers == Answers::Skip {
-        session.answers = Answers::On;
-    }
 }
 
 async fn group(
@@ -228,8 +250,10 @@ async fn group(
         Fast::Get => return reads::gets(verb, batch, session, service, replies).await,
         Fast::Mget => return reads::mgets(batch, session, service, replies).await,
         Fast::Count => return reads::counts(verb, batch, session, service, replies).await,
-        Fast::Set if writes::is_plain(batch.command(batch.next), verb, service) => {
-            return writes::sets(verb, batch, session, service, replies).await;
+        Fast::Set => {
+            if writes::sets(verb, batch, session, service, replies).await {
+                return;
+            }
         }
         Fast::Delete if batch.command(batch.next).len() > READ_WIDTH_MAX => {
             writes::long_delete(batch.command(batch.next), session, service, replies).await;
@@ -237,7 +261,7 @@ async fn group(
             batch.next += 1;
             return;
         }
-        Fast::No | Fast::Facts | Fast::Set | Fast::Delete => {}
+        Fast::No | Fast::Facts | Fast::Delete => {}
     }
     let command = batch.command(batch.next);
     match verb.run {
@@ -309,8 +333,8 @@ fn together<K>(keys: &[K], width: usize, of_key: impl Fn(&K) -> usize, service: 
     (keys.len(), bytes)
 }
 
-/// A command, its descriptor, and the function that answers it.
-type OnView<'a> = (Command<'a>, &'static Verb, OnKeys);
+/// A command on keys, and its descriptor.
+type OnView<'a> = (Command<'a>, &'static Verb);
 
 /// Verbs of commands that answered with an error.
 type Failed = Vec<&'static Verb>;
@@ -328,8 +352,8 @@ fn run_on_view(
     let limits = &service.config.limits;
     let mut view = View::new(service, limits.bulk_bytes_max, database, entries.into_iter());
     let mut failed = Failed::new();
-    for (command, verb, on_keys) in group {
-        on_keys(*command, &mut view, replies);
+    for (command, verb) in group {
+        verb.run_on(*command, &mut view, replies);
         if replies.take_errors() > 0 {
             failed.push(*verb);
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::transaction::databases_of;
 use crate::base::address::Address;
 use crate::resp::session::{Session, slow};
-use crate::resp::verb::Verb;
+use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::commands::Command;
 use crate::service::{Service, wall_clock_us};
 
@@ -16,22 +16,40 @@ use crate::service::{Service, wall_clock_us};
 const ARGUMENTS_MAX: usize = 128;
 const ARGUMENT_BYTES_MAX: usize = 1024;
 
-/// Reports commands that ran.
-pub(super) fn tell_each<'a>(
-    commands: impl Iterator<Item = Command<'a>>,
-    database: u8,
-    session: &Session,
-    service: &Service,
-) {
-    for command in commands {
-        if let Some(verb) = session.commands.find(command) {
-            tell(verb, command, database, session, service);
+/// Reports a group of commands to monitors, if there are any.
+pub(super) struct Shown {
+    /// The database before the group, which may select another.
+    database: Option<u8>,
+}
+
+impl Shown {
+    /// Begins the report of the group that begins with `verb`. Queued commands are reported when their EXEC begins.
+    pub(super) fn begin(is_queued: bool, verb: &Verb, session: &Session, service: &Service) -> Shown {
+        let is_shown = !is_queued && service.channels.are_monitored();
+        if is_shown && matches!(verb.run, Run::Exec) {
+            tell_queued(session, service);
+        }
+        Shown { database: is_shown.then(|| session.database()) }
+    }
+
+    /// Reports the commands that ran.
+    pub(super) fn end<'a>(
+        self,
+        commands: impl Iterator<Item = Command<'a>>,
+        session: &Session,
+        service: &Service,
+    ) {
+        let Some(database) = self.database else { return };
+        for command in commands {
+            if let Some(verb) = session.commands.find(command) {
+                tell(verb, command, database, session, service);
+            }
         }
     }
 }
 
 /// Reports the commands of a transaction that is about to run.
-pub(super) fn tell_queued(session: &Session, service: &Service) {
+fn tell_queued(session: &Session, service: &Service) {
     let Some(transaction) = &session.transaction else { return };
     let databases = databases_of(transaction.commands(), session, service);
     for ((verb, copied), database) in transaction.commands().iter().zip(databases) {

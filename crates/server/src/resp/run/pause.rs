@@ -3,20 +3,27 @@
 use crate::resp::session::Session;
 use crate::resp::verb::facts::Pauses;
 use crate::resp::verb::{Run, Verb};
+use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 
-/// Returns true if a command has to wait. CLIENT never waits, so that a pause can be ended.
-pub(super) fn holds(verb: &Verb, session: &Session, service: &Service) -> bool {
-    verb.pauses != Pauses::Never && service.pauses.holds(writes(verb, session))
-}
-
-/// Waits until a command may run. A client that is killed meanwhile leaves.
-pub(super) async fn wait(verb: &Verb, session: &mut Session, service: &Service) {
-    let writes = writes(verb, session);
-    tokio::select! {
-        () = service.pauses.over(writes) => {}
-        () = session.client.killed() => session.leaving = true,
+/// Waits until a command may run; a client that is killed meanwhile leaves. Returns false if the command may run at once.
+/// Otherwise it is admitted again, because rights may have changed.
+pub(super) async fn waited(verb: &Verb, session: &mut Session, service: &Service, replies: &Replies) -> bool {
+    if !service.pauses.is_on() || verb.pauses == Pauses::Never {
+        return false;
     }
+    let writes = writes(verb, session);
+    if !service.pauses.holds(writes) {
+        return false;
+    }
+    // Earlier answers are sent first.
+    if replies.unsent_bytes() == 0 {
+        tokio::select! {
+            () = service.pauses.over(writes) => {}
+            () = session.client.killed() => session.leaving = true,
+        }
+    }
+    true
 }
 
 /// Returns true if a command may write, or if one of the commands that an EXEC would run may.

@@ -2,6 +2,8 @@
 //!
 //! Values in memory are answered from memory; device reads of a group are issued together.
 
+use smallvec::SmallVec;
+
 use super::*;
 use crate::service::events::KeyspaceEvents;
 
@@ -76,7 +78,7 @@ pub(super) async fn mgets(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let (keys, expected) = next_keys(batch, session, service);
+    let (verbs, keys, expected) = next_keys(batch, session, service);
     // Earlier answers have to be sent first, so that a client which does not take them is detected.
     if replies.unsent_bytes() > 0 && !session.try_hold_also(2 * expected) {
         return;
@@ -94,18 +96,23 @@ pub(super) async fn mgets(
         }
     };
     assert_eq!(values.len(), keys.len(), "the store answers every key once");
-    answer_values(&values, batch, session, service, replies);
+    answer_values(&verbs, &values, batch, session, service, replies);
 }
 
-/// Returns the keys of the next GETs and MGETs that are read together, and the bytes of their values.
-fn next_keys<'b>(batch: &'b Batch<'_>, session: &Session, service: &Service) -> (Vec<&'b [u8]>, usize) {
-    let mut keys = Vec::new();
+/// Returns the next GETs and MGETs that are read together, their keys, and the bytes of their values.
+fn next_keys<'b>(
+    batch: &'b Batch<'_>,
+    session: &Session,
+    service: &Service,
+) -> (SmallVec<[&'static Verb; 16]>, Vec<&'b [u8]>, usize) {
+    let (mut verbs, mut keys) = (SmallVec::new(), Vec::new());
     let mut skip = batch.answered;
     let mut expected = 0;
     'group: for (command, verb) in batch.admitted(session) {
         if !matches!(verb.fast, Fast::Get | Fast::Mget) || keys.len() >= session.read_width {
             break;
         }
+        verbs.push(verb);
         for key in command.arguments(1 + skip) {
             let hint = session.store(service).read_bytes_hint(key);
             let fits = keys.len() < session.read_width && expected + hint <= service.read_bytes_goal;
@@ -117,11 +124,12 @@ fn next_keys<'b>(batch: &'b Batch<'_>, session: &Session, service: &Service) -> 
         }
         skip = 0;
     }
-    (keys, expected)
+    (verbs, keys, expected)
 }
 
 /// Answers the commands whose keys were read; the last command may be answered in part.
 fn answer_values(
+    verbs: &[&'static Verb],
     values: &[Result<Option<Bytes>, Error>],
     batch: &mut Batch<'_>,
     session: &mut Session,
@@ -132,7 +140,7 @@ fn answer_values(
     let (mut next, mut answered) = (batch.next, batch.answered);
     for value in values {
         let command = batch.command(next);
-        let verb = session.commands.find(command).expect("the command was admitted");
+        let verb = verbs[next - batch.next];
         let wanted = command.len() - 1;
         if answered == 0 && verb.fast == Fast::Mget {
             replies.array(wanted);
@@ -162,11 +170,11 @@ fn answer_values(
     }
     replies.take_errors();
     service.counters.lookups.count(session.database(), hits, values.len() as u64 - hits);
-    (batch.next, batch.answered) = (next, answered);
     if answered > 0 {
         // A partly answered command continues even if rights change.
-        batch.let_in = session.commands.find(batch.command(next)).map(|verb| (next, verb));
+        batch.let_in = Some((next, verbs[next - batch.next]));
     }
+    (batch.next, batch.answered) = (next, answered);
     adapt(session, bytes, service);
 }
 
@@ -246,7 +254,7 @@ pub(super) async fn reads(
     let (store, database) = (session.store(service), session.database());
     let (mut group, mut keys, mut expected, mut us) = (Vec::new(), Vec::new(), 0, 0);
     for (command, verb) in batch.admitted(session) {
-        let Run::Read(on_keys) = verb.run else { break };
+        let Run::Read(_) = verb.run else { break };
         let of_key = |index| match verb.fast {
             Fast::Facts => beginning_bytes(command.argument(index), store),
             _ => store.read_bytes_hint(command.argument(index)),
@@ -262,7 +270,7 @@ pub(super) async fn reads(
         expected += hint;
         us += work::of_command(verb, command) + work::of_bytes(hint);
         keys.extend(verb.keys.of(command).map(|index| (database, command.shared(index))));
-        group.push((command, verb, on_keys));
+        group.push((command, verb));
     }
     if !hold_values(expected, session, replies).await {
         session.tally.ended(first.counted_row, 1);
@@ -279,7 +287,7 @@ pub(super) async fn reads(
     let looked = beside(work::is_long(us), pin!(looked)).await;
     match looked {
         Ok(bytes) => {
-            group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.counted_row, 1));
+            group.iter().for_each(|(_, verb)| session.tally.ended(verb.counted_row, 1));
             adapt(session, bytes, service);
             batch.next += done;
         }

@@ -353,7 +353,7 @@ fn answer_keys(
     for ((verb, copied), &database) in commands.iter().zip(databases) {
         let command = copied.command();
         view.database = database;
-        if let Run::Read(on_keys) | Run::Update(on_keys) = verb.run {
+        if verb.run.is_on_view() {
             tally.ended(verb.counted_row, 1);
             if has_run_scripts && let Some(needed) = verb.sizes.compared {
                 let bytes = |at| view.value_bytes(database, command.argument(at)).unwrap_or(0);
@@ -364,8 +364,8 @@ fn answer_keys(
             }
             match admit_again(verb, command, session, database) {
                 Ok(()) => {
-                    remember(verb, command, session);
-                    on_keys(command, &mut view, &mut replies);
+                    session.remember_read(verb, command);
+                    verb.run_on(command, &mut view, &mut replies);
                 }
                 Err(denied) => replies.error(&denied),
             }
@@ -402,13 +402,6 @@ fn answer_keys(
         return (Batch::new(), Outcome::TooLong);
     }
     (view.into_batch(), Outcome::Answered(Answered { replies, ends }))
-}
-
-/// Remembers the keys that a command reads. No other client writes them until the transaction is visible.
-fn remember(verb: &Verb, command: Command<'_>, session: &Session) {
-    if verb.only_reads() {
-        session.remember(verb.keys.of(command).map(|index| command.argument(index)));
-    }
 }
 
 /// Appends all answers in the order of the commands: those on keys are already answered, the others run now.

@@ -10,7 +10,7 @@ use crate::resp::commands::keys;
 use crate::service::events::{Event, KeyspaceEvents};
 
 /// Returns the options of a SET whose outcome does not depend on the stored entry, or `None` for other commands.
-pub(super) fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Option<SetOptions> {
+fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Option<SetOptions> {
     if verb.fast != Fast::Set {
         return None;
     }
@@ -23,19 +23,19 @@ pub(super) fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Opt
     (options.is_blind() && alive).then_some(options)
 }
 
-/// Returns true if a SET is plain and no `new` events are wanted, which would require a look-up of its key.
-pub(super) fn is_plain(command: Command<'_>, verb: &Verb, service: &Service) -> bool {
-    plain(command, verb, service).is_some() && !service.events.wanted().has(KeyspaceEvents::NEW)
-}
-
-/// Plain SETs. They are appended in their order, so that the last SET of a key wins.
+/// Plain SETs. They are appended in their order, so that the last SET of a key wins. Returns false if the first command
+/// is no plain SET, or if `new` events are wanted, which require a look-up of its key.
 pub(super) async fn sets(
     verb: &'static Verb,
     batch: &mut Batch<'_>,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) {
+) -> bool {
+    let wanted = service.events.wanted();
+    if wanted.has(KeyspaceEvents::NEW) {
+        return false;
+    }
     let mut puts = SmallVec::<[_; 1]>::with_capacity((batch.commands.len() - batch.next).min(USUAL_SETS));
     let mut durability = None;
     for (command, verb) in batch.admitted(session) {
@@ -46,13 +46,21 @@ pub(super) async fn sets(
         durability = options.durability;
         puts.push((command.shared(1), command.shared(2), options.expires_at_ms));
     }
+    if puts.is_empty() {
+        return false;
+    }
     let (width, us) = (puts.len(), bytes_us(puts.iter().map(|(_, value, _)| value.len()).sum(), service));
     let options = session.write_options();
     let options = WriteOptions { durability: durability.or(options.durability), ..options };
     let store = session.store(service);
+    let tells = wanted.has(KeyspaceEvents::STRING) || wanted.has(KeyspaceEvents::GENERIC);
+    let expire: SmallVec<[bool; 1]> =
+        puts.iter().take_while(|_| tells).map(|(.., expires_at_ms)| expires_at_ms.is_some()).collect();
     let mut answer = |at: usize, written: Result<u64, Error>| match written {
         Ok(_) => {
-            tell_set(session.database(), batch.command(batch.next + at), service);
+            if let Some(&expires) = expire.get(at) {
+                tell_set(session.database(), batch.command(batch.next + at), expires, service);
+            }
             replies.simple("OK");
         }
         Err(error) => replies.store_error(&error),
@@ -69,6 +77,7 @@ pub(super) async fn sets(
     }
     session.tally.ended(verb.counted_row, width as u64);
     batch.next += width;
+    true
 }
 
 /// Returns the microseconds that a put of values of `bytes` takes.
@@ -78,13 +87,8 @@ fn bytes_us(bytes: usize, service: &Service) -> usize {
 }
 
 /// Publishes the keyspace events of a plain SET.
-fn tell_set(database: u8, command: Command<'_>, service: &Service) {
-    let wanted = service.events.wanted();
-    if !wanted.has(KeyspaceEvents::STRING) && !wanted.has(KeyspaceEvents::GENERIC) {
-        return;
-    }
+fn tell_set(database: u8, command: Command<'_>, expires: bool, service: &Service) {
     let event = |class, name| Event { database, class, name, key: command.shared(1) };
-    let expires = SetOptions::parse(command, 0).is_ok_and(|options| options.expires_at_ms.is_some());
     let expire = expires.then(|| event(KeyspaceEvents::GENERIC, "expire"));
     service.events.publish([event(KeyspaceEvents::STRING, "set")].into_iter().chain(expire));
 }
@@ -110,7 +114,7 @@ pub(super) async fn updates(
     let (database, databases) = (session.database(), service.databases().len());
     let mut acknowledged = None;
     for (command, verb) in batch.admitted(session) {
-        let Run::Update(on_keys) = verb.run else { break };
+        let Run::Update(_) = verb.run else { break };
         let own = durability::own(command, verb);
         let long = matches!(verb.fast, Fast::Delete) && command.len() > READ_WIDTH_MAX;
         let places = places(verb, command, database, databases);
@@ -128,7 +132,7 @@ pub(super) async fn updates(
         us += work::of_command(verb, command);
         acknowledged = own;
         keys.extend(places.map(|(database, index)| (database, command.shared(index))));
-        group.push((command, verb, on_keys));
+        group.push((command, verb));
     }
     let done = group.len();
     if !hold_values(expected, session, replies).await {
@@ -136,7 +140,7 @@ pub(super) async fn updates(
         batch.next += 1;
         return;
     }
-    group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.counted_row, 1));
+    group.iter().for_each(|(_, verb)| session.tally.ended(verb.counted_row, 1));
     let options = session.write_options();
     let options = WriteOptions { durability: acknowledged.or(options.durability), ..options };
     let is_long = work::is_long(us + bytes_us(bytes + expected, service));
@@ -146,7 +150,7 @@ pub(super) async fn updates(
             refuse(&[one], &keys, (error, options), session, service, replies).await;
         } else {
             for one in group {
-                let (command, verb, _) = one;
+                let (command, verb) = one;
                 let places = places(verb, command, database, databases);
                 let keys: Vec<_> =
                     places.map(|(database, index)| (database, command.shared(index))).collect();
@@ -177,9 +181,7 @@ async fn update(
     let change = |entries: &[Option<Entry>]| {
         // PFCOUNT counts as reading, though it may write. No other client writes these keys before the update is
         // visible.
-        for (command, verb, _) in group.iter().filter(|(_, verb, _)| verb.only_reads()) {
-            session.remember(verb.keys.of(*command).map(|index| command.argument(index)));
-        }
+        group.iter().for_each(|(command, verb)| session.remember_read(verb, *command));
         let (mut view, failed) =
             run_on_view(group, session.database(), keys, entries.iter().cloned(), service, replies);
         let events = view.take_events();
@@ -208,7 +210,7 @@ async fn refuse(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let [(_, verb, _)] = one;
+    let [(_, verb)] = one;
     let is_delete = matches!(verb.fast, Fast::Delete);
     if is_delete && error.kind() == ErrorKind::Corrupt {
         return match delete_each(keys.iter().cloned(), options, service).await {

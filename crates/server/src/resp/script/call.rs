@@ -8,7 +8,7 @@ use super::lua::{errors, from_reply, spelled};
 use super::run::{Call, UNLIMITED_BYTES};
 use crate::resp::commands::admit::admit_in_script;
 use crate::resp::commands::databases::{places, repeated_bytes, selected};
-use crate::resp::commands::{answer_now, durability, family};
+use crate::resp::commands::{durability, family};
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
 use crate::resp::verb::facts::{Databases, Values};
@@ -160,7 +160,7 @@ impl<'c> Caller<'c> {
         if !self.session.commands.counted_as(verb).accepts(command.len()) {
             return Err("Wrong number of args calling Redis command from script".into());
         }
-        let is_allowed = verb.in_scripts || matches!(verb.run, Run::Read(_) | Run::Update(_));
+        let is_allowed = verb.in_scripts || verb.run.is_on_view();
         if !is_allowed {
             return Err("This Redis command is not allowed from script".into());
         }
@@ -196,25 +196,16 @@ impl<'c> Caller<'c> {
         };
         self.replies.limit(self.answer_max);
         self.tally.ended(verb.counted_row, 1);
-        if verb.only_reads() {
-            // No other client writes these keys before the script's writes are visible.
-            self.session.remember(verb.keys.of(command).map(|index| command.argument(index)));
+        self.session.remember_read(verb, command);
+        if matches!(verb.run, Run::Update(_)) && self.reins.write().is_err() {
+            return Err("".into());
         }
-        match verb.run {
-            Run::Update(on_keys) => {
-                if self.reins.write().is_err() {
-                    return Err("".into());
-                }
-                on_keys(command, self.view, &mut self.replies);
-            }
-            Run::Read(on_keys) => on_keys(command, self.view, &mut self.replies),
-            _ => {
-                // DBSIZE includes the keys that the script added.
-                let grown = self.view.grown()[usize::from(self.view.database)];
-                self.session.uncommitted_keys = grown;
-                answer_now(verb, command, self.session, self.service, &mut self.replies);
-                self.session.uncommitted_keys = 0;
-            }
+        if !verb.run_on(command, self.view, &mut self.replies) {
+            // DBSIZE includes the keys that the script added.
+            let grown = self.view.grown()[usize::from(self.view.database)];
+            self.session.uncommitted_keys = grown;
+            verb.answer(command, self.session, self.service, &mut self.replies);
+            self.session.uncommitted_keys = 0;
         }
         if let Some(outbox) = &mut self.session.outbox {
             self.service.events.put(self.view.take_events(), outbox);

@@ -9,6 +9,7 @@ use self::queue::{Transaction, Watched};
 use self::subscriptions::Subscriptions;
 use self::tracking::KeepsKeys;
 use super::verb::{Table, Verb};
+use super::wire::commands::Command;
 use super::wire::reply::{Protocol, Replies};
 use crate::auth::{User, Users};
 use crate::base::address::Address;
@@ -275,6 +276,14 @@ impl Session {
     pub(crate) fn remember<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         if let Some(tracking) = self.tracking.as_ref().filter(|tracking| tracking.remembers()) {
             tracking.remember(keys);
+        }
+    }
+
+    /// Remembers the keys of a command that only reads. No other client writes them until the writes of the commands that
+    /// run with it are visible.
+    pub(in crate::resp) fn remember_read(&self, verb: &Verb, command: Command<'_>) {
+        if verb.only_reads() {
+            self.remember(verb.keys.of(command).map(|index| command.argument(index)));
         }
     }
 
