@@ -90,18 +90,28 @@ fn check_rights(
     rights::check(verb, command, session.user.as_deref(), database)
 }
 
-/// Checks the rights to a command that a script calls.
+/// Returns the descriptor of a command that a script may call, or the error for the script.
 pub(in crate::resp) fn admit_in_script(
-    verb: &Verb,
     command: Command<'_>,
     session: &Session,
     service: &Service,
-) -> Result<(), &'static str> {
+) -> Result<&'static Verb, String> {
+    let verb = session.commands.find(command).ok_or_else(|| match family(command.verb()) {
+        Some((name, family)) => error_text::of_another_type(name, family),
+        None => "Unknown Redis command called from script".to_owned(),
+    })?;
+    if !session.commands.counted_as(verb).accepts(command.len()) {
+        return Err("Wrong number of args calling Redis command from script".to_owned());
+    }
+    if !(verb.in_scripts || verb.run.is_on_view()) {
+        return Err("This Redis command is not allowed from script".to_owned());
+    }
     check_rights(verb, command, session, session.database()).map_err(|denied| {
         if let Some((reason, object)) = denied.noted(verb, command) {
             let user = session.user.as_ref().map_or("", |user| user.name());
             refused::note_of(reason, "lua", &object, user.as_bytes(), verb, session, service);
         }
-        denied.text_in_script()
-    })
+        denied.text_in_script().to_owned()
+    })?;
+    Ok(verb)
 }

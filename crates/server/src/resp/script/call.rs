@@ -8,13 +8,12 @@ use super::lua::{errors, from_reply, spelled};
 use super::run::{Call, UNLIMITED_BYTES};
 use crate::resp::commands::admit::admit_in_script;
 use crate::resp::commands::databases::{places, repeated_bytes, selected};
-use crate::resp::commands::{durability, family};
+use crate::resp::commands::durability;
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
 use crate::resp::verb::facts::{Databases, Values};
 use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::commands::{Command, Copied};
-use crate::resp::wire::error_text;
 use crate::resp::wire::reply::{Protocol, Replies};
 use crate::service::Service;
 use crate::service::calls::Tally;
@@ -130,14 +129,13 @@ impl<'c> Caller<'c> {
         self.made_max.max(self.answer_max).saturating_add(BESIDE_VALUES_BYTES).min(u32::MAX as usize)
     }
 
-    /// Runs a command; its answer is left in `replies`.
-    fn run(&mut self, arguments: &MultiValue) -> Result<(), Refused> {
-        self.replies.clear();
+    /// Copies the arguments of a call.
+    fn copied(&self, arguments: &MultiValue) -> Result<Copied, Refused> {
         if arguments.is_empty() {
             return Err("Please specify at least one argument for this redis lib call".into());
         }
         let most = self.command_bytes_max();
-        let copied = Copied::of_each(arguments, |value, bytes| {
+        Copied::of_each(arguments, |value, bytes| {
             let mut put = |argument: &[u8]| match bytes.len() + argument.len() > most {
                 true => Err(Refused::Memory(format!("a command has more than {most} bytes (script-memory)"))),
                 false => {
@@ -151,45 +149,16 @@ impl<'c> Caller<'c> {
                 Value::Number(number) => put(spelled(*number, 17).as_bytes()),
                 _ => Err("Lua redis lib command arguments must be strings or integers".into()),
             }
-        })?;
+        })
+    }
+
+    /// Runs a command; its answer is left in `replies`.
+    fn run(&mut self, arguments: &MultiValue) -> Result<(), Refused> {
+        self.replies.clear();
+        let copied = self.copied(arguments)?;
         let command = copied.command();
-        let verb = self.session.commands.find(command).ok_or_else(|| match family(command.verb()) {
-            Some((name, family)) => Refused::Text(error_text::of_another_type(name, family)),
-            None => "Unknown Redis command called from script".into(),
-        })?;
-        if !self.session.commands.counted_as(verb).accepts(command.len()) {
-            return Err("Wrong number of args calling Redis command from script".into());
-        }
-        let is_allowed = verb.in_scripts || verb.run.is_on_view();
-        if !is_allowed {
-            return Err("This Redis command is not allowed from script".into());
-        }
-        admit_in_script(verb, command, self.session, self.service)?;
-        let publishes = verb.names_channels();
-        if self.is_read_only && (publishes || matches!(verb.run, Run::Update(_))) {
-            return Err("Write commands are not allowed from read-only scripts.".into());
-        }
-        if durability::own(command, verb).is_some() {
-            return Err(
-                "DURABILITY is not allowed from script: what a script writes is acknowledged as one".into()
-            );
-        }
-        // Channel names are not keys, although COMMAND reports their positions like those of keys.
-        if !publishes {
-            self.check_keys(verb, command)?;
-        }
-        if let Databases::Selected = verb.databases {
-            self.choose(command)?;
-        }
-        let published = self.session.outbox.as_ref().map_or(0, Outbox::bytes);
-        // Keyspace events are published together with the script's messages.
-        if (publishes || published > 0) && published + command.bytes() > self.answer_max {
-            let most = self.answer_max;
-            let text = format!(
-                "the script publishes more than {most} bytes, what is told of keys among it (script-memory)"
-            );
-            return Err(Refused::Memory(text));
-        }
+        let verb = admit_in_script(command, self.session, self.service).map_err(Refused::Text)?;
+        self.check(verb, command)?;
         self.replies.protocol = match self.reins.protocol.load(std::sync::atomic::Ordering::Relaxed) {
             3 => Protocol::Resp3,
             _ => Protocol::Resp2,
@@ -220,6 +189,36 @@ impl<'c> Caller<'c> {
             ))),
             false => Ok(()),
         }
+    }
+
+    /// Checks the limits of a script for a command, and follows a SELECT.
+    fn check(&mut self, verb: &'static Verb, command: Command<'_>) -> Result<(), Refused> {
+        let publishes = verb.names_channels();
+        if self.is_read_only && (publishes || matches!(verb.run, Run::Update(_))) {
+            return Err("Write commands are not allowed from read-only scripts.".into());
+        }
+        if durability::own(command, verb).is_some() {
+            return Err(
+                "DURABILITY is not allowed from script: what a script writes is acknowledged as one".into()
+            );
+        }
+        // Channel names are not keys, although COMMAND reports their positions like those of keys.
+        if !publishes {
+            self.check_keys(verb, command)?;
+        }
+        if let Databases::Selected = verb.databases {
+            self.choose(command)?;
+        }
+        let published = self.session.outbox.as_ref().map_or(0, Outbox::bytes);
+        // Keyspace events are published together with the script's messages.
+        if (publishes || published > 0) && published + command.bytes() > self.answer_max {
+            let most = self.answer_max;
+            let text = format!(
+                "the script publishes more than {most} bytes, what is told of keys among it (script-memory)"
+            );
+            return Err(Refused::Memory(text));
+        }
+        Ok(())
     }
 
     /// Switches the view to the database that a SELECT chooses, if it exists.
