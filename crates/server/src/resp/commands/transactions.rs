@@ -21,8 +21,8 @@ const TRANSACTION: Verb = Verb {
 /// The commands of this family.
 #[rustfmt::skip]
 pub(super) const COMMANDS: &[Verb] = &[
-    Verb { name: "discard", arity: 1, run: Run::Answer(discard), frees_session: true, since: "2.0.0", summary: "Forgets a transaction.",
-        ..TRANSACTION },
+    Verb { name: "discard", arity: 1, run: Run::Answer(discard), frees_session: true, since: "2.0.0",
+        summary: "Forgets a transaction.", ..TRANSACTION },
     Verb { name: "exec", arity: 1, run: Run::Exec, flags: &["noscript", "loading", "stale", "skip_slowlog"],
         frees_session: true, since: "1.2.0", summary: "Runs a transaction.", ..TRANSACTION },
     Verb { name: "multi", arity: 1, run: Run::Answer(multi), since: "1.2.0", summary: "Begins a transaction.",
