@@ -204,11 +204,11 @@ impl Store {
     /// impl Observer for Changes {
     ///     fn changed(&self, change: &Change<'_>) {
     ///         let change = format!("{:?} {}", change.cause, change.key.escape_ascii());
-    ///         self.0.lock().expect("nobody panics").push(change);
+    ///         self.0.lock().expect("no code panics while holding the lock").push(change);
     ///     }
     ///
     ///     fn cleared(&self, _keyspace: Option<u8>) {
-    ///         self.0.lock().expect("nobody panics").push("cleared".to_owned());
+    ///         self.0.lock().expect("no code panics while holding the lock").push("cleared".to_owned());
     ///     }
     /// }
     ///
@@ -222,7 +222,7 @@ impl Store {
     /// store.delete("key").await?;
     /// drop(observation);
     /// store.put("key", "nobody is told").await?;
-    /// assert_eq!(*changes.0.lock().expect("nobody panics"), ["Put key", "Deleted key"]);
+    /// assert_eq!(*changes.0.lock().expect("no code panics while holding the lock"), ["Put key", "Deleted key"]);
     /// # store.close().await
     /// # })?;
     /// # Ok::<(), esker::Error>(())
