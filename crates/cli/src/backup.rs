@@ -24,7 +24,7 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  esker backup take /backup --dir ./esker-data      a store that nobody has open
+  esker backup take /backup --dir ./esker-data      a store that no process has open
   esker backup take --from 6379                     a server, into the directory of its setting backup-dir
   esker backup list /backup
   esker backup verify /backup --id 7

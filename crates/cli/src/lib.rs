@@ -44,7 +44,7 @@ use crate::terminal::{Failure, fail};
     after_help = "\
 Examples:
   esker serve                  a server on 127.0.0.1:6379, with its data in ./esker-data
-  esker top                    what it does, live
+  esker top                    its activity, live
   esker calc --keys 100m --key-size 16 --value-size 4k
   esker serve --help           settings and examples; every verb has some
 
