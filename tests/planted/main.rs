@@ -101,10 +101,10 @@ fn without_bugs(programs: &Programs, wanted: &[&Catcher]) -> bool {
     for (program, tests) in tests {
         let (ended, took) = programs.run(program, &tests, None, PATIENCE * 2);
         let verdict = if ended == Ended::Passed { "pass" } else { "DO NOT PASS" };
-        *sound.lock().expect("nobody panics") &= ended == Ended::Passed;
+        *sound.lock().expect("no code panics while holding the lock") &= ended == Ended::Passed;
         println!("without bugs {:>19.1} s  {program}: {} tests {verdict}", took.as_secs_f64(), tests.len());
     }
-    sound.into_inner().expect("nobody panics")
+    sound.into_inner().expect("no code panics while holding the lock")
 }
 
 /// Runs `work` for each of the items, on all processors.

@@ -26,7 +26,7 @@ enum Command {
     Writeamp(writeamp::Arguments),
     /// A store that is nearly full, under mixed load for a long time, with checks at the end.
     Endurance(endurance::Arguments),
-    /// A store that evicts what nobody asks for, as a cache: hit ratio, bytes written, and how long gets take.
+    /// An evicting store used as a cache: hit ratio, bytes written, latency of gets.
     Cache(cache::Arguments),
 }
 

@@ -24,7 +24,7 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  esker backup take /backup --dir ./esker-data      a store that nobody has open
+  esker backup take /backup --dir ./esker-data      a store that no process has open
   esker backup take --from 6379                     a server, into the directory of its setting backup-dir
   esker backup list /backup
   esker backup verify /backup --id 7
@@ -39,13 +39,13 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Takes a backup of what the store holds at this moment; segments that an earlier backup has are not copied again.
+    /// Takes a backup of the store at this moment; segments of earlier backups are not copied again.
     Take(Box<Take>),
     /// Lists the backups of a directory.
     #[command(after_help = "Examples:\n  esker backup list /backup\n  esker backup list /backup --json")]
     List(Directory),
-    /// Reads a backup and compares it with its checksums. Files that are not what they were get names that end in .damaged, so
-    /// that the next backup copies these segments again.
+    /// Reads a backup and compares it with its checksums. Renames files whose checksums do not match to NAME.damaged, so that
+    /// the next backup copies these segments again.
     #[command(after_help = "Examples:\n  esker backup verify /backup\n  esker backup verify /backup --id 7")]
     Verify(Chosen),
     /// Removes all backups but the newest.
@@ -53,7 +53,7 @@ enum Verb {
     Prune {
         #[command(flatten)]
         directory: Directory,
-        /// How many are kept.
+        /// Number of backups to keep.
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
         keep: u32,
     },

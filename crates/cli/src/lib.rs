@@ -44,7 +44,7 @@ use crate::terminal::{Failure, fail};
     after_help = "\
 Examples:
   esker serve                  a server on 127.0.0.1:6379, with its data in ./esker-data
-  esker top                    what it does, live
+  esker top                    its activity, live
   esker calc --keys 100m --key-size 16 --value-size 4k
   esker serve --help           settings and examples; every verb has some
 
@@ -67,24 +67,24 @@ enum Verb {
     Export(transfer::Export),
     /// Takes backups of a store, lists, verifies and prunes them.
     Backup(backup::Arguments),
-    /// Makes a store of a backup.
+    /// Restores a store from a backup.
     Restore(backup::Restore),
     #[command(flatten)]
     Look(inspect::Verb),
-    /// Asks drives what they do with what they are given.
+    /// Shows properties and write amplification of drives.
     Device(device::Arguments),
-    /// Shows what a server does, live.
+    /// Shows the activity of a server, live.
     Top(top::Arguments),
-    /// Estimates what a store will take: memory, room, write amplification, the life of a drive.
+    /// Estimates the needs of a store: memory, space, write amplification, the life of a drive.
     Calc(calc::Arguments),
-    /// Prints what a shell needs to complete the command.
+    /// Prints shell completions.
     Completions(pages::Completions),
     /// Writes manual pages, one for each verb.
     Man(pages::Man),
     /// Measures a store; see `esker bench --help`.
     #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
     Bench {
-        /// What `esker-bench` takes.
+        /// Arguments of `esker-bench`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },

@@ -7,7 +7,7 @@ use clap_complete::{Shell, generate};
 
 use crate::terminal::{Failure, say};
 
-/// Prints what a shell needs to complete `esker`.
+/// Prints shell completions for `esker`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -15,7 +15,7 @@ Examples:
   esker completions zsh > ~/.zfunc/_esker
   esker completions fish > ~/.config/fish/completions/esker.fish")]
 pub(crate) struct Completions {
-    /// Which shell.
+    /// The shell.
     shell: Shell,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Completions {
 Examples:
   esker man /usr/local/share/man/man1 && man esker-serve")]
 pub(crate) struct Man {
-    /// Directory to write them to; it must be there.
+    /// Directory to write them to; it must exist.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

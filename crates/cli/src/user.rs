@@ -35,10 +35,10 @@ Examples:
     Add {
         #[command(flatten)]
         who: Who,
-        /// What the user may do: some of read, write, monitor and admin, with commas.
+        /// Rights of the user: some of read, write, monitor and admin, with commas.
         #[arg(long, value_name = "RIGHTS", value_delimiter = ',', value_parser = right, default_value = "read,write")]
         rights: Vec<Right>,
-        /// Let the user reach only keys that begin so; can be given several times.
+        /// Limit the user to keys with this prefix; can be given several times.
         #[arg(long, value_name = "PREFIX")]
         prefix: Vec<String>,
         /// Let the user use only these databases: their numbers, with commas.

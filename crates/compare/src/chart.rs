@@ -15,10 +15,10 @@ use crate::results::number;
 pub(crate) struct Arguments {
     /// The CSV: of `--report_file`, or of `endurance --csv`.
     file: PathBuf,
-    /// Columns that are drawn [default: those that say most, or all].
+    /// Columns that are drawn [default: the most informative ones, or all].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
-    /// Where the chart goes [default: the CSV's name with .svg].
+    /// File of the chart [default: the CSV's name with .svg].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -44,6 +44,8 @@ pub use open::progress::{Progress, Recovery};
 pub use open::staging_look::{StagingContent, StagingLook};
 pub use read::keys::KeyPage;
 pub use read::peek::{Peek, Usage, View};
+#[doc(hidden)]
+pub use read::probe::Probe;
 pub use read::scan::{Cursor, Page};
 pub use read::verification::Verification;
 pub use segments::accounting::Written;

@@ -160,13 +160,13 @@ impl StoreView {
             || (),
             |(), versions| {
                 let current = rule.current(versions).copied();
-                let mut standings = standings.lock().expect("nobody panics with it");
+                let mut standings = standings.lock().expect("no code panics while holding the lock");
                 for version in versions {
                     standings.insert(version.place(), standing(version, current));
                 }
             },
         );
-        let standings = standings.into_inner().expect("nobody panics with it");
+        let standings = standings.into_inner().expect("no code panics while holding the lock");
         let mut rows = Vec::new();
         for segment in segments.iter().filter(|segment| wanted(segment)) {
             let mut entries = Vec::new();

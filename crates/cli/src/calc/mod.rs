@@ -26,7 +26,7 @@ of 1000, as drives are sold: 15.36TB is 13.97t. Write amplification is that of o
 written more often than others it is lower (docs/decisions/0005-placement.md). Exit code 0; 2 if the call is wrong or what
 is asked for does not fit.")]
 pub(crate) struct Arguments {
-    /// Keys that are there at a time, such as 100m.
+    /// Number of keys in the store, such as 100m.
     #[arg(long, value_name = "NUMBER", value_parser = number)]
     keys: u64,
     /// Bytes of a key.
@@ -38,16 +38,16 @@ pub(crate) struct Arguments {
     /// Puts in a day, such as 2g.
     #[arg(long, value_name = "NUMBER", value_parser = number)]
     writes_per_day: Option<u64>,
-    /// Size of the drive of the capacity tier, such as 15.36TB [default: as large as is needed].
+    /// Size of the drive of the capacity tier, such as 15.36TB [default: the needed size].
     #[arg(long, value_name = "SIZE", value_parser = parse_capacity)]
     drive: Option<u64>,
     /// Indirection unit of the drive.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64k")]
     iu: u64,
-    /// How often a day it may be written over for five years, as its data sheet says of writes of whole units.
+    /// Rated drive writes per day over five years, for writes of whole units.
     #[arg(long, value_name = "NUMBER")]
     dwpd: Option<f64>,
-    /// Size of a fast tier in front of it; 0 for none [default: a twentieth of what is stored, at least 1g].
+    /// Size of a fast tier in front of it; 0 for none [default: a twentieth of the stored bytes, at least 1g].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     fast: Option<u64>,
     /// Share of the capacity that is kept in reserve, in percent.

@@ -10,11 +10,11 @@ use super::tls::{Files, Tls};
 use crate::terminal::Failure;
 use crate::{secret, time};
 
-/// Who one is at a server, and how one gets there.
+/// The user at a server, and the way to connect.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Login {
-    /// Who to log in as; the password is in ESKER_PASSWORD or in --password-file.
+    /// User to log in as; the password is in ESKER_PASSWORD or in --password-file.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// File that holds the password in its first line.
@@ -23,7 +23,7 @@ pub(crate) struct Login {
     /// Speak TLS, to the port of the server's setting resp-tls.
     #[arg(long)]
     tls: bool,
-    /// Certificates of the authorities that are trusted (PEM); those of the system if it is not given.
+    /// Certificates of the trusted authorities (PEM) [default: those of the system].
     #[arg(long, value_name = "FILE", requires = "tls")]
     ca: Option<PathBuf>,
     /// Certificate to show (PEM), with the chain behind it.
@@ -35,7 +35,7 @@ pub(crate) struct Login {
     /// Name that the server's certificate must be for, if it is not the one of the address.
     #[arg(long, value_name = "NAME", requires = "tls")]
     server_name: Option<String>,
-    /// How long the server may take for anything, such as 30s.
+    /// Time limit for every answer of the server, such as 30s.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     timeout: Option<Duration>,
 }

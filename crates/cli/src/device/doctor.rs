@@ -27,16 +27,16 @@ use crate::top::text::bytes;
 pub(super) struct Arguments {
     /// Block device, partition, or a file or directory on one.
     pub(super) device: Option<PathBuf>,
-    /// Show what memory the index of so many keys takes.
+    /// Show the memory of an index for this number of keys.
     #[arg(long, value_name = "COUNT", value_parser = crate::calc::number)]
     keys: Option<u64>,
-    /// Find out how coarsely a scratch device maps, by timing writes to it. Overwrites it.
+    /// Measure the mapping unit of a scratch device by timing writes. Overwrites it.
     #[arg(long, requires = "device")]
     measure: bool,
-    /// Agree that --measure overwrites what the device holds.
+    /// Confirm that --measure overwrites the data of the device.
     #[arg(long, requires = "measure")]
     destroy_data: bool,
-    /// How long to write for each size and round; the whole takes 25 times as long.
+    /// Duration of the writes for each size and round; the whole measurement takes 25 times as long.
     #[arg(long, value_name = "TIME", value_parser = measure_time, default_value = "4s", requires = "measure")]
     measure_time: Duration,
     /// Print JSON.

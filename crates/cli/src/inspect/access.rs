@@ -17,9 +17,9 @@ use super::watch::Bar;
 use crate::made::Made;
 use crate::terminal::{Failure, said, say, say_bytes};
 
-/// Prints the value of a key. Exits with 1 if the key is not there.
+/// Prints the value of a key. Exits with 1 if the key is absent.
 ///
-/// The newest record in the log counts. Beside a server, ask the server instead: what only its memory holds is not seen.
+/// The newest record in the log counts. Beside a server, ask the server instead: records that only its memory holds are missing.
 #[derive(Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -62,14 +62,14 @@ pub(crate) struct Put {
     form: KeyForm,
     #[command(flatten)]
     database: Database,
-    /// How long the value lives, such as 500ms, 30s, 5m or 2h.
+    /// Time to live of the value, such as 500ms, 30s, 5m or 2h.
     #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
     ttl: Option<Duration>,
     #[command(flatten)]
     output: Output,
 }
 
-/// Deletes keys. Prints how many were there; exits with 1 if none was.
+/// Deletes keys. Prints the number of keys that existed; exits with 1 if none did.
 #[derive(Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -91,8 +91,8 @@ pub(crate) struct Del {
     output: Output,
 }
 
-/// Prints keys with their values, a line each, in the order in which their records lie. What cannot be read is told on
-/// stderr, and makes the exit code 1.
+/// Prints keys with their values, a line each, in the order of their records in the log. Unreadable records are reported on
+/// stderr, and make the exit code 1.
 #[derive(Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -105,7 +105,7 @@ pub(crate) struct Del {
 pub(crate) struct Scan {
     #[command(flatten)]
     place: Place,
-    /// Only keys that begin so.
+    /// Only keys with this prefix.
     #[arg(long, value_name = "PREFIX", default_value = "")]
     prefix: String,
     #[command(flatten)]
@@ -113,7 +113,7 @@ pub(crate) struct Scan {
     /// Keys of the database of this number, or of all.
     #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = one_or_all)]
     database: OneOrAll,
-    /// So many keys at most.
+    /// Maximum number of keys.
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
     /// No values.

@@ -13,11 +13,11 @@ use super::watch::Bar;
 use crate::terminal::{Failure, say};
 
 /// Verifies everything in a store: every checksum, every version of every key, summaries against records, superblocks
-/// against segments, what only the staging file of a killed store holds, and the index that a server would build against the
+/// against segments, records that only the staging file of a killed store holds, and the index that a server would build against the
 /// log. Nothing is written.
 ///
-/// Names what is damaged, which keys are concerned and what to do. Beside a server that has the store open the index is not
-/// compared, and what looks damaged is looked at twice: what the server was just writing is not reported.
+/// Names the damage, the keys that are concerned and the remedy. Beside a server that has the store open the index is not
+/// compared, and apparent damage is read twice, so that data which the server is writing is not reported.
 #[derive(Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -38,8 +38,8 @@ pub(crate) struct Check {
 /// Makes a new store with every key whose newest version is healthy, with that value and its expiry. The damaged store is
 /// not changed.
 ///
-/// A key whose newest version is damaged is left out and listed; an older version is never shown in its place. Where keys
-/// were lost that cannot be named, every key that may be stale because of that is listed too. So is every key of which the
+/// A key whose newest version is damaged is left out and listed; an older version is never shown in its place. If keys
+/// were lost that cannot be named, every key that may be stale as a result is listed too. So is every key of which the
 /// staging file of a killed store has a newer version: open such a store once before, if a server still opens it.
 #[derive(Args)]
 #[command(after_help = concat!(
@@ -52,16 +52,16 @@ pub(crate) struct Check {
 pub(crate) struct Repair {
     #[command(flatten)]
     place: Place,
-    /// Where to make the new store; for a store with two tiers, its fast tier.
+    /// Path of the new store; for a store with two tiers, its fast tier.
     #[arg(long, value_name = "PATH", required_unless_present = "in_place")]
     to: Option<PathBuf>,
-    /// Where to make the new store's capacity tier.
+    /// Path of the new store's capacity tier.
     #[arg(long, value_name = "PATH", requires = "to")]
     to_peer: Option<PathBuf>,
     /// Make the new store beside the old one and give it the old one's name; the old one is kept as PATH.damaged.
     #[arg(long, requires = "confirm", conflicts_with = "to")]
     in_place: bool,
-    /// Yes, in place.
+    /// Confirm the repair in place.
     #[arg(long)]
     confirm: bool,
     #[command(flatten)]

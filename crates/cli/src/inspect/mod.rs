@@ -24,15 +24,15 @@ use crate::terminal::{fail, start_log};
 
 #[derive(Subcommand)]
 pub(crate) enum Verb {
-    /// Shows what a store is and how full it is; `esker inspect layout` shows the layout of its bytes.
+    /// Shows the properties and the fill level of a store; `esker inspect layout` shows the layout of its bytes.
     Inspect(overview::Arguments),
     /// Shows every segment of a store, as a table, a map or a picture.
     Segments(segments::Arguments),
     /// Shows every record of one segment.
     Records(records::OfSegment),
-    /// Shows where every version of a key lies, which one counts, and why.
+    /// Shows the location of every version of a key, and which one is current, with the reason.
     Trace(records::OfKey),
-    /// Prints the value of a key. Beside a server, what only the server's memory holds is not seen.
+    /// Prints the value of a key. Beside a server, records that only the server's memory holds are missing.
     Get(access::Get),
     /// Puts a key into a store that no server has open.
     Put(access::Put),
@@ -40,9 +40,9 @@ pub(crate) enum Verb {
     Del(access::Del),
     /// Prints the keys of a store with their values.
     Scan(access::Scan),
-    /// Verifies everything in a store, and says what is damaged, which keys are concerned and what to do.
+    /// Verifies everything in a store, and names the damage, the keys that are concerned and the remedy.
     Check(check::Check),
-    /// Makes a new store with everything that is healthy in a damaged one.
+    /// Makes a new store of the healthy records of a damaged one.
     Repair(check::Repair),
 }
 

@@ -38,7 +38,7 @@ const TURN: Duration = Duration::from_millis(100);
 /// Time within which a new server should have its first complete second of statistics.
 const FIRST_SECOND: Duration = Duration::from_secs(5);
 
-/// Shows what a server does: operations, latencies, hit rate, write amplification, segments.
+/// Shows the activity of a server: operations, latencies, hit rate, write amplification, segments.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -50,12 +50,12 @@ Examples:
 Keys: q or Esc to leave. In the map of segments a sign is a segment or several, the fuller the more of it is live.
 Exit code 0; 1 if the server went away with --once; 2 if the call is wrong or the login is refused.")]
 pub(crate) struct Arguments {
-    /// HOST:PORT where the server speaks RESP, or a port of this machine.
+    /// RESP address of the server: HOST:PORT, or a port of this machine.
     #[arg(default_value = "127.0.0.1:6379", value_name = "ADDR")]
     address: String,
     #[command(flatten)]
     login: Login,
-    /// Time between two looks.
+    /// Interval between two samples.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time::parse)]
     every: Duration,
     /// Print one sample and end.

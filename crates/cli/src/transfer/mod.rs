@@ -36,8 +36,8 @@ use crate::terminal::{Failure, note, say};
 /// Default time limit of a server for accepting a connection and for every read and write.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Writes keys from a file to a server, or to a store that nobody has open, each to the database that the file says. Keys that
-/// are there are replaced.
+/// Writes keys from a file to a server, or to a store that no process has open, each to the database that the file names.
+/// Existing keys are replaced.
 #[derive(Parser)]
 #[command(after_help = "\
 Examples:
@@ -51,7 +51,7 @@ Exit code 0 if all was imported, whatever was left out because it is no string, 
 something failed on the way, the file ends within a command, or the target cannot hold it (too long, an empty key, a database
 that is not there): what was imported stays; 2 if the call is wrong.")]
 pub(crate) struct Import {
-    /// What to read; - for stdin.
+    /// Input file; - for stdin.
     #[arg(value_name = "FILE", required_unless_present = "rdb", conflicts_with = "rdb")]
     file: Option<PathBuf>,
     /// An RDB file or append-only file of Redis or Valkey, or the directory or manifest of one: its strings. Other types are
@@ -64,7 +64,7 @@ pub(crate) struct Import {
     /// Accept that the last command of an append-only file is cut, as a crash of redis-server may leave it.
     #[arg(long, requires = "rdb")]
     allow_truncated: bool,
-    /// How the file is written; by its name's ending if it is not given.
+    /// Format of the file [default: by the ending of its name].
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
     /// The server's address: HOST:PORT, or a port of this machine.
@@ -74,7 +74,7 @@ pub(crate) struct Import {
     login: Login,
     #[command(flatten)]
     places: Places,
-    /// Memory for the store; 10 bytes a key beside 512m are enough [default: 512m, or what the keys need that are there].
+    /// Memory for the store; 10 bytes a key beside 512m are enough [default: 512m, or the need of the existing keys].
     #[arg(long, value_name = "SIZE", value_parser = esker_command::parse, conflicts_with = "to")]
     memory: Option<u64>,
     /// Print the result as JSON.
@@ -82,7 +82,7 @@ pub(crate) struct Import {
     json: bool,
 }
 
-/// Writes all keys of all databases of a server, or of a store that nobody has open, to a file.
+/// Writes all keys of all databases of a server, or of a store that no process has open, to a file.
 ///
 /// The keys of a server are read while others write: each value is of some moment of the export. Any Redis from 7.0 on can be
 /// the server.
@@ -98,13 +98,13 @@ others; or if something failed on the way: then there is no file; 2 if the call
 is wrong. A damaged record of which a server cannot tell the key ends the export
 from it: stop it and export its store with --dir.")]
 pub(crate) struct Export {
-    /// What to write, which must not be there yet; - for stdout.
+    /// Output file, which must not exist; - for stdout.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How it is written; by its name's ending if it is not given.
+    /// Format of the file [default: by the ending of its name].
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// How CSV shows bytes.
+    /// Representation of bytes in CSV.
     #[arg(long, value_enum, value_name = "ENCODING", default_value_t = table::Encoding::Base64)]
     encoding: table::Encoding,
     /// The server's address: HOST:PORT, or a port of this machine.

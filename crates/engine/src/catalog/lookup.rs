@@ -9,6 +9,7 @@ use crate::catalog::Catalog;
 use crate::catalog::appended::Replaced;
 use crate::catalog::cache::Cached;
 use crate::catalog::clock::Life;
+use crate::catalog::place::Place;
 
 /// The current record of a key, with the pointer that led to it.
 pub(crate) struct Found {
@@ -31,18 +32,43 @@ impl Catalog {
         Replaced { pointer: found.pointer, padded_bytes, expired }
     }
 
-    /// Returns the current record of a key, expired or not. Futures of rare paths are boxed, to keep the future of a
-    /// common read small.
-    pub(crate) async fn look_up(&self, key: &[u8], hash: &KeyHash) -> Result<Option<Found>> {
+    /// Returns the current record of a key, expired or not.
+    pub(crate) fn look_up<'a>(
+        &'a self,
+        key: &'a [u8],
+        hash: &'a KeyHash,
+    ) -> impl Future<Output = Result<Option<Found>>> {
+        self.look_up_from(key, hash, None)
+    }
+
+    /// As [`look_up`](Self::look_up), with the pointer that an earlier look at the index returned. If that pointer is
+    /// still current, the index is not searched again. Futures of rare paths are boxed, to keep the future of a common
+    /// read small.
+    pub(crate) async fn look_up_from(
+        &self,
+        key: &[u8],
+        hash: &KeyHash,
+        mut probed: Option<Pointer>,
+    ) -> Result<Option<Found>> {
         loop {
-            let Some(pointer) = self.between_batches(|| self.index.get(hash)) else {
-                if !self.index.may_be_hidden(hash) {
-                    return Ok(None);
+            let place = match probed.take() {
+                // The check is made between batches, as a search is: meanwhile the segment may have been freed, and a
+                // batch that is being published may have put the key to the same location.
+                Some(pointer) => self.between_batches(|| self.place(hash, pointer)),
+                None => {
+                    let Some(pointer) = self.between_batches(|| self.index.get(hash)) else {
+                        if !self.index.may_be_hidden(hash) {
+                            return Ok(None);
+                        }
+                        Box::pin(self.verify(hash)).await?;
+                        continue;
+                    };
+                    self.place(hash, pointer)
                 }
-                Box::pin(self.verify(hash)).await?;
-                continue;
             };
-            match self.fetch(hash, pointer, Some(key)).await {
+            let Some(place) = place else { continue };
+            let pointer = place.pointer;
+            match self.fetch_at(hash, &place, Some(key)).await {
                 Ok(Fetched::Moved) => continue,
                 Ok(Fetched::Record(record)) if record.is_of(hash, key) => {
                     return Ok(Some(Found { record, pointer }));
@@ -105,9 +131,14 @@ impl Catalog {
         key: Option<&[u8]>,
     ) -> Result<Fetched> {
         let Some(place) = self.place(hash, pointer) else { return Ok(Fetched::Moved) };
-        match self.read_record(&place).await? {
+        self.fetch_at(hash, &place, key).await
+    }
+
+    /// Reads the record at a place of a key.
+    async fn fetch_at(&self, hash: &KeyHash, place: &Place, key: Option<&[u8]>) -> Result<Fetched> {
+        match self.read_record(place).await? {
             Ok(record) => Ok(Fetched::Record(record)),
-            Err(_) if !self.is_still(hash, &place) => Ok(Fetched::Moved),
+            Err(_) if !self.is_still(hash, place) => Ok(Fetched::Moved),
             Err(damaged) => Err(damaged.into_error(key)),
         }
     }

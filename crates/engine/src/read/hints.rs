@@ -5,12 +5,16 @@ use esker_log::{MAX_KEY_BYTES, class_bytes};
 
 use crate::catalog::records::LARGE_BYTES;
 use crate::read::Reader;
+use crate::read::probe::Probe;
 use crate::read::scan::Cursor;
 
 impl Reader {
     pub(crate) fn bytes_hint(&self, database: u8, key: &[u8]) -> usize {
-        let hash = self.catalog.hash_in(database, key);
-        self.catalog.index.get(&hash).map_or(0, |pointer| self.hint_at(pointer))
+        self.probed_bytes_hint(&self.probe(database, key))
+    }
+
+    pub(crate) fn probed_bytes_hint(&self, probe: &Probe<'_>) -> usize {
+        probe.pointer.map_or(0, |pointer| self.hint_at(pointer))
     }
 
     pub(crate) fn scan_bytes_hint(&self, database: u8, cursor: Cursor, limit: usize) -> usize {

@@ -3,6 +3,7 @@
 pub(crate) mod hints;
 pub(crate) mod keys;
 pub(crate) mod peek;
+pub(crate) mod probe;
 pub(crate) mod range;
 pub(crate) mod scan;
 mod scan_filter;
@@ -18,6 +19,7 @@ use crate::catalog::Catalog;
 use crate::catalog::cache::Cached;
 use crate::catalog::lookup::Found;
 use crate::catalog::watches::KeyWatch;
+use crate::read::probe::Probe;
 use crate::segments::space::Space;
 use crate::write::Writer;
 
@@ -52,23 +54,35 @@ impl Reader {
     }
 
     /// Returns the current record of a key.
-    pub(crate) async fn get(&self, database: u8, key: &[u8]) -> Result<Option<Cached>> {
+    pub(crate) fn get<'a>(
+        &'a self,
+        database: u8,
+        key: &'a [u8],
+    ) -> impl Future<Output = Result<Option<Cached>>> {
+        self.get_probed(self.hashed(database, key))
+    }
+
+    /// Returns the current record of a probed key.
+    pub(crate) async fn get_probed(&self, mut probe: Probe<'_>) -> Result<Option<Cached>> {
         self.space.health.check_open()?;
-        if key.is_empty() {
+        if probe.key.is_empty() {
             return Ok(None);
         }
         let began = self.space.runtime.now();
         loop {
-            let hash = self.catalog.hash_in(database, key);
-            let found = self.catalog.look_up(key, &hash).await?;
-            if !self.is_still_of(database, &hash) {
+            self.follow_swap(&mut probe);
+            let Probe { key, hash, pointer, .. } = &mut probe;
+            // After a swap the pointer is not used again: the index is searched.
+            let found = self.catalog.look_up_from(key, hash, pointer.take()).await?;
+            if !self.is_in_its_database(&probe) {
                 continue;
             }
             self.space.took(Timed::Get, began);
             let Some(Found { record, .. }) = found else { return Ok(None) };
-            let may_show = self.writer.may_show(key, &hash, record.sequence, record.expires_at_ms).await?;
+            let Probe { key, hash, .. } = &probe;
+            let may_show = self.writer.may_show(key, hash, record.sequence, record.expires_at_ms).await?;
             if may_show {
-                self.catalog.recency.note_asked(&hash);
+                self.catalog.recency.note_asked(hash);
             }
             return Ok(may_show.then_some(record));
         }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_index::{KeyHash, Pointer};
+use esker_index::KeyHash;
 use esker_log::{BLOCK_BYTES, Kind, Location, RecordView};
 use smallvec::SmallVec;
 
@@ -20,6 +20,7 @@ use crate::catalog::clock::Life;
 use crate::catalog::place::Place;
 use crate::catalog::verify::ROW;
 use crate::read::Reader;
+use crate::read::probe::Probe;
 use crate::segments::buffers::HeldBuffered;
 
 /// Result of a read from memory.
@@ -51,14 +52,6 @@ impl View<'_> {
     pub fn shared(&self) -> Option<Bytes> {
         self.owner.map(|owner| owner.slice_ref(self.value))
     }
-}
-
-/// A key with its index pointer.
-struct Sought<'k> {
-    database: u8,
-    key: &'k [u8],
-    hash: KeyHash,
-    pointer: Option<Pointer>,
 }
 
 /// A value, by the kind of memory that it is in.
@@ -99,9 +92,9 @@ impl Reader {
     ) -> Result<Peek<T>> {
         self.space.health.check_open()?;
         let began = self.space.runtime.now();
-        let sought = self.seek(database, key);
-        let peek = match self.look(&sought, &self.space.buffered.hold()) {
-            Peek::Seen(shown) => self.show(&sought.hash, shown, see),
+        let probe = self.probe(database, key);
+        let peek = match self.look(&probe, &self.space.buffered.hold()) {
+            Peek::Seen(shown) => self.show(&probe.hash, shown, see),
             Peek::Absent => Peek::Absent,
             Peek::Unknown => Peek::Unknown,
         };
@@ -141,14 +134,12 @@ impl Reader {
     /// Copies a part of a value in memory. Of a compressed value, only the blocks of that part are decompressed.
     pub(super) fn peek_range(
         &self,
-        database: u8,
-        key: &[u8],
+        probe: &Probe<'_>,
         cut: impl Fn(usize) -> Range<usize>,
     ) -> Result<Peek<Bytes>> {
         self.space.health.check_open()?;
         let began = self.space.runtime.now();
-        let sought = self.seek(database, key);
-        let peek = match self.look(&sought, &self.space.buffered.hold()) {
+        let peek = match self.look(probe, &self.space.buffered.hold()) {
             Peek::Seen(Shown::Compressed(record, location)) => {
                 let wanted = cut(record.raw_bytes() as usize);
                 let stated = record.compressed.map(|how| (how, record.value.len()));
@@ -157,11 +148,11 @@ impl Reader {
                     .check_stated(stated, record.bytes(), location)
                     .and_then(|()| record.raw_part(wanted.clone(), Vec::with_capacity(wanted.len())));
                 self.space.counters.memory_hit();
-                self.catalog.recency.note_asked(&sought.hash);
+                self.catalog.recency.note_asked(&probe.hash);
                 part.map_or(Peek::Unknown, |part| Peek::Seen(part.into()))
             }
             Peek::Seen(shown) => self
-                .show(&sought.hash, shown, |seen| Bytes::copy_from_slice(&seen.value[cut(seen.value.len())])),
+                .show(&probe.hash, shown, |seen| Bytes::copy_from_slice(&seen.value[cut(seen.value.len())])),
             Peek::Absent => Peek::Absent,
             Peek::Unknown => Peek::Unknown,
         };
@@ -171,12 +162,14 @@ impl Reader {
         Ok(peek)
     }
 
-    /// See [`Store::peek_many`](crate::Store::peek_many).
+    /// See [`Store::peek_many`](crate::Store::peek_many). Passes the probes of the keys that were probed but not accepted
+    /// to `left`, in order.
     pub(crate) fn peek_many<'k>(
         &self,
         database: u8,
         keys: impl IntoIterator<Item = &'k [u8]>,
         mut see: impl FnMut(Option<View<'_>>) -> bool,
+        left: impl FnMut(Probe<'k>),
     ) -> Result<usize> {
         self.space.health.check_open()?;
         let mut keys = keys.into_iter();
@@ -185,13 +178,12 @@ impl Reader {
         loop {
             // Index slots and records are mostly not in the processor's cache. A row of keys overlaps their cache
             // misses, instead of waiting for each key's misses in turn.
-            let hashed: SmallVec<[_; ROW]> =
-                keys.by_ref().take(ROW).map(|key| (key, self.catalog.hash_in(database, key))).collect();
-            if hashed.len() > 1 {
-                hashed.iter().for_each(|(_, hash)| self.catalog.index.prefetch(hash));
+            let hashed = keys.by_ref().take(ROW).map(|key| self.hashed(database, key));
+            let mut row: SmallVec<[_; ROW]> = hashed.collect();
+            if row.len() > 1 {
+                row.iter().for_each(|probe| self.catalog.index.prefetch(&probe.hash));
             }
-            let sought = hashed.into_iter().map(|(key, hash)| self.seek_hashed(database, key, hash));
-            let row: SmallVec<[_; ROW]> = sought.collect();
+            row.iter_mut().for_each(|probe| *probe = self.searched(*probe));
             let more = self.peek_row(&row, &mut see);
             // The keys of a row were read together, so each took the time of the row.
             let now = self.space.runtime.now();
@@ -199,45 +191,46 @@ impl Reader {
             began = now;
             shown += more;
             if more < ROW {
+                row[more..].iter().copied().for_each(left);
                 return Ok(shown);
             }
         }
     }
 
     /// Shows a row of keys to `see`. Returns the number of keys accepted.
-    fn peek_row(&self, row: &[Sought<'_>], see: &mut impl FnMut(Option<View<'_>>) -> bool) -> usize {
+    fn peek_row(&self, row: &[Probe<'_>], see: &mut impl FnMut(Option<View<'_>>) -> bool) -> usize {
         let buffered = self.space.buffered.hold();
         if row.len() > 1 {
-            row.iter().filter_map(|sought| sought.pointer).for_each(|at| self.catalog.touch(at, &buffered));
+            row.iter().filter_map(|probe| probe.pointer).for_each(|at| self.catalog.touch(at, &buffered));
         }
-        let mut take = |sought: &Sought<'_>| match self.look(sought, &buffered) {
+        let mut take = |probe: &Probe<'_>| match self.look(probe, &buffered) {
             Peek::Seen(shown) => {
-                matches!(self.show(&sought.hash, shown, |view| see(Some(view))), Peek::Seen(true))
+                matches!(self.show(&probe.hash, shown, |view| see(Some(view))), Peek::Seen(true))
             }
             Peek::Absent => see(None),
             Peek::Unknown => false,
         };
-        row.iter().position(|sought| !take(sought)).unwrap_or(row.len())
+        row.iter().position(|probe| !take(probe)).unwrap_or(row.len())
     }
 
     /// See [`Store::usage`](crate::Store::usage).
     pub(crate) fn usage(&self, database: u8, key: &[u8]) -> Option<Usage> {
-        let sought = loop {
-            let sought = self.seek(database, key);
-            if self.is_still_of(database, &sought.hash) {
-                break sought;
+        let probe = loop {
+            let probe = self.probe(database, key);
+            if self.is_in_its_database(&probe) {
+                break probe;
             }
         };
-        let Some(pointer) = sought.pointer else {
+        let Some(pointer) = probe.pointer else {
             // The key may be hidden: only a read can tell, and it may fail.
             let unknown = Usage { was_asked: false, idle: Duration::ZERO };
-            return self.catalog.index.may_be_hidden(&sought.hash).then_some(unknown);
+            return self.catalog.index.may_be_hidden(&probe.hash).then_some(unknown);
         };
-        if let Peek::Absent = self.look(&sought, &self.space.buffered.hold()) {
+        if let Peek::Absent = self.look(&probe, &self.space.buffered.hold()) {
             return None;
         }
         let recency = &self.catalog.recency;
-        if !recency.when_full().evicts() || recency.was_asked(&sought.hash) {
+        if !recency.when_full().evicts() || recency.was_asked(&probe.hash) {
             return Some(Usage { was_asked: recency.when_full().evicts(), idle: Duration::ZERO });
         }
         let slot = self.space.slot(self.catalog.packing.unpack(pointer.get()));
@@ -245,27 +238,18 @@ impl Reader {
         Some(Usage { was_asked: false, idle })
     }
 
-    fn seek<'k>(&self, database: u8, key: &'k [u8]) -> Sought<'k> {
-        self.seek_hashed(database, key, self.catalog.hash_in(database, key))
+    /// Looks for a key that was probed just now in memory.
+    fn look<'a>(&self, probe: &Probe<'_>, buffered: &'a HeldBuffered) -> Peek<Shown<'a>> {
+        let peek = self.look_in(probe, buffered);
+        if self.is_in_its_database(probe) { peek } else { Peek::Unknown }
     }
 
-    fn seek_hashed<'k>(&self, database: u8, key: &'k [u8], hash: KeyHash) -> Sought<'k> {
-        let pointer =
-            self.catalog.between_batches(|| self.catalog.index.get(&hash)).filter(|_| !key.is_empty());
-        Sought { database, key, hash, pointer }
-    }
-
-    fn look<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered) -> Peek<Shown<'a>> {
-        let peek = self.look_in(sought, buffered);
-        if self.is_still_of(sought.database, &sought.hash) { peek } else { Peek::Unknown }
-    }
-
-    fn look_in<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered) -> Peek<Shown<'a>> {
-        let Some(pointer) = sought.pointer else {
-            let may_be_hidden = !sought.key.is_empty() && self.catalog.index.may_be_hidden(&sought.hash);
+    fn look_in<'a>(&self, probe: &Probe<'_>, buffered: &'a HeldBuffered) -> Peek<Shown<'a>> {
+        let Some(pointer) = probe.pointer else {
+            let may_be_hidden = !probe.key.is_empty() && self.catalog.index.may_be_hidden(&probe.hash);
             return if may_be_hidden { Peek::Unknown } else { Peek::Absent };
         };
-        let Some(Place { location, segment, .. }) = self.catalog.place(&sought.hash, pointer) else {
+        let Some(Place { location, segment, .. }) = self.catalog.place(&probe.hash, pointer) else {
             return Peek::Unknown;
         };
         let show = |shown: Shown<'a>, life| match life {
@@ -277,9 +261,9 @@ impl Reader {
         if let Some(buffered_segment) = buffered.find(location.tier, location.slot, segment) {
             let identity = self.space.secret.identity(segment, location.offset);
             let record = RecordView::in_memory(buffered_segment.record(location.offset), &identity).ok();
-            let keyspace = sought.hash.keyspace();
+            let keyspace = probe.hash.keyspace();
             let is_it = |record: &RecordView<'_>| {
-                record.kind == Kind::Put && record.key == sought.key && record.keyspace == keyspace
+                record.kind == Kind::Put && record.key == probe.key && record.keyspace == keyspace
             };
             let Some(record) = record.filter(is_it) else { return Peek::Unknown };
             let RecordView { value, sequence: version, expires_at_ms, .. } = record;
@@ -290,7 +274,7 @@ impl Reader {
             return show(shown, self.catalog.life(version, expires_at_ms));
         }
         match self.catalog.cache.get(segment, location.offset) {
-            Some(cached) if cached.is_of(&sought.hash, sought.key) => {
+            Some(cached) if cached.is_of(&probe.hash, probe.key) => {
                 let life = self.catalog.life(cached.sequence, cached.expires_at_ms);
                 show(Shown::Cached(cached), life)
             }

@@ -19,6 +19,7 @@ use crate::catalog::cache::Cached;
 use crate::catalog::place::Place;
 use crate::read::Reader;
 use crate::read::peek::Peek;
+use crate::read::probe::Probe;
 
 /// Records of size classes up to this many bytes are read as a whole.
 const WHOLE_BYTES: u64 = 600 << 10;
@@ -77,38 +78,43 @@ impl Reader {
         start: u64,
         end: u64,
     ) -> Result<Option<Bytes>> {
-        match self.peek_range(database, key, |bytes| cut(start, end, bytes))? {
+        let mut probe = self.probe(database, key);
+        match self.peek_range(&probe, |bytes| cut(start, end, bytes))? {
             Peek::Seen(part) => return Ok(Some(part)),
             Peek::Absent => return Ok(None),
             Peek::Unknown => {}
         }
         let began = self.space.runtime.now();
-        if let Some(part) = self.stream_range(database, key, start, end).await? {
+        if let Some(part) = self.stream_range(&mut probe, start, end).await? {
             self.space.took(Timed::Get, began);
             if part.is_some() {
-                self.catalog.recency.note_asked(&self.catalog.hash_in(database, key));
+                self.catalog.recency.note_asked(&probe.hash);
             }
             return Ok(part);
         }
-        let Some(value) = self.get(database, key).await?.map(Cached::into_value) else { return Ok(None) };
+        let Some(value) = self.get_probed(probe).await?.map(Cached::into_value) else { return Ok(None) };
         let part = cut(start, end, value.len());
         // A small part is copied, so that it does not keep the whole value in memory.
         let is_small = part.len() < value.len() / 2;
         Ok(Some(if is_small { Bytes::copy_from_slice(&value[part]) } else { value.slice(part) }))
     }
 
-    /// Reads a part of a large value from a device; `None` if the value must be read as a whole.
+    /// Reads a part of a large value of a key that was probed just now from a device; `None` if the value must be read
+    /// as a whole. Renews the probe if it turns out to be outdated.
     async fn stream_range(
         &self,
-        database: u8,
-        key: &[u8],
+        probe: &mut Probe<'_>,
         start: u64,
         end: u64,
     ) -> Result<Option<Option<Bytes>>> {
         loop {
-            let hash = self.catalog.hash_in(database, key);
-            let Some(pointer) = self.catalog.between_batches(|| self.catalog.index.get(&hash)) else {
-                if !self.is_still_of(database, &hash) {
+            if probe.pointer.is_none() {
+                self.follow_swap(probe);
+                *probe = self.searched(*probe);
+            }
+            let Probe { key, hash, pointer, .. } = *probe;
+            let Some(pointer) = pointer else {
+                if !self.is_in_its_database(probe) {
                     continue;
                 }
                 return Ok((!self.catalog.index.may_be_hidden(&hash)).then_some(None));
@@ -117,14 +123,18 @@ impl Reader {
             if self.catalog.expansions.in_memory(location.class) <= WHOLE_BYTES {
                 return Ok(None);
             }
-            let Some(place) = self.catalog.place(&hash, pointer) else { continue };
+            let Some(place) = self.catalog.place(&hash, pointer) else {
+                probe.pointer = None;
+                continue;
+            };
             let read = self.read_range(&hash, &place, key, start, end).await;
-            if !self.is_still_of(database, &hash) {
+            if !self.is_in_its_database(probe) {
+                probe.pointer = None;
                 continue;
             }
             match read {
                 Ok(part) if part.is_some() || self.catalog.is_still(&hash, &place) => return Ok(part),
-                Ok(_) => {}
+                Ok(_) => probe.pointer = None,
                 // The record may belong to another key: a complete read finds out.
                 Err(error) if error.is_of_reading() => return Ok(None),
                 Err(error) => return Err(error),

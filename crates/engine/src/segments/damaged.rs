@@ -195,13 +195,14 @@ impl Space {
         let Some(DamagedSegment { tier, slot, keys, opened_at, .. }) = state.segments.remove(&segment) else {
             return;
         };
-        // Before the keys are removed, and `count` falls: see `Space::may_hold_older`.
-        self.damaged.unlisted.fetch_add(1, Ordering::Release);
         let slots = self.tier(tier).slots();
         if keys.is_some() {
             // Before the lock is released, because from then on the keys are no longer listed.
             slots.all()[slot as usize].open_at(opened_at);
         }
+        // After `open_at`, because otherwise `Space::oldest_segments` could read this count and then the old value of that. Before
+        // the lock is released and `count` falls: see `Space::may_hold_older`.
+        self.damaged.unlisted.fetch_add(1, Ordering::Release);
         let mut unneeded = Vec::new();
         for key in keys.unwrap_or_default() {
             if !state.lists(key) {

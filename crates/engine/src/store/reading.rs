@@ -14,6 +14,7 @@ use crate::catalog::record_heads::KeyEntry;
 use crate::catalog::watches::KeyWatch;
 use crate::read::keys::KeyPage;
 use crate::read::peek::{Peek, Usage, View};
+use crate::read::probe::Probe;
 use crate::read::scan::{Cursor, Page};
 use crate::store::handle::Store;
 
@@ -102,7 +103,44 @@ impl Store {
         keys: impl IntoIterator<Item = &'k [u8]>,
         see: impl FnMut(Option<View<'_>>) -> bool,
     ) -> Result<usize> {
-        self.reader.peek_many(self.database, keys, see)
+        self.reader.peek_many(self.database, keys, see, |_| {})
+    }
+
+    /// As [`peek_many`](Self::peek_many). Also returns probes of the next keys, the first of which was not accepted, for
+    /// [`get_probed`](Self::get_probed): of as many keys as were already probed.
+    ///
+    /// # Errors
+    /// As [`peek_many`](Self::peek_many).
+    #[doc(hidden)]
+    pub fn peek_many_or_probe<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        see: impl FnMut(Option<View<'_>>) -> bool,
+    ) -> Result<(usize, Vec<Probe<'k>>)> {
+        let mut left = Vec::new();
+        let accepted = self.reader.peek_many(self.database, keys, see, |probe| left.push(probe))?;
+        Ok((accepted, left))
+    }
+
+    /// Hashes a key and searches the index for it, for [`get_probed`](Self::get_probed).
+    #[doc(hidden)]
+    pub fn probe<'k>(&self, key: &'k [u8]) -> Probe<'k> {
+        self.reader.probe(self.database, key)
+    }
+
+    /// As [`read_bytes_hint`](Self::read_bytes_hint), at the time of the probe.
+    #[doc(hidden)]
+    pub fn probed_bytes_hint(&self, probe: &Probe<'_>) -> usize {
+        self.reader.probed_bytes_hint(probe)
+    }
+
+    /// As [`get_many`](Self::get_many), for keys that were probed in this store, in any database. The values are the
+    /// current ones, however old the probes are. The index is searched again only for keys that were absent, or whose
+    /// record was replaced or moved since.
+    #[doc(hidden)]
+    pub async fn get_probed(&self, probes: &[Probe<'_>]) -> Vec<Result<Option<Bytes>>> {
+        let get = async |probe: &Probe<'_>| Ok(self.reader.get_probed(*probe).await?.map(Cached::into_value));
+        join_all(probes.iter().map(get)).await
     }
 
     /// Returns one page of the iteration over all keys of the database, of about `limit` entries. A key that exists
@@ -204,11 +242,11 @@ impl Store {
     /// impl Observer for Changes {
     ///     fn changed(&self, change: &Change<'_>) {
     ///         let change = format!("{:?} {}", change.cause, change.key.escape_ascii());
-    ///         self.0.lock().expect("nobody panics").push(change);
+    ///         self.0.lock().expect("no code panics while holding the lock").push(change);
     ///     }
     ///
     ///     fn cleared(&self, _keyspace: Option<u8>) {
-    ///         self.0.lock().expect("nobody panics").push("cleared".to_owned());
+    ///         self.0.lock().expect("no code panics while holding the lock").push("cleared".to_owned());
     ///     }
     /// }
     ///
@@ -222,7 +260,7 @@ impl Store {
     /// store.delete("key").await?;
     /// drop(observation);
     /// store.put("key", "nobody is told").await?;
-    /// assert_eq!(*changes.0.lock().expect("nobody panics"), ["Put key", "Deleted key"]);
+    /// assert_eq!(*changes.0.lock().expect("no code panics while holding the lock"), ["Put key", "Deleted key"]);
     /// # store.close().await
     /// # })?;
     /// # Ok::<(), esker::Error>(())

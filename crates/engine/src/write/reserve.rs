@@ -18,6 +18,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -111,7 +112,7 @@ pub(crate) struct Reservation {
     number: u64,
     shared: bool,
     /// Sequence number drawn for the record that is written under it.
-    drawn: Option<u64>,
+    drawn: Option<NonZeroU64>,
     /// True if the reservation ends when the records under it are appended: the keys may be read from there.
     pub(crate) ends_early: bool,
     /// Newest record read under it that is not published yet, and must be durable before the records written under it.
@@ -131,7 +132,7 @@ impl Reservation {
         let number = sequence.fetch_add(1, Ordering::AcqRel) + 1;
         queue.drawn.insert(number);
         debug_assert!(self.drawn.is_none(), "one record is written under a reservation that draws");
-        self.drawn = Some(number);
+        self.drawn = NonZeroU64::new(number);
         number
     }
 
@@ -335,7 +336,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let mut queue = self.queue.lock();
         if let Some(drawn) = self.drawn {
-            queue.drawn.remove(&drawn);
+            queue.drawn.remove(&drawn.get());
         }
         let granted = queue.give_back(self.number);
         drop(queue);

@@ -27,6 +27,10 @@ use super::counting::Histogram;
 /// Time after which a turn ends at the next [`pause`].
 pub(crate) const TURN: Duration = Duration::from_micros(500);
 
+/// Length of a turn beside the serving threads, where it delays only tasks that wait for a place of [`BESIDE`]. Each turn there costs
+/// the hand-over of a thread.
+const TURN_BESIDE: Duration = Duration::from_millis(5);
+
 /// Turns of less wall-clock time than this are observed by their wall-clock time, which bounds their processor time: reading the
 /// thread's processor clock costs a tenth of a short command.
 const SHORT: Duration = Duration::from_micros(128);
@@ -43,6 +47,7 @@ thread_local! {
         reading: Cell::new(None),
         beside: Cell::new(Duration::ZERO),
         is_beside: Cell::new(false),
+        beside_began: Cell::new(None),
         place: Cell::new(None),
     } };
 }
@@ -57,6 +62,8 @@ struct Thread {
     beside: Cell<Duration>,
     /// The thread is beside the serving threads now.
     is_beside: Cell<bool>,
+    /// When that began.
+    beside_began: Cell<Option<Instant>>,
     /// The place of [`BESIDE`] that the poll occupies.
     place: Cell<Option<SemaphorePermit<'static>>>,
 }
@@ -120,10 +127,13 @@ fn end_turn(began: Instant) -> Duration {
     })
 }
 
-/// Returns true if the turn of this thread has lasted [`TURN`] by `now`.
+/// Returns true if the turn of this thread has lasted [`TURN`] by `now`, or [`TURN_BESIDE`] beside the serving threads.
 pub(crate) fn is_over_at(now: Instant) -> bool {
-    let began = THREAD.with(|thread| thread.began.get());
-    began.is_none_or(|began| now.saturating_duration_since(began) >= TURN)
+    THREAD.with(|thread| match (thread.began.get(), thread.beside_began.get()) {
+        (None, _) => true,
+        (Some(_), Some(began)) => now.saturating_duration_since(began) >= TURN_BESIDE,
+        (Some(began), None) => now.saturating_duration_since(began) >= TURN,
+    })
 }
 
 /// Yields to other tasks if the turn is over. To be called in each round of a loop.
@@ -202,6 +212,7 @@ impl Beside {
     fn begin(has_others: bool, place: Option<SemaphorePermit<'static>>) -> Beside {
         THREAD.with(|thread| {
             thread.is_beside.set(true);
+            thread.beside_began.set(has_others.then(Instant::now));
             thread.place.set(place);
         });
         Beside { began: has_others.then(processor_time) }
@@ -213,6 +224,7 @@ impl Drop for Beside {
         let spent = self.began.map_or(Duration::ZERO, |began| processor_time().saturating_sub(began));
         THREAD.with(|thread| {
             thread.is_beside.set(false);
+            thread.beside_began.set(None);
             thread.place.set(None);
             thread.beside.set(thread.beside.get() + spent);
         });

@@ -408,11 +408,15 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             match first {
                 Poll::Ready(exchanged) => return Ok(self.note(exchanged?)),
                 Poll::Pending => {
-                    self.transport.trim();
-                    if self.parser.is_between_commands() {
-                        self.commands = Commands::default();
-                        self.parser.trim();
-                    }
+                    let is_large = self.session.held_bytes > LARGE_BYTES;
+                    let trimmed = async {
+                        self.transport.trim();
+                        if self.parser.is_between_commands() {
+                            self.commands = Commands::default();
+                            self.parser.trim();
+                        }
+                    };
+                    beside(is_large, pin!(trimmed)).await;
                     let held = self.held();
                     let _ = self.session.hold(held).await;
                 }

@@ -51,6 +51,30 @@ async fn a_script_works_on_the_keys_that_it_declares() {
     }
 }
 
+/// Lua 5.1 hashes each third byte of these, so each is compared with all before it.
+fn words_of_one_hash(count: usize) -> Vec<String> {
+    let places: Vec<usize> = (0..66).filter(|at| (65 - at) % 3 > 0).take(8).collect();
+    let word = |number: usize| {
+        let mut word = [b'a'; 66];
+        places.iter().enumerate().for_each(|(digit, at)| word[*at] += (number >> (4 * digit)) as u8 & 15);
+        String::from_utf8(word.to_vec()).unwrap()
+    };
+    (0..count).map(word).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arguments_of_one_hash_count_as_time_of_the_script() {
+    let limits = Limits { script_time: Duration::from_millis(1), ..Limits::default() };
+    let server = Running::start(limited(limits)).await;
+    let mut client = server.client().await;
+    // The script itself has too few instructions to be stopped. Its strings take 100 ms.
+    let words: Vec<String> = ["EVAL", "return #ARGV", "0"].into_iter().map(str::to_owned).collect();
+    client.send(command(&[words, words_of_one_hash(20_000)].concat())).await;
+    let line = client.line().await;
+    assert!(line.starts_with("-ERR Script ended: it ran for more than 1ms (script-time-limit)"), "{line}");
+    client.ask("EVAL \"return #ARGV\" 0 a b", ":2\r\n").await;
+}
+
 #[tokio::test]
 async fn a_transaction_with_scripts_is_one() {
     let server = Running::start(plain()).await;

@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::time::Instant;
 
 use bytes::Bytes;
-use esker_engine::{Entry, Error, Peek, Store, WriteOptions};
+use esker_engine::{Entry, Error, Peek, Probe, Store, WriteOptions};
 use futures_util::future::join_all;
 
 use self::answer::{Mute, answer_alone};

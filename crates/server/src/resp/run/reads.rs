@@ -37,7 +37,8 @@ pub(super) async fn gets(
     let tells_misses = service.events.wanted().has(KeyspaceEvents::MISS);
     let (mut looked, mut missed) = (0, Vec::new());
     let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get).take(GETS_MAX);
-    let shown = session.store(service).peek_many(keys.map(|(command, _)| command.argument(1)), |view| {
+    let keys = keys.map(|(command, _)| command.argument(1));
+    let shown = session.store(service).peek_many_or_probe(keys, |view| {
         let bytes = view.map_or(0, |view| view.value.len());
         if replies.mark() + bytes + REPLY_BYTES > end {
             return false;
@@ -57,8 +58,13 @@ pub(super) async fn gets(
         service.events.missed(session.database(), batch.command(batch.next + at).argument(1));
     }
     match shown {
-        Ok(0) => return mgets(batch, session, service, replies).await,
-        Ok(done) => {
+        Ok((0, probes)) => {
+            let (verbs, keys, expected) = next_keys(batch, probes, session, service);
+            if let Some(values) = read_values(&keys, expected, session, service, replies).await {
+                answer_values(&verbs, &values, batch, session, service, replies);
+            }
+        }
+        Ok((done, _)) => {
             session.tally.ended(verb.counted_row, done as u64);
             service.counters.lookups.count(session.database(), hits, done as u64 - hits);
             batch.next += done;
@@ -78,17 +84,30 @@ pub(super) async fn mgets(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let (verbs, keys, expected) = next_keys(batch, session, service);
+    let (verbs, keys, expected) = next_keys(batch, Vec::new(), session, service);
+    if let Some(values) = read_values(&keys, expected, session, service, replies).await {
+        answer_values(&verbs, &values, batch, session, service, replies);
+    }
+}
+
+/// Reads the values of keys, whose bytes are `expected`. Returns `None` if earlier answers have to be sent first.
+async fn read_values(
+    keys: &[Probe<'_>],
+    expected: usize,
+    session: &mut Session,
+    service: &Service,
+    replies: &Replies,
+) -> Option<Vec<Result<Option<Bytes>, Error>>> {
     // Earlier answers have to be sent first, so that a client which does not take them is detected.
     if replies.unsent_bytes() > 0 && !session.try_hold_also(2 * expected) {
-        return;
+        return None;
     }
     // Every value exists twice for a moment: as read, and among the answers.
     let values = match session.hold_also(2 * expected).await {
         Ok(()) => {
-            session.remember(keys.iter().copied());
+            session.remember(keys.iter().map(Probe::key));
             let is_long = work::is_long(keys.len() + work::of_bytes(expected));
-            beside(is_long, pin!(session.store(service).get_many(&keys))).await
+            beside(is_long, pin!(session.store(service).get_probed(keys))).await
         }
         Err(refused) => {
             let what = format!("cannot answer: {refused}");
@@ -96,15 +115,18 @@ pub(super) async fn mgets(
         }
     };
     assert_eq!(values.len(), keys.len(), "the store answers every key once");
-    answer_values(&verbs, &values, batch, session, service, replies);
+    Some(values)
 }
 
-/// Returns the next GETs and MGETs that are read together, their keys, and the bytes of their values.
+/// Returns the next GETs and MGETs that are read together, their keys, and the bytes of their values. `probed`: probes
+/// of the first of these keys.
 fn next_keys<'b>(
     batch: &'b Batch<'_>,
+    probed: Vec<Probe<'b>>,
     session: &Session,
     service: &Service,
-) -> (SmallVec<[&'static Verb; 16]>, Vec<&'b [u8]>, usize) {
+) -> (SmallVec<[&'static Verb; 8]>, Vec<Probe<'b>>, usize) {
+    let (store, mut probed) = (session.store(service), probed.into_iter());
     let (mut verbs, mut keys) = (SmallVec::new(), Vec::new());
     let mut skip = batch.answered;
     let mut expected = 0;
@@ -114,13 +136,15 @@ fn next_keys<'b>(
         }
         verbs.push(verb);
         for key in command.arguments(1 + skip) {
-            let hint = session.store(service).read_bytes_hint(key);
+            let probe = probed.next().unwrap_or_else(|| store.probe(key));
+            debug_assert_eq!(probe.key(), key, "probes are in the order of the commands");
+            let hint = store.probed_bytes_hint(&probe);
             let fits = keys.len() < session.read_width && expected + hint <= service.read_bytes_goal;
             if !fits && !keys.is_empty() {
                 break 'group;
             }
             expected += hint;
-            keys.push(key);
+            keys.push(probe);
         }
         skip = 0;
     }

@@ -56,6 +56,9 @@ pub(in crate::resp) enum Again {
 /// Interpreter memory of a first attempt, in bytes.
 const SHORT_MEMORY: usize = 1 << 20;
 
+/// Number of KEYS and ARGV passed to a script between two checks of its time. Interning strings of one hash takes quadratic time.
+const WORDS_A_LOOK: usize = 32;
+
 /// Limit of the bytes of arguments and of an answer that are passed to a script without a memory limit.
 pub(super) const UNLIMITED_BYTES: usize = 16 << 10;
 
@@ -342,15 +345,25 @@ impl<'c> Row<'_, 'c, '_> {
             self.answer.error("ERR Can not execute a script with write flag using *_ro command.");
             return Ok(());
         }
+        let reins = self.turn.reins.clone();
         let list = |from: usize, count: usize| {
+            let words = command.arguments(from).take(count).enumerate();
+            let words =
+                words.take_while(|(index, _)| (index + 1) % WORDS_A_LOOK > 0 || reins.check().is_ok());
             // A UTF-8 text is passed without creating a handle for it.
-            let words = command.arguments(from).take(count).map(|word| match std::str::from_utf8(word) {
+            let words = words.map(|(_, word)| match std::str::from_utf8(word) {
                 Ok(text) => Either::Left(text),
                 Err(_) => Either::Right(LuaString::wrap(word)),
             });
             lua.create_sequence_from(words)
         };
         let (keys, arguments) = (list(3, call.keys)?, list(3 + call.keys, usize::MAX)?);
+        if let Some(stop) = reins.stopped() {
+            let _ = lua.set_memory_limit(0);
+            let time = self.caller.borrow().service.config.limits.script_time;
+            self.answer.error(&stop_text(stop, time));
+            return Ok(());
+        }
         let _ = lua.set_memory_limit(self.limit);
         let ended = self.interpreter.run.call::<(bool, Value)>((&function, keys, arguments));
         // From here on only our own code runs.

@@ -1,6 +1,7 @@
 //! Creates interpreters: the functions that scripts may use, in read-only tables.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -35,6 +36,10 @@ const SHORT_INSTRUCTIONS: u32 = 100;
 
 /// Instructions between two checks after a slow interval: one instruction may copy or compare strings of megabytes.
 const SLOW_INSTRUCTIONS: u32 = 10;
+
+/// Number of checks in a row, none of them after a slow interval, that end the checks every [`SLOW_INSTRUCTIONS`]. The kernel may
+/// have run other threads in the slow interval.
+const FAST_LOOKS: u32 = 100;
 
 /// Time between two checks above which the interval counts as slow. A usual interval takes microseconds.
 const SLOW: Duration = Duration::from_millis(1);
@@ -270,29 +275,39 @@ pub(in crate::resp) fn take_reins(
     let was_slow = held.note_slow(false);
     if is_other || was_slow || held.is_over() {
         held.note_over(false);
-        hook(lua, held, if is_short { SHORT_INSTRUCTIONS } else { INSTRUCTIONS })?;
+        let usual = if is_short { SHORT_INSTRUCTIONS } else { INSTRUCTIONS };
+        hook(lua, held, usual, usual)?;
     }
     interpreter.is_short = Some(is_short);
     Ok(())
 }
 
-/// Sets a hook that checks the reins every `instructions` instructions, and every [`SLOW_INSTRUCTIONS`] after a slow
-/// interval. A stopped script could catch the error and continue, so from then on every instruction raises it.
-fn hook(lua: &Lua, held: &Held, instructions: u32) -> mlua::Result<()> {
-    let held = held.clone();
+/// Sets a hook that checks the reins every `instructions` instructions: usually every `usual`, and every [`SLOW_INSTRUCTIONS`] from a
+/// slow interval until [`FAST_LOOKS`] intervals in a row were not slow. A stopped script could catch the error and continue, so from
+/// then on every instruction raises it.
+fn hook(lua: &Lua, held: &Held, instructions: u32, usual: u32) -> mlua::Result<()> {
+    let (held, fast_looks) = (held.clone(), AtomicU32::new(0));
     lua.set_global_hook(HookTriggers::new().every_nth_instruction(instructions), move |lua, _| {
         let now = Instant::now();
         let before = held.looked_at(Some(now));
         if let Err(stop) = held.get().check_at(now) {
             if instructions > 1 {
                 held.note_over(true);
-                hook(lua, &held, 1)?;
+                hook(lua, &held, 1, usual)?;
             }
             return Err(Raised::Stop(stop).into());
         }
-        if instructions > SLOW_INSTRUCTIONS && before.is_some_and(|before| now - before > SLOW) {
+        let is_slow = before.is_some_and(|before| now - before > SLOW);
+        if instructions > SLOW_INSTRUCTIONS && is_slow {
             held.note_slow(true);
-            hook(lua, &held, SLOW_INSTRUCTIONS)?;
+            hook(lua, &held, SLOW_INSTRUCTIONS, usual)?;
+        } else if instructions == SLOW_INSTRUCTIONS {
+            let looks = if is_slow { 0 } else { fast_looks.load(Ordering::Relaxed) + 1 };
+            fast_looks.store(looks, Ordering::Relaxed);
+            if looks == FAST_LOOKS {
+                held.note_slow(false);
+                hook(lua, &held, usual, usual)?;
+            }
         }
         Ok(VmState::Continue)
     })
