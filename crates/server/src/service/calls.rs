@@ -86,6 +86,7 @@ impl Calls {
 #[derive(Default)]
 pub(crate) struct Tally {
     ended: Vec<(usize, u64)>,
+    failed: Vec<usize>,
     took: Duration,
 }
 
@@ -97,8 +98,14 @@ impl Tally {
         }
     }
 
+    /// Notes a failed call of a verb. It is counted when the tally is settled: the tally of a discarded attempt is not.
+    pub(crate) fn failed(&mut self, verb: usize) {
+        self.failed.push(verb);
+    }
+
     /// Takes over the commands of another tally, whose time was not measured separately.
     pub(crate) fn absorb(&mut self, other: &mut Tally) {
+        self.failed.append(&mut other.failed);
         other.ended.drain(..).for_each(|(verb, ended)| self.ended(verb, ended));
     }
 
@@ -111,6 +118,7 @@ impl Tally {
             for (verb, ended) in self.ended.drain(..) {
                 calls.took(verb, ended, each);
             }
+            self.failed.drain(..).for_each(|verb| calls.failed(verb, 1));
             self.took = Duration::ZERO;
         }
         ended

@@ -25,7 +25,6 @@ pub(crate) struct Counters {
     pub(crate) socket_reads: AtomicU64,
     pub(crate) socket_writes: AtomicU64,
     pub(crate) lookups: Lookups,
-    pub(crate) transactions: AtomicU64,
     /// Calls by verb.
     pub(crate) calls: Calls,
     /// Error replies by code.
@@ -142,7 +141,7 @@ impl Counters {
     /// The number of open connections stays, and ids are not reused.
     pub(super) fn reset(&self, store: &Activity) {
         let counters = [&self.connections_refused, &self.commands, &self.input_bytes, &self.output_bytes];
-        let others = [&self.transactions, &self.socket_reads, &self.socket_writes];
+        let others = [&self.socket_reads, &self.socket_writes];
         for counter in counters.into_iter().chain(others) {
             counter.store(0, Ordering::Relaxed);
         }

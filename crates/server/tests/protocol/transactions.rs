@@ -325,3 +325,21 @@ async fn a_refusal_hits_one_command_of_a_pipeline() {
     client.expect(":1\r\n-ERR key of 0 bytes").await;
     assert_eq!(server.store.get("a").await.unwrap().as_deref(), Some(b"2".as_slice()));
 }
+
+/// The script is too long for the first attempt, so the whole transaction runs again: only the attempt that is answered counts.
+#[tokio::test]
+async fn failed_calls_of_a_discarded_attempt_are_not_counted() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    client.ask("SET text x", "+OK\r\n").await;
+    client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("INCR text", "+QUEUED\r\n").await;
+    let long = "for i = 1, 3000000 do end redis.pcall('incr', KEYS[1]) return 1";
+    client.send(command(&["EVAL", long, "1", "text"])).await;
+    client.expect("+QUEUED\r\n").await;
+    client.ask("EXEC", "*2\r\n-ERR value is not an integer or out of range\r\n:1\r\n").await;
+    let stats = client.text("INFO commandstats").await;
+    let incr = stats.lines().find(|line| line.starts_with("cmdstat_incr:")).expect("it was called");
+    assert!(incr.contains("calls=2,") && incr.contains("failed_calls=2"), "{incr}");
+}

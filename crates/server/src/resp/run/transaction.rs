@@ -8,7 +8,6 @@
 //! long: other clients must not wait for all of them together.
 
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -276,7 +275,6 @@ async fn attempt_once(
         let us = us + wanted.keys.len() + work::of_bytes(bytes) + service.compression_us(bytes);
         let update = service.store.update_across(&wanted.keys, options, change);
         let outcome = beside(work::is_long(us), pin!(update)).await;
-        service.counters.transactions.fetch_add(u64::from(outcome.is_ok()), Ordering::Relaxed);
         if outcome.is_err() {
             session.outbox = None;
         }
@@ -370,7 +368,7 @@ fn answer_keys(
                 Err(denied) => replies.error(&denied),
             }
             if replies.take_errors() > 0 {
-                service.counters.calls.failed(verb.counted_row, 1);
+                tally.failed(verb.counted_row);
             }
         } else if let Run::Script(how) = verb.run {
             tally.ended(verb.counted_row, 1);
@@ -387,7 +385,7 @@ fn answer_keys(
                 Err(denied) => replies.error(&denied),
             }
             if replies.take_errors() > 0 {
-                service.counters.calls.failed(verb.counted_row, 1);
+                tally.failed(verb.counted_row);
             }
         } else if let Some(follow) = verb.at_its_turn {
             follow(command, session);

@@ -180,7 +180,7 @@ impl<'c> Caller<'c> {
             self.service.events.put(self.view.take_events(), outbox);
         }
         if self.replies.take_errors() > 0 {
-            self.service.counters.calls.failed(verb.counted_row, 1);
+            self.tally.failed(verb.counted_row);
         }
         match self.replies.unlimit() {
             true => Err(Refused::Memory(format!(
