@@ -230,7 +230,7 @@ fn a_batch_is_written_if_all_its_conditions_hold() {
     let mut look = Batch::new();
     look.require("gone", Condition::IfPresent);
     assert_eq!(store.write(look.clone()).expect_err("it is gone").kind(), ErrorKind::Conflict);
-    invalid(store.update(&["gone"], WriteOptions::new(), |_| (look, ())), &["no conditions"]);
+    invalid(store.update(&["gone"], WriteOptions::new(), |_| (look, ())), &["cannot have conditions"]);
     store.close().expect("it closes");
 }
 

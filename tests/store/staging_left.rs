@@ -54,7 +54,7 @@ fn a_staging_file_of_an_earlier_opening_is_not_taken_for_that_of_the_last() {
     let killed = put_and_kill(on(&device), &device, &b);
     let error = refusal(on(&killed).staging(&a));
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-    assert!(error.to_string().contains("not the one of the last opening"), "{error}");
+    assert!(error.to_string().contains("written before the last opening"), "{error}");
     assert_eq!(get(on(&after_a_kill(&killed)).staging(&a).accept_loss(true)), Some(b"v".to_vec()));
     assert_eq!(get(on(&killed).staging(&b)), Some(b"acknowledged".to_vec()));
     // After a close, neither is needed.

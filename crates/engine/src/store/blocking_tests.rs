@@ -34,13 +34,18 @@ const SOURCES: [(&str, &str); 8] = [
 ];
 
 /// Calls that only `Store` has, with the reason.
-const OF_STORE_ONLY: [&str; 6] = [
+const OF_STORE_ONLY: [&str; 10] = [
     // It returns the `Blocking` handle.
     "blocking",
     // For backups, which read segments while others write, and for inspection tools.
     "cancel_checkpoint",
     "checkpoint",
     "record_place",
+    // Hidden: for a server, whose reads take several steps.
+    "get_probed",
+    "peek_many_or_probe",
+    "probe",
+    "probed_bytes_hint",
     // `Blocking` has `iter` and `keys` instead.
     "stream",
     "stream_keys",
