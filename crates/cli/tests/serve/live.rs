@@ -93,7 +93,7 @@ fn a_reload_changes_what_can_be_changed_and_names_the_rest() {
     let lines: Vec<serde_json::Value> =
         log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
     let has = |text: &str| lines.iter().any(|line| line["message"].as_str().unwrap().contains(text));
-    assert!(has("another start only: pipeline, log-format"), "{log}");
+    assert!(has("in effect only after a restart: pipeline, log-format"), "{log}");
     assert!(
         lines.iter().any(|line| line["changed"] == "durability, background-limit, connections, log"),
         "{log}"

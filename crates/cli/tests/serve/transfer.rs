@@ -163,7 +163,7 @@ fn what_keeps_a_transfer_from_its_end_is_one_line() {
             1,
             "cut.jsonl ends early, at byte 33: it was cut, or is still being written; keys written before that: 1",
         ),
-        (&["import", "--rdb", "cut.jsonl"], 2, "no RDB file"),
+        (&["import", "--rdb", "cut.jsonl"], 2, "not an RDB file"),
         (&["import", "none.jsonl"], 2, "cannot read none.jsonl"),
         (&["import", "cut.rdb"], 2, "which format has cut.rdb? Give --format"),
         (&["import"], 2, "required"),
