@@ -113,7 +113,7 @@ fn end(world: &mut World, random: &mut Random, store: Store) -> Store {
 fn account(seed: u64) -> (u64, u64, u64) {
     let mut random = Random::new(seed);
     let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3];
-    // So few bits that absent keys cover all hashes.
+    // Few enough bits that absent keys cover all hashes.
     let hash_bits = Some(4 + random.below(5) as u32);
     let config = Config { hash_bits, ..Config::random(&mut random, tiers) };
     let deletes = random.one_in(2);

@@ -22,10 +22,11 @@ const LEAST_COALESCING_PIECES: u64 = 2;
 const MOST_COALESCING_PIECES: u64 = 16;
 /// Coalescing uses at most the slots divided by this, but at least `LEAST_COALESCING_PIECES`.
 const COALESCING_SLOTS_DIVISOR: u64 = 16;
-/// The entry lists of a coalescing segment take its length divided by this: 15 bytes per record of 40 bytes or more,
-/// permanently, and as much again for the records that are copied when it is written out. Most segments have fewer
-/// records. Other segments rarely have a list at the same time; the fixed part covers those.
-const ENTRY_LISTS_DIVISOR: u64 = 8;
+/// Bytes in memory per record of a coalescing segment: 15 in its entry list, and 31 in the list of moves while the segment is
+/// written out. Other segments rarely have a list at the same time; the fixed part covers those.
+const LISTED_BYTES: u64 = 15 + 31;
+/// Length of the shortest records that the plan has lists for: a header, a key of 16 bytes and a value of a few bytes.
+const LISTED_RECORD_BYTES: u64 = 40;
 
 /// Returns true if puts wait in memory to be overwritten. With two tiers, the fast tier has that effect.
 fn coalesces(options: &Options, lanes: u64) -> bool {
@@ -59,7 +60,7 @@ impl MemoryPlan {
             false => 0,
         };
         let segments = (lanes * pieces + coalescing + RELOCATION_PIECES) * segment_bytes;
-        let entry_lists = coalescing * segment_bytes / ENTRY_LISTS_DIVISOR;
+        let entry_lists = coalescing * segment_bytes / LISTED_RECORD_BYTES * LISTED_BYTES;
         let left = options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES + segments + entry_lists);
         Ok(MemoryPlan {
             lane_buffers: pieces as usize,

@@ -313,8 +313,8 @@ async fn who_keeps_keys_is_told_of_a_swap() {
     assert_eq!((told.is_push(), each(&told)), (true, vec!["invalidate null".to_owned()]));
 }
 
-/// Connects a client with tracking redirected to another one. It requests keys, and so many long values that the rest of the
-/// reply waits until it is read.
+/// Connects a client with tracking redirected to another one. It requests keys, and more long values than fit in
+/// the socket, so that the rest of the reply waits until it is read.
 async fn half_answered(server: &Running, keys: &[String]) -> (Frames, Frames) {
     let (mut reader, mut told) =
         (Frames::connect(server.resp[0]).await, Frames::connect(server.resp[0]).await);
