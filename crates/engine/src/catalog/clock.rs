@@ -167,8 +167,8 @@ impl Catalog {
     /// reported as expired, because they could reappear.
     pub(crate) fn expire_confirmed(&self, at_ms: u64, confirmed_ms: u64) -> bool {
         self.expire_for_good(at_ms)
-            || (!planted(Bug::RefusedWatermarkIgnored) && self.expire_for_good(confirmed_ms))
             || planted(Bug::RefusedWatermarkIgnored)
+            || self.expire_for_good(confirmed_ms)
     }
 
     /// Raises a watermark: records written so far that expire by `time_ms` are expired permanently. Returns false if

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn killed_script_never_writes_whoever_kills_it_again() {
+    fn second_kill_does_not_revoke_the_first() {
         let reins = Reins::default();
         assert!(reins.kill());
         assert_eq!(reins.write(), Err(Stop::Killed));
