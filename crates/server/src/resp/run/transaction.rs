@@ -333,10 +333,10 @@ fn answer_keys(
     service: &Service,
     protocol: Protocol,
 ) -> (Batch, Outcome) {
-    // `was_put` also catches a key that was put and deleted again, and databases that were swapped and swapped back.
-    // A put during WATCH's own read aborts this transaction as well, but never the next one.
+    // `was_written` also detects a key that was put and deleted again, and databases that were swapped and swapped back.
+    // A write during WATCH's own read aborts this transaction as well, but never the next one.
     let has_changed = |(watched, &at): (&Watched, &usize)| {
-        watched.watch.was_put() || watched.version != entries[at].as_ref().map(|entry| entry.version)
+        watched.watch.was_written() || watched.version != entries[at].as_ref().map(|entry| entry.version)
     };
     if watched.iter().zip(&wanted.watched).any(has_changed) {
         return (Batch::new(), Outcome::Changed);
