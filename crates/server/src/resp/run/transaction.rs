@@ -23,9 +23,9 @@ use crate::resp::commands::durability;
 use crate::resp::commands::object;
 use crate::resp::script::eval::call_of;
 use crate::resp::script::run::{Again, CLOSED, Turn, run as run_scripts};
-use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::View;
+use crate::resp::session::{Session, refused};
 use crate::resp::verb::facts::{Databases, InMulti};
 use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::commands::Command;
@@ -277,9 +277,14 @@ async fn attempt_once(
         let outcome = beside(work::is_long(us), pin!(update)).await;
         if outcome.is_err() {
             session.outbox = None;
+            refused::note_held(session, service);
         }
         outcome.map_err(|error| Replies::text_of(&error))?
     };
+    match outcome {
+        Outcome::Again(_) => session.denials.clear(),
+        _ => refused::note_held(session, service),
+    }
     let published = session.outbox.take().filter(|_| matches!(outcome, Outcome::Answered(_)));
     service.channels.publish_all(published.unwrap_or_default());
     match outcome {
