@@ -393,7 +393,7 @@ bugs! {
     UnlistedDamageMissed,
     /// A restore leaves free slots without markers.
     RestoredFreeSlotsUnmarked,
-    /// A slot may be cleared ahead without the turn, after it was taken and written.
+    /// A slot is cleared ahead without the turn, after it was taken and written.
     ClearedWithoutTurn,
     /// A slot that was taken is missing in the order of opening.
     SlotNotFiled,
