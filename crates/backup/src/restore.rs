@@ -321,7 +321,8 @@ impl Place {
         let taken: BTreeSet<u32> = of_tier.map(|segment| segment.slot).collect();
         let end = taken.last().map_or(0, |last| last + 1);
         let (secret, unit) = (superblock.secret(), superblock.unit_bytes as usize);
-        for slot in (0..end).filter(|slot| !taken.contains(slot) && !planted(Bug::RestoredFreeSlotsUnmarked)) {
+        for slot in (0..end).filter(|slot| !taken.contains(slot) && !planted(Bug::RestoredFreeSlotsUnmarked))
+        {
             // No segment has number 0, so the marker voids none.
             let marker = free_marker(&secret, 0, slot);
             let start = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;

@@ -19,9 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use esker_engine::{
-    Error, ErrorKind, OptionName, Options, Progress, RecoveryStep, StepProgress, Store,
-};
+use esker_engine::{Error, ErrorKind, OptionName, Options, Progress, RecoveryStep, StepProgress, Store};
 use esker_server::{Config, Control, LogFilter, Server, Sockets, setting_of};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -151,7 +151,8 @@ impl SlotFinder {
         }
         // Never-used slots are taken in order, so no segment whose first frame is missing and that begins with zeros lies far
         // beyond the last slot with known content.
-        let end = if self.is_closed { 0 } else { self.known_end.saturating_add(OPEN_AT_MOST).min(self.seen_end) };
+        let end =
+            if self.is_closed { 0 } else { self.known_end.saturating_add(OPEN_AT_MOST).min(self.seen_end) };
         for slot in self.blank.iter().flat_map(|blank| blank.start..blank.end.min(end)) {
             self.found.entry(slot).or_insert(FoundSlot { may_be_torn: true, ..FoundSlot::nothing(slot) });
         }

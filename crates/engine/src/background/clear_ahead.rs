@@ -4,22 +4,25 @@
 
 use std::sync::Arc;
 
+use crate::base::error::Error;
 use crate::segments::space::Space;
 
 /// Clears slots until the store closes.
 pub(crate) async fn run(space: Arc<Space>) {
     loop {
-        let woken = space.superblocks.clear_ahead.notified();
+        space.superblocks.clear_ahead.notified().await;
         if space.health.check_writable().is_err() {
             return;
         }
-        woken.await;
         for tier in space.tiers().filter(|tier| !tier.grows()) {
             let used = tier.allocation(|slots| slots.used());
-            if let Err(error) = space.superblocks.cover_ahead(tier, used).await {
-                // An error if the store has closed, which the latch ignores.
-                space.health.latch(&error);
-                return;
+            match space.superblocks.cover_ahead(tier, used).await {
+                Ok(()) => {}
+                Err(Error::Closed { .. }) => return,
+                Err(error) => {
+                    space.health.latch(&error);
+                    return;
+                }
             }
         }
     }

@@ -82,7 +82,10 @@ fn a_segment_without_records_keeps_no_tombstone() {
         let (unused, _) = slots.in_use().find(|(_, s)| s.opened_at() == u64::MAX).expect("it is unused");
         put(&bench, "a").await;
         assert!(slots.slot(unused).is_coalescing());
-        assert!(slots.slot(unused).opened_at() < u64::MAX, "an older version of its key may have to be hidden");
+        assert!(
+            slots.slot(unused).opened_at() < u64::MAX,
+            "an older version of its key may have to be hidden"
+        );
     });
 }
 

@@ -153,7 +153,8 @@ impl Filled {
                 let counted = slot.live_bytes() - slot.tombstone_bytes();
                 assert_eq!(counted, expected, "slot {at} of the {} tier", tier.name().name());
             }
-            let sum: i64 = tier.slots().all().filter_map(|(_, slot)| slot).map(|slot| slot.live_bytes()).sum();
+            let sum: i64 =
+                tier.slots().all().filter_map(|(_, slot)| slot).map(|slot| slot.live_bytes()).sum();
             assert_eq!(tier.live_bytes() as i64, sum);
         }
     }

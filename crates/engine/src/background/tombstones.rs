@@ -110,9 +110,8 @@ impl Reclaimer<'_> {
         let pin = unsealed.iter().filter(|slot| stays(slot)).min_by_key(|slot| slot.opened_at());
         let limit = pin.map_or(u64::MAX, |pin| pin.opened_at());
         let (mut bytes, mut pinned_bytes, mut through) = (0, 0, 0);
-        let with_tombstones = space
-            .tiers()
-            .flat_map(|tier| tier.slots().with_tombstones().into_iter().map(|at| tier.slot(at)));
+        let with_tombstones =
+            space.tiers().flat_map(|tier| tier.slots().with_tombstones().into_iter().map(|at| tier.slot(at)));
         for slot in with_tombstones.filter(|s| s.state() == SlotState::Sealed && s.tombstone_bytes() > 0) {
             let slot_bytes = slot.tombstone_bytes() as u64;
             if slot.tombstones_through() > asked_through {
@@ -127,7 +126,8 @@ impl Reclaimer<'_> {
         }
         if bytes <= tolerated_bytes {
             // A segment that is filled as fast as others is full before many tombstones follow it.
-            let is_slow = |pin: &&SlotRef<'_>| pin.state() == SlotState::Open && pinned_bytes > tolerated_bytes;
+            let is_slow =
+                |pin: &&SlotRef<'_>| pin.state() == SlotState::Open && pinned_bytes > tolerated_bytes;
             return pin.filter(is_slow).map_or(Renewal::None, |pin| Renewal::Seal(pin.segment()));
         }
         // Among the first are all that stay.

@@ -57,8 +57,10 @@ impl MemoryPlan {
         let segment_bytes = superblocks[0].segment_bytes;
         let lanes = superblocks.len() as u64;
         check_memory(options, segment_bytes, lanes)?;
-        let used = || superblocks.iter().zip(slots).map(|(superblock, slots)| superblock.used_slots.min(*slots));
-        let table_bytes = slots.iter().zip(used()).map(|(slots, used)| slots_memory_bytes(*slots, used)).sum();
+        let used =
+            || superblocks.iter().zip(slots).map(|(superblock, slots)| superblock.used_slots.min(*slots));
+        let table_bytes =
+            slots.iter().zip(used()).map(|(slots, used)| slots_memory_bytes(*slots, used)).sum();
         check_table(options, segment_bytes, lanes, table_bytes, used().map(u64::from).sum())?;
         let pieces = (options.memory_bytes / 8 / segment_bytes / lanes).clamp(LEAST_LANE_PIECES, 8);
         let coalescing = match coalesces(options, lanes) {
@@ -76,7 +78,10 @@ impl MemoryPlan {
             cache_bytes: left + EMPTY_INDEX_BYTES,
             unverified_bytes: (left / 8).clamp(64 << 10, 64 << 20),
             // The lanes have no segment buffers yet.
-            recovery_bytes: options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES + table_bytes).max(16 << 20),
+            recovery_bytes: options
+                .memory_bytes
+                .saturating_sub(FIXED_MEMORY_BYTES + table_bytes)
+                .max(16 << 20),
         })
     }
 }
@@ -88,13 +93,7 @@ pub(crate) fn least_segments(options: &Options, lanes: u64) -> u64 {
 }
 
 /// Checks that the memory budget also suffices for the table of the slots in use.
-fn check_table(
-    options: &Options,
-    segment_bytes: u64,
-    lanes: u64,
-    table_bytes: u64,
-    used: u64,
-) -> Result<()> {
+fn check_table(options: &Options, segment_bytes: u64, lanes: u64, table_bytes: u64, used: u64) -> Result<()> {
     let segments_bytes = least_segments(options, lanes) * segment_bytes;
     let least = FIXED_MEMORY_BYTES + segments_bytes + table_bytes;
     if options.memory_bytes < least {

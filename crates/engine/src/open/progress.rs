@@ -121,7 +121,10 @@ mod tests {
         assert_eq!(progress.set(0.3, seconds(8)), None, "this second is in the log");
         assert_eq!(progress.percent(), 0, "no record was loaded");
         progress.begin(RecoveryStep::Records, 7, seconds(20));
-        assert_eq!(progress.step(), StepProgress { step: RecoveryStep::Records, all: 7, ..StepProgress::default() });
+        assert_eq!(
+            progress.step(),
+            StepProgress { step: RecoveryStep::Records, all: 7, ..StepProgress::default() }
+        );
         progress.set(0.5, seconds(21));
         assert_eq!((progress.percent(), progress.step().remaining), (50, Some(seconds(1))));
     }

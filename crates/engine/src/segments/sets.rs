@@ -200,7 +200,9 @@ impl Sets {
     /// list per bucket, in the order of sealing.
     pub(super) fn by_live(&self, most_bytes: u64) -> impl Iterator<Item = &Order> {
         let buckets = self.by_live.iter().enumerate();
-        buckets.take_while(move |(bucket, _)| self.buckets.least(*bucket) <= most_bytes).map(|(_, order)| order)
+        buckets
+            .take_while(move |(bucket, _)| self.buckets.least(*bucket) <= most_bytes)
+            .map(|(_, order)| order)
     }
 
     /// Returns the segments that are excluded from collection.
@@ -213,6 +215,8 @@ impl Sets {
         let expiring: usize = self.expiring.iter().map(Order::len).sum();
         let by_live: usize = self.by_live.iter().map(Order::len).sum();
         let eviction = self.eviction.as_ref().map_or(0, |orders| 2 * orders.clock.len());
-        (self.opened.len() + self.unsealed.len() + by_live + expiring + self.tombstones.len() + eviction) as u64 * SET_ENTRY_BYTES
+        (self.opened.len() + self.unsealed.len() + by_live + expiring + self.tombstones.len() + eviction)
+            as u64
+            * SET_ENTRY_BYTES
     }
 }

@@ -316,7 +316,9 @@ mod tests {
 
     #[test]
     fn age_is_kept_to_within_a_sixty_fourth() {
-        for age in (0..22).flat_map(|shift| [(1_u64 << shift) - 1, 1 << shift, (1 << shift) + (1 << shift) / 3]) {
+        for age in
+            (0..22).flat_map(|shift| [(1_u64 << shift) - 1, 1 << shift, (1 << shift) + (1 << shift) / 3])
+        {
             let kept = Label(0).with_age(age).age();
             assert!(kept <= age && age - kept <= age / 64, "{age} is kept as {kept}");
         }

@@ -325,7 +325,8 @@ impl Slots {
     pub(crate) fn all_expired(&self, expiry: Expiry, now_ms: u64) -> Vec<u32> {
         let through = (Bound::Unbounded, Bound::Included((now_ms, u32::MAX)));
         let sets = self.sets.lock();
-        let mut all: Vec<u32> = sets.expiring[expiry as usize].range(through).map(|(_, slot)| *slot).collect();
+        let mut all: Vec<u32> =
+            sets.expiring[expiry as usize].range(through).map(|(_, slot)| *slot).collect();
         drop(sets);
         self.visit(all.len());
         all.sort_unstable();

@@ -134,9 +134,8 @@ fn check_sets(slots: &Slots, held: &[Held]) -> Result<(), TestCaseError> {
     prop_assert!(seen.is_sorted());
     prop_assert_eq!(seen.len(), by_live.len());
     let probation = slots.probation(|_| false);
-    let on_probation = in_order(held, |held| {
-        (sealed(held) && held.stream.is_short_lived()).then_some(held.segment)
-    });
+    let on_probation =
+        in_order(held, |held| (sealed(held) && held.stream.is_short_lived()).then_some(held.segment));
     prop_assert_eq!(probation.sealed, by_live.len() as u64);
     prop_assert_eq!(probation.on_probation, on_probation.len() as u64);
     prop_assert_eq!(probation.oldest, on_probation.first().copied());

@@ -209,7 +209,12 @@ impl SlotRef<'_> {
     pub(super) fn add_tombstones(&self, bytes: i64) -> i64 {
         match bytes {
             0 => self.tombstone_bytes(),
-            _ => self.chunk.tombstones.get_or_make(self.at, self.bytes).bytes.fetch_add(bytes, Ordering::Relaxed),
+            _ => self
+                .chunk
+                .tombstones
+                .get_or_make(self.at, self.bytes)
+                .bytes
+                .fetch_add(bytes, Ordering::Relaxed),
         }
     }
 

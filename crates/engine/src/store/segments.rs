@@ -77,9 +77,9 @@ impl Store {
     /// other threads write, the whole is not a snapshot of one moment, but each segment is consistent at the moment it
     /// was read.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
-        self.space.tiers().flat_map(|tier| {
-            tier.slots().all().map(move |(slot, at)| Segment::of(tier, slot, at))
-        })
+        self.space
+            .tiers()
+            .flat_map(|tier| tier.slots().all().map(move |(slot, at)| Segment::of(tier, slot, at)))
     }
 }
 

@@ -145,7 +145,12 @@ impl Reclaimer<'_> {
         let count = self.batch(tier, tier.free_slots());
         let most_bytes = (f64::from(tier.shape().segment_bytes) * (1.0 - least_yield)) as u64;
         let victims = if tier.slots().groups().are_single() {
-            cost_benefit(self.candidates(tier, (most_bytes.min(room), count, false), fits), newest, least_yield, count)
+            cost_benefit(
+                self.candidates(tier, (most_bytes.min(room), count, false), fits),
+                newest,
+                least_yield,
+                count,
+            )
         } else {
             // A group is scored by all its segments.
             let slots = tier.slots();

@@ -158,9 +158,7 @@ impl Reclaimer<'_> {
         for counts_asked in [true, false] {
             let slots = self.space.output_tier().slots();
             let all_may_go = self.when_full() != WhenFull::EvictExpiring;
-            let may_hold = |slot: u32| {
-                all_may_go || slots.slot(slot).expires_ms(Expiry::First).is_some()
-            };
+            let may_hold = |slot: u32| all_may_go || slots.slot(slot).expires_ms(Expiry::First).is_some();
             let (mut look, mut hand, mut seen) = (Look::default(), None, BTreeSet::new());
             while let Some(next) = slots.next_by_clock(hand) {
                 hand = Some(next);

@@ -132,7 +132,8 @@ impl Live {
     /// Returns the slots with nonzero counts.
     pub(super) fn into_slots(self) -> impl Iterator<Item = (TierName, u32, [i64; 2])> {
         let slots = |(tier, live): (TierName, Vec<LiveChunk>)| {
-            let chunks = (0..).step_by(LIVE_CHUNK).zip(live).filter_map(|(first, chunk)| Some((first, chunk?)));
+            let chunks =
+                (0..).step_by(LIVE_CHUNK).zip(live).filter_map(|(first, chunk)| Some((first, chunk?)));
             chunks.flat_map(move |(first, chunk): (u32, _)| {
                 let all = (first..).zip(*chunk).filter(|(_, bytes)| *bytes != [0; 2]);
                 all.map(move |(slot, bytes)| (tier, slot, bytes))

@@ -48,7 +48,8 @@ impl RecoveryContext<'_> {
             } else {
                 whole.read(tier, slot).await?;
                 scanned += 1;
-                if let Some(at) = self.progress.set(f64::from(scanned) / unsealed as f64, self.runtime.now()) {
+                if let Some(at) = self.progress.set(f64::from(scanned) / unsealed as f64, self.runtime.now())
+                {
                     tracing::info!(
                         percent = at.percent,
                         segments = at.all,
