@@ -145,7 +145,8 @@ impl SlotFinder {
             beheaded.extend(self.meant.get(slot).filter(|ends| ends.here() < *segment).map(|_| *slot));
         }
         let mut doubtful = std::mem::take(&mut self.doubtful);
-        doubtful.extend(std::mem::take(&mut self.meant).extract_if(.., |slot, _| beheaded.contains(slot)));
+        self.meant.retain(|slot, _| beheaded.contains(slot));
+        doubtful.append(&mut self.meant);
         for (slot, ends) in doubtful {
             self.judge(slot, &ends, beheaded.contains(&slot));
         }
