@@ -117,8 +117,10 @@ impl Superblocks {
     /// Clears slots up to a slot and a few more, and then makes the superblock cover them. Slots are cleared in turns, because
     /// otherwise one task could clear a slot that another has covered, and that was written since.
     async fn cover_more(&self, tier: &Tier, slot: u32) -> Result<()> {
-        let turn = self.clearing.lock().await;
-        let turn = if planted(Bug::ClearedWithoutTurn) { None } else { Some(turn) };
+        let turn = match planted(Bug::ClearedWithoutTurn) {
+            true => None,
+            false => Some(self.clearing.lock().await),
+        };
         let before = of_tier(&mut self.all.lock().await, tier.name()).clone();
         if slot < before.used_slots {
             return Ok(());
