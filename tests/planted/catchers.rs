@@ -198,6 +198,10 @@ pub(crate) const CATCHERS: &[Catcher] = &[
 
     row(DamagedSegmentForgotten, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
     row(UnlistedDamageMissed, "esker_engine", "background::relocate::tests::tombstone_is_needed_after_a_damaged_segment_is_unlisted"),
+    row(RestoredFreeSlotsUnmarked, "esker_backup", "restore::tests::restored_free_slots_are_marked"),
+    row(ClearedWithoutTurn, "esker_engine", "segments::superblocks::tests::slot_is_not_cleared_after_it_was_covered_and_written"),
+    row(SlotNotFiled, "esker_engine", "segments::slots::tests::counts_and_sets_equal_those_of_a_walk"),
+    row(LiveBucketNotMoved, "esker_engine", "segments::slots::tests::overwritten_segment_is_chosen_by_its_live_bytes"),
     row(RefusedWatermarkIgnored, "esker_engine", "catalog::clock::tests::record_reported_as_expired_is_covered_by_a_watermark"),
     row(DamagedSegmentKeepsAll, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
     row(DamagedKeyNotCompared, "esker_engine", "catalog::lookup::tests::damaged_record_is_deleted_by_its_own_key_alone"),

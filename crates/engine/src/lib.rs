@@ -39,7 +39,7 @@ pub use catalog::feed::{Cause, Change, KeyWatch, Observation, Observer};
 pub use catalog::record_heads::KeyEntry;
 pub use open::devices::DEFAULT_UNIT_BYTES;
 pub use open::options::Options;
-pub use open::progress::{Progress, Recovery};
+pub use open::progress::{Progress, Recovery, RecoveryStep, StepProgress};
 pub use open::staging_look::{StagingContent, StagingLook};
 pub use read::keys::KeyPage;
 pub use read::peek::{Peek, Usage, View};

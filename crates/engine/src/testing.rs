@@ -133,6 +133,7 @@ impl Plan {
             recorder: Arc::new(Recorder::new()),
             clock: Arc::new(self.world.clone()),
             reclaim_unit_bytes: None,
+            evicts: false,
         };
         let device: Arc<dyn Device> = Arc::new(device.clone());
         Arc::new(Tier::new(device, self.shape(name), DATA_OFFSET, self.slots, self.grows, accounts))
@@ -251,11 +252,8 @@ impl Bench {
         let tier = self.space.first_tier();
         let bytes = self.devices[0].durable_snapshot();
         let mut entries = Vec::new();
-        for (at, slot) in (0..).zip(tier.slots().all()) {
+        for (at, slot) in tier.slots().in_use() {
             let start = tier.device_offset(at, 0) as usize;
-            if slot.segment() == 0 {
-                continue;
-            }
             if let Some(bytes) = bytes.get(start..start + SEGMENT_BYTES as usize) {
                 let scan = scan_segment(bytes, &self.space.secret, tier.shape(), slot.segment(), false);
                 entries.extend(scan.entries);

@@ -51,7 +51,7 @@ pub use page::{GAP_BYTES_MAX, PAGE_BYTES, gap_before, skip_gap};
 pub use record::{Record, RecordHead, RecordView, expansion_of};
 pub use scan::{SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
-pub use slots::{FoundSlot, SlotEnds, find_in_slots};
+pub use slots::{FoundSlot, SlotEnds, SlotFinder, find_in_slots};
 pub use summary::{
     Entry, FOOTER_BYTES, Footer, MAX_ENTRY_BYTES, SummaryHead, TYPICAL_ENTRY_BYTES, next_expiry_ms,
     space_bytes as summary_space_bytes,

@@ -136,7 +136,7 @@ impl Superblock {
         let page = PAGE_BYTES as u64;
         let power =
             |bytes: u64, least: u64, most: u64| bytes.is_power_of_two() && (least..=most).contains(&bytes);
-        if !power(segment_bytes, 64 << 10, 1 << 27) {
+        if !power(segment_bytes, 64 << 10, 1 << 29) {
             return Some(format!("segments of {segment_bytes} bytes"));
         }
         if !power(unit_bytes, page, UNIT_BYTES_MAX) || unit_bytes >= segment_bytes {

@@ -395,6 +395,14 @@ bugs! {
     DamagedSegmentKeepsAll,
     /// A copy that began while a segment was listed as damaged drops its tombstones after the segment is unlisted.
     UnlistedDamageMissed,
+    /// A restore leaves free slots without markers.
+    RestoredFreeSlotsUnmarked,
+    /// A slot is cleared ahead without the turn, after it was taken and written.
+    ClearedWithoutTurn,
+    /// A slot that was taken is missing in the order of opening.
+    SlotNotFiled,
+    /// A segment stays in its bucket of live bytes when records of it die.
+    LiveBucketNotMoved,
     /// A delete takes a damaged record for its key's without comparing the keys.
     DamagedKeyNotCompared,
 

@@ -447,6 +447,9 @@ impl Settings {
         if let Some(bytes) = self.bytes("capacity-limit") {
             options = options.capacity_limit_bytes(bytes);
         }
+        if let Some(bytes) = self.bytes("segment-size") {
+            options = options.segment_bytes(bytes);
+        }
         if let Some(bytes) = self.bytes("iu") {
             options = options.indirection_unit_bytes(bytes);
         }

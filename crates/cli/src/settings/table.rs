@@ -99,13 +99,15 @@ settings! {
     STORE "when-full" Kind::Choice(&esker_server::WHEN_FULL_WORDS), "refuse",
         "What becomes of writes when the store is full: refuse them, evict (a cache: drop keys that were not asked for of late), evict-expiring (only keys with a time to live), or one of Redis' words for maxmemory-policy.";
     STORE "memory" Kind::Size, "512m",
-        "Memory for the index, write buffers, the read cache and clients (client-memory). Not covered: 118 bytes for each 16 MiB of drive.";
+        "Memory for the index, the table of segments, write buffers, the read cache and clients (client-memory).";
     STORE "fast-limit" Kind::Size, "" else "the device; for a file 1g, or its file system if that is smaller",
         "How large the fast tier may grow.";
     STORE "capacity-limit" Kind::Size, "" else "the device; for a file 256g, or its file system if that is smaller",
         "How large the capacity tier or the directory may grow. Set it to the largest size ever wanted before the first start: how far it can be raised is fixed then.";
     STORE "iu" Kind::Size, "" else "what the kernel reports above 4k, else 64k; 4k in a directory",
         "Indirection unit of the capacity tier, 4k to 4m, fixed when it is formatted; for RAID 5 or 6 the full stripe. Ask esker device first: most drives report 4k to the kernel whatever they map.";
+    STORE "segment-size" Kind::Size, "" else "16m, or as long as a large drive and the memory need",
+        "Length of a segment, fixed when the store is formatted: a power of two from 64k to 512m. A drive above 5 TB gets longer ones, so that it has about 300,000, as far as the memory allows: each tier holds two of them in memory, and garbage collection two more.";
     STORE "reserve" Kind::Count(5, 50), "20",
         "Share of the capacity that users cannot fill (over-provisioning), in percent; a small store keeps more to work in (the log says at the start what users may fill).";
     STORE "background-limit" Kind::Size, "" else "no limit",

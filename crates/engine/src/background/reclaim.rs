@@ -357,7 +357,7 @@ impl Reclaimer<'_> {
                 if self.space.tier(other_tier).slot(other).state() == SlotState::Sealed {
                     self.note_failure(other_tier, other, error, matches!(error, Error::Corrupt { .. }));
                 }
-                self.space.tier(tier).slot(slot).do_not_collect();
+                self.space.tier(tier).slots().do_not_collect(slot);
                 self.note_failure(tier, slot, error, false);
             }
             _ => self.note_failure(tier, slot, error, matches!(error, Error::Corrupt { .. })),
@@ -366,7 +366,7 @@ impl Reclaimer<'_> {
 
     fn note_failure(&mut self, tier: TierName, slot: u32, error: &Error, for_good: bool) {
         let slots = self.space.tier(tier).slots();
-        let segment = slots.all()[slot as usize].segment();
+        let segment = slots.slot(slot).segment();
         let failures = self.failures.entry(segment).or_default();
         *failures += 1;
         let give_up = *failures >= READ_ATTEMPTS || for_good;

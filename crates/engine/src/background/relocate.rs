@@ -279,7 +279,7 @@ impl<'a> Relocator<'a> {
     /// Handles a failed copy, after which the index still points at the victims: some of their versions are also in these
     /// outputs.
     fn note_left_copies(&self, tier: TierName, victims: &Victims, outputs: impl Iterator<Item = u32>) {
-        outputs.for_each(|slot| self.space.output_tier().slot(slot).hold_copies());
+        outputs.for_each(|slot| self.space.output_tier().slots().hold_copies(slot));
         victims.iter().for_each(|(victim, _)| self.space.tier(tier).slot(victim.slot).note_hides());
     }
 
@@ -324,7 +324,7 @@ impl<'a> Relocator<'a> {
             let new = self.space.location(output.name(), m.slot, &copy);
             let old_bytes = i64::from(entry.bytes);
             if m.kind == Kind::Put {
-                self.space.tier(tier).slot(victim.slot).hold_copies();
+                self.space.tier(tier).slots().hold_copies(victim.slot);
             }
             let is_live = match (entry.kind, m.kind) {
                 (Kind::Put, Kind::Put) => {

@@ -17,7 +17,7 @@ fn what_is_evicted_is_found_until_its_slot_is_marked() {
         (found.clone(), bench.space.clone(), bench.catalog.clone(), entries.clone());
     bench.devices[0].set_observer(Box::new(move |operation| {
         let slot = space.first_tier().slot_at(operation.offset);
-        if operation.kind == OperationKind::Write && slot == Some(victim as usize) {
+        if operation.kind == OperationKind::Write && slot == Some(victim) {
             let is_there = |entry: &Entry| catalog.index.get(&entry.key_hash).is_some();
             seen.lock().push(evicted.iter().filter(is_there).count());
         }
@@ -93,7 +93,7 @@ fn what_is_evicted_leaves_a_tombstone_if_a_copy_of_it_was_left() {
     let faulty = space.clone();
     // Reads of its records fail, but not of its summary.
     filled.bench.devices[0].set_faults(Box::new(move |operation| {
-        let is_of = |offset| faulty.first_tier().slot_at(offset) == Some(second as usize);
+        let is_of = |offset| faulty.first_tier().slot_at(offset) == Some(second);
         let fails = operation.kind == OperationKind::Read && is_of(operation.offset);
         if fails && !is_of(operation.offset - half) { Fault::Error(5) } else { Fault::None }
     }));

@@ -214,7 +214,8 @@ impl Catalog {
 
     /// Returns the memory for index and read cache, in bytes.
     pub(crate) fn memory_for_index(&self) -> u64 {
-        self.memory_bytes.saturating_sub(self.recency.bytes() + self.space.damaged.memory_bytes())
+        let slots: u64 = self.space.tiers().map(|tier| tier.slots().memory_bytes()).sum();
+        self.memory_bytes.saturating_sub(self.recency.bytes() + self.space.damaged.memory_bytes() + slots)
     }
 
     /// Returns the memory limit for the key lists of damaged segments, in bytes.

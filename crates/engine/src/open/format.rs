@@ -325,7 +325,7 @@ pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Re
 
 /// Largest granule chosen to leave room for growth, in bytes. A larger one is used only if the devices cannot be
 /// addressed otherwise.
-const ROOMY_GRANULE_BYTES: u64 = 64;
+pub(crate) const ROOMY_GRANULE_BYTES: u64 = 64;
 
 /// Returns the alignment of records for a store with these limits in total: fine enough to waste little, and coarse
 /// enough that the limits can be doubled later.

@@ -239,9 +239,11 @@ impl Options {
         self
     }
 
-    /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. It bounds the
+    /// Size of a segment, a power of two from 64 KiB to 512 MiB; fixed when the store is formatted. It bounds the
     /// length of values. Default: 16 MiB; in a store of less than 1 GiB, small enough for 64 segments (16 for a fast
-    /// tier in front of another tier); with write units above 1 MiB, 16 units.
+    /// tier in front of another tier); with write units above 1 MiB, 16 units; in a store of more than 5 TB, long enough
+    /// for about 300,000 segments, as far as the memory allows: four segments of one tier, or six of two, take at most an
+    /// eighth of it.
     ///
     /// It should be at least sixteen write units: segments of a few units fill badly, and a store of tiny records is
     /// then full before its user limit.

@@ -21,8 +21,8 @@ use crate::base::option_name::OptionName;
 use crate::segments::buffers::BufferedSegments;
 use crate::segments::damaged::DamagedSegments;
 use crate::segments::kept_segments::KeptSegments;
-use crate::segments::slot::Slot;
 use crate::segments::superblocks::Superblocks;
+use crate::segments::table::SlotRef;
 use crate::segments::tier::Tier;
 
 /// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation (the second is for the
@@ -207,7 +207,7 @@ impl Space {
     }
 
     #[inline]
-    pub(crate) fn slot(&self, location: Location) -> &Slot {
+    pub(crate) fn slot(&self, location: Location) -> SlotRef<'_> {
         self.tier(location.tier).slot(location.slot)
     }
 
@@ -331,6 +331,7 @@ impl Space {
         self.scrub.notify_one();
         self.watermarks.notify_one();
         self.reported.notify_one();
+        self.superblocks.clear_ahead.notify_one();
         self.tiers().for_each(Tier::wake_tasks);
         self.announce_free_slot();
     }
@@ -379,14 +380,14 @@ impl Space {
         self.tiers().find_map(|tier| {
             let slot = match error {
                 Error::Corrupt { segment, .. } => {
-                    tier.slots().all().iter().position(|slot| slot.segment() == *segment && *segment != 0)
+                    tier.slots().in_use().find(|(_, slot)| slot.segment() == *segment).map(|(at, _)| at)
                 }
                 Error::Io(DeviceError::Io { op: OperationKind::Read, offset, path, .. }) => {
                     (**path == *tier.device_name()).then(|| tier.slot_at(*offset)).flatten()
                 }
                 _ => None,
             };
-            Some((tier.name(), u32::try_from(slot?).ok()?))
+            Some((tier.name(), slot?))
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::background::reclaimer::{Choice, Reclaimer, Stuck};
 use crate::background::relocate::KEEP_FOR_COLLECTING;
 use crate::segments::kept_segments::KeptSegments;
 use crate::segments::limit::LEAST_YIELD;
-use crate::segments::slot::{Slot, SlotState};
+use crate::segments::slot::SlotState;
 use crate::segments::tier::Tier;
 
 /// Share of free slots in the fast tier below which destaging begins.
@@ -29,6 +29,8 @@ const SURE_YIELD: f64 = 0.5;
 const LEAST_GAIN: u64 = 8;
 /// Maximum number of times the garbage required for the next attempt is doubled: up to three segments' worth.
 const LONGEST_WAIT: u32 = 6;
+/// Minimum number of candidates per 64th of live bytes: among the oldest of them, a slightly emptier one may be better.
+const LEAST_CANDIDATES: usize = 4;
 /// Maximum total length in bytes of segments that are relocated together.
 const BATCH_BYTES: u32 = 4 << 20;
 
@@ -41,11 +43,17 @@ impl Choice {
 }
 
 impl Reclaimer<'_> {
-    /// Returns the sealed segments of a tier as input to the choice.
-    fn candidates<'t>(&'t self, tier: &'t Tier) -> impl Iterator<Item = Candidate> + use<'t> {
-        let kept: Option<&'t KeptSegments> = self.leaves_kept.then_some(&self.space.kept);
-        let is_left = move |slot: &Slot| kept.is_some_and(|kept| kept.has(slot.segment()));
-        tier.slots().sealed().filter(move |(_, slot)| !is_left(slot)).map(|(slot, s)| {
+    /// Returns sealed segments of a tier as input to the choice: of each 64th of live bytes up to `most_bytes` the oldest, at
+    /// least `count` that `fits` accepts. Those excluded from collection are among them only if `with_excluded`.
+    fn candidates(
+        &self,
+        tier: &Tier,
+        (most_bytes, count, with_excluded): (u64, usize, bool),
+        fits: impl Fn(&Candidate) -> bool,
+    ) -> Vec<Candidate> {
+        let kept: Option<&KeptSegments> = self.leaves_kept.then_some(&self.space.kept);
+        let candidate = |slot: u32| {
+            let s = tier.slot(slot);
             Candidate {
                 slot,
                 segment: s.segment(),
@@ -53,9 +61,14 @@ impl Reclaimer<'_> {
                 // Bytes of the copies, in whole write units.
                 live_bytes: (s.live_bytes().max(0) as u64)
                     .next_multiple_of(u64::from(tier.shape().unit_bytes)),
-                used_bytes: tier.gives_back_bytes(slot),
+                used_bytes: tier.slots().gives_back_bytes(slot),
             }
-        })
+        };
+        let count = count.max(LEAST_CANDIDATES);
+        let slots = tier.slots().least_live(most_bytes, count, with_excluded, |slot, s| {
+            kept.is_none_or(|kept| !kept.has(s.segment())) && fits(&candidate(slot))
+        });
+        slots.into_iter().map(candidate).collect()
     }
 
     /// Chooses the next relocation among segments that no checkpoint has still to read. The first kept segment that would have
@@ -104,8 +117,8 @@ impl Reclaimer<'_> {
         // Without a slot for another output, only records that fit in the open ones can be moved.
         let may_open = capacity.free_slots() > KEEP_FOR_COLLECTING;
         let room = if may_open { u64::MAX } else { self.relocator.room_bytes() };
-        let fitting = self.candidates(fast).filter(|c| c.live_bytes <= room);
         let count = if may_open { self.batch(fast, capacity.free_slots()) } else { 1 };
+        let fitting = self.candidates(fast, (room, count, true), |c| c.live_bytes <= room);
         let victims = oldest(fitting, count);
         let urgency = CALM + (1.0 - CALM) * (1.0 - free / DESTAGE_BELOW);
         (!victims.is_empty()).then(|| Choice::of(TierName::Fast, &victims, urgency))
@@ -128,18 +141,21 @@ impl Reclaimer<'_> {
         let newest = self.space.newest_segment() / SEGMENT_STEP;
         // Without a slot for another output, only records that fit in the open ones can be moved.
         let room = if self.relocator.may_open() { u64::MAX } else { self.relocator.room_bytes() };
-        let not_collected = |c: &Candidate| {
-            let slot = tier.slot(c.slot);
-            slot.is_not_collected((f64::from(slot.used_bytes()) * LEAST_YIELD) as i64)
-        };
-        let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room && !not_collected(c);
+        let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room;
         let count = self.batch(tier, tier.free_slots());
-        let candidates = self.candidates(tier).filter(fits);
+        let most_bytes = (f64::from(tier.shape().segment_bytes) * (1.0 - least_yield)) as u64;
         let victims = if tier.slots().groups().are_single() {
-            cost_benefit(candidates, newest, least_yield, count)
+            cost_benefit(
+                self.candidates(tier, (most_bytes.min(room), count, false), fits),
+                newest,
+                least_yield,
+                count,
+            )
         } else {
+            // A group is scored by all its segments.
             let slots = tier.slots();
-            let grouped = candidates.map(|c| (slots.all()[c.slot as usize].group(), c));
+            let all = self.candidates(tier, (u64::MAX, usize::MAX, false), fits);
+            let grouped = all.into_iter().map(|c| (slots.slot(c.slot).group(), c));
             let asked = Asked { newest, least_yield, count };
             let (group, victims) = in_one_group(slots.groups(), grouped, self.progress.group, asked);
             self.progress.group = group;

@@ -55,7 +55,7 @@ impl Relocator<'_> {
         if !always && tier_name == self.space.output_tier().name() && !self.is_worth_it(&victim, &entries) {
             // The segment looked emptier than it is: records that fill their write units badly here do so elsewhere too. It is
             // left alone until more of it is dead.
-            state.do_not_collect();
+            tier.slots().do_not_collect(slot);
             tier.slots().set_state(slot, SlotState::Sealed);
             return Ok(None);
         }
@@ -233,7 +233,7 @@ impl Relocator<'_> {
         });
         let shape = self.space.output_tier().shape();
         let bytes = copied_bytes(copies, shape, frame_bytes(shape));
-        let gives_back = self.space.tier(victim.shape.tier).gives_back_bytes(victim.slot);
+        let gives_back = self.space.tier(victim.shape.tier).slots().gives_back_bytes(victim.slot);
         // Includes the frame that proves the copies durable.
         let proof_bytes = u64::from(shape.unit_bytes);
         bytes == 0 || bytes + proof_bytes + (gives_back as f64 * LEAST_YIELD) as u64 <= gives_back

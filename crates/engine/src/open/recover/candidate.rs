@@ -99,20 +99,27 @@ impl Candidate {
     }
 }
 
-/// Bytes of current records and of tombstones, by tier and slot.
+/// Slots per allocation of [`Live`].
+const LIVE_CHUNK: usize = 64;
+
+/// Bytes of current records and of tombstones, by tier and slot. Takes memory only for slots near those that hold records.
 #[derive(Default)]
-pub(super) struct Live(Vec<(TierName, Vec<[i64; 2]>)>);
+pub(super) struct Live(Vec<(TierName, Vec<LiveChunk>)>);
+
+type LiveChunk = Option<Box<[[i64; 2]; LIVE_CHUNK]>>;
 
 impl Live {
     pub(super) fn new(tiers: impl Iterator<Item = (TierName, usize)>) -> Live {
-        Live(tiers.map(|(tier, slots)| (tier, vec![[0; 2]; slots])).collect())
+        let chunks = |slots: usize| (0..slots.div_ceil(LIVE_CHUNK)).map(|_| None).collect();
+        Live(tiers.map(|(tier, slots)| (tier, chunks(slots))).collect())
     }
 
     #[inline]
     pub(super) fn add(&mut self, tier: TierName, slot: u32, bytes: i64, tombstone: bool) {
         let (_, live) =
             self.0.iter_mut().find(|(name, _)| *name == tier).expect("segments lie on tiers of the store");
-        live[slot as usize][usize::from(tombstone)] += bytes;
+        let chunk = live[slot as usize / LIVE_CHUNK].get_or_insert_with(|| Box::new([[0; 2]; LIVE_CHUNK]));
+        chunk[slot as usize % LIVE_CHUNK][usize::from(tombstone)] += bytes;
     }
 
     /// Adds a record that became current (1), or subtracts one that is not (-1).
@@ -124,11 +131,13 @@ impl Live {
 
     /// Returns the slots with nonzero counts.
     pub(super) fn into_slots(self) -> impl Iterator<Item = (TierName, u32, [i64; 2])> {
-        let slots = |(tier, live): (TierName, Vec<[i64; 2]>)| {
-            (0..)
-                .zip(live)
-                .filter(|(_, bytes)| *bytes != [0; 2])
-                .map(move |(slot, bytes)| (tier, slot, bytes))
+        let slots = |(tier, live): (TierName, Vec<LiveChunk>)| {
+            let chunks =
+                (0..).step_by(LIVE_CHUNK).zip(live).filter_map(|(first, chunk)| Some((first, chunk?)));
+            chunks.flat_map(move |(first, chunk): (u32, _)| {
+                let all = (first..).zip(*chunk).filter(|(_, bytes)| *bytes != [0; 2]);
+                all.map(move |(slot, bytes)| (tier, slot, bytes))
+            })
         };
         self.0.into_iter().flat_map(slots)
     }

@@ -7,7 +7,6 @@
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_device::{Buffer, Runtime};
 use esker_index::{Indexes, KeyHash, Pointer};
@@ -70,7 +69,6 @@ pub(super) struct Pass {
     pub(super) shards: Range<usize>,
     /// Maximum number of candidates left per worker.
     pub(super) most_left: usize,
-    pub(super) began: Duration,
     pub(super) done: f64,
     pub(super) share: f64,
 }
@@ -211,7 +209,6 @@ impl Loader {
         let mut reads = FuturesOrdered::new();
         let mut begun = mine.iter().copied();
         reads.extend(begun.by_ref().take(ahead(segments).0).map(|one| read(one, None)));
-        let mut told = Duration::ZERO;
         let mut done = 0;
         while let Some(one) = reads.next().await {
             let (number, summary) = one?;
@@ -223,7 +220,7 @@ impl Loader {
             let used = summary.map(|(buffer, _)| buffer);
             reads.extend(begun.next().map(|one| read(one, used)));
             done += 1;
-            self.tell(&mut told, done as f64 / mine.len() as f64);
+            self.tell(done as f64 / mine.len() as f64);
         }
         (0..self.counts.len()).for_each(|shard| self.hand_in(shard));
         let (shard, mut last) = std::mem::take(&mut self.next);
@@ -320,15 +317,14 @@ impl Loader {
         }
     }
 
-    fn tell(&self, told: &mut Duration, part: f64) {
+    fn tell(&self, part: f64) {
         let Some(runtime) = &self.runtime else { return };
-        self.progress.set(self.pass.done + part * self.pass.share);
-        let elapsed = runtime.now().saturating_sub(self.pass.began);
-        if elapsed > *told + Duration::from_secs(1) {
-            *told = elapsed;
+        let part = self.pass.done + part * self.pass.share;
+        if let Some(at) = self.progress.set(part, runtime.now()) {
             tracing::info!(
-                percent = self.progress.percent(),
-                seconds = elapsed.as_secs(),
+                percent = at.percent,
+                records = at.all,
+                remaining_s = at.remaining.map(|left| left.as_secs()),
                 "recovering: reading summaries"
             );
         }
