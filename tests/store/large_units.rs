@@ -9,17 +9,18 @@ use crate::support::{Config, Tiers, World, stamp_of, value};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Stripes, and tiers that keep the memory of the simulated devices below 400 MiB.
-const UNITS: [(u64, Tiers); 3] = [(256 * KIB, Tiers::Both), (MIB, Tiers::Both), (4 * MIB, Tiers::Capacity)];
+/// Stripes, with the tiers and the number of capacity segments that hold the keys of these tests.
+const UNITS: [(u64, Tiers, u64); 3] =
+    [(256 * KIB, Tiers::Both, 32), (MIB, Tiers::Both, 26), (4 * MIB, Tiers::Capacity, 23)];
 const KEYS: u64 = 60;
 
 /// Returns a store with the shortest segments that the unit allows.
-fn config(unit_bytes: u64, tiers: Tiers) -> Config {
+fn config((unit_bytes, tiers, capacity_segments): (u64, Tiers, u64)) -> Config {
     Config {
         unit_bytes,
         segment_bytes: 8 * unit_bytes,
         fast_segments: 8,
-        capacity_segments: 10,
+        capacity_segments,
         ..Config::new(tiers)
     }
 }
@@ -64,8 +65,8 @@ fn collected(store: &Store) -> u64 {
 
 #[test]
 fn stores_of_stripes_collect_and_survive_power_cuts() {
-    for (unit, tiers) in UNITS {
-        let mut world = World::new(unit, config(unit, tiers));
+    for row @ (unit, ..) in UNITS {
+        let mut world = World::new(unit, config(row));
         let store = world.open();
         let mut written = Written([0; KEYS as usize]);
         written.round(&world, &store, unit, false);
@@ -93,8 +94,8 @@ fn stores_of_stripes_collect_and_survive_power_cuts() {
 
 #[test]
 fn stores_of_stripes_recover_staged_writes_after_a_kill() {
-    for (unit, tiers) in UNITS {
-        let mut world = World::new(unit, Config { staging: true, ..config(unit, tiers) });
+    for row @ (unit, ..) in UNITS {
+        let mut world = World::new(unit, Config { staging: true, ..config(row) });
         let store = world.open();
         for number in 0..KEYS {
             let put = value(&key(number), 7, unit as usize / 10);
@@ -113,8 +114,8 @@ fn stores_of_stripes_recover_staged_writes_after_a_kill() {
 /// A durable write alone is padded to a unit: the price that `docs/operations.md` names.
 #[test]
 fn a_durable_write_to_a_stripe_takes_one_unit() {
-    for (unit, _) in UNITS {
-        let world = World::new(unit, config(unit, Tiers::Capacity));
+    for (unit, _, segments) in UNITS {
+        let world = World::new(unit, config((unit, Tiers::Capacity, segments)));
         let store = world.open();
         let device = world.capacity.as_ref().expect("a capacity tier").clone();
         let put = |number| {
@@ -126,6 +127,32 @@ fn a_durable_write_to_a_stripe_takes_one_unit() {
         let before = esker_device::Device::counters(&device).write_bytes;
         put(1);
         assert_eq!(esker_device::Device::counters(&device).write_bytes - before, unit);
+        drop(store);
+        world.end();
+    }
+}
+
+/// A frame is closed before it extends into another unit, so a unit is nearly full.
+#[test]
+fn writes_that_need_not_be_durable_fill_stripes() {
+    for (unit, _, segments) in UNITS {
+        let world = World::new(unit, config((unit, Tiers::Capacity, segments)));
+        let store = world.open();
+        for number in 0..200 {
+            let put = value(&key(number % KEYS), 1, 5_000);
+            let put = store.put_with(key(number % KEYS), put, durable(Durability::None));
+            world.runtime.run(put).expect("it is put");
+        }
+        let bytes = unit as usize / 40;
+        for number in 0..200 {
+            let put = value(&key(number % KEYS), 1, bytes);
+            let put = store.put_with(key(number % KEYS), put, durable(Durability::None));
+            world.runtime.run(put).expect("it is put");
+        }
+        world.runtime.run(store.flush()).expect("it is flushed");
+        let written = store.stats().tiers[0].written;
+        let records = written.user_bytes + written.collected_bytes;
+        assert!(written.padding_bytes < records / 10 + 2 * unit, "unit {unit}: {written:?}");
         drop(store);
         world.end();
     }

@@ -261,8 +261,10 @@ impl Tier {
         let record_bytes = (header + plan.key_bytes + plan.value_bytes).next_multiple_of(granule);
         let frames = (plan.segment_bytes / frame_bytes(plan.segment_bytes, unit_bytes)) as f64;
         let unit = unit_bytes as f64;
-        // On average, the last unit of a frame and of the summary is half empty.
-        let beside = frames * (FRAME_HEADER_BYTES.next_multiple_of(granule) as f64 + unit / 2.0)
+        // A frame is closed before it extends into another unit, so half a record is lost. The last unit of the summary is
+        // half empty on average.
+        let lost = unit.min(record_bytes as f64) / 2.0;
+        let beside = frames * (FRAME_HEADER_BYTES.next_multiple_of(granule) as f64 + lost)
             + FOOTER_BYTES as f64
             + unit / 2.0;
         let records = ((segment - beside) / (record_bytes as f64 + SUMMARY_RECORD_BYTES)).floor().max(1.0);

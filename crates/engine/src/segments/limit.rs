@@ -126,7 +126,7 @@ pub(crate) fn spare_outputs(tier: &Tier, reserve_share: f64) -> usize {
 }
 
 /// Length of a frame in bytes at which it is written, unless a write unit is longer.
-const FRAME_BYTES: u32 = 1 << 20;
+pub(crate) const FRAME_BYTES: u32 = 1 << 20;
 
 /// Returns the maximum length of a frame of copies in bytes: at least a write unit, because a shorter frame would be padded.
 pub(crate) fn frame_bytes(shape: SegmentShape) -> u32 {
