@@ -9,7 +9,8 @@ use esker_device::{Device, DeviceKind, Latency, MemoryDevice, MemoryOptions, Run
 use esker_gc::Placement;
 use esker_index::{IndexOptions, Indexes};
 use esker_log::{
-    Cleared, Databases, Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, scan_segment,
+    Cleared, Databases, Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, Tiers,
+    scan_segment,
 };
 use esker_simulated::SimRuntime;
 
@@ -81,8 +82,8 @@ impl Plan {
     }
 
     pub(crate) fn packing(&self) -> Packing {
-        let capacity_slots = if self.tiers.contains(&TierName::Capacity) { self.slots } else { 0 };
-        Packing { granule_bytes: 16, segment_bytes: SEGMENT_BYTES.into(), capacity_slots }
+        let tiers = if self.tiers.len() > 1 { Tiers::Both } else { Tiers::Only(self.tiers[0]) };
+        Packing { granule_bytes: 16, segment_bytes: SEGMENT_BYTES.into(), tiers }
     }
 
     pub(crate) fn superblock(&self, tier: TierName) -> Superblock {

@@ -66,7 +66,7 @@ const LOCAL_BITS: u32 = u64::BITS - SHARD_BITS;
 
 /// Buckets of a shard's smallest table: 139 hold 1/1024 of a million keys at a load of 0.88.
 pub(crate) const MIN_BUCKETS: u32 = 139;
-/// Bits of the tag in a slot.
+/// Bits of a tag in the smallest table. A larger table needs fewer: see [`Layout`](crate::slot::Layout).
 pub(crate) const TAG_BITS: u32 = 23;
 /// Number of different stored hashes in a shard. Fixed for the life of the index; see decision 0002.
 pub(crate) const STORED_HASHES: u32 = MIN_BUCKETS << TAG_BITS;

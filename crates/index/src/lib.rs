@@ -8,7 +8,7 @@
 //!
 //! * `hash`: 1,024 shards; in the shard a *stored hash* of 30 bits.
 //! * `geometry`: maps the stored hash to a home bucket, an alternate bucket and a tag, and back.
-//! * `slot`, `bucket`: eight slots of eight bytes in a cache line.
+//! * `slot`, `bucket`: eight slots of eight bytes in a cache line; larger tables leave more of their bits to the pointer.
 //! * `table`: two buckets per key; entries make room by moving to their other bucket.
 //! * `shard`: the protocol between lock-free readers and locking writers.
 //! * `slab`, `memory`: the memory of tables, so that growing leaves neither holes nor readers without a table.

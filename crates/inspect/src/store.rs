@@ -11,7 +11,7 @@ use std::sync::Arc;
 use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
 use esker_log::{
     Cleared, Databases, KeyHash, Keyspace, Packing, RecordView, Secret, SegmentShape, Superblock,
-    SuperblockError, Tier,
+    SuperblockError, Tier, Tiers,
 };
 
 use crate::error::{InspectError, Result};
@@ -108,11 +108,10 @@ impl StoreView {
             return Err(InspectError::Call(format!("{names} are not the two tiers of one store")));
         }
         let secret = first.superblock.secret();
-        let capacity = tiers.iter().find(|tier| tier.name() == Tier::Capacity);
         let packing = Packing {
             granule_bytes: first.superblock.granule_bytes,
             segment_bytes: first.superblock.segment_bytes,
-            capacity_slots: capacity.map_or(0, |tier| tier.superblock.used_slots),
+            tiers: Tiers::of(&first.superblock),
         };
         let superblocks = || tiers.iter().map(|tier| &tier.superblock);
         let (cleared, databases) = (Cleared::of(superblocks()), Databases::of(superblocks()));

@@ -27,7 +27,7 @@ mod superblock;
 mod unsealed;
 mod varint;
 
-pub use checksum::{Identity, SMALL_VALUE_BYTES, Secret, ValueHasher};
+pub use checksum::{Identity, SMALL_VALUE_BYTES, Secret, ValueHasher, kept as digest_of};
 pub use class::SegmentClass;
 pub use compression::{BLOCK_BYTES, Codec, Compressed, Decompressor, compress};
 pub use databases::{Cleared, Databases};
@@ -44,8 +44,9 @@ pub use header::{
 };
 pub use layout::Field;
 pub use location::{
-    EXPANSION_MAX, Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, SEGMENT_GRANULES_MAX,
-    Tier, class_bytes, class_of, class_with, growth_of, length_class, memory_bytes,
+    EXPANSION_MAX, Location, MIN_GRANULE_BYTES, PACKED_BITS, Packing, SEGMENT_GRANULES_MAX,
+    SIZE_GRANULE_BYTES_MAX, Tier, Tiers, class_bytes, class_of, class_with, growth_of, length_class,
+    memory_bytes,
 };
 pub use page::{GAP_BYTES_MAX, PAGE_BYTES, gap_before, skip_gap};
 pub use record::{Record, RecordHead, RecordView, expansion_of};

@@ -183,6 +183,8 @@ bugs! {
     PlaceOutOfOrder,
 
     // The index.
+    /// A location that does not fit a slot is cut to the slot's bits.
+    LocationTruncated,
     /// One of many unverified overwrites is forgotten.
     UnverifiedForgotten,
     /// A scan misses keys that the insertion of another key moves.
@@ -369,8 +371,6 @@ bugs! {
     // Openings, clocks and numbers.
     /// `force_format` formats a tier that belongs to a store which was opened.
     OpenedTierFormatted,
-    /// A limit requested for one tier takes the slots of the other.
-    LimitTakesAll,
     /// A clock that is far ahead at an opening is believed, although records of the store would expire by it.
     DoubtIgnored,
     /// A put that finds no index memory is refused before expired keys are removed.

@@ -1,7 +1,7 @@
 //! The formulas for the resources of a store. Each formula names its source; `tests` compares them with a
 //! real store.
 
-use esker_log::{MAX_GRANULES, Packing, SEGMENT_GRANULES_MAX, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
+use esker_log::{Packing, SEGMENT_GRANULES_MAX, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
 use serde::Serialize;
 
 /// Segment length of stores that are not small, in bytes.
@@ -36,9 +36,8 @@ const SUMMARY_RECORD_BYTES: f64 = 20.0;
 /// Longest frame in bytes.
 const FRAME_BYTES: u64 = 1 << 20;
 
-/// Largest granule that is chosen although a smaller one could address the store, in bytes
-/// (`open/format.rs`).
-const GRANULE_ROOMY: u64 = 64;
+/// Maximum number of keys: slots in the largest tables of an index (decision 0043).
+const KEYS_MAX: u64 = 1 << 35;
 
 /// Slots that are open, spare or kept free; their minimum in a small tier; and the unusable share of a
 /// full segment (`segments/limit.rs`).
@@ -128,8 +127,8 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
         return Err(format!("--dwpd is {rate}; it must be more than 0, and {RATE_MOST} at most"));
     }
     let user_bytes = plan.key_bytes.saturating_add(plan.value_bytes);
-    if plan.keys > MAX_GRANULES {
-        return Err(format!("no store holds that many keys: --keys can be {MAX_GRANULES} at most"));
+    if plan.keys > KEYS_MAX {
+        return Err(format!("no store holds that many keys: --keys can be {KEYS_MAX} at most"));
     }
     if plan.keys == 0 || plan.key_bytes == 0 || plan.key_bytes > 1 << 16 {
         return Err("there must be at least one key, of 1 to 65536 bytes".to_owned());
@@ -186,14 +185,13 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
 /// Returns the capacity tier, the bytes of the fast tier, and the bytes of both. The padding of records
 /// depends on the total size.
 fn capacity(plan: &Plan) -> Result<(Tier, u64, u64), String> {
-    let unit = if plan.fast_bytes == Some(0) { plan.drive.unit_bytes } else { FAST_UNIT_BYTES };
-    let most = MAX_GRANULES * unit;
+    let most = u64::from(u32::MAX) * plan.segment_bytes;
     let mut all = plan.drive.bytes.unwrap_or(0);
     loop {
-        // Records begin at multiples of at most a write unit.
         if all > most {
             return Err(format!(
-                "no store is that large: with units of {unit} bytes it has {most} bytes at most"
+                "no store is that large: with segments of {} bytes it has {most} bytes at most",
+                plan.segment_bytes
             ));
         }
         let tier = Tier::of(plan, plan.drive.unit_bytes, all).with_least_slots(plan);
@@ -319,9 +317,7 @@ fn metadata_bytes(unit_bytes: u64) -> u64 {
 
 /// Returns the alignment of records in a store of `all_bytes` bytes: the rule of `open/format.rs`.
 fn granule(all_bytes: u64, segment_bytes: u64) -> u64 {
-    let least = Packing::granule_for;
-    let roomy = least(all_bytes.saturating_mul(2)).min(GRANULE_ROOMY);
-    roomy.max(least(all_bytes)).max(segment_bytes / SEGMENT_GRANULES_MAX)
+    Packing::granule_for(all_bytes.saturating_mul(2)).max(segment_bytes / SEGMENT_GRANULES_MAX)
 }
 
 /// Returns the memory of the index at rest, in bytes: 10 bytes per key.
