@@ -94,6 +94,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(RangeOffByOne, "store", "large::parts_of_values_are_those_of_the_whole"),
     row(PlaceOutOfOrder, "esker_engine", "catalog::place::tests::every_interleaving_with_a_return_to_the_same_place_finds_the_key"),
 
+    row(IdentityBelievedAnywhere, "inspect", "lost_superblocks::identity_counts_only_where_it_says_that_its_segment_lies"),
     row(LocationTruncated, "model", "random::pointers_that_outgrow_their_table_make_it_grow"),
     row(UnverifiedForgotten, "model", "random::six_bits"),
     row(ScanSkipsAtGrowth, "model", "concurrent::readers_never_miss"),

@@ -149,6 +149,39 @@ fn more_than_the_store_can_address_is_refused_with_both_sizes() {
     Blocking::open(options.capacity_limit_bytes(300 << 30)).expect("it opens").close().expect("it closes");
 }
 
+#[test]
+fn pebibyte_is_formatted_written_and_opened_again() {
+    let device = Arc::new(MemoryDevice::new(1 << 50));
+    let options = || {
+        let device = Arc::clone(&device) as Arc<dyn Device>;
+        Options::devices(None, Some(device)).segment_bytes(128 * MIB).memory_bytes(4 << 30)
+    };
+    let store = Blocking::open(options()).expect("it is formatted");
+    assert!(store.store().stats().tiers[0].segments_total > 8_388_000);
+    (0..50).for_each(|number| drop(store.put(key(number), value(number)).expect("there is room")));
+    store.close().expect("it closes");
+    let store = Blocking::open(options()).expect("it opens");
+    check(&store, 0..50);
+    store.close().expect("it closes");
+}
+
+/// 2^32 segments of 64 KiB are 256 TiB.
+#[test]
+fn more_segments_than_can_be_numbered_are_refused_before_formatting() {
+    let device = Arc::new(MemoryDevice::new(257 << 40));
+    let options = Options::devices(None, Some(Arc::clone(&device) as Arc<dyn Device>));
+    let error =
+        Blocking::open(options.segment_bytes(64 << 10).memory_bytes(64 << 20)).expect_err("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let most = (MIB + u64::from(u32::MAX) * (64 << 10)).to_string();
+    for words in [&most, "4294967295 segments of 65536 bytes", "larger segments"] {
+        assert!(error.to_string().contains(words), "{error} does not name {words:?}");
+    }
+    let (start, read) = device.read(0, device.buffer(4096)).wait();
+    read.expect("it can be read");
+    assert!(start.iter().all(|byte| *byte == 0), "nothing was written");
+}
+
 fn cut(path: &Path, bytes: u64) {
     let file = OpenOptions::new().write(true).open(path).expect("the file is there");
     file.set_len(bytes).expect("it can be cut off");

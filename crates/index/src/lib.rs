@@ -16,7 +16,7 @@
 //! * `bulk`: fills a shard's table at once when the store is opened.
 //! * `side`: keys that are known to collide, by all their bits. `unverified`: keys that may collide, in a `dense` table.
 //! * `scan`: iteration that growth does not disturb.
-//! * `keyspaces`: one index per keyspace, chosen by four bits of the digest.
+//! * `keyspaces`: one index per keyspace, chosen by eight bits of the digest.
 //!
 //! Decision 0002 has the reasons and the arithmetic.
 #![deny(missing_docs)]

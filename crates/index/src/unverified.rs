@@ -13,8 +13,8 @@ use crate::slot::Pointer;
 pub struct UnverifiedOverwrite {
     /// The record that was displaced from its slot.
     pub displaced: Pointer,
-    /// [`KeyHash::check`] of the displacing key. Four of its bits are the keyspace, so another key with the same stored hash
-    /// has the same check with a probability of 2^-60.
+    /// [`KeyHash::check`] of the displacing key. Eight of its bits are the keyspace, so another key with the same stored hash
+    /// has the same check with a probability of 2^-56.
     pub check: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Finds the current version of each key from the summaries alone, without reading the records.
 
-use esker_log::{Cleared, Entry, KeyHash, Location, Packing, SegmentScan, Tier, Tiers, scan_segment};
+use esker_log::{Cleared, Entry, KeyHash, Location, Packing, SegmentScan, Tier, scan_segment};
 
 use crate::slots::{Content, Segment};
 use crate::store::StoreView;
@@ -115,7 +115,8 @@ mod tests {
 
     use super::*;
 
-    const PACKING: Packing = Packing { granule_bytes: 64, segment_bytes: 128 << 10, tiers: Tiers::Both };
+    const PACKING: Packing =
+        Packing { granule_bytes: 64, segment_bytes: 128 << 10, tiers: esker_log::Tiers::Both };
     /// Segment numbers by slot: slot 0 has the youngest segment.
     const SEGMENTS: [u64; 4] = [9, 5, 7, 3];
 

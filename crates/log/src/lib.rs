@@ -15,6 +15,7 @@ mod entries;
 mod format;
 mod frame;
 mod header;
+mod identity;
 mod layout;
 mod location;
 mod page;
@@ -42,6 +43,7 @@ pub use header::{
     SEQUENCE_EPOCH_SHIFT, header_bytes as record_header_bytes, keyspace_bytes, raw_field_bytes,
     record_bytes_max,
 };
+pub use identity::{IDENTITY_BYTES, SegmentIdentity, TierIdentity};
 pub use layout::Field;
 pub use location::{
     EXPANSION_MAX, Location, MIN_GRANULE_BYTES, PACKED_BITS, Packing, SEGMENT_GRANULES_MAX,
@@ -58,6 +60,7 @@ pub use summary::{
     space_bytes as summary_space_bytes,
 };
 pub use superblock::{
-    COPIES as SUPERBLOCK_COPIES, Census, ExpiryWatermark, FORMAT_VERSION, Superblock, SuperblockError,
+    COPIES as SUPERBLOCK_COPIES, Census, DeviceMember, ExpiryWatermark, FORMAT_VERSION, Superblock,
+    SuperblockError,
 };
 pub use unsealed::{Follower, Unsealed, scan_unsealed};

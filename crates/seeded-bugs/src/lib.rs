@@ -222,6 +222,10 @@ bugs! {
     /// Recovery prefers the copy of a record to the tombstone of the same number that dropped it.
     TombstoneOfSameNumberLoses,
 
+    // Lost superblocks.
+    /// The identity of a segment counts wherever it is found.
+    IdentityBelievedAnywhere,
+
     // Checkpoints, backups and restores.
     /// A checkpoint reads a sealed segment whose summary is still being written.
     SealingSegmentCopied,

@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_swap_counts_as_a_put_of_what_is_there_and_takes_the_other_watches_along() {
         let [two, three] = [2, 3].map(|number| Keyspace::new(number).expect("one of sixteen"));
-        let [there, absent] = [0x10, 0x20].map(|check| KeyHash { slot: 1, check });
+        let [there, absent] = [0x1000, 0x2000].map(|check| KeyHash { slot: 1, check });
         let watches = Arc::new(Watches::<AtomicU64>::default());
         let watch = |hash: KeyHash, keyspace| watches.watch(hash.in_keyspace(keyspace));
         let (of_two, of_three) = (watch(there, two), watch(there, three));

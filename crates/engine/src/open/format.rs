@@ -6,13 +6,15 @@ use esker_device::{
     Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
 };
 use esker_log::{
-    Cleared, Databases, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError, Tier, Tiers,
+    Cleared, Databases, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError, Tier,
+    TierIdentity, Tiers,
 };
 use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
 use crate::open::extent::{bytes_for, too_large};
+use crate::open::lost::refuse_lost_superblocks;
 use crate::open::options::Options;
 use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
@@ -181,7 +183,7 @@ pub(crate) fn refused_beside_store(
         "{new}, given as the {new_tier} tier, holds no store, but {kept}, given as the {kept_tier} tier, is a tier of \
          one; give the tiers that belong together. force_format (esker serve --force-format) would format {new} alone, \
          and never formats a tier of a store. If the {new_tier} tier is lost, restore a backup; to give up what {kept} holds and make a new store, \
-         delete it or overwrite its first 4 MiB with zeros"
+         delete it or discard the whole device (blkdiscard)"
     )
 }
 
@@ -253,6 +255,9 @@ async fn format(
             staging_bytes: 0,
             census: None,
             expired: Vec::new(),
+            device_id: u128::from(runtime.random()) << 64 | u128::from(runtime.random()),
+            devices: Vec::new(),
+            far_copies: Vec::new(),
         });
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
@@ -327,6 +332,7 @@ pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
     if head.starts_with(FORMAT_MARK) {
         return Ok(());
     }
+    refuse_lost_superblocks(&tier.device, &head).await?;
     refuse_signature(&tier.device.path(), &head)
 }
 
@@ -354,6 +360,7 @@ pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
         segment_bytes: superblock.segment_bytes as u32,
         unit_bytes: superblock.unit_bytes as u32,
         granule_bytes: superblock.granule_bytes as u32,
+        identity: TierIdentity::of(superblock),
     }
 }
 
