@@ -72,9 +72,7 @@ pub fn find_segments(
             source.path()
         )));
     };
-    if let Some(peer) =
-        peer.filter(|peer| peer.store_id != first.shape.identity.store_id || peer.tier() == first.shape.tier)
-    {
+    if let Some(peer) = peer.filter(|peer| peer.secret() != first.secret || peer.tier() == first.shape.tier) {
         return Err(InspectError::Call(format!(
             "{} holds the {} tier of store {:032x}, which does not belong to the {} tier of store {:032x}",
             source.path(),
@@ -95,7 +93,7 @@ pub fn find_segments(
         let start = read(source, superblock.data_offset + u64::from(slot) * segment_bytes);
         let identity = SegmentIdentity::parse(&start).filter(|identity| identity.slot == slot);
         match identity {
-            Some(identity) if identity.shape == first.shape && identity.secret == first.secret => {
+            Some(identity) if identity.is_of(&first.shape, &first.secret) => {
                 segments += 1;
                 epoch = epoch.max(identity.epoch);
             }
@@ -150,7 +148,8 @@ fn superblock_of(identity: &SegmentIdentity, peer: Option<&Superblock>) -> Super
     let shape = identity.shape;
     Superblock {
         generation: 1,
-        store_id: shape.identity.store_id,
+        // That of a restored store differs from that of the segments restored.
+        store_id: peer.map_or(shape.identity.store_id, |peer| peer.store_id),
         fast: shape.tier == Tier::Fast,
         has_peer: shape.identity.has_peer,
         epoch: identity.epoch,

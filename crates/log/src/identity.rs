@@ -169,6 +169,14 @@ impl SegmentIdentity {
         self.device_offset() == offset || planted(Bug::IdentityBelievedAnywhere)
     }
 
+    /// Returns true if a segment of this identity lies on the tier with this shape and secret. The identities of store and
+    /// device may differ: those of a restored store are new, and its segments are copies.
+    pub fn is_of(&self, shape: &SegmentShape, secret: &Secret) -> bool {
+        let TierIdentity { store_id, device_id, .. } = shape.identity;
+        let identity = TierIdentity { store_id, device_id, ..self.shape.identity };
+        self.secret == *secret && SegmentShape { identity, ..self.shape } == *shape
+    }
+
     /// Returns true if this may be the start of a segment or of a freed slot of some store, by its magic alone.
     pub fn is_likely(bytes: &[u8]) -> bool {
         [b"EFRM", b"EFRE"].iter().any(|magic| bytes.starts_with(*magic))

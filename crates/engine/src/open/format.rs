@@ -79,7 +79,10 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
             key: None,
             segment: 0,
             offset: 0,
-            what: format!("{}: {error}", device.path()),
+            what: format!(
+                "{}: {error}; `esker repair --find-segments` rebuilds it from the segments",
+                device.path()
+            ),
         }),
     }
 }

@@ -293,15 +293,11 @@ impl SegmentCheck<'_> {
 
     /// Step 4: checks the identity block of the first frame, which only a lost superblock makes necessary.
     fn identity(&mut self, header: &FrameHeader) {
-        let found = SegmentIdentity::parse(self.bytes);
-        let expected = SegmentIdentity {
-            shape: self.tier().shape,
-            secret: self.view.secret,
-            segment: header.segment,
-            slot: header.slot,
-            epoch: header.epoch,
-        };
-        if found != Some(expected) {
+        let is_right = SegmentIdentity::parse(self.bytes).is_some_and(|found| {
+            found.is_of(&self.tier().shape, &self.view.secret)
+                && (found.segment, found.slot, found.epoch) == (header.segment, header.slot, header.epoch)
+        });
+        if !is_right {
             let what = "the identity block behind the first frame header does not verify".to_owned();
             self.add(FRAME_HEADER_BYTES as u32, Severity::Note, what, IDENTITY);
         }
