@@ -96,6 +96,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(RangeOffByOne, "store", "large::parts_of_values_are_those_of_the_whole"),
     row(PlaceOutOfOrder, "esker_engine", "catalog::place::tests::every_interleaving_with_a_return_to_the_same_place_finds_the_key"),
 
+    row(IdentityBelievedAnywhere, "inspect", "lost_superblocks::identity_counts_only_where_it_says_that_its_segment_lies"),
+    row(LocationTruncated, "model", "random::pointers_that_outgrow_their_table_make_it_grow"),
     row(UnverifiedForgotten, "model", "random::six_bits"),
     row(ScanSkipsAtGrowth, "model", "concurrent::readers_never_miss"),
     row(SideFilterCleared, "model", "random::one_stored_hash"),
@@ -189,7 +191,6 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(LentMemoryKept, "esker_engine", "catalog::cache::tests::it_keeps_no_memory_that_is_lent"),
 
     row(OpenedTierFormatted, "store", "refused_openings::force_format_leaves_a_tier_of_a_store_as_it_is"),
-    row(LimitTakesAll, "store", "sizes::a_limit_of_one_tier_leaves_the_other_its_slots"),
     row(DoubtIgnored, "store", "clock_in_doubt::clock_by_which_records_expire_is_not_believed_at_an_opening"),
     row(SweepNotAwaited, "store", "clock_in_doubt::expired_keys_give_index_memory_back_before_a_put_is_refused"),
     row(WatermarksMerged, "esker_engine", "catalog::clock::tests::time_that_no_watermark_can_say_is_not_confirmed"),

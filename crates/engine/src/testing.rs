@@ -9,7 +9,8 @@ use esker_device::{Device, DeviceKind, Latency, MemoryDevice, MemoryOptions, Run
 use esker_gc::Placement;
 use esker_index::{IndexOptions, Indexes};
 use esker_log::{
-    Cleared, Databases, Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, scan_segment,
+    Cleared, Databases, Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, TierIdentity,
+    Tiers, scan_segment,
 };
 use esker_simulated::SimRuntime;
 
@@ -77,12 +78,18 @@ impl Plan {
     }
 
     pub(crate) fn shape(&self, tier: TierName) -> SegmentShape {
-        SegmentShape { tier, segment_bytes: SEGMENT_BYTES, unit_bytes: UNIT_BYTES, granule_bytes: 16 }
+        SegmentShape {
+            tier,
+            segment_bytes: SEGMENT_BYTES,
+            unit_bytes: UNIT_BYTES,
+            granule_bytes: 16,
+            identity: TierIdentity::NONE,
+        }
     }
 
     pub(crate) fn packing(&self) -> Packing {
-        let capacity_slots = if self.tiers.contains(&TierName::Capacity) { self.slots } else { 0 };
-        Packing { granule_bytes: 16, segment_bytes: SEGMENT_BYTES.into(), capacity_slots }
+        let tiers = if self.tiers.len() > 1 { Tiers::Both } else { Tiers::Only(self.tiers[0]) };
+        Packing { granule_bytes: 16, segment_bytes: SEGMENT_BYTES.into(), tiers }
     }
 
     pub(crate) fn superblock(&self, tier: TierName) -> Superblock {
@@ -109,6 +116,9 @@ impl Plan {
             staging_bytes: 0,
             census: None,
             expired: Vec::new(),
+            device_id: 9,
+            devices: Vec::new(),
+            far_copies: Vec::new(),
         }
     }
 

@@ -31,7 +31,7 @@ const GHOST_SHARE: f64 = 0.5;
 const GHOSTS_MIN: u64 = 1024;
 /// Number of low bits of [`KeyHash::check`] that hold the keyspace. All keys of a database share them, so they must not
 /// select a bit of the table.
-const KEYSPACE_BITS: u32 = Keyspace::COUNT.ilog2();
+const KEYSPACE_BITS: u32 = Keyspace::BITS;
 
 /// A power-of-two bit table addressed by the low bits of a digest.
 #[derive(Debug)]

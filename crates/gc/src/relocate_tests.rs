@@ -1,12 +1,17 @@
-use esker_log::{Keyspace, Tier};
+use esker_log::{Keyspace, Tier, TierIdentity};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 
 use super::*;
 
 const SECRET: Secret = Secret { digest_key: [1, 2], salt: 3 };
-const SHAPE: SegmentShape =
-    SegmentShape { tier: Tier::Capacity, segment_bytes: 64 << 10, unit_bytes: 4096, granule_bytes: 16 };
+const SHAPE: SegmentShape = SegmentShape {
+    tier: Tier::Capacity,
+    segment_bytes: 64 << 10,
+    unit_bytes: 4096,
+    granule_bytes: 16,
+    identity: TierIdentity::NONE,
+};
 const VALUE: [u8; 900] = [7; 900];
 
 fn memory(bytes: usize) -> Appender {
@@ -109,6 +114,7 @@ fn victim(number: u64) -> OpenSegment {
             value_check: SECRET.value_check(&VALUE),
             sequence,
             expires_at_ms: None,
+            version: None,
             batch_goes_on: false,
             short_lived: false,
         };

@@ -17,7 +17,7 @@ pub const COPIES: usize = 4;
 /// Bytes at the start of a device that contain every position of a superblock copy, for any write unit.
 pub const HEAD_BYTES: u64 = COPIES as u64 * UNIT_BYTES_MAX;
 /// Format version that this code writes and reads.
-pub const FORMAT_VERSION: u64 = 4;
+pub const FORMAT_VERSION: u64 = 5;
 /// Maximum offset of slot 0, far beyond the copies of the largest write unit.
 const DATA_OFFSET_MAX: u64 = 1 << 30;
 const PREFIX_BYTES: usize = 24;
@@ -77,6 +77,21 @@ pub struct Superblock {
     pub census: Option<Census>,
     /// Watermarks of records that have expired for good, whatever the clock says.
     pub expired: Vec<ExpiryWatermark>,
+    /// Identity of the device, different on each device of a store.
+    pub device_id: u128,
+    /// Devices of the tier, in the order of their slots, if it has several.
+    pub devices: Vec<DeviceMember>,
+    /// Byte offsets on the device of further copies, beside the [`COPIES`] at its start.
+    pub far_copies: Vec<u64>,
+}
+
+/// One of several devices of a tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceMember {
+    /// Identity of the device.
+    pub device_id: u128,
+    /// Number of slots on it.
+    pub slots: u32,
 }
 
 /// The segments on a tier of a closed store, all of which recovery must find. Damage that hides or resurrects a
@@ -148,6 +163,10 @@ impl Superblock {
         }
         if !self.databases.is_sound() {
             return Some("that two databases have the same keyspace".to_owned());
+        }
+        if !self.devices.is_empty() {
+            let count = self.devices.len();
+            return Some(format!("that its tier has {count} devices, which this version cannot open"));
         }
         let is_place = data_offset.is_multiple_of(page) && data_offset <= DATA_OFFSET_MAX;
         (!is_place).then(|| format!("that its data begin at {data_offset}"))

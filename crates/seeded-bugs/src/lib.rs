@@ -187,6 +187,8 @@ bugs! {
     PlaceOutOfOrder,
 
     // The index.
+    /// A location that does not fit a slot is cut to the slot's bits.
+    LocationTruncated,
     /// One of many unverified overwrites is forgotten.
     UnverifiedForgotten,
     /// A scan misses keys that the insertion of another key moves.
@@ -223,6 +225,10 @@ bugs! {
     EvictionNotReported,
     /// Recovery prefers the copy of a record to the tombstone of the same number that dropped it.
     TombstoneOfSameNumberLoses,
+
+    // Lost superblocks.
+    /// The identity of a segment counts wherever it is found.
+    IdentityBelievedAnywhere,
 
     // Checkpoints, backups and restores.
     /// A checkpoint reads a sealed segment whose summary is still being written.
@@ -373,8 +379,6 @@ bugs! {
     // Openings, clocks and numbers.
     /// `force_format` formats a tier that belongs to a store which was opened.
     OpenedTierFormatted,
-    /// A limit requested for one tier takes the slots of the other.
-    LimitTakesAll,
     /// A clock that is far ahead at an opening is believed, although records of the store would expire by it.
     DoubtIgnored,
     /// A put that finds no index memory is refused before expired keys are removed.

@@ -2,7 +2,7 @@
 //! real store.
 
 use esker_device::UNIT_BYTES_MAX;
-use esker_log::{MAX_GRANULES, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
+use esker_log::{SEQUENCE_EPOCH_SHIFT, record_header_bytes};
 use serde::Serialize;
 
 use super::rules::{
@@ -15,6 +15,9 @@ use super::rules::{
 const FRAME_HEADER_BYTES: u64 = 64;
 const FOOTER_BYTES: u64 = 64;
 const SUMMARY_RECORD_BYTES: f64 = 20.0;
+
+/// Maximum number of keys: slots in the largest tables of an index (decision 0043).
+const KEYS_MAX: u64 = 1 << 35;
 
 /// Slots that are open, spare or kept free; their minimum in a small tier; and the unusable share of a
 /// full segment (`segments/limit.rs`).
@@ -127,8 +130,8 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     }
     let rated_bytes = rated_bytes(&plan.drive)?;
     let user_bytes = plan.key_bytes.saturating_add(plan.value_bytes);
-    if plan.keys > MAX_GRANULES {
-        return Err(format!("no store holds that many keys: --keys can be {MAX_GRANULES} at most"));
+    if plan.keys > KEYS_MAX {
+        return Err(format!("no store holds that many keys: --keys can be {KEYS_MAX} at most"));
     }
     if plan.keys == 0 || plan.key_bytes == 0 || plan.key_bytes > 1 << 16 {
         return Err("there must be at least one key, of 1 to 65536 bytes".to_owned());
@@ -208,14 +211,13 @@ fn rated_bytes(drive: &Drive) -> Result<Option<f64>, String> {
 /// Returns the capacity tier, the bytes of the fast tier, and the bytes of both. The padding of records
 /// depends on the total size.
 fn capacity(plan: &Plan) -> Result<(Tier, u64, u64), String> {
-    let unit = if plan.fast_bytes == Some(0) { plan.drive.unit_bytes } else { FAST_UNIT_BYTES };
-    let most = MAX_GRANULES * unit;
+    let most = u64::from(u32::MAX) * plan.segment_bytes;
     let mut all = plan.drive.bytes.unwrap_or(0);
     loop {
-        // Records begin at multiples of at most a write unit.
         if all > most {
             return Err(format!(
-                "no store is that large: with units of {unit} bytes it has {most} bytes at most"
+                "no store is that large: with segments of {} bytes it has {most} bytes at most",
+                plan.segment_bytes
             ));
         }
         let tier = Tier::of(plan, plan.drive.unit_bytes, all).with_least_slots(plan);

@@ -27,10 +27,6 @@ const SEGMENT_UNITS: u64 = 16;
 /// Longest frame in bytes, unless a write unit is longer (`segments/limit.rs`).
 const FRAME_BYTES: u64 = 1 << 20;
 
-/// Largest granule that is chosen although a smaller one could address the store, in bytes
-/// (`open/format.rs`).
-const GRANULE_ROOMY: u64 = 64;
-
 /// Number of superblocks. Each is one unit long, and together they take whole MiB before the segments
 /// (`crates/log/src/superblock.rs`).
 const SUPERBLOCKS: u64 = 4;
@@ -61,9 +57,7 @@ pub(super) fn metadata_bytes(unit_bytes: u64) -> u64 {
 
 /// Returns the alignment of records in a store of `all_bytes` bytes.
 pub(super) fn granule(all_bytes: u64, segment_bytes: u64) -> u64 {
-    let least = Packing::granule_for;
-    let roomy = least(all_bytes.saturating_mul(2)).min(GRANULE_ROOMY);
-    roomy.max(least(all_bytes)).max(segment_bytes / SEGMENT_GRANULES_MAX)
+    Packing::granule_for(all_bytes.saturating_mul(2)).max(segment_bytes / SEGMENT_GRANULES_MAX)
 }
 
 /// Returns the number of segments that the collector uses per segment of current records, of `there` that

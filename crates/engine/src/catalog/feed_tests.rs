@@ -3,8 +3,8 @@ use super::*;
 use crate::base::word::{ModelWord, check_interleavings};
 use crate::catalog::batch_ticks::BatchTicks;
 
-const KEY: KeyHash = KeyHash { slot: 1, check: 0x10 };
-const OTHER: KeyHash = KeyHash { slot: 1, check: 0x20 };
+const KEY: KeyHash = KeyHash { slot: 1, check: 0x1000 };
+const OTHER: KeyHash = KeyHash { slot: 1, check: 0x2000 };
 
 /// Records causes and versions of the reported changes.
 #[derive(Default)]

@@ -11,20 +11,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions, UNIT_BYTES_MAX};
-use esker_log::{SEGMENT_GRANULES_MAX, Superblock, Tier as TierName};
+use esker_log::{Superblock, Tier as TierName};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
 use crate::open::format::{
-    ROOMY_GRANULE_BYTES, StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
+    StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
     refused_beside_store, was_opened,
 };
 use crate::open::memory_plan::{check_memory, least_segments};
 use crate::open::options::{DATA_FILE, Layout, Options, Target};
 use crate::segments::table::SLOT_BYTES;
 
-/// Maximum length of a segment in bytes: 2^23 granules of the coarsest alignment chosen for new stores.
-pub(crate) const SEGMENT_BYTES_MAX: u64 = SEGMENT_GRANULES_MAX * ROOMY_GRANULE_BYTES;
+/// Maximum length of a segment in bytes: beyond it, segments in memory would take gigabytes.
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 1 << 29;
 /// Length of a segment in a large store, in bytes, as long as its slot table stays small; and the minimum in a small one.
 const USUAL_SEGMENT_BYTES: u64 = 16 << 20;
 const SHORTEST_DEFAULT_SEGMENT_BYTES: u64 = 64 << 10;

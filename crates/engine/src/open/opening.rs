@@ -98,6 +98,7 @@ async fn open_all(options: Options) -> Result<Opened> {
             at_least: medium.memory.unverified_bytes,
             ..UnverifiedLimit::default()
         },
+        ..IndexOptions::default()
     }));
     let expansions = Arc::new(Expansions::default());
     let recovered = medium.recover(&options, &runtime, &index, &expansions).await?;

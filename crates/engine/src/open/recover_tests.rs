@@ -81,6 +81,7 @@ impl Writing {
             value_check: secret.value_check(value),
             sequence,
             expires_at_ms: None,
+            version: None,
             batch_goes_on: self.batch_goes_on,
             short_lived: false,
         };

@@ -355,7 +355,7 @@ impl Tier {
             self.name.name(),
             source.len()
         );
-        self.accounting.count(content, source.len() as u64, self.shape);
+        self.accounting.count(content, source.len() as u64);
         let handle = placement_handle(content, self.slot(slot).stream(), self.placement_handles);
         device.write_placed(at, source, mode, handle)
     }

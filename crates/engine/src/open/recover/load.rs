@@ -9,13 +9,13 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use esker_device::{Buffer, Runtime};
-use esker_index::{Indexes, KeyHash, Pointer};
+use esker_index::{Indexes, Pointer};
 use esker_log::{Cleared, Entry, Packing, Secret};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
-use super::candidate::{Address, Candidate, Live};
+use super::candidate::{Candidate, Live};
 use super::context::{Content, RecoveryContext, Segment};
 
 use crate::base::error::Result;
@@ -95,7 +95,7 @@ impl RecoveryContext<'_> {
                 runtime: (worker == 0).then(|| self.runtime.clone()),
                 progress: self.progress.clone(),
                 batch,
-                batches: vec![NOBODY; pass.shards.len() * batch],
+                batches: vec![(0, Candidate::NOBODY); pass.shards.len() * batch],
                 counts: vec![0; pass.shards.len()],
                 next: (0, Vec::new()),
                 spare: Vec::new(),
@@ -122,8 +122,7 @@ impl RecoveryContext<'_> {
                 let shard = Indexes::shard_of(self.index.stored_hash(&hash));
                 if shards.contains(&shard) && !self.cleared.covers(&hash, entry.sequence) {
                     partition.note_expiry(entry, self.known_ms);
-                    let place = Address::of_staged(piece, number);
-                    partition.left.push(Candidate { hash, sequence: entry.sequence, place });
+                    partition.left.push(Candidate::of_staged(piece, number, entry));
                 }
             }
         }
@@ -151,10 +150,6 @@ fn batch(segments: &[Segment], shards: usize) -> usize {
     let all: usize = segments.iter().map(entries).sum();
     (all / shards + 1).min(BATCH_MAX)
 }
-
-/// Fills unused places in batches.
-const NOBODY: (u32, Candidate) =
-    (0, Candidate { hash: KeyHash { slot: 0, check: 0 }, sequence: 0, place: Address::NOWHERE });
 
 struct Loader {
     tiers: Vec<Arc<Tier>>,
@@ -259,11 +254,12 @@ impl Loader {
     fn put(&mut self, segment: &Segment, entry: &Entry) -> i64 {
         self.partition.highest = self.partition.highest.max(entry.sequence);
         let candidate = Candidate::new(&self.packing, segment, entry);
-        let stored = self.index.stored_hash(&candidate.hash);
+        let hash = candidate.hash();
+        let stored = self.index.stored_hash(&hash);
         let shard = Indexes::shard_of(stored).wrapping_sub(self.pass.shards.start);
         // A clear covers all versions of a key up to its sequence number, so that dropping them cannot revive an older
         // one.
-        if shard >= self.counts.len() || self.cleared.covers(&candidate.hash, entry.sequence) {
+        if shard >= self.counts.len() || self.cleared.covers(&hash, entry.sequence) {
             return 0;
         }
         if !planted(Bug::ExpansionNotLoaded) {
@@ -280,7 +276,7 @@ impl Loader {
         if count + 1 == self.batch {
             self.hand_in(shard);
         }
-        candidate.place.padded_bytes(&self.packing)
+        candidate.padded_bytes(&self.packing)
     }
 
     /// Hands in the batch of a shard: prefetches the cache lines that it needs, and puts the previously handed-in batch
@@ -291,7 +287,7 @@ impl Loader {
         let mut batch = std::mem::replace(&mut self.next.1, std::mem::take(&mut self.spare));
         self.next.1.extend_from_slice(&self.batches[shard * self.batch..][..count]);
         for (stored, candidate) in &self.next.1 {
-            self.index.prefetch_new(candidate.hash.keyspace(), of_index, *stored);
+            self.index.prefetch_new(candidate.hash().keyspace(), of_index, *stored);
         }
         let earlier = std::mem::replace(&mut self.next.0, of_index);
         self.put_in(earlier, &mut batch);
@@ -301,7 +297,7 @@ impl Loader {
 
     /// Puts entries of a shard into the indexes of their keyspaces.
     fn put_in(&mut self, shard: usize, batch: &mut [(u32, Candidate)]) {
-        let keyspace = |(_, candidate): &(u32, Candidate)| candidate.hash.keyspace();
+        let keyspace = |(_, candidate): &(u32, Candidate)| candidate.hash().keyspace();
         if !batch.is_sorted_by_key(keyspace) {
             batch.sort_unstable_by_key(keyspace);
         }
@@ -311,7 +307,7 @@ impl Loader {
             self.keys.extend(batch.iter().map(|(stored, candidate)| (*stored, candidate.pointer())));
             self.index.load_new(keyspace(&batch[0]), shard, &self.keys, |position| {
                 let candidate = batch[position].1;
-                partition.live.count(packing, candidate.place, -1);
+                partition.live.count(packing, &candidate, -1);
                 partition.left.push(candidate);
             });
         }
