@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Backend, Blocking, Durability, Options, Stats, WriteOptions};
+use esker::{Backend, Blocking, Durability, MaxGarbage, Options, Stats, Store, WriteOptions};
 use esker_device::{Latency, MemoryOptions, Runtime};
+use esker_simulated::Random;
 use futures_util::future::{Either, join_all, select};
 
 use crate::support::{Config, Tiers, World, cases};
@@ -263,6 +264,149 @@ fn compacting_ends_while_others_write() {
     cases("space::compacting_ends_while_others_write", 4, compacted_under_load);
 }
 
+/// A store of one tier of 256 segments of 64 KiB, on a device whose operations take as long as on flash.
+fn on_flash(seed: u64, max_garbage: MaxGarbage) -> (World, Store) {
+    let mut config = Config::new(Tiers::Capacity);
+    (config.capacity_segments, config.durability, config.max_garbage) = (256, Durability::None, max_garbage);
+    let bytes = config.tier_bytes(config.capacity_segments);
+    let mut world = World::new(seed, config);
+    let latency = Some(Latency::flash(Arc::new(world.runtime.clone())));
+    let device =
+        esker_simulated::device(&world.runtime, MemoryOptions { latency, ..MemoryOptions::new(bytes) });
+    world.capacity = Some(device);
+    let store = world.open();
+    (world, store)
+}
+
+/// Bytes of a record of [`put_record`] on the device, without its summary entry.
+const RECORD_BYTES: u64 = 1024;
+
+async fn put_record(store: &Store, key: u64) {
+    let mut word = key;
+    let bytes = std::iter::repeat_with(|| {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (word >> 56) as u8
+    });
+    let value: Vec<u8> = bytes.take(RECORD_BYTES as usize - 40).collect();
+    store.put(Bytes::from(key.to_le_bytes().to_vec()), value).await.expect("there is room");
+}
+
+/// Returns the number of keys of which records of [`put_record`] take `percent` of the user limit.
+fn keys_of(store: &Store, percent: u64) -> u64 {
+    store.stats().user_limit_bytes * percent / 100 / (RECORD_BYTES + 20)
+}
+
+/// Fills a share of the user limit, overwrites keys drawn uniformly until the device was written four times, and returns the
+/// bytes written per byte put in the second half, and the records moved before the device was full.
+fn written_per_byte_put(percent: u64, max_garbage: MaxGarbage) -> (f64, u64) {
+    let (world, store) = on_flash(percent, max_garbage);
+    let keys = keys_of(&store, percent);
+    let total_bytes = 256 * world.config.segment_bytes;
+    let mut random = Random::new(percent);
+    let mut overwrite = |bytes: u64| {
+        for _ in 0..bytes / RECORD_BYTES / 8 {
+            let puts = (0..8).map(|_| put_record(&store, random.below(keys)));
+            world.runtime.run(join_all(puts));
+        }
+        store.stats()
+    };
+    (0..keys).for_each(|key| world.runtime.run(put_record(&store, key)));
+    // Little remains of the device that was never written.
+    let at_first = overwrite((total_bytes * 9 / 10).saturating_sub(keys * RECORD_BYTES));
+    let middle = overwrite(2 * total_bytes);
+    let end = overwrite(2 * total_bytes);
+    let written = |stats: &Stats| stats.tiers[0].written.total();
+    let put_bytes = end.activity.user_bytes - middle.activity.user_bytes;
+    let written = (written(&end) - written(&middle)) as f64 / put_bytes as f64;
+    assert_eq!(end.activity.refused_writes, 0);
+    drop(store);
+    world.end();
+    (written, at_first.activity.records_moved)
+}
+
+#[test]
+fn bytes_written_follow_the_share_without_live_data() {
+    // Frames of eight records and summaries take about a tenth.
+    for (percent, closed_form) in [(16, 1.0), (36, 1.04), (50, 1.12), (80, 1.61)] {
+        let (written, moved_early) = written_per_byte_put(percent, MaxGarbage::Auto);
+        let share = written / closed_form;
+        println!("{percent} % full: {written:.3} bytes written per byte put, {share:.3} times the closed form");
+        assert_eq!(moved_early, 0, "{percent} % full: nothing is moved while slots are free");
+        assert!((1.0..1.25).contains(&share), "{percent} % full: {written} bytes written per byte put");
+    }
+}
+
+#[test]
+fn bound_of_garbage_costs_writes() {
+    let (written, moved_early) = written_per_byte_put(16, MaxGarbage::Percent(25));
+    assert!(moved_early > 0 && written > 2.0, "{written} bytes written per byte put, {moved_early} moved");
+}
+
+#[test]
+fn segments_without_a_current_record_are_freed_at_once() {
+    let (world, store) = on_flash(1, MaxGarbage::Auto);
+    let keys = keys_of(&store, 20);
+    for _ in 0..3 {
+        (0..keys).for_each(|key| world.runtime.run(put_record(&store, key)));
+    }
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(5)));
+    let stats = store.stats();
+    let in_use = stats.tiers[0].segments_total - stats.tiers[0].segments_free;
+    let live = keys * RECORD_BYTES / world.config.segment_bytes;
+    assert!(in_use <= live * 5 / 4 + 8, "{live} segments are live: {stats:?}");
+    assert_eq!(stats.activity.records_moved, 0);
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn segments_whose_expired_records_hide_others_stay_while_there_is_room() {
+    let (world, store) = on_flash(1, MaxGarbage::Auto);
+    let keys = keys_of(&store, 20);
+    (0..keys).for_each(|key| world.runtime.run(put_record(&store, key)));
+    // Every second key gets a version that expires; the older versions stay in segments that are half live.
+    let expiring = WriteOptions::new().ttl(Duration::from_secs(5));
+    for key in (0..keys).step_by(2) {
+        let key = Bytes::from(key.to_le_bytes().to_vec());
+        world.runtime.run(store.put_with(key, vec![1; 1000], expiring)).expect("there is room");
+    }
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(60)));
+    let before = store.stats();
+    assert_eq!(before.keys, keys / 2, "they have expired");
+    assert_eq!(before.activity.records_moved, 0, "no tombstone is written: {before:?}");
+    world.runtime.run(store.compact()).expect("it is compacted");
+    assert!(store.stats().tiers[0].segments_free > before.tiers[0].segments_free);
+    for key in 0..keys {
+        let found = world.runtime.run(store.get(Bytes::from(key.to_le_bytes().to_vec())));
+        assert_eq!(found.expect("it is read").is_some(), key % 2 == 1, "key {key}");
+    }
+    drop(store);
+    world.end();
+}
+
+/// Writers that write a small part of what the device can write reach the low-water mark for the first time.
+#[test]
+fn no_writer_is_held_back_when_free_slots_run_low() {
+    let (world, store) = on_flash(1, MaxGarbage::Auto);
+    let keys = keys_of(&store, 80);
+    let mut random = Random::new(1);
+    (0..keys).for_each(|key| world.runtime.run(put_record(&store, key)));
+    let mut longest = Duration::ZERO;
+    for _ in 0..40_000 {
+        let began = world.runtime.now();
+        world.runtime.run(put_record(&store, random.below(keys)));
+        longest = longest.max(world.runtime.now() - began);
+        world.runtime.run(world.runtime.sleep(Duration::from_micros(200)));
+    }
+    let stats = store.stats();
+    println!("longest put {longest:?}, {} stalls of {} us", stats.activity.stalls, stats.activity.stall_us);
+    assert!(stats.activity.records_moved > 0, "garbage was collected: {stats:?}");
+    assert_eq!((stats.activity.stalls, stats.activity.refused_writes), (0, 0), "{stats:?}");
+    assert!(longest < Duration::from_millis(20), "a put took {longest:?} of virtual time");
+    drop(store);
+    world.end();
+}
+
 /// A loop device over a file; detached when dropped.
 struct Loop(PathBuf);
 
@@ -299,6 +443,7 @@ fn a_block_device_is_told() {
         let of_store = || {
             options(Options::capacity_only(&device.0))
                 .indirection_unit_bytes(16 << 10)
+                .max_garbage(MaxGarbage::Percent(25))
                 .backend(backend)
                 .staging(dir.path().join("staging"))
         };

@@ -29,6 +29,7 @@ mod write;
 pub use base::compression::Compression;
 pub use base::counters::Activity;
 pub use base::durability::Durability;
+pub use base::max_garbage::MaxGarbage;
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::latency::{Histogram, Latencies, Latency, TierLatencies};
 pub use base::option_name::OptionName;

@@ -103,13 +103,9 @@ pub(super) struct Estimate {
     pub(super) fast_bytes: u64,
     /// Share of the records put that are not overwritten in the fast tier.
     pub(super) destaged_share: f64,
-    /// Upper bound of writes to the capacity tier per record that arrives there, if garbage is collected
-    /// as soon as it exceeds the reserve.
+    /// Upper bound of writes to the capacity tier per record that arrives there.
     pub(super) collection: f64,
-    /// The same if writers keep the store so busy that it fills the whole drive before it collects.
-    pub(super) collection_under_load: f64,
     pub(super) capacity_bytes_per_user_byte: f64,
-    pub(super) capacity_bytes_per_user_byte_under_load: f64,
     pub(super) fast_bytes_per_user_byte: f64,
     pub(super) user_bytes_per_day: Option<u64>,
     pub(super) capacity_bytes_per_day: Option<u64>,
@@ -147,13 +143,9 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     let slots = plan.drive.bytes.map_or(tier.slots_least, |bytes| {
         (bytes.saturating_sub(metadata_bytes(unit)) as f64 / tier.segment_bytes).floor()
     });
-    // Garbage is collected once it exceeds the reserve beside the live records, however large the drive
-    // is. If writers are faster than collection, the whole drive is used (decision 0005).
-    let there = tier.spare_factor(slots);
-    let [collection, under_load] = [there.min(1.0 / (1.0 - plan.reserve)), there].map(collection);
+    let collection = collection(tier.spare_factor(slots));
     let per_user_byte = |tier: &Tier| tier.written_bytes() / (tier.records * user_bytes as f64);
-    let [capacity_bytes_per_user_byte, busy_bytes_per_user_byte] =
-        [collection, under_load].map(|collection| destaged_share * collection * per_user_byte(&tier));
+    let capacity_bytes_per_user_byte = destaged_share * collection * per_user_byte(&tier);
     let fast = Tier::of(plan, FAST_UNIT_BYTES, all_bytes);
     let fast_bytes_per_user_byte = if fast_bytes > 0 { per_user_byte(&fast) } else { 0.0 };
     let user_bytes_per_day = plan.writes_per_day.map(|writes| writes.saturating_mul(user_bytes));
@@ -170,9 +162,7 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
         fast_bytes,
         destaged_share: short(destaged_share),
         collection: short(collection),
-        collection_under_load: short(under_load),
         capacity_bytes_per_user_byte: short(capacity_bytes_per_user_byte),
-        capacity_bytes_per_user_byte_under_load: short(busy_bytes_per_user_byte),
         fast_bytes_per_user_byte: short(fast_bytes_per_user_byte),
         user_bytes_per_day,
         capacity_bytes_per_day: capacity_bytes_per_day.map(|bytes| bytes as u64),
@@ -287,7 +277,8 @@ impl Tier {
         beside_reserve.min(workable) * (1.0 - proofs) * longest_record
     }
 
-    /// Returns the number of usable segments per segment of current records.
+    /// Returns the number of usable segments per segment of current records. Garbage stays until free slots run low, so all
+    /// slots beyond the working ones are usable, whatever the reserve (decision 0005).
     fn spare_factor(&self, slots: f64) -> f64 {
         let there = (slots - (slots / 16.0).min(WORKING_SLOTS)) / self.live_segments;
         there.max(1.0 + 1e-6)

@@ -108,6 +108,8 @@ settings! {
         "Indirection unit of the capacity tier, fixed when it is formatted. Ask esker device first: most drives report 4k to the kernel whatever they map.";
     STORE "reserve" Kind::Count(5, 50), "20",
         "Share of the capacity that users cannot fill (over-provisioning), in percent; a small store keeps more to work in (the log says at the start what users may fill).";
+    STORE "max-garbage" Kind::MaxGarbage, "auto",
+        "Garbage that stays although segments are free, in percent of the live data; off: all, until free segments run low, which writes least; auto: off on a device or with a limit (fast-limit, capacity-limit), else reserve / (100 - reserve). A bound keeps files, backups and openings small.";
     STORE "background-limit" Kind::Size, "" else "no limit",
         "Bytes a second that destaging and garbage collection may read and write; writes are slowed down if it is not enough.";
     STORE "scrub-limit" Kind::Size, "" else "as many that a pass takes a week",

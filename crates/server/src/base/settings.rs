@@ -10,6 +10,7 @@ pub fn setting_of(option: OptionName) -> &'static str {
         OptionName::CapacityLimit => "capacity-limit",
         OptionName::IndirectionUnit => "iu",
         OptionName::Reserve => "reserve",
+        OptionName::MaxGarbage => "max-garbage",
         OptionName::ForceFormat => "force-format",
         // These are not settings of a server.
         OptionName::Segment => "the segment size",

@@ -1,15 +1,16 @@
 //! Chooses the segments to relocate next, and decides whether relocating them pays.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use esker_gc::{Candidate, cost_benefit, oldest};
+use esker_gc::{CALM, Candidate, cost_benefit, oldest};
 use esker_log::{SEGMENT_STEP, Tier as TierName};
 
-use super::CALM;
 use super::grouped::{Asked, in_one_group};
 
-use crate::background::reclaimer::{Choice, Reclaimer, Stuck};
-use crate::background::relocate::KEEP_FOR_COLLECTING;
+use crate::background::reclaimer::{Choice, NoneDead, Reclaimer, Stuck};
+use crate::background::relocate::{KEEP_FOR_COLLECTING, SHORT, Terms};
 use crate::segments::kept_segments::KeptSegments;
 use crate::segments::limit::LEAST_YIELD;
 use crate::segments::slot::{Slot, SlotState};
@@ -17,10 +18,13 @@ use crate::segments::tier::Tier;
 
 /// Share of free slots in the fast tier below which destaging begins.
 const DESTAGE_BELOW: f64 = 0.5;
-/// Garbage, in segments, that is not collected however little is live; but at most the number of slots divided by
+/// Garbage, in segments, that is within any bound, however little is live; but at most the number of slots divided by
 /// `GARBAGE_SLOTS_DIVISOR`. Such segments soon have no live record, and are freed without a copy.
 const GARBAGE_SEGMENTS: u32 = 8;
 const GARBAGE_SLOTS_DIVISOR: u32 = 32;
+/// Time after which segments without a current record are looked for again, if any record has died since. They are looked for at
+/// once if a segment's worth has died.
+const LOOK_FOR_DEAD_AFTER: Duration = Duration::from_secs(1);
 /// Number of sealed segments up to which a segment is collected only if at least half of it is garbage.
 const FEW_SEGMENTS: u64 = 4;
 /// Yield of a segment from which its copies surely take less room, however much padding they need.
@@ -33,10 +37,10 @@ const LONGEST_WAIT: u32 = 6;
 const BATCH_BYTES: u32 = 4 << 20;
 
 impl Choice {
-    fn of(tier: TierName, victims: &[Candidate], urgency: f64) -> Choice {
+    fn of(tier: TierName, victims: &[Candidate], urgency: f64, terms: Terms) -> Choice {
         let slots = victims.iter().map(|c| c.slot).collect();
         let yield_bytes = victims.iter().map(|c| c.used_bytes.saturating_sub(c.live_bytes)).sum();
-        Choice { tier, slots, urgency, yield_bytes }
+        Choice { tier, slots, urgency, yield_bytes, terms }
     }
 }
 
@@ -108,14 +112,51 @@ impl Reclaimer<'_> {
         let count = if may_open { self.batch(fast, capacity.free_slots()) } else { 1 };
         let victims = oldest(fitting, count);
         let urgency = CALM + (1.0 - CALM) * (1.0 - free / DESTAGE_BELOW);
-        (!victims.is_empty()).then(|| Choice::of(TierName::Fast, &victims, urgency))
+        (!victims.is_empty()).then(|| Choice::of(TierName::Fast, &victims, urgency, Terms::Always))
     }
 
     fn choose_to_collect(&mut self) -> Option<Choice> {
-        let urgency = self.space.urgency();
-        let calm = || self.calm_yield(self.space.output_tier());
-        let least_yield = if urgency > 0.0 { LEAST_YIELD } else { calm()? };
-        self.choose_among(least_yield, u64::MAX)
+        let needed = if self.space.runs_low() { Some(LEAST_YIELD) } else { self.yield_beyond_bound() };
+        let choice = needed.and_then(|least_yield| self.choose_among(least_yield, u64::MAX));
+        choice.or_else(|| self.choose_dead())
+    }
+
+    /// Chooses segments of the output tier that can be freed without a copy. They are freed at once, because that costs no more
+    /// now than later, and their space can be discarded.
+    fn choose_dead(&mut self) -> Option<Choice> {
+        let tier = self.space.output_tier();
+        let (died, now) = (self.space.dead_bytes.load(Ordering::Relaxed), self.space.runtime.now());
+        let is_due = |known: &NoneDead| {
+            let noticed = known.dead_bytes + u64::from(tier.shape().segment_bytes);
+            died >= noticed || (died > known.dead_bytes && now >= known.at + LOOK_FOR_DEAD_AFTER)
+        };
+        if !self.none_dead.as_ref().is_none_or(is_due) {
+            return None;
+        }
+        let is_left = |c: &Candidate| self.hiding.contains(&c.segment) || self.space.kept.has(c.segment);
+        let dead = self.candidates(tier).filter(|c| c.live_bytes == 0 && !is_left(c));
+        let dead = oldest(dead.filter(|c| !is_not_collected(tier, c)), self.batch(tier, tier.free_slots()));
+        self.none_dead = dead.is_empty().then_some(NoneDead { dead_bytes: died, at: now });
+        (!dead.is_empty()).then(|| Choice::of(tier.name(), &dead, SHORT, Terms::IfNothingIsCopied))
+    }
+
+    /// Returns the time until dead segments are to be looked for, if records have died since the last look.
+    pub(super) fn dead_due(&self) -> Option<Duration> {
+        let died = self.space.dead_bytes.load(Ordering::Relaxed);
+        let known = self.none_dead.as_ref().filter(|known| died > known.dead_bytes)?;
+        Some((known.at + LOOK_FOR_DEAD_AFTER).saturating_sub(self.space.runtime.now()))
+    }
+
+    /// Notes those of the segments, chosen as dead, that were not freed because something of them must be copied.
+    pub(super) fn note_hiding(&mut self, tier: TierName, slots: &[u32]) {
+        let tier = self.space.tier(tier);
+        let all = tier.slots().all();
+        if self.hiding.len() > 2 * all.len() {
+            let sealed: BTreeSet<u64> = tier.slots().sealed().map(|(_, slot)| slot.segment()).collect();
+            self.hiding.retain(|segment| sealed.contains(segment));
+        }
+        let left = slots.iter().map(|&slot| tier.slot(slot)).filter(|s| s.state() == SlotState::Sealed);
+        self.hiding.extend(left.map(Slot::segment));
     }
 
     /// Chooses segments with at least this yield to collect, among those up to number `through`.
@@ -128,11 +169,7 @@ impl Reclaimer<'_> {
         let newest = self.space.newest_segment() / SEGMENT_STEP;
         // Without a slot for another output, only records that fit in the open ones can be moved.
         let room = if self.relocator.may_open() { u64::MAX } else { self.relocator.room_bytes() };
-        let not_collected = |c: &Candidate| {
-            let slot = tier.slot(c.slot);
-            slot.is_not_collected((f64::from(slot.used_bytes()) * LEAST_YIELD) as i64)
-        };
-        let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room && !not_collected(c);
+        let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room && !is_not_collected(tier, c);
         let count = self.batch(tier, tier.free_slots());
         let candidates = self.candidates(tier).filter(fits);
         let victims = if tier.slots().groups().are_single() {
@@ -145,7 +182,8 @@ impl Reclaimer<'_> {
             self.progress.group = group;
             victims
         };
-        (!victims.is_empty()).then(|| Choice::of(tier.name(), &victims, self.space.urgency().max(CALM)))
+        let urgency = self.space.urgency().max(CALM);
+        (!victims.is_empty()).then(|| Choice::of(tier.name(), &victims, urgency, Terms::IfItPays))
     }
 
     /// Returns true if collecting gained nothing, and too little has died since for another attempt.
@@ -190,12 +228,15 @@ impl Reclaimer<'_> {
         by_length.clamp(1, free_slots.saturating_sub(2).max(1)) as usize
     }
 
-    /// Returns the required yield of a segment while there is room; `None` while garbage takes no more than the reserve allows.
-    fn calm_yield(&self, tier: &Tier) -> Option<f64> {
+    /// Returns the required yield of a segment if garbage exceeds its bound (`MaxGarbage`); `None` if it does not, or if there is
+    /// no bound.
+    fn yield_beyond_bound(&self) -> Option<f64> {
+        let tier = self.space.output_tier();
+        let share = self.space.max_garbage_share?;
         let segment_bytes = u64::from(tier.shape().segment_bytes);
         let sealed = u64::from(tier.slots().count(SlotState::Sealed));
         let live_bytes = tier.live_bytes();
-        let beside_live = live_bytes as f64 * self.space.reserve_share / (1.0 - self.space.reserve_share);
+        let beside_live = live_bytes as f64 * share;
         let tolerated =
             u64::from((tier.slots_in_reach() / GARBAGE_SLOTS_DIVISOR).min(GARBAGE_SEGMENTS)) * segment_bytes;
         if sealed * segment_bytes <= live_bytes + tolerated.max(beside_live as u64) {
@@ -203,4 +244,10 @@ impl Reclaimer<'_> {
         }
         Some(if sealed <= FEW_SEGMENTS { SURE_YIELD } else { LEAST_YIELD })
     }
+}
+
+/// Returns true if a segment was excluded from collection, and too little of it has died since.
+fn is_not_collected(tier: &Tier, candidate: &Candidate) -> bool {
+    let slot = tier.slot(candidate.slot);
+    slot.is_not_collected((f64::from(slot.used_bytes()) * LEAST_YIELD) as i64)
 }
