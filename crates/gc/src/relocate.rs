@@ -319,12 +319,7 @@ impl<E: Send + From<NoMemory>, S: Source<Error = E>, T: Target<Error = E>> Copie
     }
 
     /// Copies the needed records of one victim. Returns false if there is no space for all of them.
-    async fn copy_victim(
-        &mut self,
-        number: usize,
-        victim: &Victim,
-        entries: &EntryList,
-    ) -> Result<bool, E> {
+    async fn copy_victim(&mut self, number: usize, victim: &Victim, entries: &EntryList) -> Result<bool, E> {
         let (source, secret) = (self.source, self.inputs.secret);
         let needed = entries.iter().filter(|e| source.need(victim, e) != Need::Nothing);
         let read = |span: Span| async move {

@@ -137,11 +137,7 @@ fn shown(plan: &Plan, of: &Estimate) -> String {
         format!("{:.2}", of.capacity_bytes_per_user_byte),
         "bytes for each byte put at most".to_owned(),
     );
-    line(
-        "  of it collection",
-        format!("{:.2}", of.collection),
-        "writes of a record that arrives".to_owned(),
-    );
+    line("  of it collection", format!("{:.2}", of.collection), "writes of a record that arrives".to_owned());
     if let Some(day) = of.capacity_bytes_per_day {
         line(
             "  a day",

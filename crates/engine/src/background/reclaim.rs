@@ -111,8 +111,13 @@ impl Reclaimer<'_> {
     async fn rest(&mut self, woken: impl Future<Output = ()>) {
         let sweep = self.sweep_due();
         let kept = self.space.kept.wanted().map(|_| LOOK_EVERY);
-        let due =
-            sweep.into_iter().chain(kept).chain(self.dead_due()).chain(self.unverified_due()).chain(self.catalog.clock_due()).min();
+        let due = sweep
+            .into_iter()
+            .chain(kept)
+            .chain(self.dead_due())
+            .chain(self.unverified_due())
+            .chain(self.catalog.clock_due())
+            .min();
         woken_or_after(&*self.space.runtime, woken, due).await;
     }
 

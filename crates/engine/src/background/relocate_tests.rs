@@ -107,11 +107,12 @@ impl Filled {
             }
         }));
         let mut relocator = self.relocator();
-        let (relocated, ()) = bench.run(join(relocator.relocate(tier.name(), &[slot], 1.0, Terms::Always), async {
-            copying.notified().await;
-            race.await;
-            assert_eq!(tier.slot(slot).state(), SlotState::Victim, "the race came too late");
-        }));
+        let (relocated, ()) =
+            bench.run(join(relocator.relocate(tier.name(), &[slot], 1.0, Terms::Always), async {
+                copying.notified().await;
+                race.await;
+                assert_eq!(tier.slot(slot).state(), SlotState::Victim, "the race came too late");
+            }));
         relocated.expect("nothing fails")
     }
 

@@ -140,11 +140,13 @@ impl Reclaimer<'_> {
         (!dead.is_empty()).then(|| Choice::of(tier.name(), &dead, SHORT, Terms::IfNothingIsCopied))
     }
 
-    /// Returns the time until dead segments are to be looked for, if records have died since the last look.
+    /// Returns the time until dead segments are to be looked for, if records have died since the last look. If free slots run
+    /// low, they are found by any choice.
     pub(super) fn dead_due(&self) -> Option<Duration> {
         let died = self.space.dead_bytes.load(Ordering::Relaxed);
         let known = self.none_dead.as_ref().filter(|known| died > known.dead_bytes)?;
-        Some((known.at + LOOK_FOR_DEAD_AFTER).saturating_sub(self.space.runtime.now()))
+        let due = (known.at + LOOK_FOR_DEAD_AFTER).saturating_sub(self.space.runtime.now());
+        (!self.space.runs_low()).then(|| due.max(Duration::from_millis(1)))
     }
 
     /// Notes those of the segments, chosen as dead, that were not freed because something of them must be copied.
