@@ -168,6 +168,7 @@ impl Plan {
             tiers,
             superblocks,
             reserve_share: 0.1,
+            max_garbage_share: None,
             coalescing_slots: 0,
             outlives_process: false,
             max_sequence: 0,

@@ -120,6 +120,9 @@ bugs! {
     FreedBeforeNewerDurable,
     /// A victim is freed without a proof on the device that its copies are durable.
     CopiesNotProven,
+    /// The low-water mark of free slots does not count the slots that only relocation may take, so that collecting
+    /// starts when writers are out of slots.
+    MarkWithoutRelocation,
     /// A copy is published over a newer version.
     CopyOverNewer,
     /// Copies count as live even if a newer version was published first.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use esker_engine::MaxGarbage;
 
 use crate::instruments::failure::{Failure, Result};
 use crate::workload::Shape;
@@ -19,6 +20,9 @@ pub(crate) struct Arguments {
     /// Share of the capacity that users cannot fill, in percent [default: 7, 12, 20 and 28].
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(5..=50))]
     pub(super) reserve: Option<u8>,
+    /// Garbage that stays although segments are free: off, or percent of the live data.
+    #[arg(long, value_name = "PERCENT", default_value = "off")]
+    pub(super) max_garbage: MaxGarbage,
     /// Print JSON.
     #[arg(long)]
     pub(super) json: bool,

@@ -111,6 +111,7 @@ pub(crate) fn measure(arguments: &Arguments, cell: Cell) -> Result<Run> {
                 .segment_bytes(arguments.segment)
                 .memory_bytes(arguments.memory)
                 .reserve_percent(cell.reserve_percent)
+                .max_garbage(arguments.max_garbage)
                 .durability(Durability::None)
                 .coalesce_for(Duration::from_millis(arguments.coalesce_ms));
             // With a fast tier, all values take the same path, whatever their length.

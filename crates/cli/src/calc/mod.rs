@@ -192,18 +192,12 @@ fn shown(plan: &Plan, of: &Estimate) -> String {
         let amplification = of.fast_bytes_per_user_byte;
         line("  written to it", format!("{amplification:.2}"), "bytes for each byte put".to_owned());
     }
-    let (most, busy) = (of.capacity_bytes_per_user_byte, of.capacity_bytes_per_user_byte_under_load);
     line(
         "written to capacity",
-        format!("{most:.2}"),
-        format!("bytes for each byte put at most; {busy:.2} under load"),
+        format!("{:.2}", of.capacity_bytes_per_user_byte),
+        "bytes for each byte put at most".to_owned(),
     );
-    let (most, busy) = (of.collection, of.collection_under_load);
-    line(
-        "  of it collection",
-        format!("{most:.2}"),
-        format!("writes of a record that arrives; {busy:.2} under load"),
-    );
+    line("  of it collection", format!("{:.2}", of.collection), "writes of a record that arrives".to_owned());
     if let Some(day) = of.capacity_bytes_per_day {
         line(
             "  a day",

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::rules::{
     check_memory_bytes, frame_bytes, granule, index_bytes, memory_bytes, metadata_bytes, opening_seconds,
-    used_segments,
 };
 
 /// Bytes of a frame header and of the footer, and of a record's summary entry: a digest of 14 bytes and
@@ -106,13 +105,9 @@ pub(super) struct Estimate {
     pub(super) fast_bytes: u64,
     /// Share of the records put that are not overwritten in the fast tier.
     pub(super) destaged_share: f64,
-    /// Upper bound of writes to the capacity tier per record that arrives there, if garbage is collected
-    /// as soon as it exceeds the reserve.
+    /// Upper bound of writes to the capacity tier per record that arrives there.
     pub(super) collection: f64,
-    /// The same if writers keep the store so busy that it fills the whole drive before it collects.
-    pub(super) collection_under_load: f64,
     pub(super) capacity_bytes_per_user_byte: f64,
-    pub(super) capacity_bytes_per_user_byte_under_load: f64,
     pub(super) fast_bytes_per_user_byte: f64,
     pub(super) user_bytes_per_day: Option<u64>,
     pub(super) capacity_bytes_per_day: Option<u64>,
@@ -149,18 +144,17 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     let slots = plan.drive.bytes.map_or(tier.slots_least, |bytes| {
         (bytes.saturating_sub(metadata_bytes(unit)) as f64 / tier.segment_bytes).floor()
     });
-    // If writers are faster than collection, the whole drive is used (decision 0005).
+    // Garbage stays until free slots run low, so the whole drive is used (decision 0005).
     let there = tier.spare_factor(slots);
-    let [collection, under_load] = [used_segments(plan, there), there].map(collection);
+    let collection = collection(there);
     let per_user_byte = |tier: &Tier| tier.written_bytes() / (tier.records * user_bytes as f64);
-    let [capacity_bytes_per_user_byte, busy_bytes_per_user_byte] =
-        [collection, under_load].map(|collection| destaged_share * collection * per_user_byte(&tier));
+    let capacity_bytes_per_user_byte = destaged_share * collection * per_user_byte(&tier);
     let fast = Tier::of(plan, FAST_UNIT_BYTES, all_bytes);
     let fast_bytes_per_user_byte = if fast_bytes > 0 { per_user_byte(&fast) } else { 0.0 };
     let user_bytes_per_day = plan.writes_per_day.map(|writes| writes.saturating_mul(user_bytes));
     let capacity_bytes_per_day = user_bytes_per_day.map(|bytes| bytes as f64 * capacity_bytes_per_user_byte);
     // Until garbage is collected it fills the segments that the collector may use.
-    let used_segments = tier.live_segments * used_segments(plan, there);
+    let used_segments = tier.live_segments * there;
     let records_there = (used_segments * tier.records).max(plan.keys as f64) as u64;
     Ok(Estimate {
         record_bytes: tier.record_bytes,
@@ -180,9 +174,7 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
         fast_bytes,
         destaged_share: short(destaged_share),
         collection: short(collection),
-        collection_under_load: short(under_load),
         capacity_bytes_per_user_byte: short(capacity_bytes_per_user_byte),
-        capacity_bytes_per_user_byte_under_load: short(busy_bytes_per_user_byte),
         fast_bytes_per_user_byte: short(fast_bytes_per_user_byte),
         user_bytes_per_day,
         capacity_bytes_per_day: capacity_bytes_per_day.map(|bytes| bytes as u64),
@@ -317,7 +309,8 @@ impl Tier {
         beside_reserve.min(workable) * (1.0 - proofs) * longest_record
     }
 
-    /// Returns the number of usable segments per segment of current records.
+    /// Returns the number of usable segments per segment of current records. Garbage stays until free slots run low, so all
+    /// slots beyond the working ones are usable, whatever the reserve (decision 0005).
     fn spare_factor(&self, slots: f64) -> f64 {
         let there = (slots - (slots / 16.0).min(WORKING_SLOTS)) / self.live_segments;
         there.max(1.0 + 1e-6)

@@ -2,8 +2,6 @@
 
 use esker_log::{Packing, SEGMENT_GRANULES_MAX};
 
-use super::model::Plan;
-
 /// Memory of the index per key in bytes, upper bound (`docs/benchmarks.md`: 9.1 to 9.4 measured).
 const INDEX_KEY_BYTES: u64 = 10;
 
@@ -58,13 +56,6 @@ pub(super) fn metadata_bytes(unit_bytes: u64) -> u64 {
 /// Returns the alignment of records in a store of `all_bytes` bytes.
 pub(super) fn granule(all_bytes: u64, segment_bytes: u64) -> u64 {
     Packing::granule_for(all_bytes.saturating_mul(2)).max(segment_bytes / SEGMENT_GRANULES_MAX)
-}
-
-/// Returns the number of segments that the collector uses per segment of current records, of `there` that
-/// exist. It collects garbage that exceeds the reserve beside the current records, however large the drive
-/// is (decision 0005).
-pub(super) fn used_segments(plan: &Plan, there: f64) -> f64 {
-    there.min(1.0 / (1.0 - plan.reserve))
 }
 
 /// Returns the memory of the index at rest, in bytes: 10 bytes per key.

@@ -110,6 +110,8 @@ settings! {
         "Length of a segment, fixed when the store is formatted: a power of two from 64k to 512m. A drive above 5 TB gets longer ones, so that it has about 300,000, as far as the memory allows: each tier holds two of them in memory, and garbage collection two more.";
     STORE "reserve" Kind::Count(5, 50), "20",
         "Share of the capacity that users cannot fill (over-provisioning), in percent; a small store keeps more to work in (the log says at the start what users may fill).";
+    STORE "max-garbage" Kind::MaxGarbage, "auto",
+        "Garbage that stays although segments are free, in percent of the live data; off: all, until free segments run low, which writes least; auto: off on a device or with a limit (fast-limit, capacity-limit), else reserve / (100 - reserve). A bound keeps files, backups and openings small.";
     STORE "background-limit" Kind::Size, "" else "no limit",
         "Bytes a second that destaging and garbage collection may read and write; writes are slowed down if it is not enough.";
     STORE "scrub-limit" Kind::Size, "" else "as many that a pass takes a week",

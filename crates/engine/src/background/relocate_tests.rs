@@ -1,7 +1,9 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_device::{Fault, OperationKind, Runtime};
 use esker_index::Keyspace;
+use esker_log::Stream;
 use futures_util::future::join;
 use tokio::sync::Notify;
 
@@ -88,7 +90,7 @@ impl Filled {
 
     fn relocate(&self, slots: &[u32]) -> std::result::Result<Outcome, (u32, Error)> {
         let tier = self.bench.space.first_tier().name();
-        self.bench.run(self.relocator().relocate(tier, slots, 1.0, true))
+        self.bench.run(self.relocator().relocate(tier, slots, 1.0, Terms::Always))
     }
 
     /// Relocates a segment; runs `race` after the first copies are in flight and before they are durable.
@@ -105,11 +107,12 @@ impl Filled {
             }
         }));
         let mut relocator = self.relocator();
-        let (relocated, ()) = bench.run(join(relocator.relocate(tier.name(), &[slot], 1.0, true), async {
-            copying.notified().await;
-            race.await;
-            assert_eq!(tier.slot(slot).state(), SlotState::Victim, "the race came too late");
-        }));
+        let (relocated, ()) =
+            bench.run(join(relocator.relocate(tier.name(), &[slot], 1.0, Terms::Always), async {
+                copying.notified().await;
+                race.await;
+                assert_eq!(tier.slot(slot).state(), SlotState::Victim, "the race came too late");
+            }));
         relocated.expect("nothing fails")
     }
 
@@ -424,7 +427,7 @@ fn an_output_is_older_than_a_delete_that_is_not_seen_yet() {
             bench.sleep(Duration::from_micros(5)).await;
         }
         let tier = bench.space.first_tier().name();
-        filled.relocator().relocate(tier, &[victim], 1.0, true).await
+        filled.relocator().relocate(tier, &[victim], 1.0, Terms::Always).await
     }));
     assert!(deleted.expect("it is deleted"));
     assert_eq!(relocated.ok(), Some(Outcome::Freed(1)));

@@ -8,9 +8,11 @@
 
 use std::sync::atomic::Ordering;
 
+use esker_gc::CALM;
 use esker_log::Tier as TierName;
 
 use crate::background::reclaimer::{Choice, Reclaimer};
+use crate::background::relocate::Terms;
 use crate::base::error::Result;
 use crate::segments::slot::{Slot, SlotState};
 use crate::segments::table::SlotRef;
@@ -91,9 +93,9 @@ impl Reclaimer<'_> {
         if self.must_evict() && tier == self.space.output_tier().name() {
             return self.evict_from_slot(slot).await;
         }
-        let urgency = self.space.urgency().max(crate::background::reclaim::CALM);
-        let choice = Choice { tier, slots: vec![slot], urgency, yield_bytes: 0 };
-        self.carry_out(choice, true).await
+        let urgency = self.space.urgency().max(CALM);
+        let choice = Choice { tier, slots: vec![slot], urgency, yield_bytes: 0, terms: Terms::Always };
+        self.carry_out(choice).await
     }
 
     fn to_renew(&self, tolerated_bytes: u64, asked_through: u64) -> Renewal {

@@ -14,6 +14,7 @@ use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions, UNIT_BYTES
 use esker_log::{Superblock, Tier as TierName};
 
 use crate::base::error::{Error, Result};
+use crate::base::max_garbage::MaxGarbage;
 use crate::base::option_name::OptionName;
 use crate::open::format::{
     StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
@@ -271,6 +272,10 @@ fn validate(options: &Options) -> Result<()> {
     if !(5..=50).contains(&options.reserve_percent) {
         let what = format!("is {}; it has to be 5 to 50", options.reserve_percent);
         return Err(Error::option(OptionName::Reserve, what));
+    }
+    if !options.max_garbage.is_valid() {
+        let what = format!("is {}; it has to be {}", options.max_garbage, MaxGarbage::WORDS);
+        return Err(Error::option(OptionName::MaxGarbage, what));
     }
     let one_tier = !matches!(options.layout, Layout::FastAndCapacity(..));
     if one_tier && options.shaping_threshold_bytes.is_some() {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use esker_device::{DeviceKind, Runtime, Threads};
 use esker_gc::Placement;
 use esker_index::{IndexOptions, Indexes, UnverifiedLimit};
-use esker_log::{Cleared, Databases, Packing, Stream, SummaryHead, Superblock};
+use esker_log::{Cleared, Databases, Packing, Stream, SummaryHead, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{BoxFuture, try_join, try_join_all};
 
@@ -276,6 +276,7 @@ async fn build(
         tiers,
         superblocks,
         reserve_share,
+        max_garbage_share: options.max_garbage.share(is_shared_file(options, &bulk), reserve_share),
         coalescing_slots: coalescing.map_or(0, |plan| plan.segments as u32 + 1),
         outlives_process: staging.is_some(),
         max_sequence: recovered.max_sequence,
@@ -317,6 +318,15 @@ async fn build(
             options.scrub_bytes_per_s,
         ),
     }))
+}
+
+/// Returns true if a tier is a file without a limit of its own: its file system is for others too.
+fn is_shared_file(options: &Options, tier: &Tier) -> bool {
+    let limit = match tier.name() {
+        TierName::Fast => options.fast_limit_bytes,
+        TierName::Capacity => options.capacity_limit_bytes,
+    };
+    tier.grows() && limit.is_none()
 }
 
 /// Writes missing free markers, frees the segments of interrupted copies before their slots are needed, and reserves

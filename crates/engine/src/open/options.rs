@@ -9,6 +9,7 @@ use esker_device::{Backend, Device, Runtime};
 
 use crate::base::compression::Compression;
 use crate::base::durability::Durability;
+use crate::base::max_garbage::MaxGarbage;
 use crate::base::when_full::WhenFull;
 use crate::open::progress::Progress;
 
@@ -53,6 +54,7 @@ pub struct Options {
     pub(crate) reclaim_unit_bytes: Option<u64>,
     pub(crate) shaping_threshold_bytes: Option<u64>,
     pub(crate) reserve_percent: u8,
+    pub(crate) max_garbage: MaxGarbage,
     pub(crate) durability: Durability,
     pub(crate) coalesce_for: Duration,
     pub(crate) compression: Compression,
@@ -86,6 +88,7 @@ impl fmt::Debug for Options {
             reclaim_unit_bytes,
             shaping_threshold_bytes,
             reserve_percent,
+            max_garbage,
             durability,
             coalesce_for,
             compression,
@@ -115,6 +118,7 @@ impl fmt::Debug for Options {
             .field("reclaim_unit_bytes", reclaim_unit_bytes)
             .field("shaping_threshold_bytes", shaping_threshold_bytes)
             .field("reserve_percent", reserve_percent)
+            .field("max_garbage", max_garbage)
             .field("durability", durability)
             .field("coalesce_for", coalesce_for)
             .field("compression", compression)
@@ -148,6 +152,7 @@ impl Options {
             reclaim_unit_bytes: None,
             shaping_threshold_bytes: None,
             reserve_percent: 20,
+            max_garbage: MaxGarbage::Auto,
             durability: Durability::Sync,
             coalesce_for: Duration::ZERO,
             compression: Compression::default(),
@@ -272,6 +277,14 @@ impl Options {
     /// free as working space: see [`Stats::user_limit_bytes`](crate::Stats::user_limit_bytes).
     pub fn reserve_percent(mut self, percent: u8) -> Options {
         self.reserve_percent = percent;
+        self
+    }
+
+    /// Bound of garbage in the tier where records stay. Default [`MaxGarbage::Auto`]: none for a device and for a file
+    /// with a limit, where garbage stays until free segments run low. A bound means more bytes written, less space in
+    /// use, shorter openings and smaller backups. It may differ from one opening to the next.
+    pub fn max_garbage(mut self, bound: MaxGarbage) -> Options {
+        self.max_garbage = bound;
         self
     }
 

@@ -11,6 +11,7 @@ pub fn setting_of(option: OptionName) -> &'static str {
         OptionName::IndirectionUnit => "iu",
         OptionName::Reserve => "reserve",
         OptionName::Segment => "segment-size",
+        OptionName::MaxGarbage => "max-garbage",
         OptionName::ForceFormat => "force-format",
         // These are not settings of a server.
         OptionName::ShapingThreshold => "the shaping threshold",

@@ -6,11 +6,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use esker_gc::{Look, ends_probation};
+use esker_gc::{CALM, Look, ends_probation};
 use esker_log::{Entry, EntryList, Kind, TYPICAL_ENTRY_BYTES, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
-
-use super::CALM;
 
 use crate::background::reclaimer::Reclaimer;
 use crate::background::relocate::{Outcome, may_free};
@@ -33,11 +31,11 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 type Seen = (u32, EntryList);
 
 impl Reclaimer<'_> {
-    /// Returns true if keys must be evicted: the user limit is exceeded and slots run short, or there are more keys than the
+    /// Returns true if keys must be evicted: the user limit is exceeded and free slots run low, or there are more keys than the
     /// index memory is meant for.
     pub(crate) fn must_evict(&self) -> bool {
-        let slots_run_short = || self.space.urgency() > 0.0 && self.writer.is_beyond_limit(0);
-        self.when_full() == WhenFull::Evict && (self.has_too_many_keys() || slots_run_short())
+        let exceeds_limit = || self.space.runs_low() && self.writer.is_beyond_limit(0);
+        self.when_full() == WhenFull::Evict && (self.has_too_many_keys() || exceeds_limit())
     }
 
     /// Returns true if keys must be evicted before a put is refused, or waits any longer.

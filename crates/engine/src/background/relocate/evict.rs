@@ -23,7 +23,7 @@ use esker_gc::{Moves, Victim};
 use esker_log::{Entry, Kind, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 
-use super::{Outcome, Relocator, Victims};
+use super::{Outcome, Relocator, Terms, Victims};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::feed::Cause;
@@ -69,7 +69,7 @@ impl Relocator<'_> {
         let segment = self.space.tier(tier).slot(slot).segment();
         let (keys, buried) = (BTreeMap::new(), Vec::new());
         self.eviction = Some(Eviction { segment, offsets, held: None, keys, buried });
-        let done = self.relocate(tier, &[slot], urgency, true).await;
+        let done = self.relocate(tier, &[slot], urgency, Terms::Always).await;
         self.eviction = None;
         done
     }
