@@ -5,6 +5,7 @@ mod damage;
 mod made;
 mod many;
 mod moved;
+mod passes;
 mod refused;
 mod repairs;
 mod sound;
