@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use esker_log::{Cleared, Entry, KeyHash, Location, SegmentScan, Tier, scan_segment};
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::error::Result;
 use crate::marks::Marks;
@@ -72,6 +73,8 @@ pub(crate) struct Passes {
     next: u32,
     /// Units of the next range: all, until a range has shown how many fit.
     units: u32,
+    /// The end of the present range when it was begun.
+    begun_to: u32,
     /// Number of ranges that were begun.
     pub(crate) begun: u64,
     /// Most bytes that the versions of a range took.
@@ -84,7 +87,7 @@ const AIM_PERCENT: u64 = 85;
 
 impl Passes {
     pub(crate) fn new(budget: Budget) -> Passes {
-        Passes { budget, next: UNITS.start, units: UNITS.end, begun: 0, peak_bytes: 0 }
+        Passes { budget, next: UNITS.start, units: UNITS.end, begun_to: 0, begun: 0, peak_bytes: 0 }
     }
 
     /// Begins the next range, in which about `expected` versions are expected if it is the first one.
@@ -93,6 +96,7 @@ impl Passes {
         let end = self.next.saturating_add(self.units).min(UNITS.end);
         let expected = if self.begun == 0 { expected } else { 0 };
         self.begun += 1;
+        self.begun_to = end;
         let threads = self.budget.readers.max(readers());
         Versions::new(self.next..end, self.budget.versions_bytes, threads, expected)
     }
@@ -101,10 +105,10 @@ impl Passes {
     pub(crate) fn end(&mut self, versions: Versions) -> bool {
         let (range, kept) = (versions.range(), versions.len() as u64);
         self.peak_bytes = self.peak_bytes.max(versions.bytes());
-        self.next = range.end;
+        self.next = if planted(Bug::HalvedRangeSkipped) { self.begun_to } else { range.end };
         if !self.is_done() {
-            let aim = versions.capacity() as u64 / 100 * AIM_PERCENT;
-            let units = u128::from(aim) * range.len() as u128 / u128::from(kept.max(1));
+            let aim = versions.capacity() as u128 * u128::from(AIM_PERCENT) / 100;
+            let units = aim * range.len() as u128 / u128::from(kept.max(1));
             self.units = units.clamp(1, UNITS.end.into()) as u32;
         }
         !self.is_done()
@@ -189,7 +193,10 @@ pub(crate) fn read_summaries(
     let read = in_parallel(segments, readers(), begin, |(collector, rescanned), segment| {
         let tier = view.tiers[segment.tier].name();
         let marked = damaged.map(|damaged| damaged.in_segment(view, segment));
-        let is_damaged = |ordinal| marked.as_ref().is_some_and(|marked| marked.contains(ordinal));
+        let is_damaged = |ordinal| {
+            marked.as_ref().is_some_and(|marked| marked.contains(ordinal))
+                && !planted(Bug::DamageForgottenByRange)
+        };
         let mut take = |ordinal: u32, entry: &Entry| {
             if keep(&entry.key_hash) {
                 collector.add(Version::new(tier, segment.slot, ordinal, entry, is_damaged(ordinal)));

@@ -67,7 +67,7 @@ fn reports_on_damaged_stores_do_not_depend_on_the_passes() {
             }
         }
     }
-    assert!(most > 10, "{most} passes");
+    assert!((11..200).contains(&most), "{most} passes");
 }
 
 #[test]
