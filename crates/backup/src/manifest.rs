@@ -115,7 +115,7 @@ impl Segment {
     fn count(&self, summary: &mut Summary) {
         summary.segments += 1;
         summary.bytes += self.bytes;
-        let unread = self.unread.iter().map(|bytes| bytes.clone());
+        let unread = self.unread.iter().cloned();
         summary.unread.extend(unread.map(|bytes| Unread { tier: self.tier, segment: self.number, bytes }));
     }
 }

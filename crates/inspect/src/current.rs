@@ -8,7 +8,7 @@ use esker_device::Buffer;
 use esker_log::{Damage, Entry, ExpiryWatermark, KeyHash, Location, RecordView, Tier, scan_segment};
 
 use crate::error::Result;
-use crate::marks::Marks;
+use crate::marks::{Marked, Marks};
 use crate::newest_versions::{Rule, read_summaries};
 use crate::slots::{Content, Segment};
 use crate::store::StoreView;
@@ -65,28 +65,62 @@ pub(crate) fn read_marked(
         if marked.is_empty() {
             continue;
         }
-        let (slot, number) = (segment.slot, segment.number);
         let tier = &view.tiers[segment.tier];
-        tier.read_slot(slot, &mut buffer, &mut unread);
-        let Some(entries) = view.entries_within(segment, &buffer) else {
-            left.insert((tier.name(), slot), 0);
-            continue;
-        };
-        for (_, entry) in (0..).zip(&entries).filter(|(ordinal, _)| marked.contains(*ordinal)) {
-            let offset = entry.offset;
-            let record = view.parse(buffer.get(offset as usize..).unwrap_or(&[]), number, offset);
-            if record.is_err() && tier.has_left(slot, number) {
-                left.insert((tier.name(), slot), offset);
-                break;
-            }
-            let location = Location { tier: tier.name(), slot, offset, class: 0 };
-            if see(At { segment: number, location, record })?.is_break() {
-                return Ok(left);
-            }
+        tier.read_slot(segment.slot, &mut buffer, &mut unread);
+        match read_in(view, segment, &marked, &buffer, &mut see)? {
+            Outcome::All => {}
+            Outcome::Enough => return Ok(left),
+            Outcome::LeftFrom(offset) => drop(left.insert((tier.name(), segment.slot), offset)),
         }
         watcher.advance(segment_bytes);
     }
     Ok(left)
+}
+
+/// The outcome of reading the marked records of a segment.
+enum Outcome {
+    All,
+    /// The caller wants no more.
+    Enough,
+    /// The segment had left its slot before the records from this offset on were read.
+    LeftFrom(u32),
+}
+
+/// Passes the marked records of a segment, whose bytes are `bytes`, to `see`.
+fn read_in(
+    view: &StoreView,
+    segment: &Segment,
+    marked: &Marked,
+    bytes: &[u8],
+    see: &mut impl FnMut(At<'_>) -> Result<ControlFlow<()>>,
+) -> Result<Outcome> {
+    let (slot, number, tier) = (segment.slot, segment.number, &view.tiers[segment.tier]);
+    let at = |offset| Location { tier: tier.name(), slot, offset, class: 0 };
+    let entries = view.entries_within(segment, bytes);
+    if !marked.are_in(&entries) {
+        if tier.has_left(slot, number) {
+            return Ok(Outcome::LeftFrom(0));
+        }
+        // The summary cannot be read any more: which records were meant is unknown.
+        for _ in 0..marked.len() {
+            let lost = At { segment: number, location: at(0), record: Err(Damage::Header) };
+            if see(lost)?.is_break() {
+                return Ok(Outcome::Enough);
+            }
+        }
+        return Ok(Outcome::All);
+    }
+    for (_, entry) in (0..).zip(&entries).filter(|(ordinal, _)| marked.contains(*ordinal)) {
+        let offset = entry.offset;
+        let record = view.parse(bytes.get(offset as usize..).unwrap_or(&[]), number, offset);
+        if record.is_err() && tier.has_left(slot, number) {
+            return Ok(Outcome::LeftFrom(offset));
+        }
+        if see(At { segment: number, location: at(offset), record })?.is_break() {
+            return Ok(Outcome::Enough);
+        }
+    }
+    Ok(Outcome::All)
 }
 
 /// Returns the keys of the current records that were not read because their segments had left.
@@ -111,22 +145,21 @@ impl StoreView {
         found.expect("every location is on a tier of the store")
     }
 
-    /// Returns the entries of a segment whose bytes are `bytes`, as its check and the summaries order them;
-    /// `None` if the segment has left its slot.
-    fn entries_within(&self, segment: &Segment, bytes: &[u8]) -> Option<Vec<Entry>> {
+    /// Returns the entries of a segment whose bytes are `bytes`, in the order that its check and its summary
+    /// have: from the summary, or from the frames if it does not verify.
+    fn entries_within(&self, segment: &Segment, bytes: &[u8]) -> Vec<Entry> {
         let Content::Sealed(footer) = &segment.content else {
             let mut entries = Vec::new();
             self.entries(segment, |entry| entries.push(entry));
-            return Some(entries);
+            return entries;
         };
         let mut entries = Vec::with_capacity(footer.entries as usize);
         let summary = bytes.get(footer.start as usize..).unwrap_or(&[]);
         if footer.for_each_entry(summary, &self.secret, |entry| entries.push(entry)).is_some() {
-            return Some(entries);
+            return entries;
         }
-        let tier = &self.tiers[segment.tier];
-        let scan = || scan_segment(bytes, &self.secret, tier.shape, segment.number, true).entries;
-        (!tier.has_left(segment.slot, segment.number)).then(scan)
+        let shape = self.tiers[segment.tier].shape;
+        scan_segment(bytes, &self.secret, shape, segment.number, true).entries
     }
 
     /// Parses the record at the start of `bytes`, which lies at `offset` of `segment`, and verifies its
