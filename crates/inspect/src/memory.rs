@@ -12,8 +12,11 @@ const SEGMENTS: u64 = 16;
 /// Memory per key in bytes: the index, and recovery.
 const BYTES_A_KEY: u64 = 16;
 
-/// Part of the memory for buffers, as a divisor.
+/// Part of the memory for the threads that read segments, as a divisor.
 const BUFFERS: u64 = 4;
+/// Memory of such a thread in segments: its bytes, and its entries, which take as much if records are small, and
+/// up to twice as much while their list grows.
+const READER_SEGMENTS: u64 = 3;
 /// Least part of the memory for versions, as a divisor, whatever else is needed.
 const VERSIONS_LEAST: u64 = 8;
 /// Records per byte of the two sets of marks, of damaged and of current records.
@@ -51,16 +54,17 @@ impl MemoryLimits {
 
     /// Divides the memory for a store of `records` records.
     pub(crate) fn budget(self, records: u64, segment_bytes: u64, wants_index: bool) -> Budget {
-        let affordable = self.bytes / BUFFERS / segment_bytes.max(1);
+        let affordable = self.bytes / BUFFERS / (READER_SEGMENTS * segment_bytes).max(1);
         let readers = affordable.clamp(1, readers() as u64);
         let index_bytes = match wants_index {
             true => memory_bytes(segment_bytes, records + records / MARGIN).min(self.bytes / 2),
             false => 0,
         };
-        let beside = readers * segment_bytes + records / RECORDS_A_BYTE + index_bytes;
+        let reader_bytes = readers * READER_SEGMENTS * segment_bytes;
+        let beside = reader_bytes + records / RECORDS_A_BYTE + index_bytes;
         let left = self.bytes.saturating_sub(beside).max(self.bytes / VERSIONS_LEAST);
         let versions_bytes = self.versions_bytes.unwrap_or(left);
-        Budget { readers: readers as usize, versions_bytes, index_bytes }
+        Budget { readers: readers as usize, reader_bytes, versions_bytes, index_bytes }
     }
 }
 
@@ -69,6 +73,8 @@ impl MemoryLimits {
 pub(crate) struct Budget {
     /// Number of threads that read whole segments.
     pub(crate) readers: usize,
+    /// Memory of these threads in bytes.
+    pub(crate) reader_bytes: u64,
     /// Memory of the versions of keys in bytes.
     pub(crate) versions_bytes: u64,
     /// Memory of the engine whose index is compared, in bytes.
@@ -104,7 +110,7 @@ pub fn estimate_check(records: u64, segment_bytes: u64, memory: u64) -> CheckEst
         true => 1,
         false => versions.div_ceil((budget.versions_bytes / 100 * FILLED_PERCENT).max(1)),
     };
-    let beside = budget.readers as u64 * segment_bytes + records / RECORDS_A_BYTE;
+    let beside = budget.reader_bytes + records / RECORDS_A_BYTE;
     let index_bytes = if compares_index { needed } else { 0 };
     let memory_bytes = beside + index_bytes + versions.min(budget.versions_bytes);
     CheckEstimate { passes, memory_bytes, compares_index }
@@ -149,7 +155,7 @@ mod tests {
     #[test]
     fn estimate_stays_within_the_memory() {
         for (records, segment_bytes) in
-            [(1_000_000, 16 << 20), (40_000_000, 16 << 20), (5_000_000_000, 1 << 30)]
+            [(1_000_000, 16 << 20), (40_000_000, 16 << 20), (5_000_000_000, 256 << 20)]
         {
             for memory in [4_u64 << 30, 16 << 30, 256 << 30] {
                 let estimate = estimate_check(records, segment_bytes, memory);

@@ -11,7 +11,7 @@ use crate::memory::Budget;
 use crate::slots::{Content, Segment};
 use crate::store::StoreView;
 use crate::versions::{UNITS, Version, Versions};
-use crate::watch::{Watcher, in_parallel, readers};
+use crate::watch::{Watcher, in_parallel};
 
 /// Segment numbers by slot. The lower number is the older segment.
 pub(crate) struct Ages {
@@ -97,8 +97,7 @@ impl Passes {
         let expected = if self.begun == 0 { expected } else { 0 };
         self.begun += 1;
         self.begun_to = end;
-        let threads = self.budget.readers.max(readers());
-        Versions::new(self.next..end, self.budget.versions_bytes, threads, expected)
+        Versions::new(self.next..end, self.budget.versions_bytes, self.budget.readers, expected)
     }
 
     /// Ends a range, whose versions were collected and used. Returns false if it was the last one.
@@ -190,7 +189,7 @@ pub(crate) fn read_summaries(
 ) {
     watcher.begin(step, segments.iter().map(summary_bytes).sum());
     let begin = || (versions.collector(), Vec::new());
-    let read = in_parallel(segments, readers(), begin, |(collector, rescanned), segment| {
+    let read = in_parallel(segments, versions.threads, begin, |(collector, rescanned), segment| {
         let tier = view.tiers[segment.tier].name();
         let marked = damaged.map(|damaged| damaged.in_segment(view, segment));
         let is_damaged = |ordinal| {

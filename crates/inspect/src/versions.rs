@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use esker_log::{Entry, KeyHash, Kind, Location, Tier};
 
 use crate::fold::fold;
-use crate::watch::{cores, in_parallel};
+use crate::watch::{cores, in_parallel, readers};
 
 /// Maximum number of digest bits that choose the part of a key.
 const PART_BITS_MAX: u32 = 8;
@@ -157,6 +157,8 @@ pub(crate) struct Versions {
     end: AtomicU32,
     /// Maximum number of versions per part, unless one unit alone has more.
     limit: usize,
+    /// Number of threads that collect.
+    pub(crate) threads: usize,
     batch: usize,
     part_bits: u32,
 }
@@ -180,12 +182,20 @@ impl Versions {
         let batch = (limit / (8 * threads.max(1))).clamp(1, BATCH);
         let each = (expected as usize / parts * 9 / 8).min(limit);
         let parts = (0..parts).map(|_| Mutex::new(Vec::with_capacity(each))).collect();
-        Versions { parts, first: range.start, end: AtomicU32::new(range.end), limit, batch, part_bits }
+        Versions {
+            parts,
+            first: range.start,
+            end: AtomicU32::new(range.end),
+            limit,
+            threads,
+            batch,
+            part_bits,
+        }
     }
 
     /// Collects the versions of all keys, and keeps them all.
     pub(crate) fn unlimited() -> Versions {
-        Versions { limit: usize::MAX, ..Versions::new(UNITS, u64::MAX, 1, 0) }
+        Versions { limit: usize::MAX, ..Versions::new(UNITS, u64::MAX, readers(), 0) }
     }
 
     /// Returns the range of the collected keys.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use esker_inspect::{SegmentClass, Segments, SlotRow, SlotState, colour, svg};
 
-use super::exit::Outcome;
+use super::exit::{Outcome, failure};
 use super::memory::Memory;
 use super::place::{Output, Place};
 use super::show::{at_ms, bytes, colours, count, json, table};

@@ -117,7 +117,7 @@ impl StoreView {
         keys.run(self, &mut segments, &mut passes, first)?;
         let KeyCheck { index, tally: Tally { counts, lost }, summary_bytes, .. } = keys;
         conclude(&mut findings, &lost.found);
-        let beside = damaged.bytes() + healthy.bytes() + budget.readers as u64 * self.packing.segment_bytes;
+        let beside = damaged.bytes() + healthy.bytes() + budget.reader_bytes;
         let memory_bytes = passes.peak_bytes + beside + index.memory_bytes;
         let effort = Effort { passes: passes.begun, summary_bytes, memory_bytes };
         let compared = index.finish(self, &Rule::new(self, &segments), counts.keys, counts.live_bytes);
