@@ -1,6 +1,6 @@
 //! Finds the current version of each key from the summaries alone, without reading the records.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use esker_log::{Cleared, Entry, KeyHash, Location, SegmentScan, Tier, scan_segment};
 use esker_seeded_bugs::{Bug, planted};
@@ -90,18 +90,27 @@ impl Passes {
         Passes { budget, next: UNITS.start, units: UNITS.end, begun_to: 0, begun: 0, peak_bytes: 0 }
     }
 
-    /// Begins the next range, in which about `expected` versions are expected if it is the first one.
-    /// Versions of the previous range must be gone.
+    /// Begins the first range, in which about `expected` versions are expected.
     pub(crate) fn begin(&mut self, expected: u64) -> Versions {
+        let Budget { versions_bytes, readers, .. } = self.budget;
+        Versions::new(self.next_range(), versions_bytes, readers, expected)
+    }
+
+    /// Begins the next range, in the memory of the previous one: memory that is freed and allocated in many
+    /// threads is not given back to the system.
+    pub(crate) fn begin_again(&mut self, versions: &mut Versions) {
+        versions.begin_again(self.next_range());
+    }
+
+    fn next_range(&mut self) -> Range<u32> {
         let end = self.next.saturating_add(self.units).min(UNITS.end);
-        let expected = if self.begun == 0 { expected } else { 0 };
         self.begun += 1;
         self.begun_to = end;
-        Versions::new(self.next..end, self.budget.versions_bytes, self.budget.readers, expected)
+        self.next..end
     }
 
     /// Ends a range, whose versions were collected and used. Returns false if it was the last one.
-    pub(crate) fn end(&mut self, versions: Versions) -> bool {
+    pub(crate) fn end(&mut self, versions: &Versions) -> bool {
         let (range, kept) = (versions.range(), versions.len() as u64);
         self.peak_bytes = self.peak_bytes.max(versions.bytes());
         self.next = if planted(Bug::HalvedRangeSkipped) { self.begun_to } else { range.end };
@@ -152,26 +161,27 @@ impl StoreView {
         let records = segments.iter().map(Segment::records).sum();
         let budget = self.memory.budget(records, self.packing.segment_bytes, false);
         let mut passes = Passes::new(budget);
+        let mut versions = passes.begin(if keeps_all { records } else { 0 });
         loop {
             let later = self.later(&passes)?;
             let view = later.as_ref().unwrap_or(self);
             if later.is_some() {
                 segments = view.segments(&view.slots());
             }
-            let versions = passes.begin(if keeps_all { records } else { 0 });
             let step = passes.step("reading summaries");
             read_summaries(view, &mut segments, watcher, &step, &versions, None, &keep);
             let is_enough = take(view, &segments, &versions)?.is_break();
-            if !passes.end(versions) || is_enough {
+            if !passes.end(&versions) || is_enough {
                 return Ok(segments);
             }
+            passes.begin_again(&mut versions);
         }
     }
 
     /// Opens the store again before a pass that is not the first, if a server has it open: the segments of
     /// the previous pass may be gone.
     pub(crate) fn later(&self, passes: &Passes) -> Result<Option<StoreView>> {
-        (self.is_in_use() && passes.begun > 0).then(|| self.again()).transpose()
+        (self.is_in_use() && passes.begun > 1).then(|| self.again()).transpose()
     }
 }
 

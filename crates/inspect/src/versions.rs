@@ -193,6 +193,12 @@ impl Versions {
         }
     }
 
+    /// Removes all versions, and collects those of another range in the same memory.
+    pub(crate) fn begin_again(&mut self, range: Range<u32>) {
+        self.parts.iter_mut().for_each(|part| part.get_mut().unwrap_or_else(|p| p.into_inner()).clear());
+        (self.first, self.end) = (range.start, AtomicU32::new(range.end));
+    }
+
     /// Collects the versions of all keys, and keeps them all.
     pub(crate) fn unlimited() -> Versions {
         Versions { limit: usize::MAX, ..Versions::new(UNITS, u64::MAX, readers(), 0) }
@@ -277,7 +283,7 @@ impl Versions {
 /// Sorts a part: distributes it by the next digest bits into small groups, and sorts those one by one.
 /// Digest bits are evenly spread, so this is faster than a comparison sort of the whole part. `shift` is
 /// the position of those bits, and `spare` a buffer that is reused.
-fn sort(part: &mut Vec<Version>, spare: &mut Vec<Version>, shift: u32) {
+fn sort(part: &mut [Version], spare: &mut Vec<Version>, shift: u32) {
     if part.is_sorted_by_key(Version::order) {
         return;
     }
@@ -303,7 +309,8 @@ fn sort(part: &mut Vec<Version>, spare: &mut Vec<Version>, shift: u32) {
         spare[begin..end as usize].sort_unstable_by_key(Version::order);
         begin = end as usize;
     }
-    std::mem::swap(part, spare);
+    // Not swapped: each part keeps its memory.
+    part.copy_from_slice(spare);
 }
 
 impl Collector<'_> {

@@ -74,30 +74,28 @@ pub(super) struct Tally {
 }
 
 impl KeyCheck<'_> {
-    /// Steps 4 and 5: checks the keys of the first range, whose versions are `first`, and then of all others.
+    /// Steps 4 and 5: checks the keys of the first range, whose versions are `versions`, and then of all others.
     /// `segments` are those of the last pass at the end.
     pub(super) fn run(
         &mut self,
         view: &StoreView,
         segments: &mut Vec<Segment>,
         passes: &mut Passes,
-        first: Versions,
+        mut versions: Versions,
     ) -> Result<()> {
         self.watcher.begin("finding the newest versions", 0);
-        self.take(view, segments, &first);
-        let mut goes_on = passes.end(first);
-        while goes_on {
+        self.take(view, segments, &versions);
+        while passes.end(&versions) {
+            passes.begin_again(&mut versions);
             let later = view.later(passes)?;
             let view = later.as_ref().unwrap_or(view);
             if later.is_some() {
                 *segments = view.segments(&view.slots());
             }
-            let versions = passes.begin(0);
             let step = passes.step("reading summaries");
             self.summary_bytes += segments.iter().map(summary_bytes).sum::<u64>();
             read_summaries(view, segments, self.watcher, &step, &versions, Some(self.damaged), |_| true);
             self.take(view, segments, &versions);
-            goes_on = passes.end(versions);
         }
         Ok(())
     }
