@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-simulated", &["esker-device"]),
     ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc", "esker-seeded-bugs"]),
     ("esker-simulator", &["esker-device", "esker-engine", "esker-simulated"]),
-    ("esker-inspect", &["esker-device", "esker-log", "esker-engine"]),
+    ("esker-inspect", &["esker-device", "esker-log", "esker-engine", "esker-seeded-bugs"]),
     ("esker", &["esker-engine"]),
     ("esker-backup", &["esker-device", "esker-log", "esker-engine", "esker-seeded-bugs"]),
     ("esker-rdb", &[]),

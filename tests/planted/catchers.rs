@@ -127,6 +127,10 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(OldSuperblockKept, "esker_backup", "restore::tests::half_a_restore_of_two_tiers_is_none_of_either"),
     row(RestoredOverOldSegments, "esker_backup", "restore::tests::nothing_of_what_was_on_a_device_comes_back"),
     row(UnreadSegmentShared, "unread", "what_is_not_whole_does_not_take_the_place_of_what_was"),
+    row(SharedNameReused, "directories", "a_new_backup_leaves_the_segments_of_older_ones"),
+
+    row(HalvedRangeSkipped, "inspect", "passes::reports_on_damaged_stores_do_not_depend_on_the_passes"),
+    row(DamageForgottenByRange, "inspect", "passes::reports_on_damaged_stores_do_not_depend_on_the_passes"),
 
     row(UpdateReservedElsewhere, "esker_engine", "write::databases::tests::what_waits_for_a_swap_reserves_the_keys_of_its_new_keyspace"),
     row(ReservedElsewhere, "esker_engine", "write::databases::tests::what_waits_for_a_swap_reserves_the_keys_of_its_new_keyspace"),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use esker_device::{PrivateFile, make_directory};
 
 use crate::error::{Error, Result};
-use crate::manifest::Manifest;
+use crate::manifest::{Header, Manifest, ManifestWriter};
 use crate::summary::Summary;
 
 /// Bytes per read or write of a file.
@@ -42,19 +42,21 @@ impl Directory {
         self.path.join("segments").join(file)
     }
 
-    /// Writes a manifest, durably: from then on the backup exists.
-    pub(crate) fn add(&self, manifest: &Manifest) -> Result<()> {
-        let path = manifest_path(&self.path, manifest.id);
-        let staged = path.with_extension("tmp");
-        write_durably(&staged, manifest.encode().as_bytes())?;
+    /// Starts the manifest of a backup.
+    pub(crate) fn begin(&self, header: &Header) -> Result<ManifestWriter> {
+        let staged = manifest_path(&self.path, header.id).with_extension("tmp");
+        ManifestWriter::create(staged, header)
+    }
+
+    /// Ends a manifest, durably: from then on the backup exists.
+    pub(crate) fn add(&self, manifest: ManifestWriter) -> Result<Summary> {
+        let (summary, staged) = manifest.finish()?;
+        let path = manifest_path(&self.path, summary.id);
         sync(&self.path.join("segments"))?;
         fs::rename(&staged, &path).map_err(Error::io(&path))?;
-        sync(&self.path.join("backups"))
+        sync(&self.path.join("backups"))?;
+        Ok(summary)
     }
-}
-
-fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).and_then(|()| File::open(path)?.sync_all()).map_err(Error::io(path))
 }
 
 /// Makes the entries of a directory durable.
@@ -66,13 +68,20 @@ fn manifest_path(directory: &Path, id: u64) -> PathBuf {
     directory.join("backups").join(format!("{id:06}.json"))
 }
 
-/// Calls `see` with all manifests of a directory, the oldest first. One at a time, because together they may be large.
-pub(crate) fn each_manifest(directory: &Path, mut see: impl FnMut(Manifest)) -> Result<()> {
+/// Returns the files of all manifests by the number in their name. Refuses others.
+fn numbered_manifests(directory: &Path) -> Result<BTreeMap<u64, PathBuf>> {
     let (numbered, others) = manifest_paths(directory)?;
-    if let Some(path) = others.first() {
-        return Err(Error::damaged(path, "its file name is not a number"));
+    match others.first() {
+        Some(path) => Err(Error::damaged(path, "its file name is not a number")),
+        None => Ok(numbered),
     }
-    numbered.iter().try_for_each(|(id, path)| read_manifest(path, *id).map(&mut see))
+}
+
+/// Opens the newest manifest of a directory; `None` if it has none. The others are not read: it names every segment that
+/// the store still has and that any of them names, except after a rollback of the store.
+pub(crate) fn newest(directory: &Path) -> Result<Option<Manifest>> {
+    let newest = numbered_manifests(directory)?.pop_last();
+    newest.map(|(id, path)| Manifest::open(&path, id)).transpose()
 }
 
 /// Returns the files of all manifests by the number in their name, and the files without a number.
@@ -99,14 +108,6 @@ fn is_none(directory: &Path) -> Error {
     Error::Invalid(format!("{} is not a backup directory", directory.display()))
 }
 
-fn read_manifest(path: &Path, id: u64) -> Result<Manifest> {
-    let manifest = Manifest::decode(&fs::read(path).map_err(Error::io(path))?, path)?;
-    if manifest.id != id {
-        return Err(Error::damaged(path, format!("it contains the manifest of backup {}", manifest.id)));
-    }
-    Ok(manifest)
-}
-
 /// Returns the manifest of a backup, the newest if none is named. Does not read the others, which may be damaged.
 pub(crate) fn find(directory: &Path, id: Option<u64>) -> Result<Manifest> {
     let (all, _) = manifest_paths(directory)?;
@@ -121,7 +122,7 @@ pub(crate) fn find(directory: &Path, id: Option<u64>) -> Result<Manifest> {
             if known.is_empty() { "none".to_owned() } else { known.join(", ") }
         ))
     })?;
-    read_manifest(path, id)
+    Manifest::open(path, id)
 }
 
 /// Lists the backups of a directory, the oldest first.
@@ -129,9 +130,8 @@ pub(crate) fn find(directory: &Path, id: Option<u64>) -> Result<Manifest> {
 /// # Errors
 /// [`Error::Invalid`] if it is not a directory of backups, [`Error::Damaged`] if a manifest cannot be read.
 pub fn list(directory: &Path) -> Result<Vec<Summary>> {
-    let mut all = Vec::new();
-    each_manifest(directory, |manifest| all.push(manifest.summary()))?;
-    Ok(all)
+    let manifests = numbered_manifests(directory)?;
+    manifests.iter().map(|(id, path)| Manifest::open(path, *id).map(|manifest| manifest.summary)).collect()
 }
 
 /// Removes all backups except the `keep` newest ones, and the segments that only they use. Returns the number of
@@ -144,17 +144,17 @@ pub fn prune(directory: &Path, keep: usize) -> Result<(usize, u64)> {
     manifest_paths(directory)?;
     let locked = Directory::lock(directory)?;
     // Read under the lock: a backup that ends before the lock is acquired is among the newest.
-    let ids: Vec<u64> = manifest_paths(directory)?.0.into_keys().collect();
+    let ids: Vec<(u64, PathBuf)> = numbered_manifests(directory)?.into_iter().collect();
     let (old, kept) = ids.split_at(ids.len().saturating_sub(keep.max(1)));
     let mut needed = BTreeSet::new();
-    each_manifest(directory, |manifest| {
-        if kept.contains(&manifest.id) {
-            needed.extend(manifest.segments.into_iter().map(|segment| segment.file));
-        }
-    })?;
-    for id in old {
-        let path = manifest_path(directory, *id);
-        fs::remove_file(&path).map_err(Error::io(&path))?;
+    for (id, path) in kept {
+        Manifest::open(path, *id)?.each_segment(|segment| {
+            needed.insert(segment.file());
+            Ok(())
+        })?;
+    }
+    for (_, path) in old {
+        fs::remove_file(path).map_err(Error::io(path))?;
     }
     // Manifests are removed durably before their segments, so that no manifest names a missing file.
     sync(&directory.join("backups"))?;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! DIR/lock                          held while a process changes the directory
-//! DIR/backups/000007.json           the manifest: superblocks, segments, checksums, one of itself
+//! DIR/backups/000007.json           the manifest, in JSON Lines: superblocks, segments, checksums, one of itself
 //! DIR/segments/capacity-65543.seg   a sealed segment; any number of backups share it
 //! DIR/segments/7-capacity-65544.seg the part of a segment that was still open at backup 7, or a segment that differs from an
 //!                                   earlier backup's segment of this number

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, RESTORE_MARK, UNFINISHED_RESTORE, foreign_signature, make_directory};
-use esker_log::{FOOTER_BYTES, HEAD_BYTES, SUPERBLOCK_COPIES, Superblock, free_marker};
+use esker_log::{FOOTER_BYTES, HEAD_BYTES, SUPERBLOCK_COPIES, Superblock, Tier, free_marker};
 use esker_seeded_bugs::{Bug, planted};
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -102,7 +102,7 @@ fn restore_where(
     getrandom::fill(&mut identity).map_err(|error| Error::Invalid(format!("no random numbers: {error}")))?;
     // 1.
     let mut places = Vec::new();
-    for superblock in &manifest.superblocks {
+    for superblock in &manifest.header.superblocks {
         let path = target.tier(superblock.fast).expect("it was checked");
         let place = if is_device(path) { open_device } else { open_file };
         places.push((place(path, superblock)?, superblock));
@@ -112,7 +112,7 @@ fn restore_where(
     }
     // 2.
     let zeroed: u64 = places.iter().filter_map(|(place, _)| place.device_bytes).sum();
-    let (mut done, all) = (0, zeroed + manifest.bytes());
+    let (mut done, all) = (0, zeroed + manifest.summary.bytes);
     let mut advance = |bytes: u64| {
         done += bytes;
         progress(done, all);
@@ -129,14 +129,17 @@ fn restore_where(
         if !planted(Bug::RestoredOverOldSegments) {
             place.clear(&mut advance)?;
         }
-        for segment in manifest.segments.iter().filter(|segment| segment.fast == superblock.fast) {
+        manifest.each_segment(|segment| {
+            if segment.tier != superblock.tier() {
+                return Ok(());
+            }
             let at = superblock.data_offset + u64::from(segment.slot) * superblock.segment_bytes;
-            read_segment(directory, segment, |offset, piece| {
+            read_segment(directory, &segment, |offset, piece| {
                 place.write(at + offset, piece)?;
                 advance(piece.len() as u64);
                 Ok(())
-            })?;
-        }
+            })
+        })?;
         place.mark_free_slots(superblock, &manifest)?;
     }
     // On all tiers, before any of them has a superblock.
@@ -161,12 +164,13 @@ fn restore_where(
         }
         place.sync()?;
     }
-    Error::unless_whole(manifest.summary())
+    Error::unless_whole(manifest.summary)
 }
 
 fn check_fits(manifest: &Manifest, target: &Target) -> Result<()> {
     for (fast, name) in [(true, "fast"), (false, "capacity")] {
-        match (manifest.superblock(fast).is_some(), target.tier(fast).is_some()) {
+        let tier = if fast { Tier::Fast } else { Tier::Capacity };
+        match (manifest.header.superblock(tier).is_some(), target.tier(fast).is_some()) {
             (true, false) => {
                 return Err(Error::Invalid(format!(
                     "the backup has a {name} tier, but the target has none; give a path for it"
@@ -176,18 +180,18 @@ fn check_fits(manifest: &Manifest, target: &Target) -> Result<()> {
             _ => {}
         }
     }
-    for segment in &manifest.segments {
-        let fits = manifest.superblock(segment.fast).is_some_and(|superblock| {
+    manifest.each_segment(|segment| {
+        let fits = manifest.header.superblock(segment.tier).is_some_and(|superblock| {
             segment.slot < superblock.used_slots && segment.bytes <= superblock.segment_bytes
         });
-        if !fits {
-            return Err(Error::Invalid(format!(
-                "the manifest of backup {} is inconsistent: segment {} does not fit its tier",
-                manifest.id, segment.number
-            )));
+        if fits {
+            return Ok(());
         }
-    }
-    Ok(())
+        Err(Error::Invalid(format!(
+            "the manifest of backup {} is inconsistent: segment {} does not fit its tier",
+            manifest.header.id, segment.number
+        )))
+    })
 }
 
 /// Returns the minimum length of a tier.
@@ -314,8 +318,13 @@ impl Place {
     /// Marks the free slots of a tier below its last segment, because otherwise the store would read each of them whole at the
     /// first opening: a slot without a marker may have held a segment.
     fn mark_free_slots(&self, superblock: &Superblock, manifest: &Manifest) -> Result<()> {
-        let of_tier = manifest.segments.iter().filter(|segment| segment.fast == superblock.fast);
-        let taken: BTreeSet<u32> = of_tier.map(|segment| segment.slot).collect();
+        let mut taken = BTreeSet::new();
+        manifest.each_segment(|segment| {
+            if segment.tier == superblock.tier() {
+                taken.insert(segment.slot);
+            }
+            Ok(())
+        })?;
         let end = taken.last().map_or(0, |last| last + 1);
         let (secret, unit) = (superblock.secret(), superblock.unit_bytes as usize);
         for slot in (0..end).filter(|slot| !taken.contains(slot) && !planted(Bug::RestoredFreeSlotsUnmarked))

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use esker_device::block_on;
 use esker_engine::{Checkpoint, CheckpointSegment, Store};
-use esker_log::{FOOTER_BYTES, Footer, Superblock, Tier};
+use esker_log::{FOOTER_BYTES, Footer, Superblock};
 use twox_hash::XxHash3_64;
 
-use crate::directory::{Directory, PIECE_BYTES, each_manifest};
+use crate::directory::{Directory, PIECE_BYTES};
 use crate::error::{Error, Result};
-use crate::manifest::{FORMAT, Manifest, Segment, file_name};
+use crate::manifest::{Header, Segment, file_name};
 use crate::previous_backups::Known;
 use crate::reading::{Reader, read_or_none};
 use crate::summary::Summary;
@@ -73,19 +73,21 @@ pub fn backup(
 ) -> Result<Report> {
     let began = Instant::now();
     let directory = Directory::open_or_make(directory)?;
-    let mut known = Known::default();
-    each_manifest(&directory.path, |manifest| known.add(manifest))?;
+    let known = Known::of(&directory)?;
     let mut checkpoint = block_on(store.checkpoint())?;
     let stood_still = began.elapsed();
     known.check_store(&directory.path, &checkpoint)?;
     let id = known.next_id();
     let mut copied = Copied { bytes: 0, of_bytes: checkpoint.bytes_left() };
-    let (mut segments, mut copied_bytes, mut copied_segments) = (Vec::new(), 0, 0);
+    let header =
+        Header::new(id, checkpoint.taken_at_ms(), checkpoint.keys(), checkpoint.superblocks().to_vec());
+    let mut manifest = directory.begin(&header)?;
+    let (mut copied_bytes, mut copied_segments) = (0, 0);
     let mut reader = Reader::new(copied.of_bytes);
     while let Some(next) = checkpoint.next() {
-        let footer = footer(&checkpoint, &next)?;
-        let same = footer.as_deref().and_then(|footer| known.same(&next, footer));
-        segments.push(match same.filter(|segment| is_there(&directory, segment)) {
+        let mark = mark(&checkpoint, &next)?;
+        let same = mark.and_then(|mark| known.same(&next, mark));
+        let segment = match same.filter(|segment| is_there(&directory, segment)) {
             Some(segment) => Segment { slot: next.slot, ..segment.clone() },
             None => {
                 let copy = copy(&checkpoint, &next, &mut reader, &directory, |bytes| {
@@ -95,54 +97,45 @@ pub fn backup(
                     keep_to(bytes_per_s, copied_bytes, began, &checkpoint);
                 })?;
                 copied_segments += 1;
-                let file = match same {
+                let named_in = match same {
                     // Identical to the earlier copy, whose file it replaces. That heals the earlier backups too.
-                    Some(same) if same.check == copy.check => same.file.clone(),
+                    Some(same) if same.check == copy.check => same.named_in,
                     // The earlier backup's file under that name has other content.
-                    Some(_) => file_name(next.tier, next.number, Some(id)),
-                    None => known.file_for(&next, id),
+                    Some(_) => Some(id),
+                    None => Known::named_in(&directory, &next, id),
                 };
-                let path = directory.segment_path(&file);
+                let path = directory.segment_path(&file_name(next.tier, next.number, named_in));
                 fs::rename(&copy.staged, &path).map_err(Error::io(&path))?;
-                let (fast, bytes) = (next.tier == Tier::Fast, next.bytes.into());
-                let Copy { check, unread, .. } = copy;
-                Segment { fast, slot: next.slot, number: next.number, file, bytes, check, footer, unread }
+                let CheckpointSegment { tier, slot, number, bytes, .. } = next;
+                let (check, unread) = (copy.check, copy.unread.into());
+                Segment { tier, slot, number, named_in, bytes: bytes.into(), check, mark, unread }
             }
-        });
+        };
+        manifest.add(&segment)?;
         checkpoint.let_go(&next);
         copied.bytes = copied.of_bytes - checkpoint.bytes_left();
         progress(copied);
     }
-    drop(known);
-    let manifest = Manifest {
-        format: FORMAT,
-        id,
-        taken_at_ms: checkpoint.taken_at_ms(),
-        keys: checkpoint.keys(),
-        superblocks: checkpoint.superblocks().to_vec(),
-        segments,
-    };
     checkpoint.check()?;
-    directory.add(&manifest)?;
-    let summary = Error::unless_whole(manifest.summary())?;
+    let summary = Error::unless_whole(directory.add(manifest)?)?;
     Ok(Report { summary, copied_bytes, copied_segments, stood_still, took: began.elapsed() })
 }
 
-/// Returns the properties that distinguish a sealed segment from another one of its number, in hexadecimal: its footer,
-/// and a checksum of some of its pages. The footer's checksums cover keys, offsets and sequence numbers; if a store was
-/// rolled back and the same keys got other values of the same lengths, only pages differ. `None` for an open segment,
-/// or if these bytes are unreadable.
-fn footer(checkpoint: &Checkpoint, segment: &CheckpointSegment) -> Result<Option<String>> {
+/// Returns a checksum that distinguishes a sealed segment from another one of its number: of its footer and of some of its
+/// pages. The footer's checksums cover keys, offsets and sequence numbers; if a store was rolled back and the same keys got
+/// other values of the same lengths, only pages differ. `None` for an open segment, or if these bytes are unreadable.
+fn mark(checkpoint: &Checkpoint, segment: &CheckpointSegment) -> Result<Option<u64>> {
     if !segment.is_sealed {
         return Ok(None);
     }
     let at = segment.bytes - FOOTER_BYTES as u32;
-    let Some(mut bytes) = read_or_none(checkpoint, segment, at..segment.bytes)? else { return Ok(None) };
+    let Some(footer) = read_or_none(checkpoint, segment, at..segment.bytes)? else { return Ok(None) };
+    let mut check = XxHash3_64::new();
+    check.write(&footer);
     let secret = checkpoint.superblocks().first().map(Superblock::secret);
-    let footer = secret.and_then(|secret| Footer::parse(&bytes, &secret, segment.bytes));
+    let footer = secret.and_then(|secret| Footer::parse(&footer, &secret, segment.bytes));
     // With a damaged summary, all of the segment may be frames.
     let end = footer.map_or(segment.bytes, |footer| footer.tail);
-    let mut check = XxHash3_64::new();
     for sample in 0..SAMPLES {
         let from =
             (u64::from(end.saturating_sub(SAMPLE_BYTES)) * u64::from(sample) / u64::from(SAMPLES - 1)) as u32;
@@ -150,12 +143,11 @@ fn footer(checkpoint: &Checkpoint, segment: &CheckpointSegment) -> Result<Option
         let Some(sample) = read_or_none(checkpoint, segment, sample)? else { return Ok(None) };
         check.write(&sample);
     }
-    bytes.extend(check.finish().to_be_bytes());
-    Ok(Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok(Some(check.finish()))
 }
 
 fn is_there(directory: &Directory, segment: &Segment) -> bool {
-    fs::metadata(directory.segment_path(&segment.file)).is_ok_and(|file| file.len() == segment.bytes)
+    fs::metadata(directory.segment_path(&segment.file())).is_ok_and(|file| file.len() == segment.bytes)
 }
 
 /// A segment in a temporary file.

@@ -23,22 +23,25 @@ use crate::summary::Summary;
 /// could be read at the time.
 pub fn verify(directory: &Path, id: Option<u64>, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
     let manifest = find(directory, id)?;
-    let (mut done, all) = (0, manifest.bytes());
+    let (mut done, all) = (0, manifest.summary.bytes);
     let mut damaged = Vec::new();
-    for segment in &manifest.segments {
-        let outcome = read_segment(directory, segment, |_, piece| {
+    manifest.each_segment(|segment| {
+        let outcome = read_segment(directory, &segment, |_, piece| {
             done += piece.len() as u64;
             progress(done, all);
             Ok(())
         });
         match outcome {
-            Err(Error::Damaged { path, what }) => damaged.extend(put_aside(directory, segment, path, what)?),
-            outcome => outcome?,
+            Err(Error::Damaged { path, what }) => {
+                damaged.extend(put_aside(directory, &segment, path, what)?);
+                Ok(())
+            }
+            outcome => outcome,
         }
-    }
+    })?;
     let others = damaged.len().saturating_sub(1);
     match damaged.into_iter().next() {
-        None => Error::unless_whole(manifest.summary()),
+        None => Error::unless_whole(manifest.summary),
         Some((path, what)) if others == 0 => Err(Error::Damaged { path, what }),
         Some((path, what)) => {
             Err(Error::Damaged { path, what: format!("{what}; and {others} more of its files are damaged") })
@@ -55,7 +58,7 @@ fn put_aside(
 ) -> Result<Option<(PathBuf, String)>> {
     let aside = damaged_path(&path);
     // A segment that was still open has no equal part in a later backup, and a missing file cannot be renamed.
-    if segment.footer.is_none() || !path.exists() {
+    if segment.mark.is_none() || !path.exists() {
         return Ok(Some((path, what)));
     }
     // A concurrent backup may rely on the file, or may just have replaced it.
@@ -95,7 +98,7 @@ pub(crate) fn read_segment(
     segment: &Segment,
     mut take: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let path = directory.join("segments").join(&segment.file);
+    let path = directory.join("segments").join(segment.file());
     let mut file = File::open(&path).map_err(|error| not_opened(&path, segment, error))?;
     let (mut check, mut at) = (XxHash3_64::new(), 0);
     let mut piece = vec![0; PIECE_BYTES];
@@ -123,9 +126,7 @@ pub(crate) fn read_segment(
 fn not_opened(path: &Path, segment: &Segment, error: std::io::Error) -> Error {
     match error.kind() {
         // A segment that was still open has no equal part in a later backup.
-        std::io::ErrorKind::NotFound if segment.footer.is_none() => {
-            Error::damaged(path, "the file is missing")
-        }
+        std::io::ErrorKind::NotFound if segment.mark.is_none() => Error::damaged(path, "the file is missing"),
         std::io::ErrorKind::NotFound if damaged_path(path).exists() => {
             Error::damaged(path, format!("it was damaged and put aside; {HEALS}"))
         }

@@ -108,9 +108,11 @@ fn a_manifest_that_rotted_is_damaged() {
     let path = manifest(&copies, 1);
     let whole = std::fs::read(&path).expect("it can be read");
     let text = String::from_utf8(whole.clone()).expect("it is text");
-    assert!(serde_json::from_slice::<serde_json::Value>(&whole).is_ok(), "{text}");
+    for line in text.lines() {
+        assert!(serde_json::from_str::<serde_json::Value>(line).is_ok(), "{line}");
+    }
 
-    let digit = text.find("\"salt\": ").expect("it is there") + "\"salt\": ".len();
+    let digit = text.find("\"salt\":").expect("it is there") + "\"salt\":".len();
     let mut rotted = whole.clone();
     rotted[digit] = if rotted[digit] == b'1' { b'2' } else { b'1' };
     std::fs::write(&path, &rotted).expect("it can be written");
@@ -155,7 +157,7 @@ fn a_manifest_of_another_format_is_refused_with_its_format() {
         .expect("it can be written");
     let refused = list(dir.path()).expect_err("it is of format 1");
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
-    assert!(refused.to_string().ends_with("has format 1; this program reads format 2"), "{refused}");
+    assert!(refused.to_string().ends_with("has format 1; this program reads format 3"), "{refused}");
 }
 
 /// Returns the oldest segment file of a sealed segment.
@@ -219,4 +221,29 @@ fn a_verification_puts_all_aside_that_rotted() {
     assert!(said.contains("and 1 more of its files"), "{said}");
     take(&store, &copies);
     verify(&copies, Some(1), |_, _| {}).expect("it is whole again");
+}
+
+/// Reading every earlier manifest would take longer with each of them.
+#[test]
+fn a_new_backup_reads_the_newest_manifest_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let copies = dir.path().join("copies");
+    let store = opened(&dir.path().join("store"));
+    put(&store, 0..1000, 1);
+    for _ in 0..3 {
+        take(&store, &copies);
+    }
+    for id in [1, 2] {
+        std::fs::write(manifest(&copies, id), "{").expect("it can be written");
+    }
+    let fourth = take(&store, &copies);
+    assert!(fourth.summary.id == 4 && fourth.copied_segments < 3, "{fourth:?}");
+    verify(&copies, None, |_, _| {}).expect("it is whole");
+    assert!(is_damaged(list(&copies)));
+    // The manifests of removed backups are not read either.
+    assert_eq!(prune(&copies, 2).expect("it is pruned").0, 2);
+    assert_eq!(list(&copies).expect("the rest is whole").len(), 2);
+    verify(&copies, Some(3), |_, _| {}).expect("it is whole");
+    std::fs::write(manifest(&copies, 4), "{").expect("it can be written");
+    assert!(is_damaged(backup(store.store(), &copies, 0, |_| {})));
 }

@@ -206,6 +206,12 @@ impl Index {
         size_of::<Index>() as u64 + self.slabs.overhead_bytes() + shards
     }
 
+    /// Returns the number of times that the system refused memory for larger tables. Keys then go to the side table, which
+    /// takes 52 bytes each.
+    pub fn refused_slabs(&self) -> u64 {
+        self.slabs.refused()
+    }
+
     /// Removes all entries and unverified overwrites. Calls `see` with the pointer of each entry, under the lock of its shard.
     pub fn clear(&self, mut see: impl FnMut(Pointer)) {
         for shard in 0..SHARDS {

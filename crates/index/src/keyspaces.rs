@@ -179,6 +179,11 @@ impl Indexes {
         self.known(keyspace).map_or_else(Step::default, |index| index.scan(cursor, limit))
     }
 
+    /// Returns the number of times that the system refused memory for larger tables; see [`Index::refused_slabs`].
+    pub fn refused_slabs(&self) -> u64 {
+        self.all().map(Index::refused_slabs).sum()
+    }
+
     /// Returns the number of pending unverified overwrites in all keyspaces.
     pub fn unverified_len(&self) -> usize {
         self.all().map(Index::unverified_len).sum()

@@ -75,6 +75,35 @@ impl Region {
         }
     }
 
+    /// Replaces the whole mapping by one that can only be read and is zero, which counts neither as memory nor against the
+    /// system's limit on committed memory. The address space stays, because late readers may still examine it.
+    pub(crate) fn retire(&self) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+            let (start, bytes) = (self.first.as_ptr().cast(), self.map.len());
+            // SAFETY: the range is exactly this private anonymous mapping, which `self.map` unmaps later. For a reader the
+            // call has the effect of a store of zeros to every slot, and those are atomics; a page fault meanwhile waits for
+            // it. No writer stores to the region before `revive` succeeds: its tables have no residents, and the caller
+            // holds their lock. A refusal leaves the mapping as it was, because no memory is committed for this one.
+            let mapped = unsafe { libc::mmap(start, bytes, libc::PROT_READ, flags, -1, 0) };
+            debug_assert!(mapped == start, "{}", io::Error::last_os_error());
+        }
+    }
+
+    /// Makes a retired region writable again.
+    pub(crate) fn revive(&self) -> io::Result<()> {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        {
+            let (start, access) = (self.first.as_ptr().cast(), libc::PROT_READ | libc::PROT_WRITE);
+            // SAFETY: the range is exactly this mapping. The call changes no content, and a refusal changes nothing.
+            if unsafe { libc::mprotect(start, self.map.len(), access) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the huge pages that lie completely in the region and intersect this range of bytes.
     pub(crate) fn huge_pages(&self, bytes: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         // Huge pages are aligned in the address space; the region need not be.

@@ -1,11 +1,17 @@
 //! Memory of tables: one slab per table size, with a fixed place for every shard.
 //!
 //! A shard whose table grows moves from its place in one slab to its place in the next, and the pages it leaves are released. A
-//! place never belongs to another shard, and a slab is never unmapped while the index lives. A reader that still examines a
-//! place its shard has left therefore sees entries of its own shard or empty slots, and needs neither a lock nor an epoch.
+//! place never belongs to another shard, and the address space of a slab is never unmapped while the index lives. A reader that
+//! still examines a place its shard has left therefore sees entries of its own shard or empty slots, and needs neither a lock
+//! nor an epoch.
+//!
+//! A slab without tables is retired: read-only zeros, which cost address space alone. A system that limits committed memory
+//! (`vm.overcommit_memory = 2`) therefore counts the slabs in use and no others. A limit on address space (`ulimit -v`) counts
+//! all of them, about eleven times the largest; growth that it refuses is counted.
 
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -18,33 +24,46 @@ use crate::table::Table;
 /// The slabs of all sizes, each created when the first shard needs it.
 #[derive(Debug)]
 pub(crate) struct Slabs {
-    all: [OnceLock<Slab>; GENERATIONS],
+    of_generation: [OnceLock<Slab>; GENERATIONS],
     /// Maximum number of buckets in a place.
     buckets_max: usize,
+    /// Number of times that the system refused memory for a slab.
+    refused: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Slab {
     region: Region,
-    /// True for each shard that has its table here. The lock is held while pages are released, because a page shared by two
-    /// shards must not be released by one while the other moves in.
-    residents: Box<Mutex<[bool; SHARDS]>>,
+    /// The lock is held while pages are released, because a page shared by two shards must not be released by one while the
+    /// other moves in.
+    residents: Box<Mutex<Residents>>,
+}
+
+/// The shards that have their tables in a slab.
+#[derive(Debug)]
+struct Residents {
+    is_here: [bool; SHARDS],
+    /// True if the region is read-only, after the last table left.
+    is_retired: bool,
 }
 
 impl Slabs {
     /// Creates the slabs, with every shard in the first one.
     pub(crate) fn new(buckets_max: Option<usize>) -> Slabs {
-        let buckets_max = buckets_max.unwrap_or(usize::MAX);
-        let slabs = Slabs { all: [const { OnceLock::new() }; GENERATIONS], buckets_max };
+        let slabs = Slabs {
+            of_generation: [const { OnceLock::new() }; GENERATIONS],
+            buckets_max: buckets_max.unwrap_or(usize::MAX),
+            refused: AtomicU64::new(0),
+        };
         let first = slabs.open(0).expect("memory for the smallest tables");
-        *first.residents.lock() = [true; SHARDS];
+        first.residents.lock().is_here = [true; SHARDS];
         slabs
     }
 
     /// Returns the shard's place in the slab of this generation, which some shard must have entered before.
     #[inline]
     pub(crate) fn table(&self, generation: usize, shard: usize) -> Table<'_> {
-        let slab = self.all[generation].get().expect("a shard lives in a slab");
+        let slab = self.of_generation[generation].get().expect("a shard lives in a slab");
         let geometry = &GEOMETRIES[generation];
         let first = shard * geometry.buckets();
         Table::new(&slab.region.buckets()[first..first + geometry.buckets()], geometry)
@@ -53,7 +72,7 @@ impl Slabs {
     /// Returns the slab of this generation, creating it if necessary. Returns `None` if there is no such generation or no
     /// address space.
     fn open(&self, generation: usize) -> Option<&Slab> {
-        let cell = self.all.get(generation)?;
+        let cell = self.of_generation.get(generation)?;
         if GEOMETRIES[generation].buckets() > self.buckets_max {
             return None;
         }
@@ -61,17 +80,35 @@ impl Slabs {
         if cell.get().is_none()
             && let Ok(region) = Region::new(SHARDS * GEOMETRIES[generation].buckets())
         {
+            let residents = Residents { is_here: [false; SHARDS], is_retired: false };
             // If another shard was faster, its region stays and this one is dropped.
-            let _ = cell.set(Slab { region, residents: Box::new(Mutex::new([false; SHARDS])) });
+            let _ = cell.set(Slab { region, residents: Box::new(Mutex::new(residents)) });
+        }
+        if cell.get().is_none() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
         }
         cell.get()
+    }
+
+    /// Returns the number of times that the system refused memory for a slab.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Takes the shard's place in the slab of this generation. The caller must zero the content.
     pub(crate) fn enter(&self, generation: usize, shard: usize) -> Option<Table<'_>> {
         let slab = self.open(generation)?;
-        let was_there = std::mem::replace(&mut slab.residents.lock()[shard], true);
+        let mut residents = slab.residents.lock();
+        if residents.is_retired {
+            if slab.region.revive().is_err() {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            residents.is_retired = false;
+        }
+        let was_there = std::mem::replace(&mut residents.is_here[shard], true);
         assert!(!was_there, "a shard has one table of a size");
+        drop(residents);
         Some(self.table(generation, shard))
     }
 
@@ -86,25 +123,31 @@ impl Slabs {
         }
     }
 
-    /// Leaves the shard's place, and releases those of its pages that no neighbour uses.
+    /// Leaves the shard's place, and releases those of its pages that no neighbour uses. Retires the slab if it has no table
+    /// left, except the smallest one, to which a clear returns and which must always be there.
     pub(crate) fn leave(&self, generation: usize, shard: usize) {
-        let slab = self.all[generation].get().expect("a shard lives in a slab");
+        let slab = self.of_generation[generation].get().expect("a shard lives in a slab");
         let place_bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
         let mut residents = slab.residents.lock();
-        assert!(residents[shard], "a shard leaves only a slab that holds its table");
-        residents[shard] = false;
-        slab.region.give_back(free_pages(&residents, place_bytes, shard, page_bytes()));
+        assert!(residents.is_here[shard], "a shard leaves only a slab that holds its table");
+        residents.is_here[shard] = false;
+        if generation > 0 && !residents.is_here.contains(&true) {
+            slab.region.retire();
+            residents.is_retired = true;
+        } else {
+            slab.region.give_back(free_pages(&residents.is_here, place_bytes, shard, page_bytes()));
+        }
     }
 
     /// Collapses the pages of the shard's place into huge pages where all their places are occupied: otherwise two random cache
     /// lines in a hundred megabytes or more cost two TLB misses. Huge pages from the start would be touched by the first shard
     /// that moves in, and stay empty until its neighbours follow.
     pub(crate) fn collapse(&self, generation: usize, shard: usize) {
-        let slab = self.all[generation].get().expect("a shard lives in a slab");
+        let slab = self.of_generation[generation].get().expect("a shard lives in a slab");
         let place_bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
         for huge_page in slab.region.huge_pages(shard * place_bytes..(shard + 1) * place_bytes) {
             let shards = huge_page.start / place_bytes..huge_page.end.div_ceil(place_bytes);
-            let is_full = slab.residents.lock()[shards].iter().all(|lives_here| *lives_here);
+            let is_full = slab.residents.lock().is_here[shards].iter().all(|lives_here| *lives_here);
             if is_full {
                 slab.region.collapse(huge_page);
             }
@@ -113,8 +156,8 @@ impl Slabs {
 
     /// Returns the bytes of the slabs without their buckets.
     pub(crate) fn overhead_bytes(&self) -> u64 {
-        let open = self.all.iter().filter(|slab| slab.get().is_some()).count();
-        (size_of::<Slabs>() + open * size_of::<[bool; SHARDS]>()) as u64
+        let open = self.of_generation.iter().filter(|slab| slab.get().is_some()).count();
+        (size_of::<Slabs>() + open * size_of::<Residents>()) as u64
     }
 }
 

@@ -8,14 +8,15 @@ use std::sync::Mutex;
 use esker_log::{Damage, Entry, KeyHash, Kind, RecordView, SegmentClass, Tier};
 use serde::Serialize;
 
-use crate::current::{At, Places};
+use crate::current::{At, Left, keys_left, mark_current, read_marked};
 use crate::error::{InspectError, Result};
 use crate::key::Key;
+use crate::marks::Marks;
 use crate::names::key_of;
 use crate::newest_versions::Rule;
 use crate::slots::Segment;
 use crate::store::StoreView;
-use crate::versions::Version;
+use crate::versions::{UNITS, Version, Versions, place_of};
 use crate::watch::Watcher;
 
 /// Limit of look-ups of a key that a running server keeps moving.
@@ -153,7 +154,7 @@ impl StoreView {
         keep: impl Fn(&KeyHash) -> bool + Sync,
         wanted: impl Fn(&Segment) -> bool,
     ) -> Records {
-        let (segments, versions) = self.versions_of(watcher, &keep, false);
+        let (segments, versions) = self.versions_of(watcher, &keep);
         let rule = Rule::new(self, &segments);
         let standings = Mutex::new(BTreeMap::new());
         versions.for_each_key(
@@ -173,7 +174,7 @@ impl StoreView {
             self.entries(segment, |entry| entries.extend(keep(&entry.key_hash).then_some(entry)));
             let tier = self.tiers[segment.tier].name();
             for entry in entries {
-                let place = Version::new(&self.packing, tier, segment.slot, &entry, false).place();
+                let place = place_of(tier, segment.slot, entry.offset);
                 let standing = standings.get(&place).copied().unwrap_or(Standing::Superseded);
                 rows.push(self.row(segment, tier, &entry, standing, now_ms));
             }
@@ -290,6 +291,10 @@ impl StoreView {
 
     /// Passes the current items to `see`. Returns the keys whose segments left their slots between
     /// reading the summaries and reading the records.
+    ///
+    /// If the versions of all keys fit the memory, or beside a server, the records of a range of keys are
+    /// read while its versions are in memory, because they name the keys of a segment that has left. Else
+    /// the current records of all ranges are marked first, so that every segment is read once.
     fn scan_once(
         &self,
         now_ms: u64,
@@ -298,37 +303,67 @@ impl StoreView {
         keeps_all: bool,
         see: &mut impl FnMut(Result<Item>) -> Result<ControlFlow<()>>,
     ) -> Result<BTreeSet<KeyHash>> {
-        let (segments, versions) = self.versions_of(watcher, keep, keeps_all);
-        if self.is_in_doubt(&segments) {
-            let what = "keys that cannot be named are lost, so any value may be stale; see esker check";
-            return Err(InspectError::Damaged(what.to_owned()));
-        }
-        let rule = Rule::new(self, &segments);
-        let places = Places::of(self, &rule, &versions, |_| true);
-        drop(versions);
-        let mut left = BTreeSet::new();
-        let mut is_enough = false;
-        places.read(self, &rule, watcher, |At { hash, segment, location, record }| {
-            let item = match record {
-                Ok(record) if self.is_expired(record.expires_at_ms, record.sequence, now_ms) => {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                record => record.and_then(|record| self.item(&record)),
-            };
-            if item.is_err() && self.tier(location.tier).has_left(location.slot, segment) {
-                left.insert(hash);
+        let (mut left, mut is_enough) = (BTreeSet::new(), false);
+        let mut marks = None;
+        let mut pass = Scan { now_ms, watcher, is_enough: &mut is_enough, see };
+        let take = |view: &StoreView, segments: &[Segment], versions: &Versions| {
+            if view.is_in_doubt(segments) {
+                let what = "keys that cannot be named are lost, so any value may be stale; see esker check";
+                return Err(InspectError::Damaged(what.to_owned()));
+            }
+            let rule = Rule::new(view, segments);
+            if !view.is_in_use() && versions.range() != UNITS {
+                let marks = marks.get_or_insert_with(|| Marks::of(view, segments));
+                mark_current(&rule, versions, marks, |_| true);
                 return Ok(ControlFlow::Continue(()));
             }
-            let seen = see(item.map_err(|damage| {
+            let marks = Marks::of(view, segments);
+            mark_current(&rule, versions, &marks, |_| true);
+            let slots = pass.read(view, segments, &marks)?;
+            left.extend(keys_left(&rule, versions, &slots));
+            Ok(if *pass.is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        };
+        let segments = self.each_pass(watcher, keeps_all, keep, take)?;
+        if let Some(marks) = marks
+            && let Some(((tier, slot), offset)) = pass.read(self, &segments, &marks)?.first_key_value()
+            && !is_enough
+        {
+            let (tier, slot) = (tier.name(), slot);
+            let what = format!("slot {slot} of the {tier} tier changed at {offset} while it was read");
+            return Err(InspectError::Damaged(what));
+        }
+        Ok(if is_enough { BTreeSet::new() } else { left })
+    }
+}
+
+/// A scan that passes items to its caller.
+struct Scan<'a, S> {
+    now_ms: u64,
+    watcher: &'a dyn Watcher,
+    /// True once the caller wants no more items.
+    is_enough: &'a mut bool,
+    see: &'a mut S,
+}
+
+impl<S: FnMut(Result<Item>) -> Result<ControlFlow<()>>> Scan<'_, S> {
+    /// Passes the marked records that have not expired. Returns the slots that their segments left.
+    fn read(&mut self, view: &StoreView, segments: &[Segment], marks: &Marks) -> Result<Left> {
+        read_marked(view, segments, marks, self.watcher, |At { segment, location, record }| {
+            let item = match record {
+                Ok(record) if view.is_expired(record.expires_at_ms, record.sequence, self.now_ms) => {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                record => record.and_then(|record| view.item(&record)),
+            };
+            let seen = (self.see)(item.map_err(|damage| {
                 let offset = location.offset;
                 InspectError::Damaged(format!(
                     "segment {segment}, offset {offset}: {damage}; see esker check"
                 ))
             }))?;
-            is_enough = seen.is_break();
+            *self.is_enough = seen.is_break();
             Ok(seen)
-        })?;
-        Ok(if is_enough { BTreeSet::new() } else { left })
+        })
     }
 }
 

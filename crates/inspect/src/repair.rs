@@ -22,17 +22,17 @@ use std::path::{Path, PathBuf};
 
 use esker_device::{Backend, Device, OpenOptions, PrivateFile};
 use esker_engine::{Blocking, Bytes, Durability, Options, StagingLook};
+use esker_log::Location;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::check::report::{Finding, Report};
 use crate::check::{CheckOptions, Checked};
-use crate::current::Places;
+use crate::current::read_marked;
 use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::memory::memory_bytes;
-use crate::newest_versions::Rule;
 use crate::owner::{give_as, may_give_as};
 use crate::store::{
     FILE_IN_DIRECTORY, STAGING_IN_DIRECTORY, StoreView, file_of, holds_store, is_on_file_system, parent_of,
@@ -91,7 +91,7 @@ impl StoreView {
         self.refuse_if_in_use()?;
         self.options_of_copy(to)?;
         // Step 1.
-        let checked = self.check_all(CheckOptions { index: false }, watcher)?;
+        let checked = self.check_all(CheckOptions { index: false }, true, watcher)?;
         // Checked again, because the check takes a while: the owner of the directory may have made a link
         // there meanwhile.
         self.options_of_copy(to)?;
@@ -116,9 +116,10 @@ impl StoreView {
         let left_out = old.findings.iter().filter(is_left_out).filter_map(|finding| finding.key.clone());
         let lost_keys: Vec<Key> = left_out.collect::<BTreeSet<Key>>().into_iter().collect();
         let not_listed = old.lost_count - old.lost_keys.len() as u64 + old.staged_not_shown;
-        drop((checked.segments, checked.versions));
+        drop((checked.segments, checked.healthy));
         // Step 4.
-        let well = StoreView::open(to)?.check(CheckOptions::default(), watcher)?.well;
+        let well =
+            StoreView::open(to)?.with_memory(self.memory).check(CheckOptions::default(), watcher)?.well;
         Ok(Repaired {
             to: to.to_vec(),
             damaged: Vec::new(),
@@ -258,18 +259,12 @@ impl StoreView {
 
     /// Puts every healthy key into a store.
     fn copy(&self, checked: &Checked, store: &Blocking, watcher: &dyn Watcher) -> Result<Copied> {
-        let rule = Rule::new(self, &checked.segments);
-        let places = Places::of(self, &rule, &checked.versions, |version| !version.is_damaged());
         let lost_up_to = checked.report.unnamed_up_to;
         let mut copied = Copied::default();
         let mut batch = Batch { store, database: 0, puts: Vec::new(), bytes: 0 };
-        places.read(self, &rule, watcher, |at| {
+        let left = read_marked(self, &checked.segments, &checked.healthy, watcher, |at| {
             let read = at.record.and_then(|record| Ok((record, self.raw_value(&record)?)));
-            let Ok((record, value)) = read else {
-                let what =
-                    format!("the record at {:?} was valid a moment ago and is damaged now", at.location);
-                return Err(InspectError::Damaged(what));
-            };
+            let Ok((record, value)) = read else { return Err(damaged_now(&at.location)) };
             copied.kept_keys += 1;
             copied.kept_bytes += (record.key.len() + value.len()) as u64;
             let hash = self.secret.key_hash(record.keyspace, record.key);
@@ -285,6 +280,9 @@ impl StoreView {
             batch.put(record.key, &value, record.expires_at_ms)?;
             Ok(ControlFlow::Continue(()))
         })?;
+        if let Some(((tier, slot), offset)) = left.into_iter().next() {
+            return Err(damaged_now(&Location { tier, slot, offset, class: 0 }));
+        }
         batch.write()?;
         store.flush()?;
         Ok(copied)
@@ -332,6 +330,10 @@ impl Batch<'_> {
         }
         Ok(())
     }
+}
+
+fn damaged_now(location: &Location) -> InspectError {
+    InspectError::Damaged(format!("the record at {location:?} was valid a moment ago and is damaged now"))
 }
 
 fn not_found(path: &Path, error: &std::io::Error) -> InspectError {

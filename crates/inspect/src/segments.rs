@@ -1,11 +1,13 @@
 //! All slots of a store with their content, as rows of a table and cells of a map.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 
-use esker_log::{KeyHash, Keyspace, Location, SegmentClass};
+use esker_log::{KeyHash, Keyspace, Location, SegmentClass, Tier};
 use serde::Serialize;
 
-use crate::newest_versions::{Rule, read_summaries};
+use crate::error::Result;
+use crate::newest_versions::Rule;
 use crate::slots::{Content, Segment, TierSlots, is_plainly_free};
 use crate::store::StoreView;
 use crate::watch::Watcher;
@@ -83,22 +85,31 @@ pub struct Segments {
 impl StoreView {
     /// Returns every slot with its content. Reads all summaries. If `exact`, live bytes are counted
     /// instead of estimated.
-    pub fn slot_rows(&self, exact: bool, watcher: &dyn Watcher) -> Segments {
+    ///
+    /// # Errors
+    /// If a server has the store open and it cannot be opened again.
+    pub fn slot_rows(&self, exact: bool, watcher: &dyn Watcher) -> Result<Segments> {
         let slots = self.slots();
-        let mut segments = self.segments(&slots);
-        let records: u64 = segments.iter().map(Segment::records).sum();
+        let records: u64 = slots
+            .iter()
+            .flat_map(|s| &s.found)
+            .filter_map(|found| found.footer)
+            .map(|footer| u64::from(footer.entries))
+            .sum();
         let sampled = if exact { 1 } else { (records / EXACT_RECORDS + 1).next_power_of_two() };
-        let live = self.live_bytes(&mut segments, records / sampled, sampled, watcher);
+        let (segments, live) = self.live_bytes(sampled, watcher)?;
         let mut rows = Vec::new();
         for (tier, of_tier) in slots.iter().enumerate() {
             rows.extend((0..of_tier.ends.len() as u32).map(|slot| self.free_row(tier, slot, of_tier)));
         }
         let firsts = self.first_rows(&slots);
-        for (segment, live) in segments.iter().zip(live) {
-            let row = &mut rows[firsts[segment.tier] + segment.slot as usize];
-            self.fill(row, segment, live.into_inner() * sampled);
+        for segment in &segments {
+            // Beside a server, slots may have been added since.
+            let Some(row) = rows.get_mut(firsts[segment.tier] + segment.slot as usize) else { continue };
+            let live = live.get(&(self.tiers[segment.tier].name(), segment.slot)).copied().unwrap_or(0);
+            self.fill(row, segment, live * sampled);
         }
-        Segments { slots: rows, sampled, segment_bytes: self.packing.segment_bytes }
+        Ok(Segments { slots: rows, sampled, segment_bytes: self.packing.segment_bytes })
     }
 
     /// Returns the index of the first row of each tier.
@@ -152,40 +163,28 @@ impl StoreView {
         };
     }
 
-    /// Returns the bytes of current records of each segment, counted for one key in `sampled`.
-    fn live_bytes(
-        &self,
-        segments: &mut [Segment],
-        expected: u64,
-        sampled: u64,
-        watcher: &dyn Watcher,
-    ) -> Vec<AtomicU64> {
+    /// Returns every segment with its bytes of current records, counted for one key in `sampled`.
+    fn live_bytes(&self, sampled: u64, watcher: &dyn Watcher) -> Result<(Vec<Segment>, LiveBytes)> {
         let keep = |hash: &KeyHash| is_sampled(hash, sampled);
-        let versions = read_summaries(self, segments, watcher, expected, keep);
-        let live: Vec<AtomicU64> = segments.iter().map(|_| AtomicU64::new(0)).collect();
-        let mut places: Vec<Vec<usize>> = self.tiers.iter().map(|_| Vec::new()).collect();
-        for (number, segment) in segments.iter().enumerate() {
-            let of_tier = &mut places[segment.tier];
-            of_tier.resize(of_tier.len().max(segment.slot as usize + 1), 0);
-            of_tier[segment.slot as usize] = number;
-        }
-        let number = |location: &Location| {
-            let tier = self.tiers.iter().position(|tier| tier.name() == location.tier).unwrap_or(0);
-            places[tier][location.slot as usize]
-        };
-        let rule = Rule::new(self, segments);
-        versions.for_each_key(
-            || (),
-            |(), versions| {
+        let mut live = LiveBytes::new();
+        let segments = self.each_pass(watcher, sampled == 1, keep, |view, segments, versions| {
+            let rule = Rule::new(view, segments);
+            for of_thread in versions.for_each_key(LiveBytes::new, |live: &mut LiveBytes, versions| {
                 if let Some(current) = rule.current(versions).filter(|current| !current.is_tombstone()) {
-                    let bytes = current.padded_bytes(&self.packing);
-                    live[number(&current.location(&self.packing))].fetch_add(bytes, Ordering::Relaxed);
+                    let Location { tier, slot, .. } = current.location();
+                    *live.entry((tier, slot)).or_default() += u64::from(current.padded_bytes());
                 }
-            },
-        );
-        live
+            }) {
+                of_thread.into_iter().for_each(|(slot, bytes)| *live.entry(slot).or_default() += bytes);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok((segments, live))
     }
 }
+
+/// Bytes of current records by slot.
+type LiveBytes = HashMap<(Tier, u32), u64>;
 
 /// Returns true if a key is in the sample of one key in `sampled`, a power of two. The lowest bits of the
 /// digest are not used, because they are the keyspace: with them, all keys of a database would be in the

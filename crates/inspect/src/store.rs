@@ -16,6 +16,7 @@ use esker_log::{
 
 use crate::error::{InspectError, Result};
 use crate::key::Key;
+use crate::memory::MemoryLimits;
 
 /// Length of the region at the start of a device that is searched for superblocks of all strides, in
 /// bytes.
@@ -51,6 +52,7 @@ pub struct StoreView {
     /// The keyspace of each database.
     pub databases: Databases,
     in_use: bool,
+    pub(crate) memory: MemoryLimits,
 }
 
 impl StoreView {
@@ -82,6 +84,7 @@ impl StoreView {
             [] => StoreView::over(self.tiers.iter().map(|tier| tier.source.clone()).collect()),
             paths => StoreView::open(paths),
         }
+        .map(|view| view.with_memory(self.memory))
     }
 
     fn of(mut tiers: Vec<TierView>) -> Result<StoreView> {
@@ -116,7 +119,8 @@ impl StoreView {
         let superblocks = || tiers.iter().map(|tier| &tier.superblock);
         let (cleared, databases) = (Cleared::of(superblocks()), Databases::of(superblocks()));
         let paths = tiers.iter().filter_map(|tier| tier.given.clone()).collect();
-        Ok(StoreView { paths, secret, packing, cleared, databases, tiers, in_use: false })
+        let memory = MemoryLimits::DEFAULT;
+        Ok(StoreView { paths, secret, packing, cleared, databases, tiers, in_use: false, memory })
     }
 
     /// Returns true if another process has the store open.

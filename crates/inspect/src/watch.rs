@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Receives progress reports of long work. Called by several threads.
 pub trait Watcher: Sync {
     /// Starts a step: its description, and its length in bytes.
-    fn begin(&self, what: &'static str, bytes: u64);
+    fn begin(&self, what: &str, bytes: u64);
 
     /// Reports `bytes` more bytes as done.
     fn advance(&self, bytes: u64);
@@ -13,7 +13,7 @@ pub trait Watcher: Sync {
 
 /// Ignores progress.
 impl Watcher for () {
-    fn begin(&self, _: &'static str, _: u64) {}
+    fn begin(&self, _: &str, _: u64) {}
 
     fn advance(&self, _: u64) {}
 }

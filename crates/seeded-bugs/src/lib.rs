@@ -252,6 +252,14 @@ bugs! {
     RestoredOverOldSegments,
     /// A backup shares a segment of an earlier backup that could not be read completely.
     UnreadSegmentShared,
+    /// A backup gives a segment the name of a file that an earlier backup needs.
+    SharedNameReused,
+
+    // Inspection.
+    /// The next range of keys of a check begins where the halved range was to end.
+    HalvedRangeSkipped,
+    /// A range of keys after the first one does not know which records are damaged.
+    DamageForgottenByRange,
 
     // Keyspaces.
     /// An update across a swap keeps the reservation of the keyspace that its database had before.

@@ -12,6 +12,7 @@ use esker_inspect::{Item, Key, StoreView, hex, shown};
 use serde_json::json;
 
 use super::exit::{Outcome, failure};
+use super::memory::Memory;
 use super::place::{Database, KeyForm, Output, Place, database, now_ms};
 use super::watch::Bar;
 use crate::made::Made;
@@ -105,6 +106,8 @@ pub(crate) struct Del {
 pub(crate) struct Scan {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    memory: Memory,
     /// Only keys with this prefix.
     #[arg(long, value_name = "PREFIX", default_value = "")]
     prefix: String,
@@ -261,7 +264,7 @@ pub(crate) fn del(arguments: &Del) -> Result<Outcome, Failure> {
 pub(crate) fn scan(arguments: &Scan) -> Result<Outcome, Failure> {
     let prefix =
         if arguments.prefix.is_empty() { Vec::new() } else { arguments.form.parse(&arguments.prefix)? };
-    let view = arguments.place.view()?;
+    let view = arguments.memory.view(&arguments.place)?;
     warn_if_open(&view);
     let mut out = BufWriter::new(stdout().lock());
     let (mut left, mut outcome, mut broken) = (arguments.limit.unwrap_or(u64::MAX), Outcome::Well, None);

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use esker_inspect::{
-    CheckOptions, Finding, FoundTier, IndexCheck, Key, Repaired, Report, Severity, restore_superblocks,
+    CheckOptions, Effort, Finding, FoundTier, IndexCheck, Key, Repaired, Report, Severity,
+    restore_superblocks,
 };
 
 use super::exit::{Outcome, failure};
+use super::memory::Memory;
 use super::place::{Output, Place};
 use super::show::{bytes, colours, count, json, things};
 use super::watch::Bar;
@@ -17,6 +19,9 @@ use crate::terminal::{Failure, say};
 /// Verifies everything in a store: every checksum, every version of every key, summaries against records, superblocks
 /// against segments, records that only the staging file of a killed store holds, and the index that a server would build against the
 /// log. Nothing is written.
+///
+/// Keys that do not fit the memory are read in further passes over the summaries; the report shows how many, and the memory.
+/// The index is compared if it fits half of the memory.
 ///
 /// Names the damage, the keys that are concerned and the remedy. Beside a server that has the store open the index is not
 /// compared, and apparent damage is read twice, so that data which the server is writing is not reported.
@@ -30,6 +35,8 @@ use crate::terminal::{Failure, say};
 pub(crate) struct Check {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    memory: Memory,
     /// Do not open the store in memory to compare its index with the log.
     #[arg(long)]
     skip_index: bool,
@@ -43,6 +50,8 @@ pub(crate) struct Check {
 /// A key whose newest version is damaged is left out and listed; an older version is never shown in its place. If keys
 /// were lost that cannot be named, every key that may be stale as a result is listed too. So is every key of which the
 /// staging file of a killed store has a newer version: open such a store once before, if a server still opens it.
+///
+/// Beside --memory, the engine that writes the new store takes what its keys need: about 10 bytes for each.
 #[derive(Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -55,6 +64,8 @@ pub(crate) struct Check {
 pub(crate) struct Repair {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    memory: Memory,
     /// Path of the new store; for a store with two tiers, its fast tier.
     #[arg(long, value_name = "PATH", required_unless_present_any = ["in_place", "find_segments"])]
     to: Option<PathBuf>,
@@ -76,7 +87,7 @@ pub(crate) struct Repair {
 }
 
 pub(crate) fn check(arguments: &Check) -> Result<Outcome, Failure> {
-    let view = arguments.place.view()?;
+    let view = arguments.memory.view(&arguments.place)?;
     let bar = Bar::new();
     let report = view.check(CheckOptions { index: !arguments.skip_index }, &bar).map_err(failure)?;
     bar.clear();
@@ -110,8 +121,16 @@ fn text(report: &Report, seconds: f64) -> String {
             writeln!(text, "the index disagrees with the log for {} of {} keys", count(*wrong), count(*keys))
         }
         IndexCheck::Skipped => writeln!(text, "the index was not compared with the log"),
+        IndexCheck::NotEnoughMemory { needed_bytes, allowed_bytes } => writeln!(
+            text,
+            "the index was not compared with the log: it needs {} and may take {}; raise --memory to {}",
+            bytes(*needed_bytes),
+            bytes(*allowed_bytes),
+            bytes(2 * needed_bytes)
+        ),
         IndexCheck::Refused { .. } => writeln!(text, "a server would refuse to open it"),
     };
+    text.push_str(&effort(&report.effort));
     if let Some(staging) = &report.staging {
         let records = things(staging.records, "record");
         let only = things(staging.only_there, "key");
@@ -139,6 +158,17 @@ fn text(report: &Report, seconds: f64) -> String {
         false => writeln!(text, "NOT WELL: {}{notes}", things(report.damages, "damage")),
     };
     text
+}
+
+/// Returns the line about passes and memory.
+fn effort(effort: &Effort) -> String {
+    let Effort { passes, summary_bytes, memory_bytes } = *effort;
+    let again = match passes {
+        0 | 1 => String::new(),
+        _ => format!(", which read {} of summaries again", bytes(summary_bytes)),
+    };
+    let number = if passes == 1 { "1 pass".to_owned() } else { format!("{} passes", count(passes)) };
+    format!("{number} over the keys{again}, with {} of memory\n", bytes(memory_bytes))
 }
 
 fn shown(finding: &Finding) -> String {
@@ -184,7 +214,7 @@ pub(crate) fn repair(arguments: &Repair) -> Result<Outcome, Failure> {
     if arguments.find_segments {
         return find_segments(arguments);
     }
-    let view = arguments.place.view()?;
+    let view = arguments.memory.view(&arguments.place)?;
     let bar = Bar::new();
     let to: Vec<PathBuf> = arguments.to.iter().chain(&arguments.to_peer).cloned().collect();
     let repaired = match arguments.in_place {

@@ -7,6 +7,7 @@
 mod access;
 mod check;
 mod exit;
+pub(crate) mod memory;
 mod overview;
 mod place;
 mod records;

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use esker_inspect::{SegmentClass, Segments, SlotRow, SlotState, colour, svg};
 
-use super::exit::Outcome;
+use super::exit::{Outcome, failure};
+use super::memory::Memory;
 use super::place::{Output, Place};
 use super::show::{at_ms, bytes, colours, count, json, table};
 use super::watch::Bar;
@@ -29,6 +30,8 @@ use crate::terminal::{Failure, say};
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    memory: Memory,
     #[command(flatten)]
     output: Output,
     /// Show a map instead of the table, of the same slots in the same order.
@@ -70,9 +73,9 @@ enum Sort {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let view = arguments.place.view()?;
+    let view = arguments.memory.view(&arguments.place)?;
     let bar = Bar::new();
-    let mut segments = view.slot_rows(arguments.exact, &bar);
+    let mut segments = view.slot_rows(arguments.exact, &bar).map_err(failure)?;
     bar.clear();
     segments.slots.retain(|row| is_wanted(arguments, row));
     sort(&mut segments.slots, arguments.sort);

@@ -39,7 +39,7 @@ impl Bar {
 }
 
 impl Watcher for Bar {
-    fn begin(&self, what: &'static str, bytes: u64) {
+    fn begin(&self, what: &str, bytes: u64) {
         self.clear();
         let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
         let template = match bytes {
@@ -49,7 +49,7 @@ impl Watcher for Bar {
         bar.set_style(
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
         );
-        bar.set_message(what);
+        bar.set_message(what.to_owned());
         let mut shown = Shown { bar, visible: false };
         if bytes == 0 {
             shown.show_if(self.began.elapsed() > PATIENCE);

@@ -8,6 +8,7 @@ use esker_inspect::{InspectError, Item, StoreView};
 
 use super::local::DAMAGED;
 use super::record::{LeftOut, Record, Source, now_ms};
+use crate::inspect::memory::default_limits;
 use crate::terminal::Failure;
 
 /// Number of records read ahead.
@@ -38,7 +39,7 @@ impl ViewSource {
     /// # Errors
     /// If the store does not exist, is open in another process, or was not closed.
     pub(super) fn open(paths: &[PathBuf]) -> Result<ViewSource, Failure> {
-        let view = StoreView::open(paths).map_err(failure)?;
+        let view = StoreView::open(paths).map_err(failure)?.with_memory(default_limits());
         let shown = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
         if view.is_in_use() {
             return Err(Failure::Usage(format!(

@@ -76,6 +76,8 @@ pub(crate) struct Catalog {
     memory_bytes: u64,
     /// True if the index alone exceeds its memory: puts are refused.
     out_of_memory: AtomicBool,
+    /// True once the log says that the system refused memory for the index.
+    refusal_logged: AtomicBool,
     cleared: Mutex<Cleared>,
     /// The keyspace of each database: [`Databases::bits`].
     databases: AtomicU64,
@@ -96,6 +98,7 @@ impl Catalog {
             feed: Arc::default(),
             memory_bytes: parts.memory_bytes,
             out_of_memory: AtomicBool::new(false),
+            refusal_logged: AtomicBool::new(false),
             cleared: Mutex::new(parts.cleared),
             databases: AtomicU64::new(parts.databases.bits()),
             batches: BatchTicks::default(),
@@ -210,6 +213,14 @@ impl Catalog {
         let has_gaps =
             keys_bytes <= memory_bytes && index_bytes <= memory_bytes + memory_bytes / GAPS_DIVISOR;
         self.out_of_memory.store(index_bytes > memory_bytes && !has_gaps, Ordering::Release);
+        let refused = self.index.refused_slabs();
+        if refused > 0 && !self.refusal_logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                refused,
+                "the system refused memory for larger tables of the index, so new keys take 52 bytes of memory each; \
+                 raise vm.overcommit_ratio or ulimit -v"
+            );
+        }
     }
 
     /// Returns the memory for index and read cache, in bytes.

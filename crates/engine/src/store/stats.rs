@@ -76,6 +76,9 @@ pub struct Stats {
     /// Memory for the index and the read cache. When the index uses all of it, puts of new keys fail for lack of
     /// memory.
     pub index_limit_bytes: u64,
+    /// Number of times that the system refused memory for larger tables of the index, for example because of
+    /// `ulimit -v`. Keys then take 52 bytes of memory each instead of about 9.
+    pub index_refused: u64,
     /// Memory of the read cache.
     pub cache_bytes: u64,
     /// Memory of the latency histograms.
@@ -129,6 +132,7 @@ impl Stats {
             reserve_bytes: output_bytes.saturating_sub(space.user_limit_bytes()),
             index_bytes: catalog.index.memory_bytes(),
             index_limit_bytes: catalog.memory_for_index(),
+            index_refused: catalog.index.refused_slabs(),
             cache_bytes: catalog.cache.bytes(),
             latency_bytes: space.recorder().memory_bytes(),
             unverified_overwrites: catalog.index.unverified_len() as u64,

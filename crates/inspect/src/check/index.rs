@@ -9,9 +9,10 @@ use esker_log::Tier;
 
 use super::report::IndexCheck;
 use crate::memory::memory_bytes;
-use crate::newest_versions::Rule;
+use crate::newest_versions::{Passes, Rule};
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};
+use crate::watch::Watcher;
 
 /// Free space of the opened store in segments: enough that it has no reason to collect.
 const ROOM_SEGMENTS: u64 = 64;
@@ -21,6 +22,9 @@ const BACKGROUND_BYTES_PER_S: u64 = 1 << 20;
 /// index.
 const LOOKED_AT_AGAIN: usize = 10_000;
 
+/// Factor on a number of keys that follows from a part of them.
+const KEYS_MARGIN: f64 = 1.05;
+
 /// The outcome of the comparison.
 pub(super) struct Compared {
     pub(super) check: IndexCheck,
@@ -28,50 +32,141 @@ pub(super) struct Compared {
     pub(super) wrong: Vec<String>,
 }
 
-/// Opens the store over memory and compares its index with the log.
-pub(super) fn compare(
-    view: &StoreView,
-    rule: &Rule<'_>,
-    versions: &Versions,
-    keys: u64,
-    live_bytes: u64,
-) -> Compared {
-    let store = match open(view, keys) {
-        Ok(store) => store,
-        Err(error) => {
-            return Compared { check: IndexCheck::Refused { why: error.to_string() }, wrong: Vec::new() };
+/// The comparison of the index with the log, range by range. It begins once the first range has shown how
+/// many keys there are.
+pub(super) struct Index {
+    state: State,
+    /// Memory of the opened store in bytes.
+    pub(super) memory_bytes: u64,
+}
+
+enum State {
+    /// It is wanted, and the engine may take so many bytes.
+    Wanted(u64),
+    Open(Comparison),
+    /// It is not compared.
+    Not(IndexCheck),
+}
+
+impl Index {
+    /// `allowed_bytes`: memory that the engine may take, if the index is to be compared.
+    pub(super) fn new(allowed_bytes: Option<u64>) -> Index {
+        let state = allowed_bytes.map_or(State::Not(IndexCheck::Skipped), State::Wanted);
+        Index { state, memory_bytes: 0 }
+    }
+
+    /// Compares the keys of a range. `keys`: the number of keys up to the end of the range.
+    pub(super) fn look(
+        &mut self,
+        view: &StoreView,
+        rule: &Rule<'_>,
+        versions: &Versions,
+        keys: u64,
+        watcher: &dyn Watcher,
+    ) {
+        if let State::Wanted(allowed_bytes) = self.state {
+            watcher.begin("comparing the index with the log", 0);
+            self.state = State::open(view, versions, keys, allowed_bytes);
         }
-    };
-    let found = versions.for_each_key(Tally::default, |tally: &mut Tally, versions| {
-        if let Some(current) = rule.current(versions).filter(|current| !current.is_tombstone()) {
-            tally.look(view, &store, current);
+        if let State::Open(comparison) = &mut self.state {
+            comparison.look(rule, versions);
+            self.memory_bytes = comparison.memory_bytes();
         }
-    });
-    let sum = |of: fn(&Tally) -> u64| found.iter().map(of).sum::<u64>();
-    let (elsewhere, expiring) = (sum(|tally| tally.elsewhere), sum(|tally| tally.expiring));
-    let mut suspects = found.iter().flat_map(|tally| &tally.suspects);
-    let wrong_keys = if suspects.all(|suspect| answers(view, rule, &store, suspect)) { 0 } else { elsewhere };
-    let mut wrong = Vec::new();
-    if wrong_keys > 0 {
-        wrong.push(format!("the index points to other records than the log for {wrong_keys} of {keys} keys"));
     }
-    let stats = store.stats();
-    let there = stats.keys;
-    if there > keys || there + expiring < keys {
-        wrong.push(format!("the index has {there} keys, the log {keys}"));
+
+    /// Returns the outcome, after all ranges.
+    pub(super) fn finish(self, view: &StoreView, rule: &Rule<'_>, keys: u64, live_bytes: u64) -> Compared {
+        match self.state {
+            State::Open(comparison) => comparison.finish(view, rule, keys, live_bytes),
+            State::Not(check) => Compared { check, wrong: Vec::new() },
+            State::Wanted(_) => Compared { check: IndexCheck::Skipped, wrong: Vec::new() },
+        }
     }
-    if expiring == 0 && elsewhere == 0 && stats.live_bytes != live_bytes {
-        let counted = stats.live_bytes;
-        wrong.push(format!("the store counts {counted} bytes of current records, the log {live_bytes}"));
+}
+
+impl State {
+    /// Opens the store if its index fits the memory. `keys`: the number of keys in the first range, from
+    /// which that of all keys follows with a margin.
+    fn open(view: &StoreView, versions: &Versions, keys: u64, allowed_bytes: u64) -> State {
+        let share = Passes::share(versions);
+        let all = if share < 1.0 { (keys as f64 / share * KEYS_MARGIN) as u64 } else { keys };
+        let needed_bytes = memory_bytes(view.packing.segment_bytes, all);
+        if needed_bytes > allowed_bytes {
+            return State::Not(IndexCheck::NotEnoughMemory { needed_bytes, allowed_bytes });
+        }
+        match Comparison::open(view, all) {
+            Ok(comparison) => State::Open(comparison),
+            Err(refused) => State::Not(refused),
+        }
     }
-    let _ = store.close();
-    Compared { check: IndexCheck::Compared { keys, wrong: wrong_keys }, wrong }
+}
+
+/// The comparison of the index of an opened store with the log.
+struct Comparison {
+    store: Blocking,
+    tally: Tally,
+}
+
+impl Comparison {
+    /// Opens the store over memory, for `keys` keys.
+    fn open(view: &StoreView, keys: u64) -> Result<Comparison, IndexCheck> {
+        match open(view, keys) {
+            Ok(store) => Ok(Comparison { store, tally: Tally::default() }),
+            Err(error) => Err(IndexCheck::Refused { why: error.to_string() }),
+        }
+    }
+
+    /// Compares the keys of a range.
+    fn look(&mut self, rule: &Rule<'_>, versions: &Versions) {
+        let store = &self.store;
+        let found = versions.for_each_key(Tally::default, |tally: &mut Tally, versions| {
+            if let Some(current) = rule.current(versions).filter(|current| !current.is_tombstone()) {
+                tally.look(store, current);
+            }
+        });
+        for of_thread in found {
+            self.tally.expiring += of_thread.expiring;
+            self.tally.elsewhere += of_thread.elsewhere;
+            let room = LOOKED_AT_AGAIN.saturating_sub(self.tally.suspects.len());
+            self.tally.suspects.extend(of_thread.suspects.into_iter().take(room));
+        }
+    }
+
+    /// Returns the memory of the opened store in bytes.
+    fn memory_bytes(&self) -> u64 {
+        let stats = self.store.stats();
+        stats.index_bytes + stats.cache_bytes
+    }
+
+    /// Compares the totals, after all ranges: `keys` keys with `live_bytes` bytes.
+    fn finish(self, view: &StoreView, rule: &Rule<'_>, keys: u64, live_bytes: u64) -> Compared {
+        let Comparison { store, tally: Tally { expiring, elsewhere, suspects } } = self;
+        let is_right = suspects.iter().all(|suspect| answers(view, rule, &store, suspect));
+        let wrong_keys = if is_right { 0 } else { elsewhere };
+        let mut wrong = Vec::new();
+        if wrong_keys > 0 {
+            wrong.push(format!(
+                "the index points to other records than the log for {wrong_keys} of {keys} keys"
+            ));
+        }
+        let stats = store.stats();
+        let there = stats.keys;
+        if there > keys || there + expiring < keys {
+            wrong.push(format!("the index has {there} keys, the log {keys}"));
+        }
+        if expiring == 0 && elsewhere == 0 && stats.live_bytes != live_bytes {
+            let counted = stats.live_bytes;
+            wrong.push(format!("the store counts {counted} bytes of current records, the log {live_bytes}"));
+        }
+        let _ = store.close();
+        Compared { check: IndexCheck::Compared { keys, wrong: wrong_keys }, wrong }
+    }
 }
 
 impl Tally {
     /// Compares the index location of one key with the location that the log gives.
-    fn look(&mut self, view: &StoreView, store: &Blocking, current: &Version) {
-        let wanted = current.location(&view.packing);
+    fn look(&mut self, store: &Blocking, current: &Version) {
+        let wanted = current.location();
         let place = store.store().record_place(&current.hash);
         let is_it = place
             .is_some_and(|at| (at.tier, at.slot, at.offset) == (wanted.tier, wanted.slot, wanted.offset));
@@ -94,19 +189,15 @@ struct Tally {
 /// Returns true if the store returns the version that the log expects. The store may have moved the
 /// record to another location.
 fn answers(view: &StoreView, rule: &Rule<'_>, store: &Blocking, suspect: &Version) -> bool {
-    let location = suspect.location(&view.packing);
+    let location = suspect.location();
     let tier = view.tier(location.tier);
-    let Ok(bytes) = tier.read(location.slot, location.offset, record_bytes(view, suspect)) else {
+    let Ok(bytes) = tier.read(location.slot, location.offset, suspect.padded_bytes()) else {
         return false;
     };
     let Ok(record) = view.parse(&bytes, rule.ages.segment(&location), location.offset) else { return false };
     let database = store.database(view.databases.database(record.keyspace));
     let found = database.and_then(|store| store.get_entry(record.key));
     found.is_ok_and(|found| found.is_some_and(|entry| entry.version == suspect.sequence))
-}
-
-fn record_bytes(view: &StoreView, version: &Version) -> u32 {
-    version.padded_bytes(&view.packing) as u32
 }
 
 fn open(view: &StoreView, keys: u64) -> esker_engine::Result<Blocking> {

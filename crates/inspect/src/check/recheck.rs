@@ -96,9 +96,7 @@ pub(super) fn confirm(view: &StoreView, findings: &mut Findings, watcher: &dyn W
             }
         };
         let mut again = Findings::new();
-        let check =
-            SegmentCheck { view: &later, segment, bytes: &buffer, unread: &unread, findings: &mut again };
-        check.run(&mut entries, see);
+        SegmentCheck::new(&later, segment, &buffer, &unread, &mut again).run(&mut entries, see);
         suspicions.take(Some(segment.number), again);
     }
     let gone = suspicions.gone();

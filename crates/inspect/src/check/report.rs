@@ -83,6 +83,13 @@ pub struct Counts {
 pub enum IndexCheck {
     /// The comparison was not requested, or the store is in use.
     Skipped,
+    /// The index of all keys needs more memory than the check may take.
+    NotEnoughMemory {
+        /// Memory of the engine with that index, in bytes.
+        needed_bytes: u64,
+        /// Memory that it may take, in bytes: half of the memory of the check.
+        allowed_bytes: u64,
+    },
     /// The engine refused to open the store.
     Refused {
         /// The engine's error message.
@@ -109,6 +116,17 @@ pub struct StagingReport {
     pub records: u64,
     /// Keys whose newest version is in no segment yet.
     pub only_there: u64,
+}
+
+/// The passes and the memory of a check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Effort {
+    /// Passes over the keys. The first one reads all segments, each further one all summaries.
+    pub passes: u64,
+    /// Bytes of summaries read by the passes after the first one.
+    pub summary_bytes: u64,
+    /// Memory in bytes: versions of keys, marks of records, buffers of segments, and the compared index.
+    pub memory_bytes: u64,
 }
 
 /// The report of a check.
@@ -148,6 +166,8 @@ pub struct Report {
     pub in_flight: u64,
     /// The outcome of comparing the engine's index with the log.
     pub index: IndexCheck,
+    /// The passes and the memory that it took.
+    pub effort: Effort,
 }
 
 /// A collection of findings. Collections of several threads share one limit.

@@ -16,7 +16,7 @@ use super::report::{Finding, Findings, Severity};
 use crate::names::key_of;
 use crate::slots::{Content, Segment};
 use crate::store::{StoreView, TierView};
-use crate::versions::Version;
+use crate::versions::{Version, place_of};
 
 const NOTHING_LOST: &str =
     "no key is lost; esker repair, or collection in a server, writes the records elsewhere";
@@ -26,15 +26,27 @@ const IDENTITY: &str =
 
 /// A segment's bytes, and the collection of its findings.
 pub(super) struct SegmentCheck<'a> {
-    pub(super) view: &'a StoreView,
-    pub(super) segment: &'a Segment,
-    pub(super) bytes: &'a [u8],
+    view: &'a StoreView,
+    segment: &'a Segment,
+    bytes: &'a [u8],
     /// Ranges that the device could not read.
-    pub(super) unread: &'a [Range<u32>],
-    pub(super) findings: &'a mut Findings,
+    unread: &'a [Range<u32>],
+    findings: &'a mut Findings,
+    /// Number of records that were checked: the ordinal of the next one.
+    checked: u32,
 }
 
-impl SegmentCheck<'_> {
+impl<'a> SegmentCheck<'a> {
+    pub(super) fn new(
+        view: &'a StoreView,
+        segment: &'a Segment,
+        bytes: &'a [u8],
+        unread: &'a [Range<u32>],
+        findings: &'a mut Findings,
+    ) -> SegmentCheck<'a> {
+        SegmentCheck { view, segment, bytes, unread, findings, checked: 0 }
+    }
+
     /// Checks the segment, and passes every version in it to `see`. `entries` is a buffer that is reused
     /// for all segments, because allocating it for each segment would cost more than the check.
     pub(super) fn run(mut self, entries: &mut Vec<Entry>, mut see: impl FnMut(Version)) {
@@ -76,7 +88,8 @@ impl SegmentCheck<'_> {
         for entry in entries {
             let damaged = self.record(entry);
             let tier = self.tier().name();
-            see(Version::new(&self.view.packing, tier, self.segment.slot, entry, damaged));
+            see(Version::new(tier, self.segment.slot, self.checked, entry, damaged));
+            self.checked += 1;
         }
     }
 
@@ -322,8 +335,8 @@ impl SegmentCheck<'_> {
         let key = || key_of(entry, bytes, &self.view.secret, &self.view.databases, self.tier().shape);
         let key = self.findings.has_room_for_record().then(key);
         let mut finding = self.finding(entry.offset, Severity::Damage, what, "");
-        let version = Version::new(&self.view.packing, self.tier().name(), self.segment.slot, entry, true);
-        (finding.key, finding.place) = (key, Some(version.place()));
+        let place = place_of(self.tier().name(), self.segment.slot, entry.offset);
+        (finding.key, finding.place) = (key, Some(place));
         self.findings.add(finding);
         true
     }

@@ -30,7 +30,7 @@ struct Freeing<'a> {
 }
 
 impl Watcher for Freeing<'_> {
-    fn begin(&self, what: &'static str, _: u64) {
+    fn begin(&self, what: &str, _: u64) {
         if what == self.step {
             let file = File::options().write(true).open(&self.busy.path).expect("it is there");
             for slot in &self.slots {

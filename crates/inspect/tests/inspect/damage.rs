@@ -43,7 +43,7 @@ impl Anatomy {
     fn of(made: &Made) -> Anatomy {
         let view = made.view();
         let mut anatomy = Anatomy { needed: Vec::new(), current: Vec::new() };
-        let rows = view.slot_rows(true, &()).slots;
+        let rows = view.slot_rows(true, &()).expect("it can be read").slots;
         for (tier, bytes) in view.tiers.iter().zip(&made.tiers) {
             let superblock = &tier.superblock;
             let (mut needed, mut current) = (Vec::new(), Vec::new());

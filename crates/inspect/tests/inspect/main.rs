@@ -6,6 +6,7 @@ mod lost_superblocks;
 mod made;
 mod many;
 mod moved;
+mod passes;
 mod refused;
 mod repairs;
 mod sound;

@@ -41,7 +41,7 @@ impl ReadAt for Changing {
 struct Changer(Arc<Changing>);
 
 impl Watcher for Changer {
-    fn begin(&self, what: &'static str, _: u64) {
+    fn begin(&self, what: &str, _: u64) {
         self.0.has_changed.fetch_or(what == "reading records", Ordering::Relaxed);
     }
 

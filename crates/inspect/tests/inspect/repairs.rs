@@ -126,7 +126,7 @@ struct Mover<'a> {
 }
 
 impl Watcher for Mover<'_> {
-    fn begin(&self, what: &'static str, _: u64) {
+    fn begin(&self, what: &str, _: u64) {
         // The last step of checking the new store. The check of the old store skips it.
         if what == "comparing the index with the log" {
             std::fs::rename(self.new, self.new.with_extension("moved")).expect("it is there");
@@ -169,7 +169,7 @@ struct Linker<'a> {
 }
 
 impl Watcher for Linker<'_> {
-    fn begin(&self, what: &'static str, _: u64) {
+    fn begin(&self, what: &str, _: u64) {
         if what == "reading segments" && !self.new.is_symlink() {
             symlink(self.to, self.new).expect("the name is free");
         }
@@ -237,7 +237,7 @@ struct Names<'a> {
 }
 
 impl Watcher for Names<'_> {
-    fn begin(&self, _: &'static str, _: u64) {
+    fn begin(&self, _: &str, _: u64) {
         let entries = std::fs::read_dir(self.directory).expect("a directory").flatten();
         let mut names: Vec<String> =
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

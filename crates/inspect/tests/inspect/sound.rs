@@ -49,7 +49,7 @@ fn a_sound_store_is_well_and_all_of_it_is_shown() {
 fn every_record_is_in_a_segment_and_one_of_each_key_counts() {
     let made = make(true, true, 8);
     let view = made.view();
-    let rows = view.slot_rows(true, &());
+    let rows = view.slot_rows(true, &()).expect("it can be read");
     let overview = view.overview().expect("it can be read");
     let mut current = BTreeMap::new();
     let (mut records, mut live) = (0, 0);

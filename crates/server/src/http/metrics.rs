@@ -225,6 +225,11 @@ fn store(text: &mut Text, stats: &Stats) {
             "Memory for the index and the read cache; writes of new keys are refused when the index takes all of it.",
             stats.index_limit_bytes,
         ),
+        (
+            "index_refused",
+            "Times that the system refused memory for larger tables of the index; see vm.overcommit_memory and ulimit -v.",
+            stats.index_refused,
+        ),
         ("cache_bytes", "Memory of the read cache.", stats.cache_bytes),
         (
             "unverified_overwrites",

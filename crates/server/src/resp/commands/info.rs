@@ -400,6 +400,7 @@ fn esker(service: &Service, text: &mut String) {
         ("user_limit_bytes", stats.user_limit_bytes),
         ("reserve_bytes", stats.reserve_bytes),
         ("index_bytes", stats.index_bytes),
+        ("index_refused", stats.index_refused),
         ("cache_bytes", stats.cache_bytes),
         ("latency_bytes", stats.latency_bytes),
         ("unverified_overwrites", stats.unverified_overwrites),
