@@ -295,7 +295,7 @@ fn a_store_keeps_units_whole(backend: Backend, max_sectors_kb: Option<u64>) {
 #[test]
 fn stores_write_whole_stripes() {
     // A segment is 8 units, and the records need these segments.
-    for (unit, segments) in STRIPES.into_iter().zip([36, 30, 23]) {
+    for (unit, segments) in STRIPES.into_iter().zip([44, 34, 23]) {
         let dir = tempfile::tempdir().expect("a directory");
         let (segment, metadata) = (8 * unit, 17 * MIB);
         let path = |name: &str| dir.path().join(name);

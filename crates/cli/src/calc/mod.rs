@@ -21,7 +21,7 @@ pub(crate) use rules::{index_bytes, index_bytes_max};
 Examples:
   esker calc --keys 100m --key-size 16 --value-size 4k
   esker calc --keys 1g --key-size 24 --value-size 4k --writes-per-day 2g --drive 15.36TB --iu 64k --dwpd 0.4 --fast 400g
-  esker calc --keys 5g --key-size 16 --value-size 16k --writes-per-day 1g --drive 122.88TB --iu 32k --pbw 134.3 --fast 3.84TB
+  esker calc --keys 4g --key-size 16 --value-size 16k --writes-per-day 1g --drive 122.88TB --iu 32k --pbw 134.3 --fast 3.84TB
   esker calc --keys 100m --key-size 16 --value-size 4k --json | jq .capacity_bytes
 
 Keys and writes are counted in thousands, k m g t for 10^3 to 10^12; sizes in powers of 1024. For --drive, --fast and

@@ -218,7 +218,7 @@ fn capacity(plan: &Plan) -> Result<(Tier, u64, u64), String> {
         let least = tier.bytes_least();
         if let Some(drive) = plan.drive.bytes.filter(|drive| *drive < least) {
             return Err(format!(
-                "it does not fit: a drive of at least {least} bytes is needed, and --drive is {drive}"
+                "it does not fit: a drive of at least {least} bytes is needed, and --drive is {drive}; take a larger one, fewer keys, or a smaller --reserve"
             ));
         }
         let found = plan.drive.bytes.unwrap_or(least).saturating_add(fast_bytes);
