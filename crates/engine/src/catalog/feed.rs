@@ -14,7 +14,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_index::{KeyHash, Keyspace};
 use esker_seeded_bugs::{Bug, planted};
@@ -92,9 +92,9 @@ pub trait Observer: Send + Sync {
 
 type Observers = Vec<(u64, Arc<dyn Observer>)>;
 
-/// By watched key, the flag that the next write of the key sets to 1. The key is then removed from the map: a later watch of it
+/// By watched key, the flag that the next write of the key sets. The key is then removed from the map: a later watch of it
 /// gets another flag.
-type Watched<W> = HashMap<KeyHash, Arc<W>, FixedState>;
+type Watched = HashMap<KeyHash, Arc<AtomicBool>, FixedState>;
 
 /// Amount that one observer adds to [`Feed::registered`]; a watched key adds 1.
 const OBSERVER: u64 = 1 << 32;
@@ -105,7 +105,7 @@ pub(crate) struct Feed<W: Word = AtomicU64> {
     /// Number of watched keys, and [`OBSERVER`] times the number of observers. Publishers read it without the locks.
     registered: W,
     /// Apart from the observers, because a caller of `watch` must not wait for notifications.
-    watched: Mutex<Watched<W>>,
+    watched: Mutex<Watched>,
     observers: Mutex<Observers>,
     next_observer: AtomicU64,
 }
@@ -120,7 +120,7 @@ pub struct KeyWatch(Watch);
 pub(crate) struct Watch<W: Word = AtomicU64> {
     feed: Arc<Feed<W>>,
     hash: KeyHash,
-    written: Arc<W>,
+    written: Arc<AtomicBool>,
 }
 
 /// Registration of an observer; dropping it ends the notifications. Made by [`Store::observe`](crate::Store::observe).
@@ -209,7 +209,7 @@ impl<W: Word> Feed<W> {
         let known = watched.len();
         for change in changes.filter(Change::is_write) {
             if let Some(written) = watched.remove(&change.hash) {
-                written.store(1, Ordering::Release);
+                written.store(true, Ordering::Release);
             }
         }
         self.count_watched(&watched, known);
@@ -241,7 +241,7 @@ impl<W: Word> Feed<W> {
         let moved: Vec<_> = watched.extract_if(|hash, _| keyspaces.contains(&hash.keyspace())).collect();
         for (hash, written) in moved {
             if keyspaces.iter().any(|keyspace| exists(&hash.in_keyspace(*keyspace))) {
-                written.store(1, Ordering::Release);
+                written.store(true, Ordering::Release);
                 continue;
             }
             let stays = planted(Bug::SwapLeavesWatches);
@@ -252,7 +252,7 @@ impl<W: Word> Feed<W> {
     }
 
     /// Adjusts the number of watched keys, of which there were `known`, before the map is unlocked.
-    fn count_watched(&self, watched: &Watched<W>, known: usize) {
+    fn count_watched(&self, watched: &Watched, known: usize) {
         let change = (watched.len() as u64).wrapping_sub(known as u64);
         if change != 0 {
             self.registered.fetch_add(change, Ordering::Relaxed);
@@ -268,7 +268,7 @@ impl Turn<'_> {
 
 impl<W: Word> Watch<W> {
     fn was_written(&self) -> bool {
-        self.written.load(Ordering::Acquire) != 0
+        self.written.load(Ordering::Acquire)
     }
 }
 
@@ -279,7 +279,7 @@ impl<W: Word> Drop for Watch<W> {
             return;
         }
         // Two references: the map's and this watch's.
-        let is_last = |written: &Arc<W>| {
+        let is_last = |written: &Arc<AtomicBool>| {
             Arc::ptr_eq(written, &self.written)
                 && (Arc::strong_count(written) == 2 || planted(Bug::WatchEndsWithFirst))
         };
