@@ -17,6 +17,8 @@ mod publish;
 pub(crate) mod recency;
 pub(crate) mod record_heads;
 pub(crate) mod records;
+pub(crate) mod scans;
+pub(crate) mod unvisited;
 pub(crate) mod verify;
 pub(crate) mod watches;
 
@@ -35,6 +37,7 @@ use crate::catalog::clock::Clock;
 use crate::catalog::expansions::Expansions;
 use crate::catalog::observers::Observers;
 use crate::catalog::recency::Recency;
+use crate::catalog::scans::Scans;
 use crate::catalog::watches::Watches;
 use crate::segments::space::Space;
 
@@ -47,6 +50,9 @@ const GAPS_DIVISOR: u64 = 8;
 
 /// The memory for the keys of damaged segments is that of index and read cache, divided by this.
 const DAMAGED_MEMORY_DIVISOR: u64 = 8;
+
+/// The memory of one scan for places and keys is that of index and read cache, divided by this.
+const SCAN_MEMORY_DIVISOR: u64 = 16;
 
 /// The parts of a catalog, as the opening made or found them.
 pub(crate) struct CatalogParts {
@@ -76,6 +82,7 @@ pub(crate) struct Catalog {
     pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
     pub(crate) observers: Arc<Observers>,
+    pub(crate) scans: Scans,
     memory_bytes: u64,
     /// True if the index alone exceeds its memory: puts are refused.
     out_of_memory: AtomicBool,
@@ -98,6 +105,7 @@ impl Catalog {
             recency: parts.recency,
             watches: Arc::default(),
             observers: Arc::default(),
+            scans: Scans::default(),
             memory_bytes: parts.memory_bytes,
             out_of_memory: AtomicBool::new(false),
             cleared: Mutex::new(parts.cleared),
@@ -215,7 +223,9 @@ impl Catalog {
     /// periodically by writers.
     pub(crate) fn balance_memory(&self) {
         let (index_bytes, memory_bytes) = (self.index.memory_bytes(), self.memory_for_index());
-        self.cache.set_capacity(memory_bytes.saturating_sub(index_bytes));
+        // A scan is no reason to refuse puts, so it takes memory from the cache alone.
+        let for_cache = memory_bytes.saturating_sub(index_bytes + self.scans.memory_bytes());
+        self.cache.set_capacity(for_cache);
         // After removals, tables keep their size while they are half full. New keys fill the gaps and take no more
         // memory, so gaps are no reason to refuse puts.
         let keys_bytes = self.index.len() * INDEX_BYTES_A_KEY
@@ -228,6 +238,11 @@ impl Catalog {
     /// Returns the memory for index and read cache, in bytes.
     pub(crate) fn memory_for_index(&self) -> u64 {
         self.memory_bytes.saturating_sub(self.recency.bytes() + self.space.damaged.memory_bytes())
+    }
+
+    /// Returns the memory limit of one scan for places and keys, in bytes.
+    pub(crate) fn memory_for_scan(&self) -> u64 {
+        self.memory_bytes / SCAN_MEMORY_DIVISOR
     }
 
     /// Returns the memory limit for the key lists of damaged segments, in bytes.
