@@ -35,6 +35,7 @@ mod keys;
 mod kill;
 mod large;
 mod live_bytes;
+mod log_scans;
 mod memory;
 mod misplaced_writes;
 mod model;

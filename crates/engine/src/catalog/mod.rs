@@ -37,7 +37,7 @@ use crate::catalog::clock::Clock;
 use crate::catalog::expansions::Expansions;
 use crate::catalog::observers::Observers;
 use crate::catalog::recency::Recency;
-use crate::catalog::scans::Scans;
+use crate::catalog::scans::{SCAN_READ_BYTES, Scans};
 use crate::catalog::watches::Watches;
 use crate::segments::space::Space;
 
@@ -53,6 +53,9 @@ const DAMAGED_MEMORY_DIVISOR: u64 = 8;
 
 /// The memory of one scan for places and keys is that of index and read cache, divided by this.
 const SCAN_MEMORY_DIVISOR: u64 = 16;
+const SCAN_MEMORY_MAX: u64 = 64 << 20;
+/// All scans that are begun because they are expected to be fast share the same memory, divided by this.
+const SCANS_MEMORY_DIVISOR: u64 = 4;
 
 /// The parts of a catalog, as the opening made or found them.
 pub(crate) struct CatalogParts {
@@ -242,7 +245,13 @@ impl Catalog {
 
     /// Returns the memory limit of one scan for places and keys, in bytes.
     pub(crate) fn memory_for_scan(&self) -> u64 {
-        self.memory_bytes / SCAN_MEMORY_DIVISOR
+        (self.memory_bytes / SCAN_MEMORY_DIVISOR).min(SCAN_MEMORY_MAX)
+    }
+
+    /// Returns true if another scan in log order fits in the memory for scans: a quarter of that for index and cache.
+    pub(crate) fn has_memory_for_scan(&self) -> bool {
+        let scans = self.scans.count() as u64 + 1;
+        scans * (self.memory_for_scan() + SCAN_READ_BYTES) <= self.memory_bytes / SCANS_MEMORY_DIVISOR
     }
 
     /// Returns the memory limit for the key lists of damaged segments, in bytes.

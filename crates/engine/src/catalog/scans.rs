@@ -53,6 +53,11 @@ impl Scans {
         self.0.lock()
     }
 
+    /// Returns the number of scans in progress.
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().scans.len()
+    }
+
     /// Returns the memory of all scans in bytes: for places and keys, and for reads.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let bytes = |(_, unvisited): &(u64, Unvisited)| unvisited.memory_bytes() as u64 + SCAN_READ_BYTES;
@@ -111,6 +116,7 @@ impl Catalog {
         let unvisited = Unvisited::new(newest, bytes_max, database, prefix);
         list.scans.push((number, unvisited));
         drop(list);
+        self.balance_memory();
         ScanHandle { catalog: self.clone(), number }
     }
 
@@ -184,5 +190,6 @@ impl ScanHandle {
 impl Drop for ScanHandle {
     fn drop(&mut self) {
         self.catalog.scans.lock().scans.retain(|(number, _)| *number != self.number);
+        self.catalog.balance_memory();
     }
 }

@@ -79,7 +79,7 @@ impl Reader {
         };
         let log_bytes: u64 = self.space.tiers().map(bytes_in).sum();
         let memory_bytes = self.space.buffered.bytes().min(log_bytes);
-        if keys < KEYS_MIN || memory_bytes > log_bytes / 2 {
+        if keys < KEYS_MIN || memory_bytes > log_bytes / 2 || !self.catalog.has_memory_for_scan() {
             return false;
         }
         let value_bytes = if with_values { self.space.live_bytes() / self.catalog.index.len().max(1) } else { 0 };

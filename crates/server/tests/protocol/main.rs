@@ -20,6 +20,7 @@ mod redis;
 mod running;
 mod script_limits;
 mod script_rows;
+mod scans;
 mod scripts;
 mod server;
 mod session;
