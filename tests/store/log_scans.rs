@@ -10,10 +10,16 @@ use parking_lot::Mutex;
 
 use crate::support::{Config, Tiers, World, value};
 
-const SEGMENT_BYTES: u32 = 2 << 20;
+const SEGMENT_BYTES: u64 = 2 << 20;
 
 fn roomy(tiers: Tiers) -> Config {
-    Config { segment_bytes: SEGMENT_BYTES, fast_segments: 40, capacity_segments: 40, ..Config::new(tiers) }
+    Config {
+        segment_bytes: SEGMENT_BYTES,
+        fast_segments: 40,
+        capacity_segments: 40,
+        more_memory_bytes: 64 << 20,
+        ..Config::new(tiers)
+    }
 }
 
 fn key(number: u64) -> Bytes {
@@ -62,9 +68,9 @@ fn log_scan_of_small_records_reads_long_pieces_once() {
     assert_eq!(found.len(), 60_000);
     let reads = std::mem::take(&mut *reads.lock());
     let total: u64 = reads.iter().map(|(_, bytes)| bytes).sum();
-    let segments = store.stats().capacity.as_ref().map_or(0, |tier| tier.segments.sealed);
+    let segments: u64 = store.stats().tiers.iter().map(|tier| tier.states.sealed).sum();
     assert!(total / reads.len() as u64 >= 256 << 10, "{} reads of {total} bytes", reads.len());
-    let in_segments = segments * u64::from(SEGMENT_BYTES);
+    let in_segments = segments * SEGMENT_BYTES;
     assert!(total * 10 <= in_segments * 11, "{total} bytes of {in_segments} in segments");
     assert!(reads.windows(2).all(|pair| pair[0].0 < pair[1].0), "they are in ascending order");
     // With a prefix that few keys have, the same bytes are read.
@@ -77,13 +83,16 @@ fn log_scan_of_small_records_reads_long_pieces_once() {
 
 #[test]
 fn log_scan_of_keys_skips_long_values() {
-    let world = World::new(2, roomy(Tiers::Capacity));
-    let (store, reads) = cold(&world, 20, 1 << 20);
+    const VALUE_BYTES: usize = 6 << 20;
+    let world = World::new(2, Config { segment_bytes: 16 << 20, ..roomy(Tiers::Capacity) });
+    let (store, reads) = cold(&world, 8, VALUE_BYTES);
     assert!(!store.log_order_pays(), "few keys take few reads");
     let mut stream = store.stream_keys_in_log_order();
     let found = all(&world, async || stream.next().await.map(|item| item.map(|entry| entry.key)));
-    assert_eq!(found.len(), 20);
-    drop((stream, reads, store));
+    assert_eq!(found.len(), 8);
+    let total: u64 = reads.lock().iter().map(|(_, bytes)| bytes).sum();
+    assert!(total < 8 * VALUE_BYTES as u64 * 2 / 3, "{total} bytes are read for 8 keys");
+    drop((stream, store));
     world.end();
 }
 

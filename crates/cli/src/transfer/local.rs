@@ -1,6 +1,5 @@
 //! Reads and writes records of a store that no process has open.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use clap::Args;

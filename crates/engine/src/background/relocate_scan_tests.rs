@@ -105,7 +105,11 @@ fn log_scan_beside_changes_misses_no_key_and_returns_none_twice() {
         let all: Vec<String> = filled.keys.keys().cloned().collect();
         let (mut lasting, mut untouched): (BTreeSet<String>, BTreeSet<String>) =
             (all.iter().cloned().collect(), all.iter().cloned().collect());
-        filled.sealed().into_iter().filter(|_| random.below(3) > 0).for_each(|slot| filled.forget_memory(slot));
+        filled
+            .sealed()
+            .into_iter()
+            .filter(|_| random.below(3) > 0)
+            .for_each(|slot| filled.forget_memory(slot));
         let tier = filled.bench.space.first_tier().name();
         // One key is changed before the scan, and is unverified during it.
         filled.put(&all[3], value(1));

@@ -12,10 +12,10 @@ use crate::base::when_full::WhenFull;
 use crate::read::verification::SegmentVerification;
 use crate::testing::{Bench, Plan};
 
-#[path = "relocate_scan_tests.rs"]
-mod scan;
 #[path = "relocate_evict_tests.rs"]
 mod evict;
+#[path = "relocate_scan_tests.rs"]
+mod scan;
 
 const SYNC: Durability = Durability::Sync;
 const CAPACITY: TierName = TierName::Capacity;

@@ -157,7 +157,8 @@ impl ScanHandle {
     /// places of the segment below `through` are visited then.
     pub(crate) fn visit(&self, segment: u64, records: &[VisitedRecord], through: u32) -> Vec<bool> {
         self.with(|unvisited| {
-            let returned = records.iter().map(|record| self.is_returned(unvisited, segment, record)).collect();
+            let returned =
+                records.iter().map(|record| self.is_returned(unvisited, segment, record)).collect();
             unvisited.visited_to(segment, through);
             returned
         })

@@ -170,9 +170,7 @@ impl Unvisited {
     pub(crate) fn contains(&self, segment: u64, offset: u32) -> bool {
         let is_to_come = self.is_to_come(segment, offset);
         match self.touched.get(&segment) {
-            Some(touched) => {
-                (is_to_come || touched.added.contains(offset)) && !touched.left.contains(offset)
-            }
+            Some(touched) => (is_to_come || touched.added.contains(offset)) && !touched.left.contains(offset),
             None => is_to_come,
         }
     }
@@ -233,13 +231,8 @@ impl Unvisited {
     }
 
     fn touched(&mut self, at: SegmentAt) -> &mut Touched {
-        let new = || Touched {
-            at,
-            added: Ranges::default(),
-            left: Ranges::default(),
-            last: Last::Other,
-            end: 0,
-        };
+        let new =
+            || Touched { at, added: Ranges::default(), left: Ranges::default(), last: Last::Other, end: 0 };
         self.touched.entry(at.segment).or_insert_with(new)
     }
 

@@ -82,7 +82,8 @@ impl Reader {
         if keys < KEYS_MIN || memory_bytes > log_bytes / 2 || !self.catalog.has_memory_for_scan() {
             return false;
         }
-        let value_bytes = if with_values { self.space.live_bytes() / self.catalog.index.len().max(1) } else { 0 };
+        let value_bytes =
+            if with_values { self.space.live_bytes() / self.catalog.index.len().max(1) } else { 0 };
         let from_device = keys as f64 * (1.0 - memory_bytes as f64 / log_bytes as f64);
         (log_bytes - memory_bytes) as f64 <= from_device * (RANDOM_READ_BYTES + value_bytes) as f64
     }
@@ -111,7 +112,8 @@ impl<T: LogItem> LogScan<T> {
     /// Errors that do not concern single records.
     pub(crate) async fn page(&mut self) -> Result<LogPage<T>> {
         self.scanner.reader.space.health.check_open()?;
-        let (is_overtaken, noted) = self.scanner.handle.with(|unvisited| (unvisited.is_overtaken(), unvisited.noted()));
+        let (is_overtaken, noted) =
+            self.scanner.handle.with(|unvisited| (unvisited.is_overtaken(), unvisited.noted()));
         if is_overtaken {
             return Ok(LogPage::Overtaken);
         }
@@ -145,7 +147,8 @@ impl<T: LogItem> LogScan<T> {
 
     fn next_segment(&mut self) -> Next {
         if self.listed.is_empty() && !self.are_all_listed {
-            let (after, through) = self.scanner.handle.with(|unvisited| (unvisited.visited_segment(), unvisited.through()));
+            let (after, through) =
+                self.scanner.handle.with(|unvisited| (unvisited.visited_segment(), unvisited.through()));
             self.listed = self.list_segments(after, through).into();
             self.are_all_listed = self.listed.is_empty();
         }
@@ -277,7 +280,6 @@ impl<T: LogItem> LogScan<T> {
         }
         (found, is_damaged)
     }
-
 }
 
 impl Scanner {
@@ -371,7 +373,9 @@ fn facts<'a>(record: &WalkedRecord<'a>) -> (Kind, Keyspace, &'a [u8]) {
 /// Returns the summary entry of a record.
 fn entry_of(record: &WalkedRecord<'_>, key_hash: KeyHash, offset: u32, bytes: u32) -> LogEntry {
     let (kind, sequence, expires_at_ms, expansion) = match record {
-        WalkedRecord::Whole(record) => (record.kind, record.sequence, record.expires_at_ms, record.expansion()),
+        WalkedRecord::Whole(record) => {
+            (record.kind, record.sequence, record.expires_at_ms, record.expansion())
+        }
         WalkedRecord::Head(head) => (head.kind, head.sequence, head.expires_at_ms, head.expansion()),
     };
     LogEntry { key_hash, sequence, offset, bytes, kind, expansion, expires_at_ms }

@@ -55,7 +55,7 @@ struct State {
 
 /// Returns true if a cursor is that of a scan in log order.
 pub(crate) fn is_in_log_order(cursor: u64) -> bool {
-    cursor & LOG_ORDER != 0
+    cursor & !(LOG_ORDER - 1) == LOG_ORDER
 }
 
 impl KeyScan {
@@ -75,7 +75,8 @@ impl KeyScans {
 
     /// Takes the scan with a cursor. `None` if its state is gone, or the step with that cursor was answered already.
     pub(crate) fn take(&self, cursor: u64, database: u8) -> Option<KeyScan> {
-        let kept = &mut self.state().kept;
+        let mut state = self.state();
+        let kept = &mut state.kept;
         let at = kept.iter().position(|kept| kept.cursor == cursor && kept.scan.database == database)?;
         Some(kept.remove(at).scan)
     }
@@ -99,7 +100,8 @@ impl KeyScans {
     }
 
     fn drop_idle(&self, after: Duration) {
-        let idle: Vec<Kept> = self.state().kept.extract_if(.., |kept| kept.since.elapsed() >= after).collect();
+        let idle: Vec<Kept> =
+            self.state().kept.extract_if(.., |kept| kept.since.elapsed() >= after).collect();
         drop(idle);
     }
 }

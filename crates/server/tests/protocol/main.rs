@@ -18,9 +18,9 @@ mod pipeline;
 mod redis;
 #[path = "../running/mod.rs"]
 mod running;
+mod scans;
 mod script_limits;
 mod script_rows;
-mod scans;
 mod scripts;
 mod server;
 mod session;

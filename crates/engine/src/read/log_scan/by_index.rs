@@ -88,7 +88,9 @@ impl Scanner {
                     let (pointer, offset) = (place.pointer, place.location.offset);
                     let visited = VisitedRecord { hash, pointer, offset };
                     let is_returned = self.handle.visit_one(visit.at, &visited, 1);
-                    found.extend((is_returned && item.key().starts_with(&self.prefix)).then_some((hash, Ok(item))));
+                    found.extend(
+                        (is_returned && item.key().starts_with(&self.prefix)).then_some((hash, Ok(item))),
+                    );
                     continue;
                 }
                 Ok(Err(damaged)) => Ok(damaged),
@@ -133,7 +135,8 @@ impl Scanner {
             let step = catalog.index.scan(keyspace, at, STEP_ENTRIES);
             found.extend(step.current.into_iter().chain(step.displaced).filter(|pointer| {
                 let location = catalog.packing.unpack(pointer.get());
-                (location.tier, location.slot) == (visit.at.tier, visit.at.slot) && location.offset >= visit.from
+                (location.tier, location.slot) == (visit.at.tier, visit.at.slot)
+                    && location.offset >= visit.from
             }));
             cursor = step.next;
             yield_now().await;
