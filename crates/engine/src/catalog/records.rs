@@ -115,8 +115,13 @@ pub(crate) struct Damaged {
 impl Damaged {
     /// Returns the error for the caller; `key` is the requested key.
     pub(crate) fn into_error(self, key: Option<&[u8]>) -> Error {
+        self.error(key)
+    }
+
+    /// As [`into_error`](Self::into_error).
+    pub(crate) fn error(&self, key: Option<&[u8]>) -> Error {
         Error::Corrupt {
-            key: key.map(<[u8]>::to_vec).or(self.key),
+            key: key.map(<[u8]>::to_vec).or_else(|| self.key.clone()),
             segment: self.segment,
             offset: u64::from(self.offset),
             what: self.damage.to_string(),
