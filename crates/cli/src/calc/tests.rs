@@ -71,8 +71,8 @@ fn collection_follows_the_share_of_the_drive_without_live_data() {
     for (full, expected) in [(0.16, 1.0), (0.36, 1.083), (0.5, 1.255), (0.72, 1.992), (0.8, 2.693)] {
         for reserve in [0.05, 0.2].into_iter().filter(|reserve| full < 0.6 || *reserve < 0.1) {
             let mut plan = Plan { reserve, ..plan(100_000_000, 4096) };
-            // A segment holds 4,042 records.
-            plan.drive.bytes = Some((plan.keys as f64 / 4042.0 / full) as u64 * (16 << 20));
+            // A segment holds about 4,016 records.
+            plan.drive.bytes = Some((plan.keys as f64 / 4016.0 / full) as u64 * (16 << 20));
             near("collection", estimate(&plan).unwrap().collection, expected, 0.02);
         }
     }
