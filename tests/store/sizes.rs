@@ -158,9 +158,9 @@ fn pebibyte_is_formatted_written_and_opened_again() {
     };
     let store = Blocking::open(options()).expect("it is formatted");
     assert!(store.store().stats().tiers[0].segments_total > 8_388_000);
-    (0..50).for_each(|number| {
+    for number in 0..50 {
         store.put(key(number), value(number)).expect("there is room");
-    });
+    }
     store.close().expect("it closes");
     let store = Blocking::open(options()).expect("it opens");
     check(&store, 0..50);

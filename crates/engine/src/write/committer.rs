@@ -127,7 +127,7 @@ impl Committer<'_> {
                 Some(Job::Frame(frame)) => {
                     self.start(frame).await?;
                 }
-                Some(Job::Seal(segment, piece)) => self.seal(segment, piece).await?,
+                Some(Job::Seal(segment, piece)) => self.seal(*segment, piece).await?,
                 Some(Job::Flush(completion)) => {
                     let result = self.finish_all(true).await;
                     completion.open(result.clone());

@@ -16,7 +16,7 @@ use crate::write::prepared::Group;
 pub(crate) enum Job {
     Frame(FrameJob),
     /// Write the summary of a segment, all frames of which were queued before.
-    Seal(OpenSegment, usize),
+    Seal(Box<OpenSegment>, usize),
     /// Make everything written so far durable.
     Flush(Completion),
     /// The lane has stopped, and all of its frames were queued before: seal the open segments, and end.
@@ -87,7 +87,7 @@ impl Lane {
         self.close_point(state, point);
         if let Some((segment, piece)) = state.points.take(point) {
             state.sealing.insert(segment.name().segment);
-            state.jobs.push_back(Job::Seal(segment, piece));
+            state.jobs.push_back(Job::Seal(Box::new(segment), piece));
             self.work.notify_one();
         }
     }
