@@ -265,11 +265,14 @@ impl StoreView {
         let mut batch = Batch { store, database: 0, puts: Vec::new(), bytes: 0 };
         places.read(self, &rule, watcher, |at| {
             let read = at.record.and_then(|record| Ok((record, self.raw_value(&record)?)));
-            let Ok((record, value)) = read else {
-                let what =
-                    format!("the record at {:?} was valid a moment ago and is damaged now", at.location);
-                return Err(InspectError::Damaged(what));
-            };
+            let (record, value) = read.map_err(|damage| {
+                let damaged = || {
+                    let at = at.location;
+                    let what = format!("the record at {at:?} was valid a moment ago and is damaged now");
+                    InspectError::Damaged(what)
+                };
+                InspectError::of_codec(damage, at.segment, at.location.offset).unwrap_or_else(damaged)
+            })?;
             copied.kept_keys += 1;
             copied.kept_bytes += (record.key.len() + value.len()) as u64;
             let hash = self.secret.key_hash(record.keyspace, record.key);

@@ -240,6 +240,7 @@ fn validate(options: &Options) -> Result<()> {
         }
         _ => Ok(()),
     };
+    options.compression.check()?;
     power(OptionName::IndirectionUnit, options.indirection_unit_bytes, PAGE_BYTES, 1 << 20)?;
     power(OptionName::Segment, options.segment_bytes, 64 << 10, 1 << 27)?;
     if !(5..=50).contains(&options.reserve_percent) {
