@@ -75,8 +75,8 @@ impl FromStr for Compression {
             _ => lower.strip_prefix("zstd:").and_then(level),
         };
         let words = Compression::WORDS;
-        let compression =
-            compression.ok_or_else(|| Error::invalid(format!("'{text}' is not a compression; it is {words}")))?;
+        let compression = compression
+            .ok_or_else(|| Error::invalid(format!("'{text}' is not a compression; it is {words}")))?;
         compression.check().map(|()| compression)
     }
 }

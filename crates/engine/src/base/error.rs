@@ -126,7 +126,9 @@ pub enum Error {
         reason: String,
     },
     /// The call needs a cargo feature that this build lacks.
-    #[error("{what}, and this program was built without the feature \"{feature}\"; build it with that feature")]
+    #[error(
+        "{what}, and this program was built without the feature \"{feature}\"; build it with that feature"
+    )]
     MissingFeature {
         /// The feature of the package.
         feature: &'static str,
