@@ -34,6 +34,8 @@ mod interrupted;
 mod keys;
 mod kill;
 mod large;
+mod large_drives;
+mod large_units;
 mod live_bytes;
 mod memory;
 mod misplaced_writes;

@@ -208,7 +208,7 @@ fn a_store_of_another_format_version_is_refused() {
         theirs[crc_at].copy_from_slice(&crc.to_le_bytes());
     }
     std::fs::write(&path, &theirs).expect("the file is written");
-    refused(dir.path(), store(), ErrorKind::Invalid, &["data.esker", "version 3", "version 4"]);
+    refused(dir.path(), store(), ErrorKind::Invalid, &["data.esker", "version 3", "version 5"]);
     refused(dir.path(), store().force_format(true), ErrorKind::Invalid, &["version 3"]);
     // A superblock without any readable copy is damage, and not an empty device.
     theirs[..16384].iter_mut().skip(100).step_by(512).for_each(|byte| *byte ^= 1);

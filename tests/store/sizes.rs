@@ -141,46 +141,47 @@ fn more_than_the_store_can_address_is_refused_with_both_sizes() {
     let dir = temp();
     let options = small(Options::directory(dir.path().join("store")));
     make(options.clone().capacity_limit_bytes(64 * MIB));
-    // 2^36 granules of 4 bytes.
-    let addressable = (1u64 << 38).to_string();
-    let words = [addressable.as_str(), &(2u64 << 40).to_string()];
-    refused(dir.path(), options.capacity_limit_bytes(2 << 40), ErrorKind::Invalid, &words);
+    // As many segments of 1 MiB as have numbers, behind 1 MiB of metadata. Granules of 4 bytes could be addressed in one more.
+    let most = (MIB + u64::from(u32::MAX) * MIB).to_string();
+    let words = [most.as_str(), &(1u64 << 60).to_string(), "aligned to 4 bytes"];
+    refused(dir.path(), options.clone().capacity_limit_bytes(1 << 60), ErrorKind::Invalid, &words);
+    // The store can grow far beyond the limit that it was made with.
+    Blocking::open(options.capacity_limit_bytes(300 << 30)).expect("it opens").close().expect("it closes");
 }
 
 #[test]
-fn a_limit_of_one_tier_leaves_the_other_its_slots() {
-    let dir = temp();
-    let options = || small(Options::fast_and_capacity(dir.path().join("fast"), dir.path().join("capacity")));
-    const GIB: u64 = 1 << 30;
-    let fast_slots = |store: &Blocking| store.store().stats().tiers[0].segments_total;
-    // The fast tier has its default limit. Granules of 4 bytes, so 256 GiB for both together.
-    let store = Blocking::open(options().capacity_limit_bytes(100 * GIB)).expect("it opens");
-    let slots = fast_slots(&store);
-    assert!(slots >= 100, "{slots}");
-    store.put("k", "v").expect("it is put");
+fn pebibyte_is_formatted_written_and_opened_again() {
+    let device = Arc::new(MemoryDevice::new(1 << 50));
+    let options = || {
+        let device = Arc::clone(&device) as Arc<dyn Device>;
+        Options::devices(None, Some(device)).segment_bytes(128 * MIB).memory_bytes(4 << 30)
+    };
+    let store = Blocking::open(options()).expect("it is formatted");
+    assert!(store.store().stats().tiers[0].segments_total > 8_388_000);
+    (0..50).for_each(|number| {
+        store.put(key(number), value(number)).expect("there is room");
+    });
     store.close().expect("it closes");
-    let all = 256 * GIB;
-    let words = ["capacity_limit_bytes", &all.to_string(), "the fast tier keeps"];
-    let error = refused(dir.path(), options().capacity_limit_bytes(all), ErrorKind::Invalid, &words);
-    // The message names the highest limit, which is accepted.
-    let text = error.to_string();
-    let (_, most) = text.split_once(" can have ").expect("it names the most");
-    let most: u64 = most.split(' ').next().and_then(|bytes| bytes.parse().ok()).expect("a number");
-    refused(dir.path(), options().capacity_limit_bytes(most + (1 << 20)), ErrorKind::Invalid, &words[..1]);
-    let store = Blocking::open(options().capacity_limit_bytes(most)).expect("the rest is granted");
-    assert_eq!(fast_slots(&store), slots);
-    for key in 0..40u32 {
-        store.put(key.to_le_bytes().to_vec(), vec![7u8; 100_000]).expect("there is room");
-    }
-    assert!(store.delete("k").expect("it is deleted"));
+    let store = Blocking::open(options()).expect("it opens");
+    check(&store, 0..50);
     store.close().expect("it closes");
-    // With a lower limit of the fast tier, more is left; and the fast tier cannot use the space of the
-    // capacity tier.
-    let less = options().capacity_limit_bytes(most + GIB / 2).fast_limit_bytes(GIB / 4);
-    Blocking::open(less).expect("both were asked for").close().expect("it closes");
+}
+
+/// 2^32 segments of 64 KiB are 256 TiB.
+#[test]
+fn more_segments_than_can_be_numbered_are_refused_before_formatting() {
+    let device = Arc::new(MemoryDevice::new(257 << 40));
+    let options = Options::devices(None, Some(Arc::clone(&device) as Arc<dyn Device>));
     let error =
-        refused(dir.path(), options().fast_limit_bytes(all), ErrorKind::Invalid, &["fast_limit_bytes"]);
-    assert!(error.to_string().contains("the capacity tier keeps"), "{error}");
+        Blocking::open(options.segment_bytes(64 << 10).memory_bytes(64 << 20)).expect_err("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let most = (MIB + u64::from(u32::MAX) * (64 << 10)).to_string();
+    for words in [&most, "4294967295 segments of 65536 bytes", "larger segments"] {
+        assert!(error.to_string().contains(words), "{error} does not name {words:?}");
+    }
+    let (start, read) = device.read(0, device.buffer(4096)).wait();
+    read.expect("it can be read");
+    assert!(start.iter().all(|byte| *byte == 0), "nothing was written");
 }
 
 fn cut(path: &Path, bytes: u64) {

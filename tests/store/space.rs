@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Backend, Blocking, Durability, Options, Stats, WriteOptions};
+use esker::{Backend, Blocking, Durability, MaxGarbage, Options, Stats, Store, WriteOptions};
 use esker_device::{Latency, MemoryOptions, Runtime};
+use esker_simulated::Random;
 use futures_util::future::{Either, join_all, select};
 
 use crate::support::{Config, Tiers, World, cases};
@@ -263,6 +264,182 @@ fn compacting_ends_while_others_write() {
     cases("space::compacting_ends_while_others_write", 4, compacted_under_load);
 }
 
+/// A store of one tier of 256 segments of 64 KiB, on a device whose operations take as long as on flash.
+fn on_flash(seed: u64, max_garbage: MaxGarbage) -> (World, Store) {
+    let mut config = Config::new(Tiers::Capacity);
+    (config.capacity_segments, config.durability, config.max_garbage) = (256, Durability::None, max_garbage);
+    let bytes = config.tier_bytes(config.capacity_segments);
+    let mut world = World::new(seed, config);
+    let latency = Some(Latency::flash(Arc::new(world.runtime.clone())));
+    let device =
+        esker_simulated::device(&world.runtime, MemoryOptions { latency, ..MemoryOptions::new(bytes) });
+    world.capacity = Some(device);
+    let store = world.open();
+    (world, store)
+}
+
+/// Bytes of a record of [`put_record`] on the device, without its summary entry.
+const RECORD_BYTES: u64 = 1024;
+
+async fn put_record(store: &Store, key: u64) {
+    let mut word = key;
+    let bytes = std::iter::repeat_with(|| {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (word >> 56) as u8
+    });
+    let value: Vec<u8> = bytes.take(RECORD_BYTES as usize - 40).collect();
+    store.put(Bytes::from(key.to_le_bytes().to_vec()), value).await.expect("there is room");
+}
+
+/// Returns the number of keys of which records of [`put_record`] take `percent` of the user limit.
+fn keys_of(store: &Store, percent: u64) -> u64 {
+    store.stats().user_limit_bytes * percent / 100 / (RECORD_BYTES + 20)
+}
+
+/// Writes of [`overwritten`].
+struct Overwritten {
+    /// Records written per record put in the second half, without headers, padding and summaries.
+    written: f64,
+    /// The same by the closed form, for the share of segments without live data.
+    closed_form: f64,
+    /// Records moved before the device was full.
+    moved_early: u64,
+}
+
+/// Fills a share of the user limit, and overwrites keys drawn uniformly, at 1 MB/s, until the device was written four times.
+fn overwritten(percent: u64, max_garbage: MaxGarbage) -> Overwritten {
+    let (world, store) = on_flash(percent, max_garbage);
+    let keys = keys_of(&store, percent);
+    let segments = store.stats().tiers[0].segments_total;
+    let total_bytes = segments * world.config.segment_bytes;
+    let mut random = Random::new(percent);
+    let mut overwrite = |bytes: u64| {
+        for _ in 0..bytes / RECORD_BYTES / 8 {
+            let puts = (0..8).map(|_| put_record(&store, random.below(keys)));
+            world.runtime.run(join_all(puts));
+            world.runtime.run(world.runtime.sleep(Duration::from_millis(8)));
+        }
+        store.stats()
+    };
+    let at_first = overwrite(0);
+    (0..keys).for_each(|key| world.runtime.run(put_record(&store, key)));
+    // Not quite full: summaries and padding take about a tenth.
+    let filled = overwrite((total_bytes * 4 / 5).saturating_sub(keys * RECORD_BYTES));
+    let middle = overwrite(2 * total_bytes);
+    let end = overwrite(2 * total_bytes);
+    assert_eq!(end.activity.refused_writes, 0);
+    let moved = end.activity.records_moved - middle.activity.records_moved;
+    let puts = end.activity.puts - middle.activity.puts;
+    // About ten segments are open or kept free, and a segment holds about 58 records.
+    let full = keys as f64 / ((segments - 10) * 58) as f64;
+    drop(store);
+    world.end();
+    Overwritten {
+        written: 1.0 + moved as f64 / puts as f64,
+        closed_form: closed_form(full),
+        moved_early: filled.activity.records_moved - at_first.activity.records_moved,
+    }
+}
+
+/// Solves `WA = 1 / (1 - e^(-1/(full WA)))`: the writes per put of uniform overwrites.
+fn closed_form(full: f64) -> f64 {
+    let (mut low, mut high) = (1.0, 100.0);
+    for _ in 0..100 {
+        let middle: f64 = f64::midpoint(low, high);
+        if middle < 1.0 / (1.0 - (-1.0 / (full * middle)).exp()) { low = middle } else { high = middle }
+    }
+    low
+}
+
+#[test]
+fn writes_follow_the_share_without_live_data() {
+    for percent in [16, 36, 50, 80, 95] {
+        let Overwritten { written, closed_form, moved_early } = overwritten(percent, MaxGarbage::Auto);
+        println!(
+            "{percent} % of the limit: {written:.3} records written per put, closed form {closed_form:.3}"
+        );
+        assert_eq!(moved_early, 0, "{percent} %: nothing is moved while segments are free");
+        assert!(
+            written < closed_form * 1.1 + 0.05,
+            "{percent} %: {written} records written per put, closed form {closed_form}"
+        );
+    }
+}
+
+#[test]
+fn bound_of_garbage_costs_writes() {
+    let Overwritten { written, moved_early, .. } = overwritten(30, MaxGarbage::Percent(25));
+    println!("{written:.3} records written per put");
+    assert!(moved_early > 0 && written > 1.5, "{written} records written per put, {moved_early} moved early");
+}
+
+#[test]
+fn segments_without_a_current_record_are_freed_at_once() {
+    let (world, store) = on_flash(1, MaxGarbage::Auto);
+    let keys = keys_of(&store, 20);
+    for _ in 0..3 {
+        (0..keys).for_each(|key| world.runtime.run(put_record(&store, key)));
+    }
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(5)));
+    let stats = store.stats();
+    let in_use = stats.tiers[0].segments_total - stats.tiers[0].segments_free;
+    let live = keys * RECORD_BYTES / world.config.segment_bytes;
+    assert!(in_use <= live * 5 / 4 + 8, "{live} segments are live: {stats:?}");
+    assert_eq!(stats.activity.records_moved, 0);
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn segments_whose_expired_records_hide_others_stay_while_there_is_room() {
+    let (world, store) = on_flash(1, MaxGarbage::Auto);
+    let keys = keys_of(&store, 20);
+    (0..keys).for_each(|key| world.runtime.run(put_record(&store, key)));
+    // Every second key gets a version that expires; the older versions stay in segments that are half live.
+    let expiring = WriteOptions::new().ttl(Duration::from_secs(5));
+    for key in (0..keys).step_by(2) {
+        let key = Bytes::from(key.to_le_bytes().to_vec());
+        world.runtime.run(store.put_with(key, vec![1; 1000], expiring)).expect("there is room");
+    }
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(60)));
+    let before = store.stats();
+    assert_eq!(before.keys, keys / 2, "they have expired");
+    assert_eq!(before.activity.records_moved, 0, "no tombstone is written: {before:?}");
+    world.runtime.run(store.compact()).expect("it is compacted");
+    assert!(store.stats().tiers[0].segments_free > before.tiers[0].segments_free);
+    for key in 0..keys {
+        let found = world.runtime.run(store.get(Bytes::from(key.to_le_bytes().to_vec())));
+        assert_eq!(found.expect("it is read").is_some(), key % 2 == 1, "key {key}");
+    }
+    drop(store);
+    world.end();
+}
+
+/// Writers that write a small part of what the device can write reach the low-water mark for the first time.
+#[test]
+fn no_writer_is_held_back_when_free_slots_run_low() {
+    const PUT_EVERY: Duration = Duration::from_micros(200);
+    let (world, store) = on_flash(1, MaxGarbage::Auto);
+    let keys = keys_of(&store, 80);
+    let mut random = Random::new(1);
+    (0..keys).for_each(|key| world.runtime.run(put_record(&store, key)));
+    let filled = store.stats();
+    let mut longest = Duration::ZERO;
+    for _ in 0..40_000 {
+        let began = world.runtime.now();
+        world.runtime.run(put_record(&store, random.below(keys)));
+        longest = longest.max(world.runtime.now() - began);
+        world.runtime.run(world.runtime.sleep(PUT_EVERY));
+    }
+    let stats = store.stats();
+    let stalls = stats.activity.stalls - filled.activity.stalls;
+    assert!(stats.activity.records_moved > 0, "garbage was collected: {stats:?}");
+    assert_eq!((stalls, stats.activity.refused_writes), (0, 0), "{stats:?}");
+    assert!(longest < Duration::from_millis(1), "a put took {longest:?} of virtual time");
+    drop(store);
+    world.end();
+}
+
 /// A loop device over a file; detached when dropped.
 struct Loop(PathBuf);
 
@@ -299,6 +476,7 @@ fn a_block_device_is_told() {
         let of_store = || {
             options(Options::capacity_only(&device.0))
                 .indirection_unit_bytes(16 << 10)
+                .max_garbage(MaxGarbage::Percent(25))
                 .backend(backend)
                 .staging(dir.path().join("staging"))
         };

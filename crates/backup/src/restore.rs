@@ -1,12 +1,13 @@
 //! Restores a backup to a store.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, RESTORE_MARK, UNFINISHED_RESTORE, foreign_signature, make_directory};
-use esker_log::{SUPERBLOCK_COPIES, Superblock};
+use esker_log::{FOOTER_BYTES, HEAD_BYTES, SUPERBLOCK_COPIES, Superblock, free_marker};
 use esker_seeded_bugs::{Bug, planted};
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -16,9 +17,6 @@ use crate::manifest::Manifest;
 use crate::summary::Summary;
 use crate::verify::read_segment;
 
-/// Bytes from the start of a device that contain all copies of a superblock, for any write unit, and every file system
-/// signature.
-const HEAD_BYTES: u64 = 4 << 20;
 /// Length in bytes of the page that marks an unfinished restore: [`RESTORE_MARK`] and the identity of the new store. It
 /// is at the position of the first superblock copy, which replaces it at the end.
 const MARK_BYTES: usize = 4096;
@@ -67,7 +65,7 @@ struct Place {
 /// 1. All targets are examined. Unless they may be overwritten, a target that holds anything but an unfinished restore
 ///    is refused.
 /// 2. The superblocks are replaced by a mark with the new store's identity, durably, on all tiers.
-/// 3. Segments are copied and made durable, on all tiers.
+/// 3. Segments are copied, free slots are marked, and both are made durable, on all tiers.
 /// 4. The superblocks are written. The first copy replaces the mark.
 ///
 /// A restore that is interrupted between step 2 and step 4 is started again by the next one, because the mark says that
@@ -139,6 +137,7 @@ fn restore_where(
                 Ok(())
             })?;
         }
+        place.mark_free_slots(superblock, &manifest)?;
     }
     // On all tiers, before any of them has a superblock.
     for (place, _) in &places {
@@ -310,6 +309,27 @@ impl Place {
             zeroed(bytes);
         }
         self.sync()
+    }
+
+    /// Marks the free slots of a tier below its last segment, because otherwise the store would read each of them whole at the
+    /// first opening: a slot without a marker may have held a segment.
+    fn mark_free_slots(&self, superblock: &Superblock, manifest: &Manifest) -> Result<()> {
+        let of_tier = manifest.segments.iter().filter(|segment| segment.fast == superblock.fast);
+        let taken: BTreeSet<u32> = of_tier.map(|segment| segment.slot).collect();
+        let end = taken.last().map_or(0, |last| last + 1);
+        let (secret, unit) = (superblock.secret(), superblock.unit_bytes as usize);
+        for slot in (0..end).filter(|slot| !taken.contains(slot) && !planted(Bug::RestoredFreeSlotsUnmarked))
+        {
+            // No segment has number 0, so the marker voids none.
+            let marker = free_marker(&secret, 0, slot);
+            let start = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
+            for (offset, at) in [(superblock.segment_bytes - unit as u64, unit - FOOTER_BYTES), (0, 0)] {
+                let mut bytes = vec![0; unit];
+                bytes[at..at + marker.len()].copy_from_slice(&marker);
+                self.write(start + offset, &bytes)?;
+            }
+        }
+        Ok(())
     }
 
     /// Zeros a range with the drive's own commands, if it has some, or else by writing zeros.

@@ -1,6 +1,7 @@
 //! Restores onto files that are treated as block devices, which needs no privileges.
 
 use esker_engine::{Blocking, Compression, Durability, Options};
+use esker_log::{SlotEnds, SlotStart};
 
 use super::*;
 use crate::take::backup;
@@ -227,4 +228,40 @@ fn restore_of_two_tiers_is_begun_again_after_the_first_superblock() {
     mark(&identity);
     again().expect("it is begun again");
     assert_eq!(Blocking::open(of(&fast, &capacity)).expect("it opens").len(), 100);
+}
+
+/// Otherwise the first opening would read each free slot whole, because a slot without a marker may have held a segment.
+#[test]
+fn restored_free_slots_are_marked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, copies) = (dir.path().join("store"), dir.path().join("copies"));
+    let store = Blocking::open(directory(&path)).expect("it opens");
+    put(&store, 0..2000, 1);
+    put(&store, 0..2000, 2);
+    // The segments of the first round are free now.
+    store.compact().expect("it is compacted");
+    backup(store.store(), &copies, 0, |_| {}).expect("it is backed up");
+    let then = all(&store);
+    store.close().expect("it closes");
+    let fresh = dir.path().join("fresh");
+    restore(&copies, None, &Target::directory(&fresh), |_, _| {}).expect("it is restored");
+    let bytes = std::fs::read(fresh.join("data.esker")).expect("it can be read");
+    let superblock = Superblock::find(&bytes).expect("it has one");
+    let at = |slot: u32| (superblock.data_offset + u64::from(slot) * superblock.segment_bytes) as usize;
+    let ends: Vec<SlotEnds> = (0..superblock.used_slots)
+        .map(|slot| {
+            let (start, end) = (&bytes[at(slot)..], &bytes[at(slot + 1) - FOOTER_BYTES..]);
+            let secret = superblock.secret();
+            SlotEnds::parse(start, &end[..FOOTER_BYTES], &secret, slot, superblock.segment_bytes as u32)
+        })
+        .collect();
+    let segments = find(&copies, None).expect("there is one").segments.len();
+    let taken = ends.iter().filter(|ends| matches!(ends.start, SlotStart::Frame(_))).count();
+    assert_eq!(taken, segments);
+    let last = ends.iter().rposition(|ends| !ends.is_blank()).expect("there is a segment");
+    assert!(last > segments, "free slots lie between the segments: {segments} up to slot {last}");
+    assert!(ends[..last].iter().all(|ends| !ends.is_blank()), "a free slot below the last segment is blank");
+    let restored = Blocking::open(directory(&fresh)).expect("it opens");
+    assert!(all(&restored) == then);
+    restored.close().expect("it closes");
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use esker_engine::{Error, ErrorKind, OptionName, Options, Progress, Store};
+use esker_engine::{Error, ErrorKind, OptionName, Options, Progress, RecoveryStep, StepProgress, Store};
 use esker_server::{Config, Control, LogFilter, Server, Sockets, setting_of};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -245,7 +245,7 @@ async fn open(
     let runtime = Handle::current();
     let opening = tokio::task::spawn_blocking(move || runtime.block_on(Store::open(options)));
     let began = Instant::now();
-    let tell = move || recovery(progress.percent(), began.elapsed());
+    let tell = move || recovery(progress.step(), began.elapsed());
     let telling = async {
         let mut turn = interval(TELL_EVERY);
         loop {
@@ -294,16 +294,17 @@ async fn finish_or_force(finish: impl Future<Output = Result<(), Failure>>) -> R
     }
 }
 
-/// Returns the progress of recovery in words. The remaining time is extrapolated from the elapsed time.
-fn recovery(percent: u32, took: Duration) -> String {
-    let seconds = took.as_secs();
-    let left = match percent {
-        1..100 if seconds > 0 => {
-            format!(", about {} s are left", seconds * u64::from(100 - percent) / u64::from(percent))
-        }
-        _ => String::new(),
+/// Returns the progress of recovery in words.
+fn recovery(at: StepProgress, took: Duration) -> String {
+    let (percent, all, seconds) = (at.percent, at.all, took.as_secs());
+    let left = at.remaining.filter(|left| left.as_secs() > 0);
+    let left = left.map_or(String::new(), |left| format!(", about {} s left", left.as_secs()));
+    let (step, what) = match at.step {
+        RecoveryStep::Slots => ("1 of 3", "slots"),
+        RecoveryStep::Unsealed => ("2 of 3", "segments without a summary"),
+        _ => ("3 of 3", "records"),
     };
-    format!("the store is recovering, {percent} % of it is read after {seconds} s{left}")
+    format!("the store is recovering for {seconds} s, step {step}: {percent} % of {all} {what} read{left}")
 }
 
 /// State for reloading the settings.

@@ -9,7 +9,8 @@ use esker_device::{Device, DeviceKind, Latency, MemoryDevice, MemoryOptions, Run
 use esker_gc::Placement;
 use esker_index::{IndexOptions, Indexes};
 use esker_log::{
-    Cleared, Databases, Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, scan_segment,
+    Cleared, Databases, Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, TierIdentity,
+    Tiers, scan_segment,
 };
 use esker_simulated::SimRuntime;
 
@@ -77,12 +78,18 @@ impl Plan {
     }
 
     pub(crate) fn shape(&self, tier: TierName) -> SegmentShape {
-        SegmentShape { tier, segment_bytes: SEGMENT_BYTES, unit_bytes: UNIT_BYTES, granule_bytes: 16 }
+        SegmentShape {
+            tier,
+            segment_bytes: SEGMENT_BYTES,
+            unit_bytes: UNIT_BYTES,
+            granule_bytes: 16,
+            identity: TierIdentity::NONE,
+        }
     }
 
     pub(crate) fn packing(&self) -> Packing {
-        let capacity_slots = if self.tiers.contains(&TierName::Capacity) { self.slots } else { 0 };
-        Packing { granule_bytes: 16, segment_bytes: SEGMENT_BYTES.into(), capacity_slots }
+        let tiers = if self.tiers.len() > 1 { Tiers::Both } else { Tiers::Only(self.tiers[0]) };
+        Packing { granule_bytes: 16, segment_bytes: SEGMENT_BYTES.into(), tiers }
     }
 
     pub(crate) fn superblock(&self, tier: TierName) -> Superblock {
@@ -109,6 +116,9 @@ impl Plan {
             staging_bytes: 0,
             census: None,
             expired: Vec::new(),
+            device_id: 9,
+            devices: Vec::new(),
+            far_copies: Vec::new(),
         }
     }
 
@@ -133,6 +143,7 @@ impl Plan {
             recorder: Arc::new(Recorder::new()),
             clock: Arc::new(self.world.clone()),
             reclaim_unit_bytes: None,
+            evicts: false,
         };
         let device: Arc<dyn Device> = Arc::new(device.clone());
         Arc::new(Tier::new(device, self.shape(name), DATA_OFFSET, self.slots, self.grows, accounts))
@@ -157,6 +168,7 @@ impl Plan {
             tiers,
             superblocks,
             reserve_share: 0.1,
+            max_garbage_share: None,
             coalescing_slots: 0,
             outlives_process: false,
             max_sequence: 0,
@@ -251,11 +263,8 @@ impl Bench {
         let tier = self.space.first_tier();
         let bytes = self.devices[0].durable_snapshot();
         let mut entries = Vec::new();
-        for (at, slot) in (0..).zip(tier.slots().all()) {
+        for (at, slot) in tier.slots().in_use() {
             let start = tier.device_offset(at, 0) as usize;
-            if slot.segment() == 0 {
-                continue;
-            }
             if let Some(bytes) = bytes.get(start..start + SEGMENT_BYTES as usize) {
                 let scan = scan_segment(bytes, &self.space.secret, tier.shape(), slot.segment(), false);
                 entries.extend(scan.entries);

@@ -3,15 +3,20 @@
 use esker_log::{
     Claim, Codec, Compressed, Decompressor, Entry, EntryList, FOOTER_BYTES, Footer, FrameHeader, Identity,
     Keyspace, Kind, RecordHead, RecordView, Secret, SegmentShape, Stream, SummaryHead, Superblock, Tier,
-    scan_segment, seal, slot_start,
+    TierIdentity, scan_segment, seal, slot_start,
 };
 
 /// Secret of the corpora, which began as the files of `crates/log/tests/golden`.
 const SECRET: Secret =
     Secret { digest_key: [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210], salt: 0x5bd1_e995_9e37_79b9 };
 const SEGMENT: u64 = 42;
-const SHAPE: SegmentShape =
-    SegmentShape { tier: Tier::Capacity, segment_bytes: 16 << 10, unit_bytes: 4096, granule_bytes: 4 };
+const SHAPE: SegmentShape = SegmentShape {
+    tier: Tier::Capacity,
+    segment_bytes: 16 << 10,
+    unit_bytes: 4096,
+    granule_bytes: 4,
+    identity: TierIdentity::NONE,
+};
 
 /// A record after two bytes with its offset in the segment.
 pub(crate) fn record(bytes: &[u8]) {

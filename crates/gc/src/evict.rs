@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use esker_log::{KeyHash, Keyspace, Stream};
+use esker_log::{KeyHash, Keyspace};
 
 /// Share of referenced bytes below which a segment is evicted without examining further segments.
 pub const COLD_SHARE: f64 = 0.2;
@@ -31,7 +31,7 @@ const GHOST_SHARE: f64 = 0.5;
 const GHOSTS_MIN: u64 = 1024;
 /// Number of low bits of [`KeyHash::check`] that hold the keyspace. All keys of a database share them, so they must not
 /// select a bit of the table.
-const KEYSPACE_BITS: u32 = Keyspace::COUNT.ilog2();
+const KEYSPACE_BITS: u32 = Keyspace::BITS;
 
 /// A power-of-two bit table addressed by the low bits of a digest.
 #[derive(Debug)]
@@ -186,24 +186,14 @@ impl CopyBudget {
     }
 }
 
-/// Returns the segment on probation to evict before the CLOCK hand examines any other, given numbers and streams of all
-/// sealed segments.
+/// Returns true if the oldest segment on probation is to be evicted before the CLOCK hand examines any other. `sealed` and
+/// `on_probation`: numbers of segments; `oldest`: number of the oldest segment on probation; `last_back`: highest number of
+/// a segment of returning keys, 0 if there is none.
 ///
-/// Returns `None` if segments on probation are few, or if no long-lived segment is younger than the oldest of them:
+/// Returns false if segments on probation are few, or if no long-lived segment is younger than the oldest of them:
 /// returning keys are then among the new ones, and evicting by probation would be plain FIFO.
-pub fn ends_probation(sealed: impl Iterator<Item = (u64, Stream)>) -> Option<u64> {
-    let (mut all, mut on_probation, mut oldest, mut last_back) = (0_u64, 0_u64, u64::MAX, 0);
-    for (segment, stream) in sealed {
-        all += 1;
-        if stream.is_short_lived() {
-            on_probation += 1;
-            oldest = oldest.min(segment);
-        } else if stream == Stream::LONG_LIVED {
-            last_back = last_back.max(segment);
-        }
-    }
-    let are_many = on_probation as f64 > PROBATION_SHARE * all as f64;
-    (are_many && oldest < last_back).then_some(oldest)
+pub fn ends_probation(sealed: u64, on_probation: u64, oldest: u64, last_back: u64) -> bool {
+    on_probation as f64 > PROBATION_SHARE * sealed as f64 && oldest < last_back
 }
 
 /// One pass of the CLOCK hand: the coldest segment seen so far, and the number of segments examined.
@@ -258,20 +248,11 @@ mod tests {
 
     #[test]
     fn the_oldest_segment_of_new_keys_goes_first_where_there_are_many() {
-        let of = |streams: &[(u64, Stream)]| ends_probation(streams.iter().copied());
-        let (new, back, copies) = (Stream::LANE, Stream::LONG_LIVED, Stream::RELOCATED[1]);
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[(3, new), (2, new), (4, copies)]), None, "no segment of returned keys");
-        assert_eq!(of(&[(3, new), (2, new), (4, back)]), Some(2));
-        assert_eq!(of(&[(3, Stream::DESTAGED), (1, copies), (4, back)]), Some(3), "by destaging");
-        assert_eq!(
-            of(&[(3, new), (5, new), (2, back)]),
-            None,
-            "no segment of returned keys since the oldest"
-        );
-        let few: Vec<_> = (2..21).map(|segment| (segment, back)).chain([(1, new)]).collect();
-        assert_eq!(of(&few), None);
-        assert_eq!(of(&[few, vec![(0, new), (30, new)]].concat()), Some(0));
+        assert!(!ends_probation(3, 2, 2, 0), "no segment of returned keys");
+        assert!(ends_probation(3, 2, 2, 4));
+        assert!(!ends_probation(3, 2, 3, 2), "no segment of returned keys since the oldest");
+        assert!(!ends_probation(20, 1, 1, 20), "they are few");
+        assert!(ends_probation(22, 3, 0, 20));
     }
 
     /// Asserts that as many bits are set as expected when `chosen` bits are selected uniformly at random.

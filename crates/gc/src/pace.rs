@@ -51,6 +51,32 @@ const LEAST_PAUSE: Duration = Duration::from_micros(500);
 /// longer.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
+/// Returns the share of device time that background work of this urgency uses while it has work to do.
+pub(crate) fn duty(urgency: f64) -> f64 {
+    LEAST_DUTY + (1.0 - LEAST_DUTY) * urgency.clamp(0.0, 1.0)
+}
+
+/// An amount per second, from exponentially weighted means of amounts and durations.
+#[derive(Debug, Default)]
+pub struct Rate {
+    amount: f64,
+    took_s: f64,
+}
+
+impl Rate {
+    /// Includes an amount that took this long.
+    pub fn note(&mut self, amount: f64, took: Duration) {
+        let blend = |known: f64, new: f64| if self.took_s == 0.0 { new } else { known * 0.8 + new * 0.2 };
+        let took_s = blend(self.took_s, took.as_secs_f64().max(1e-6));
+        *self = Rate { amount: blend(self.amount, amount), took_s };
+    }
+
+    /// Returns the rate, at least `at_least`; `None` before the first measurement.
+    pub fn per_s(&self, at_least: f64) -> Option<f64> {
+        (self.took_s > 0.0).then(|| (self.amount / self.took_s).max(at_least))
+    }
+}
+
 /// Spreads background work over time: after each piece of it comes a pause, which grows as the debt shrinks.
 #[derive(Debug, Default)]
 pub struct Throttle {
@@ -82,8 +108,7 @@ impl Throttle {
     ///
     /// Pauses are proportional to the duration of the work, so that look-ups keep their share of a slow device.
     pub fn pause(&mut self, bytes: u64, took: Duration, urgency: f64) -> Option<Duration> {
-        let duty = LEAST_DUTY + (1.0 - LEAST_DUTY) * urgency.clamp(0.0, 1.0);
-        self.owed += took.mul_f64(1.0 / duty - 1.0);
+        self.owed += took.mul_f64(1.0 / duty(urgency) - 1.0);
         if self.limit_bytes_per_s > 0 {
             let least = Duration::from_secs_f64(bytes as f64 / self.limit_bytes_per_s as f64);
             self.owed_to_limit = (self.owed_to_limit + least).saturating_sub(took);

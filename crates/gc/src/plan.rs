@@ -2,7 +2,7 @@
 
 use std::iter::Peekable;
 
-use esker_log::{Entry, FRAME_HEADER_BYTES, SegmentShape, gap_before};
+use esker_log::{Entry, SegmentShape, gap_before};
 
 /// Longest gap in bytes that is read through rather than skipped.
 const MAX_GAP_BYTES: u32 = 32 << 10;
@@ -51,7 +51,8 @@ impl<I: Iterator<Item = Entry>> Iterator for Spans<I> {
 
 /// Returns the bytes that copies of these records take, in frames of at most `frame_bytes` and whole write units.
 pub fn copied_bytes(entries: impl IntoIterator<Item = Entry>, shape: SegmentShape, frame_bytes: u32) -> u64 {
-    let header = (FRAME_HEADER_BYTES as u64).next_multiple_of(u64::from(shape.granule_bytes));
+    // Any frame may be the first of its segment.
+    let header = u64::from(shape.first_record(0));
     let (mut total, mut frame) = (0, 0);
     for entry in entries {
         let record = shape.padded(entry.bytes as usize);
@@ -83,6 +84,7 @@ mod tests {
             segment_bytes: 1 << 20,
             unit_bytes: 4096,
             granule_bytes: 16,
+            identity: esker_log::TierIdentity::NONE,
         };
         let bytes = |entries: &[Entry]| copied_bytes(entries.iter().copied(), shape, 8192);
         assert_eq!(bytes(&[]), 0);

@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use esker_device::{Appender, Buffer, SegmentBuffer};
+use esker_device::{Appender, BUFFER_ALIGNMENT, Buffer, SegmentBuffer};
 use esker_log::{
     ClosedFrame, Damage, Entry, EntryList, Kind, OpenSegment, Record, RecordView, Secret, SegmentName,
     SegmentShape, Stream,
@@ -133,18 +133,38 @@ pub struct Relocated {
     /// Index of the victim at which no space was left for copies. Some needed records of this victim, and all of the
     /// later victims, are in the victims only.
     pub out_of_room_at: Option<usize>,
+    /// Slots of the outputs that were sealed, or were to be.
+    pub sealed: Vec<u32>,
+}
+
+/// An open segment that receives copies.
+pub struct Output {
+    /// The segment.
+    pub segment: OpenSegment,
+    /// Offset below which it is durable.
+    pub durable_through: u32,
 }
 
 /// Open segments that receive copies, by write stream.
-pub type Outputs = BTreeMap<Stream, OpenSegment>;
+pub type Outputs = BTreeMap<Stream, Output>;
 
-/// The services that relocation requires from the store.
-pub trait Host: Sync {
-    /// Error of a host operation.
-    type Error: Send;
-
+/// The victims, and the form of their copies.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// Secret of the store.
+    pub secret: &'a Secret,
+    /// The victims, with the entries of records that may be needed.
+    pub victims: &'a [(Victim, EntryList)],
     /// Shape of the segments that receive copies.
-    fn shape(&self) -> SegmentShape;
+    pub shape: SegmentShape,
+    /// Maximum length of a frame of copies in bytes, unless a single record is longer.
+    pub frame_bytes: u32,
+}
+
+/// The records of the victims.
+pub trait Source: Sync {
+    /// Error of reading.
+    type Error: Send;
 
     /// Returns the part of a record that must be kept.
     fn need(&self, victim: &Victim, entry: &Entry) -> Need;
@@ -163,22 +183,31 @@ pub trait Host: Sync {
         offset: u32,
         bytes: u32,
     ) -> impl Future<Output = Result<(Buffer, usize), Self::Error>> + Send;
+}
 
-    /// Returns the offset below which an output is durable.
-    fn durable_through(&self, output: &OpenSegment) -> u32;
+/// Result of opening an output.
+pub enum Opening {
+    /// The empty segment.
+    Opened(OpenSegment),
+    /// No slot is available beside the open outputs; there is one if they are sealed.
+    NotBesideOthers,
+    /// No slot is available.
+    NoSlot,
+}
 
-    /// Opens an empty segment for copies, with memory for at least `bytes`. Returns `None` if no slot is available.
-    fn open_output(
+/// The segments that receive copies.
+pub trait Target: Sync {
+    /// Error of writing.
+    type Error: Send;
+
+    /// Opens an empty segment for copies, with memory for at least `bytes`, beside `others` open outputs for collected
+    /// records.
+    fn open(
         &self,
         stream: Stream,
         bytes: usize,
-    ) -> impl Future<Output = Result<Option<OpenSegment>, Self::Error>> + Send;
-
-    /// Returns true if a segment could be opened if no output were open.
-    fn could_open(&self) -> bool;
-
-    /// Allocates at least `bytes` of memory for the frames of an output.
-    fn memory(&self, bytes: usize) -> Result<Appender, Self::Error>;
+        others: usize,
+    ) -> impl Future<Output = Result<Opening, Self::Error>> + Send;
 
     /// Writes a closed frame of an output from the memory that holds it.
     fn write_frame(
@@ -189,7 +218,25 @@ pub trait Host: Sync {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Seals a full output.
-    fn seal_output(&self, output: OpenSegment) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    fn seal(&self, output: OpenSegment) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+/// The memory for the frames of an output cannot be allocated.
+#[derive(Debug)]
+pub struct NoMemory {
+    /// Bytes of the memory.
+    pub bytes: usize,
+    /// Error of the operating system.
+    pub cause: std::io::Error,
+}
+
+/// Allocates at least `bytes` of memory for the frames of an output.
+///
+/// # Errors
+/// If the operating system provides none.
+pub fn frame_memory(bytes: usize) -> Result<Appender, NoMemory> {
+    let bytes = bytes.next_multiple_of(BUFFER_ALIGNMENT);
+    SegmentBuffer::anonymous(bytes).map_err(|cause| NoMemory { bytes, cause })
 }
 
 /// Failure of [`copy_needed`].
@@ -199,14 +246,14 @@ pub struct Failed<E> {
     pub victim: usize,
     /// The underlying error.
     pub error: E,
-    /// Copies made before the failure. The index must not be swung to them, because their frames may still be open.
-    pub moves: Moves,
+    /// Work done before the failure. The index must not be swung to the copies, because their frames may still be open.
+    pub done: Relocated,
 }
 
 impl<E> Failed<E> {
     /// Creates a failure without copies, for one before the first copy or whose copies do not matter.
     pub fn at(victim: usize, error: E) -> Failed<E> {
-        Failed { victim, error, moves: Moves::default() }
+        Failed { victim, error, done: Relocated::default() }
     }
 }
 
@@ -214,78 +261,74 @@ impl<E> Failed<E> {
 /// are written when this returns `Ok`; none is flushed.
 ///
 /// Takes several victims at once, because each call closes frames that are not full.
-pub async fn copy_needed<H: Host>(
-    host: &H,
-    secret: &Secret,
-    victims: &[(Victim, EntryList)],
+///
+/// # Errors
+/// Those of reading and writing. The outputs may contain copies that are not reported.
+pub async fn copy_needed<E: Send + From<NoMemory>, S: Source<Error = E>, T: Target<Error = E>>(
+    inputs: Inputs<'_>,
+    source: &S,
+    target: &T,
     outputs: &mut Outputs,
-    frame_bytes: u32,
-) -> Result<Relocated, Failed<H::Error>> {
+) -> Result<Relocated, Failed<E>> {
     let relocated = Relocated::default();
-    let mut copier = Copier { host, outputs, frame_bytes, relocated, writing: None, spare: None };
-    let copied = copier.copy_all(secret, victims).await;
+    let mut copier = Copier { inputs, source, target, outputs, relocated, writing: None, spare: None };
+    let copied = copier.copy_all().await;
     // Waits for the write in flight even after an error, because otherwise the output could be sealed while one of its
     // frames is unwritten. If that write fails, nothing may be written behind it.
-    copier.written().await.map_err(|error| Failed::at(0, error))?;
-    match copied {
-        Ok(()) => Ok(copier.relocated),
-        Err(failed) => Err(Failed { moves: copier.relocated.moves, ..failed }),
+    let written = copier.written().await;
+    let done = copier.relocated;
+    match (copied, written) {
+        (_, Err(error)) => {
+            Err(Failed { victim: 0, error, done: Relocated { sealed: done.sealed, ..Relocated::default() } })
+        }
+        (Err((victim, error)), _) => Err(Failed { victim, error, done }),
+        (Ok(()), Ok(())) => Ok(done),
     }
 }
 
 /// A frame write in flight.
 type Writing<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + Send + 'a>>;
 
-struct Copier<'a, H: Host> {
-    host: &'a H,
+struct Copier<'a, S, T, E> {
+    inputs: Inputs<'a>,
+    source: &'a S,
+    target: &'a T,
     outputs: &'a mut Outputs,
-    frame_bytes: u32,
     relocated: Relocated,
     /// The frame being written while the next one is filled. One at a time, so that frames of an output are written in
     /// order.
-    writing: Option<Writing<'a, H::Error>>,
+    writing: Option<Writing<'a, E>>,
     /// The memory that an output used before its present one, for reuse.
     spare: Option<Appender>,
 }
 
-impl<H: Host> Copier<'_, H> {
-    /// Copies the needed records of all victims, and closes the frames.
-    async fn copy_all(
-        &mut self,
-        secret: &Secret,
-        victims: &[(Victim, EntryList)],
-    ) -> Result<(), Failed<H::Error>> {
-        for (number, (victim, entries)) in victims.iter().enumerate() {
-            let all = self.copy_victim(secret, number, victim, entries).await;
-            if !all.map_err(|error| Failed::at(number, error))? {
+impl<E: Send + From<NoMemory>, S: Source<Error = E>, T: Target<Error = E>> Copier<'_, S, T, E> {
+    /// Copies the needed records of all victims, and closes the frames. An error has the index of its victim.
+    async fn copy_all(&mut self) -> Result<(), (usize, E)> {
+        for (number, (victim, entries)) in self.inputs.victims.iter().enumerate() {
+            if !self.copy_victim(number, victim, entries).await.map_err(|error| (number, error))? {
                 self.relocated.out_of_room_at = Some(number);
                 break;
             }
         }
         let open: Vec<Stream> = self.outputs.keys().copied().collect();
         for stream in open {
-            self.close(stream).await.map_err(|error| Failed::at(0, error))?;
+            self.close(stream).await.map_err(|error| (0, error))?;
         }
         Ok(())
     }
 
     /// Copies the needed records of one victim. Returns false if there is no space for all of them.
-    async fn copy_victim(
-        &mut self,
-        secret: &Secret,
-        number: usize,
-        victim: &Victim,
-        entries: &EntryList,
-    ) -> Result<bool, H::Error> {
-        let host = self.host;
-        let needed = entries.iter().filter(|e| host.need(victim, e) != Need::Nothing);
+    async fn copy_victim(&mut self, number: usize, victim: &Victim, entries: &EntryList) -> Result<bool, E> {
+        let (source, secret) = (self.source, self.inputs.secret);
+        let needed = entries.iter().filter(|e| source.need(victim, e) != Need::Nothing);
         let read = |span: Span| async move {
-            let read = host.read(victim, span.offset, span.bytes).await;
+            let read = source.read(victim, span.offset, span.bytes).await;
             read.map(|(buffer, at)| (span, buffer, at))
         };
         // The next reads are in flight while one is copied.
         let mut reads =
-            std::pin::pin!(stream::iter(plan_reads(needed)).map(read).buffered(host.reads_at_once()));
+            std::pin::pin!(stream::iter(plan_reads(needed)).map(read).buffered(source.reads_at_once()));
         while let Some(read) = reads.next().await {
             let (span, buffer, at) = read?;
             for entry in span.entries {
@@ -301,12 +344,12 @@ impl<H: Host> Copier<'_, H> {
                     }
                 };
                 // Asks again, because the record may have been overwritten or have expired since the read was planned.
-                let record = match host.need(victim, &entry) {
+                let record = match source.need(victim, &entry) {
                     Need::Nothing => continue,
                     Need::Record => view.to_record(),
                     Need::Tombstone => Record::tombstone(view.keyspace, view.key, view.sequence),
                 };
-                if !self.copy(number, entry, &record, host.place(victim, &view)).await? {
+                if !self.copy(number, entry, &record, source.place(victim, &view)).await? {
                     return Ok(false);
                 }
             }
@@ -321,9 +364,9 @@ impl<H: Host> Copier<'_, H> {
         entry: Entry,
         record: &Record<'_>,
         wanted: Stream,
-    ) -> Result<bool, H::Error> {
+    ) -> Result<bool, E> {
         let Some(stream) = self.make_room(record, wanted).await? else { return Ok(false) };
-        let output = self.outputs.get_mut(&stream).expect("there is room in it");
+        let output = &mut self.outputs.get_mut(&stream).expect("there is room in it").segment;
         let padded = output.shape().padded(record.bytes());
         let offset = output.append(record, entry.key_hash);
         self.relocated.moves.push(Move {
@@ -339,19 +382,13 @@ impl<H: Host> Copier<'_, H> {
 
     /// Makes space for a record in the output of the wanted write stream or, if no segment can be opened, in any
     /// output. Returns the write stream that has the space.
-    async fn make_room(&mut self, record: &Record<'_>, wanted: Stream) -> Result<Option<Stream>, H::Error> {
-        let padded = self.host.shape().padded(record.bytes());
+    async fn make_room(&mut self, record: &Record<'_>, wanted: Stream) -> Result<Option<Stream>, E> {
+        let padded = self.inputs.shape.padded(record.bytes());
         if self.outputs.contains_key(&wanted) && !self.fits(wanted, padded).await? {
-            self.written().await?;
-            let full = self.outputs.remove(&wanted).expect("it is open");
-            self.host.seal_output(full).await?;
+            self.seal(wanted).await?;
         }
         loop {
-            if !self.outputs.contains_key(&wanted)
-                && let Some(output) = self.host.open_output(wanted, self.memory_bytes(padded)).await?
-            {
-                self.outputs.insert(wanted, output);
-            }
+            let makes_way = !self.outputs.contains_key(&wanted) && self.open(wanted, padded).await?;
             let others: Vec<Stream> =
                 self.outputs.keys().copied().filter(|&stream| stream != wanted).collect();
             for stream in std::iter::once(wanted).chain(others) {
@@ -360,21 +397,39 @@ impl<H: Host> Copier<'_, H> {
                 }
             }
             // The open outputs prevent another from being opened: seals the fullest one.
-            let fullest = self.outputs.iter().min_by_key(|(_, output)| output.room_bytes());
-            let Some(fullest) = fullest.map(|(&stream, _)| stream).filter(|_| self.host.could_open()) else {
+            let fullest = self.outputs.iter().min_by_key(|(_, output)| output.segment.room_bytes());
+            let Some(fullest) = fullest.map(|(&stream, _)| stream).filter(|_| makes_way) else {
                 return Ok(None);
             };
-            self.written().await?;
-            let full = self.outputs.remove(&fullest).expect("it is open");
-            self.host.seal_output(full).await?;
+            self.seal(fullest).await?;
         }
     }
 
+    /// Opens an output, if a slot is available. Returns true if one would be if the open outputs were sealed.
+    async fn open(&mut self, stream: Stream, padded: u64) -> Result<bool, E> {
+        let others = self.outputs.keys().filter(|stream| Stream::RELOCATED.contains(stream)).count();
+        Ok(match self.target.open(stream, self.memory_bytes(padded), others).await? {
+            Opening::Opened(segment) => {
+                self.outputs.insert(stream, Output { segment, durable_through: 0 });
+                false
+            }
+            Opening::NotBesideOthers => true,
+            Opening::NoSlot => false,
+        })
+    }
+
+    async fn seal(&mut self, stream: Stream) -> Result<(), E> {
+        self.written().await?;
+        let full = self.outputs.remove(&stream).expect("it is open").segment;
+        self.relocated.sealed.push(full.name().slot);
+        self.target.seal(full).await
+    }
+
     /// Returns true if a record fits in an output. Closes the output's frame and renews its memory if necessary.
-    async fn fits(&mut self, stream: Stream, padded: u64) -> Result<bool, H::Error> {
+    async fn fits(&mut self, stream: Stream, padded: u64) -> Result<bool, E> {
         let output = self.output(stream);
         // Close the frame before it extends into another write unit, which would be mostly padding.
-        let is_full = output.open_frame_bytes_with(1, padded) > u64::from(self.frame_bytes);
+        let is_full = output.open_frame_bytes_with(1, padded) > u64::from(self.inputs.frame_bytes);
         if is_full || !self.output(stream).memory_has_room(1, padded) {
             self.close(stream).await?;
         }
@@ -389,10 +444,10 @@ impl<H: Host> Copier<'_, H> {
     }
 
     /// Provides at least `bytes` of memory for the next frame of an output.
-    fn renew_memory(&mut self, stream: Stream, bytes: usize) -> Result<(), H::Error> {
+    fn renew_memory(&mut self, stream: Stream, bytes: usize) -> Result<(), E> {
         // Memory allocated for one large record is not kept.
         let suits = |memory: &Appender| (bytes..=2 * bytes).contains(&memory.capacity());
-        let output = self.outputs.get_mut(&stream).expect("it is open");
+        let output = &mut self.outputs.get_mut(&stream).expect("it is open").segment;
         if suits(output.memory()) && output.reuse_memory() {
             return Ok(());
         }
@@ -400,28 +455,27 @@ impl<H: Host> Copier<'_, H> {
         let spare = self.spare.take().filter(suits).and_then(|memory| memory.recycle().ok());
         let memory = match spare {
             Some(memory) => memory,
-            None => self.host.memory(bytes)?,
+            None => frame_memory(bytes)?,
         };
         self.spare = Some(output.replace_memory(memory));
         Ok(())
     }
 
     fn output(&self, stream: Stream) -> &OpenSegment {
-        &self.outputs[&stream]
+        &self.outputs[&stream].segment
     }
 
     /// Closes the open frame of an output, if there is one, and starts writing it.
-    async fn close(&mut self, stream: Stream) -> Result<(), H::Error> {
-        let host = self.host;
-        let output = self.outputs.get_mut(&stream).expect("it is open");
-        let durable_through = host.durable_through(output);
-        let Some(frame) = output.close_frame(durable_through) else { return Ok(()) };
-        let (name, memory) = (output.name(), output.memory().buffer());
+    async fn close(&mut self, stream: Stream) -> Result<(), E> {
+        let Output { segment, durable_through } = self.outputs.get_mut(&stream).expect("it is open");
+        let Some(frame) = segment.close_frame(*durable_through) else { return Ok(()) };
+        let (name, memory) = (segment.name(), segment.memory().buffer());
         self.written().await?;
-        let mut write: Writing<'_, H::Error> = Box::pin(host.write_frame(name, memory, frame));
+        let target = self.target;
+        let mut write: Writing<'_, E> = Box::pin(target.write_frame(name, memory, frame));
         match poll!(&mut write) {
             Poll::Ready(done) => done,
-            Poll::Pending if host.reads_at_once() > 1 => {
+            Poll::Pending if self.source.reads_at_once() > 1 => {
                 self.writing = Some(write);
                 Ok(())
             }
@@ -430,7 +484,7 @@ impl<H: Host> Copier<'_, H> {
     }
 
     /// Waits until the frame in flight, if any, is written.
-    async fn written(&mut self) -> Result<(), H::Error> {
+    async fn written(&mut self) -> Result<(), E> {
         match self.writing.take() {
             Some(write) => write.await,
             None => Ok(()),
@@ -439,7 +493,7 @@ impl<H: Host> Copier<'_, H> {
 
     /// Returns the bytes of memory for a frame that holds a record of this length.
     fn memory_bytes(&self, padded: u64) -> usize {
-        let unit = u64::from(self.host.shape().unit_bytes);
-        (u64::from(self.frame_bytes).max(padded) + unit).next_multiple_of(unit) as usize
+        let unit = u64::from(self.inputs.shape.unit_bytes);
+        (u64::from(self.inputs.frame_bytes).max(padded) + unit).next_multiple_of(unit) as usize
     }
 }

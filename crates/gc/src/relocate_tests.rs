@@ -1,12 +1,17 @@
-use esker_log::{Keyspace, Tier};
+use esker_log::{Keyspace, Tier, TierIdentity};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 
 use super::*;
 
 const SECRET: Secret = Secret { digest_key: [1, 2], salt: 3 };
-const SHAPE: SegmentShape =
-    SegmentShape { tier: Tier::Capacity, segment_bytes: 64 << 10, unit_bytes: 4096, granule_bytes: 16 };
+const SHAPE: SegmentShape = SegmentShape {
+    tier: Tier::Capacity,
+    segment_bytes: 64 << 10,
+    unit_bytes: 4096,
+    granule_bytes: 16,
+    identity: TierIdentity::NONE,
+};
 const VALUE: [u8; 900] = [7; 900];
 
 fn memory(bytes: usize) -> Appender {
@@ -18,7 +23,7 @@ fn segment(number: u64, stream: Stream, bytes: usize) -> OpenSegment {
     OpenSegment::new(SHAPE, name, SECRET, memory(bytes))
 }
 
-/// A host with few slots: it opens a second output only if more than three slots are free.
+/// Victims in memory, and few slots for copies: a second output is opened only if more than three slots are free.
 struct FewSlots {
     /// Contents of the victims, by segment number.
     victims: BTreeMap<u64, Arc<SegmentBuffer>>,
@@ -27,18 +32,17 @@ struct FewSlots {
 
 struct Slots {
     free: u32,
-    open: u32,
     opened: u64,
     /// Write stream of each output that was opened, by slot.
     streams: BTreeMap<u32, Stream>,
 }
 
-impl Host for FewSlots {
-    type Error = ();
+impl From<NoMemory> for () {
+    fn from(_: NoMemory) {}
+}
 
-    fn shape(&self) -> SegmentShape {
-        SHAPE
-    }
+impl Source for FewSlots {
+    type Error = ();
 
     fn need(&self, _: &Victim, _: &Entry) -> Need {
         Need::Record
@@ -57,40 +61,31 @@ impl Host for FewSlots {
         let at = offset as usize;
         Ok((Buffer::copy_from(self.victims[&victim.segment].slice(at..at + bytes as usize)), 0))
     }
+}
 
-    fn durable_through(&self, _: &OpenSegment) -> u32 {
-        0
-    }
+impl Target for FewSlots {
+    type Error = ();
 
-    async fn open_output(&self, stream: Stream, bytes: usize) -> Result<Option<OpenSegment>, ()> {
+    async fn open(&self, stream: Stream, bytes: usize, others: usize) -> Result<Opening, ()> {
         let mut slots = self.slots.lock();
-        let keep = if slots.open > 0 { 3 } else { 0 };
-        if slots.free <= keep {
-            return Ok(None);
+        match slots.free {
+            0 => return Ok(Opening::NoSlot),
+            1..=3 if others > 0 => return Ok(Opening::NotBesideOthers),
+            _ => {}
         }
         slots.free -= 1;
-        slots.open += 1;
         slots.opened += 1;
         let output = segment(100 + slots.opened, stream, bytes);
         slots.streams.insert(output.name().slot, stream);
-        Ok(Some(output))
-    }
-
-    fn could_open(&self) -> bool {
-        self.slots.lock().free > 0
-    }
-
-    fn memory(&self, bytes: usize) -> Result<Appender, ()> {
-        Ok(memory(bytes))
+        Ok(Opening::Opened(output))
     }
 
     async fn write_frame(&self, _: SegmentName, _: Arc<SegmentBuffer>, _: ClosedFrame) -> Result<(), ()> {
         Ok(())
     }
 
-    async fn seal_output(&self, output: OpenSegment) -> Result<(), ()> {
+    async fn seal(&self, output: OpenSegment) -> Result<(), ()> {
         assert!(output.entries().len() > 1, "a nearly empty segment is sealed");
-        self.slots.lock().open -= 1;
         Ok(())
     }
 }
@@ -109,6 +104,7 @@ fn victim(number: u64) -> OpenSegment {
             value_check: SECRET.value_check(&VALUE),
             sequence,
             expires_at_ms: None,
+            version: None,
             batch_goes_on: false,
             short_lived: false,
         };
@@ -127,10 +123,11 @@ fn copy_all(free: u32) -> (Relocated, Slots) {
     };
     let victims: Vec<_> = segments.iter().map(of).collect();
     let bytes = segments.iter().map(|s| (s.name().segment, s.memory().buffer())).collect();
-    let slots = Slots { free, open: 0, opened: 0, streams: BTreeMap::new() };
+    let slots = Slots { free, opened: 0, streams: BTreeMap::new() };
     let host = FewSlots { victims: bytes, slots: Mutex::new(slots) };
     let mut outputs = Outputs::new();
-    let copied = copy_needed(&host, &SECRET, &victims, &mut outputs, 16 << 10);
+    let inputs = Inputs { secret: &SECRET, victims: &victims, shape: SHAPE, frame_bytes: 16 << 10 };
+    let copied = copy_needed(inputs, &host, &host, &mut outputs);
     let relocated = copied.now_or_never().expect("nothing waits").expect("nothing fails");
     let records: usize = victims.iter().map(|(_, entries)| entries.len()).sum();
     assert!(relocated.moves.len() <= records && relocated.damaged.is_empty());

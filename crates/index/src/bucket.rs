@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::slot::{Label, Slot};
+use crate::slot::{Label, Layout, Slot};
 
 /// Slots per bucket.
 pub(crate) const SLOTS: usize = 8;
@@ -30,16 +30,16 @@ impl Bucket {
     }
 
     /// Returns the position of the slot with this label.
-    pub(crate) fn find(&self, label: Label) -> Option<usize> {
-        (0..SLOTS).find(|&position| self.load(position).has(label))
+    pub(crate) fn find(&self, layout: Layout, label: Label) -> Option<usize> {
+        (0..SLOTS).find(|&position| self.load(position).has(layout, label))
     }
 
     /// Returns the number of occupied slots, and true if one of them has this label. Examines all slots without a branch,
     /// because the number of occupied slots is unpredictable.
     #[inline]
-    pub(crate) fn look_through(&self, label: Label) -> (usize, bool) {
+    pub(crate) fn look_through(&self, layout: Layout, label: Label) -> (usize, bool) {
         self.slots().fold((0, false), |(taken, is_there), slot| {
-            (taken + usize::from(!slot.is_empty()), is_there | slot.has(label))
+            (taken + usize::from(!slot.is_empty()), is_there | slot.has(layout, label))
         })
     }
 

@@ -46,7 +46,7 @@ impl Index {
     }
 
     /// Recovery: inserts keys into the table of a shard, each given by the lower half of its [`Index::stored_hash`]. Calls
-    /// `left` with the position of each key whose stored hash is present already or that finds no free slot.
+    /// `left` with the position of each key whose stored hash is present already or that finds no slot.
     ///
     /// Only valid for a shard from which nothing was removed since it was empty: then the alternate bucket of a key can be
     /// skipped while its home bucket has a free slot.
@@ -58,6 +58,8 @@ impl Index {
         if (writer.shard.used() + keys.len()) * 1000 >= writer.table().capacity() * FULL {
             writer.grow();
         }
+        // Without memory for a table that holds these pointers, keys whose pointers do not fit are left.
+        writer.widen(keys.iter().fold(0, |bits, (_, pointer)| bits | pointer.get()));
         let mut table = writer.table();
         let (mut put_in, mut moved) = (0, 0);
         for (position, (stored, pointer)) in keys.iter().enumerate() {

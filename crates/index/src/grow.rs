@@ -1,12 +1,13 @@
 //! Growing and shrinking: rebuilds a shard's table in another size from its slots alone.
 //!
 //! A table grows by a tenth when it is 95 % full, so that between 0.86 and 0.95 of the slots are occupied, at 8.4 to 9.3 bytes
-//! per key. Readers keep using the old table during the rebuild.
+//! per key. It also grows to the first size whose slots hold a pointer that does not fit. Readers keep using the old table
+//! during the rebuild.
 
 use std::sync::atomic::{Ordering, fence};
 
 use crate::bucket::BUCKET_BYTES;
-use crate::geometry::{GENERATIONS, GEOMETRIES};
+use crate::geometry::{GENERATIONS, GEOMETRIES, generation_for};
 use crate::hash::SHARDS;
 use crate::shard::Writer;
 
@@ -56,6 +57,22 @@ impl Writer<'_> {
         grown
     }
 
+    /// Makes the table hold a pointer with these bits. Returns false if no larger table can be had.
+    #[inline]
+    pub(crate) fn widen(&mut self, pointer_bits: u64) -> bool {
+        let fits = self.table().fits(pointer_bits) || self.grow_for(pointer_bits);
+        self.state.widest |= if fits { pointer_bits } else { 0 };
+        fits
+    }
+
+    /// Grows to the first size that holds a pointer with these bits.
+    #[cold]
+    fn grow_for(&mut self, pointer_bits: u64) -> bool {
+        let first = generation_for(pointer_bits);
+        let larger = first..(first + ATTEMPTS).min(GENERATIONS);
+        larger.into_iter().any(|generation| self.rebuild(generation))
+    }
+
     /// Grows to this generation if the shard is close to growing on its own.
     pub(crate) fn grow_along(&mut self, generation: usize) {
         let follows = self.shard.generation() + 1 == generation;
@@ -73,7 +90,8 @@ impl Writer<'_> {
             let fits = |generation: usize| {
                 used * 1000 <= GEOMETRIES[generation].buckets() * crate::bucket::SLOTS * SHRUNK
             };
-            if let Some(smaller) = (0..self.shard.generation()).find(|generation| fits(*generation)) {
+            let from = generation_for(self.state.widest);
+            if let Some(smaller) = (from..self.shard.generation()).find(|generation| fits(*generation)) {
                 self.rebuild(smaller);
             }
         }
@@ -86,7 +104,7 @@ impl Writer<'_> {
             used * 1000 < GEOMETRIES[*generation].buckets() * crate::bucket::SLOTS * SHRUNK
         };
         if used * 1000 < capacity * (SHRUNK - 50)
-            && let Some(smaller) = (0..self.shard.generation()).find(holds)
+            && let Some(smaller) = (generation_for(self.state.widest)..self.shard.generation()).find(holds)
         {
             self.rebuild(smaller);
         }
@@ -102,8 +120,9 @@ impl Writer<'_> {
         new.zero();
 
         // Home buckets first: fewer look-ups need the second bucket, and memory is written in order.
-        let mut away = Vec::new();
+        let (mut away, mut widest) = (Vec::new(), 0);
         for (stored, pointer) in old.entries() {
+            widest |= pointer.get();
             if !new.insert_home(stored, pointer) {
                 away.push((stored, pointer));
             }
@@ -112,6 +131,7 @@ impl Writer<'_> {
         let fits = away.into_iter().all(|(stored, pointer)| new.insert(stored, pointer, || ()));
         if fits {
             self.move_to(generation);
+            self.state.widest = widest;
         } else {
             self.slabs.leave(generation, self.number);
         }

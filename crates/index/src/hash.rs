@@ -3,25 +3,24 @@
 //! A slot keeps only the stored hash of a key. The rest of this crate calls two keys with the same shard and the same stored
 //! hash a *match*; only all 128 bits, or the record, determine whether they are the same key.
 
-/// 128 bits that identify a key: 124 of its SipHash-1-3-128, and four that hold its [`Keyspace`].
+/// 128 bits that identify a key: 120 of its SipHash-1-3-128, and eight that hold its [`Keyspace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyHash {
     /// Half that determines shard, bucket and tag.
     pub slot: u64,
-    /// Independent half that distinguishes keys with equal stored hashes. Its lowest four bits are the keyspace.
+    /// Independent half that distinguishes keys with equal stored hashes. Its lowest eight bits are the keyspace.
     pub check: u64,
 }
-
-/// Number of low bits of [`KeyHash::check`] that hold the keyspace.
-pub(crate) const KEYSPACE_BITS: u32 = 4;
 
 /// A set of keys with its own index; the same key in two keyspaces is two keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Keyspace(u8);
 
 impl Keyspace {
-    /// Number of keyspaces.
-    pub const COUNT: usize = 1 << KEYSPACE_BITS;
+    /// Number of low bits of [`KeyHash::check`] that hold the keyspace.
+    pub const BITS: u32 = 8;
+    /// Number of keyspaces in use. Digests have room for 256; the indexes, and so this version, have sixteen.
+    pub const COUNT: usize = 16;
     /// Keyspace of records that do not name one.
     pub const FIRST: Keyspace = Keyspace(0);
 
@@ -42,6 +41,12 @@ impl Keyspace {
 }
 
 impl KeyHash {
+    /// Returns true if this version has the keyspace of the digest, which may come from a medium.
+    #[inline]
+    pub const fn has_keyspace(&self) -> bool {
+        self.check & KEYSPACE_MASK < Keyspace::COUNT as u64
+    }
+
     /// Returns the keyspace of the key.
     #[inline]
     pub const fn keyspace(&self) -> Keyspace {
@@ -56,7 +61,7 @@ impl KeyHash {
     }
 }
 
-const KEYSPACE_MASK: u64 = (1 << KEYSPACE_BITS) - 1;
+const KEYSPACE_MASK: u64 = (1 << Keyspace::BITS) - 1;
 
 /// Number of shards of an index.
 pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
@@ -66,7 +71,7 @@ const LOCAL_BITS: u32 = u64::BITS - SHARD_BITS;
 
 /// Buckets of a shard's smallest table: 139 hold 1/1024 of a million keys at a load of 0.88.
 pub(crate) const MIN_BUCKETS: u32 = 139;
-/// Bits of the tag in a slot.
+/// Bits of a tag in the smallest table. A larger table needs fewer: see [`Layout`](crate::slot::Layout).
 pub(crate) const TAG_BITS: u32 = 23;
 /// Number of different stored hashes in a shard. Fixed for the life of the index; see decision 0002.
 pub(crate) const STORED_HASHES: u32 = MIN_BUCKETS << TAG_BITS;

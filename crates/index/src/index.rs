@@ -33,7 +33,7 @@ impl Index {
         Index {
             cut: Cut::new(options.hash_bits),
             unverified_limit: options.unverified_limit,
-            slabs: Slabs::new(),
+            slabs: Slabs::new(options.buckets_max),
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             len: CachePadded::default(),
             unverified_len: CachePadded::default(),
@@ -109,26 +109,26 @@ impl Index {
                 Published { displaced: None, unverified: false, is_first: false }
             }
             Occupant::SameKey => {
-                writer.table().swing(found, new);
+                self.swing(writer, found, stored, &hash, new);
                 Published { displaced: Some(displaced), unverified: false, is_first: false }
             }
             Occupant::Unknown => {
                 // The unverified overwrite is recorded first, so that a reader that meets the foreign key finds it.
                 self.unverified(&mut writer, stored, UnverifiedOverwrite { displaced, check: hash.check });
-                writer.table().swing(found, new);
+                self.swing(writer, found, stored, &hash, new);
                 Published { displaced: Some(displaced), unverified: true, is_first: false }
             }
         }
     }
 
     /// Relocation: swings exactly `old` to `new`, in the slot or the side table. Returns false if the key is no longer at
-    /// `old`.
+    /// `old`. Afterwards the entry is `hash`'s, which may be another key with the same stored hash.
     pub fn replace(&self, hash: &KeyHash, old: Pointer, new: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let writer = self.lock(shard);
         let is_old = |found: &Found| found.pointer() == old || planted(Bug::CopyOverNewer);
         if let Some(found) = writer.find(stored).filter(is_old) {
-            writer.table().swing(found, new);
+            self.swing(writer, found, stored, hash, new);
             return true;
         }
         let at_old = writer.shard.side.get(stored, hash) == Some(old);
@@ -328,13 +328,26 @@ impl Index {
 
     /// Inserts an absent key into a slot, or into the side table if its buckets are full.
     fn insert(&self, mut writer: Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) {
-        let (shard, generation) = (writer.number, writer.shard.generation());
+        let generation = writer.shard.generation();
         if !writer.insert(stored, pointer) {
             self.insert_exact(&writer, stored, hash, pointer);
             return;
         }
         self.len.fetch_add(1, Ordering::Relaxed);
-        let grown = writer.shard.generation();
+        self.follow_growth(writer, generation);
+    }
+
+    /// Swings the entry of a stored hash, which was found, to another record of the key `hash`.
+    fn swing(&self, mut writer: Writer<'_>, found: Found, stored: u32, hash: &KeyHash, pointer: Pointer) {
+        let generation = writer.shard.generation();
+        writer.swing(found, stored, hash, pointer);
+        self.follow_growth(writer, generation);
+    }
+
+    /// If a shard has grown since `generation`, lets its neighbours grow along, and collapses its pages into huge ones.
+    #[inline]
+    fn follow_growth(&self, writer: Writer<'_>, generation: usize) {
+        let (shard, grown) = (writer.number, writer.shard.generation());
         // Holds one lock at a time, because two shards could otherwise deadlock.
         drop(writer);
         if grown > generation {

@@ -50,7 +50,7 @@ impl Indexes {
     fn known(&self, keyspace: Keyspace) -> Option<&Index> {
         match usize::from(keyspace.number()) {
             0 => Some(&self.first),
-            number => self.others[number - 1].get().map(|index| &**index),
+            number => self.others.get(number - 1)?.get().map(|index| &**index),
         }
     }
 

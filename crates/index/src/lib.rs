@@ -8,7 +8,7 @@
 //!
 //! * `hash`: 1,024 shards; in the shard a *stored hash* of 30 bits.
 //! * `geometry`: maps the stored hash to a home bucket, an alternate bucket and a tag, and back.
-//! * `slot`, `bucket`: eight slots of eight bytes in a cache line.
+//! * `slot`, `bucket`: eight slots of eight bytes in a cache line; larger tables leave more of their bits to the pointer.
 //! * `table`: two buckets per key; entries make room by moving to their other bucket.
 //! * `shard`: the protocol between lock-free readers and locking writers.
 //! * `slab`, `memory`: the memory of tables, so that growing leaves neither holes nor readers without a table.
@@ -16,7 +16,7 @@
 //! * `bulk`: fills a shard's table at once when the store is opened.
 //! * `side`: keys that are known to collide, by all their bits. `unverified`: keys that may collide, in a `dense` table.
 //! * `scan`: iteration that growth does not disturb.
-//! * `keyspaces`: one index per keyspace, chosen by four bits of the digest.
+//! * `keyspaces`: one index per keyspace, chosen by eight bits of the digest.
 //!
 //! Decision 0002 has the reasons and the arithmetic.
 #![deny(missing_docs)]

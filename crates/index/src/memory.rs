@@ -13,7 +13,7 @@ use memmap2::{MmapMut, MmapOptions};
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 use crate::bucket::SLOTS;
 use crate::bucket::{BUCKET_BYTES, Bucket};
-use crate::slot::Label;
+use crate::slot::{Label, Layout};
 
 /// A fixed number of buckets in an anonymous mapping, which lives as long as the region: released buckets read as empty slots
 /// or as their previous content, never as anything else.
@@ -148,14 +148,16 @@ pub fn prefetch<T>(at: &T) {
 /// Examines all slots: the position is unpredictable, and a mispredicted branch costs more than the rest of a look-up.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
-pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
+pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2], layout: Layout) -> u32 {
     let mask: u32;
     // SAFETY: reads 64 bytes from each of two references to as many aligned bytes, and writes only the registers named. The
     // bytes read are atomics that other threads may write: each aligned load here takes whole slots, and no load of this
     // processor is reordered with a later one, so the loads are equivalent to eight acquiring loads.
     unsafe {
         std::arch::asm!(
-            // The label is the upper 24 bits: gather the upper halves of four slots, shift them, compare.
+            // The label lies in the upper half: gather the upper halves of four slots, clear the pointer's bits, compare.
+            "movd {m}, {layout:e}",
+            "pshufd {m}, {m}, 0",
             "movdqa {a}, [{first}]",
             "movdqa {b}, [{first} + 32]",
             "movdqa {c}, [{second}]",
@@ -164,10 +166,10 @@ pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
             "shufps {b}, [{first} + 48], 0xDD",
             "shufps {c}, [{second} + 16], 0xDD",
             "shufps {d}, [{second} + 48], 0xDD",
-            "psrld {a}, 8",
-            "psrld {b}, 8",
-            "psrld {c}, 8",
-            "psrld {d}, 8",
+            "pand {a}, {m}",
+            "pand {b}, {m}",
+            "pand {c}, {m}",
+            "pand {d}, {m}",
             "movd {x}, {label:e}",
             "movd {y}, {other:e}",
             "pshufd {x}, {x}, 0",
@@ -182,6 +184,7 @@ pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
             "pmovmskb {mask:e}, {a}",
             first = in(reg) std::ptr::from_ref(buckets[0]),
             second = in(reg) std::ptr::from_ref(buckets[1]),
+            layout = in(reg) layout.upper_mask(),
             label = in(reg) labels[0].upper(),
             other = in(reg) labels[1].upper(),
             mask = lateout(reg) mask,
@@ -191,6 +194,7 @@ pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
             d = out(xmm_reg) _,
             x = out(xmm_reg) _,
             y = out(xmm_reg) _,
+            m = out(xmm_reg) _,
             options(nostack, readonly, preserves_flags),
         );
     }
@@ -200,7 +204,7 @@ pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
 /// Returns a bit for every slot of the first bucket that has the first label, then of the second bucket and label.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
-pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
-    let has = |side: usize, position: usize| buckets[side].load(position).has(labels[side]);
+pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2], layout: Layout) -> u32 {
+    let has = |side: usize, position: usize| buckets[side].load(position).has(layout, labels[side]);
     (0..2 * SLOTS).fold(0, |bits, bit| bits | u32::from(has(bit / SLOTS, bit % SLOTS)) << bit)
 }

@@ -37,6 +37,8 @@ pub struct IndexOptions {
     /// For tests: keep only this number of low bits of [`KeyHash::slot`](crate::KeyHash::slot), so that different keys collide.
     /// With fewer than 54 bits all keys are in one shard.
     pub hash_bits: Option<u32>,
+    /// For tests: maximum number of buckets in a shard's table, as if memory for a larger one were never available.
+    pub buckets_max: Option<usize>,
     /// Memory that unverified overwrites may take. The limit measures pressure and is no bound: no unverified overwrite is ever
     /// dropped.
     pub unverified_limit: UnverifiedLimit,

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::bucket::{BUCKET_BYTES, SLOTS};
+use crate::hash::KeyHash;
 use crate::side::Side;
 use crate::slab::Slabs;
 use crate::slot::Pointer;
@@ -27,9 +28,9 @@ pub(crate) struct Shard {
     moves: AtomicU64,
     /// Slab that holds the table.
     generation: AtomicU32,
-    /// True if a key was removed while unverified overwrites of its stored hash were pending: a key may be hidden although the
-    /// slot is empty. Set before the slot is emptied, and reset only by a clear. Only damage causes it, because a remover
-    /// verifies these overwrites first.
+    /// True if a slot was emptied while unverified overwrites of its stored hash were pending: a key may be hidden although the
+    /// slot is empty. Set before the slot is emptied, and reset only by a clear. A remover verifies these overwrites first, so
+    /// only damage causes it, or a pointer for which no memory for a larger table was available.
     pub(crate) removed_unverified: AtomicBool,
     /// Number of entries in the table; written under the lock.
     pub(crate) used: AtomicUsize,
@@ -43,6 +44,8 @@ pub(crate) struct State {
     pub(crate) unverified: UnverifiedOverwrites,
     /// Number of entries below which the table does not grow again, after a growth that failed.
     pub(crate) grow_from: usize,
+    /// Has every bit that a pointer in the table has: bounds the layouts that hold all of them.
+    pub(crate) widest: u64,
 }
 
 impl Shard {
@@ -102,10 +105,14 @@ impl<'a> Writer<'a> {
         self.table().find(stored)
     }
 
-    /// Inserts a stored hash that is not present. Returns false if no slot is free and growing would not free one.
+    /// Inserts a stored hash that is not present. Returns false if no table holds the pointer, or no slot is free and growing
+    /// would not free one.
     pub(crate) fn insert(&mut self, stored: u32, pointer: Pointer) -> bool {
         if self.is_full() {
             self.grow();
+        }
+        if !self.widen(pointer.get()) {
+            return false;
         }
         while !self.table().insert(stored, pointer, || self.count_move()) {
             if !self.is_crowded() || !self.grow() {
@@ -114,6 +121,24 @@ impl<'a> Writer<'a> {
         }
         self.shard.used.store(self.shard.used() + 1, Ordering::Relaxed);
         true
+    }
+
+    /// Swings the entry of `stored`, which was found, to another record of the key `hash`. If no table can hold the pointer, the
+    /// key moves to the side table.
+    pub(crate) fn swing(&mut self, found: Found, stored: u32, hash: &KeyHash, pointer: Pointer) {
+        let generation = self.shard.generation();
+        if self.widen(pointer.get()) {
+            let is_moved = self.shard.generation() != generation;
+            let found = if is_moved { self.find(stored) } else { Some(found) };
+            return self.table().swing(found.expect("a table keeps its entries when it grows"), pointer);
+        }
+        // A reader that finds the slot empty must find the key in the side table, and must know that another key, displaced
+        // from this slot, may be hidden.
+        self.shard.side.insert(stored, hash, pointer);
+        if !self.state.unverified.of(stored).is_empty() {
+            self.shard.removed_unverified.store(true, Ordering::Release);
+        }
+        self.remove(found);
     }
 
     pub(crate) fn remove(&mut self, found: Found) {
@@ -163,5 +188,6 @@ impl<'a> Writer<'a> {
         self.shard.removed_unverified.store(false, Ordering::Release);
         self.state.unverified.clear();
         self.state.grow_from = 0;
+        self.state.widest = 0;
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_seeded_bugs::{Bug, planted};
 use parking_lot::RwLock;
 
-use crate::hash::{KEYSPACE_BITS, KeyHash};
+use crate::hash::{KeyHash, Keyspace};
 use crate::slot::Pointer;
 
 /// Ordered by stored hash, then by the whole hash.
@@ -35,7 +35,7 @@ fn key(stored: u32, hash: &KeyHash) -> Key {
 
 /// Skips the lowest bits, which are the same for all keys of an index.
 fn filter_bit(check: u64) -> u64 {
-    1 << ((check >> KEYSPACE_BITS) % 64)
+    1 << ((check >> Keyspace::BITS) % 64)
 }
 
 impl Side {

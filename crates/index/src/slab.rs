@@ -17,7 +17,11 @@ use crate::table::Table;
 
 /// The slabs of all sizes, each created when the first shard needs it.
 #[derive(Debug)]
-pub(crate) struct Slabs([OnceLock<Slab>; GENERATIONS]);
+pub(crate) struct Slabs {
+    all: [OnceLock<Slab>; GENERATIONS],
+    /// Maximum number of buckets in a place.
+    buckets_max: usize,
+}
 
 #[derive(Debug)]
 struct Slab {
@@ -29,8 +33,9 @@ struct Slab {
 
 impl Slabs {
     /// Creates the slabs, with every shard in the first one.
-    pub(crate) fn new() -> Slabs {
-        let slabs = Slabs([const { OnceLock::new() }; GENERATIONS]);
+    pub(crate) fn new(buckets_max: Option<usize>) -> Slabs {
+        let buckets_max = buckets_max.unwrap_or(usize::MAX);
+        let slabs = Slabs { all: [const { OnceLock::new() }; GENERATIONS], buckets_max };
         let first = slabs.open(0).expect("memory for the smallest tables");
         *first.residents.lock() = [true; SHARDS];
         slabs
@@ -39,7 +44,7 @@ impl Slabs {
     /// Returns the shard's place in the slab of this generation, which some shard must have entered before.
     #[inline]
     pub(crate) fn table(&self, generation: usize, shard: usize) -> Table<'_> {
-        let slab = self.0[generation].get().expect("a shard lives in a slab");
+        let slab = self.all[generation].get().expect("a shard lives in a slab");
         let geometry = &GEOMETRIES[generation];
         let first = shard * geometry.buckets();
         Table::new(&slab.region.buckets()[first..first + geometry.buckets()], geometry)
@@ -48,7 +53,10 @@ impl Slabs {
     /// Returns the slab of this generation, creating it if necessary. Returns `None` if there is no such generation or no
     /// address space.
     fn open(&self, generation: usize) -> Option<&Slab> {
-        let cell = self.0.get(generation)?;
+        let cell = self.all.get(generation)?;
+        if GEOMETRIES[generation].buckets() > self.buckets_max {
+            return None;
+        }
         // Another shard may be creating it too, whose region may be the reason why this one fails.
         if cell.get().is_none()
             && let Ok(region) = Region::new(SHARDS * GEOMETRIES[generation].buckets())
@@ -80,7 +88,7 @@ impl Slabs {
 
     /// Leaves the shard's place, and releases those of its pages that no neighbour uses.
     pub(crate) fn leave(&self, generation: usize, shard: usize) {
-        let slab = self.0[generation].get().expect("a shard lives in a slab");
+        let slab = self.all[generation].get().expect("a shard lives in a slab");
         let place_bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
         let mut residents = slab.residents.lock();
         assert!(residents[shard], "a shard leaves only a slab that holds its table");
@@ -92,7 +100,7 @@ impl Slabs {
     /// lines in a hundred megabytes or more cost two TLB misses. Huge pages from the start would be touched by the first shard
     /// that moves in, and stay empty until its neighbours follow.
     pub(crate) fn collapse(&self, generation: usize, shard: usize) {
-        let slab = self.0[generation].get().expect("a shard lives in a slab");
+        let slab = self.all[generation].get().expect("a shard lives in a slab");
         let place_bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
         for huge_page in slab.region.huge_pages(shard * place_bytes..(shard + 1) * place_bytes) {
             let shards = huge_page.start / place_bytes..huge_page.end.div_ceil(place_bytes);
@@ -105,7 +113,7 @@ impl Slabs {
 
     /// Returns the bytes of the slabs without their buckets.
     pub(crate) fn overhead_bytes(&self) -> u64 {
-        let open = self.0.iter().filter(|slab| slab.get().is_some()).count();
+        let open = self.all.iter().filter(|slab| slab.get().is_some()).count();
         (size_of::<Slabs>() + open * size_of::<[bool; SHARDS]>()) as u64
     }
 }

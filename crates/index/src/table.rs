@@ -22,11 +22,12 @@ pub(crate) struct Found {
     bucket: usize,
     position: usize,
     slot: Slot,
+    pointer: Pointer,
 }
 
 impl Found {
     pub(crate) fn pointer(&self) -> Pointer {
-        self.slot.pointer().expect("a found slot is not empty")
+        self.pointer
     }
 }
 
@@ -50,14 +51,21 @@ impl<'a> Table<'a> {
         self.buckets.len() * SLOTS
     }
 
+    /// Returns true if the table's slots can hold a pointer with these bits.
+    #[inline]
+    pub(crate) fn fits(&self, pointer_bits: u64) -> bool {
+        self.geometry.layout().fits(pointer_bits)
+    }
+
     #[inline]
     pub(crate) fn find(&self, stored: u32) -> Option<Found> {
-        let seats = self.geometry.seats(stored);
+        let (seats, layout) = (self.geometry.seats(stored), self.geometry.layout());
         for choice in [Choice::Home, Choice::Alternate] {
             let bucket = seats.bucket(choice);
-            if let Some(position) = self.buckets[bucket].find(seats.label(choice)) {
+            if let Some(position) = self.buckets[bucket].find(layout, seats.label(choice)) {
                 let slot = self.buckets[bucket].load(position);
-                return Some(Found { bucket, position, slot });
+                let pointer = slot.pointer(layout).expect("a found slot is not empty");
+                return Some(Found { bucket, position, slot, pointer });
             }
         }
         None
@@ -66,16 +74,16 @@ impl<'a> Table<'a> {
     /// Returns the pointer of this stored hash: `find` for readers, without a branch that depends on the position.
     #[inline]
     pub(crate) fn get(&self, stored: u32) -> Option<Pointer> {
-        let seats = self.geometry.seats(stored);
+        let (seats, layout) = (self.geometry.seats(stored), self.geometry.layout());
         let labels = [seats.label(Choice::Home), seats.label(Choice::Alternate)];
         let buckets = [&self.buckets[seats.home], &self.buckets[seats.alternate]];
-        let mut candidates = candidates(buckets, labels);
+        let mut candidates = candidates(buckets, labels, layout);
         while candidates != 0 {
             let first = candidates.trailing_zeros() as usize;
             let is_home = first < SLOTS;
             let slot = select_unpredictable(is_home, buckets[0], buckets[1]).load(first % SLOTS);
-            if slot.has(select_unpredictable(is_home, labels[0], labels[1])) {
-                return slot.pointer();
+            if slot.has(layout, select_unpredictable(is_home, labels[0], labels[1])) {
+                return slot.pointer(layout);
             }
             candidates &= candidates - 1;
         }
@@ -90,34 +98,38 @@ impl<'a> Table<'a> {
         prefetch(&self.buckets[seats.alternate]);
     }
 
-    /// Swings an entry to another record.
+    /// Swings an entry to another record, whose pointer fits.
     pub(crate) fn swing(&self, found: Found, pointer: Pointer) {
-        self.buckets[found.bucket].store(found.position, found.slot.at(pointer));
+        let slot = found.slot.at(self.geometry.layout(), pointer);
+        self.buckets[found.bucket].store(found.position, slot);
     }
 
     pub(crate) fn remove(&self, found: Found) {
         self.buckets[found.bucket].store(found.position, Slot::EMPTY);
     }
 
-    /// Inserts a stored hash that is not present. Returns false if no slot can be freed. Calls `moved` whenever an entry is in
+    /// Inserts a stored hash that is not present. Returns false if the pointer does not fit or no slot can be freed. Calls `moved` whenever an entry is in
     /// both its buckets, before the older copy is overwritten.
     pub(crate) fn insert(&self, stored: u32, pointer: Pointer, moved: impl FnMut()) -> bool {
+        if !self.fits(pointer.get()) {
+            return false;
+        }
         let seats = self.geometry.seats(stored);
         let Some((bucket, position)) = self.vacancy(&seats).or_else(|| self.make_room(&seats, moved)) else {
             return false;
         };
         let choice = if bucket == seats.home { Choice::Home } else { Choice::Alternate };
-        self.buckets[bucket].store(position, Slot::new(seats.label(choice), pointer));
+        self.buckets[bucket].store(position, self.slot(&seats, choice, pointer));
         true
     }
 
-    /// Inserts a stored hash that is not present into its home bucket. Returns false if that is full.
+    /// Inserts a stored hash that is not present into its home bucket. Returns false if the pointer does not fit or the
+    /// bucket is full.
     pub(crate) fn insert_home(&self, stored: u32, pointer: Pointer) -> bool {
         let seats = self.geometry.seats(stored);
-        match self.buckets[seats.home].vacancy() {
+        match self.buckets[seats.home].vacancy().filter(|_| self.fits(pointer.get())) {
             Some(position) => {
-                let slot = Slot::new(seats.label(Choice::Home), pointer);
-                self.buckets[seats.home].store(position, slot);
+                self.buckets[seats.home].store(position, self.slot(&seats, Choice::Home, pointer));
                 true
             }
             None => false,
@@ -131,25 +143,32 @@ impl<'a> Table<'a> {
     }
 
     /// Adds a stored hash to a table from which nothing was removed since it was empty. Returns `Some(false)` if it is present
-    /// already, and `None` if it is not and no slot is free without moving other entries.
+    /// already, and `None` if it is not and the pointer does not fit or no slot is free without moving other entries.
     ///
     /// Slots of a bucket are filled in order, an entry goes to its alternate bucket only when its home is full, and a full
     /// bucket stays full. A free slot therefore ends the search.
     #[inline]
     pub(crate) fn add(&self, stored: u32, pointer: Pointer) -> Option<bool> {
-        let seats = self.geometry.seats(stored);
+        let (seats, layout) = (self.geometry.seats(stored), self.geometry.layout());
         for choice in [Choice::Home, Choice::Alternate] {
             let (bucket, label) = (&self.buckets[seats.bucket(choice)], seats.label(choice));
-            let (taken, is_there) = bucket.look_through(label);
+            let (taken, is_there) = bucket.look_through(layout, label);
             if is_there {
                 return Some(false);
             }
             if taken < SLOTS {
-                bucket.store(taken, Slot::new(label, pointer));
+                if !layout.fits(pointer.get()) {
+                    return None;
+                }
+                bucket.store(taken, Slot::new(layout, label, pointer));
                 return Some(true);
             }
         }
         None
+    }
+
+    fn slot(&self, seats: &Seats, choice: Choice, pointer: Pointer) -> Slot {
+        Slot::new(self.geometry.layout(), seats.label(choice), pointer)
     }
 
     fn vacancy(&self, seats: &Seats) -> Option<(usize, usize)> {
@@ -209,16 +228,16 @@ impl<'a> Table<'a> {
 
     /// Iterates over the entries whose home is one of these buckets, in whichever bucket they are.
     fn entries_with_home(&self, homes: std::ops::Range<usize>) -> impl Iterator<Item = (u32, Pointer)> {
-        let geometry = self.geometry;
+        let (geometry, layout) = (self.geometry, self.geometry.layout());
         self.buckets.iter().enumerate().flat_map(move |(number, bucket)| {
             let homes = homes.clone();
             let first = geometry.first(number);
             bucket.slots().filter_map(move |slot| {
-                let pointer = slot.pointer()?;
+                let pointer = slot.pointer(layout)?;
                 let home = geometry.home(number, slot);
                 // Most entries are at home: one division per bucket, not per slot.
                 let first = if home == number { first } else { geometry.first(home) };
-                homes.contains(&home).then(|| (first + slot.tag(), pointer))
+                homes.contains(&home).then(|| (first + slot.tag(layout), pointer))
             })
         })
     }

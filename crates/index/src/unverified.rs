@@ -13,14 +13,14 @@ use crate::slot::Pointer;
 pub struct UnverifiedOverwrite {
     /// The record that was displaced from its slot.
     pub displaced: Pointer,
-    /// [`KeyHash::check`] of the displacing key. Four of its bits are the keyspace, so another key with the same stored hash
-    /// has the same check with a probability of 2^-60.
+    /// [`KeyHash::check`] of the displacing key. Eight of its bits are the keyspace, so another key with the same stored hash
+    /// has the same check with a probability of 2^-56.
     pub check: u64,
 }
 
-/// Accounted bytes per unverified overwrite. With the gaps of its table it takes 19 just before the table grows, 22 just after,
-/// and up to 34 before an emptied table shrinks.
-pub(crate) const UNVERIFIED_BYTES: u64 = 21;
+/// Accounted bytes per unverified overwrite. With the gaps of its table it takes 22 just before the table grows, 25 just after,
+/// and up to 38 before an emptied table shrinks.
+pub(crate) const UNVERIFIED_BYTES: u64 = 23;
 
 /// All entries of an index with one stored hash.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -45,15 +45,16 @@ pub struct Verified {
     pub is_known: bool,
 }
 
-/// Stored form of an unverified overwrite: stored hash, displaced pointer and check in 4, 5 and 8 bytes.
+/// Stored form of an unverified overwrite: stored hash, displaced pointer and check in 4, 7 and 8 bytes.
 #[derive(Clone, Copy, Debug)]
-struct Packed([u8; 17]);
+struct Packed([u8; PACKED_BYTES]);
 
-const POINTER_BYTES: usize = Pointer::BITS as usize / 8;
+const POINTER_BYTES: usize = Pointer::BITS.div_ceil(8) as usize;
+const PACKED_BYTES: usize = 4 + POINTER_BYTES + 8;
 
 impl Packed {
     fn new(stored: u32, unverified: UnverifiedOverwrite) -> Packed {
-        let mut bytes = [0; 17];
+        let mut bytes = [0; PACKED_BYTES];
         bytes[..4].copy_from_slice(&stored.to_le_bytes());
         bytes[4..][..POINTER_BYTES]
             .copy_from_slice(&unverified.displaced.get().to_le_bytes()[..POINTER_BYTES]);
@@ -75,7 +76,7 @@ impl Packed {
 }
 
 impl Entry for Packed {
-    const GAP: Packed = Packed([0xFF; 17]);
+    const GAP: Packed = Packed([0xFF; PACKED_BYTES]);
 
     fn key(&self) -> u32 {
         self.stored()

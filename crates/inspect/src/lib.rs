@@ -5,6 +5,7 @@
 //!   [`StoreView::get`] and [`StoreView::scan`] show the content, from the log alone.
 //! * [`StoreView::check`] verifies every byte in use. [`StoreView::repair_to`] makes a new store from the
 //!   healthy records.
+//! * [`find_segments`] rebuilds a superblock from the segments if all its copies are lost.
 //!
 //! The parsers of `esker-log` read all bytes. The engine is used only to compare its index with the log,
 //! and to write repaired stores.
@@ -13,6 +14,7 @@ mod check;
 mod class;
 mod current;
 mod error;
+mod find_segments;
 mod key;
 mod layout;
 mod memory;
@@ -32,6 +34,7 @@ mod watch;
 pub use check::CheckOptions;
 pub use check::report::{Counts, Finding, IndexCheck, Report, Severity, StagingReport};
 pub use error::{InspectError, Result};
+pub use find_segments::{FoundTier, find_segments, restore_superblocks};
 pub use key::{Key, Name, hex, shown};
 pub use layout::{LayoutField, LayoutTable, format_version, layout, layout_text};
 pub use overview::{ClassOverview, Overview, Space, State, States, TierOverview, Written};

@@ -73,14 +73,19 @@ fn turned(key: &[u8], secret: &Secret, wanted: KeyHash) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use esker_log::{Identity, Keyspace, Kind, Record, Tier};
+    use esker_log::{Identity, Keyspace, Kind, Record, Tier, TierIdentity};
 
     use super::*;
 
     #[test]
     fn a_key_is_named_whatever_hit_its_record() {
-        let shape =
-            SegmentShape { tier: Tier::Fast, segment_bytes: 1 << 20, unit_bytes: 4096, granule_bytes: 16 };
+        let shape = SegmentShape {
+            tier: Tier::Fast,
+            segment_bytes: 1 << 20,
+            unit_bytes: 4096,
+            granule_bytes: 16,
+            identity: TierIdentity::NONE,
+        };
         for number in [0, 3] {
             let keyspace = Keyspace::new(number).expect("one of sixteen");
             let (secret, databases) =
@@ -95,6 +100,7 @@ mod tests {
                 value_check: None,
                 sequence: 7,
                 expires_at_ms: Some(5),
+                version: None,
                 batch_goes_on: false,
                 short_lived: false,
             };

@@ -115,7 +115,8 @@ mod tests {
 
     use super::*;
 
-    const PACKING: Packing = Packing { granule_bytes: 64, segment_bytes: 128 << 10, capacity_slots: 4 };
+    const PACKING: Packing =
+        Packing { granule_bytes: 64, segment_bytes: 128 << 10, tiers: esker_log::Tiers::Both };
     /// Segment numbers by slot: slot 0 has the youngest segment.
     const SEGMENTS: [u64; 4] = [9, 5, 7, 3];
 

@@ -191,7 +191,7 @@ impl StoreView {
 /// digest are not used, because they are the keyspace: with them, all keys of a database would be in the
 /// sample, or none.
 fn is_sampled(hash: &KeyHash, sampled: u64) -> bool {
-    (hash.check >> Keyspace::COUNT.ilog2()) & (sampled - 1) == 0
+    (hash.check >> Keyspace::BITS) & (sampled - 1) == 0
 }
 
 #[cfg(test)]

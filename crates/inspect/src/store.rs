@@ -11,7 +11,7 @@ use std::sync::Arc;
 use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
 use esker_log::{
     Cleared, Databases, KeyHash, Keyspace, Packing, RecordView, Secret, SegmentShape, Superblock,
-    SuperblockError, Tier,
+    SuperblockError, Tier, TierIdentity, Tiers,
 };
 
 use crate::error::{InspectError, Result};
@@ -19,7 +19,7 @@ use crate::key::Key;
 
 /// Length of the region at the start of a device that is searched for superblocks of all strides, in
 /// bytes.
-pub(crate) const HEAD_BYTES: usize = 4 << 20;
+pub(crate) const HEAD_BYTES: usize = esker_log::HEAD_BYTES as usize;
 /// Length of one read in bytes.
 const READ_BYTES: usize = 4 << 20;
 const PAGE_BYTES: u64 = 4096;
@@ -108,11 +108,10 @@ impl StoreView {
             return Err(InspectError::Call(format!("{names} are not the two tiers of one store")));
         }
         let secret = first.superblock.secret();
-        let capacity = tiers.iter().find(|tier| tier.name() == Tier::Capacity);
         let packing = Packing {
             granule_bytes: first.superblock.granule_bytes,
             segment_bytes: first.superblock.segment_bytes,
-            capacity_slots: capacity.map_or(0, |tier| tier.superblock.used_slots),
+            tiers: Tiers::of(&first.superblock),
         };
         let superblocks = || tiers.iter().map(|tier| &tier.superblock);
         let (cleared, databases) = (Cleared::of(superblocks()), Databases::of(superblocks()));
@@ -174,16 +173,16 @@ impl StoreView {
 }
 
 impl TierView {
-    fn open(source: Arc<dyn ReadAt>) -> Result<TierView> {
+    pub(crate) fn open(source: Arc<dyn ReadAt>) -> Result<TierView> {
         let path = source.path();
         let head = read_head(&*source)?;
         let superblock = Superblock::find(&head).map_err(|error| match error {
             SuperblockError::Absent => {
-                InspectError::call(format!("{path} holds no store: it has no superblock at its start"))
+                InspectError::call(format!("{path} holds no store: it has no superblock at its start; if one was lost, esker repair --find-segments looks for the segments of its store"))
             }
             SuperblockError::Version { .. } => InspectError::call(format!("{path}: {error}")),
             SuperblockError::Damaged => InspectError::Damaged(format!(
-                "{path}: {error}; without a superblock the data cannot be interpreted: restore a backup"
+                "{path}: {error}; esker repair --find-segments rebuilds it from the segments"
             )),
         })?;
         if let Some(what) = superblock.nonsense() {
@@ -196,6 +195,7 @@ impl TierView {
             segment_bytes: superblock.segment_bytes as u32,
             unit_bytes: superblock.unit_bytes as u32,
             granule_bytes: superblock.granule_bytes as u32,
+            identity: TierIdentity::of(&superblock),
         };
         Ok(TierView { source, given: None, superblock, shape })
     }
@@ -331,7 +331,7 @@ impl std::ops::Deref for Part {
 }
 
 /// Replaces the path in the error by the path that the caller gave.
-fn not_opened(path: &Path, error: DeviceError) -> InspectError {
+pub(crate) fn not_opened(path: &Path, error: DeviceError) -> InspectError {
     match error {
         DeviceError::Io { source, .. } => {
             InspectError::call(format!("{} cannot be opened: {source}", path.display()))

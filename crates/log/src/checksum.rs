@@ -87,7 +87,7 @@ impl ValueHasher {
 /// Builds a digest from the two halves of a hash. Only 48 bits of the first half are kept, to shorten summaries. They
 /// choose shard and stored hash, which need 41 bits. The lowest bits repeat the highest, because tests use them alone.
 #[inline]
-pub(crate) fn kept(first: u64, check: u64) -> KeyHash {
+pub fn kept(first: u64, check: u64) -> KeyHash {
     let slot = first & !0xffff;
     KeyHash { slot: slot | slot >> 48, check }
 }

@@ -87,9 +87,34 @@ impl Default for Databases {
     }
 }
 
-/// Per keyspace, the sequence number up to which its records were cleared.
+/// Per keyspace, the sequence number up to which its records were cleared. On the medium it is a list of the keyspaces that
+/// were, in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<(u8, u64)>", try_from = "Vec<(u8, u64)>")]
 pub struct Cleared([u64; Keyspace::COUNT]);
+
+impl From<Cleared> for Vec<(u8, u64)> {
+    fn from(Cleared(all): Cleared) -> Vec<(u8, u64)> {
+        (0..).zip(all).filter(|(_, through)| *through > 0).collect()
+    }
+}
+
+impl TryFrom<Vec<(u8, u64)>> for Cleared {
+    type Error = &'static str;
+
+    fn try_from(list: Vec<(u8, u64)>) -> Result<Cleared, &'static str> {
+        let mut cleared = Cleared::default();
+        if !list.is_sorted_by(|one, other| one.0 < other.0) {
+            return Err("cleared keyspaces out of order");
+        }
+        for (keyspace, through) in list {
+            let keyspace =
+                Keyspace::new(keyspace).ok_or("a cleared keyspace that this version does not have")?;
+            cleared.clear(keyspace, through);
+        }
+        Ok(cleared)
+    }
+}
 
 impl Cleared {
     /// Returns the sequence number up to which the records of a keyspace were cleared.

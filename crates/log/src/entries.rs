@@ -317,6 +317,9 @@ fn decode_one(digest: &[u8; DIGEST_BYTES], numbers: &mut &[u8], sequence: u64, e
     let word = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
     // The last two bytes of the check are in the place of the discarded half.
     let key_hash = kept(word(DIGEST_BYTES - 8), word(0));
+    if !key_hash.has_keyspace() {
+        return None;
+    }
     Some(Entry {
         key_hash,
         sequence: sequence.wrapping_add(step),

@@ -1,7 +1,7 @@
 //! The format as text, generated from the tables that the encoders use.
 
 use crate::layout::Field;
-use crate::{frame, header, summary, superblock};
+use crate::{frame, header, identity, summary, superblock};
 
 /// A structure of the format.
 #[derive(Clone, Copy, Debug)]
@@ -13,9 +13,10 @@ pub struct Layout {
 }
 
 /// All structures that consist of fields.
-pub const LAYOUTS: [Layout; 4] = [
+pub const LAYOUTS: [Layout; 5] = [
     Layout { title: "Superblock prefix", fields: superblock::FIELDS },
     Layout { title: "Frame header", fields: frame::FIELDS },
+    Layout { title: "Segment identity", fields: identity::FIELDS },
     Layout { title: "Record header", fields: header::FIELDS },
     Layout { title: "Summary footer", fields: summary::FIELDS },
 ];

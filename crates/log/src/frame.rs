@@ -34,7 +34,7 @@ const STREAM: Field = Field::new(
     "stream",
     44,
     1,
-    "which flow of records: 0 and 2 puts, 1 large values, 3 destaged records, 4 to 7 relocated ones",
+    "which flow of records: 0 and 2 puts, 1 large values, 3 destaged records, 4 to 7 relocated ones; 8 is reserved, others are refused",
 );
 const FOLLOWS: Field = Field::new(
     "follows",
@@ -97,6 +97,11 @@ impl Stream {
     pub const DESTAGED: Stream = Stream(3);
     /// Collected records: those of short-lived segments, then three ages.
     pub const RELOCATED: [Stream; 4] = [Stream(4), Stream(5), Stream(6), Stream(7)];
+
+    /// True if this version has the stream. 8 is reserved for the log of a replicated store.
+    pub(crate) fn is_known(self) -> bool {
+        self <= Stream::RELOCATED[3]
+    }
 
     /// True if its records come from users, directly or by destaging, and were never collected.
     pub fn is_fresh(self) -> bool {
@@ -201,7 +206,8 @@ impl FrameHeader {
             && header.bytes as usize >= HEADER_BYTES
             && header.padded_bytes >= header.bytes
             && offset.checked_add(header.padded_bytes).is_some()
-            && (header.durable_through <= offset || header.index == 0);
+            && (header.durable_through <= offset || header.index == 0)
+            && header.stream.is_known();
         (u64::from(crc) == CRC.get(from) && sane).then_some(header)
     }
 }

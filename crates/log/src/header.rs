@@ -7,9 +7,9 @@ use crate::compression::{Codec, Compressed};
 use crate::layout::Field;
 use crate::varint::{fourth_varint, get_varint, varint_bytes};
 
-/// Maximum length in bytes of a header: flags, lengths of key and value, both parts of a sequence number, expiry,
+/// Maximum length in bytes of a header: flags, lengths of key and value, both parts of a sequence number, version, expiry,
 /// keyspace, length before compression, checksums.
-pub const HEADER_BYTES_MAX: usize = 1 + 3 + 5 + 6 + 4 + 10 + KEYSPACE_BYTES + 5 + LONG_CHECK_BYTES;
+pub const HEADER_BYTES_MAX: usize = 1 + 3 + 5 + 6 + 4 + 10 + 10 + KEYSPACE_BYTES + 5 + LONG_CHECK_BYTES;
 /// Additional bytes of a record in a keyspace other than the first.
 pub const KEYSPACE_BYTES: usize = 1;
 /// Maximum length in bytes of a key.
@@ -29,7 +29,7 @@ pub(crate) const FIELDS: &[Field] = &[
     Field::variable(
         "flags",
         1,
-        "bits 0 and 1: kind, 1 put, 2 tombstone, never 0; bit 2: an expiry follows; bit 3: the batch goes on in the next \
+        "bits 0 and 1: kind, 1 put, 2 tombstone, 3 reserved, never 0; bit 2: an expiry follows; bit 3: the batch goes on in the next \
          record; bit 4: its predecessor lived briefly; bit 5: the value is long; bit 6: \
          the keyspace follows; bit 7: the length before compression follows",
     ),
@@ -40,9 +40,10 @@ pub(crate) const FIELDS: &[Field] = &[
         0,
         "lower 40 bits of the sequence number, which orders all versions and is kept",
     ),
-    Field::variable("epoch", 0, "upper 24 bits of it"),
+    Field::variable("epoch", 0, "upper 24 bits of it, times 2, plus 1 if a version follows"),
+    Field::variable("version", 0, "if flagged: number of the change in the log of a replicated store"),
     Field::variable("expiry", 0, "if flagged: milliseconds since the Unix epoch"),
-    Field::variable("keyspace", 1, "if flagged: 1 to 15"),
+    Field::variable("keyspace", 1, "if flagged: 1 to 255; this version uses 1 to 15 and refuses others"),
     Field::variable(
         "raw",
         0,
@@ -79,6 +80,8 @@ const _: () = assert!(
         == 0xff
 );
 const CODEC_BITS: u32 = 2;
+/// Low bits of the epoch field that say whether a version follows.
+const VERSION_BITS: u32 = 1;
 
 /// Kind of a record. The numbers are on the medium: do not change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +115,18 @@ pub(crate) fn raw_field(how: Compressed) -> u64 {
     u64::from(how.raw_bytes) << CODEC_BITS | how.codec as u64
 }
 
+/// Returns the additional header bytes of a record with a version.
+#[inline]
+pub(crate) fn version_bytes(version: Option<u64>) -> usize {
+    version.map_or(0, varint_bytes)
+}
+
+/// Encodes the upper bits of a sequence number as the header stores them.
+#[inline]
+pub(crate) const fn epoch_field(sequence: u64, has_version: bool) -> u64 {
+    sequence >> SEQUENCE_EPOCH_SHIFT << VERSION_BITS | has_version as u64
+}
+
 /// Returns the additional header bytes of a record with a compressed value.
 #[inline]
 pub fn raw_field_bytes(compressed: Option<Compressed>) -> usize {
@@ -127,17 +142,17 @@ fn compressed(field: u64, kind: Kind, value_bytes: usize) -> Result<Compressed, 
 }
 
 /// Returns the maximum length of a record on the medium, without padding to the granule: with the longest sequence
-/// number and expiry, and in a keyspace other than the first. A record with a compressed value is no longer, because
+/// number and expiry, in a keyspace other than the first, and without a version. A record with a compressed value is no longer, because
 /// values are stored compressed only if that saves more than [`raw_field_bytes`].
 #[inline]
 pub fn record_bytes_max(key_bytes: usize, value_bytes: usize, expires: bool) -> usize {
-    let numbers = const { varint_bytes(NUMBERS - 1) + varint_bytes(EPOCHS - 1) };
+    let numbers = const { varint_bytes(NUMBERS - 1) + varint_bytes((EPOCHS << VERSION_BITS) - 1) };
     let expiry = if expires { const { varint_bytes(u64::MAX) } } else { 0 };
     fixed_bytes(key_bytes, value_bytes) + numbers + expiry + KEYSPACE_BYTES + key_bytes + value_bytes
 }
 
-/// Returns the header length of a record in the first keyspace with an uncompressed value. Otherwise [`keyspace_bytes`]
-/// and [`raw_field_bytes`] are added.
+/// Returns the header length of a record in the first keyspace with an uncompressed value and no version. Otherwise
+/// [`keyspace_bytes`], [`raw_field_bytes`] and the length of the version are added.
 #[inline]
 pub fn header_bytes(
     key_bytes: usize,
@@ -145,7 +160,7 @@ pub fn header_bytes(
     sequence: u64,
     expires_at_ms: Option<u64>,
 ) -> usize {
-    let sequence = varint_bytes(sequence % NUMBERS) + varint_bytes(sequence >> SEQUENCE_EPOCH_SHIFT);
+    let sequence = varint_bytes(sequence % NUMBERS) + varint_bytes(epoch_field(sequence, false));
     fixed_bytes(key_bytes, value_bytes) + sequence + expires_at_ms.map_or(0, varint_bytes)
 }
 
@@ -235,7 +250,7 @@ impl Claim {
         let (&flags, rest) = bytes.split_first()?;
         Kind::of(flags)?;
         match rest.first_chunk().and_then(fourth_varint) {
-            Some(epoch) => Some(epoch),
+            Some(epoch) => Some(epoch >> VERSION_BITS),
             None => Claim::of(bytes).map(|claim| claim.sequence >> SEQUENCE_EPOCH_SHIFT),
         }
     }
@@ -262,6 +277,7 @@ pub(crate) struct Header {
     pub(crate) key_bytes: usize,
     pub(crate) value_bytes: usize,
     pub(crate) sequence: u64,
+    pub(crate) version: Option<u64>,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) keyspace: Keyspace,
     pub(crate) compressed: Option<Compressed>,
@@ -286,7 +302,10 @@ impl Header {
         };
         let key_bytes = number(MAX_KEY_BYTES as u64)? as usize + 1;
         let value_bytes = number(1 << 32)? as usize;
-        let sequence = number(NUMBERS)? | number(EPOCHS)? << SEQUENCE_EPOCH_SHIFT;
+        let lower = number(NUMBERS)?;
+        let epoch = number(EPOCHS << VERSION_BITS)?;
+        let sequence = lower | epoch >> VERSION_BITS << SEQUENCE_EPOCH_SHIFT;
+        let version = if epoch & 1 != 0 { Some(get_varint(&mut rest).ok_or(wrong)?) } else { None };
         let expires_at_ms =
             if flags & EXPIRES != 0 { Some(get_varint(&mut rest).ok_or(wrong)?) } else { None };
         let keyspace = if flags & ELSEWHERE != 0 { keyspace_of(&mut rest)? } else { Keyspace::FIRST };
@@ -314,6 +333,7 @@ impl Header {
             key_bytes,
             value_bytes,
             sequence,
+            version,
             expires_at_ms,
             keyspace,
             compressed,

@@ -15,6 +15,7 @@ mod entries;
 mod format;
 mod frame;
 mod header;
+mod identity;
 mod layout;
 mod location;
 mod page;
@@ -27,7 +28,7 @@ mod superblock;
 mod unsealed;
 mod varint;
 
-pub use checksum::{Identity, SMALL_VALUE_BYTES, Secret, ValueHasher};
+pub use checksum::{Identity, SMALL_VALUE_BYTES, Secret, ValueHasher, kept as digest_of};
 pub use class::SegmentClass;
 pub use compression::{BLOCK_BYTES, Codec, Compressed, Decompressor, compress};
 pub use databases::{Cleared, Databases};
@@ -42,21 +43,24 @@ pub use header::{
     SEQUENCE_EPOCH_SHIFT, header_bytes as record_header_bytes, keyspace_bytes, raw_field_bytes,
     record_bytes_max,
 };
+pub use identity::{IDENTITY_BYTES, SegmentIdentity, TierIdentity};
 pub use layout::Field;
 pub use location::{
-    EXPANSION_MAX, Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, SEGMENT_GRANULES_MAX,
-    Tier, class_bytes, class_of, class_with, growth_of, length_class, memory_bytes,
+    EXPANSION_MAX, Location, MIN_GRANULE_BYTES, PACKED_BITS, Packing, SEGMENT_GRANULES_MAX,
+    SIZE_GRANULE_BYTES_MAX, Tier, Tiers, class_bytes, class_of, class_with, growth_of, length_class,
+    memory_bytes,
 };
 pub use page::{GAP_BYTES_MAX, PAGE_BYTES, gap_before, skip_gap};
 pub use record::{Record, RecordHead, RecordView, expansion_of};
 pub use scan::{SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
-pub use slots::{FoundSlot, SlotEnds, find_in_slots};
+pub use slots::{FoundSlot, SlotEnds, SlotFinder, find_in_slots};
 pub use summary::{
     Entry, FOOTER_BYTES, Footer, MAX_ENTRY_BYTES, SummaryHead, TYPICAL_ENTRY_BYTES, next_expiry_ms,
     space_bytes as summary_space_bytes,
 };
 pub use superblock::{
-    COPIES as SUPERBLOCK_COPIES, Census, ExpiryWatermark, FORMAT_VERSION, Superblock, SuperblockError,
+    COPIES as SUPERBLOCK_COPIES, Census, DeviceMember, ExpiryWatermark, FORMAT_VERSION, HEAD_BYTES,
+    Superblock, SuperblockError,
 };
 pub use unsealed::{Follower, Unsealed, scan_unsealed};

@@ -1,8 +1,9 @@
-//! Location of a record in 40 bits: 36 bits of position and 4 of size class.
+//! Location of a record in at most 54 bits: up to 50 bits of position and 4 of size class.
 //!
-//! Positions count *granules*, the unit that records are aligned to. The capacity tier counts up from 0, the fast tier
-//! down from the top, so both can grow until they meet and no bit is spent on the tier. The size class bounds the
-//! record's length and the pages that it touches, so that one read of the right length fetches it.
+//! Positions count *granules*, the unit that records are aligned to, from the start of the tier. In a store of two tiers the
+//! lowest bit of the position is the tier. A location in use therefore has no more bits than the highest slot in use needs,
+//! and the index keeps it in the bits that its tables have for it ([0043](../../../docs/decisions/0043-locations.md)). The
+//! size class bounds the record's length and the pages that it touches, so that one read of the right length fetches it.
 
 use crate::page::{PAGE_BYTES, left_in_page};
 
@@ -25,16 +26,18 @@ impl Tier {
     }
 }
 
-const LOCATION_BITS: u32 = 36;
+const POSITION_BITS: u32 = 50;
 const CLASS_BITS: u32 = 4;
-/// Bits of a packed location.
-pub const PACKED_BITS: u32 = LOCATION_BITS + CLASS_BITS;
-/// Maximum number of granules of both tiers together.
-pub const MAX_GRANULES: u64 = 1 << LOCATION_BITS;
+/// Maximum number of bits of a packed location.
+pub const PACKED_BITS: u32 = POSITION_BITS + CLASS_BITS;
+/// Number of granules that the smallest tables of the index can address.
+const SMALL_GRANULES: u64 = 1 << 36;
 /// Smallest granule in bytes.
 pub const MIN_GRANULE_BYTES: u64 = 4;
-/// Maximum number of granules per segment: recovery stores a record's length in granules in 23 bits.
-pub const SEGMENT_GRANULES_MAX: u64 = 1 << 23;
+/// Largest granule that is chosen because of a store's size, in bytes. Larger stores have wider locations instead.
+pub const SIZE_GRANULE_BYTES_MAX: u64 = 64;
+/// Maximum number of granules per segment: recovery stores a record's length in granules in 24 bits.
+pub const SEGMENT_GRANULES_MAX: u64 = 1 << 24;
 const CLASS_STEP_BYTES: u64 = 576;
 const LAST_CLASS: u8 = (1 << CLASS_BITS) - 1;
 /// Number of classes for records that lie in one page.
@@ -167,27 +170,53 @@ const _: () = {
     }
 };
 
-/// Parameters of packed locations in one store.
+/// The tiers of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tiers {
+    /// One tier.
+    Only(Tier),
+    /// A fast tier and a capacity tier.
+    Both,
+}
+
+impl Tiers {
+    /// Returns the tiers of the store that has this one.
+    pub fn of(superblock: &crate::Superblock) -> Tiers {
+        if superblock.has_peer { Tiers::Both } else { Tiers::Only(superblock.tier()) }
+    }
+
+    /// Returns the number of bits of a position that determine the tier.
+    const fn bits(self) -> u32 {
+        match self {
+            Tiers::Only(_) => 0,
+            Tiers::Both => 1,
+        }
+    }
+}
+
+/// Parameters of packed locations in one store. Packed locations are never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
     /// Alignment of records, a power of two.
     pub granule_bytes: u64,
     /// Length of a segment, a power of two.
     pub segment_bytes: u64,
-    /// Slots of the capacity tier in this opening: higher positions belong to the fast tier. Packed locations are never
-    /// stored, so this may change between openings, as limits and devices grow.
-    pub capacity_slots: u32,
+    /// The tiers of the store.
+    pub tiers: Tiers,
 }
 
 impl Packing {
-    /// Returns the smallest granule that can address `total_bytes` bytes.
+    /// Returns the smallest granule with which the smallest tables of an index can address `total_bytes` bytes, but at most
+    /// [`SIZE_GRANULE_BYTES_MAX`].
     pub fn granule_for(total_bytes: u64) -> u64 {
-        (total_bytes.div_ceil(MAX_GRANULES)).next_power_of_two().max(MIN_GRANULE_BYTES)
+        let least = total_bytes.div_ceil(SMALL_GRANULES).next_power_of_two();
+        least.clamp(MIN_GRANULE_BYTES, SIZE_GRANULE_BYTES_MAX)
     }
 
-    /// Returns the maximum number of slots of both tiers together.
-    pub fn slots_max(granule_bytes: u64, segment_bytes: u64) -> u64 {
-        MAX_GRANULES / (segment_bytes / granule_bytes)
+    /// Returns the maximum number of slots of a tier.
+    pub fn slots_max(&self) -> u64 {
+        let granules = 1 << (POSITION_BITS - self.tiers.bits());
+        (granules >> self.segment_shift()).min(u64::from(u32::MAX))
     }
 
     /// Returns log2 of the granule size: both sizes are powers of two.
@@ -213,21 +242,21 @@ impl Packing {
         debug_assert!(self.granule_bytes.is_power_of_two() && self.segment_bytes.is_power_of_two());
         let first = u64::from(location.slot) << self.segment_shift();
         let granule = first + (u64::from(location.offset) >> self.granule_shift());
-        let granule = match location.tier {
-            Tier::Capacity => granule,
-            Tier::Fast => MAX_GRANULES - 1 - granule,
+        let position = match self.tiers {
+            Tiers::Only(_) => granule,
+            Tiers::Both => granule << 1 | u64::from(location.tier == Tier::Fast),
         };
-        granule << CLASS_BITS | u64::from(location.class)
+        position << CLASS_BITS | u64::from(location.class)
     }
 
     /// Unpacks a location.
     #[inline]
     pub fn unpack(&self, packed: u64) -> Location {
-        let granule = packed >> CLASS_BITS;
-        let (tier, granule) = if granule < u64::from(self.capacity_slots) << self.segment_shift() {
-            (Tier::Capacity, granule)
-        } else {
-            (Tier::Fast, MAX_GRANULES - 1 - granule)
+        let position = packed >> CLASS_BITS;
+        let (tier, granule) = match self.tiers {
+            Tiers::Only(tier) => (tier, position),
+            Tiers::Both if position & 1 == 0 => (Tier::Capacity, position >> 1),
+            Tiers::Both => (Tier::Fast, position >> 1),
         };
         Location {
             tier,
@@ -244,9 +273,9 @@ mod tests {
 
     #[test]
     fn locations_survive_packing_on_both_tiers() {
-        let packing = Packing { granule_bytes: 16, segment_bytes: 1 << 24, capacity_slots: 1000 };
+        let packing = Packing { granule_bytes: 16, segment_bytes: 1 << 24, tiers: Tiers::Both };
         for tier in [Tier::Fast, Tier::Capacity] {
-            for slot in [0, 1, 999] {
+            for slot in [0, 1, 999, packing.slots_max() as u32 - 1] {
                 for offset in [64, 4096 + 16, (1 << 24) - 16] {
                     let location = Location { tier, slot, offset, class: 7 };
                     let packed = packing.pack(location);
@@ -301,11 +330,34 @@ mod tests {
     }
 
     #[test]
-    fn the_granule_grows_with_the_devices() {
+    fn granule_grows_with_the_devices_up_to_64_bytes() {
         assert_eq!(Packing::granule_for(1 << 38), 4);
         assert_eq!(Packing::granule_for((1 << 38) + 1), 8);
         assert_eq!(Packing::granule_for(1 << 40), 16);
         assert_eq!(Packing::granule_for((1 << 40) + 1), 32);
-        assert_eq!(Packing::granule_for(16 << 40), 256);
+        assert_eq!([4 << 40, 16 << 40, 1 << 50, u64::MAX].map(Packing::granule_for), [64; 4]);
+    }
+
+    #[test]
+    fn locations_take_as_many_bits_as_the_highest_slot_in_use_needs() {
+        let packed = |tiers, slot| {
+            let packing = Packing { granule_bytes: 64, segment_bytes: 16 << 20, tiers };
+            let offset = (16 << 20) - 64;
+            let locations =
+                [Tier::Fast, Tier::Capacity].map(|tier| Location { tier, slot, offset, class: 15 });
+            locations.into_iter().map(|location| 64 - packing.pack(location).leading_zeros()).max()
+        };
+        // The last segment of the first 4 TiB, of the first PiB, and the last that can be addressed.
+        let slots = [(1 << 18) - 1, (1 << 26) - 1, u32::MAX];
+        assert_eq!(
+            slots.map(|slot| packed(Tiers::Only(Tier::Capacity), slot)),
+            [Some(40), Some(48), Some(54)]
+        );
+        assert_eq!(
+            slots[..2].iter().map(|slot| packed(Tiers::Both, *slot)).collect::<Vec<_>>(),
+            [Some(41), Some(49)]
+        );
+        let most = |tiers| Packing { granule_bytes: 64, segment_bytes: 16 << 20, tiers }.slots_max();
+        assert_eq!([most(Tiers::Only(Tier::Fast)), most(Tiers::Both)], [u64::from(u32::MAX), 1 << 31]);
     }
 }

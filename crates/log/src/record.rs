@@ -19,8 +19,8 @@ use crate::checksum::{Identity, SMALL_VALUE_BYTES, Secret};
 use crate::compression::{Compressed, decompress, decompress_part};
 use crate::header::{
     BATCH_GOES_ON, COMPRESSED, Checks, Damage, ELSEWHERE, EXPIRES, HEADER_BYTES_MAX, Header, Kind, LONG,
-    MAX_KEY_BYTES, NUMBERS, SEQUENCE_EPOCH_SHIFT, SHORT_LIVED, header_bytes, keyspace_bytes, raw_field,
-    raw_field_bytes,
+    MAX_KEY_BYTES, NUMBERS, SHORT_LIVED, epoch_field, header_bytes, keyspace_bytes, raw_field,
+    raw_field_bytes, version_bytes,
 };
 use crate::location::length_class;
 use crate::varint::write_varint;
@@ -42,6 +42,9 @@ pub struct Record<'a> {
     pub value_check: Option<u64>,
     /// Sequence number.
     pub sequence: u64,
+    /// Number of the change in the log of a replicated store. Records keep it when they are relocated; nothing else uses it
+    /// yet.
+    pub version: Option<u64>,
     /// Wall-clock milliseconds since the Unix epoch at which it expires.
     pub expires_at_ms: Option<u64>,
     /// True if the next record belongs to the same batch. A frame is recovered whole or not at all, so this matters
@@ -71,6 +74,7 @@ impl<'a> Record<'a> {
             compressed: None,
             value_check: None,
             sequence,
+            version: None,
             expires_at_ms: None,
             batch_goes_on: false,
             short_lived: false,
@@ -81,7 +85,8 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn bytes(&self) -> usize {
         let (key, value) = (self.key.len(), self.value.len());
-        let beside = keyspace_bytes(self.keyspace) + raw_field_bytes(self.compressed);
+        let beside =
+            keyspace_bytes(self.keyspace) + raw_field_bytes(self.compressed) + version_bytes(self.version);
         header_bytes(key, value, self.sequence, self.expires_at_ms) + beside + key + value
     }
 
@@ -114,7 +119,10 @@ impl<'a> Record<'a> {
         let mut len = write_varint(&mut bytes, 1, self.key.len() as u64 - 1);
         len = write_varint(&mut bytes, len, self.value.len() as u64);
         len = write_varint(&mut bytes, len, self.sequence % NUMBERS);
-        len = write_varint(&mut bytes, len, self.sequence >> SEQUENCE_EPOCH_SHIFT);
+        len = write_varint(&mut bytes, len, epoch_field(self.sequence, self.version.is_some()));
+        if let Some(version) = self.version {
+            len = write_varint(&mut bytes, len, version);
+        }
         if let Some(expiry) = self.expires_at_ms {
             len = write_varint(&mut bytes, len, expiry);
         }
@@ -177,6 +185,8 @@ pub struct RecordView<'a> {
     pub value_check: Option<u64>,
     /// Sequence number.
     pub sequence: u64,
+    /// Number of the change in the log of a replicated store.
+    pub version: Option<u64>,
     /// Expiry in wall-clock milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
     /// True if the next record belongs to the same batch.
@@ -307,7 +317,7 @@ impl<'a> RecordView<'a> {
     #[inline]
     fn with_value(bytes: &'a [u8], header: &Header) -> Result<RecordView<'a>, Damage> {
         let Header { flags, kind, keyspace, key_bytes, value_bytes, compressed, .. } = *header;
-        let Header { sequence, expires_at_ms, checks, .. } = *header;
+        let Header { sequence, version, expires_at_ms, checks, .. } = *header;
         let end = header.bytes + key_bytes + value_bytes;
         let key_and_value = bytes.get(header.bytes..end).ok_or(Damage::Length)?;
         let (key, value) = key_and_value.split_at(key_bytes);
@@ -320,6 +330,7 @@ impl<'a> RecordView<'a> {
             key_and_value,
             value_check: if let Checks::Long { value, .. } = checks { Some(value) } else { None },
             sequence,
+            version,
             expires_at_ms,
             batch_goes_on: flags & BATCH_GOES_ON != 0,
             short_lived: flags & SHORT_LIVED != 0,
@@ -372,7 +383,7 @@ impl<'a> RecordView<'a> {
     /// Returns the same record to be written elsewhere, outside a batch. Its value stays compressed.
     pub fn to_record(&self) -> Record<'a> {
         let RecordView { kind, keyspace, key, value, compressed, value_check, .. } = *self;
-        let RecordView { sequence, expires_at_ms, short_lived, .. } = *self;
+        let RecordView { sequence, version, expires_at_ms, short_lived, .. } = *self;
         let batch_goes_on = false;
         Record {
             kind,
@@ -382,6 +393,7 @@ impl<'a> RecordView<'a> {
             compressed,
             value_check,
             sequence,
+            version,
             expires_at_ms,
             batch_goes_on,
             short_lived,

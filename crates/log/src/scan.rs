@@ -191,7 +191,7 @@ impl Walk<'_> {
 
     fn read_frame(&self, header: &FrameHeader, entries: &mut Vec<Entry>) -> FrameState {
         let end = (header.offset + header.bytes) as usize;
-        let mut at = header.offset as usize + self.shape.first_record() as usize;
+        let mut at = header.offset as usize + self.shape.first_record(header.offset) as usize;
         let mut state = FrameState::Whole;
         let mut heads = 0u32;
         let mut doubts: Vec<Doubt<'_>> = Vec::new();

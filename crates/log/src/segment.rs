@@ -16,6 +16,7 @@ use esker_seeded_bugs::{Bug, planted};
 use crate::checksum::Secret;
 use crate::entries::EntryList;
 use crate::frame::{self, FrameHeader, Stream};
+use crate::identity::{self, IDENTITY_BYTES, TierIdentity};
 use crate::location::Tier;
 use crate::page::{gap_before, gaps_max};
 use crate::record::Record;
@@ -35,11 +36,17 @@ pub struct SegmentShape {
     pub unit_bytes: u32,
     /// Alignment of records in bytes, a power of two and at least [`MIN_GRANULE_BYTES`](crate::MIN_GRANULE_BYTES).
     pub granule_bytes: u32,
+    /// Identity of the tier, repeated in each segment.
+    pub identity: TierIdentity,
 }
 
 impl SegmentShape {
-    pub(crate) fn first_record(&self) -> u32 {
-        (frame::HEADER_BYTES as u32).next_multiple_of(self.granule_bytes)
+    /// Returns the distance from the start of a frame to its first record. The first frame of a segment also has the
+    /// identity block.
+    #[inline]
+    pub fn first_record(&self, frame_offset: u32) -> u32 {
+        let identity = if frame_offset == 0 { IDENTITY_BYTES } else { 0 };
+        up_to((frame::HEADER_BYTES + identity) as u64, self.granule_bytes) as u32
     }
 
     /// Returns the space of a record in a frame, with padding.
@@ -58,14 +65,14 @@ impl SegmentShape {
     /// for the longest record: its records, the gaps between them, and their summary entries.
     pub fn batch_bytes_max(&self, records: usize, padded_bytes: u64) -> u64 {
         let entries = records.saturating_sub(1) * summary::MAX_ENTRY_BYTES;
-        padded_bytes + gaps_max(self.first_record().into(), records, padded_bytes) + entries as u64
+        padded_bytes + gaps_max(self.first_record(0).into(), records, padded_bytes) + entries as u64
     }
 
     /// Returns the length of the longest record that fits in a segment of its own.
     pub fn max_record_bytes(&self) -> u64 {
         let summary = summary::space_bytes(1, self.unit_bytes as usize) as u64;
         let frame = u64::from(self.segment_bytes).saturating_sub(summary) / u64::from(self.unit_bytes);
-        let room = (frame * u64::from(self.unit_bytes)).saturating_sub(u64::from(self.first_record()));
+        let room = (frame * u64::from(self.unit_bytes)).saturating_sub(u64::from(self.first_record(0)));
         room - room % u64::from(self.granule_bytes)
     }
 }
@@ -212,7 +219,7 @@ impl OpenSegment {
     pub fn open_frame_bytes(&self) -> u64 {
         match &self.frame {
             Some(frame) => u64::from(self.tail() - frame.offset),
-            None => u64::from(self.shape.first_record()),
+            None => u64::from(self.shape.first_record(self.tail())),
         }
     }
 
@@ -308,8 +315,9 @@ impl OpenSegment {
     }
 
     fn open_frame(&mut self) -> &mut OpenFrame {
+        let first_record = self.shape.first_record(self.tail());
         self.frame.get_or_insert_with(|| OpenFrame {
-            offset: self.base + self.memory.reserve_header(self.shape.first_record() as usize) as u32,
+            offset: self.base + self.memory.reserve_header(first_record as usize) as u32,
             records: 0,
             heads: 0,
         })
@@ -337,8 +345,12 @@ impl OpenSegment {
             slot: self.name.slot,
             opened_at: self.name.opened_at,
         };
-        let mut head = vec![0u8; self.shape.first_record() as usize];
-        head[..frame::HEADER_BYTES].copy_from_slice(&header.encode(&self.secret));
+        let mut head = vec![0u8; self.shape.first_record(frame.offset) as usize];
+        let (of_frame, rest) = head.split_at_mut(frame::HEADER_BYTES);
+        of_frame.copy_from_slice(&header.encode(&self.secret));
+        if frame.offset == 0 {
+            rest[..IDENTITY_BYTES].copy_from_slice(&identity::encode(self.shape, self.name, &self.secret));
+        }
         let memory = self.memory.close(&head, self.shape.unit_bytes as usize);
         assert_eq!(memory.len(), header.padded_bytes as usize, "a frame is a whole number of write units");
         self.frames += 1;

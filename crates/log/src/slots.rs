@@ -3,7 +3,8 @@
 //! A slot is free if its start says so, or if it was being freed. Damage and misdirected writes leave slots whose start
 //! and end contradict each other, or other slots: those may hold a segment, so recovery must examine them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use crate::checksum::Secret;
 use crate::frame::{FrameHeader, SlotStart, slot_start};
@@ -42,30 +43,152 @@ pub struct FoundSlot {
 
 /// Maximum number of open and spare segments at a time. Segments of a memtable do not count, because they have nothing
 /// on the device.
-const OPEN_AT_MOST: usize = 12;
+const OPEN_AT_MOST: u32 = 12;
 
 /// Returns the slots of a tier that hold a segment or may hold one; all others are free. `is_closed`: the store was
 /// closed cleanly, so a slot without any trace of a segment holds none.
 pub fn find_in_slots(slots: &[SlotEnds], is_closed: bool) -> Vec<FoundSlot> {
-    let mut beheaded = beheaded(slots);
-    let blank = if is_closed { 0..0 } else { may_have_begun(slots) };
-    let known: BTreeSet<u64> = slots.iter().filter_map(SlotEnds::segment_at_start).collect();
-    let mut found = Vec::new();
-    for (slot, ends) in (0..).zip(slots) {
-        let beheaded = beheaded.remove(&slot);
-        let look = beheaded || ends.has_lost_start() || blank.contains(&slot) && ends.is_blank();
-        let Some((first, footer)) = ends.holds(&known, look) else { continue };
-        found.push(FoundSlot {
+    let mut finder = SlotFinder::new(is_closed);
+    (0..).zip(slots).for_each(|(slot, ends)| finder.see(slot, ends));
+    if finder.needs_second_look() {
+        (0..).zip(slots).for_each(|(slot, ends)| finder.see_again(slot, ends));
+    }
+    finder.finish()
+}
+
+/// Finds the segments among the slots of a tier, seen one after the other in ascending order. Remembers only slots that hold a
+/// segment or contradict other slots.
+///
+/// 1. [`see`](Self::see) every slot.
+/// 2. If [`needs_second_look`](Self::needs_second_look), which is so only after damage, [`see_again`](Self::see_again) every slot.
+/// 3. [`finish`](Self::finish).
+#[derive(Debug)]
+pub struct SlotFinder {
+    is_closed: bool,
+    found: BTreeMap<u32, FoundSlot>,
+    /// Slots whose content depends on other slots.
+    doubtful: BTreeMap<u32, SlotEnds>,
+    /// Slots that are blank.
+    blank: Vec<Range<u32>>,
+    /// Number of the first slot after the last one that is not blank, and of the first slot that was not seen.
+    known_end: u32,
+    seen_end: u32,
+    /// Slots that begin with data meant for another slot: segment, and that slot.
+    strays: BTreeMap<u32, (u64, u32)>,
+    /// Segments in doubtful footers, and those of them that the start of a slot names.
+    footers: BTreeSet<u64>,
+    known: BTreeSet<u64>,
+    /// Slots for which the strays were meant.
+    meant: BTreeMap<u32, SlotEnds>,
+}
+
+impl SlotFinder {
+    /// Begins. `is_closed`: the store was closed cleanly, so a slot without any trace of a segment holds none.
+    pub fn new(is_closed: bool) -> SlotFinder {
+        SlotFinder {
+            is_closed,
+            found: BTreeMap::new(),
+            doubtful: BTreeMap::new(),
+            blank: Vec::new(),
+            known_end: 0,
+            seen_end: 0,
+            strays: BTreeMap::new(),
+            footers: BTreeSet::new(),
+            known: BTreeSet::new(),
+            meant: BTreeMap::new(),
+        }
+    }
+
+    /// Adds the ends of the next slot.
+    pub fn see(&mut self, slot: u32, ends: &SlotEnds) {
+        self.seen_end = slot + 1;
+        if ends.is_blank() {
+            match self.blank.last_mut().filter(|last| last.end == slot) {
+                Some(last) => last.end = slot + 1,
+                None => self.blank.push(slot..slot + 1),
+            }
+            return;
+        }
+        self.known_end = slot + 1;
+        if let SlotStart::Stray { segment, slot: meant } = ends.start {
+            self.strays.insert(slot, (segment, meant));
+        }
+        match ends.start {
+            SlotStart::Frame(_) => self.judge(slot, ends, false),
+            SlotStart::Free(_) if ends.footer.is_none() && !ends.has_lost_start() => {}
+            SlotStart::Free(_) | SlotStart::Stray { .. } | SlotStart::Unknown => {
+                self.footers.extend(ends.footer.map(|footer| footer.segment));
+                self.doubtful.insert(slot, *ends);
+            }
+        }
+    }
+
+    /// Returns true if slots contradict each other, so that all of them have to be seen again.
+    pub fn needs_second_look(&self) -> bool {
+        !self.strays.is_empty() || !self.footers.is_empty()
+    }
+
+    /// Adds the ends of a slot for the second time, in any order.
+    pub fn see_again(&mut self, slot: u32, ends: &SlotEnds) {
+        self.known.extend(ends.segment_at_start().filter(|segment| self.footers.contains(segment)));
+        if self.strays.values().any(|(_, meant)| *meant == slot) {
+            self.meant.insert(slot, *ends);
+        }
+    }
+
+    /// Returns the slots that hold a segment or may hold one, in ascending order; all others are free.
+    pub fn finish(mut self) -> Vec<FoundSlot> {
+        // Slots whose start may be lost because a write to the start of one slot went to another: the slot in which such a
+        // write was found, and its intended slot, unless that one holds something newer.
+        let mut beheaded: BTreeSet<u32> = self.strays.keys().copied().collect();
+        for (segment, slot) in self.strays.values() {
+            beheaded.extend(self.meant.get(slot).filter(|ends| ends.here() < *segment).map(|_| *slot));
+        }
+        let mut doubtful = std::mem::take(&mut self.doubtful);
+        self.meant.retain(|slot, _| beheaded.contains(slot));
+        doubtful.append(&mut self.meant);
+        for (slot, ends) in doubtful {
+            self.judge(slot, &ends, beheaded.contains(&slot));
+        }
+        // Never-used slots are taken in order, so no segment whose first frame is missing and that begins with zeros lies far
+        // beyond the last slot with known content.
+        let end =
+            if self.is_closed { 0 } else { self.known_end.saturating_add(OPEN_AT_MOST).min(self.seen_end) };
+        for slot in self.blank.iter().flat_map(|blank| blank.start..blank.end.min(end)) {
+            self.found.entry(slot).or_insert(FoundSlot { may_be_torn: true, ..FoundSlot::nothing(slot) });
+        }
+        self.found.into_values().collect()
+    }
+
+    /// Adds a slot to the result if it holds a segment or may hold one.
+    fn judge(&mut self, slot: u32, ends: &SlotEnds, beheaded: bool) {
+        let look = beheaded || ends.has_lost_start();
+        let Some((first, footer)) = ends.holds(&self.known, look) else { return };
+        let found = FoundSlot {
             slot,
             first,
             footer,
             after: ends.freed_at_end().or(ends.freed_at_start()).unwrap_or(0),
             contradicted: first.is_some() && ends.is_end_of_another(),
             beheaded,
-            may_be_torn: ends.is_blank() || !is_closed && ends.is_unsealed_and_unknown(),
-        });
+            may_be_torn: ends.is_blank() || !self.is_closed && ends.is_unsealed_and_unknown(),
+        };
+        self.found.insert(slot, found);
     }
-    found
+}
+
+impl FoundSlot {
+    fn nothing(slot: u32) -> FoundSlot {
+        FoundSlot {
+            slot,
+            first: None,
+            footer: None,
+            after: 0,
+            contradicted: false,
+            beheaded: false,
+            may_be_torn: false,
+        }
+    }
 }
 
 impl SlotEnds {
@@ -161,25 +284,4 @@ impl SlotEnds {
             }
         }
     }
-}
-
-/// Returns the slots that may hold a segment whose first frame is missing and that begins with zeros. Never-used slots
-/// are taken in order, so no such slot lies far beyond the last slot with known content.
-fn may_have_begun(slots: &[SlotEnds]) -> std::ops::Range<u32> {
-    let known = slots.iter().rposition(|ends| !ends.is_blank()).map_or(0, |last| last + 1);
-    0..(known + OPEN_AT_MOST).min(slots.len()) as u32
-}
-
-/// Returns the slots whose start may be lost because a write to the start of one slot went to another: the slot in
-/// which such a write was found, and its intended slot, unless that one holds something newer.
-fn beheaded(slots: &[SlotEnds]) -> BTreeSet<u32> {
-    let mut beheaded = BTreeSet::new();
-    for (at, ends) in (0..).zip(slots) {
-        let SlotStart::Stray { segment, slot } = ends.start else { continue };
-        beheaded.insert(at);
-        if slots.get(slot as usize).is_some_and(|meant| meant.here() < segment) {
-            beheaded.insert(slot);
-        }
-    }
-    beheaded
 }

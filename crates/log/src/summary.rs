@@ -254,6 +254,8 @@ impl Footer {
         let end = u64::from(footer.start) + u64::from(footer.entry_bytes) + FOOTER_BYTES as u64;
         let sane = end <= u64::from(segment_bytes)
             && footer.tail <= footer.start
+            && STREAM.get(from) <= u64::from(u8::MAX)
+            && footer.stream.is_known()
             && u64::from(footer.entries) * DIGEST_BYTES as u64 <= u64::from(footer.entry_bytes);
         let identity = secret.identity(footer.segment, offset);
         (sane && u64::from(identity.crc(&[&from[SEGMENT.offset..]])) == CRC.get(from)).then_some(footer)

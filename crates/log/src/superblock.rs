@@ -3,6 +3,7 @@
 //! It is written two copies at a time with a flush in between, so that a crash leaves two copies of one generation. The
 //! highest valid generation counts.
 
+use esker_device::UNIT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::{Identity, Secret};
@@ -13,8 +14,10 @@ use crate::page::PAGE_BYTES;
 
 /// Number of copies.
 pub const COPIES: usize = 4;
+/// Bytes at the start of a device that contain every position of a superblock copy, for any write unit.
+pub const HEAD_BYTES: u64 = COPIES as u64 * UNIT_BYTES_MAX;
 /// Format version that this code writes and reads.
-pub const FORMAT_VERSION: u64 = 4;
+pub const FORMAT_VERSION: u64 = 5;
 /// Maximum offset of slot 0, far beyond the copies of the largest write unit.
 const DATA_OFFSET_MAX: u64 = 1 << 30;
 const PREFIX_BYTES: usize = 24;
@@ -74,6 +77,21 @@ pub struct Superblock {
     pub census: Option<Census>,
     /// Watermarks of records that have expired for good, whatever the clock says.
     pub expired: Vec<ExpiryWatermark>,
+    /// Identity of the device, different on each device of a store.
+    pub device_id: u128,
+    /// Devices of the tier, in the order of their slots, if it has several.
+    pub devices: Vec<DeviceMember>,
+    /// Byte offsets on the device of further copies, beside the [`COPIES`] at its start.
+    pub far_copies: Vec<u64>,
+}
+
+/// One of several devices of a tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceMember {
+    /// Identity of the device.
+    pub device_id: u128,
+    /// Number of slots on it.
+    pub slots: u32,
 }
 
 /// The segments on a tier of a closed store, all of which recovery must find. Damage that hides or resurrects a
@@ -133,10 +151,10 @@ impl Superblock {
         let page = PAGE_BYTES as u64;
         let power =
             |bytes: u64, least: u64, most: u64| bytes.is_power_of_two() && (least..=most).contains(&bytes);
-        if !power(segment_bytes, 64 << 10, 1 << 27) {
+        if !power(segment_bytes, 64 << 10, 1 << 29) {
             return Some(format!("segments of {segment_bytes} bytes"));
         }
-        if !power(unit_bytes, page, 1 << 20) || unit_bytes >= segment_bytes {
+        if !power(unit_bytes, page, UNIT_BYTES_MAX) || unit_bytes >= segment_bytes {
             return Some(format!("write units of {unit_bytes} bytes"));
         }
         let least = MIN_GRANULE_BYTES.max(segment_bytes / SEGMENT_GRANULES_MAX);
@@ -145,6 +163,10 @@ impl Superblock {
         }
         if !self.databases.is_sound() {
             return Some("that two databases have the same keyspace".to_owned());
+        }
+        if !self.devices.is_empty() {
+            let count = self.devices.len();
+            return Some(format!("that its tier has {count} devices, which this version cannot open"));
         }
         let is_place = data_offset.is_multiple_of(page) && data_offset <= DATA_OFFSET_MAX;
         (!is_place).then(|| format!("that its data begin at {data_offset}"))
@@ -215,15 +237,14 @@ impl Superblock {
         })
     }
 
-    /// Returns the newest valid copy in the first bytes of a device, which must include all copies for the largest
-    /// stride, 1 MiB. The stride is unknown before a copy is read, so every power of two is tried.
+    /// Returns the newest valid copy in the first [`HEAD_BYTES`] of a device, or in a device that is shorter. The stride is unknown before a copy is read, so every power of two is tried.
     ///
     /// A copy counts only at the position that its own number and stride imply, and the lowest copy determines the
     /// store: with a small stride, higher positions lie among the records, where a value may contain the superblock of
     /// another store.
     pub fn find(bytes: &[u8]) -> Result<Superblock, SuperblockError> {
         let mut best: Result<Superblock, SuperblockError> = Err(SuperblockError::Absent);
-        let strides = (12..=20).map(|shift| 1usize << shift);
+        let strides = (12..=UNIT_BYTES_MAX.ilog2()).map(|shift| 1usize << shift);
         let mut offsets: Vec<usize> = strides.flat_map(|s| (0..COPIES).map(move |c| c * s)).collect();
         offsets.sort_unstable();
         offsets.dedup();

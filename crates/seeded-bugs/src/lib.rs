@@ -38,6 +38,8 @@ bugs! {
     PlainWriteBelieved,
     /// A long write is cut in the middle of a write unit.
     WriteCutWithinUnit,
+    /// A unit that is longer than one command, such as the stripe of an array, is submitted in parts.
+    StripeSubmittedInParts,
     /// A short transfer counts as complete.
     ShortTransferIsWhole,
     /// An I/O buffer is freed with its future while the device still writes from it.
@@ -88,6 +90,8 @@ bugs! {
     HalfABatchSeen,
     /// A watcher of an absent key is not notified when the key is put.
     WatchNotTold,
+    /// Watches are marked after their batch is visible.
+    WatchesMarkedAfterBatch,
     /// Observers are not notified of a change.
     ObserverNotTold,
     /// A plain put overtakes writers that have its key reserved.
@@ -116,6 +120,9 @@ bugs! {
     FreedBeforeNewerDurable,
     /// A victim is freed without a proof on the device that its copies are durable.
     CopiesNotProven,
+    /// The low-water mark of free slots does not count the slots that only relocation may take, so that collecting
+    /// starts when writers are out of slots.
+    MarkWithoutRelocation,
     /// A copy is published over a newer version.
     CopyOverNewer,
     /// Copies count as live even if a newer version was published first.
@@ -183,6 +190,8 @@ bugs! {
     PlaceOutOfOrder,
 
     // The index.
+    /// A location that does not fit a slot is cut to the slot's bits.
+    LocationTruncated,
     /// One of many unverified overwrites is forgotten.
     UnverifiedForgotten,
     /// A scan misses keys that the insertion of another key moves.
@@ -219,6 +228,10 @@ bugs! {
     EvictionNotReported,
     /// Recovery prefers the copy of a record to the tombstone of the same number that dropped it.
     TombstoneOfSameNumberLoses,
+
+    // Lost superblocks.
+    /// The identity of a segment counts wherever it is found.
+    IdentityBelievedAnywhere,
 
     // Checkpoints, backups and restores.
     /// A checkpoint reads a sealed segment whose summary is still being written.
@@ -369,8 +382,6 @@ bugs! {
     // Openings, clocks and numbers.
     /// `force_format` formats a tier that belongs to a store which was opened.
     OpenedTierFormatted,
-    /// A limit requested for one tier takes the slots of the other.
-    LimitTakesAll,
     /// A clock that is far ahead at an opening is believed, although records of the store would expire by it.
     DoubtIgnored,
     /// A put that finds no index memory is refused before expired keys are removed.
@@ -391,6 +402,14 @@ bugs! {
     DamagedSegmentKeepsAll,
     /// A copy that began while a segment was listed as damaged drops its tombstones after the segment is unlisted.
     UnlistedDamageMissed,
+    /// A restore leaves free slots without markers.
+    RestoredFreeSlotsUnmarked,
+    /// A slot is cleared ahead without the turn, after it was taken and written.
+    ClearedWithoutTurn,
+    /// A slot that was taken is missing in the order of opening.
+    SlotNotFiled,
+    /// A segment stays in its bucket of live bytes when records of it die.
+    LiveBucketNotMoved,
     /// A delete takes a damaged record for its key's without comparing the keys.
     DamagedKeyNotCompared,
 

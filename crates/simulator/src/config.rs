@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use esker_device::Discarded;
-use esker_engine::{Compression, Durability, WhenFull};
+use esker_engine::{Compression, Durability, MaxGarbage, WhenFull};
 use esker_simulated::Random;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +39,8 @@ pub struct Config {
     pub shaping_threshold_bytes: Option<u64>,
     /// Share of the capacity that users cannot fill, in percent.
     pub reserve_percent: u8,
+    /// Bound of garbage.
+    pub max_garbage: MaxGarbage,
     /// Default durability of writes.
     pub durability: Durability,
     /// Maximum time that puts coalesce in memory.
@@ -78,6 +80,7 @@ impl Config {
             more_memory_bytes: 0,
             shaping_threshold_bytes: None,
             reserve_percent: 20,
+            max_garbage: MaxGarbage::Auto,
             durability: Durability::Sync,
             coalesce_for: Duration::ZERO,
             // Off, so that values on devices have their original length.
@@ -121,6 +124,8 @@ impl Config {
                 [(fast_segments + capacity_segments) as usize % 4],
             coalesce_for: [0, 0, 20, 0, 1500].map(Duration::from_millis)
                 [(fast_segments + capacity_segments) as usize % 5],
+            max_garbage: [MaxGarbage::Off, MaxGarbage::Percent(25), MaxGarbage::Auto]
+                [(fast_segments + 2 * capacity_segments) as usize % 3],
             scrub_bytes_per_s: if capacity_segments % 7 == 3 { 50_000_000 } else { 0 },
             ..Config::new(tiers)
         }
@@ -140,7 +145,8 @@ impl Config {
 
     /// Returns the bytes of a tier of this many segments.
     pub fn tier_bytes(&self, segments: u64) -> u64 {
-        (2 << 20) + segments * self.segment_bytes
+        let superblocks = (4 * self.unit_bytes).next_multiple_of(1 << 20);
+        superblocks + (1 << 20) + segments * self.segment_bytes
     }
 }
 

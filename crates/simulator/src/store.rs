@@ -216,6 +216,7 @@ impl World {
                 .segment_bytes(config.segment_bytes)
                 .memory_bytes(config.least_memory_bytes() + config.more_memory_bytes)
                 .reserve_percent(config.reserve_percent)
+                .max_garbage(config.max_garbage)
                 .scrub_bytes_per_s(config.scrub_bytes_per_s)
                 .when_full(config.when_full)
                 .durability(config.durability)

@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use esker_inspect::{CheckOptions, Finding, IndexCheck, Key, Repaired, Report, Severity};
+use esker_inspect::{
+    CheckOptions, Finding, FoundTier, IndexCheck, Key, Repaired, Report, Severity, restore_superblocks,
+};
 
 use super::exit::{Outcome, failure};
 use super::place::{Output, Place};
@@ -47,13 +49,14 @@ pub(crate) struct Check {
     "  esker repair /var/lib/esker/store --to /var/lib/esker/store.new\n",
     "  esker repair fast.img --peer capacity.img --to new-fast.img --to-peer new-capacity.img\n",
     "  esker repair /var/lib/esker/store --in-place --confirm      the old store is kept as store.damaged\n",
+    "  esker repair /dev/nvme0n1 --find-segments --confirm         rebuild lost superblocks, then esker check\n",
     "\nExit codes: 0 nothing was lost; 1 something was, or something failed; 2 the call is wrong."
 ))]
 pub(crate) struct Repair {
     #[command(flatten)]
     place: Place,
     /// Path of the new store; for a store with two tiers, its fast tier.
-    #[arg(long, value_name = "PATH", required_unless_present = "in_place")]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["in_place", "find_segments"])]
     to: Option<PathBuf>,
     /// Path of the new store's capacity tier.
     #[arg(long, value_name = "PATH", requires = "to")]
@@ -61,7 +64,11 @@ pub(crate) struct Repair {
     /// Make the new store beside the old one and give it the old one's name; the old one is kept as PATH.damaged.
     #[arg(long, requires = "confirm", conflicts_with = "to")]
     in_place: bool,
-    /// Confirm the repair in place.
+    /// Rebuild superblocks that were lost from the segments of the store. Without --confirm, show what was found and write
+    /// nothing; with it, write the superblocks at the start of the tier. Then check the store.
+    #[arg(long, conflicts_with_all = ["to", "in_place"])]
+    find_segments: bool,
+    /// Confirm the repair in place, or writing the superblocks.
     #[arg(long)]
     confirm: bool,
     #[command(flatten)]
@@ -174,6 +181,9 @@ fn more(indent: &str, listed: usize, number: u64) -> String {
 }
 
 pub(crate) fn repair(arguments: &Repair) -> Result<Outcome, Failure> {
+    if arguments.find_segments {
+        return find_segments(arguments);
+    }
     let view = arguments.place.view()?;
     let bar = Bar::new();
     let to: Vec<PathBuf> = arguments.to.iter().chain(&arguments.to_peer).cloned().collect();
@@ -198,6 +208,35 @@ pub(crate) fn repair(arguments: &Repair) -> Result<Outcome, Failure> {
     }
     let lost = repaired.lost_count > 0 || repaired.unnamed_keys || staged > 0 || !repaired.well;
     Ok(if lost { Outcome::NotWell } else { Outcome::Well })
+}
+
+fn find_segments(arguments: &Repair) -> Result<Outcome, Failure> {
+    let bar = Bar::new();
+    let found = restore_superblocks(&arguments.place.paths(), arguments.confirm, &bar).map_err(failure)?;
+    bar.clear();
+    if arguments.output.json {
+        json(&found)?;
+        return Ok(Outcome::Well);
+    }
+    let mut text = String::new();
+    for FoundTier { path, tier, segments, foreign_segments, completed_by_peer, .. } in &found {
+        let _ = writeln!(text, "{path}: the {tier} tier of a store, with {}", things(*segments, "segment"));
+        if *foreign_segments > 0 {
+            let _ = writeln!(text, "  {} of other stores: ignored", things(*foreign_segments, "segment"));
+        }
+        if !completed_by_peer {
+            text.push_str(
+                "  segments do not tell which databases were cleared or swapped, nor which records had expired for good: cleared \
+                 and expired keys may be back, and databases have their first keyspaces\n",
+            );
+        }
+    }
+    text.push_str(match arguments.confirm {
+        true => "the superblocks are written; check the store with esker check before it is served\n",
+        false => "nothing was written; write the superblocks with --confirm\n",
+    });
+    say(&text)?;
+    Ok(Outcome::Well)
 }
 
 fn repaired_text(repaired: &Repaired) -> String {

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use esker_engine::{Compression, Durability, Error};
+use esker_engine::{Compression, Durability, Error, MaxGarbage};
 
 use crate::time;
 
@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     Durability,
     /// A compression method.
     Compression,
+    /// A bound of garbage.
+    MaxGarbage,
 }
 
 /// The value of a setting.
@@ -48,6 +50,7 @@ pub(crate) enum Value {
     Mode(u32),
     Durability(Durability),
     Compression(Compression),
+    MaxGarbage(MaxGarbage),
 }
 
 impl Kind {
@@ -81,6 +84,7 @@ impl Kind {
             },
             Kind::Durability => Value::Durability(text.parse().map_err(|error: Error| error.to_string())?),
             Kind::Compression => Value::Compression(text.parse().map_err(|error: Error| error.to_string())?),
+            Kind::MaxGarbage => Value::MaxGarbage(text.parse().map_err(|error: Error| error.to_string())?),
         })
     }
 
@@ -107,6 +111,7 @@ impl Kind {
             Kind::Mode => "permissions in octal, such as 700 or 0770".to_owned(),
             Kind::Durability => Durability::WORDS.to_owned(),
             Kind::Compression => Compression::WORDS.to_owned(),
+            Kind::MaxGarbage => MaxGarbage::WORDS.to_owned(),
         }
     }
 
@@ -124,6 +129,7 @@ impl Kind {
             Kind::Mode => "OCTAL",
             Kind::Durability => "WHEN",
             Kind::Compression => "HOW",
+            Kind::MaxGarbage => "PERCENT",
         }
     }
 }

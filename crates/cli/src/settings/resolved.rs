@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_device::Backend;
-use esker_engine::{Compression, Durability, OptionName, Options, WhenFull};
+use esker_engine::{Compression, Durability, MaxGarbage, OptionName, Options, WhenFull};
 use esker_server::{
     Access, ClientCertificates, Config, Error, KeyspaceEvents, LOGIN_BYTES, Limits, Password, TlsFiles,
     UnixSocket, setting_of,
@@ -94,6 +94,13 @@ impl Settings {
         match self.get("compression").map(|given| &given.value) {
             Some(&Value::Compression(compression)) => compression,
             other => unreachable!("compression is one in the table, and not {other:?}"),
+        }
+    }
+
+    fn max_garbage(&self) -> MaxGarbage {
+        match self.get("max-garbage").map(|given| &given.value) {
+            Some(&Value::MaxGarbage(bound)) => bound,
+            other => unreachable!("max-garbage is one in the table, and not {other:?}"),
         }
     }
 
@@ -434,6 +441,7 @@ impl Settings {
             .compression(self.compression())
             .when_full(self.when_full())
             .reserve_percent(self.count("reserve") as u8)
+            .max_garbage(self.max_garbage())
             .force_format(self.switch("force-format"))
             .accept_loss(self.switch("accept-loss"))
             .backend(match self.word("backend") {
@@ -446,6 +454,9 @@ impl Settings {
         }
         if let Some(bytes) = self.bytes("capacity-limit") {
             options = options.capacity_limit_bytes(bytes);
+        }
+        if let Some(bytes) = self.bytes("segment-size") {
+            options = options.segment_bytes(bytes);
         }
         if let Some(bytes) = self.bytes("iu") {
             options = options.indirection_unit_bytes(bytes);

@@ -3,7 +3,7 @@
 
 use super::layers::{Given, Settings};
 
-/// Longest segment of a new store in bytes.
+/// Longest segment of a new store in bytes, unless its write units require longer ones.
 const SEGMENT_BYTES_MOST: u64 = 16 << 20;
 
 /// Number of segments for which a small tier shortens its segments; the second constant is for a fast
@@ -17,17 +17,27 @@ const SEGMENT_UNITS_LEAST: u64 = 16;
 /// Memory of a store beside its segment buffers, in bytes.
 const FIXED_MEMORY_BYTES: u64 = 24 << 20;
 
+/// The shortest and the longest segment in bytes.
+const SEGMENTS_BYTES: (u64, u64) = (64 << 10, 512 << 20);
+
 /// The smallest and the largest indirection unit in bytes.
-const UNITS: (u64, u64) = (4096, 1 << 20);
+const UNITS: (u64, u64) = (4096, esker_device::UNIT_BYTES_MAX);
 
 impl Settings {
-    /// Refuses an invalid indirection unit.
+    /// Refuses an invalid indirection unit or segment length.
     pub(super) fn check_sizes(&self) -> Result<(), String> {
+        let (least, most) = SEGMENTS_BYTES;
+        if let Some(bytes) = self.bytes("segment-size")
+            && !(bytes.is_power_of_two() && (least..=most).contains(&bytes))
+        {
+            let given = self.get("segment-size").expect("it has a value");
+            return Err(format!("{given} is {}; it must be a power of two from 64k to 512m", given.text));
+        }
         let (least, most) = UNITS;
         let unit = self.bytes("iu").unwrap_or(least);
         if !unit.is_power_of_two() || !(least..=most).contains(&unit) {
             let given = self.get("iu").expect("it is not the default");
-            return Err(format!("{given} is {}; it must be a power of two from 4k to 1m", given.text));
+            return Err(format!("{given} is {}; it must be a power of two from 4k to 4m", given.text));
         }
         Ok(())
     }
@@ -35,12 +45,15 @@ impl Settings {
     /// Returns the segment length of a new store in bytes, as far as the limits of its tiers determine
     /// it.
     fn segment_bytes(&self, tiers: u64) -> u64 {
+        if let Some(bytes) = self.bytes("segment-size") {
+            return bytes;
+        }
         let fast_segments = if tiers == 2 { FAST_SEGMENTS } else { SEGMENTS };
         let limits = [(self.bytes("fast-limit"), fast_segments), (self.bytes("capacity-limit"), SEGMENTS)];
         let shares = limits.into_iter().filter_map(|(limit, segments)| limit.map(|limit| limit / segments));
         let shortest = shares.map(|share| 1 << share.max(1).ilog2()).min();
         let least = SEGMENT_UNITS_LEAST * self.bytes("iu").unwrap_or(UNITS.0);
-        shortest.unwrap_or(SEGMENT_BYTES_MOST).clamp(least, SEGMENT_BYTES_MOST)
+        shortest.unwrap_or(SEGMENT_BYTES_MOST).min(SEGMENT_BYTES_MOST).max(least)
     }
 
     /// Refuses less memory than the store needs beside the clients' part and logins.

@@ -99,15 +99,19 @@ settings! {
     STORE "when-full" Kind::Choice(&esker_server::WHEN_FULL_WORDS), "refuse",
         "Policy for writes to a full store: refuse, evict (a cache: drop keys that were not read lately), evict-expiring (only keys with a time to live), or a word of Redis' maxmemory-policy.";
     STORE "memory" Kind::Size, "512m",
-        "Memory for the index, write buffers, the read cache and clients (client-memory). Not covered: 118 bytes for each 16 MiB of drive.";
+        "Memory for the index, the table of segments, write buffers, the read cache and clients (client-memory).";
     STORE "fast-limit" Kind::Size, "" else "the device; for a file 1g, or its file system if that is smaller",
         "Maximum size of the fast tier.";
     STORE "capacity-limit" Kind::Size, "" else "the device; for a file 256g, or its file system if that is smaller",
         "Maximum size of the capacity tier or the directory. Before the first start, set it to the largest size ever wanted: the first start fixes how far it can be raised.";
     STORE "iu" Kind::Size, "" else "the kernel's value if above 4k, else 64k; 4k in a directory",
-        "Indirection unit of the capacity tier, fixed when it is formatted. Ask esker device first: most drives report 4k to the kernel whatever they map.";
+        "Indirection unit of the capacity tier, 4k to 4m, fixed when it is formatted; for RAID 5 or 6 the full stripe. Ask esker device first: most drives report 4k to the kernel whatever they map.";
+    STORE "segment-size" Kind::Size, "" else "16m, or as long as a large drive and the memory need",
+        "Length of a segment, fixed when the store is formatted: a power of two from 64k to 512m. A drive above 5 TB gets longer ones, so that it has about 300,000, as far as the memory allows: each tier holds two of them in memory, and garbage collection two more.";
     STORE "reserve" Kind::Count(5, 50), "20",
         "Share of the capacity that users cannot fill (over-provisioning), in percent; a small store reserves more (the log at the start has the user limit).";
+    STORE "max-garbage" Kind::MaxGarbage, "auto",
+        "Garbage that stays although segments are free, in percent of the live data; off: all, until free segments run low, which writes least; auto: off on a device or with a limit (fast-limit, capacity-limit), else reserve / (100 - reserve). A bound keeps files, backups and openings small.";
     STORE "background-limit" Kind::Size, "" else "no limit",
         "Bytes a second that destaging and garbage collection may read and write together; writes slow down if the limit is too low.";
     STORE "scrub-limit" Kind::Size, "" else "a pass a week",

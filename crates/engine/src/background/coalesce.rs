@@ -107,7 +107,7 @@ async fn next_segment(space: &Space, lane: &Lane) -> Result<Option<Piece>> {
         Ok(Some((segment, piece))) => {
             space.buffered.add(BufferedSegment::of(&segment));
             // While it is empty, it keeps no tombstone.
-            tier.slot(segment.name().slot).open_at(u64::MAX);
+            tier.slots().open_at(segment.name().slot, u64::MAX);
             Ok(Some((segment, piece)))
         }
         Ok(None) | Err(Error::Closed { .. } | Error::Io(esker_device::DeviceError::Full { .. })) => Ok(None),

@@ -78,11 +78,14 @@ fn a_segment_without_records_keeps_no_tombstone() {
     bench.run(async {
         bench.sleep(Duration::from_millis(1)).await;
         assert!(!bench.writer.lane.wants_coalescing_spare(), "there is one");
-        let slots = bench.space.first_tier().slots().all();
-        let unused = slots.iter().position(|slot| slot.opened_at() == u64::MAX).expect("it is unused");
+        let slots = bench.space.first_tier().slots();
+        let (unused, _) = slots.in_use().find(|(_, s)| s.opened_at() == u64::MAX).expect("it is unused");
         put(&bench, "a").await;
-        assert!(slots[unused].is_coalescing());
-        assert!(slots[unused].opened_at() < u64::MAX, "an older version of its key may have to be hidden");
+        assert!(slots.slot(unused).is_coalescing());
+        assert!(
+            slots.slot(unused).opened_at() < u64::MAX,
+            "an older version of its key may have to be hidden"
+        );
     });
 }
 
@@ -271,12 +274,12 @@ fn copies_of_a_memtable_are_as_old_as_its_first_segment() {
         provide_opened_at(&bench, 5).await;
         put("a").await.expect("it is put");
         provide_opened_at(&bench, 9).await;
-        let slots = bench.space.first_tier().slots().all();
-        while slots.iter().filter(|slot| slot.is_coalescing()).count() < 2 {
+        let slots = || bench.space.first_tier().slots().in_use().map(|(_, slot)| slot);
+        while slots().filter(|slot| slot.is_coalescing()).count() < 2 {
             put("b").await.expect("it is put");
         }
         write_out(&bench).await;
-        let outputs = slots.iter().filter(|slot| slot.segment() != 0 && slot.stream() == Stream::DESTAGED);
+        let outputs = slots().filter(|slot| slot.stream() == Stream::DESTAGED);
         let outputs: Vec<(u64, bool)> =
             outputs.map(|slot| (slot.opened_at(), slot.hides_nothing())).collect();
         assert_eq!(outputs, [(5, false)], "one segment has the copies of both keys");

@@ -33,7 +33,7 @@ impl Reclaimer<'_> {
         let choice = self.choose_among(LEAST_YIELD, segments_through);
         self.leaves_kept = false;
         if let Some(choice) = choice
-            && self.carry_out(choice, false).await?
+            && self.carry_out(choice).await?
         {
             return Ok(true);
         }

@@ -1,13 +1,13 @@
-//! The store as seen by relocation: which records are needed, where copies go, and how they are written.
+//! Relocation's view of the store: the records that are needed and where their copies go ([`VictimReader`]), the segments that
+//! receive copies ([`CopyTarget`]), and the pace of reads and writes ([`Pace`]).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use esker_device::{Appender, Buffer, DeviceError, SegmentBuffer, WriteMode};
-use esker_gc::{Host, Need, Throttle, Victim};
-use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentName, SegmentShape, Stream};
+use esker_device::{Buffer, DeviceError, SegmentBuffer, WriteMode};
+use esker_gc::{Need, NoMemory, Opening, Source, Target, Throttle, Victim, frame_memory};
+use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentName, Stream};
 use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
@@ -23,45 +23,60 @@ use crate::write::Writer;
 /// Number of reads in flight when relocation is not throttled.
 const READS_AT_ONCE: usize = 8;
 
-/// The store as seen by relocation.
-pub(crate) struct CopyWriter<'a> {
-    pub(crate) space: &'a Space,
-    pub(crate) catalog: &'a Catalog,
+/// Pace of reads and writes.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace<'a> {
     pub(crate) writer: &'a Writer,
+    pub(crate) throttle: &'a Mutex<Throttle>,
     /// Limit of reads and writes in bytes per second; 0 means none.
     pub(crate) bytes_per_s: u64,
+    pub(crate) urgency: f64,
+}
+
+impl Pace<'_> {
+    /// Returns the share of the device that it may use, 0 to 1: all of it while writers are held back.
+    fn urgency(&self) -> f64 {
+        let now = self.writer.space.runtime.now();
+        if self.writer.admission.holds_back(now) { 1.0 } else { self.urgency }
+    }
+
+    /// Pauses after a piece of work of `bytes` that began at `began`, to leave the device to others.
+    async fn rest(&self, bytes: u64, began: Duration) {
+        yield_device(&self.writer.space, self.throttle, bytes, began, self.urgency()).await;
+    }
+}
+
+/// Pauses after a piece of work, to leave the device to others.
+pub(crate) async fn yield_device(
+    space: &Space,
+    throttle: &Mutex<Throttle>,
+    bytes: u64,
+    began: Duration,
+    urgency: f64,
+) {
+    let took = space.runtime.now() - began;
+    let pause = throttle.lock().pause(bytes, took, urgency);
+    if let Some(pause) = pause {
+        space.runtime.sleep(pause).await;
+    }
+}
+
+/// The records of victims.
+pub(crate) struct VictimReader<'a> {
+    pub(crate) space: &'a Space,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) pace: Pace<'a>,
     /// True in the first round; tombstones are copied only then.
     pub(crate) first: bool,
     /// Records to be dropped.
     pub(crate) eviction: Option<&'a Eviction>,
-    /// `opened_at` of new outputs. Determined before records are tested for being current, and without unpublished numbers,
-    /// because otherwise a copy could be in a segment that seems newer than the tombstone of its key.
-    pub(crate) opened_at: u64,
     /// Oldest segments at the start. Segments opened since do not matter: they get only records that are newer, or current.
     pub(crate) oldest: Oldest,
-    pub(crate) durable: &'a BTreeMap<u64, u32>,
-    pub(crate) throttle: &'a Mutex<Throttle>,
-    pub(crate) gained_bytes: &'a AtomicI64,
-    pub(crate) urgency: f64,
     /// The memtable being written out, if this is one.
     pub(crate) memtable: Option<&'a Newest>,
-    /// Outputs of a memtable that are full, and stay open until the index points at their records, because otherwise the
-    /// collector, which runs concurrently, would take them for garbage.
-    pub(crate) filled: &'a Mutex<Vec<Summary>>,
-    /// Slots of the outputs that were sealed, or were to be.
-    pub(crate) sealed: Mutex<Vec<u32>>,
-    /// Number of free slots that it leaves.
-    pub(crate) keep: u32,
-    /// Number of open outputs for collected records. A second one, for other records, requires plenty of free slots, because
-    /// after a crash each open output is a slot that is hardly filled.
-    pub(crate) open: AtomicUsize,
-    /// Mean length in bytes of the victims' records that may be needed.
-    pub(crate) record_bytes: u32,
-    /// Origin of the copied records.
-    pub(crate) origin: Origin,
 }
 
-impl CopyWriter<'_> {
+impl VictimReader<'_> {
     /// Returns true if a segment other than the victim may hold an older version of the tombstone's key.
     fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
         let cleared = self.catalog.is_cleared(entry);
@@ -85,62 +100,10 @@ impl CopyWriter<'_> {
             slot.is_coalescing() && slot.segment() > memtable.through
         })
     }
-
-    /// Notes that `bytes` of an output are used up.
-    fn note_filled(&self, bytes: u64) {
-        if self.origin == Origin::Collected {
-            self.gained_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the share of the device that it may use, 0 to 1: all of it while writers are held back.
-    fn urgency(&self) -> f64 {
-        if self.writer.admission.holds_back(self.space.runtime.now()) { 1.0 } else { self.urgency }
-    }
-
-    async fn yield_device(&self, bytes: u64, began: Duration) {
-        yield_device(self.space, self.throttle, bytes, began, self.urgency()).await;
-    }
 }
 
-/// Pauses after a piece of work, to leave the device to others.
-pub(crate) async fn yield_device(
-    space: &Space,
-    throttle: &Mutex<Throttle>,
-    bytes: u64,
-    began: Duration,
-    urgency: f64,
-) {
-    let took = space.runtime.now() - began;
-    let pause = throttle.lock().pause(bytes, took, urgency);
-    if let Some(pause) = pause {
-        space.runtime.sleep(pause).await;
-    }
-}
-
-impl CopyWriter<'_> {
-    /// Writes an empty frame behind the durable part of an output, durably: its header proves how far the output is durable.
-    pub(crate) async fn write_proof(&self, output: &mut OpenSegment) -> Result<()> {
-        let tier = self.space.output_tier();
-        if !output.memory_has_room(0, 0) && !output.reuse_memory() {
-            output.replace_memory(self.memory(tier.shape().unit_bytes as usize)?);
-        }
-        let bytes = self.segment_writer().write_proof(output).await?;
-        self.note_filled(bytes);
-        Ok(())
-    }
-
-    fn segment_writer(&self) -> SegmentWriter<'_> {
-        SegmentWriter::new(self.space, self.space.output_tier(), self.origin)
-    }
-}
-
-impl Host for CopyWriter<'_> {
+impl Source for VictimReader<'_> {
     type Error = Error;
-
-    fn shape(&self) -> SegmentShape {
-        self.space.output_tier().shape()
-    }
 
     fn need(&self, victim: &Victim, entry: &Entry) -> Need {
         let may_hide = || self.first && self.tombstone_is_needed(victim, entry);
@@ -183,7 +146,7 @@ impl Host for CopyWriter<'_> {
 
     fn reads_at_once(&self) -> usize {
         // One if throttled, because several reads would pause concurrently.
-        let unbridled = self.urgency() >= 1.0 && self.bytes_per_s == 0;
+        let unbridled = self.pace.urgency() >= 1.0 && self.pace.bytes_per_s == 0;
         if unbridled { READS_AT_ONCE } else { 1 }
     }
 
@@ -194,46 +157,87 @@ impl Host for CopyWriter<'_> {
         }
         let began = self.space.runtime.now();
         let read = self.space.tier(tier).read_background(victim.slot, offset, u64::from(bytes)).await;
-        self.yield_device(bytes.into(), began).await;
+        self.pace.rest(bytes.into(), began).await;
         read
     }
+}
 
-    fn durable_through(&self, output: &OpenSegment) -> u32 {
-        self.durable.get(&output.name().segment).copied().unwrap_or(0)
+/// The segments that receive copies.
+pub(crate) struct CopyTarget<'a> {
+    pub(crate) space: &'a Space,
+    pub(crate) pace: Pace<'a>,
+    /// Origin of the copied records.
+    pub(crate) origin: Origin,
+    /// `opened_at` of new outputs. Determined before records are tested for being current, and without unpublished numbers,
+    /// because otherwise a copy could be in a segment that seems newer than the tombstone of its key.
+    pub(crate) opened_at: u64,
+    /// Number of free slots that it leaves.
+    pub(crate) keep: u32,
+    /// Mean length in bytes of the victims' records that may be needed.
+    pub(crate) record_bytes: u32,
+    pub(crate) gained_bytes: &'a AtomicI64,
+    /// Receives full outputs of a memtable. They stay open until the index points at their records, because otherwise the
+    /// collector, which runs concurrently, would take them for garbage.
+    pub(crate) filled: Option<&'a Mutex<Vec<Summary>>>,
+}
+
+impl CopyTarget<'_> {
+    /// Notes that `bytes` of an output are used up.
+    fn note_filled(&self, bytes: u64) {
+        if self.origin == Origin::Collected {
+            self.gained_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+        }
     }
 
-    async fn open_output(&self, stream: Stream, bytes: usize) -> Result<Option<OpenSegment>> {
+    /// Writes an empty frame behind the durable part of an output, durably: its header proves how far the output is durable.
+    pub(crate) async fn write_proof(&self, output: &mut OpenSegment) -> Result<()> {
         let tier = self.space.output_tier();
+        if !output.memory_has_room(0, 0) && !output.reuse_memory() {
+            output.replace_memory(frame_memory(tier.shape().unit_bytes as usize)?);
+        }
+        let bytes = self.segment_writer().write_proof(output).await?;
+        self.note_filled(bytes);
+        Ok(())
+    }
+
+    fn segment_writer(&self) -> SegmentWriter<'_> {
+        SegmentWriter::new(self.space, self.space.output_tier(), self.origin)
+    }
+}
+
+impl From<NoMemory> for Error {
+    fn from(NoMemory { bytes, cause }: NoMemory) -> Error {
+        Error::invalid(format!("no memory for frames of {bytes} bytes: {cause}"))
+    }
+}
+
+impl Target for CopyTarget<'_> {
+    type Error = Error;
+
+    /// A second output for collected records, for records of another age, requires plenty of free slots, because after a crash
+    /// each open output is a slot that is hardly filled.
+    async fn open(&self, stream: Stream, bytes: usize, others: usize) -> Result<Opening> {
+        let tier = self.space.output_tier();
+        let keep_alone = if self.origin == Origin::Collected { self.keep } else { KEEP_FOR_COLLECTING };
         let keep = match self.origin {
-            Origin::Collected if self.open.load(Ordering::Relaxed) > 0 => self.keep.max(KEEP_FOR_RELOCATION),
-            Origin::Collected => self.keep,
-            _ => KEEP_FOR_COLLECTING,
+            Origin::Collected if others > 0 => keep_alone.max(KEEP_FOR_RELOCATION),
+            _ => keep_alone,
         };
         let slot = match self.space.take_slot(tier, keep).await {
             Ok(Some(slot)) => slot,
             // No slot, or a device without space for one: no data was harmed.
-            Ok(None) | Err(Error::Io(DeviceError::Full { .. })) => return Ok(None),
+            Ok(None) | Err(Error::Io(DeviceError::Full { .. })) => {
+                let not_beside = tier.free_slots() > keep_alone;
+                return Ok(if not_beside { Opening::NotBesideOthers } else { Opening::NoSlot });
+            }
             Err(error) => return Err(error),
         };
-        let memory = self.memory(bytes)?;
-        let output = self.space.begin_segment(tier, slot, stream, memory, self.opened_at);
+        let output = self.space.begin_segment(tier, slot, stream, frame_memory(bytes)?, self.opened_at);
         tier.slot(slot).expect_records_of(self.record_bytes);
         if planted(Bug::CopiesHideNothing) {
             tier.slot(slot).begin_puts();
         }
-        self.open.fetch_add(usize::from(Stream::RELOCATED.contains(&stream)), Ordering::Relaxed);
-        Ok(Some(output))
-    }
-
-    fn could_open(&self) -> bool {
-        let keep = if self.origin == Origin::Collected { self.keep } else { KEEP_FOR_COLLECTING };
-        self.space.output_tier().free_slots() > keep
-    }
-
-    fn memory(&self, bytes: usize) -> Result<Appender> {
-        let bytes = bytes.next_multiple_of(esker_device::BUFFER_ALIGNMENT);
-        SegmentBuffer::anonymous(bytes)
-            .map_err(|e| Error::invalid(format!("no memory for frames of {bytes} bytes: {e}")))
+        Ok(Opening::Opened(output))
     }
 
     async fn write_frame(
@@ -245,24 +249,19 @@ impl Host for CopyWriter<'_> {
         let bytes = frame.memory.len() as u64;
         let began = self.segment_writer().write_frame(output.slot, memory, &frame, WriteMode::Plain).await?;
         self.note_filled(bytes);
-        self.yield_device(bytes, began).await;
+        self.pace.rest(bytes, began).await;
         Ok(())
     }
 
-    async fn seal_output(&self, output: OpenSegment) -> Result<()> {
-        self.sealed.lock().push(output.name().slot);
-        let one = usize::from(Stream::RELOCATED.contains(&output.name().stream));
-        let one_less = |open: usize| Some(open.saturating_sub(one));
-        let _ = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+    async fn seal(&self, output: OpenSegment) -> Result<()> {
         let tier = self.space.output_tier();
         // Before the summary, because otherwise it could name copies lost in a power failure.
         tier.device()?.flush().await.map_err(Error::from)?;
         let (writer, summary) = (self.segment_writer(), Summary::of(&output));
         writer.write_summary(&summary).await?;
-        if self.memtable.is_some() && !planted(Bug::CoalescedSealedBeforeSwing) {
-            self.filled.lock().push(summary);
-        } else {
-            writer.note_sealed(&summary, self.space.newest_segment());
+        match self.filled.filter(|_| !planted(Bug::CoalescedSealedBeforeSwing)) {
+            Some(filled) => filled.lock().push(summary),
+            None => writer.note_sealed(&summary, self.space.newest_segment()),
         }
         self.note_filled(u64::from(tier.shape().segment_bytes - output.tail()));
         Ok(())

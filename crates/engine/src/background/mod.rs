@@ -1,6 +1,7 @@
 //! Background work that makes room: destaging, collecting, compacting, expiry, discards, and checking whether a full file
 //! system has space again. Also the scrub, which looks for rot.
 
+pub(crate) mod clear_ahead;
 pub(crate) mod coalesce;
 mod compact;
 mod copies;

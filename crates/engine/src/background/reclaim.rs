@@ -1,18 +1,19 @@
-//! The reclaimer: chooses the next piece of work to make room, its time and its urgency. `choose` selects the segments to
-//! relocate.
+//! The reclaimer: does one piece of work to make room at a time. `rank` lists the reasons in the order in which they are
+//! checked; `choose` selects the segments to relocate.
 //!
-//! Destaging empties the fast tier in the order of age. Collecting keeps the output tier between two bounds: garbage takes no
-//! more than the reserve allows in addition to live data, and a few slots are always free. The closer the second bound, the
-//! less the reclaimer pauses.
+//! Destaging empties the fast tier in the order of age. Collecting keeps slots of the output tier free: garbage stays until free
+//! slots fall to the low-water mark, or until it exceeds its bound, if there is one. The fewer slots are free below the mark,
+//! the less the reclaimer pauses.
 
 mod choose;
 mod damaged;
 mod evict;
 mod grouped;
+mod rank;
 mod sweep;
 mod unverified;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,7 +24,7 @@ use esker_seeded_bugs::{Bug, planted};
 use crate::background::expire::Expirer;
 use crate::background::pause::Pauses;
 use crate::background::reclaimer::{Choice, Progress, Reclaimer, Sweep, Unverified};
-use crate::background::relocate::{AT_LAST, Outcome, Relocator, may_free};
+use crate::background::relocate::{AT_LAST, Outcome, Relocator, Terms, may_free};
 use crate::base::error::{Error, Result};
 use crate::base::requests::Requests;
 use crate::base::waiting::woken_or_after;
@@ -33,10 +34,6 @@ use crate::segments::slot::SlotState;
 use crate::write::Writer;
 use crate::write::lane::Lane;
 
-/// Urgency of collecting garbage beyond the first bound while there is room.
-pub(crate) const CALM: f64 = 0.25;
-/// Urgency of collecting below which old segments are rewritten to drop tombstones.
-const RENEW_BELOW: f64 = 0.5;
 /// Number of failed reads after which a segment is not collected until the store is opened again.
 const READ_ATTEMPTS: u32 = 3;
 
@@ -54,6 +51,8 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
         progress: Progress::default(),
         stuck: None,
         one_at_a_time: false,
+        hiding: BTreeSet::new(),
+        none_dead: None,
         failures: BTreeMap::new(),
         unverified: Unverified::default(),
         sweep: Sweep::default(),
@@ -79,6 +78,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
         }
         reclaimer.begin_compaction();
         reclaimer.relocator.set_limit(writer.changeable.background_bytes_per_s());
+        reclaimer.relocator.set_lead();
         writer.pressure.requests.look();
         writer.pressure.sweeps.look();
         match reclaimer.step().await {
@@ -111,8 +111,13 @@ impl Reclaimer<'_> {
     async fn rest(&mut self, woken: impl Future<Output = ()>) {
         let sweep = self.sweep_due();
         let kept = self.space.kept.wanted().map(|_| LOOK_EVERY);
-        let due =
-            sweep.into_iter().chain(kept).chain(self.unverified_due()).chain(self.catalog.clock_due()).min();
+        let due = sweep
+            .into_iter()
+            .chain(kept)
+            .chain(self.dead_due())
+            .chain(self.unverified_due())
+            .chain(self.catalog.clock_due())
+            .min();
         woken_or_after(&*self.space.runtime, woken, due).await;
     }
 
@@ -121,77 +126,6 @@ impl Reclaimer<'_> {
     async fn step(&mut self) -> Result<bool> {
         self.compacted_last = !self.compacted_last && self.compact().await?;
         Ok(self.compacted_last || self.keep_up().await? || self.compaction.is_some())
-    }
-
-    /// Does one piece of work that is needed. Returns false if there is none.
-    async fn keep_up(&mut self) -> Result<bool> {
-        let seals = self.seals();
-        self.waits_for_reader = false;
-        // A step of the clock is noticed even if nothing expires.
-        self.catalog.confirmed_ms();
-        let somebody_waits = self.compaction.is_some() || self.runs_short();
-        if self.relocator.free_emptied(somebody_waits || self.space.urgency() >= AT_LAST).await? {
-            return Ok(true);
-        }
-        self.verify_beyond_limit().await?;
-        if let Some((tier, slot)) = self.expired(Expiry::Noticeable) {
-            self.expire(tier, slot).await?;
-            return Ok(true);
-        }
-        if self.sweep().await? {
-            return Ok(true);
-        }
-        if self.writer.pressure.sweeps.is_wanted() {
-            if self.sweep_under_pressure().await? {
-                return Ok(true);
-            }
-            self.writer.pressure.sweeps.done();
-        }
-        if self.look_at_damaged().await? {
-            return Ok(true);
-        }
-        self.write_off_tombstones();
-        let pressure = &self.writer.pressure.requests;
-        if pressure.is_wanted() {
-            if self.relieve().await? {
-                return Ok(true);
-            }
-            // Without free slots, collecting must come first.
-            if !self.space.full.load(Ordering::Acquire) && !self.waits_for_reader {
-                pressure.done();
-            }
-        }
-        if self.must_evict()
-            && (self.renew(self.tombstones_tolerated(false), u64::MAX).await? || self.evict().await?)
-        {
-            return Ok(true);
-        }
-        if self.space.urgency() < RENEW_BELOW
-            && self.renew(self.tombstones_tolerated(false), u64::MAX).await?
-        {
-            return Ok(true);
-        }
-        if let Some(choice) = self.choose() {
-            let always = choice.tier != self.space.output_tier().name();
-            let (may_be_full, done) = (!always, self.carry_out(choice, always).await?);
-            if !done && may_be_full {
-                return self.evict_or_declare_full(seals).await;
-            }
-            return Ok(true);
-        }
-        if self.renew(self.tombstones_tolerated(false), u64::MAX).await? {
-            return Ok(true);
-        }
-        if self.writer.lanes().any(|lane| lane.is_out_of_room()) {
-            if self.relieve().await? {
-                return Ok(true);
-            }
-            if self.evict_or_declare_full(seals).await? {
-                return Ok(true);
-            }
-        }
-        // Writers must not wait for work that is not urgent.
-        Ok(!self.writer.pressure.requests.is_wanted() && self.verify_when_idle().await?)
     }
 
     /// Returns true if writers wait for room, or soon will.
@@ -211,13 +145,16 @@ impl Reclaimer<'_> {
     }
 
     /// Relocates the chosen segments. Returns false if there was no room for that.
-    pub(crate) async fn carry_out(&mut self, choice: Choice, always: bool) -> Result<bool> {
-        let Choice { tier, slots, urgency, yield_bytes } = choice;
-        match self.relocator.relocate(tier, &slots, urgency, always).await {
+    pub(crate) async fn carry_out(&mut self, choice: Choice) -> Result<bool> {
+        let Choice { tier, slots, urgency, yield_bytes, terms } = choice;
+        match self.relocator.relocate(tier, &slots, urgency, terms).await {
             Ok(Outcome::Freed(segments)) => {
                 if segments > 0 {
                     self.one_at_a_time = false;
                     self.note_progress(tier, yield_bytes);
+                }
+                if terms == Terms::IfNothingIsCopied {
+                    self.note_hiding(tier, &slots);
                 }
                 Ok(true)
             }
@@ -227,7 +164,7 @@ impl Reclaimer<'_> {
                 Ok(true)
             }
             Ok(Outcome::OutOfRoom) => {
-                if always {
+                if terms == Terms::Always {
                     // Collecting may still make room; if not, the next step finds no work.
                     self.stuck = Some(self.state_of_output());
                 }
@@ -357,7 +294,7 @@ impl Reclaimer<'_> {
                 if self.space.tier(other_tier).slot(other).state() == SlotState::Sealed {
                     self.note_failure(other_tier, other, error, matches!(error, Error::Corrupt { .. }));
                 }
-                self.space.tier(tier).slot(slot).do_not_collect();
+                self.space.tier(tier).slots().do_not_collect(slot);
                 self.note_failure(tier, slot, error, false);
             }
             _ => self.note_failure(tier, slot, error, matches!(error, Error::Corrupt { .. })),
@@ -366,7 +303,7 @@ impl Reclaimer<'_> {
 
     fn note_failure(&mut self, tier: TierName, slot: u32, error: &Error, for_good: bool) {
         let slots = self.space.tier(tier).slots();
-        let segment = slots.all()[slot as usize].segment();
+        let segment = slots.slot(slot).segment();
         let failures = self.failures.entry(segment).or_default();
         *failures += 1;
         let give_up = *failures >= READ_ATTEMPTS || for_good;

@@ -1,13 +1,13 @@
 //! State of the reclaimer between two steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use esker_gc::CopyBudget;
 use esker_log::Tier as TierName;
 
 use crate::background::expire::Expirer;
-use crate::background::relocate::Relocator;
+use crate::background::relocate::{Relocator, Terms};
 use crate::base::requests::Requests;
 use crate::base::when_full::WhenFull;
 use crate::catalog::Catalog;
@@ -29,6 +29,11 @@ pub(super) struct Reclaimer<'a> {
     pub(super) stuck: Option<Stuck>,
     /// True if there was no room to relocate several segments together, and none was freed since.
     pub(super) one_at_a_time: bool,
+    /// Segments without a current record that hold expired ones which still hide older versions: freeing them takes copies,
+    /// so they are left until free slots run low.
+    pub(super) hiding: BTreeSet<u64>,
+    /// State when no segment without a current record was found.
+    pub(super) none_dead: Option<NoneDead>,
     /// Number of failed reads, by segment.
     pub(super) failures: BTreeMap<u64, u32>,
     pub(super) unverified: Unverified,
@@ -55,6 +60,7 @@ pub(super) struct Choice {
     pub(super) urgency: f64,
     /// Expected gain in bytes.
     pub(super) yield_bytes: u64,
+    pub(super) terms: Terms,
 }
 
 /// Progress of collecting. If records fill their write units and segments badly, copies can take as much room as their
@@ -71,6 +77,12 @@ pub(super) struct Progress {
     pub(super) given_up_until: Option<u64>,
     /// Number of consecutive checks without progress.
     pub(super) without_progress: u32,
+}
+
+/// Total of dead bytes, and time, when no segment without a current record was found.
+pub(super) struct NoneDead {
+    pub(super) dead_bytes: u64,
+    pub(super) at: Duration,
 }
 
 /// State of the output tier when destaging found no room. Until it changes, only collecting is tried.

@@ -12,12 +12,12 @@ mod memtable_versions;
 mod outputs;
 mod victims;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use esker_gc::{Failed, Outputs, Relocated, Throttle, copy_needed};
-use esker_log::{Entry, Kind, Stream, Tier as TierName};
+use esker_gc::{Failed, Inputs, LowWater, Outputs, Relocated, Throttle, copy_needed};
+use esker_log::{Entry, Kind, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
@@ -27,7 +27,7 @@ pub(crate) use self::freeing::{AT_LAST, SHORT, Victims};
 pub(crate) use self::memtable_versions::Newest;
 pub(crate) use self::victims::may_free;
 
-use crate::background::copies::{CopyWriter, yield_device};
+use crate::background::copies::{CopyTarget, Pace, VictimReader, yield_device};
 use crate::background::expire::Expirer;
 use crate::base::error::Error;
 use crate::catalog::Catalog;
@@ -52,6 +52,17 @@ pub(crate) enum Outcome {
     OutOfRoom,
 }
 
+/// Terms on which a segment is relocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terms {
+    /// Whatever that gains.
+    Always,
+    /// If its copies take noticeably less room.
+    IfItPays,
+    /// If nothing of it is copied.
+    IfNothingIsCopied,
+}
+
 /// Moves records between segments.
 pub(crate) struct Relocator<'a> {
     space: &'a Space,
@@ -61,18 +72,18 @@ pub(crate) struct Relocator<'a> {
     /// Limit of reads and writes in bytes per second; 0 means none.
     bytes_per_s: u64,
     outputs: Outputs,
-    /// Offset below which each output is durable, by segment number.
-    durable: BTreeMap<u64, u32>,
     throttle: Mutex<Throttle>,
     /// Bytes of the output tier that collecting freed, minus the bytes of outputs that it used up.
     gained_bytes: AtomicI64,
     /// Value of `gained_bytes` last reported to admission, which gets the differences.
     told_bytes: AtomicI64,
+    /// Rates of writing and collecting in the output tier.
+    low_water: Mutex<LowWater>,
     /// Time spent on other work since the last relocation.
     other_work: Duration,
     /// Emptied victims, to be freed when the records that superseded theirs are durable.
     emptied: Vec<Emptied>,
-    /// Full outputs that must not be collected yet; see [`CopyWriter::filled`].
+    /// Full outputs that must not be collected yet; see [`CopyTarget::filled`].
     filled: Mutex<Vec<Summary>>,
     /// Records to be dropped from the segment being emptied.
     eviction: Option<Eviction>,
@@ -90,10 +101,10 @@ impl<'a> Relocator<'a> {
             expirer,
             bytes_per_s: 0,
             outputs: Outputs::new(),
-            durable: BTreeMap::new(),
             throttle: Mutex::default(),
             gained_bytes: AtomicI64::new(0),
             told_bytes: AtomicI64::new(0),
+            low_water: Mutex::default(),
             other_work: Duration::ZERO,
             emptied: Vec::new(),
             filled: Mutex::default(),
@@ -113,14 +124,24 @@ impl<'a> Relocator<'a> {
         self.gained_bytes.load(Ordering::Relaxed)
     }
 
+    /// Sets the distance of the low-water mark from the number of free slots at which writers are paced, by the rates of
+    /// writing and collecting.
+    pub(crate) fn set_lead(&mut self) {
+        let written = self.space.output_tier().accounting().written();
+        let by_writers =
+            written.user_bytes + written.destaged_bytes + written.recovered_bytes + written.padding_bytes;
+        let low_water = self.low_water.get_mut();
+        low_water.note_written(self.space.runtime.now(), by_writers);
+        self.space.set_lead(low_water.lead_slots(self.space.spare_slots()));
+    }
+
     /// Accounts for other work on `bytes` that began at `began`, and pauses to leave the device to others.
     pub(crate) async fn did_other_work(&mut self, bytes: u64, began: Duration, urgency: f64) {
         self.other_work += self.space.runtime.now() - began;
         yield_device(self.space, &self.throttle, bytes, began, urgency).await;
     }
 
-    /// Empties segments of a tier and frees them. `urgency`: share of the device that it may use, 0 to 1. `always`: even if
-    /// that gains nothing.
+    /// Empties segments of a tier and frees them. `urgency`: share of the device that it may use, 0 to 1.
     ///
     /// # Errors
     /// Returns the slot at which the error happened.
@@ -129,12 +150,12 @@ impl<'a> Relocator<'a> {
         tier_name: TierName,
         slots: &[u32],
         urgency: f64,
-        always: bool,
+        terms: Terms,
     ) -> std::result::Result<Outcome, (u32, Error)> {
         let (began, paused) = (self.space.runtime.now(), self.throttle.lock().paused());
         let mut victims: Victims = Vec::with_capacity(slots.len());
         for &slot in slots {
-            match self.make_victim(tier_name, slot, always).await {
+            match self.make_victim(tier_name, slot, terms).await {
                 Ok(victim) => victims.extend(victim),
                 Err(error) => {
                     self.give_up(tier_name, &victims);
@@ -203,7 +224,7 @@ impl<'a> Relocator<'a> {
             let relocated = match self.copy(tier_name, victims, first, urgency).await {
                 Ok(relocated) => relocated,
                 Err(failed) => {
-                    self.note_buried(victims, &failed.moves);
+                    self.note_buried(victims, &failed.done.moves);
                     return Err(failed);
                 }
             };
@@ -255,22 +276,22 @@ impl<'a> Relocator<'a> {
     ) -> std::result::Result<Relocated, Failed<Error>> {
         let (free, for_staged) = (self.space.output_tier().free_slots(), self.kept_for_staged());
         let mut outputs = std::mem::take(&mut self.outputs);
-        let mut copies = self.copies(first, urgency);
-        // In addition, the last slot is left for a relocation that finds no other when it begins.
-        copies.keep = (for_staged + 1).min(free.saturating_sub(1)).max(for_staged);
-        copies.open = AtomicUsize::new(outputs.keys().filter(|s| Stream::RELOCATED.contains(s)).count());
-        let output_shape = self.space.output_tier().shape();
-        let entries = || victims.iter().flat_map(|(_, entries)| entries.iter());
-        let bytes: u64 = entries().map(|e| output_shape.padded(e.bytes as usize)).sum();
-        copies.record_bytes = (bytes / entries().count().max(1) as u64) as u32;
-        if tier_name != output_shape.tier {
-            copies.origin = Origin::Destaged;
-        }
-        let frame_bytes = frame_bytes(output_shape);
-        let copied = copy_needed(&copies, &self.space.secret, victims, &mut outputs, frame_bytes).await;
-        if copied.is_err() && !planted(Bug::LeftCopiesForgotten) {
-            let sealed = copies.sealed.into_inner();
-            self.note_left_copies(tier_name, victims, sealed.into_iter().chain(slots_of(&outputs)));
+        let shape = self.space.output_tier().shape();
+        let source = self.source(first, urgency);
+        let target = CopyTarget {
+            origin: if tier_name == shape.tier { Origin::Collected } else { Origin::Destaged },
+            // In addition, the last slot is left for a relocation that finds no other when it begins.
+            keep: (for_staged + 1).min(free.saturating_sub(1)).max(for_staged),
+            record_bytes: mean_record_bytes(victims, |entry| shape.padded(entry.bytes as usize)),
+            ..self.target(urgency)
+        };
+        let inputs = Inputs { secret: &self.space.secret, victims, shape, frame_bytes: frame_bytes(shape) };
+        let copied = copy_needed(inputs, &source, &target, &mut outputs).await;
+        if let Err(failed) = &copied
+            && !planted(Bug::LeftCopiesForgotten)
+        {
+            let sealed = failed.done.sealed.iter().copied();
+            self.note_left_copies(tier_name, victims, sealed.chain(slots_of(&outputs)));
         }
         self.outputs = outputs;
         copied
@@ -279,35 +300,42 @@ impl<'a> Relocator<'a> {
     /// Handles a failed copy, after which the index still points at the victims: some of their versions are also in these
     /// outputs.
     fn note_left_copies(&self, tier: TierName, victims: &Victims, outputs: impl Iterator<Item = u32>) {
-        outputs.for_each(|slot| self.space.output_tier().slot(slot).hold_copies());
+        outputs.for_each(|slot| self.space.output_tier().slots().hold_copies(slot));
         victims.iter().for_each(|(victim, _)| self.space.tier(tier).slot(victim.slot).note_hides());
     }
 
-    fn copies(&self, first: bool, urgency: f64) -> CopyWriter<'_> {
-        CopyWriter {
+    /// Returns the records of victims. `first`: in the first round.
+    fn source(&self, first: bool, urgency: f64) -> VictimReader<'_> {
+        VictimReader {
             space: self.space,
             catalog: self.catalog,
-            writer: self.writer,
-            bytes_per_s: self.bytes_per_s,
+            pace: self.pace(urgency),
             first,
             eviction: self.eviction.as_ref(),
+            oldest: self.space.oldest_segments(),
+            memtable: None,
+        }
+    }
+
+    /// Returns the segments that receive copies.
+    fn target(&self, urgency: f64) -> CopyTarget<'_> {
+        CopyTarget {
+            space: self.space,
+            pace: self.pace(urgency),
+            origin: Origin::Collected,
             opened_at: match planted(Bug::OutputOpenedAtNewest) {
                 false => self.writer.lane.published_through(),
                 true => self.space.sequence.load(Ordering::Acquire),
             },
-            oldest: self.space.oldest_segments(),
-            durable: &self.durable,
-            throttle: &self.throttle,
-            gained_bytes: &self.gained_bytes,
-            urgency,
-            memtable: None,
-            filled: &self.filled,
-            sealed: Mutex::default(),
             keep: 0,
-            open: AtomicUsize::new(0),
             record_bytes: 0,
-            origin: Origin::Collected,
+            gained_bytes: &self.gained_bytes,
+            filled: None,
         }
+    }
+
+    fn pace(&self, urgency: f64) -> Pace<'_> {
+        Pace { writer: self.writer, throttle: &self.throttle, bytes_per_s: self.bytes_per_s, urgency }
     }
 
     /// Swings the index from the old locations to the durable copies, except where a newer put has replaced the record. Victims
@@ -324,7 +352,7 @@ impl<'a> Relocator<'a> {
             let new = self.space.location(output.name(), m.slot, &copy);
             let old_bytes = i64::from(entry.bytes);
             if m.kind == Kind::Put {
-                self.space.tier(tier).slot(victim.slot).hold_copies();
+                self.space.tier(tier).slots().hold_copies(victim.slot);
             }
             let is_live = match (entry.kind, m.kind) {
                 (Kind::Put, Kind::Put) => {
@@ -361,7 +389,14 @@ impl<'a> Relocator<'a> {
 
 /// Returns the slots of open outputs.
 fn slots_of(outputs: &Outputs) -> impl Iterator<Item = u32> {
-    outputs.values().map(|output| output.name().slot)
+    outputs.values().map(|output| output.segment.name().slot)
+}
+
+/// Returns the mean length of the victims' records that may be needed.
+fn mean_record_bytes(victims: &Victims, bytes: impl Fn(&Entry) -> u64) -> u32 {
+    let entries = || victims.iter().flat_map(|(_, entries)| entries.iter());
+    let total: u64 = entries().map(|entry| bytes(&entry)).sum();
+    (total / entries().count().max(1) as u64) as u32
 }
 
 #[cfg(test)]

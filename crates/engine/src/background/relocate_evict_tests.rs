@@ -17,7 +17,7 @@ fn what_is_evicted_is_found_until_its_slot_is_marked() {
         (found.clone(), bench.space.clone(), bench.catalog.clone(), entries.clone());
     bench.devices[0].set_observer(Box::new(move |operation| {
         let slot = space.first_tier().slot_at(operation.offset);
-        if operation.kind == OperationKind::Write && slot == Some(victim as usize) {
+        if operation.kind == OperationKind::Write && slot == Some(victim) {
             let is_there = |entry: &Entry| catalog.index.get(&entry.key_hash).is_some();
             seen.lock().push(evicted.iter().filter(is_there).count());
         }
@@ -93,12 +93,12 @@ fn what_is_evicted_leaves_a_tombstone_if_a_copy_of_it_was_left() {
     let faulty = space.clone();
     // Reads of its records fail, but not of its summary.
     filled.bench.devices[0].set_faults(Box::new(move |operation| {
-        let is_of = |offset| faulty.first_tier().slot_at(offset) == Some(second as usize);
+        let is_of = |offset| faulty.first_tier().slot_at(offset) == Some(second);
         let fails = operation.kind == OperationKind::Read && is_of(operation.offset);
         if fails && !is_of(operation.offset - half) { Fault::Error(5) } else { Fault::None }
     }));
     let mut relocator = filled.relocator();
-    let done = filled.bench.run(relocator.relocate(tier.name(), &[first, second], 1.0, true));
+    let done = filled.bench.run(relocator.relocate(tier.name(), &[first, second], 1.0, Terms::Always));
     assert_eq!(done.map_err(|(slot, _)| slot), Err(second));
     filled.bench.devices[0].clear_faults();
     filled.check();
@@ -188,7 +188,7 @@ fn evicted_record_with_a_tombstone_is_dropped_although_its_segment_stays() {
             devices[0].corrupt(tier.device_offset(slot, last.offset) + 400, 0x10);
         } else {
             let other = filled.sealed()[2];
-            let done = filled.bench.run(relocator.relocate(tier.name(), &[other], 1.0, true));
+            let done = filled.bench.run(relocator.relocate(tier.name(), &[other], 1.0, Terms::Always));
             assert_eq!(done.ok(), Some(Outcome::Freed(1)));
             while tier.allocation(|slots| slots.take(0)).is_some() {}
         }

@@ -1,7 +1,9 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_device::{Fault, OperationKind, Runtime};
 use esker_index::Keyspace;
+use esker_log::Stream;
 use futures_util::future::join;
 use tokio::sync::Notify;
 
@@ -88,7 +90,7 @@ impl Filled {
 
     fn relocate(&self, slots: &[u32]) -> std::result::Result<Outcome, (u32, Error)> {
         let tier = self.bench.space.first_tier().name();
-        self.bench.run(self.relocator().relocate(tier, slots, 1.0, true))
+        self.bench.run(self.relocator().relocate(tier, slots, 1.0, Terms::Always))
     }
 
     /// Relocates a segment; runs `race` after the first copies are in flight and before they are durable.
@@ -105,11 +107,12 @@ impl Filled {
             }
         }));
         let mut relocator = self.relocator();
-        let (relocated, ()) = bench.run(join(relocator.relocate(tier.name(), &[slot], 1.0, true), async {
-            copying.notified().await;
-            race.await;
-            assert_eq!(tier.slot(slot).state(), SlotState::Victim, "the race came too late");
-        }));
+        let (relocated, ()) =
+            bench.run(join(relocator.relocate(tier.name(), &[slot], 1.0, Terms::Always), async {
+                copying.notified().await;
+                race.await;
+                assert_eq!(tier.slot(slot).state(), SlotState::Victim, "the race came too late");
+            }));
         relocated.expect("nothing fails")
     }
 
@@ -148,12 +151,13 @@ impl Filled {
         }
         assert_eq!(catalog.index.len(), self.keys.len() as u64);
         for tier in space.tiers() {
-            for (at, slot) in (0..).zip(tier.slots().all()) {
+            for (at, slot) in tier.slots().all().filter_map(|(at, slot)| Some((at, slot?))) {
                 let expected = live.get(&(tier.name(), at)).copied().unwrap_or(0);
                 let counted = slot.live_bytes() - slot.tombstone_bytes();
                 assert_eq!(counted, expected, "slot {at} of the {} tier", tier.name().name());
             }
-            let sum: i64 = tier.slots().all().iter().map(|slot| slot.live_bytes()).sum();
+            let sum: i64 =
+                tier.slots().all().filter_map(|(_, slot)| slot).map(|slot| slot.live_bytes()).sum();
             assert_eq!(tier.live_bytes() as i64, sum);
         }
     }
@@ -400,7 +404,7 @@ fn the_end_of_a_slot_is_marked_free_before_its_start() {
         }
     }));
     assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(1)));
-    let in_slot = |at: &u64| tier.slot_at(*at) == Some(victim as usize);
+    let in_slot = |at: &u64| tier.slot_at(*at) == Some(victim);
     let markers: Vec<u64> = written.lock().iter().copied().filter(in_slot).collect();
     let last = tier.shape().segment_bytes - tier.shape().unit_bytes;
     assert_eq!(markers, [tier.device_offset(victim, last), tier.device_offset(victim, 0)]);
@@ -423,11 +427,11 @@ fn an_output_is_older_than_a_delete_that_is_not_seen_yet() {
             bench.sleep(Duration::from_micros(5)).await;
         }
         let tier = bench.space.first_tier().name();
-        filled.relocator().relocate(tier, &[victim], 1.0, true).await
+        filled.relocator().relocate(tier, &[victim], 1.0, Terms::Always).await
     }));
     assert!(deleted.expect("it is deleted"));
     assert_eq!(relocated.ok(), Some(Outcome::Freed(1)));
-    let slots = bench.space.first_tier().slots().all().iter();
+    let slots = bench.space.first_tier().slots().in_use().map(|(_, slot)| slot);
     let outputs: Vec<u64> =
         slots.filter(|s| Stream::RELOCATED.contains(&s.stream())).map(|s| s.opened_at()).collect();
     assert!(
@@ -460,7 +464,7 @@ fn deleted_key_stays_deleted_when_its_old_record_is_verified() {
     filled.put(&key, value(7));
     let space = filled.bench.space.clone();
     filled.bench.devices[0].set_faults(Box::new(move |operation| {
-        let is_in_old = space.first_tier().slot_at(operation.offset) == Some(old as usize);
+        let is_in_old = space.first_tier().slot_at(operation.offset) == Some(old);
         let fails = operation.kind == OperationKind::Read && is_in_old;
         if fails { Fault::Error(5) } else { Fault::None }
     }));

@@ -8,11 +8,14 @@
 
 use std::sync::atomic::Ordering;
 
+use esker_gc::CALM;
 use esker_log::Tier as TierName;
 
 use crate::background::reclaimer::{Choice, Reclaimer};
+use crate::background::relocate::Terms;
 use crate::base::error::Result;
 use crate::segments::slot::{Slot, SlotState};
+use crate::segments::table::SlotRef;
 
 /// The user limit divided by this is the amount of tombstones that is always tolerated.
 const TOMBSTONES_LIMIT_DIVISOR: u64 = 64;
@@ -49,12 +52,9 @@ impl Reclaimer<'_> {
         }
         let oldest = self.space.oldest_segments();
         for tier in self.space.tiers() {
-            for (at, slot) in tier.slots().sealed() {
-                if slot.tombstone_bytes() > 0 && slot.tombstones_through() < oldest.other_than(slot.segment())
-                {
-                    let bytes = tier.write_off_tombstones(at);
-                    self.space.note_dead(tier, bytes.unsigned_abs());
-                }
+            for slot in oldest.with_unneeded_tombstones(tier) {
+                let bytes = tier.write_off_tombstones(slot);
+                self.space.note_dead(tier, bytes.unsigned_abs());
             }
         }
     }
@@ -93,28 +93,28 @@ impl Reclaimer<'_> {
         if self.must_evict() && tier == self.space.output_tier().name() {
             return self.evict_from_slot(slot).await;
         }
-        let urgency = self.space.urgency().max(crate::background::reclaim::CALM);
-        let choice = Choice { tier, slots: vec![slot], urgency, yield_bytes: 0 };
-        self.carry_out(choice, true).await
+        let urgency = self.space.urgency().max(CALM);
+        let choice = Choice { tier, slots: vec![slot], urgency, yield_bytes: 0, terms: Terms::Always };
+        self.carry_out(choice).await
     }
 
     fn to_renew(&self, tolerated_bytes: u64, asked_through: u64) -> Renewal {
         let space = self.space;
-        let slots = || {
-            space.tiers().flat_map(|tier| {
-                let all = tier.slots().all().iter().enumerate();
-                all.filter(|(_, s)| s.segment() != 0).map(|(at, s)| (tier.name(), at as u32, s))
-            })
-        };
         let stays =
             |slot: &Slot| slot.state() != SlotState::Sealed && !self.relocator.writes_to(slot.segment());
         // A segment that a lane still writes to, or that is damaged, cannot be rewritten, and the tombstones it needs cannot
         // go.
-        let pin = slots().map(|(.., s)| s).filter(|s| stays(s)).min_by_key(|s| s.opened_at());
-        let limit = pin.map_or(u64::MAX, Slot::opened_at);
+        let unsealed: Vec<_> = space
+            .tiers()
+            .flat_map(|tier| tier.slots().unsealed().into_iter().map(|at| tier.slot(at)))
+            .filter(|slot| slot.segment() != 0)
+            .collect();
+        let pin = unsealed.iter().filter(|slot| stays(slot)).min_by_key(|slot| slot.opened_at());
+        let limit = pin.map_or(u64::MAX, |pin| pin.opened_at());
         let (mut bytes, mut pinned_bytes, mut through) = (0, 0, 0);
-        for (.., slot) in slots().filter(|(.., s)| s.state() == SlotState::Sealed && s.tombstone_bytes() > 0)
-        {
+        let with_tombstones =
+            space.tiers().flat_map(|tier| tier.slots().with_tombstones().into_iter().map(|at| tier.slot(at)));
+        for slot in with_tombstones.filter(|s| s.state() == SlotState::Sealed && s.tombstone_bytes() > 0) {
             let slot_bytes = slot.tombstone_bytes() as u64;
             if slot.tombstones_through() > asked_through {
                 continue;
@@ -128,11 +128,18 @@ impl Reclaimer<'_> {
         }
         if bytes <= tolerated_bytes {
             // A segment that is filled as fast as others is full before many tombstones follow it.
-            let is_slow = |pin: &&Slot| pin.state() == SlotState::Open && pinned_bytes > tolerated_bytes;
+            let is_slow =
+                |pin: &&SlotRef<'_>| pin.state() == SlotState::Open && pinned_bytes > tolerated_bytes;
             return pin.filter(is_slow).map_or(Renewal::None, |pin| Renewal::Seal(pin.segment()));
         }
-        let oldest = slots().filter(|(.., s)| !stays(s) && s.opened_at() <= through);
-        let oldest = oldest.min_by_key(|(.., s)| s.opened_at());
-        oldest.map_or(Renewal::None, |(tier, slot, _)| Renewal::Rewrite(tier, slot))
+        // Among the first are all that stay.
+        let count = unsealed.len() + 1;
+        let first = space.tiers().flat_map(|tier| {
+            let first = tier.slots().opened_first(count).into_iter();
+            first.map(|(opened_at, at)| (opened_at, tier.name(), at, tier.slot(at)))
+        });
+        let oldest = first.filter(|(opened_at, .., s)| !stays(s) && *opened_at <= through);
+        let oldest = oldest.min_by_key(|&(opened_at, ..)| opened_at);
+        oldest.map_or(Renewal::None, |(_, tier, slot, _)| Renewal::Rewrite(tier, slot))
     }
 }

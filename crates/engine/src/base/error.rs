@@ -102,6 +102,16 @@ pub enum Error {
         /// The check that failed.
         what: String,
     },
+    /// A device has no superblock, but segments of a store.
+    #[error("{}", superblocks_lost_text(path, *offset, *holds))]
+    SuperblocksLost {
+        /// The file or device.
+        path: String,
+        /// Byte offset on the device of a segment that was found.
+        offset: u64,
+        /// The data that the start of the device holds now, if it is not zeros.
+        holds: Option<&'static str>,
+    },
     /// The store is open in another process, or a second time in this one.
     #[error("{path} is in use by {holder}; a store can be open only once, so close it there first")]
     Locked {
@@ -140,6 +150,14 @@ pub enum Error {
 fn full_text(live_bytes: u64, limit_bytes: u64, option: &str) -> String {
     format!(
         "store is full: {live_bytes} bytes are used of at most {limit_bytes}; delete keys, or raise {option}"
+    )
+}
+
+fn superblocks_lost_text(path: &str, offset: u64, holds: Option<&str>) -> String {
+    let holds = holds.map_or(String::new(), |what| format!(", which now holds {what}"));
+    format!(
+        "{path} has a segment of a store at byte {offset}, but no superblock: its start{holds} was overwritten. The records are \
+         still there: do not format it, rebuild the superblock with `esker repair --find-segments`"
     )
 }
 
@@ -198,7 +216,7 @@ impl Error {
             Error::Full { .. } | Error::FileSystemFull { .. } | Error::OutOfMemory { .. } => ErrorKind::Full,
             // Not after a write was tried: that write may have happened in part, and the store stopped.
             Error::Io(error @ DeviceError::Full { .. }) if !error.leaves_doubt() => ErrorKind::Full,
-            Error::Corrupt { .. } => ErrorKind::Corrupt,
+            Error::Corrupt { .. } | Error::SuperblocksLost { .. } => ErrorKind::Corrupt,
             Error::Locked { .. } => ErrorKind::Locked,
             Error::Closed { .. } => ErrorKind::Closed,
             Error::Io(_) => ErrorKind::Io,
@@ -223,6 +241,7 @@ impl Error {
             | Error::FileSystemFull { .. }
             | Error::OutOfMemory { .. }
             | Error::Corrupt { .. }
+            | Error::SuperblocksLost { .. }
             | Error::Closed { .. }
             | Error::Cancelled { .. }
             | Error::MissingFeature { .. } => false,

@@ -9,6 +9,7 @@ pub(crate) mod error;
 pub(crate) mod fixed_hash;
 pub(crate) mod health;
 pub(crate) mod latency;
+pub(crate) mod max_garbage;
 pub(crate) mod option_name;
 pub(crate) mod requests;
 pub(crate) mod tasks;

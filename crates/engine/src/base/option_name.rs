@@ -23,6 +23,8 @@ pub enum OptionName {
     ShapingThreshold,
     /// `reserve_percent`.
     Reserve,
+    /// `max_garbage`.
+    MaxGarbage,
     /// `force_format`.
     ForceFormat,
 }
@@ -38,6 +40,7 @@ impl OptionName {
             OptionName::Segment => "segment_bytes",
             OptionName::ShapingThreshold => "shaping_threshold_bytes",
             OptionName::Reserve => "reserve_percent",
+            OptionName::MaxGarbage => "max_garbage",
             OptionName::ForceFormat => "force_format",
         }
     }

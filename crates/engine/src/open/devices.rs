@@ -10,21 +10,32 @@ use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions};
+use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions, UNIT_BYTES_MAX};
 use esker_log::{Superblock, Tier as TierName};
 
 use crate::base::error::{Error, Result};
+use crate::base::max_garbage::MaxGarbage;
 use crate::base::option_name::OptionName;
 use crate::open::format::{
     StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
     refused_beside_store, was_opened,
 };
-use crate::open::memory_plan::check_memory;
+use crate::open::memory_plan::{check_memory, least_segments};
 use crate::open::options::{DATA_FILE, Layout, Options, Target};
+use crate::segments::table::SLOT_BYTES;
 
-/// Length of a segment in a large store, in bytes; and the minimum in a small one.
-const LONGEST_DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
+/// Maximum length of a segment in bytes: beyond it, segments in memory would take gigabytes.
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 1 << 29;
+/// Length of a segment in a large store, in bytes, as long as its slot table stays small; and the minimum in a small one.
+const USUAL_SEGMENT_BYTES: u64 = 16 << 20;
 const SHORTEST_DEFAULT_SEGMENT_BYTES: u64 = 64 << 10;
+/// Number of slots of a store above which segments of the default length are longer; see
+/// `docs/decisions/0042-slots-of-large-drives.md`.
+const SLOTS_WANTED: u64 = 300_000;
+/// Part of the memory that the segments in memory take at most, as a divisor, unless the slot table would not fit otherwise;
+/// and then.
+const SEGMENTS_MEMORY_DIVISOR: u64 = 8;
+const SEGMENTS_MEMORY_DIVISOR_LEAST: u64 = 2;
 /// Minimum number of segments in a small tier, because otherwise open and reserved segments would take most of it. A
 /// fast tier in front of another needs fewer.
 const DEFAULT_SEGMENTS: u64 = 64;
@@ -159,18 +170,34 @@ impl Choice {
 /// A file shorter than this may be shorter than a block, and then looks like an empty device. In bytes.
 const SHORT_FILE_BYTES: u64 = 4096;
 
+/// Returns the segment length of a new store with tiers of `total_bytes` together, in bytes, as far as its slot table and its
+/// memory determine it: long enough for [`SLOTS_WANTED`] slots, but segments in memory take at most an eighth of the memory, or
+/// as much as they need for table and segments together to take the least memory.
+fn length_for_table(options: &Options, total_bytes: u64, lanes: u64) -> u64 {
+    let power = |bytes: u64| 1 << bytes.max(1).ilog2();
+    let pieces = least_segments(options, lanes);
+    let wanted = (total_bytes / SLOTS_WANTED).next_power_of_two();
+    let calm = power(options.memory_bytes / SEGMENTS_MEMORY_DIVISOR / pieces);
+    // Where `pieces` segments take as much memory as the slots of all segments.
+    let balanced = power((total_bytes as f64 * SLOT_BYTES as f64 / pieces as f64).sqrt() as u64);
+    let most = power(options.memory_bytes / SEGMENTS_MEMORY_DIVISOR_LEAST / pieces);
+    wanted.min(calm.max(balanced.min(most))).clamp(USUAL_SEGMENT_BYTES, SEGMENT_BYTES_MAX)
+}
+
 /// Returns the default segment length of a new store on these tiers, in bytes.
-fn default_segment_bytes(choices: &[Choice]) -> u64 {
-    let (mut bytes, mut least) = (LONGEST_DEFAULT_SEGMENT_BYTES, SHORTEST_DEFAULT_SEGMENT_BYTES);
+fn default_segment_bytes(options: &Options, choices: &[Choice]) -> u64 {
+    let total: u64 = choices.iter().filter_map(Choice::sizes).map(|(limit, _)| limit).sum();
+    let mut bytes = length_for_table(options, total, choices.len() as u64);
+    let (mut units, mut least) = (0, SHORTEST_DEFAULT_SEGMENT_BYTES);
     for choice in choices {
-        least = least.max(UNITS_OF_SEGMENT * choice.unit_bytes(None));
+        units = units.max(UNITS_OF_SEGMENT * choice.unit_bytes(None));
         let Some((limit, now)) = choice.sizes() else { continue };
         let in_front = choices.len() > 1 && choice.tier == TierName::Fast;
         let share = now / if in_front { DEFAULT_FAST_SEGMENTS } else { DEFAULT_SEGMENTS };
         bytes = bytes.min(1 << share.max(1).ilog2());
         least = least.max((limit / MOST_DEFAULT_SEGMENTS).next_power_of_two());
     }
-    bytes.max(least).min(LONGEST_DEFAULT_SEGMENT_BYTES)
+    bytes.max(least.min(USUAL_SEGMENT_BYTES)).max(units)
 }
 
 /// Opens the devices of a store. Also returns the parameters for creating a store on them.
@@ -179,7 +206,7 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
     validate(options)?;
     crate::open::staging_file::check(options)?;
     let choices = Choice::of(options);
-    let segment_bytes = options.segment_bytes.unwrap_or_else(|| default_segment_bytes(&choices));
+    let segment_bytes = options.segment_bytes.unwrap_or_else(|| default_segment_bytes(options, &choices));
     let memory = check_memory(options, segment_bytes, choices.len() as u64);
     let mut plan = StorePlan { segment_bytes, memory, force: options.force_format, create: options.create };
     // 2.
@@ -226,7 +253,7 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
     if options.segment_bytes.is_none() {
         // A device may have reported a coarser unit.
         let units = plans.iter().map(|plan| UNITS_OF_SEGMENT * plan.unit_bytes).max().unwrap_or(0);
-        plan.segment_bytes = plan.segment_bytes.max(units.min(LONGEST_DEFAULT_SEGMENT_BYTES));
+        plan.segment_bytes = plan.segment_bytes.max(units);
         plan.memory = check_memory(options, plan.segment_bytes, choices.len() as u64);
     }
     Ok((plans, plan))
@@ -241,11 +268,15 @@ fn validate(options: &Options) -> Result<()> {
         _ => Ok(()),
     };
     options.compression.check()?;
-    power(OptionName::IndirectionUnit, options.indirection_unit_bytes, PAGE_BYTES, 1 << 20)?;
-    power(OptionName::Segment, options.segment_bytes, 64 << 10, 1 << 27)?;
+    power(OptionName::IndirectionUnit, options.indirection_unit_bytes, PAGE_BYTES, UNIT_BYTES_MAX)?;
+    power(OptionName::Segment, options.segment_bytes, 64 << 10, SEGMENT_BYTES_MAX)?;
     if !(5..=50).contains(&options.reserve_percent) {
         let what = format!("is {}; it has to be 5 to 50", options.reserve_percent);
         return Err(Error::option(OptionName::Reserve, what));
+    }
+    if !options.max_garbage.is_valid() {
+        let what = format!("is {}; it has to be {}", options.max_garbage, MaxGarbage::WORDS);
+        return Err(Error::option(OptionName::MaxGarbage, what));
     }
     let one_tier = !matches!(options.layout, Layout::FastAndCapacity(..));
     if one_tier && options.shaping_threshold_bytes.is_some() {

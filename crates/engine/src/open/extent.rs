@@ -4,17 +4,16 @@
 //! ends before the last of these slots is not the one that was written to: it was truncated. A limit may be raised at
 //! each opening, and lowered down to the space in use.
 //!
-//! Index pointers distinguish the tiers by a boundary between their slot numbers. Pointers are never stored, so the
-//! boundary is chosen anew at each opening, and both tiers can grow until together they fill the location space. The
-//! granule, fixed when the store is formatted, determines that space.
+//! The index addresses each tier up to the same number of slots, far beyond any device
+//! ([0043](../../../../docs/decisions/0043-locations.md)). The granule, fixed when the store is formatted, determines the
+//! bytes that are addressed.
 
 use esker_device::DeviceKind;
-use esker_log::{Packing, Superblock, Tier as TierName};
-use esker_seeded_bugs::{Bug, planted};
+use esker_log::{Packing, Superblock, Tier as TierName, Tiers};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
-use crate::open::format::{LEAST_SEGMENTS, TierPlan, check_sizes};
+use crate::open::format::{TierPlan, check_sizes};
 use crate::segments::tier::Tier;
 
 /// The slots of the tiers in one opening.
@@ -29,49 +28,34 @@ impl Extents {
     /// Computes the slots of a store on these devices, within the requested limits.
     pub(crate) fn of(plans: &[TierPlan], superblocks: &[Superblock], accept_loss: bool) -> Result<Extents> {
         let Superblock { granule_bytes, segment_bytes, .. } = superblocks[0];
-        let mut left = Packing::slots_max(granule_bytes, segment_bytes);
-        let addressable_bytes = left * segment_bytes;
-        let tiers = || plans.iter().zip(superblocks).enumerate();
-        for (_, (plan, superblock)) in tiers() {
+        let packing = Packing { granule_bytes, segment_bytes, tiers: Tiers::of(&superblocks[0]) };
+        let most = packing.slots_max();
+        let mut slots = Vec::new();
+        for (plan, superblock) in plans.iter().zip(superblocks) {
             check_length(plan, superblock, accept_loss)?;
-        }
-        let mut slots = vec![0; plans.len()];
-        let kept: Vec<u64> = tiers().map(|(_, (plan, superblock))| kept_slots(plan, superblock)).collect();
-        // Requested limits are served before defaults, but leave the other tier its kept slots.
-        let asked = tiers().filter(|(_, (plan, _))| plan.asked_bytes.is_some());
-        let unasked = tiers().filter(|(_, (plan, _))| plan.asked_bytes.is_none());
-        for (position, (plan, superblock)) in asked.chain(unasked) {
             let path = plan.device.path();
             let count = match plan.asked_bytes {
                 Some(asked_bytes) => {
                     check_sizes(&path, plan.limit_bytes, superblock.unit_bytes, segment_bytes)?;
-                    let others: u64 = (0..plans.len())
-                        .filter(|&other| other != position && plans[other].asked_bytes.is_none())
-                        .map(|other| kept[other])
-                        .sum();
-                    let most = left.saturating_sub(if planted(Bug::LimitTakesAll) { 0 } else { others });
                     let count = slots_in(plan.limit_bytes, superblock);
                     if count > most {
-                        let most_bytes = superblock.data_offset + most * segment_bytes;
-                        return Err(refuse_limit(plan, asked_bytes, most_bytes, addressable_bytes, others));
+                        let most_bytes = bytes_for(most as u32, superblock);
+                        return Err(refuse_limit(plan, asked_bytes, most_bytes, &packing));
                     }
                     count
                 }
                 None => {
                     let count = unasked_slots(plan, superblock);
-                    if count > left {
+                    if count > most {
+                        let addressable_bytes = bytes_for(most as u32, superblock);
                         tracing::warn!(%path, addressable_bytes, "the device is larger than the store can address");
                     }
                     count
                 }
             };
-            let count = count.min(left).min(u64::from(u32::MAX));
-            left -= count;
-            slots[position] = count as u32;
+            slots.push(count.min(most) as u32);
         }
-        let capacity = superblocks.iter().position(|s| !s.fast);
-        let capacity_slots = capacity.map_or(0, |position| slots[position]);
-        Ok(Extents { slots, packing: Packing { granule_bytes, segment_bytes, capacity_slots } })
+        Ok(Extents { slots, packing })
     }
 }
 
@@ -85,39 +69,27 @@ fn unasked_slots(plan: &TierPlan, superblock: &Superblock) -> u64 {
     slots_in(plan.limit_bytes, superblock).max(u64::from(superblock.used_slots)).min(there)
 }
 
-/// Returns the slots that a tier keeps, whatever limit is requested for the other tier. A fast tier without a limit
-/// keeps all its slots, because it takes every put. A capacity tier may have moved to a device larger than the location
-/// space, so it keeps the slots in use and at least the minimum of a tier.
-fn kept_slots(plan: &TierPlan, superblock: &Superblock) -> u64 {
-    let unasked = unasked_slots(plan, superblock);
-    match superblock.fast {
-        true => unasked,
-        false => u64::from(superblock.used_slots).max(LEAST_SEGMENTS).min(unasked),
-    }
+/// Returns the error for a limit that exceeds the slots that the store can address.
+fn refuse_limit(plan: &TierPlan, asked_bytes: u64, most_bytes: u64, packing: &Packing) -> Error {
+    let option = match plan.tier {
+        TierName::Fast => OptionName::FastLimit,
+        TierName::Capacity => OptionName::CapacityLimit,
+    };
+    Error::option(
+        option,
+        format!("is {asked_bytes}; {}", too_large(&plan.device.path(), most_bytes, packing)),
+    )
 }
 
-/// Returns the error for a limit that exceeds the location space, or leaves too little of it to the other tier.
-fn refuse_limit(
-    plan: &TierPlan,
-    asked_bytes: u64,
-    most_bytes: u64,
-    addressable_bytes: u64,
-    others: u64,
-) -> Error {
-    let (option, other) = match plan.tier {
-        TierName::Fast => (OptionName::FastLimit, "capacity"),
-        TierName::Capacity => (OptionName::CapacityLimit, "fast"),
-    };
-    let path = plan.device.path();
-    let keeps = match others {
-        0 => String::new(),
-        _ => format!("; the {other} tier keeps what it has, unless it is given a lower limit of its own"),
-    };
-    let what = format!(
-        "is {asked_bytes}, but {path} can have {most_bytes} bytes at most: this store can address {addressable_bytes}, \
-         which was fixed when it was formatted{keeps}"
-    );
-    Error::option(option, what)
+/// Describes the largest size of a tier.
+pub(crate) fn too_large(path: &dyn std::fmt::Display, most_bytes: u64, packing: &Packing) -> String {
+    format!(
+        "{path} can have {most_bytes} bytes at most: {} segments of {} bytes can be addressed with records aligned to {} \
+         bytes, which was fixed when the store was formatted",
+        packing.slots_max(),
+        packing.segment_bytes,
+        packing.granule_bytes
+    )
 }
 
 /// Returns the number of slots within `bytes` of a device.

@@ -6,25 +6,25 @@ use esker_device::{
     Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
 };
 use esker_log::{
-    Cleared, Databases, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError, Tier,
+    Cleared, Databases, HEAD_BYTES, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError,
+    Tier, TierIdentity, Tiers,
 };
 use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
-use crate::open::extent::bytes_for;
+use crate::open::extent::{bytes_for, too_large};
+use crate::open::lost::refuse_lost_superblocks;
 use crate::open::options::Options;
 use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
 
-/// Bytes at the start of a device that are searched for superblocks of any stride.
-const HEAD_BYTES: u64 = 4 << 20;
 /// Minimum distance of two copies of a superblock, in bytes.
 const SUPERBLOCK_STRIDE_BYTES: usize = 4096;
 /// Minimum number of segments in a tier.
 pub(crate) const LEAST_SEGMENTS: u64 = 8;
-/// Minimum number of write units in a segment.
+/// Minimum number of write units in a segment: frames, the summary and the markers of a freed slot are whole units.
 const LEAST_UNITS: u64 = 8;
 
 /// A tier to be opened or created.
@@ -77,7 +77,10 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
             key: None,
             segment: 0,
             offset: 0,
-            what: format!("{}: {error}", device.path()),
+            what: format!(
+                "{}: {error}; `esker repair --find-segments` rebuilds it from the segments",
+                device.path()
+            ),
         }),
     }
 }
@@ -181,7 +184,7 @@ pub(crate) fn refused_beside_store(
         "{new}, given as the {new_tier} tier, holds no store, but {kept}, given as the {kept_tier} tier, is a tier of \
          one; give the tiers that belong together. force_format (esker serve --force-format) would format {new} alone, \
          and never formats a tier of a store. If the {new_tier} tier is lost, restore a backup; to give up what {kept} holds and make a new store, \
-         delete it or overwrite its first 4 MiB with zeros"
+         delete it or discard the whole device (blkdiscard)"
     )
 }
 
@@ -229,6 +232,7 @@ async fn format(
         check_sizes(&tier.device.path(), tier.limit_bytes, tier.unit_bytes, plan.segment_bytes)?;
         let data_offset = Superblock::data_offset_for(tier.unit_bytes);
         let slots = tier.limit_bytes.saturating_sub(data_offset) / plan.segment_bytes;
+        refuse_beyond(tier, tiers.len(), slots, granule_bytes, plan.segment_bytes)?;
         let grows = tier.device.geometry().kind == DeviceKind::File;
         superblocks.push(Superblock {
             generation: 1,
@@ -252,6 +256,9 @@ async fn format(
             staging_bytes: 0,
             census: None,
             expired: Vec::new(),
+            device_id: u128::from(runtime.random()) << 64 | u128::from(runtime.random()),
+            devices: Vec::new(),
+            far_copies: Vec::new(),
         });
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
@@ -273,6 +280,27 @@ async fn format(
     Ok(superblocks)
 }
 
+/// Refuses a tier of more slots than a new store can address.
+fn refuse_beyond(
+    plan: &TierPlan,
+    tiers: usize,
+    slots: u64,
+    granule_bytes: u64,
+    segment_bytes: u64,
+) -> Result<()> {
+    let tiers = if tiers > 1 { Tiers::Both } else { Tiers::Only(plan.tier) };
+    let packing = Packing { granule_bytes, segment_bytes, tiers };
+    if slots <= packing.slots_max() {
+        return Ok(());
+    }
+    let most_bytes = Superblock::data_offset_for(plan.unit_bytes) + packing.slots_max() * segment_bytes;
+    let what = too_large(&plan.device.path(), most_bytes, &packing);
+    Err(Error::invalid(format!(
+        "a tier of {} bytes is too large: {what}; format with larger segments, or set a lower limit",
+        plan.limit_bytes
+    )))
+}
+
 /// Checks that a tier of these sizes is large enough.
 pub(crate) fn check_sizes(
     path: &dyn std::fmt::Display,
@@ -281,14 +309,18 @@ pub(crate) fn check_sizes(
     segment_bytes: u64,
 ) -> Result<()> {
     if segment_bytes < LEAST_UNITS * unit_bytes {
-        let what = format!("is {segment_bytes}, less than {LEAST_UNITS} write units of {unit_bytes} bytes");
+        let (least, most) = (LEAST_UNITS * unit_bytes, segment_bytes / LEAST_UNITS);
+        let what = format!(
+            "is {segment_bytes}, less than {LEAST_UNITS} write units of {unit_bytes} bytes; choose segments of at least {least} \
+             bytes, or an indirection unit of at most {most}"
+        );
         return Err(Error::option(OptionName::Segment, what));
     }
     let data_offset = Superblock::data_offset_for(unit_bytes);
     let least = data_offset + LEAST_SEGMENTS * segment_bytes;
     if limit_bytes < least {
         return Err(Error::invalid(format!(
-            "{path} has room for {limit_bytes} bytes; at least {least} are needed: {LEAST_SEGMENTS} segments of {segment_bytes} bytes behind {data_offset} bytes of metadata"
+            "{path} has room for {limit_bytes} bytes; at least {least} are needed: {LEAST_SEGMENTS} segments of {segment_bytes} bytes behind {data_offset} bytes of metadata. Give the store more room, or choose shorter segments; a segment has at least {LEAST_UNITS} write units, here of {unit_bytes} bytes"
         )));
     }
     Ok(())
@@ -305,6 +337,7 @@ pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
     if head.starts_with(FORMAT_MARK) {
         return Ok(());
     }
+    refuse_lost_superblocks(&tier.device, &head).await?;
     refuse_signature(&tier.device.path(), &head)
 }
 
@@ -319,15 +352,10 @@ pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Re
     }
 }
 
-/// Largest granule chosen to leave room for growth, in bytes. A larger one is used only if the devices cannot be
-/// addressed otherwise.
-const ROOMY_GRANULE_BYTES: u64 = 64;
-
 /// Returns the alignment of records for a store with these limits in total: fine enough to waste little, and coarse
-/// enough that the limits can be doubled later.
+/// enough that the smallest tables of the index still suffice when the limits are doubled.
 fn granule_for(total_bytes: u64, segment_bytes: u64) -> u64 {
-    let roomy = Packing::granule_for(2 * total_bytes).min(ROOMY_GRANULE_BYTES);
-    roomy.max(Packing::granule_for(total_bytes)).max(segment_bytes / SEGMENT_GRANULES_MAX)
+    Packing::granule_for(total_bytes.saturating_mul(2)).max(segment_bytes / SEGMENT_GRANULES_MAX)
 }
 
 /// Returns the shape of a tier's segments.
@@ -337,6 +365,7 @@ pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
         segment_bytes: superblock.segment_bytes as u32,
         unit_bytes: superblock.unit_bytes as u32,
         granule_bytes: superblock.granule_bytes as u32,
+        identity: TierIdentity::of(superblock),
     }
 }
 
@@ -346,15 +375,18 @@ mod tests {
     use crate::open::devices::DEFAULT_FILE_LIMIT_BYTES;
 
     #[test]
-    fn a_limit_can_be_raised_to_twice_what_it_was() {
+    fn granule_is_at_most_64_bytes_and_leaves_small_tables_room_to_double() {
         let segment_bytes = 16 << 20;
         let granule = |limit_bytes| granule_for(limit_bytes, segment_bytes);
         assert_eq!([64 << 30, 128 << 30, (128 << 30) + 1].map(granule), [4, 4, 8]);
         assert_eq!([DEFAULT_FILE_LIMIT_BYTES, DEFAULT_FILE_LIMIT_BYTES + 1].map(granule), [8, 16]);
-        assert_eq!([2 << 40, 4 << 40, 8 << 40].map(granule), [64, 64, 128]);
+        assert_eq!([2 << 40, 4 << 40, 1 << 50, u64::MAX].map(granule), [64; 4]);
         for limit_bytes in (1..=2048).map(|gigabytes| gigabytes << 30) {
-            let slots = (2 * limit_bytes - Superblock::data_offset_for(4096)) / segment_bytes;
-            assert!(slots <= Packing::slots_max(granule(limit_bytes), segment_bytes), "{limit_bytes}");
+            assert!(2 * limit_bytes / granule(limit_bytes) <= 1 << 36, "{limit_bytes}");
         }
+        assert_eq!(
+            [1 << 20, 1 << 30, 1 << 31].map(|segment_bytes| granule_for(1 << 50, segment_bytes)),
+            [64, 64, 128]
+        );
     }
 }

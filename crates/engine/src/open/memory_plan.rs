@@ -5,6 +5,7 @@ use esker_log::Superblock;
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
 use crate::open::options::Options;
+use crate::segments::table::slots_memory_bytes;
 
 /// Memory of every store besides its segments, in bytes: registered buffers, stacks, tasks, and an empty index.
 const FIXED_MEMORY_BYTES: u64 = 24 << 20;
@@ -47,15 +48,24 @@ pub(super) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Divides the budget. `slots`: the number of slots of the first tier.
-    pub(super) fn of(options: &Options, superblocks: &[Superblock], slots: u32) -> Result<MemoryPlan> {
+    /// Divides the budget. `slots`: the number of slots of each tier. The memory of the slot table is taken from that of the
+    /// index, as slots are used.
+    ///
+    /// # Errors
+    /// `Option` if segments and the table of the slots in use do not fit into the memory.
+    pub(super) fn of(options: &Options, superblocks: &[Superblock], slots: &[u32]) -> Result<MemoryPlan> {
         let segment_bytes = superblocks[0].segment_bytes;
         let lanes = superblocks.len() as u64;
         check_memory(options, segment_bytes, lanes)?;
+        let used =
+            || superblocks.iter().zip(slots).map(|(superblock, slots)| superblock.used_slots.min(*slots));
+        let table_bytes =
+            slots.iter().zip(used()).map(|(slots, used)| slots_memory_bytes(*slots, used)).sum();
+        check_table(options, segment_bytes, lanes, table_bytes, used().map(u64::from).sum())?;
         let pieces = (options.memory_bytes / 8 / segment_bytes / lanes).clamp(LEAST_LANE_PIECES, 8);
         let coalescing = match coalesces(options, lanes) {
             true => (options.memory_bytes / COALESCING_MEMORY_DIVISOR / segment_bytes)
-                .min(u64::from(slots) / COALESCING_SLOTS_DIVISOR)
+                .min(u64::from(slots[0]) / COALESCING_SLOTS_DIVISOR)
                 .clamp(LEAST_COALESCING_PIECES, MOST_COALESCING_PIECES),
             false => 0,
         };
@@ -68,15 +78,38 @@ impl MemoryPlan {
             cache_bytes: left + EMPTY_INDEX_BYTES,
             unverified_bytes: (left / 8).clamp(64 << 10, 64 << 20),
             // The lanes have no segment buffers yet.
-            recovery_bytes: options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES).max(16 << 20),
+            recovery_bytes: options
+                .memory_bytes
+                .saturating_sub(FIXED_MEMORY_BYTES + table_bytes)
+                .max(16 << 20),
         })
     }
 }
 
+/// Returns the minimum number of segments in memory.
+pub(crate) fn least_segments(options: &Options, lanes: u64) -> u64 {
+    let coalescing = if coalesces(options, lanes) { LEAST_COALESCING_PIECES } else { 0 };
+    lanes * LEAST_LANE_PIECES + coalescing + RELOCATION_PIECES
+}
+
+/// Checks that the memory budget also suffices for the table of the slots in use.
+fn check_table(options: &Options, segment_bytes: u64, lanes: u64, table_bytes: u64, used: u64) -> Result<()> {
+    let segments_bytes = least_segments(options, lanes) * segment_bytes;
+    let least = FIXED_MEMORY_BYTES + segments_bytes + table_bytes;
+    if options.memory_bytes < least {
+        let what = format!(
+            "is {}; at least {least} are needed: {table_bytes} for the table of the slots, of which {used} were used, and \
+             {segments_bytes} for segments of {segment_bytes} bytes in memory",
+            options.memory_bytes
+        );
+        return Err(Error::option(OptionName::Memory, what));
+    }
+    Ok(())
+}
+
 /// Checks that the memory budget suffices for `lanes` lanes with segments of this length.
 pub(crate) fn check_memory(options: &Options, segment_bytes: u64, lanes: u64) -> Result<()> {
-    let coalescing = if coalesces(options, lanes) { LEAST_COALESCING_PIECES } else { 0 };
-    let segments = lanes * LEAST_LANE_PIECES + coalescing + RELOCATION_PIECES;
+    let segments = least_segments(options, lanes);
     let least = FIXED_MEMORY_BYTES + segments * segment_bytes;
     if options.memory_bytes < least {
         let what = format!(

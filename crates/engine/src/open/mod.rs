@@ -3,6 +3,7 @@
 pub(crate) mod devices;
 pub(crate) mod extent;
 pub(crate) mod format;
+mod lost;
 pub(crate) mod memory_plan;
 pub(crate) mod opening;
 pub(crate) mod options;

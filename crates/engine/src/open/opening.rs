@@ -15,12 +15,12 @@ use std::sync::Arc;
 use esker_device::{DeviceKind, Runtime, Threads};
 use esker_gc::Placement;
 use esker_index::{IndexOptions, Indexes, UnverifiedLimit};
-use esker_log::{Cleared, Databases, Packing, Stream, SummaryHead, Superblock};
+use esker_log::{Cleared, Databases, Packing, Stream, SummaryHead, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{BoxFuture, try_join, try_join_all};
 
 use crate::background::pause::Pauses;
-use crate::background::{coalesce, discard, file_system, reclaim, reported, scrub, watermarks};
+use crate::background::{clear_ahead, coalesce, discard, file_system, reclaim, reported, scrub, watermarks};
 use crate::base::error::{Error, Result};
 use crate::base::health::Health;
 use crate::base::latency::Recorder;
@@ -54,8 +54,14 @@ use crate::write::{Writer, WriterParts, committer, preallocate};
 
 /// Segment buffers that a lane needs to have two open segments: two open ones, a spare, and one that is being sealed.
 const TWO_SEGMENTS_PIECES: usize = 4;
-/// Threads for background work.
-const BACKGROUND_THREADS: usize = 2;
+/// Minimum number of threads for recovery and background work.
+const LEAST_THREADS: usize = 2;
+
+/// Returns the number of threads for recovery and background work: one per processor, because loading the index is the
+/// work of an opening.
+fn background_threads() -> usize {
+    std::thread::available_parallelism().map_or(LEAST_THREADS, |count| count.get().max(LEAST_THREADS))
+}
 
 /// An opened store.
 pub(crate) struct Opened {
@@ -79,7 +85,7 @@ pub(crate) fn open(options: Options) -> BoxFuture<'static, Result<Opened>> {
 async fn open_all(options: Options) -> Result<Opened> {
     let runtime: Arc<dyn Runtime> = match &options.runtime {
         Some(runtime) => runtime.clone(),
-        None => Threads::new(BACKGROUND_THREADS)
+        None => Threads::new(background_threads())
             .map_err(|e| Error::invalid(format!("no threads for background work: {e}")))?,
     };
     let began = runtime.now();
@@ -92,6 +98,7 @@ async fn open_all(options: Options) -> Result<Opened> {
             at_least: medium.memory.unverified_bytes,
             ..UnverifiedLimit::default()
         },
+        ..IndexOptions::default()
     }));
     let expansions = Arc::new(Expansions::default());
     let recovered = medium.recover(&options, &runtime, &index, &expansions).await?;
@@ -113,9 +120,7 @@ async fn open_all(options: Options) -> Result<Opened> {
     let Recovered { unsealed, segments, metadata_bytes, max_sequence, .. } = recovered;
     // A footer does not name the newest tombstone of its segment, so the bound of a sealed segment is still `u64::MAX`:
     // lower it to the highest sequence number found.
-    for slot in space.tiers().flat_map(|tier| tier.slots().all()) {
-        slot.set_tombstones_through(slot.tombstones_through().min(max_sequence));
-    }
+    space.tiers().for_each(|tier| tier.slots().bound_tombstones(max_sequence));
     for segment in unsealed {
         seal(space, segment).await?;
     }
@@ -151,7 +156,7 @@ impl Medium {
         let superblocks = load_or_format(&plans, &store_plan, options, runtime).await?;
         check_against(options, &superblocks)?;
         let Extents { slots, packing } = Extents::of(&plans, &superblocks, options.accept_loss)?;
-        let memory = MemoryPlan::of(options, &superblocks, slots[0])?;
+        let memory = MemoryPlan::of(options, &superblocks, &slots)?;
         let recorder = Arc::new(Recorder::new());
         let tiers: Vec<Arc<Tier>> = plans
             .iter()
@@ -271,6 +276,7 @@ async fn build(
         tiers,
         superblocks,
         reserve_share,
+        max_garbage_share: options.max_garbage.share(is_shared_file(options, &bulk), reserve_share),
         coalescing_slots: coalescing.map_or(0, |plan| plan.segments as u32 + 1),
         outlives_process: staging.is_some(),
         max_sequence: recovered.max_sequence,
@@ -312,6 +318,15 @@ async fn build(
             options.scrub_bytes_per_s,
         ),
     }))
+}
+
+/// Returns true if a tier is a file without a limit of its own: its file system is for others too.
+fn is_shared_file(options: &Options, tier: &Tier) -> bool {
+    let limit = match tier.name() {
+        TierName::Fast => options.fast_limit_bytes,
+        TierName::Capacity => options.capacity_limit_bytes,
+    };
+    tier.grows() && limit.is_none()
 }
 
 /// Writes missing free markers, frees the segments of interrupted copies before their slots are needed, and reserves
@@ -366,6 +381,9 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<
     let compactions = Requests::following(&space.health);
     let pauses = Pauses::following(&space.health);
     tasks.spawn("reclaim", reclaim::run(writer.clone(), compactions.clone(), pauses.clone()));
+    if space.tiers().any(|tier| !tier.grows()) {
+        tasks.spawn("clear slots", clear_ahead::run(space.clone()));
+    }
     tasks.spawn("scrub", scrub::run(writer.clone()));
     tasks.spawn("watermarks", watermarks::run(writer.clone()));
     tasks.spawn("expired keys", reported::run(writer.clone()));
@@ -413,6 +431,7 @@ fn make_tier(
         recorder: recorder.clone(),
         clock: clock.clone(),
         reclaim_unit_bytes: asked.or(plan.device.geometry().reclaim_unit_bytes),
+        evicts: options.when_full.evicts(),
     };
     let grows = plan.device.geometry().kind == DeviceKind::File;
     Arc::new(Tier::new(

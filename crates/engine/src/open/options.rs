@@ -9,6 +9,7 @@ use esker_device::{Backend, Device, Runtime};
 
 use crate::base::compression::Compression;
 use crate::base::durability::Durability;
+use crate::base::max_garbage::MaxGarbage;
 use crate::base::when_full::WhenFull;
 use crate::open::progress::Progress;
 
@@ -53,6 +54,7 @@ pub struct Options {
     pub(crate) reclaim_unit_bytes: Option<u64>,
     pub(crate) shaping_threshold_bytes: Option<u64>,
     pub(crate) reserve_percent: u8,
+    pub(crate) max_garbage: MaxGarbage,
     pub(crate) durability: Durability,
     pub(crate) coalesce_for: Duration,
     pub(crate) compression: Compression,
@@ -86,6 +88,7 @@ impl fmt::Debug for Options {
             reclaim_unit_bytes,
             shaping_threshold_bytes,
             reserve_percent,
+            max_garbage,
             durability,
             coalesce_for,
             compression,
@@ -115,6 +118,7 @@ impl fmt::Debug for Options {
             .field("reclaim_unit_bytes", reclaim_unit_bytes)
             .field("shaping_threshold_bytes", shaping_threshold_bytes)
             .field("reserve_percent", reserve_percent)
+            .field("max_garbage", max_garbage)
             .field("durability", durability)
             .field("coalesce_for", coalesce_for)
             .field("compression", compression)
@@ -148,6 +152,7 @@ impl Options {
             reclaim_unit_bytes: None,
             shaping_threshold_bytes: None,
             reserve_percent: 20,
+            max_garbage: MaxGarbage::Auto,
             durability: Durability::Sync,
             coalesce_for: Duration::ZERO,
             compression: Compression::default(),
@@ -230,7 +235,7 @@ impl Options {
         self
     }
 
-    /// Indirection unit of the capacity tier, a power of two from 4 KiB to 1 MiB; fixed when the store is formatted.
+    /// Indirection unit of the capacity tier, a power of two from 4 KiB to 4 MiB; fixed when the store is formatted.
     ///
     /// Default: the unit that the kernel reports for the device if it is above 4 KiB, else 64 KiB; for a directory 4
     /// KiB. Most drives report 4 KiB regardless of their mapping unit: `esker device` queries the drive itself.
@@ -239,9 +244,11 @@ impl Options {
         self
     }
 
-    /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. It bounds the
+    /// Size of a segment, a power of two from 64 KiB to 512 MiB; fixed when the store is formatted. It bounds the
     /// length of values. Default: 16 MiB; in a store of less than 1 GiB, small enough for 64 segments (16 for a fast
-    /// tier in front of another tier).
+    /// tier in front of another tier); with write units above 1 MiB, 16 units; in a store of more than 5 TB, long enough
+    /// for about 300,000 segments, as far as the memory allows: four segments of one tier, or six of two, take at most an
+    /// eighth of it.
     ///
     /// It should be at least sixteen write units: segments of a few units fill badly, and a store of tiny records is
     /// then full before its user limit.
@@ -270,6 +277,14 @@ impl Options {
     /// free as working space: see [`Stats::user_limit_bytes`](crate::Stats::user_limit_bytes).
     pub fn reserve_percent(mut self, percent: u8) -> Options {
         self.reserve_percent = percent;
+        self
+    }
+
+    /// Bound of garbage in the tier where records stay. Default [`MaxGarbage::Auto`]: none for a device and for a file
+    /// with a limit, where garbage stays until free segments run low. A bound means more bytes written, less space in
+    /// use, shorter openings and smaller backups. It may differ from one opening to the next.
+    pub fn max_garbage(mut self, bound: MaxGarbage) -> Options {
+        self.max_garbage = bound;
         self
     }
 

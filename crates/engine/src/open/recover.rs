@@ -25,7 +25,6 @@ mod unsealed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_index::{Indexes, KeyHash};
 use esker_log::Tier as TierName;
@@ -40,6 +39,7 @@ use self::unsealed::Scanned;
 
 use crate::base::error::Result;
 use crate::catalog::INDEX_BYTES_A_KEY;
+use crate::open::progress::RecoveryStep;
 use crate::open::run::run;
 use crate::segments::contents::Contents;
 use crate::segments::slot::SlotState;
@@ -82,13 +82,12 @@ impl RecoveryContext<'_> {
         &self,
         reading: impl Future<Output = Result<Vec<Staged>>>,
     ) -> Result<(Vec<Staged>, Recovered)> {
-        let began = self.runtime.now();
         let (staged, scanned) = try_join(reading, self.segments()).await?;
         let (mut segments, mut unmarked, max_segment) = self.name(scanned, &staged);
         self.refuse_low_limit(&segments)?;
         segments.sort_by_key(|s| s.segment);
         let Loaded { mut segments, winners, max_sequence, next_expiry_ms, copies } =
-            self.load(segments, &staged, began).await?;
+            self.load(segments, &staged).await?;
         let unwritten = self.unwritten(&segments, &staged, &winners);
         self.check_census(&segments)?;
         self.give_up(&mut segments, &mut unmarked);
@@ -101,7 +100,7 @@ impl RecoveryContext<'_> {
         let redundant = segments.iter().filter(|s| is_redundant(s)).map(|s| (s.tier, s.slot)).collect();
         // Includes the redundant segments, which are freed before any eviction.
         let held = copies.keys().filter(|_| !planted(Bug::CopiesNotHeld));
-        held.for_each(|(tier, slot)| self.tier(*tier).slot(*slot).hold_copies());
+        held.for_each(|(tier, slot)| self.tier(*tier).slots().hold_copies(*slot));
         let kept = segments.into_iter().filter(|s| !is_redundant(s));
         let unsealed = kept.filter_map(|s| match s.content {
             Content::Scanned(scan, stream) => Some(Unsealed {
@@ -147,7 +146,9 @@ impl RecoveryContext<'_> {
     }
 
     /// Steps 3 and 4. Loads the entries, finds the newest version of each key, and fills index and slots.
-    async fn load(&self, segments: Vec<Segment>, staged: &[Staged], began: Duration) -> Result<Loaded> {
+    async fn load(&self, segments: Vec<Segment>, staged: &[Staged]) -> Result<Loaded> {
+        let records = segments.iter().map(Segment::entries).sum();
+        self.progress.begin(RecoveryStep::Records, records, self.runtime.now());
         let mut segments = Arc::new(segments);
         let (mut max_sequence, mut next_expiry_ms) = (self.cleared.highest(), None);
         let (mut winners, mut copies) = (BTreeSet::new(), Copies::new());
@@ -166,8 +167,7 @@ impl RecoveryContext<'_> {
             } else {
                 usize::MAX
             };
-            let loaded =
-                load::Pass { shards: shards.clone(), most_left, began, done: pass as f64 * share, share };
+            let loaded = load::Pass { shards: shards.clone(), most_left, done: pass as f64 * share, share };
             let mut partitions = self.load_entries(&segments, &loaded).await?;
             let damaged: Vec<usize> =
                 partitions.iter_mut().flat_map(|partition| std::mem::take(&mut partition.damaged)).collect();

@@ -14,6 +14,9 @@ use crate::open::progress::Progress;
 use crate::segments::tier::Tier;
 use crate::testing::{EPOCH, Plan, SEGMENT_BYTES};
 
+#[path = "recover_large_tests.rs"]
+mod large;
+
 const TIER: TierName = TierName::Capacity;
 const COPIES_OF: Stream = Stream::RELOCATED[0];
 
@@ -81,6 +84,7 @@ impl Writing {
             value_check: secret.value_check(value),
             sequence,
             expires_at_ms: None,
+            version: None,
             batch_goes_on: self.batch_goes_on,
             short_lived: false,
         };
@@ -191,8 +195,8 @@ impl Opened {
     fn live(&self) -> BTreeMap<u32, i64> {
         let header = esker_log::record_header_bytes(1, 300, 1, None);
         let padded = self.tier.shape().padded(header + 1 + 300) as i64;
-        let puts =
-            (0..).zip(self.tier.slots().all()).map(|(slot, s)| (slot, s.live_bytes() - s.tombstone_bytes()));
+        let slots = self.tier.slots().all().filter_map(|(slot, s)| Some((slot, s?)));
+        let puts = slots.map(|(slot, s)| (slot, s.live_bytes() - s.tombstone_bytes()));
         puts.filter(|(_, bytes)| *bytes != 0).map(|(slot, bytes)| (slot, bytes / padded)).collect()
     }
 }

@@ -69,7 +69,7 @@ pub(crate) async fn verify(space: &Space, catalog: &Catalog) -> Result<Verificat
 /// Returns the segments to verify, in the order of their slots.
 pub(crate) fn sealed_segments(space: &Space) -> impl Iterator<Item = (TierName, u32)> + Send {
     space.tiers().flat_map(|tier| {
-        let slots = (0..).zip(tier.slots().all()).filter(|(_, slot)| is_sealed(slot.state()));
+        let slots = tier.slots().in_use().filter(|(_, slot)| is_sealed(slot.state()));
         slots.map(|(at, _)| (tier.name(), at))
     })
 }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use esker_log::{FRAME_HEADER_BYTES, SegmentShape};
 use esker_seeded_bugs::{Bug, planted};
 
 macro_rules! causes {
@@ -63,9 +62,10 @@ pub(crate) enum Origin {
 /// Content of a write to a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content {
-    /// A frame, `payload_bytes` of which are header and records.
+    /// A frame, `payload_bytes` of which are header and records; `header_bytes` of those precede the records.
     Frame {
         origin: Origin,
+        header_bytes: u32,
         payload_bytes: u32,
     },
     Summary,
@@ -74,14 +74,13 @@ pub(crate) enum Content {
 }
 
 impl WriteAccounting {
-    pub(crate) fn count(&self, content: Content, bytes: u64, shape: SegmentShape) {
+    pub(crate) fn count(&self, content: Content, bytes: u64) {
         let add = |counter: &AtomicU64, by: u64| {
             counter.fetch_add(by, Ordering::Relaxed);
         };
         match content {
-            Content::Frame { origin, payload_bytes } => {
-                let header = (FRAME_HEADER_BYTES as u64).next_multiple_of(u64::from(shape.granule_bytes));
-                let payload = u64::from(payload_bytes);
+            Content::Frame { origin, header_bytes, payload_bytes } => {
+                let (header, payload) = (u64::from(header_bytes), u64::from(payload_bytes));
                 let records = match origin {
                     Origin::Recovered if planted(Bug::RecoveredBookedAsUsers) => &self.user_bytes,
                     Origin::User => &self.user_bytes,

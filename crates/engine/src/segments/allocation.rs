@@ -82,6 +82,11 @@ impl Allocation {
         *self = Allocation { used, free, ..Allocation::new(self.total, self.grows) };
     }
 
+    /// Returns the number of the first slot that was never used.
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+
     /// Returns the number of slots that can be taken now.
     pub(crate) fn free_slots(&self) -> u32 {
         let without = self.without_blocks();

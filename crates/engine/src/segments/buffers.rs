@@ -244,7 +244,7 @@ impl MemoryPool {
 
 #[cfg(test)]
 mod tests {
-    use esker_log::{Keyspace, Kind, Record, Secret, SegmentShape, Stream};
+    use esker_log::{Keyspace, Kind, Record, Secret, SegmentShape, Stream, TierIdentity};
 
     use super::*;
 
@@ -281,6 +281,7 @@ mod tests {
             segment_bytes: 1 << 16,
             unit_bytes: 4096,
             granule_bytes: 16,
+            identity: TierIdentity::NONE,
         };
         let (pool, buffered) = (MemoryPool::new(Backing::Anonymous, 1 << 16, 2), BufferedSegments::default());
         let fill = |records: u64| {
@@ -299,6 +300,7 @@ mod tests {
                     value_check: secret.value_check(&[]),
                     sequence,
                     expires_at_ms: None,
+                    version: None,
                     batch_goes_on: false,
                     short_lived: false,
                 };

@@ -183,7 +183,7 @@ impl Space {
         drop(state);
         if is_listed && !planted(Bug::DamagedSegmentKeepsAll) {
             // After the keys are listed, because otherwise a tombstone that one of them needs could be dropped in between.
-            at.open_at(u64::MAX);
+            self.tier(tier).slots().open_at(slot, u64::MAX);
         }
         is_listed
     }
@@ -198,7 +198,7 @@ impl Space {
         let slots = self.tier(tier).slots();
         if keys.is_some() {
             // Before the lock is released, because from then on the keys are no longer listed.
-            slots.all()[slot as usize].open_at(opened_at);
+            slots.open_at(slot, opened_at);
         }
         // After `open_at`, because otherwise `Space::oldest_segments` could read this count and then the old value of that. Before
         // the lock is released and `count` falls: see `Space::may_hold_older`.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use esker_log::SegmentShape;
+use esker_seeded_bugs::{Bug, planted};
 
 use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::tier::Tier;
@@ -44,8 +45,8 @@ impl Space {
         self.user_limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Returns the number of slots of the output tier to keep free, in addition to those of memtables: enough to work in, few
-    /// in comparison with the reserve.
+    /// Returns the number of free slots of the output tier, without those of memtables, below which writers are paced: enough
+    /// to work in, few in comparison with the reserve.
     pub(crate) fn free_target(&self) -> u32 {
         let reserve = self.reserve_share * f64::from(self.output_tier().slots_in_reach());
         let least = ((reserve / 32.0) as u32).clamp(self.kept_slots(self.output_tier()) + 1, 8);
@@ -78,10 +79,35 @@ impl Space {
     /// memtable. Without these slots the collector would flush memtables early whenever garbage is left until room is needed.
     /// They are taken only where live records leave plenty of slots.
     pub(crate) fn note_what_may_wait(&self) {
-        let tier = self.output_tier();
-        let live = self.live_bytes() / u64::from(tier.shape().segment_bytes);
-        let left = tier.slots_in_reach().saturating_sub(live.min(u64::from(u32::MAX)) as u32);
+        let left = self.spare_slots();
         self.waiting_slots.store(waiting_slots(left, self.coalescing_slots), Ordering::Relaxed);
+    }
+
+    /// Returns the number of slots of the output tier without live records, if live records were packed.
+    pub(crate) fn spare_slots(&self) -> u32 {
+        let tier = self.output_tier();
+        let live = self.live_bytes().div_ceil(u64::from(tier.shape().segment_bytes));
+        tier.slots_in_reach().saturating_sub(u32::try_from(live).unwrap_or(u32::MAX))
+    }
+
+    /// Sets the distance of the low-water mark from the number of free slots at which writers are paced.
+    pub(crate) fn set_lead(&self, slots: u32) {
+        self.lead_slots.store(slots, Ordering::Relaxed);
+    }
+
+    /// Returns the low-water mark: the number of free slots of the output tier, without those of memtables, at or below
+    /// which garbage is collected.
+    pub(crate) fn low_water(&self) -> u32 {
+        let mark = self.free_target() + self.lead_slots.load(Ordering::Relaxed);
+        match planted(Bug::MarkWithoutRelocation) {
+            false => mark,
+            true => mark.saturating_sub(self.kept_slots(self.output_tier())),
+        }
+    }
+
+    /// Returns true if free slots of the output tier run low.
+    pub(crate) fn runs_low(&self) -> bool {
+        self.free_slots(self.output_tier()) <= self.low_water()
     }
 
     /// Returns how close the output tier is to having no free slot: 0 at the target, 1 where only relocation gets one.
@@ -125,14 +151,34 @@ pub(crate) fn spare_outputs(tier: &Tier, reserve_share: f64) -> usize {
     (reserve_share * f64::from(tier.slots_in_reach()) / 16.0) as usize
 }
 
-/// Returns the maximum length of a frame of copies in bytes.
+/// Length of a frame in bytes at which it is written, unless a write unit is longer.
+pub(crate) const FRAME_BYTES: u32 = 1 << 20;
+
+/// Returns the maximum length of a frame of copies in bytes: at least a write unit, because a shorter frame would be padded.
 pub(crate) fn frame_bytes(shape: SegmentShape) -> u32 {
-    (shape.segment_bytes / 2).clamp(shape.unit_bytes, 1 << 20)
+    FRAME_BYTES.min(shape.segment_bytes / 2).max(shape.unit_bytes)
+}
+
+/// Returns the length of a lane's frame in bytes at which it is written without waiting for more records.
+pub(crate) fn lane_frame_bytes(shape: SegmentShape) -> u32 {
+    FRAME_BYTES.min(shape.segment_bytes / 4).max(shape.unit_bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Plan;
+
+    #[test]
+    fn low_water_is_above_what_only_relocation_may_take() {
+        let bench = Plan::new(1).build();
+        let space = &bench.space;
+        let kept = space.kept_slots(space.output_tier());
+        assert!(space.low_water() > kept, "free slots never fall below {kept}");
+        let alone = space.low_water();
+        space.set_lead(7);
+        assert_eq!((space.low_water(), space.free_target()), (alone + 7, alone));
+    }
 
     #[test]
     fn what_waits_for_memtables_takes_what_live_records_leave_plenty_of() {

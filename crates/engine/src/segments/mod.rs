@@ -15,12 +15,13 @@ pub(crate) mod limit;
 pub(crate) mod oldest;
 pub(crate) mod preallocated;
 pub(crate) mod room;
+mod sets;
 pub(crate) mod slot;
 pub(crate) mod slots;
 pub(crate) mod space;
 pub(crate) mod staging;
-
 pub(crate) mod superblocks;
+pub(crate) mod table;
 pub(crate) mod tier;
 pub(crate) mod writer;
 pub(crate) mod zero_ahead;

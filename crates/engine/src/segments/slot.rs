@@ -1,16 +1,17 @@
-//! The slots of a tier: the content of each, and (`slots`) the counts by content.
+//! One slot of a tier: 40 bytes, of which readers need only the segment number. Values that few slots have are in
+//! side arrays of the chunk (`table`).
 //!
 //! States go `Free → Open → Sealed → Victim → Free`. Only the task that advances a slot's state may write to the device there:
 //! the writer of an open segment, or the task that frees it.
+//!
+//! Every value that orders or filters slots (state, stream, `opened_at`, `sealed_at`) changes only through
+//! [`Slots`](crate::segments::slots::Slots), which keeps the sets of slots up to date.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use esker_log::{SegmentClass, Stream};
+use esker_log::{SEGMENT_STEP, SegmentClass, Stream};
 
 use crate::base::word::Word;
-use crate::segments::contents::{Contents, Expiry, NEVER_MS};
-use crate::segments::groups::Group;
 
 /// Content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,176 +40,134 @@ impl<W: Word> SegmentNumber<W> {
     }
 }
 
-/// One slot of a tier. Readers need only `segment`.
+/// One slot of a tier.
 #[derive(Default)]
 pub(crate) struct Slot {
     segment: SegmentNumber,
-    /// State and class, see [`Label`].
-    pub(super) label: AtomicU32,
+    opened_at: AtomicU64,
     /// Bytes of current records and of tombstones still needed. Overwriting a record of unknown length subtracts an estimate,
     /// so the value may be inexact, even negative, until the unverified overwrite is verified.
     live_bytes: AtomicI64,
+    /// See [`Label`].
+    label: AtomicU32,
     /// Bytes of records in the segment, including padding.
-    pub(super) used_bytes: AtomicU32,
-    opened_at: AtomicU64,
-    /// Write stream of the segment.
-    pub(super) stream: AtomicU8,
-    /// Highest sequence number when its first record was appended; 0 for a segment of an earlier opening.
-    pub(super) began_at: AtomicU64,
-    /// Number of the newest segment when this one was sealed.
-    pub(super) sealed_at: AtomicU64,
-    /// Segments that the drive erases together with it; see [`Groups`](crate::segments::groups::Groups).
-    pub(super) group: AtomicU64,
+    used_bytes: AtomicU32,
     /// Assumed length in bytes of a displaced record that is not in memory; 0 while unknown. Must not change once it is used,
     /// because otherwise the estimate subtracted for an unverified overwrite could not be corrected.
     record_bytes: AtomicU32,
-    /// Expiry times in milliseconds since the Unix epoch, by [`Expiry`].
-    pub(super) expires_ms: [AtomicU64; 2],
-    /// Tombstone bytes included in `live_bytes`.
-    tombstone_bytes: AtomicI64,
-    /// Upper bound of the sequence numbers of its tombstones.
-    tombstones_through: AtomicU64,
-    /// One plus its live bytes when relocating it was found not to pay; 0 if it never was.
-    not_collected_at: AtomicI64,
-    /// True if its blocks in the file were never written.
-    blank: AtomicBool,
-    /// True if all its puts are of keys that did not exist before: dropping them brings back no older version.
-    hides_nothing: AtomicBool,
-    /// True if it belongs to a memtable: its records coalesce in memory, and none of it is on the device.
-    coalescing: AtomicBool,
-    /// Number of the newest segment when the CLOCK hand last passed and kept it.
-    passed_at: AtomicU64,
-    /// Time of that pass, or of taking the slot, in milliseconds by the runtime's clock.
-    passed_ms: AtomicU64,
+    /// Highest sequence number when its first record was appended, in units of 16; 0 for a segment of an earlier opening.
+    /// Wraps around after 2^36 records.
+    began_at: AtomicU32,
 }
+
+const _: () = assert!(size_of::<Slot>() == 40, "every slot of a drive costs this");
+
+/// log2 of the unit of [`Slot::began_at`].
+const BEGAN_SHIFT: u32 = 4;
 
 impl Slot {
     pub(crate) fn segment(&self) -> u64 {
         self.segment.get()
     }
 
+    pub(super) fn label(&self) -> Label {
+        Label(self.label.load(Ordering::Acquire))
+    }
+
+    /// Changes state, stream, age or bucket in the label, and keeps the flags, which others change concurrently. Called
+    /// with the sets of the tier locked.
+    pub(super) fn relabel(&self, change: impl Fn(Label) -> Label) {
+        let update = |label| Some(change(Label(label)).0);
+        let _ = self.label.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+    }
+
     pub(crate) fn state(&self) -> SlotState {
-        Label(self.label.load(Ordering::Acquire)).state()
+        self.label().state()
     }
 
     /// Returns the state, and the index of its class in the counts, as one snapshot; a free slot has no class.
     pub(crate) fn state_and_class(&self) -> (SlotState, Option<usize>) {
-        let label = Label(self.label.load(Ordering::Acquire));
+        let label = self.label();
         (label.state(), label.class())
     }
 
-    /// Excludes the segment from collection until noticeably more of it is dead.
-    pub(crate) fn do_not_collect(&self) {
-        self.not_collected_at.store(self.live_bytes().max(0) + 1, Ordering::Relaxed);
-    }
-
-    /// Returns true if it was excluded from collection, and fewer than `noticeable_bytes` of it have died since.
-    pub(crate) fn is_not_collected(&self, noticeable_bytes: i64) -> bool {
-        let at = self.not_collected_at.load(Ordering::Relaxed);
-        at > 0 && self.live_bytes().max(0) + noticeable_bytes.max(1) > at - 1
-    }
-
-    pub(super) fn occupy(&self, segment: u64, opened_at: u64, now: Duration) {
-        self.stream.store(Stream::LANE.0, Ordering::Relaxed);
+    /// Assigns the slot to a segment, or frees it if `segment` is 0; the state is set separately.
+    pub(super) fn occupy(&self, segment: u64, opened_at: u64) {
         self.began_at.store(0, Ordering::Relaxed);
-        self.sealed_at.store(segment, Ordering::Relaxed);
-        self.expires_ms.iter().for_each(|at| at.store(NEVER_MS, Ordering::Relaxed));
-        self.tombstones_through.store(u64::MAX, Ordering::Relaxed);
         self.record_bytes.store(0, Ordering::Relaxed);
-        self.not_collected_at.store(0, Ordering::Relaxed);
         self.used_bytes.store(0, Ordering::Relaxed);
-        self.hides_nothing.store(false, Ordering::Relaxed);
-        self.coalescing.store(false, Ordering::Relaxed);
-        self.pass(0, now);
+        self.label.fetch_and(!Label::FLAGS_OF_CONTENT, Ordering::Release);
+        self.relabel(|label| label.with_stream(Stream::LANE).with_age(0));
         self.opened_at.store(opened_at, Ordering::Relaxed);
         self.segment.set(segment);
+    }
+
+    pub(super) fn set_used_bytes(&self, bytes: u32) {
+        self.used_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets the highest sequence number before its first record.
+    pub(super) fn begin_at(&self, sequence: u64) {
+        self.began_at.store(((sequence >> BEGAN_SHIFT) as u32).max(1), Ordering::Relaxed);
     }
 
     pub(crate) fn live_bytes(&self) -> i64 {
         self.live_bytes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add_live(&self, bytes: i64) {
-        self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn add_tombstones(&self, bytes: i64) {
-        self.tombstone_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn tombstone_bytes(&self) -> i64 {
-        self.tombstone_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Sets its tombstone bytes to zero. Returns the previous value.
-    pub(crate) fn forget_tombstones(&self) -> i64 {
-        self.tombstone_bytes.swap(0, Ordering::Relaxed)
-    }
-
-    pub(crate) fn tombstones_through(&self) -> u64 {
-        self.tombstones_through.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_tombstones_through(&self, sequence: u64) {
-        self.tombstones_through.store(sequence, Ordering::Relaxed);
+    /// Adds bytes of records that became current. Returns the live bytes before that.
+    pub(super) fn add_live(&self, bytes: i64) -> i64 {
+        self.live_bytes.fetch_add(bytes, Ordering::Relaxed)
     }
 
     /// Sets its live bytes to zero. Returns the previous value.
-    pub(crate) fn forget_live(&self) -> i64 {
+    pub(super) fn forget_live(&self) -> i64 {
         self.live_bytes.swap(0, Ordering::Relaxed)
     }
 
     /// Returns true if the slot was taken in blocks of a file that were never written.
     pub(crate) fn is_blank(&self) -> bool {
-        self.blank.load(Ordering::Relaxed)
+        self.label().0 & Label::BLANK != 0
     }
 
     pub(crate) fn set_blank(&self, blank: bool) {
-        self.blank.store(blank, Ordering::Relaxed);
+        self.set_flag(Label::BLANK, blank);
     }
 
-    /// Marks the slot as part of a memtable until it is sealed or freed.
+    /// Marks the slot as part of a memtable until it is sealed or freed: its records coalesce in memory, and none of it is
+    /// on the device.
     pub(crate) fn set_coalescing(&self, coalesces: bool) {
-        self.coalescing.store(coalesces, Ordering::Release);
+        self.set_flag(Label::COALESCING, coalesces);
     }
 
     pub(crate) fn is_coalescing(&self) -> bool {
-        self.coalescing.load(Ordering::Acquire)
+        self.label().0 & Label::COALESCING != 0
     }
 
     /// Declares that from now on it receives only ordinary puts: each is published after the puts it replaces.
     pub(crate) fn begin_puts(&self) {
-        self.hides_nothing.store(true, Ordering::Release);
+        self.set_flag(Label::HIDES_NOTHING, true);
     }
 
     /// Notes that a put in it replaced a record that remains in the log.
     #[inline]
     pub(crate) fn note_hides(&self) {
-        if self.hides_nothing.load(Ordering::Relaxed) {
-            self.hides_nothing.store(false, Ordering::Release);
+        if self.label.load(Ordering::Relaxed) & Label::HIDES_NOTHING != 0 {
+            self.set_flag(Label::HIDES_NOTHING, false);
         }
     }
 
-    /// Returns true if no published put in it hides an older version of its key. False for copies and for segments of an
-    /// earlier opening, for which this is unknown.
+    /// Returns true if no published put in it hides an older version of its key: dropping them brings back no older version.
+    /// False for copies and for segments of an earlier opening, for which this is unknown.
     pub(crate) fn hides_nothing(&self) -> bool {
-        self.hides_nothing.load(Ordering::Acquire)
+        self.label().0 & Label::HIDES_NOTHING != 0
     }
 
-    /// Notes that the CLOCK hand passed and kept the segment; `newest` is the number of the newest segment.
-    pub(crate) fn pass(&self, newest: u64, now: Duration) {
-        self.passed_at.store(newest, Ordering::Relaxed);
-        self.passed_ms.store(now.as_millis() as u64, Ordering::Relaxed);
-    }
-
-    /// Returns the time of that pass, or of taking the slot, by the runtime's clock.
-    pub(crate) fn passed_time(&self) -> Duration {
-        Duration::from_millis(self.passed_ms.load(Ordering::Relaxed))
-    }
-
-    /// Returns the number of the newest segment when this one was sealed or last kept.
-    pub(crate) fn kept_at(&self) -> u64 {
-        self.passed_at.load(Ordering::Relaxed).max(self.sealed_at())
+    fn set_flag(&self, flag: u32, set: bool) {
+        match set {
+            true => self.label.fetch_or(flag, Ordering::AcqRel),
+            false => self.label.fetch_and(!flag, Ordering::AcqRel),
+        };
     }
 
     /// Sets the approximate length of its records, if not set before.
@@ -221,33 +180,22 @@ impl Slot {
         self.record_bytes.load(Ordering::Relaxed)
     }
 
+    /// Returns the write stream of the segment.
     pub(crate) fn stream(&self) -> Stream {
-        Stream(self.stream.load(Ordering::Relaxed))
+        self.label().stream()
     }
 
-    /// Returns the number of records written since its first one, up to `sequence`; `None` if unknown.
+    /// Returns the approximate number of records written since its first one, up to `sequence`; `None` if unknown.
     pub(crate) fn lived(&self, sequence: u64) -> Option<u64> {
         let began = self.began_at.load(Ordering::Relaxed);
-        (began > 0).then(|| sequence.saturating_sub(began))
+        let since = ((sequence >> BEGAN_SHIFT) as u32).wrapping_sub(began);
+        (began > 0).then(|| u64::from(since) << BEGAN_SHIFT)
     }
 
-    /// Returns its reclaim group.
-    pub(crate) fn group(&self) -> Group {
-        Group(self.group.load(Ordering::Relaxed))
-    }
-
+    /// Returns the number of the newest segment when this one was sealed, to within a sixty-fourth of the segments opened
+    /// meanwhile.
     pub(crate) fn sealed_at(&self) -> u64 {
-        self.sealed_at.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn expires_ms(&self, expiry: Expiry) -> Option<u64> {
-        Some(self.expires_ms[expiry as usize].load(Ordering::Acquire)).filter(|&at| at != NEVER_MS)
-    }
-
-    pub(super) fn set_expires(&self, contents: &Contents) {
-        for expiry in Expiry::ALL {
-            self.expires_ms[expiry as usize].store(contents.expires_ms[expiry as usize], Ordering::Release);
-        }
+        self.segment() + self.label().age() * SEGMENT_STEP
     }
 
     pub(crate) fn used_bytes(&self) -> u32 {
@@ -255,7 +203,7 @@ impl Slot {
     }
 
     /// Returns the sequence number at which the segment was opened: it holds no version that a tombstone with a lower number
-    /// would need to hide. 0 if unknown, because [it holds copies](Self::hold_copies).
+    /// would need to hide. 0 if unknown, because [it holds copies](crate::segments::slots::Slots::hold_copies).
     ///
     /// Acquires, as [`open_at`](Self::open_at) releases: a task that sees a damaged segment exempted from this rule also sees the
     /// list of its keys, which replaces the rule.
@@ -263,30 +211,37 @@ impl Slot {
         self.opened_at.load(Ordering::Acquire)
     }
 
-    /// Declares that its versions also exist in another segment, which counts: a relocation was interrupted, or gave up, before
-    /// the victim was freed. When the other segment is evicted, a tombstone of the same number must hide the versions here,
-    /// regardless of when this segment was opened. It therefore counts as opened before all tombstones until it is freed.
-    pub(crate) fn hold_copies(&self) {
-        self.open_at(0);
-    }
-
-    /// Sets the sequence number at which it counts as opened.
-    pub(crate) fn open_at(&self, sequence: u64) {
+    pub(super) fn open_at(&self, sequence: u64) {
         self.opened_at.store(sequence, Ordering::Release);
     }
 }
 
-/// State of a slot and class of its records in one word, so that each change moves it from exactly one count to another.
-#[derive(Clone, Copy)]
-pub(super) struct Label(pub(super) u32);
+/// State, flags and small numbers of a slot in one word: 3 bits of state, 3 flags, 7 bits of the bucket of live bytes, 8 bits
+/// of the write stream, 11 bits of the age at which the segment was sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Label(u32);
 
 impl Label {
-    pub(super) fn new(state: SlotState, stream: Stream) -> Label {
-        Label(state as u32 | ((SegmentClass::of(stream) as u32) << 8))
-    }
+    const STATE: u32 = 0b111;
+    /// Its blocks in the file were never written.
+    const BLANK: u32 = 1 << 3;
+    /// See [`Slot::hides_nothing`].
+    const HIDES_NOTHING: u32 = 1 << 4;
+    /// See [`Slot::set_coalescing`].
+    const COALESCING: u32 = 1 << 5;
+    /// Flags that end with the segment in the slot.
+    const FLAGS_OF_CONTENT: u32 = Label::HIDES_NOTHING | Label::COALESCING;
+    const BUCKET_SHIFT: u32 = 6;
+    const BUCKET: u32 = 0x7f << Label::BUCKET_SHIFT;
+    const STREAM_SHIFT: u32 = 13;
+    const STREAM: u32 = 0xff << Label::STREAM_SHIFT;
+    const AGE_SHIFT: u32 = 21;
+    /// Bits of the age that hold its leading digits; the others hold the number of digits dropped.
+    const AGE_DIGITS: u32 = 7;
+    const AGE_DROPPED_MAX: u32 = 15;
 
     pub(super) fn state(self) -> SlotState {
-        match self.0 & 0xff {
+        match self.0 & Label::STATE {
             0 => SlotState::Free,
             1 => SlotState::Open,
             2 => SlotState::Sealed,
@@ -295,8 +250,78 @@ impl Label {
         }
     }
 
+    pub(super) fn with_state(self, state: SlotState) -> Label {
+        Label(self.0 & !Label::STATE | state as u32)
+    }
+
+    fn stream(self) -> Stream {
+        Stream(((self.0 & Label::STREAM) >> Label::STREAM_SHIFT) as u8)
+    }
+
+    pub(super) fn with_stream(self, stream: Stream) -> Label {
+        Label(self.0 & !Label::STREAM | u32::from(stream.0) << Label::STREAM_SHIFT)
+    }
+
     /// Returns the index of its class in the counts; `None` for a free slot, which has none.
     pub(super) fn class(self) -> Option<usize> {
-        (self.state() != SlotState::Free).then_some((self.0 >> 8) as usize)
+        (self.state() != SlotState::Free).then_some(SegmentClass::of(self.stream()) as usize)
+    }
+
+    /// Returns the bucket of live bytes that the slot is filed in, if any.
+    pub(super) fn bucket(self) -> Option<usize> {
+        (((self.0 & Label::BUCKET) >> Label::BUCKET_SHIFT) as usize).checked_sub(1)
+    }
+
+    pub(super) fn with_bucket(self, bucket: Option<usize>) -> Label {
+        let number = bucket.map_or(0, |bucket| bucket as u32 + 1);
+        Label(self.0 & !Label::BUCKET | number << Label::BUCKET_SHIFT)
+    }
+
+    /// Returns the number of segments that were opened between this one and its summary.
+    fn age(self) -> u64 {
+        let number = self.0 >> Label::AGE_SHIFT;
+        u64::from(number & ((1 << Label::AGE_DIGITS) - 1)) << (number >> Label::AGE_DIGITS)
+    }
+
+    /// Sets that number, rounded down to its first 7 binary digits; at most about 4 million.
+    pub(super) fn with_age(self, segments: u64) -> Label {
+        let dropped = (u64::BITS - segments.leading_zeros()).saturating_sub(Label::AGE_DIGITS);
+        let number = match dropped <= Label::AGE_DROPPED_MAX {
+            true => dropped << Label::AGE_DIGITS | (segments >> dropped) as u32,
+            false => (1 << (u32::BITS - Label::AGE_SHIFT)) - 1,
+        };
+        Label(self.0 & ((1 << Label::AGE_SHIFT) - 1) | number << Label::AGE_SHIFT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_fields_do_not_disturb_each_other() {
+        let flags = Label::BLANK | Label::COALESCING;
+        for (state, stream, bucket, age) in [
+            (SlotState::Sealed, 255, Some(64), 127),
+            (SlotState::Damaged, 0, None, 0),
+            (SlotState::Open, 7, Some(0), 1),
+        ] {
+            let label = Label(flags | Label::HIDES_NOTHING).with_age(age).with_bucket(bucket);
+            let label = label.with_stream(Stream(stream)).with_state(state);
+            let found = (label.state(), label.stream().0, label.bucket(), label.age());
+            assert_eq!(found, (state, stream, bucket, age));
+            assert_eq!(label.0 & 0b111_000, flags | Label::HIDES_NOTHING);
+        }
+    }
+
+    #[test]
+    fn age_is_kept_to_within_a_sixty_fourth() {
+        for age in
+            (0..22).flat_map(|shift| [(1_u64 << shift) - 1, 1 << shift, (1 << shift) + (1 << shift) / 3])
+        {
+            let kept = Label(0).with_age(age).age();
+            assert!(kept <= age && age - kept <= age / 64, "{age} is kept as {kept}");
+        }
+        assert!(Label(0).with_age(u64::MAX).age() >= 4 << 20 - 1);
     }
 }

@@ -21,8 +21,8 @@ use crate::base::option_name::OptionName;
 use crate::segments::buffers::BufferedSegments;
 use crate::segments::damaged::DamagedSegments;
 use crate::segments::kept_segments::KeptSegments;
-use crate::segments::slot::Slot;
 use crate::segments::superblocks::Superblocks;
+use crate::segments::table::SlotRef;
 use crate::segments::tier::Tier;
 
 /// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation (the second is for the
@@ -69,6 +69,8 @@ pub(crate) struct SpaceParts {
     pub(crate) superblocks: Vec<Superblock>,
     /// Share of the capacity that users cannot fill.
     pub(crate) reserve_share: f64,
+    /// Share of live data beyond which garbage is collected even if slots are free; `None`: no bound.
+    pub(crate) max_garbage_share: Option<f64>,
     /// Maximum number of slots of memtables, including the one that their remaining records are copied to.
     pub(crate) coalescing_slots: u32,
     /// True if the segment memory of the first tier outlives the process.
@@ -92,11 +94,14 @@ pub(crate) struct Space {
     capacity: Option<Arc<Tier>>,
     pub(crate) superblocks: Superblocks,
     pub(crate) reserve_share: f64,
+    pub(crate) max_garbage_share: Option<f64>,
     pub(crate) coalescing_slots: u32,
     /// Free slots that memtables may still take, and additional slots to keep free for emptied segments that wait for
     /// memtables.
     pub(super) coalescing_reserve: AtomicU32,
     pub(super) waiting_slots: AtomicU32,
+    /// Distance of the low-water mark from the number of free slots at which writers are paced.
+    pub(super) lead_slots: AtomicU32,
     pub(crate) outlives_process: bool,
     /// Last sequence number that was assigned.
     pub(crate) sequence: AtomicU64,
@@ -146,9 +151,11 @@ impl Space {
             tiers: parts.tiers,
             superblocks: Superblocks::new(parts.superblocks),
             reserve_share: parts.reserve_share,
+            max_garbage_share: parts.max_garbage_share,
             coalescing_slots: parts.coalescing_slots,
             coalescing_reserve: AtomicU32::new(parts.coalescing_slots),
             waiting_slots: AtomicU32::new(0),
+            lead_slots: AtomicU32::new(0),
             outlives_process: parts.outlives_process,
             // Sequence numbers assigned by an earlier process are not reused, even if no record with them remains.
             sequence: AtomicU64::new(match planted(Bug::NumbersGivenOutAgain) {
@@ -207,7 +214,7 @@ impl Space {
     }
 
     #[inline]
-    pub(crate) fn slot(&self, location: Location) -> &Slot {
+    pub(crate) fn slot(&self, location: Location) -> SlotRef<'_> {
         self.tier(location.tier).slot(location.slot)
     }
 
@@ -331,6 +338,7 @@ impl Space {
         self.scrub.notify_one();
         self.watermarks.notify_one();
         self.reported.notify_one();
+        self.superblocks.clear_ahead.notify_one();
         self.tiers().for_each(Tier::wake_tasks);
         self.announce_free_slot();
     }
@@ -379,14 +387,14 @@ impl Space {
         self.tiers().find_map(|tier| {
             let slot = match error {
                 Error::Corrupt { segment, .. } => {
-                    tier.slots().all().iter().position(|slot| slot.segment() == *segment && *segment != 0)
+                    tier.slots().in_use().find(|(_, slot)| slot.segment() == *segment).map(|(at, _)| at)
                 }
                 Error::Io(DeviceError::Io { op: OperationKind::Read, offset, path, .. }) => {
                     (**path == *tier.device_name()).then(|| tier.slot_at(*offset)).flatten()
                 }
                 _ => None,
             };
-            Some((tier.name(), u32::try_from(slot?).ok()?))
+            Some((tier.name(), slot?))
         })
     }
 }

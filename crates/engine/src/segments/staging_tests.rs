@@ -1,5 +1,5 @@
 use esker_device::SegmentBuffer;
-use esker_log::{FRAME_HEADER_BYTES, Keyspace, OpenSegment, Record, Tier};
+use esker_log::{Keyspace, OpenSegment, Record, Tier, TierIdentity};
 
 use super::boot::parse_boot_id;
 use super::header::HEADER_BYTES;
@@ -7,8 +7,13 @@ use super::walk::Walk;
 use super::*;
 
 const SECRET: Secret = Secret { digest_key: [1, 2], salt: 3 };
-const SHAPE: SegmentShape =
-    SegmentShape { tier: Tier::Fast, segment_bytes: 1 << 16, unit_bytes: 4096, granule_bytes: 16 };
+const SHAPE: SegmentShape = SegmentShape {
+    tier: Tier::Fast,
+    segment_bytes: 1 << 16,
+    unit_bytes: 4096,
+    granule_bytes: 16,
+    identity: TierIdentity::NONE,
+};
 
 /// Returns the memory of a segment with two closed frames and an open one, three records in each, and the records' offsets.
 fn memory() -> (Vec<u8>, Vec<usize>) {
@@ -27,6 +32,7 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
             value_check: SECRET.value_check(&value),
             sequence: number,
             expires_at_ms: None,
+            version: None,
             batch_goes_on: number == 7,
             short_lived: false,
         };
@@ -41,8 +47,8 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
         let end = at + 1526;
         bytes[at..end].copy_from_slice(open.memory().buffer().slice(at..end));
     }
-    for &first in [&offsets[0], &offsets[3]] {
-        let header = first - SHAPE.padded(FRAME_HEADER_BYTES) as usize;
+    let second = offsets[3] - SHAPE.first_record(u32::MAX) as usize;
+    for (header, first) in [(0, offsets[0]), (second, offsets[3])] {
         bytes[header..first].copy_from_slice(open.memory().buffer().slice(header..first));
     }
     (bytes, offsets)
@@ -70,10 +76,10 @@ fn only_the_very_end_of_staged_memory_may_be_cut_off() {
     cut[offsets[8]..].fill(0);
     assert_eq!(walk(&cut), (7, None));
     // Without its header a closed frame looks open, but more data follows it.
-    for &first in [&offsets[0], &offsets[3]] {
+    for header in [0, offsets[3] - SHAPE.first_record(u32::MAX) as usize] {
         let mut damaged = bytes.clone();
-        damaged[first - 60] ^= 1;
-        assert!(walk(&damaged).1.is_some(), "the header before {first}");
+        damaged[header + 4] ^= 1;
+        assert!(walk(&damaged).1.is_some(), "the header at {header}");
     }
 }
 

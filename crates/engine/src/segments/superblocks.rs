@@ -7,7 +7,7 @@ use esker_device::{Buffer, Device, DeviceKind, Source, WriteMode};
 use esker_log::{SUPERBLOCK_COPIES, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::WriteAccounting;
@@ -16,11 +16,16 @@ use crate::segments::tier::Tier;
 /// The superblocks of the tiers, in order. Changed by one task at a time.
 pub(crate) struct Superblocks {
     all: Mutex<Vec<Superblock>>,
+    /// Held by the one task that clears slots. It does not hold the lock of the superblocks meanwhile, which every new segment
+    /// needs.
+    clearing: Mutex<()>,
+    /// Wakes the task that clears slots ahead.
+    pub(crate) clear_ahead: Notify,
 }
 
 impl Superblocks {
     pub(crate) fn new(all: Vec<Superblock>) -> Superblocks {
-        Superblocks { all: Mutex::new(all) }
+        Superblocks { all: Mutex::new(all), clearing: Mutex::new(()), clear_ahead: Notify::new() }
     }
 
     pub(crate) fn into_inner(self) -> Vec<Superblock> {
@@ -85,22 +90,53 @@ impl Superblocks {
         self.all.lock().await.clone()
     }
 
-    /// Makes the superblock of a tier cover a slot before the slot is used for the first time.
+    /// Makes the superblock of a tier cover a slot before the slot is used for the first time. It is covered already, unless
+    /// slots are taken faster than they are cleared ahead.
     pub(crate) async fn cover_slot(&self, tier: &Tier, slot: u32) -> Result<()> {
-        let mut superblocks = self.all.lock().await;
-        let superblock = of_tier(&mut superblocks, tier.name());
-        if slot < superblock.used_slots {
+        let covered = self.covered(tier).await;
+        if slot + CLEARED_AHEAD / 2 >= covered && covered < tier.slots_total() {
+            self.clear_ahead.notify_one();
+        }
+        if slot < covered { Ok(()) } else { self.cover_more(tier, slot).await }
+    }
+
+    /// Clears slots ahead of a slot that is in use, step by step.
+    pub(crate) async fn cover_ahead(&self, tier: &Tier, slot: u32) -> Result<()> {
+        let last = slot.saturating_add(CLEARED_AHEAD).min(tier.slots_total().saturating_sub(1));
+        while self.covered(tier).await <= last {
+            let next = self.covered(tier).await;
+            self.cover_more(tier, next).await?;
+        }
+        Ok(())
+    }
+
+    async fn covered(&self, tier: &Tier) -> u32 {
+        of_tier(&mut self.all.lock().await, tier.name()).used_slots
+    }
+
+    /// Clears slots up to a slot and a few more, and then makes the superblock cover them. Slots are cleared in turns, because
+    /// otherwise one task could clear a slot that another has covered, and that was written since.
+    async fn cover_more(&self, tier: &Tier, slot: u32) -> Result<()> {
+        let turn = match planted(Bug::ClearedWithoutTurn) {
+            true => None,
+            false => Some(self.clearing.lock().await),
+        };
+        let before = of_tier(&mut self.all.lock().await, tier.name()).clone();
+        if slot < before.used_slots {
             return Ok(());
         }
-        let mut next = superblock.clone();
-        next.used_slots = used_slots_for(slot + 1, tier.slots_total(), tier.grows());
-        next.generation += 1;
+        let used_slots = used_slots_for(slot + 1, tier.slots_total(), tier.grows());
         let device = tier.device()?;
         // Before the superblock is written, because otherwise a crash would leave a file that looks truncated.
-        tier.extend(next.used_slots).await?;
-        clear_slots(&device, tier.accounting(), &next, superblock.used_slots..next.used_slots).await?;
+        tier.extend(used_slots).await?;
+        clear_slots(&device, tier.accounting(), &before, before.used_slots..used_slots).await?;
+        let mut superblocks = self.all.lock().await;
+        let superblock = of_tier(&mut superblocks, tier.name());
+        let generation = superblock.generation + 1;
+        let next = Superblock { used_slots, generation, ..superblock.clone() };
         write_superblock(&device, tier.accounting(), &next).await?;
         *superblock = next;
+        drop(turn);
         Ok(())
     }
 }
@@ -109,12 +145,20 @@ fn of_tier(superblocks: &mut [Superblock], name: TierName) -> &mut Superblock {
     superblocks.iter_mut().find(|s| s.tier() == name).expect("each tier has a superblock")
 }
 
+/// Number of slots to clear at a time, so that no task that needs the next slot waits for long.
+const CLEARED_AT_ONCE: u32 = 64;
+/// Number of slots that are cleared ahead of those in use.
+const CLEARED_AHEAD: u32 = 256;
+
 /// Returns the number of slots for the superblock to cover if `needed` are used: more than needed, so that it is rarely
-/// written. The excess is smaller for a file that grows, because the file is extended to that length.
+/// written. A file that grows is extended to that length, which costs little however many slots that are.
 pub(crate) fn used_slots_for(needed: u32, limit: u32, grows: bool) -> u32 {
-    let least = if grows { 4 } else { 64 };
-    (needed + (needed / 8).max(least)).min(limit)
+    let more = if grows { (needed / 8).max(4) } else { CLEARED_AT_ONCE };
+    needed.saturating_add(more).min(limit)
 }
+
+/// Number of slots whose clearing is in flight at a time.
+const CLEARS_IN_FLIGHT: usize = 16;
 
 /// Makes slots that were never used read as free. In a file that grew they are zeros already.
 pub(crate) async fn clear_slots(
@@ -130,11 +174,14 @@ pub(crate) async fn clear_slots(
         let unit = Buffer::zeroed(superblock.unit_bytes as usize);
         device.write(at, Source::Owned(unit), WriteMode::Plain)
     };
-    for slot in slots {
-        let start = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
-        let end = start + superblock.segment_bytes - superblock.unit_bytes;
-        accounting.clearing(2 * superblock.unit_bytes);
-        try_join_all([write(start), write(end)]).await?;
+    let slots: Vec<u32> = slots.collect();
+    for some in slots.chunks(CLEARS_IN_FLIGHT) {
+        let writes = some.iter().flat_map(|&slot| {
+            let start = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
+            accounting.clearing(2 * superblock.unit_bytes);
+            [write(start), write(start + superblock.segment_bytes - superblock.unit_bytes)]
+        });
+        try_join_all(writes).await?;
     }
     device.flush().await.map_err(Error::from)
 }

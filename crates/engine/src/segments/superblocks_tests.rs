@@ -231,3 +231,52 @@ fn a_slot_is_not_covered_by_a_file_that_cannot_be_extended() {
     world.run(superblocks.cover_slot(tier, 1)).expect("it is covered");
     assert!(written == device.snapshot(), "a covered slot needs no write");
 }
+
+/// Clears slots in one task while another takes one of them and writes to it.
+#[test]
+fn slot_is_not_cleared_after_it_was_covered_and_written() {
+    for (seed, moment) in (0..).zip(moments()) {
+        let plan = Plan { slots: 200, ..slow(seed, &[TierName::Capacity]) };
+        let store = Store::new(plan);
+        let (world, tier) = (&store.plan.world, &store.tiers[0]);
+        let superblocks = store.formatted().into_iter().map(|s| Superblock { used_slots: 0, ..s }).collect();
+        let superblocks = Superblocks::new(superblocks);
+        let device = tier.device().expect("it is open");
+        let write = async {
+            superblocks.cover_slot(tier, 60).await.expect("it is covered");
+            let bytes = Source::Owned(Buffer::copy_from(&vec![7; UNIT_BYTES as usize]));
+            let written = device.write(tier.device_offset(60, 0), bytes, WriteMode::Durable);
+            written.await.expect("it is written");
+        };
+        let ahead = async {
+            world.sleep(moment * 8).await;
+            superblocks.cover_ahead(tier, 0).await.expect("they are cleared");
+        };
+        world.run(async { futures_util::future::join(write, ahead).await });
+        let at = tier.device_offset(60, 0) as usize;
+        assert_eq!(store.devices[0].snapshot()[at], 7, "{moment:?}: the slot was cleared after the write");
+    }
+}
+
+#[test]
+fn clearing_does_not_hold_up_other_updates() {
+    let store = Store::new(Plan { slots: 200, ..slow(1, &[TierName::Capacity]) });
+    let (world, tier) = (&store.plan.world, &store.tiers[0]);
+    let superblocks = store.formatted().into_iter().map(|s| Superblock { used_slots: 64, ..s }).collect();
+    let superblocks = Superblocks::new(superblocks);
+    let during = Shared::new(Vec::new());
+    let ahead = async {
+        superblocks.cover_ahead(tier, 64).await.expect("they are cleared");
+        during.lock().push("cleared");
+    };
+    let take = async {
+        world.sleep(Duration::from_micros(1)).await;
+        superblocks.cover_slot(tier, 63).await.expect("it is covered");
+        during.lock().push("taken");
+    };
+    world.run(async { futures_util::future::join(ahead, take).await });
+    assert_eq!(*during.lock(), ["taken", "cleared"]);
+    let found = superblocks.into_inner();
+    assert_eq!(found[0].used_slots, 200);
+    assert!(found[0].generation > 2, "the slots are cleared in several steps");
+}

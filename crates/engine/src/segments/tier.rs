@@ -18,8 +18,9 @@ use crate::segments::discards::Discards;
 use crate::segments::groups::Groups;
 use crate::segments::handles::placement_handle;
 use crate::segments::room::Room;
-use crate::segments::slot::{Slot, SlotState};
+use crate::segments::slot::SlotState;
 use crate::segments::slots::Slots;
+use crate::segments::table::SlotRef;
 
 /// A read operation of the device.
 type DeviceRead = fn(&dyn Device, u64, Buffer) -> Pending<(Buffer, std::result::Result<(), DeviceError>)>;
@@ -54,6 +55,8 @@ pub(crate) struct Accounts {
     pub(crate) clock: Arc<dyn Runtime>,
     /// Bytes that its drive erases together, if known.
     pub(crate) reclaim_unit_bytes: Option<u64>,
+    /// True if the store evicts keys.
+    pub(crate) evicts: bool,
 }
 
 impl Tier {
@@ -77,7 +80,7 @@ impl Tier {
             device: RwLock::new(Some(device)),
             shape,
             data_offset,
-            slots: Slots::new(limit_slots, groups),
+            slots: Slots::new(limit_slots, shape.segment_bytes, groups, accounts.evicts),
             allocation: Mutex::new(Allocation::new(limit_slots, grows)),
             in_reach: AtomicU32::new(limit_slots),
             room,
@@ -116,33 +119,25 @@ impl Tier {
         &self.slots
     }
 
-    pub(crate) fn slot(&self, slot: u32) -> &Slot {
-        &self.slots.all()[slot as usize]
-    }
-
-    /// Returns the bytes that freeing a sealed segment gives back: its used bytes, since records that leave much padding here
-    /// do so anywhere. A segment that a kill or a close cut short before half of it was used gives back its slot: any two such
-    /// fit into one.
-    pub(crate) fn gives_back_bytes(&self, slot: u32) -> u64 {
-        let (used, all) = (u64::from(self.slot(slot).used_bytes()), u64::from(self.shape.segment_bytes));
-        if used <= all / 2 { all } else { used }
+    pub(crate) fn slot(&self, slot: u32) -> SlotRef<'_> {
+        self.slots.slot(slot)
     }
 
     /// Assigns a slot to a segment, or frees it if `segment` is 0.
     pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64) {
-        self.forget_live_of(self.slot(slot));
+        self.forget_live_of(slot);
         self.slots.occupy(slot, segment, state, opened_at, self.clock.now());
     }
 
     /// Adds bytes of a slot's records that became current, or subtracts (if negative) bytes that ceased to be.
     pub(crate) fn add_live(&self, slot: u32, bytes: i64) {
-        self.slot(slot).add_live(bytes);
+        self.slots.add_live(slot, bytes);
         self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Adds bytes of a slot's tombstones that count from now on, or subtracts (if negative) bytes that no longer do.
     pub(crate) fn add_tombstones(&self, slot: u32, bytes: i64) {
-        self.slot(slot).add_tombstones(bytes);
+        self.slots.add_tombstones(slot, bytes);
         self.tombstone_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.add_live(slot, bytes);
     }
@@ -166,12 +161,13 @@ impl Tier {
 
     /// Sets the live bytes of all slots to zero.
     pub(crate) fn forget_live(&self) {
-        self.slots.all().iter().for_each(|slot| self.forget_live_of(slot));
+        self.slots.in_use().for_each(|(slot, _)| self.forget_live_of(slot));
     }
 
-    fn forget_live_of(&self, slot: &Slot) {
-        self.live_bytes.fetch_sub(slot.forget_live(), Ordering::Relaxed);
-        self.tombstone_bytes.fetch_sub(slot.forget_tombstones(), Ordering::Relaxed);
+    fn forget_live_of(&self, slot: u32) {
+        let (live_bytes, tombstone_bytes) = self.slots.forget_live(slot);
+        self.live_bytes.fetch_sub(live_bytes, Ordering::Relaxed);
+        self.tombstone_bytes.fetch_sub(tombstone_bytes, Ordering::Relaxed);
     }
 
     /// Returns the offset on the device of a byte of a segment.
@@ -180,14 +176,14 @@ impl Tier {
     }
 
     /// Returns the slot that contains a byte of the device.
-    pub(crate) fn slot_at(&self, device_offset: u64) -> Option<usize> {
+    pub(crate) fn slot_at(&self, device_offset: u64) -> Option<u32> {
         let slot = device_offset.checked_sub(self.data_offset)? / u64::from(self.shape.segment_bytes);
-        usize::try_from(slot).ok().filter(|slot| *slot < self.slots.all().len())
+        u32::try_from(slot).ok().filter(|slot| *slot < self.slots.len())
     }
 
     /// Returns the number of slots.
     pub(crate) fn slots_total(&self) -> u32 {
-        self.slots.all().len() as u32
+        self.slots.len()
     }
 
     /// Returns true if no slot holds a segment. A slot that is being given blocks, or discarded, holds none.
@@ -359,7 +355,7 @@ impl Tier {
             self.name.name(),
             source.len()
         );
-        self.accounting.count(content, source.len() as u64, self.shape);
+        self.accounting.count(content, source.len() as u64);
         let handle = placement_handle(content, self.slot(slot).stream(), self.placement_handles);
         device.write_placed(at, source, mode, handle)
     }

@@ -50,7 +50,11 @@ impl<'a> SegmentWriter<'a> {
         if self.origin != Origin::Recovered {
             self.space.counters.count_frame(relocated, payload_bytes.into(), padding_bytes);
         }
-        let content = Content::Frame { origin: self.origin, payload_bytes };
+        let content = Content::Frame {
+            origin: self.origin,
+            header_bytes: self.tier.shape().first_record(frame.offset),
+            payload_bytes,
+        };
         self.tier.start_write(device, slot, frame.offset, source, mode, content)
     }
 

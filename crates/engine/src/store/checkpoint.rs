@@ -17,8 +17,9 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::background::pause::Rest;
 use crate::base::error::{Error, Result};
-use crate::segments::slot::{Slot, SlotState};
+use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
+use crate::segments::table::SlotRef;
 use crate::segments::tier::Tier;
 use crate::store::handle::Store;
 use crate::write::reserve::Reservation;
@@ -143,19 +144,19 @@ fn segments_of<'a>(
     tier: &'a Tier,
     ends: &'a BTreeMap<u64, u32>,
 ) -> impl Iterator<Item = CheckpointSegment> + 'a {
-    let bytes_of = |slot: &Slot| match (slot.state(), ends.get(&slot.segment())) {
+    let bytes_of = |slot: SlotRef<'_>| match (slot.state(), ends.get(&slot.segment())) {
         (SlotState::Free, _) => 0,
         // An open segment without an entry in `ends` belongs to no lane or relocation: it is spare, and empty.
         (SlotState::Open, end) => end.copied().unwrap_or(0),
         (SlotState::Sealed | SlotState::Victim | SlotState::Damaged, _) => tier.shape().segment_bytes,
     };
-    let segment = move |(slot, at): (u32, &Slot)| {
+    let segment = move |(slot, at): (u32, SlotRef<'_>)| {
         let bytes = bytes_of(at);
         let is_sealed = bytes == tier.shape().segment_bytes;
         let tail = at.used_bytes();
         CheckpointSegment { tier: tier.name(), slot, number: at.segment(), bytes, is_sealed, tail }
     };
-    (0..).zip(tier.slots().all()).map(segment).filter(|segment| segment.bytes > 0)
+    tier.slots().in_use().map(segment).filter(|segment| segment.bytes > 0)
 }
 
 impl Checkpoint {

@@ -2,7 +2,8 @@
 
 use esker_log::SegmentClass;
 
-use crate::segments::slot::{Slot, SlotState};
+use crate::segments::slot::SlotState;
+use crate::segments::table::SlotRef;
 use crate::segments::tier::Tier;
 use crate::store::handle::Store;
 
@@ -56,15 +57,15 @@ pub struct Segment {
 }
 
 impl Segment {
-    fn of(tier: &Tier, slot: u32, at: &Slot) -> Segment {
-        let (state, class) = at.state_and_class();
+    fn of(tier: &Tier, slot: u32, at: Option<SlotRef<'_>>) -> Segment {
+        let (state, class) = at.map_or((SlotState::Free, None), |at| at.state_and_class());
         Segment {
             tier: tier.name().name(),
             slot,
-            number: at.segment(),
+            number: at.map_or(0, |at| at.segment()),
             state: SegmentState::of(state),
             class: class.map(|class| SegmentClass::ALL[class]),
-            live_bytes: at.live_bytes().max(0) as u64,
+            live_bytes: at.map_or(0, |at| at.live_bytes().max(0) as u64),
         }
     }
 }
@@ -76,10 +77,9 @@ impl Store {
     /// other threads write, the whole is not a snapshot of one moment, but each segment is consistent at the moment it
     /// was read.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
-        self.space.tiers().flat_map(|tier| {
-            let slots = tier.slots().all().iter().enumerate();
-            slots.map(move |(slot, at)| Segment::of(tier, slot as u32, at))
-        })
+        self.space
+            .tiers()
+            .flat_map(|tier| tier.slots().all().map(move |(slot, at)| Segment::of(tier, slot, at)))
     }
 }
 

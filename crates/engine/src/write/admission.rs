@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use esker_gc::Pacer;
+use esker_gc::{Pacer, Rate};
 use esker_index::Indexes;
 use parking_lot::Mutex;
 
@@ -41,26 +41,6 @@ struct State {
     out_of_reach: bool,
     /// Time when a writer last had to wait for room.
     held_back: Option<Duration>,
-}
-
-/// An amount per second, from exponentially weighted means.
-#[derive(Default)]
-struct Rate {
-    amount: f64,
-    took_s: f64,
-}
-
-impl Rate {
-    fn note(&mut self, amount: f64, took: Duration) {
-        let blend = |known: f64, new: f64| if self.took_s == 0.0 { new } else { known * 0.8 + new * 0.2 };
-        let took_s = blend(self.took_s, took.as_secs_f64().max(1e-6));
-        *self = Rate { amount: blend(self.amount, amount), took_s };
-    }
-
-    /// Returns the rate, at least `at_least`; `None` before the first measurement.
-    fn per_s(&self, at_least: f64) -> Option<f64> {
-        (self.took_s > 0.0).then(|| (self.amount / self.took_s).max(at_least))
-    }
 }
 
 impl Admission {

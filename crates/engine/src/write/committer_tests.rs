@@ -152,7 +152,7 @@ fn frames_are_written_in_the_order_of_their_records() {
         let durable = bench.durable();
         assert_eq!(durable.len(), 200);
         let mut at: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
-        for (slot, held) in (0..).zip(tier.slots().all()).filter(|(_, held)| held.segment() > 0) {
+        for (slot, held) in tier.slots().in_use() {
             let entries = bench.run(bench.space.read_entries(tier, slot)).expect("it is read");
             entries.iter().flatten().for_each(|e| {
                 at.insert(e.sequence, (held.segment(), e.offset));
@@ -242,7 +242,7 @@ fn two_append_points_share_one_order() {
             assert!(newest < missing, "seed {seed}: {newest} is seen and {missing} before it is not");
         };
         bench.run(watching(&bench, puts, look));
-        let streams = bench.space.first_tier().slots().all().iter().map(|slot| slot.stream());
+        let streams = bench.space.first_tier().slots().in_use().map(|(_, slot)| slot.stream());
         separated +=
             usize::from(streams.filter(|stream| *stream == esker_log::Stream::LONG_LIVED).count() > 0);
     }
@@ -396,8 +396,7 @@ fn a_frame_states_no_more_than_what_is_durable() {
         let checked = std::cell::Cell::new(0);
         let look = || {
             let (written, durable) = (bench.devices[0].snapshot(), bench.devices[0].durable_snapshot());
-            for slot in (0..).zip(tier.slots().all()).filter(|(_, slot)| slot.segment() > 0).map(|(at, _)| at)
-            {
+            for (slot, _) in tier.slots().in_use() {
                 let start = tier.device_offset(slot, 0) as usize;
                 for at in (0..tier.shape().segment_bytes).step_by(tier.shape().unit_bytes as usize) {
                     let header = esker_log::FrameHeader::parse(&written[start + at as usize..], &secret, at);

@@ -35,7 +35,7 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
                 if let Some((segment, piece)) = segment {
                     space.buffered.add(BufferedSegment::of(&segment));
                     // While it is empty, it keeps no tombstone.
-                    space.tier(lane.shape.tier).slot(segment.name().slot).open_at(u64::MAX);
+                    space.tier(lane.shape.tier).slots().open_at(segment.name().slot, u64::MAX);
                     lane.put_spare(segment, piece);
                 }
                 is_there

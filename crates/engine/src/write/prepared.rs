@@ -43,6 +43,7 @@ impl Prepared {
             compressed: self.compressed,
             value_check: self.value_check,
             sequence,
+            version: None,
             expires_at_ms: self.expires_at_ms,
             batch_goes_on,
             short_lived,

@@ -1,24 +1,35 @@
 //! Random operations; every result is compared with the model.
 
-use esker_index::KeyHash;
+use esker_index::{IndexOptions, KeyHash};
 use rand::Rng;
 
 use crate::seed::Seed;
 use crate::world::{Key, World, spread};
 
 fn run(test: &'static str, hash_bits: Option<u32>, keys: u64, hash: fn(Key) -> KeyHash, with_oracle: bool) {
-    for seed in Seed::all(test, 0..12) {
-        let mut rng = seed.rng();
-        let in_memory = [0, 20, 1000, 1 << 40][rng.random_range(0..4)];
-        let mut world = World::new(hash_bits, in_memory, hash, with_oracle);
-        for _ in 0..15_000 {
-            world.step(&mut rng, keys);
-        }
-        world.check_all(0..keys);
-        world.scan(7);
-        world.reload();
-        world.check_all(0..keys);
+    let options = IndexOptions { hash_bits, ..Default::default() };
+    Seed::all(test, 0..12).for_each(|seed| run_from(&seed, options, keys, hash, with_oracle, 1));
+}
+
+/// Runs random steps, with pointers from `first` on.
+fn run_from(
+    seed: &Seed,
+    options: IndexOptions,
+    keys: u64,
+    hash: fn(Key) -> KeyHash,
+    with_oracle: bool,
+    first: u64,
+) {
+    let mut rng = seed.rng();
+    let in_memory = [0, 20, 1000, 1 << 40][rng.random_range(0..4)];
+    let mut world = World::new(options, in_memory, hash, with_oracle, first);
+    for _ in 0..15_000 {
+        world.step(&mut rng, keys);
     }
+    world.check_all(0..keys);
+    world.scan(7);
+    world.reload();
+    world.check_all(0..keys);
 }
 
 #[test]
@@ -62,6 +73,30 @@ fn one_bucket() {
 #[test]
 fn one_stored_hash() {
     run("one_stored_hash", None, 200, |key| KeyHash { slot: 42, check: key }, true);
+}
+
+/// While keys are put, pointers outgrow the slots of their table: the table grows, and later tables are larger from the start.
+#[test]
+fn pointers_that_outgrow_their_table_make_it_grow() {
+    for (bits, keys) in [(40, 300), (41, 2_000), (44, 300), (47, 300)] {
+        for seed in Seed::all("pointers_that_outgrow_their_table_make_it_grow", 0..2) {
+            let options = IndexOptions { hash_bits: Some(14), ..Default::default() };
+            run_from(&seed, options, keys, spread, true, (1 << bits) - 6_000);
+        }
+    }
+}
+
+/// Without memory for a table whose slots hold a pointer, the key moves to the side table. Its former slot may be the only way
+/// to a key that was displaced from it.
+#[test]
+fn pointers_that_no_table_holds_lose_no_key() {
+    for (hash_bits, keys) in [(6, 300), (7, 100), (14, 900)] {
+        for seed in Seed::all("pointers_that_no_table_holds_lose_no_key", 0..6) {
+            let options =
+                IndexOptions { hash_bits: Some(hash_bits), buckets_max: Some(139), ..Default::default() };
+            run_from(&seed, options, keys, spread, false, (1 << 40) - 6_000);
+        }
+    }
 }
 
 /// Keys that were removed before the records they had displaced were verified leave those records behind.

@@ -44,20 +44,22 @@ pub(crate) fn spread(key: Key) -> KeyHash {
 }
 
 impl World {
+    /// Creates a world whose first record has this pointer.
     pub(crate) fn new(
-        hash_bits: Option<u32>,
+        options: IndexOptions,
         in_memory: u64,
         hash: fn(Key) -> KeyHash,
         with_oracle: bool,
+        first: u64,
     ) -> World {
         World {
-            index: Index::new(IndexOptions { hash_bits, ..Default::default() }),
-            oracle: with_oracle.then(|| Oracle::new(hash_bits)),
+            index: Index::new(options),
+            oracle: with_oracle.then(|| Oracle::new(options.hash_bits)),
             hash,
             records: BTreeMap::new(),
             truth: BTreeMap::new(),
             unknown: BTreeSet::new(),
-            next: 1,
+            next: first,
             in_memory,
         }
     }

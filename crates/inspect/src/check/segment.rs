@@ -8,8 +8,8 @@
 use std::ops::Range;
 
 use esker_log::{
-    Damage, Entry, FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, Kind, RecordView, SegmentScan,
-    gap_before, next_expiry_ms, scan_segment,
+    Damage, Entry, FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, IDENTITY_BYTES, Kind, RecordView,
+    SegmentIdentity, SegmentScan, gap_before, next_expiry_ms, scan_segment,
 };
 
 use super::report::{Finding, Findings, Severity};
@@ -21,6 +21,8 @@ use crate::versions::Version;
 const NOTHING_LOST: &str =
     "no key is lost; esker repair, or collection in a server, writes the records elsewhere";
 const PADDING: &str = "no data is stored there";
+const IDENTITY: &str =
+    "no key is lost; if all superblocks were lost, they could not be rebuilt from this segment";
 
 /// A segment's bytes, and the collection of its findings.
 pub(super) struct SegmentCheck<'a> {
@@ -235,7 +237,7 @@ impl SegmentCheck<'_> {
         entries: &[Entry],
     ) -> Option<String> {
         let shape = self.tier().shape;
-        let first = header.offset + (FRAME_HEADER_BYTES as u32).next_multiple_of(shape.granule_bytes);
+        let first = header.offset + shape.first_record(header.offset);
         let end = entries.last().map_or(first, |entry| entry.offset + entry.bytes);
         let dense = entries.windows(2).all(|pair| {
             let end = u64::from(pair[0].offset + pair[0].bytes);
@@ -275,7 +277,11 @@ impl SegmentCheck<'_> {
     /// Step 4: checks the padding between the header and the first record, between records, and after the
     /// last record.
     fn frame_padding(&mut self, header: &FrameHeader, entries: &[Entry]) {
-        let start = header.offset + FRAME_HEADER_BYTES as u32;
+        let mut start = header.offset + FRAME_HEADER_BYTES as u32;
+        if header.offset == 0 {
+            self.identity(header);
+            start += IDENTITY_BYTES as u32;
+        }
         let first = entries.first().map_or(start, |entry| entry.offset);
         self.zeros(start..first.max(start), "behind a frame header");
         for pair in entries.windows(2) {
@@ -283,6 +289,18 @@ impl SegmentCheck<'_> {
         }
         let end = header.offset.saturating_add(header.bytes).max(start);
         self.zeros(end..header.offset + header.padded_bytes, "behind a frame");
+    }
+
+    /// Step 4: checks the identity block of the first frame, which only a lost superblock makes necessary.
+    fn identity(&mut self, header: &FrameHeader) {
+        let is_right = SegmentIdentity::parse(self.bytes).is_some_and(|found| {
+            found.is_of(&self.tier().shape, &self.view.secret)
+                && (found.segment, found.slot, found.epoch) == (header.segment, header.slot, header.epoch)
+        });
+        if !is_right {
+            let what = "the identity block behind the first frame header does not verify".to_owned();
+            self.add(FRAME_HEADER_BYTES as u32, Severity::Note, what, IDENTITY);
+        }
     }
 
     /// Step 3: returns true if the record is damaged.

@@ -2,6 +2,7 @@
 
 mod busy;
 mod damage;
+mod lost_superblocks;
 mod made;
 mod many;
 mod moved;

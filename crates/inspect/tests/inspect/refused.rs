@@ -38,7 +38,7 @@ fn what_is_no_store_is_refused_in_one_line() {
         let crc = Identity { salt: 0, segment: 0, offset: 0 }.crc(&[&copy[12..24 + payload]]);
         copy[8..12].copy_from_slice(&crc.to_le_bytes());
     }
-    assert!(refusal(&[Arc::new(newer)]).contains("format version 9; this program reads version 4"));
+    assert!(refusal(&[Arc::new(newer)]).contains("format version 9; this program reads version 5"));
 
     // All copies of the superblock are lost: that is damage, not a wrong call.
     let mut gone = one[0].to_vec();

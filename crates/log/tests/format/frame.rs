@@ -41,7 +41,7 @@ fn any_frame_header_comes_back() {
                 bytes,
                 padded_bytes: bytes + padding,
                 records: narrow[1],
-                stream: Stream(narrow[2] as u8),
+                stream: Stream(narrow[2] as u8 % 8),
                 follows: (narrow[2] >> 8 > 0)
                     .then(|| wide[0].checked_sub(u64::from(narrow[2] >> 8) * SEGMENT_STEP))
                     .flatten(),

@@ -1,6 +1,4 @@
-use esker_log::{
-    Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, Tier, class_bytes, class_of,
-};
+use esker_log::{Location, MIN_GRANULE_BYTES, PACKED_BITS, Packing, Tier, Tiers, class_bytes, class_of};
 use proptest::prelude::*;
 
 use crate::world::random;
@@ -12,11 +10,10 @@ fn any_location_comes_back_and_no_two_are_alike() {
         let granule_bytes = MIN_GRANULE_BYTES << granule;
         let segment_bytes = 1u64 << segment;
         let per_segment = segment_bytes / granule_bytes;
-        let slots = MAX_GRANULES / per_segment;
-        let capacity_slots = (numbers[0] % (slots - 1) + 1).min(u64::from(u32::MAX)) as u32;
-        let packing = Packing { granule_bytes, segment_bytes, capacity_slots };
         let tier = if fast { Tier::Fast } else { Tier::Capacity };
-        let in_tier = if fast { slots - u64::from(capacity_slots) } else { u64::from(capacity_slots) };
+        let tiers = if numbers[0] % 2 == 0 { Tiers::Both } else { Tiers::Only(tier) };
+        let packing = Packing { granule_bytes, segment_bytes, tiers };
+        let in_tier = packing.slots_max();
         let at = |slot: u64, granule: u64| Location {
             tier,
             slot: slot.min(u64::from(u32::MAX)) as u32,
@@ -29,16 +26,19 @@ fn any_location_comes_back_and_no_two_are_alike() {
             let packed = packing.pack(location);
             assert!(packed != 0 && packed < 1 << PACKED_BITS, "{packed:#x}");
             assert_eq!(packing.unpack(packed), location);
+            let other = Location { tier: if fast { Tier::Capacity } else { Tier::Fast }, ..location };
+            assert!(tiers != Tiers::Both || packing.pack(other) != packed);
         }
     });
 }
 
 #[test]
-fn anything_of_40_bits_unpacks() {
-    let strategy = (0..9u32, 12..32u32, any::<u32>(), 0..1u64 << PACKED_BITS);
-    random("anything_of_40_bits_unpacks", 2000, strategy, |(granule, segment, capacity_slots, packed)| {
+fn anything_of_54_bits_unpacks() {
+    let strategy = (0..9u32, 12..32u32, any::<bool>(), 0..1u64 << PACKED_BITS);
+    random("anything_of_54_bits_unpacks", 2000, strategy, |(granule, segment, both, packed)| {
         let segment_bytes = 1 << segment;
-        let packing = Packing { granule_bytes: MIN_GRANULE_BYTES << granule, segment_bytes, capacity_slots };
+        let tiers = if both { Tiers::Both } else { Tiers::Only(Tier::Capacity) };
+        let packing = Packing { granule_bytes: MIN_GRANULE_BYTES << granule, segment_bytes, tiers };
         assert!(u64::from(packing.unpack(packed).offset) < segment_bytes);
     });
 }

@@ -13,9 +13,12 @@ fn comes_back(record: &Record<'_>) {
     assert_eq!(bytes.len(), record.bytes());
     let (key, value) = (record.key.len(), record.value.len());
     let raw = raw_field_bytes(record.compressed);
-    assert!(bytes.len() <= record_bytes_max(key, value, record.expires_at_ms.is_some()) + raw);
+    let version =
+        record.version.map_or(0, |version| (u64::BITS - (version | 1).leading_zeros()).div_ceil(7) as usize);
+    assert!(bytes.len() <= record_bytes_max(key, value, record.expires_at_ms.is_some()) + raw + version);
     let header = record_header_bytes(key, value, record.sequence, record.expires_at_ms)
         + keyspace_bytes(record.keyspace)
+        + version
         + raw;
     assert!(header <= RECORD_HEADER_BYTES_MAX);
     let claim = Claim::of(&bytes).expect("a header");
@@ -149,7 +152,7 @@ fn the_first_keyspace_costs_nothing_and_the_others_a_byte() {
         let mut bytes = bytes_of(&record, 9, 64);
         assert_eq!(bytes.len(), first.len() + 1);
         assert_eq!(bytes[AT], keyspace.number());
-        // There are sixteen keyspaces, and the first is not written.
+        // This version has sixteen keyspaces, and the first is not written.
         for number in [0, 16, 255] {
             bytes[AT] = number;
             let read = RecordView::parse(&bytes, &SECRET.identity(9, 64));
@@ -161,6 +164,33 @@ fn the_first_keyspace_costs_nothing_and_the_others_a_byte() {
     assert!(
         Keyspace::all().all(|keyspace| hash(keyspace).in_keyspace(Keyspace::FIRST) == hash(Keyspace::FIRST))
     );
+}
+
+#[test]
+fn record_version_comes_back_and_is_kept_when_the_record_moves() {
+    let without = bytes_of(&put(b"key", b"value", 3 << 40 | 5), 9, 64);
+    for (version, bytes) in [(0, 1), (127, 1), (128, 2), (u64::MAX, 10)] {
+        let record = Record { version: Some(version), ..put(b"key", b"value", 3 << 40 | 5) };
+        comes_back(&record);
+        let written = bytes_of(&record, 9, 64);
+        assert_eq!((written.len(), record.bytes()), (without.len() + bytes, without.len() + bytes));
+        let read = RecordView::parse(&written, &SECRET.identity(9, 64)).expect("a record");
+        assert_eq!(
+            (read.version, read.sequence, read.to_record().version),
+            (Some(version), 3 << 40 | 5, Some(version))
+        );
+        assert_eq!(Claim::epoch_of(&written), Some(3));
+    }
+    let read = RecordView::parse(&without, &SECRET.identity(9, 64)).expect("a record");
+    assert_eq!(read.version, None);
+}
+
+#[test]
+fn reserved_kind_is_refused() {
+    let mut bytes = bytes_of(&put(b"key", b"value", 1), 9, 64);
+    bytes[0] |= 3;
+    assert_eq!(RecordView::parse(&bytes, &SECRET.identity(9, 64)).expect_err("kind 3"), Damage::Header);
+    assert_eq!((Claim::of(&bytes), Claim::epoch_of(&bytes)), (None, None));
 }
 
 #[test]
@@ -300,19 +330,20 @@ fn claims_of_hostile_headers_are_only_numbers() {
     }
     // A key of 65,537 bytes, a value of 4 GiB, a number of more than 40 bits, an opening of more than 24.
     let numbers: [&[u64]; 4] =
-        [&[65_536, 1, 1, 1], &[1, 1 << 32, 1, 1], &[1, 1, 1 << 40, 1], &[1, 1, 1, 1 << 24]];
+        [&[65_536, 1, 1, 2], &[1, 1 << 32, 1, 2], &[1, 1, 1 << 40, 2], &[1, 1, 1, 1 << 25]];
     for numbers in numbers {
         assert_eq!(Claim::of(&header_of(1, numbers)), None, "{numbers:?}");
     }
-    let most = header_of(1, &[65_535, (1 << 32) - 1, (1 << 40) - 1, (1 << 24) - 1]);
+    let most = header_of(1, &[65_535, (1 << 32) - 1, (1 << 40) - 1, 2 * ((1 << 24) - 1)]);
     assert_eq!(Claim::of(&most), None, "it is not called long");
     assert!(
-        Claim::of(&header_of(1 | 1 << 5, &[65_535, (1 << 32) - 1, (1 << 40) - 1, (1 << 24) - 1])).is_some()
+        Claim::of(&header_of(1 | 1 << 5, &[65_535, (1 << 32) - 1, (1 << 40) - 1, 2 * ((1 << 24) - 1)]))
+            .is_some()
     );
     // Compressed: without a codec, with an unknown codec, without a length, to a length that is not shorter, an empty
     // value, a length of 4 GiB, and a tombstone.
     let compressed = |kind: u8, value_bytes: u64, raw: u64| {
-        Claim::of(&header_of(kind | 1 << 7, &[2, value_bytes, 5, 1, raw])).is_some()
+        Claim::of(&header_of(kind | 1 << 7, &[2, value_bytes, 5, 2, raw])).is_some()
     };
     for raw in [200 << 2, 200 << 2 | 3, 1, 100 << 2 | 1, 1 << 34 | 1] {
         assert!(!compressed(1, 100, raw), "{raw}");

@@ -1,7 +1,8 @@
 use esker_device::SegmentBuffer;
 use esker_log::{
-    Entry, FOOTER_BYTES, Footer, FrameHeader, Keyspace, OpenSegment, RecordView, record_bytes_max,
-    scan_segment, summary_space_bytes,
+    Entry, FOOTER_BYTES, Footer, FrameHeader, IDENTITY_BYTES, Keyspace, OpenSegment, RecordView,
+    SegmentIdentity, SegmentName, SegmentShape, TierIdentity, record_bytes_max, scan_segment,
+    summary_space_bytes,
 };
 use proptest::prelude::*;
 
@@ -121,7 +122,8 @@ fn has_room_is_exact() {
             }
         }
         // Computed independently: the frame's end with one more record, and the summary for one more, do not fit.
-        let header = if open.open_records() > 0 { 0 } else { 64u32.next_multiple_of(granule) };
+        let head_bytes = if open.tail() == 0 { 64 + IDENTITY_BYTES as u32 } else { 64 };
+        let header = if open.open_records() > 0 { 0 } else { head_bytes.next_multiple_of(granule) };
         let end = open.tail() + header + padded(shape, 8, 1000) as u32;
         let summary = summary_space_bytes(open.entries().len() + 1, unit as usize) as u32;
         assert!(end.next_multiple_of(unit) + summary > shape.segment_bytes);
@@ -228,4 +230,35 @@ fn a_frame_cannot_say_that_it_is_durable() {
 fn a_record_without_room_is_not_appended() {
     let mut open = open(shape(8192, 4096, 16), name(1));
     open.append(&put(b"key", &[0; 4096], 1), SECRET.key_hash(Keyspace::FIRST, b"key"));
+}
+
+/// The identity of the tier is behind the first frame's header, and nowhere else.
+#[test]
+fn identity_is_in_the_first_frame_and_every_flipped_bit_of_it_is_noticed() {
+    let identity =
+        TierIdentity { store_id: 7 << 100 | 8, device_id: 9 << 90 | 1, has_peer: true, data_offset: 4 << 20 };
+    let shape = SegmentShape { identity, ..shape(1 << 20, 4096, 64) };
+    let mut open = open(shape, name(8));
+    for sequence in [1, 2] {
+        let record = put(b"key", b"value", sequence);
+        let at = open.append(&record, SECRET.key_hash(Keyspace::FIRST, b"key"));
+        assert_eq!(at, if sequence == 1 { 192 } else { 4096 + 64 });
+        open.close_frame(0).expect("a frame");
+    }
+    let mut bytes = open.memory().buffer().slice(0..8192).to_vec();
+    let SegmentName { segment, slot, epoch, .. } = name(8);
+    let expected = SegmentIdentity { shape, secret: SECRET, segment, slot, epoch };
+    assert_eq!(SegmentIdentity::parse(&bytes), Some(expected));
+    assert_eq!(expected.device_offset(), (4 << 20) + u64::from(slot) * (1 << 20));
+    assert_eq!(SegmentIdentity::parse(&bytes[4096..]), None);
+    assert_eq!(SegmentIdentity::parse(&bytes[..64 + IDENTITY_BYTES - 1]), None);
+    for bit in 64 * 8..(64 + IDENTITY_BYTES) * 8 {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(SegmentIdentity::parse(&bytes), None, "bit {bit}");
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+    // A frame does not depend on its identity.
+    bytes[100] ^= 1;
+    let scan = scan_segment(&bytes, &SECRET, shape, segment, true);
+    assert_eq!((scan.entries.len(), scan.lost.len()), (2, 0));
 }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use esker_device::SegmentBuffer;
 use esker_log::{
     Census, Cleared, Databases, ExpiryWatermark, Keyspace, Kind, OpenSegment, Record, Secret, SegmentName,
-    SegmentShape, Stream, Superblock, Tier, record_bytes_max,
+    SegmentShape, Stream, Superblock, Tier, TierIdentity, record_bytes_max,
 };
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -32,7 +32,7 @@ where
 }
 
 pub(crate) fn shape(segment_bytes: u32, unit_bytes: u32, granule_bytes: u32) -> SegmentShape {
-    SegmentShape { tier: Tier::Fast, segment_bytes, unit_bytes, granule_bytes }
+    SegmentShape { tier: Tier::Fast, segment_bytes, unit_bytes, granule_bytes, identity: TierIdentity::NONE }
 }
 
 pub(crate) fn name(segment: u64) -> SegmentName {
@@ -53,6 +53,7 @@ pub(crate) fn put<'a>(key: &'a [u8], value: &'a [u8], sequence: u64) -> Record<'
         compressed: None,
         value_check: SECRET.value_check(value),
         sequence,
+        version: None,
         expires_at_ms: None,
         batch_goes_on: false,
         short_lived: false,
@@ -167,6 +168,9 @@ pub(crate) fn superblock(unit_bytes: u64, generation: u64) -> Superblock {
         created_at_ms: 1_700_000_000_000,
         clock_ms: 1_750_000_000_000,
         expired: vec![ExpiryWatermark { sequence: 11, time_ms: 1_749_000_000_000 }],
+        device_id: 0xa1a2_a3a4_a5a6_a7a8_a9aa_abac_adae_afb0,
+        devices: Vec::new(),
+        far_copies: Vec::new(),
     }
 }
 

@@ -10,9 +10,10 @@ pub fn setting_of(option: OptionName) -> &'static str {
         OptionName::CapacityLimit => "capacity-limit",
         OptionName::IndirectionUnit => "iu",
         OptionName::Reserve => "reserve",
+        OptionName::Segment => "segment-size",
+        OptionName::MaxGarbage => "max-garbage",
         OptionName::ForceFormat => "force-format",
         // These are not settings of a server.
-        OptionName::Segment => "the segment size",
         OptionName::ShapingThreshold => "the shaping threshold",
         other => other.as_str(),
     }

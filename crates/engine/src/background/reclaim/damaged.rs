@@ -28,8 +28,8 @@ impl Reclaimer<'_> {
     async fn list_all_damaged(&self) {
         let listed: Vec<u64> = self.space.damaged.places().into_iter().map(|(segment, ..)| segment).collect();
         for tier in self.space.tiers() {
-            let all = (0..).zip(tier.slots().all());
-            let damaged = all.filter(|(_, slot)| slot.state() == SlotState::Damaged);
+            let unsealed = tier.slots().unsealed().into_iter().map(|at| (at, tier.slot(at)));
+            let damaged = unsealed.filter(|(_, slot)| slot.state() == SlotState::Damaged);
             for (at, slot) in damaged.filter(|(_, slot)| !listed.contains(&slot.segment())) {
                 debug_assert!(slot.segment() > 0, "a free slot is not damaged");
                 self.relocator.list_damaged(tier.name(), at, Vec::new()).await;

@@ -6,11 +6,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use esker_gc::{Look, ends_probation};
+use esker_gc::{CALM, Look, ends_probation};
 use esker_log::{Entry, EntryList, Kind, TYPICAL_ENTRY_BYTES, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
-
-use super::CALM;
 
 use crate::background::reclaimer::Reclaimer;
 use crate::background::relocate::{Outcome, may_free};
@@ -19,7 +17,8 @@ use crate::base::when_full::WhenFull;
 use crate::catalog::INDEX_BYTES_A_KEY;
 use crate::segments::contents::Expiry;
 use crate::segments::limit::LEAST_YIELD;
-use crate::segments::slot::Slot;
+use crate::segments::slot::SlotState;
+use crate::segments::slots::Probation;
 
 /// Share of the index memory above which keys are evicted; unverified overwrites take up to an eighth.
 const INDEX_SHARE: f64 = 0.8;
@@ -32,11 +31,11 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 type Seen = (u32, EntryList);
 
 impl Reclaimer<'_> {
-    /// Returns true if keys must be evicted: the user limit is exceeded and slots run short, or there are more keys than the
+    /// Returns true if keys must be evicted: the user limit is exceeded and free slots run low, or there are more keys than the
     /// index memory is meant for.
     pub(crate) fn must_evict(&self) -> bool {
-        let slots_run_short = || self.space.urgency() > 0.0 && self.writer.is_beyond_limit(0);
-        self.when_full() == WhenFull::Evict && (self.has_too_many_keys() || slots_run_short())
+        let exceeds_limit = || self.space.runs_low() && self.writer.is_beyond_limit(0);
+        self.when_full() == WhenFull::Evict && (self.has_too_many_keys() || exceeds_limit())
     }
 
     /// Returns true if keys must be evicted before a put is refused, or waits any longer.
@@ -63,23 +62,26 @@ impl Reclaimer<'_> {
     /// qualifies.
     pub(crate) async fn evict(&mut self) -> Result<bool> {
         let tier = self.space.output_tier();
-        let sealed = tier.slots().sealed().fold(0_u64, |sum, (_, slot)| sum.wrapping_add(slot.segment()));
-        let (state, now) = ((self.when_full(), sealed), self.space.runtime.now());
+        let (state, now) = ((self.when_full(), tier.slots().sealed_sum()), self.space.runtime.now());
         if self.nothing_to_evict.is_some_and(|(known, at)| known == state && now < at + LOOK_AGAIN) {
             return Ok(false);
         }
         let gained = || (self.space.counters.activity().records_evicted, tier.free_slots());
         let (evicted, free_slots) = gained();
         // Segments that a checkpoint has still to read come last, but a reader that stops does not prevent eviction for long.
-        let is_kept = |slot: &Slot| self.space.kept.has(slot.segment());
-        let kept = tier.slots().sealed().filter(|(_, slot)| is_kept(slot)).map(|(at, _)| at);
-        let kept: BTreeSet<u32> = kept.collect();
+        let kept: BTreeSet<u32> = match self.space.kept.len() {
+            0 => BTreeSet::new(),
+            _ => {
+                let sealed = tier.slots().sealed();
+                sealed.filter(|(_, slot)| self.space.kept.has(slot.segment())).map(|(at, _)| at).collect()
+            }
+        };
         if self.want_kept(&kept) {
             // It was read, or the checkpoint was cancelled.
             return Ok(true);
         }
         let mut left_alone = kept;
-        for _ in 0..=tier.slots().sealed().count() {
+        for _ in 0..=tier.slots().count(SlotState::Sealed) {
             let Some((slot, entries)) = self.coldest(&left_alone).await? else {
                 if left_alone.is_empty() {
                     // All summaries were read in vain. They are not read again for a while, unless there are new segments.
@@ -141,11 +143,10 @@ impl Reclaimer<'_> {
             WhenFull::Evict | WhenFull::Refuse => 1.0,
         };
         if self.when_full() == WhenFull::Evict {
-            let sealed =
-                || self.space.output_tier().slots().sealed().filter(|(at, _)| !left_alone.contains(at));
-            let first = ends_probation(sealed().map(|(_, slot)| (slot.segment(), slot.stream())));
-            let slot = first.and_then(|first| sealed().find(|(_, slot)| slot.segment() == first));
-            if let Some((at, _)) = slot
+            let Probation { sealed, on_probation, oldest, last_back } =
+                self.space.output_tier().slots().probation(|at| left_alone.contains(&at));
+            let ends = |&(segment, _): &(u64, u32)| ends_probation(sealed, on_probation, segment, last_back);
+            if let Some((_, at)) = oldest.filter(ends)
                 && let Some(entries) = self.read_for_eviction(at).await?
             {
                 return Ok(Some((at, entries)));
@@ -154,14 +155,16 @@ impl Reclaimer<'_> {
         // In the second round reference bits are ignored.
         for counts_asked in [true, false] {
             let slots = self.space.output_tier().slots();
-            let may_hold = |slot: &Slot| {
-                self.when_full() != WhenFull::EvictExpiring || slot.expires_ms(Expiry::First).is_some()
-            };
-            let order = slots.sealed().filter(|(at, slot)| may_hold(slot) && !left_alone.contains(at));
-            let mut order: Vec<_> = order.map(|(at, s)| (s.kept_at(), s.segment(), at)).collect();
-            order.sort_unstable();
-            let mut look = Look::default();
-            for (.., slot) in order {
+            let all_may_go = self.when_full() != WhenFull::EvictExpiring;
+            let may_hold = |slot: u32| all_may_go || slots.slot(slot).expires_ms(Expiry::First).is_some();
+            let (mut look, mut hand, mut seen) = (Look::default(), None, BTreeSet::new());
+            while let Some(next) = slots.next_by_clock(hand) {
+                hand = Some(next);
+                let slot = next.2;
+                // A segment that was passed comes again at the end of the order.
+                if left_alone.contains(&slot) || !may_hold(slot) || !seen.insert(slot) {
+                    continue;
+                }
                 let Some(entries) = self.read_for_eviction(slot).await? else { continue };
                 let kept_share = self.kept_share(slot, &entries, counts_asked);
                 if let Some(warmer) = look.see(kept_share, (slot, entries)) {
@@ -220,7 +223,7 @@ impl Reclaimer<'_> {
             let counted = entries.iter().filter(|entry| counts(entry));
             counted.map(|entry| tier.shape().padded(entry.bytes as usize)).sum()
         };
-        let all_bytes = tier.gives_back_bytes(slot).max(1);
+        let all_bytes = tier.slots().gives_back_bytes(slot).max(1);
         let kept_bytes = match self.when_full() {
             WhenFull::EvictExpiring => all_bytes.saturating_sub(bytes(&|entry| {
                 let is_current = self.catalog.is_current(tier.name(), slot, entry);
@@ -237,7 +240,7 @@ impl Reclaimer<'_> {
         for entry in entries.iter().filter(|entry| self.catalog.is_current(tier.name(), *slot, entry)) {
             self.catalog.recency.forget_asked(&entry.key_hash);
         }
-        tier.slot(*slot).pass(self.space.newest_segment(), self.space.runtime.now());
+        tier.slots().pass(*slot, self.space.newest_segment(), self.space.runtime.now());
     }
 
     /// Evicts the cold records of a segment and frees it. Returns false if there was no room for the others.

@@ -8,13 +8,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_gc::CALM;
 use esker_index::Pointer;
 use esker_log::{TYPICAL_ENTRY_BYTES, Tier as TierName};
 use hashbrown::HashMap;
 
-use super::CALM;
-
-use crate::background::reclaimer::{Displaced, Reclaimer};
+use crate::background::reclaimer::{Displaced, Reclaimer, Unverified};
 use crate::background::relocate::SHORT;
 use crate::base::error::Result;
 use crate::base::fixed_hash::FixedState;
@@ -35,14 +34,19 @@ const QUIET_AFTER: Duration = Duration::from_millis(500);
 /// by this. Then they are counted again.
 const SEGMENTS_A_COUNT_DIVISOR: usize = 4;
 
+impl Unverified {
+    /// Begins a step of the reclaimer at this pressure.
+    pub(super) fn begin_step(&mut self, pressure: f64) {
+        self.at_leisure = false;
+        if pressure <= 1.0 {
+            self.verified = None;
+        }
+    }
+}
+
 impl Reclaimer<'_> {
     /// Verifies unverified overwrites if they take more memory than their limit, before any other work.
     pub(super) async fn verify_beyond_limit(&mut self) -> Result<()> {
-        self.unverified.at_leisure = false;
-        if self.catalog.index.unverified_pressure() <= 1.0 {
-            self.unverified.verified = None;
-            return Ok(());
-        }
         let so_far = |reclaimer: &Self| {
             let verified = reclaimer.space.counters.overwrites_verified();
             (verified, reclaimer.space.runtime.now())

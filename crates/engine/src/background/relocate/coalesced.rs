@@ -1,11 +1,12 @@
 //! Copies the survivors of memtable segments: a relocation whose victims are in memory only.
 
-use esker_gc::{Relocated, copy_needed};
+use esker_gc::{Inputs, Relocated, copy_needed};
 use esker_seeded_bugs::{Bug, planted};
 
 use super::memtable_versions::Newest;
-use super::{Relocator, Victims};
+use super::{Relocator, Victims, mean_record_bytes};
 
+use crate::background::copies::{CopyTarget, VictimReader};
 use crate::base::error::Result;
 use crate::segments::accounting::Origin;
 use crate::segments::limit::frame_bytes;
@@ -56,18 +57,16 @@ impl Relocator<'_> {
     ) -> Result<Relocated> {
         let shape = self.space.output_tier().shape();
         let mut outputs = std::mem::take(&mut self.outputs);
-        let mut copies = self.copies(first, 1.0);
+        let source = VictimReader { memtable: Some(memtable), ..self.source(first, 1.0) };
+        let mut target = CopyTarget { origin: Origin::User, filled: Some(&self.filled), ..self.target(1.0) };
         // A copied record may be superseded by one that a power failure takes back, so a tombstone between the two must be
         // kept.
-        (copies.origin, copies.memtable) = (Origin::User, Some(memtable));
         if !planted(Bug::CopiesNumberedAtOpening) {
-            copies.opened_at = opened_at;
+            target.opened_at = opened_at;
         }
-        let entries = || victims.iter().flat_map(|(_, entries)| entries.iter());
-        let bytes: u64 = entries().map(|entry| u64::from(entry.bytes)).sum();
-        copies.record_bytes = (bytes / entries().count().max(1) as u64) as u32;
-        let copied =
-            copy_needed(&copies, &self.space.secret, victims, &mut outputs, frame_bytes(shape)).await;
+        target.record_bytes = mean_record_bytes(victims, |entry| entry.bytes.into());
+        let inputs = Inputs { secret: &self.space.secret, victims, shape, frame_bytes: frame_bytes(shape) };
+        let copied = copy_needed(inputs, &source, &target, &mut outputs).await;
         self.outputs = outputs;
         copied.map_err(|failed| failed.error)
     }

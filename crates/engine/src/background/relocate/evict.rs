@@ -23,10 +23,10 @@ use esker_gc::{Moves, Victim};
 use esker_log::{Entry, Kind, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 
-use super::{Outcome, Relocator, Victims};
+use super::{Outcome, Relocator, Terms, Victims};
 
 use crate::base::error::{Error, Result};
-use crate::catalog::observers::Cause;
+use crate::catalog::feed::Cause;
 use crate::write::reserve::Reservation;
 
 /// Records of one segment that are to be dropped.
@@ -69,7 +69,7 @@ impl Relocator<'_> {
         let segment = self.space.tier(tier).slot(slot).segment();
         let (keys, buried) = (BTreeMap::new(), Vec::new());
         self.eviction = Some(Eviction { segment, offsets, held: None, keys, buried });
-        let done = self.relocate(tier, &[slot], urgency, true).await;
+        let done = self.relocate(tier, &[slot], urgency, Terms::Always).await;
         self.eviction = None;
         done
     }
@@ -98,7 +98,7 @@ impl Relocator<'_> {
                 Err(error) => return Err(error),
             }
         }
-        if self.catalog.observers.are_any() {
+        if self.catalog.feed.has_observers() {
             for entry in dropped().filter(|entry| offsets.contains(&entry.offset)) {
                 let key = self.expirer.key_of(tier, victim.slot, &entry).await;
                 keys.extend(key.map(|key| (entry.offset, key)));
@@ -151,8 +151,10 @@ impl Relocator<'_> {
         // An observer that registered after step 2 may know these keys, and so may any observer if a key could not be read:
         // they are notified of the keyspaces only.
         if !unnamed.is_empty() && !planted(Bug::EvictionNotReported) {
-            let turn = self.catalog.observers.take_turn();
-            unnamed.into_iter().for_each(|keyspace| turn.tell_missed(keyspace));
+            let feed = &self.catalog.feed;
+            feed.notify(&feed.take_turn(), |observer| {
+                unnamed.iter().for_each(|keyspace| observer.missed(*keyspace));
+            });
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use esker_gc::Host;
-use esker_log::{OpenSegment, SegmentName, Stream};
+use esker_gc::{Output, Target};
+use esker_log::{SegmentName, Stream};
 use esker_seeded_bugs::{Bug, planted};
 
 use super::Relocator;
@@ -18,16 +18,15 @@ impl Relocator<'_> {
     pub(crate) async fn finish(&mut self) -> Result<()> {
         for (_, mut output) in std::mem::take(&mut self.outputs) {
             self.close_left_open(&mut output).await?;
-            self.copies(false, 0.0).seal_output(output).await?;
+            self.target(0.0).seal(output.segment).await?;
         }
         Ok(())
     }
 
     /// Writes the frame that a failed relocation may have left open.
-    async fn close_left_open(&self, output: &mut OpenSegment) -> Result<()> {
-        let durable = self.durable.get(&output.name().segment).copied().unwrap_or(0);
-        let Some(frame) = output.close_frame(durable) else { return Ok(()) };
-        self.copies(false, 0.0).write_frame(output.name(), output.memory().buffer(), frame).await
+    async fn close_left_open(&self, Output { segment, durable_through }: &mut Output) -> Result<()> {
+        let Some(frame) = segment.close_frame(*durable_through) else { return Ok(()) };
+        self.target(0.0).write_frame(segment.name(), segment.memory().buffer(), frame).await
     }
 
     /// Returns the number of free slots of the output tier that an opening after a kill may need for staged records.
@@ -44,7 +43,7 @@ impl Relocator<'_> {
 
     /// Returns true if an open segment is one of its outputs.
     pub(crate) fn writes_to(&self, segment: u64) -> bool {
-        self.outputs.values().any(|output| output.name().segment == segment)
+        self.outputs.values().any(|output| output.segment.name().segment == segment)
     }
 
     /// Returns a lower bound of the expiry times of records in the outputs that are still to be removed from the index.
@@ -56,7 +55,7 @@ impl Relocator<'_> {
     pub(crate) async fn expire_outputs(&mut self) -> Result<()> {
         let now_ms = self.catalog.confirmed_ms();
         self.expires_from = NEVER_MS;
-        for output in self.outputs.values() {
+        for Output { segment: output, .. } in self.outputs.values() {
             let mut due = Due::new(now_ms);
             let expired =
                 output.entries().iter().filter(|entry| due.is_expired(self.catalog, entry)).collect();
@@ -69,47 +68,46 @@ impl Relocator<'_> {
 
     /// Returns the outputs, each with the end of its durable part.
     pub(crate) fn output_ends(&self) -> OutputEnds {
-        let numbers = self.outputs.values().map(|output| output.name().segment);
-        numbers.map(|segment| (segment, self.durable.get(&segment).copied().unwrap_or(0))).collect()
+        self.outputs.values().map(|output| (output.segment.name().segment, output.durable_through)).collect()
     }
 
     /// Returns the bytes that still fit in the output with most room.
     pub(crate) fn room_bytes(&self) -> u64 {
-        self.outputs.values().map(OpenSegment::room_bytes).max().unwrap_or(0)
+        self.outputs.values().map(|output| output.segment.room_bytes()).max().unwrap_or(0)
     }
 
     pub(super) async fn flush_outputs(&mut self) -> Result<()> {
         if !planted(Bug::FreedBeforeCopiesDurable) {
             self.space.output_tier().device()?.flush().await.map_err(Error::from)?;
         }
-        self.durable = self.outputs.values().map(|o| (o.name().segment, o.tail())).collect();
+        self.outputs.values_mut().for_each(|output| output.durable_through = output.segment.tail());
         Ok(())
     }
 
     /// Writes a proof of durability behind the copies, which are durable already. This comes before their victims are freed:
     /// from then on they are the only copies, and damage to them must not look like a frame torn by a power failure.
     pub(super) async fn prove_outputs(&mut self) -> Result<()> {
-        let unproven = self.outputs.iter().filter(|(_, output)| output.is_unproven());
+        let unproven = self.outputs.iter().filter(|(_, output)| output.segment.is_unproven());
         let unproven: Vec<Stream> = unproven.map(|(&stream, _)| stream).collect();
         for stream in &unproven {
             let mut output = self.outputs.remove(stream).expect("it is open");
             self.close_left_open(&mut output).await?;
             self.outputs.insert(*stream, output);
         }
-        let is_durable = |o: &OpenSegment| self.durable.get(&o.name().segment) == Some(&o.tail());
+        let is_durable = |output: &Output| output.durable_through == output.segment.tail();
         if !unproven.iter().all(|stream| is_durable(&self.outputs[stream])) {
             self.flush_outputs().await?;
         }
         for stream in unproven {
             let mut output = self.outputs.remove(&stream).expect("it is open");
-            let copies = self.copies(false, 0.0);
-            if output.has_room(0, 0) {
-                copies.write_proof(&mut output).await?;
-                self.durable.insert(output.name().segment, output.tail());
+            let target = self.target(0.0);
+            if output.segment.has_room(0, 0) {
+                target.write_proof(&mut output.segment).await?;
+                output.durable_through = output.segment.tail();
                 self.outputs.insert(stream, output);
             } else {
                 // The summary is as good a proof.
-                copies.seal_output(output).await?;
+                target.seal(output.segment).await?;
             }
         }
         Ok(())

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
+use esker_gc::{Failed, Need, Source, Victim, copied_bytes};
 use esker_log::{Entry, EntryList, Location, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 
 use super::freeing::Emptied;
-use super::{Eviction, Relocator, Victims};
+use super::{Eviction, Relocator, Terms, Victims};
 
 use crate::base::completion::Waiter;
 use crate::base::error::{Error, Result};
@@ -30,12 +30,12 @@ pub(crate) fn may_free(space: &Space, segment: u64, runs_short: bool) -> bool {
 }
 
 impl Relocator<'_> {
-    /// Makes a sealed segment a victim if relocating it pays, and reads its summary.
+    /// Makes a sealed segment a victim if the terms of relocating it are met, and reads its summary.
     pub(super) async fn make_victim(
         &self,
         tier_name: TierName,
         slot: u32,
-        always: bool,
+        terms: Terms,
     ) -> Result<Option<(Victim, EntryList)>> {
         let tier = self.space.tier(tier_name);
         let state = tier.slot(slot);
@@ -52,10 +52,12 @@ impl Relocator<'_> {
         let entries = self.catalog.verify_segment(tier_name, slot, &entries).await?;
         let (segment, stream) = (state.segment(), state.stream());
         let victim = Victim { segment, slot, shape: tier.shape(), stream, records };
-        if !always && tier_name == self.space.output_tier().name() && !self.is_worth_it(&victim, &entries) {
-            // The segment looked emptier than it is: records that fill their write units badly here do so elsewhere too. It is
-            // left alone until more of it is dead.
-            state.do_not_collect();
+        if !self.meets(terms, &victim, &entries) {
+            if terms == Terms::IfItPays {
+                // The segment looked emptier than it is: records that fill their write units badly here do so elsewhere too.
+                // It is left alone until more of it is dead.
+                tier.slots().do_not_collect(slot);
+            }
             tier.slots().set_state(slot, SlotState::Sealed);
             return Ok(None);
         }
@@ -195,20 +197,20 @@ impl Relocator<'_> {
             self.space.is_no_longer_full();
             self.space.announce_free_slot();
         }
-        self.writer.admission.drained(self.drained_bytes(tier_name, victims.len()), worked);
+        self.note_drained(tier_name, victims.len(), worked);
         Ok(())
     }
 
-    /// Returns the bytes of the tier that writers write to which `victims` freed segments gained since the last call.
-    fn drained_bytes(&self, tier_name: TierName, victims: usize) -> i64 {
-        if tier_name != self.writer.lane.shape.tier {
-            return 0;
+    /// Reports the bytes that `victims` freed segments of a tier gained since the last call, within `worked`.
+    fn note_drained(&self, tier_name: TierName, victims: usize, worked: Duration) {
+        let mut gained = victims as i64 * i64::from(self.space.tier(tier_name).shape().segment_bytes);
+        if tier_name == self.space.output_tier().name() {
+            let total = self.gained_bytes();
+            gained = total - self.told_bytes.swap(total, Ordering::Relaxed);
+            self.low_water.lock().note_gained(gained, worked);
         }
-        if tier_name != self.space.output_tier().name() {
-            return victims as i64 * i64::from(self.space.tier(tier_name).shape().segment_bytes);
-        }
-        let gained = self.gained_bytes();
-        gained - self.told_bytes.swap(gained, Ordering::Relaxed)
+        let is_of_writers = tier_name == self.writer.lane.shape.tier;
+        self.writer.admission.drained(if is_of_writers { gained } else { 0 }, worked);
     }
 
     /// Tells placement how long a segment of short-lived records lasted.
@@ -222,10 +224,13 @@ impl Relocator<'_> {
         }
     }
 
-    /// Returns true if the copies would take noticeably less room than the victim.
-    fn is_worth_it(&self, victim: &Victim, entries: &EntryList) -> bool {
-        let host = self.copies(true, 1.0);
-        let copies = entries.iter().filter_map(|entry| match host.need(victim, &entry) {
+    /// Returns true if a victim of the output tier meets the terms of relocating it.
+    fn meets(&self, terms: Terms, victim: &Victim, entries: &EntryList) -> bool {
+        if terms == Terms::Always {
+            return true;
+        }
+        let source = self.source(true, 1.0);
+        let copies = entries.iter().filter_map(|entry| match source.need(victim, &entry) {
             Need::Nothing => None,
             Need::Record => Some(entry),
             // A tombstone has the key of the record, but not its value.
@@ -233,9 +238,10 @@ impl Relocator<'_> {
         });
         let shape = self.space.output_tier().shape();
         let bytes = copied_bytes(copies, shape, frame_bytes(shape));
-        let gives_back = self.space.tier(victim.shape.tier).gives_back_bytes(victim.slot);
+        let gives_back = self.space.tier(victim.shape.tier).slots().gives_back_bytes(victim.slot);
         // Includes the frame that proves the copies durable.
         let proof_bytes = u64::from(shape.unit_bytes);
-        bytes == 0 || bytes + proof_bytes + (gives_back as f64 * LEAST_YIELD) as u64 <= gives_back
+        let pays = bytes + proof_bytes + (gives_back as f64 * LEAST_YIELD) as u64 <= gives_back;
+        bytes == 0 || terms == Terms::IfItPays && pays
     }
 }

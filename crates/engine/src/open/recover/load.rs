@@ -7,16 +7,15 @@
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_device::{Buffer, Runtime};
-use esker_index::{Indexes, KeyHash, Pointer};
+use esker_index::{Indexes, Pointer};
 use esker_log::{Cleared, Entry, Packing, Secret};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
-use super::candidate::{Address, Candidate, Live};
+use super::candidate::{Candidate, Live};
 use super::context::{Content, RecoveryContext, Segment};
 
 use crate::base::error::Result;
@@ -70,7 +69,6 @@ pub(super) struct Pass {
     pub(super) shards: Range<usize>,
     /// Maximum number of candidates left per worker.
     pub(super) most_left: usize,
-    pub(super) began: Duration,
     pub(super) done: f64,
     pub(super) share: f64,
 }
@@ -97,7 +95,7 @@ impl RecoveryContext<'_> {
                 runtime: (worker == 0).then(|| self.runtime.clone()),
                 progress: self.progress.clone(),
                 batch,
-                batches: vec![NOBODY; pass.shards.len() * batch],
+                batches: vec![(0, Candidate::NOBODY); pass.shards.len() * batch],
                 counts: vec![0; pass.shards.len()],
                 next: (0, Vec::new()),
                 spare: Vec::new(),
@@ -124,8 +122,7 @@ impl RecoveryContext<'_> {
                 let shard = Indexes::shard_of(self.index.stored_hash(&hash));
                 if shards.contains(&shard) && !self.cleared.covers(&hash, entry.sequence) {
                     partition.note_expiry(entry, self.known_ms);
-                    let place = Address::of_staged(piece, number);
-                    partition.left.push(Candidate { hash, sequence: entry.sequence, place });
+                    partition.left.push(Candidate::of_staged(piece, number, entry));
                 }
             }
         }
@@ -153,10 +150,6 @@ fn batch(segments: &[Segment], shards: usize) -> usize {
     let all: usize = segments.iter().map(entries).sum();
     (all / shards + 1).min(BATCH_MAX)
 }
-
-/// Fills unused places in batches.
-const NOBODY: (u32, Candidate) =
-    (0, Candidate { hash: KeyHash { slot: 0, check: 0 }, sequence: 0, place: Address::NOWHERE });
 
 struct Loader {
     tiers: Vec<Arc<Tier>>,
@@ -211,7 +204,6 @@ impl Loader {
         let mut reads = FuturesOrdered::new();
         let mut begun = mine.iter().copied();
         reads.extend(begun.by_ref().take(ahead(segments).0).map(|one| read(one, None)));
-        let mut told = Duration::ZERO;
         let mut done = 0;
         while let Some(one) = reads.next().await {
             let (number, summary) = one?;
@@ -223,7 +215,7 @@ impl Loader {
             let used = summary.map(|(buffer, _)| buffer);
             reads.extend(begun.next().map(|one| read(one, used)));
             done += 1;
-            self.tell(&mut told, done as f64 / mine.len() as f64);
+            self.tell(done as f64 / mine.len() as f64);
         }
         (0..self.counts.len()).for_each(|shard| self.hand_in(shard));
         let (shard, mut last) = std::mem::take(&mut self.next);
@@ -262,11 +254,12 @@ impl Loader {
     fn put(&mut self, segment: &Segment, entry: &Entry) -> i64 {
         self.partition.highest = self.partition.highest.max(entry.sequence);
         let candidate = Candidate::new(&self.packing, segment, entry);
-        let stored = self.index.stored_hash(&candidate.hash);
+        let hash = candidate.hash();
+        let stored = self.index.stored_hash(&hash);
         let shard = Indexes::shard_of(stored).wrapping_sub(self.pass.shards.start);
         // A clear covers all versions of a key up to its sequence number, so that dropping them cannot revive an older
         // one.
-        if shard >= self.counts.len() || self.cleared.covers(&candidate.hash, entry.sequence) {
+        if shard >= self.counts.len() || self.cleared.covers(&hash, entry.sequence) {
             return 0;
         }
         if !planted(Bug::ExpansionNotLoaded) {
@@ -283,7 +276,7 @@ impl Loader {
         if count + 1 == self.batch {
             self.hand_in(shard);
         }
-        candidate.place.padded_bytes(&self.packing)
+        candidate.padded_bytes(&self.packing)
     }
 
     /// Hands in the batch of a shard: prefetches the cache lines that it needs, and puts the previously handed-in batch
@@ -294,7 +287,7 @@ impl Loader {
         let mut batch = std::mem::replace(&mut self.next.1, std::mem::take(&mut self.spare));
         self.next.1.extend_from_slice(&self.batches[shard * self.batch..][..count]);
         for (stored, candidate) in &self.next.1 {
-            self.index.prefetch_new(candidate.hash.keyspace(), of_index, *stored);
+            self.index.prefetch_new(candidate.hash().keyspace(), of_index, *stored);
         }
         let earlier = std::mem::replace(&mut self.next.0, of_index);
         self.put_in(earlier, &mut batch);
@@ -304,7 +297,7 @@ impl Loader {
 
     /// Puts entries of a shard into the indexes of their keyspaces.
     fn put_in(&mut self, shard: usize, batch: &mut [(u32, Candidate)]) {
-        let keyspace = |(_, candidate): &(u32, Candidate)| candidate.hash.keyspace();
+        let keyspace = |(_, candidate): &(u32, Candidate)| candidate.hash().keyspace();
         if !batch.is_sorted_by_key(keyspace) {
             batch.sort_unstable_by_key(keyspace);
         }
@@ -314,21 +307,20 @@ impl Loader {
             self.keys.extend(batch.iter().map(|(stored, candidate)| (*stored, candidate.pointer())));
             self.index.load_new(keyspace(&batch[0]), shard, &self.keys, |position| {
                 let candidate = batch[position].1;
-                partition.live.count(packing, candidate.place, -1);
+                partition.live.count(packing, &candidate, -1);
                 partition.left.push(candidate);
             });
         }
     }
 
-    fn tell(&self, told: &mut Duration, part: f64) {
+    fn tell(&self, part: f64) {
         let Some(runtime) = &self.runtime else { return };
-        self.progress.set(self.pass.done + part * self.pass.share);
-        let elapsed = runtime.now().saturating_sub(self.pass.began);
-        if elapsed > *told + Duration::from_secs(1) {
-            *told = elapsed;
+        let part = self.pass.done + part * self.pass.share;
+        if let Some(at) = self.progress.set(part, runtime.now()) {
             tracing::info!(
-                percent = self.progress.percent(),
-                seconds = elapsed.as_secs(),
+                percent = at.percent,
+                records = at.all,
+                remaining_s = at.remaining.map(|left| left.as_secs()),
                 "recovering: reading summaries"
             );
         }

@@ -79,7 +79,7 @@ impl RecoveryContext<'_> {
         let workers = self.runtime.parallelism().max(1);
         let mut parts = vec![Vec::new(); workers];
         for candidate in candidates {
-            parts[(self.index.stored_hash(&candidate.hash) >> 32) as usize % workers].push(candidate);
+            parts[(self.index.stored_hash(&candidate.hash()) >> 32) as usize % workers].push(candidate);
         }
         parts
     }
@@ -94,10 +94,10 @@ impl RecoveryContext<'_> {
             let (index, packing, slots) = (self.index.clone(), self.packing, slots.clone());
             run(self.runtime, async move {
                 part.sort_unstable_by_key(|candidate| candidate.order(&index));
-                let stored = |candidate: &Candidate| index.stored_hash(&candidate.hash);
+                let stored = |candidate: &Candidate| index.stored_hash(&candidate.hash());
                 let groups = part.chunk_by(|a, b| stored(a) == stored(b));
                 let holders = groups.filter_map(|group| {
-                    let location = packing.unpack(index.get(&group[0].hash)?.get());
+                    let location = packing.unpack(index.get(&group[0].hash())?.get());
                     let segment = slots.get(&(location.tier, location.slot));
                     Some((*segment.expect("every loaded entry lies in a segment"), location.offset))
                 });
@@ -252,7 +252,7 @@ impl Resolver {
     /// Resolves all groups. Both slices are in candidate order; `holding` are the holders of index slots.
     fn resolve(&mut self, left: &[Candidate], holding: &[Candidate]) {
         let index = self.index.clone();
-        let stored = |candidate: &Candidate| index.stored_hash(&candidate.hash);
+        let stored = |candidate: &Candidate| index.stored_hash(&candidate.hash());
         let mut holding = holding.iter().peekable();
         let mut rivals: Vec<Candidate> = Vec::new();
         for group in left.chunk_by(|a, b| stored(a) == stored(b)) {
@@ -261,7 +261,7 @@ impl Resolver {
             rivals.extend(group.iter().chain(in_slot));
             rivals.sort_unstable_by_key(|candidate| candidate.order(&index));
             self.oldest_copies_first(&mut rivals);
-            rivals.dedup_by_key(|candidate| candidate.hash);
+            rivals.dedup_by_key(|candidate| candidate.hash());
             self.place(&rivals, in_slot.copied());
         }
     }
@@ -270,7 +270,7 @@ impl Resolver {
     /// evicted or has expired; else the copy on a device in the oldest segment. A staged copy may be the original of a
     /// durable copy, but the durable copy must not be freed for it. The other durable copies are counted.
     fn oldest_copies_first(&mut self, rivals: &mut [Candidate]) {
-        let same = |a: &Candidate, b: &Candidate| (a.hash, a.sequence) == (b.hash, b.sequence);
+        let same = |a: &Candidate, b: &Candidate| (a.hash(), a.sequence) == (b.hash(), b.sequence);
         for copies in rivals.chunk_by_mut(same).filter(|copies| copies.len() > 1) {
             let is_staged = |copy: &Candidate| copy.place.staged().is_some();
             copies.sort_unstable_by_key(|copy| {
@@ -304,28 +304,28 @@ impl Resolver {
         let stays = in_slot.is_some_and(|in_slot| winners.contains(&in_slot));
         let mut vacated = in_slot.filter(|_| !stays);
         if let Some(loser) = vacated {
-            self.live.count(&self.packing, loser.place, -1);
+            self.live.count(&self.packing, &loser, -1);
         }
         for winner in winners.iter().filter(|winner| Some(**winner) != in_slot) {
             if let Some(staged) = winner.place.staged() {
                 self.staged.push(staged);
                 continue;
             }
-            self.live.count(&self.packing, winner.place, 1);
+            self.live.count(&self.packing, winner, 1);
             if !winner.place.is_put() {
                 continue;
             }
             match vacated.take() {
                 // Replacing works across keys, because a slot distinguishes keys only by their stored hash.
                 Some(loser) => {
-                    let swung = self.index.replace(&loser.hash, loser.pointer(), winner.pointer());
+                    let swung = self.index.replace(&winner.hash(), loser.pointer(), winner.pointer());
                     assert!(swung, "recovery is the only writer of the index");
                 }
-                None => self.index.load(winner.hash, winner.pointer()),
+                None => self.index.load(winner.hash(), winner.pointer()),
             }
         }
         if let Some(loser) = vacated.filter(|_| !planted(Bug::LoserLeftInIndex)) {
-            let removed = self.index.remove(&loser.hash, loser.pointer());
+            let removed = self.index.remove(&loser.hash(), loser.pointer());
             assert!(removed, "recovery is the only writer of the index");
         }
     }

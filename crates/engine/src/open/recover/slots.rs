@@ -1,9 +1,10 @@
 //! Content of a tier's slots, judged by their first and last bytes.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use esker_log::{FOOTER_BYTES, Footer, SlotEnds, SlotStart, Superblock, find_in_slots, slot_start};
+use esker_log::{
+    FOOTER_BYTES, Footer, SlotEnds, SlotFinder, SlotStart, Superblock, Tier as TierName, slot_start,
+};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
@@ -11,6 +12,7 @@ use super::context::{Found, RecoveryContext, Segment, Unmarked};
 use super::reading::read_border;
 
 use crate::base::error::{Error, Result};
+use crate::open::progress::RecoveryStep;
 use crate::segments::tier::Tier;
 
 /// Content of the slots of all tiers.
@@ -22,6 +24,8 @@ pub(super) struct InSlots {
     pub(super) unmarked: Vec<Unmarked>,
 }
 
+/// Number of slots after which the progress is noted.
+const NOTED_EVERY: u32 = 1024;
 /// Maximum number of reads in flight.
 const DEPTH: usize = 64;
 
@@ -38,21 +42,28 @@ impl RecoveryContext<'_> {
             device.geometry().bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
         // Shorter than the superblock's count only if the loss of the rest was accepted.
         let used = u64::from(superblock.used_slots).min(on_device) as u32;
-        let slots = self.read_ends(tier, used).await?;
-        tell_strays(tier, &slots);
-        let found = find_in_slots(&slots, superblock.census.is_some());
-        let taken: BTreeSet<u32> = found.iter().map(|f| f.slot).collect();
-        let used = used.min(tier.slots_total());
-        tier.restore_allocation(used, (0..used).filter(|slot| !taken.contains(slot)).collect());
         let name = tier.name();
-        let half_freed = (0..used).zip(&slots).filter_map(|(slot, ends)| {
-            ends.half_freed().map(|segment| Unmarked { tier: name, slot, segment })
-        });
-        known.unmarked.extend(half_freed.filter(|_| !planted(Bug::HalfFreedLeft)));
-        known.found.extend(found.into_iter().map(|in_slot| Found { tier: name, in_slot }));
-        if !planted(Bug::FreedNumberForgotten) {
-            known.highest = slots.iter().map(SlotEnds::highest_segment).fold(known.highest, u64::max);
+        let mut finder = SlotFinder::new(superblock.census.is_some());
+        self.read_ends(tier, used, |slot, ends| {
+            tell_stray(name, slot, ends);
+            let half_freed = ends.half_freed().filter(|_| slot < tier.slots_total());
+            let half_freed = half_freed.filter(|_| !planted(Bug::HalfFreedLeft));
+            known.unmarked.extend(half_freed.map(|segment| Unmarked { tier: name, slot, segment }));
+            if !planted(Bug::FreedNumberForgotten) {
+                known.highest = known.highest.max(ends.highest_segment());
+            }
+            finder.see(slot, ends);
+        })
+        .await?;
+        if finder.needs_second_look() {
+            self.read_ends(tier, used, |slot, ends| finder.see_again(slot, ends)).await?;
         }
+        let found = finder.finish();
+        let used = used.min(tier.slots_total());
+        let mut taken = found.iter().map(|f| f.slot).peekable();
+        let free = (0..used).filter(|slot| taken.next_if_eq(slot).is_none());
+        tier.restore_allocation(used, free.collect());
+        known.found.extend(found.into_iter().map(|in_slot| Found { tier: name, in_slot }));
         Ok(())
     }
 
@@ -73,8 +84,8 @@ impl RecoveryContext<'_> {
         Ok(())
     }
 
-    /// Reads the starts and ends of the first `used` slots.
-    async fn read_ends(&self, tier: &Tier, used: u32) -> Result<Vec<SlotEnds>> {
+    /// Reads the starts and ends of the first `used` slots, and calls `see` with each. Holds only those in flight.
+    async fn read_ends(&self, tier: &Tier, used: u32, mut see: impl FnMut(u32, &SlotEnds)) -> Result<()> {
         // The end of a slot is adjacent to the start of the next one, so one read covers both.
         let look = |slot: u32| async move {
             let (bytes, at) = read_border(tier, slot, used).await?;
@@ -83,21 +94,37 @@ impl RecoveryContext<'_> {
             let marker = slot_start(end, &self.secret, slot.wrapping_sub(1));
             Ok::<_, Error>((slot_start(&bytes[at..], &self.secret, slot), footer, marker))
         };
-        let borders: Vec<_> = stream::iter(0..=used).map(look).buffered(DEPTH).try_collect().await?;
-        let ends = borders.windows(2).map(|border| {
-            let ((start, ..), (_, footer, marker)) = (border[0], border[1]);
-            SlotEnds { start, footer, marker }
-        });
-        Ok(ends.collect())
+        self.progress.begin(RecoveryStep::Slots, used.into(), self.runtime.now());
+        let mut borders = stream::iter(0..=used).map(look).buffered(DEPTH);
+        let Some((mut start, ..)) = borders.try_next().await? else { return Ok(()) };
+        for slot in 0..used {
+            let Some((next, footer, marker)) = borders.try_next().await? else { break };
+            see(slot, &SlotEnds { start, footer, marker });
+            start = next;
+            if slot.is_multiple_of(NOTED_EVERY) {
+                self.note_slots(f64::from(slot) / f64::from(used));
+            }
+        }
+        Ok(())
+    }
+
+    fn note_slots(&self, part: f64) {
+        if let Some(at) = self.progress.set(part, self.runtime.now()) {
+            tracing::info!(
+                percent = at.percent,
+                slots = at.all,
+                remaining_s = at.remaining.map(|left| left.as_secs()),
+                "recovering: reading the ends of slots"
+            );
+        }
     }
 }
 
-/// Logs the slots that begin with data written for another slot.
-fn tell_strays(tier: &Tier, slots: &[SlotEnds]) {
-    for (at, ends) in slots.iter().enumerate() {
-        let SlotStart::Stray { segment, slot } = ends.start else { continue };
+/// Logs a slot that begins with data written for another slot.
+fn tell_stray(tier: TierName, at: u32, ends: &SlotEnds) {
+    if let SlotStart::Stray { segment, slot } = ends.start {
         tracing::error!(
-            tier = tier.name().name(),
+            tier = tier.name(),
             slot = at,
             segment,
             meant_for = slot,

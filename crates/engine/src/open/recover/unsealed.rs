@@ -12,6 +12,7 @@ use super::reading::Whole;
 use super::slots::InSlots;
 
 use crate::base::error::{Error, Result};
+use crate::open::progress::RecoveryStep;
 use crate::segments::staging::Staged;
 
 /// Result of the scan.
@@ -36,6 +37,9 @@ impl RecoveryContext<'_> {
         let mut segments = Vec::new();
         let mut nameless = Vec::new();
         let mut whole = Whole::default();
+        let unsealed = found.iter().filter(|found| found.in_slot.footer.is_none()).count();
+        self.progress.begin(RecoveryStep::Unsealed, unsealed as u64, self.runtime.now());
+        let mut scanned = 0;
         for Found { tier: name, mut in_slot } in found {
             let (tier, slot) = (self.tier(name), in_slot.slot);
             let opened_at = in_slot.first.map_or(0, |first| first.opened_at);
@@ -43,6 +47,16 @@ impl RecoveryContext<'_> {
                 (footer.segment, Content::Sealed(footer))
             } else {
                 whole.read(tier, slot).await?;
+                scanned += 1;
+                if let Some(at) = self.progress.set(f64::from(scanned) / unsealed as f64, self.runtime.now())
+                {
+                    tracing::info!(
+                        percent = at.percent,
+                        segments = at.all,
+                        remaining_s = at.remaining.map(|left| left.as_secs()),
+                        "recovering: reading segments without a summary"
+                    );
+                }
                 // An unreadable start is not a torn one.
                 in_slot.may_be_torn &= whole.unread.first().is_none_or(|range| range.start > 0);
                 match scan_unsealed(&in_slot, &all, whole.bytes(), &self.secret, tier.shape()) {

@@ -1,8 +1,7 @@
 //! Finds the records in the memory of a segment that was being written when the process died.
 
 use esker_log::{
-    Claim, Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, SEQUENCE_EPOCH_SHIFT, Secret, SegmentShape,
-    skip_gap,
+    Claim, Entry, FrameHeader, RecordView, SEQUENCE_EPOCH_SHIFT, Secret, SegmentShape, skip_gap,
 };
 use esker_seeded_bugs::{Bug, planted};
 
@@ -52,7 +51,7 @@ impl Walk<'_> {
     /// Collects the records of a frame up to the first that does not verify. Returns the offset of that record, or of the end.
     /// A batch that is incomplete because of it is left out.
     fn read_records(&self, frame: usize, end: usize, entries: &mut Vec<Entry>) -> usize {
-        let mut at = frame + FRAME_HEADER_BYTES.next_multiple_of(self.shape.granule_bytes as usize);
+        let mut at = frame + self.shape.first_record(frame as u32) as usize;
         let mut whole = entries.len();
         while at < end {
             let begin = skip_gap(&self.bytes[..end], at);

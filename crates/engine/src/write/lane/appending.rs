@@ -233,7 +233,7 @@ impl Lane {
         let name = segment.name();
         let (space, tier) = (&self.catalog.space, self.catalog.space.tier(self.shape.tier));
         tier.slots().begin(name.slot, name.stream, space.sequence.load(Ordering::Relaxed));
-        tier.slot(name.slot).open_at(name.opened_at);
+        tier.slots().open_at(name.slot, name.opened_at);
         tier.slot(name.slot).begin_puts();
         state.points.put(wanted, segment, piece);
         Some(wanted)

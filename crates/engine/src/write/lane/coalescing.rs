@@ -69,7 +69,7 @@ impl Lane {
         let (space, tier) = (&self.catalog.space, self.catalog.space.tier(self.shape.tier));
         let sequence = space.sequence.load(Ordering::Relaxed);
         tier.slots().begin(name.slot, name.stream, sequence);
-        tier.slot(name.slot).open_at(name.opened_at);
+        tier.slots().open_at(name.slot, name.opened_at);
         tier.slot(name.slot).begin_puts();
         tier.slot(name.slot).set_coalescing(true);
         coalescing.open = Some(piece);

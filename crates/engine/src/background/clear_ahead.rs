@@ -1,0 +1,29 @@
+//! Clears the slots of a block device ahead of their first use, so that no writer waits for it.
+//!
+//! It works only when slots that were never used are taken; see `segments/superblocks.rs`.
+
+use std::sync::Arc;
+
+use crate::base::error::Error;
+use crate::segments::space::Space;
+
+/// Clears slots until the store closes.
+pub(crate) async fn run(space: Arc<Space>) {
+    loop {
+        space.superblocks.clear_ahead.notified().await;
+        if space.health.check_writable().is_err() {
+            return;
+        }
+        for tier in space.tiers().filter(|tier| !tier.grows()) {
+            let used = tier.allocation(|slots| slots.used());
+            match space.superblocks.cover_ahead(tier, used).await {
+                Ok(()) => {}
+                Err(Error::Closed { .. }) => return,
+                Err(error) => {
+                    space.health.latch(&error);
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Rebuilds the superblock of a tier from the identities in its segments, after all copies of it were lost.
+//!
+//! 1. Search for the first segment whose identity says that it lies where it was found. It determines the store: remains of an
+//!    earlier store on the device lie behind, because slots are taken from the lowest number up.
+//! 2. Visit every slot of that store, to find the last slot in use and the last opening.
+//!
+//! The segments do not tell which keyspaces were cleared, which keyspace a database has, which records have expired for good,
+//! and which segments a closed store had. These come from the superblock of the other tier, or are assumed to be those of a new
+//! store: cleared and expired records may be back, and missing segments are not noticed.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use esker_device::{Buffer, ReadAt, ReadOnlyFile};
+use esker_log::{
+    Cleared, Databases, FOOTER_BYTES, Footer, SUPERBLOCK_COPIES, SegmentIdentity, SlotStart, Superblock,
+    Tier, slot_start,
+};
+use serde::Serialize;
+
+use crate::error::{InspectError, Result};
+use crate::store::{TierView, file_of, not_opened};
+use crate::watch::Watcher;
+
+/// Length of the parts of a slot that are read, in bytes.
+const PART_BYTES: usize = 4096;
+/// Distance between the positions that are searched in step 1: the length of the shortest segment, of which slots begin at
+/// multiples.
+const SEARCH_BYTES: u64 = 64 << 10;
+/// Number of openings that may have left no trace in a segment. The rebuilt superblock skips their numbers, because parts of
+/// segments may still have them.
+const EPOCHS_SKIPPED: u64 = 1000;
+
+/// A superblock that was rebuilt from segments.
+#[derive(Clone, Debug, Serialize)]
+pub struct FoundTier {
+    /// File or device.
+    pub path: String,
+    /// Name of the tier.
+    pub tier: &'static str,
+    /// Number of segments of the store with an intact identity.
+    pub segments: u64,
+    /// Number of segments of other stores, which are ignored.
+    pub foreign_segments: u64,
+    /// True if what segments do not tell was taken from the superblock of the other tier.
+    pub completed_by_peer: bool,
+    /// The superblock.
+    #[serde(skip)]
+    pub superblock: Superblock,
+}
+
+/// Rebuilds the superblock of the tier on a device. `peer`: the superblock of the other tier, if it has one.
+///
+/// # Errors
+/// If no segment has an identity, or the device is that of another store than the peer's.
+pub fn find_segments(
+    source: &dyn ReadAt,
+    peer: Option<&Superblock>,
+    watcher: &dyn Watcher,
+) -> Result<FoundTier> {
+    // 1.
+    watcher.begin("searching for segments", source.bytes());
+    let first = (0..source.bytes()).step_by(SEARCH_BYTES as usize).find_map(|offset| {
+        watcher.advance(SEARCH_BYTES);
+        identity_at(source, offset).filter(|identity| superblock_of(identity, peer).nonsense().is_none())
+    });
+    let Some(first) = first else {
+        return Err(InspectError::Damaged(format!(
+            "{}: no segment of a store was found; without them the data cannot be interpreted: restore a backup",
+            source.path()
+        )));
+    };
+    if let Some(peer) = peer.filter(|peer| peer.secret() != first.secret || peer.tier() == first.shape.tier) {
+        return Err(InspectError::Call(format!(
+            "{} holds the {} tier of store {:032x}, which does not belong to the {} tier of store {:032x}",
+            source.path(),
+            first.shape.tier.name(),
+            first.shape.identity.store_id,
+            peer.tier().name(),
+            peer.store_id
+        )));
+    }
+    // 2.
+    let mut superblock = superblock_of(&first, peer);
+    let (mut segments, mut foreign_segments, mut epoch) = (0, 0, first.epoch);
+    let segment_bytes = superblock.segment_bytes;
+    let slots = source.bytes().saturating_sub(superblock.data_offset) / segment_bytes;
+    watcher.begin("looking at slots", slots * segment_bytes);
+    for slot in 0..u32::try_from(slots).unwrap_or(u32::MAX) {
+        watcher.advance(segment_bytes);
+        let start = read(source, superblock.data_offset + u64::from(slot) * segment_bytes);
+        let identity = SegmentIdentity::parse(&start).filter(|identity| identity.slot == slot);
+        match identity {
+            Some(identity) if identity.is_of(&first.shape, &first.secret) => {
+                segments += 1;
+                epoch = epoch.max(identity.epoch);
+            }
+            Some(_) => foreign_segments += 1,
+            None => {}
+        }
+        if is_used(source, &superblock, slot, &start) {
+            superblock.used_slots = slot + 1;
+        }
+    }
+    superblock.epoch = peer.map_or(epoch + EPOCHS_SKIPPED, |peer| peer.epoch);
+    Ok(FoundTier {
+        path: source.path(),
+        tier: first.shape.tier.name(),
+        segments,
+        foreign_segments,
+        completed_by_peer: peer.is_some(),
+        superblock,
+    })
+}
+
+/// Returns true if the slot has, or had, a segment of this store.
+fn is_used(source: &dyn ReadAt, superblock: &Superblock, slot: u32, start: &[u8]) -> bool {
+    let secret = superblock.secret();
+    match slot_start(start, &secret, slot) {
+        SlotStart::Frame(_) | SlotStart::Free(Some(_)) => return true,
+        SlotStart::Free(None) | SlotStart::Stray { .. } | SlotStart::Unknown => {}
+    }
+    let end = superblock.data_offset + (u64::from(slot) + 1) * superblock.segment_bytes;
+    let last = read(source, end - PART_BYTES as u64);
+    let last = &last[PART_BYTES - FOOTER_BYTES..];
+    let is_freed = matches!(slot_start(last, &secret, slot), SlotStart::Free(Some(_)));
+    is_freed || Footer::parse(last, &secret, superblock.segment_bytes as u32).is_some()
+}
+
+/// Returns the identity of the segment that begins at an offset, if it says that it does.
+fn identity_at(source: &dyn ReadAt, offset: u64) -> Option<SegmentIdentity> {
+    SegmentIdentity::parse(&read(source, offset)).filter(|identity| identity.lies_at(offset))
+}
+
+/// Reads a part of a slot. Unreadable bytes are zeros.
+fn read(source: &dyn ReadAt, offset: u64) -> Buffer {
+    let mut part = Buffer::zeroed(PART_BYTES);
+    if source.read_at(offset, &mut part).is_err() {
+        part.fill(0);
+    }
+    part
+}
+
+/// Returns the superblock that a segment's identity implies, without slots.
+fn superblock_of(identity: &SegmentIdentity, peer: Option<&Superblock>) -> Superblock {
+    let shape = identity.shape;
+    Superblock {
+        generation: 1,
+        // That of a restored store differs from that of the segments restored.
+        store_id: peer.map_or(shape.identity.store_id, |peer| peer.store_id),
+        fast: shape.tier == Tier::Fast,
+        has_peer: shape.identity.has_peer,
+        epoch: identity.epoch,
+        staging_epoch: 0,
+        digest_key: identity.secret.digest_key,
+        salt: identity.secret.salt,
+        granule_bytes: shape.granule_bytes.into(),
+        segment_bytes: shape.segment_bytes.into(),
+        unit_bytes: shape.unit_bytes.into(),
+        data_offset: shape.identity.data_offset,
+        used_slots: 0,
+        cleared: peer.map_or_else(Cleared::default, |peer| peer.cleared),
+        databases: peer.map_or_else(Databases::default, |peer| peer.databases),
+        created_at_ms: peer.map_or(0, |peer| peer.created_at_ms),
+        clock_ms: peer.map_or(0, |peer| peer.clock_ms),
+        staging_boot: 0,
+        staging_bytes: 0,
+        census: None,
+        expired: peer.map_or_else(Vec::new, |peer| peer.expired.clone()),
+        device_id: shape.identity.device_id,
+        devices: Vec::new(),
+        far_copies: Vec::new(),
+    }
+}
+
+/// Rebuilds the superblocks of the tiers at these paths that have none. Writes them if `writes`.
+///
+/// # Errors
+/// If all tiers have superblocks, a tier is in use, or no segment of it is found.
+pub fn restore_superblocks(paths: &[PathBuf], writes: bool, watcher: &dyn Watcher) -> Result<Vec<FoundTier>> {
+    let (mut lost, mut peer) = (Vec::new(), None);
+    for path in paths {
+        let file = file_of(path)?;
+        let source = Arc::new(ReadOnlyFile::open(&file).map_err(|error| not_opened(path, error))?);
+        if source.is_locked() {
+            let what = format!("{} is open in another process; stop it first", source.path());
+            return Err(InspectError::Call(what));
+        }
+        match TierView::open(source.clone()) {
+            Ok(tier) => peer = Some(tier.superblock),
+            Err(_) => lost.push((file, source)),
+        }
+    }
+    if lost.is_empty() {
+        return Err(InspectError::call(
+            "every tier that was named has a superblock: there is nothing to rebuild",
+        ));
+    }
+    let mut found = Vec::new();
+    for (file, source) in lost {
+        let tier = find_segments(&*source, peer.as_ref(), watcher)?;
+        peer.get_or_insert_with(|| tier.superblock.clone());
+        found.push((file, tier));
+    }
+    for (file, tier) in found.iter().filter(|_| writes) {
+        write(file, &tier.superblock)?;
+    }
+    Ok(found.into_iter().map(|(_, tier)| tier).collect())
+}
+
+/// Writes all copies of a superblock.
+fn write(path: &Path, superblock: &Superblock) -> Result<()> {
+    let failed = |source: std::io::Error| {
+        InspectError::Damaged(format!(
+            "{} cannot be written: {source}; it has no superblock yet",
+            path.display()
+        ))
+    };
+    let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+    for copy in 0..SUPERBLOCK_COPIES {
+        let offset = copy as u64 * Superblock::stride_bytes(superblock.unit_bytes);
+        file.write_all_at(&superblock.encode(copy), offset).map_err(failed)?;
+    }
+    file.sync_all().map_err(failed)
+}

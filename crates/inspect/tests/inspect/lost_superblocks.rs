@@ -1,0 +1,163 @@
+//! Stores of which all superblocks were lost.
+
+use std::sync::Arc;
+
+use esker_device::{Device, MemoryDevice, WriteMode};
+use esker_engine::{Compression, Durability, ErrorKind, Options, Store};
+use esker_inspect::{StoreView, find_segments};
+use esker_log::{SUPERBLOCK_COPIES, Superblock};
+use esker_simulated::SimRuntime;
+
+use crate::made::{SEGMENT_BYTES, device};
+
+const KEYS: u64 = 300;
+const LOST_BYTES: u64 = 1 << 20;
+
+fn key(number: u64) -> String {
+    format!("key-{number:03}")
+}
+
+fn value(number: u64) -> Vec<u8> {
+    number.to_le_bytes().into_iter().cycle().take(6000 + number as usize).collect()
+}
+
+fn options(fast: Option<&MemoryDevice>, capacity: &MemoryDevice, runtime: &SimRuntime) -> Options {
+    let given = |device: &MemoryDevice| Arc::new(device.clone()) as Arc<dyn Device>;
+    Options::devices(fast.map(given), Some(given(capacity)))
+        .segment_bytes(SEGMENT_BYTES)
+        .indirection_unit_bytes(4096)
+        .durability(Durability::None)
+        .compression(Compression::Off)
+        .runtime(Arc::new(runtime.clone()))
+        .memory_bytes(64 << 20)
+}
+
+/// Fills a store; every third key is put again, and every tenth is deleted.
+fn fill(options: Options, runtime: &SimRuntime) {
+    let store = runtime.run(Store::open(options)).expect("it opens");
+    runtime.run(async {
+        for number in (0..KEYS).chain((0..KEYS).step_by(3)) {
+            store.put(key(number), value(number)).await.expect("there is room");
+        }
+        for number in (0..KEYS).step_by(10) {
+            store.delete(key(number)).await.expect("it is deleted");
+        }
+    });
+    runtime.run(store.close()).expect("it closes");
+}
+
+fn holds_all(options: Options, runtime: &SimRuntime) {
+    let store = runtime.run(Store::open(options)).expect("it opens");
+    for number in 0..KEYS {
+        let found = runtime.run(store.get(key(number))).expect("it can be read");
+        let expected = (number % 10 != 0).then(|| value(number));
+        assert_eq!(found.map(|found| found.to_vec()), expected, "{number}");
+    }
+    runtime.run(store.close()).expect("it closes");
+}
+
+fn write(device: &MemoryDevice, offset: u64, bytes: Vec<u8>) {
+    let buffer = esker_device::Buffer::copy_from(&bytes);
+    device.write(offset, buffer.into(), WriteMode::Durable).wait().expect("it can be written");
+}
+
+/// Writes the superblock that is found on a device whose superblocks were lost.
+fn rebuild(device: &MemoryDevice, peer: Option<&Superblock>) -> Superblock {
+    let bytes = device.snapshot();
+    let found = find_segments(&bytes, peer, &()).expect("it has segments");
+    assert!(found.segments > 3, "{found:?}");
+    for copy in 0..SUPERBLOCK_COPIES {
+        let offset = copy as u64 * Superblock::stride_bytes(found.superblock.unit_bytes);
+        write(device, offset, found.superblock.encode(copy));
+    }
+    found.superblock
+}
+
+#[test]
+fn all_records_come_back_after_superblocks_were_lost() {
+    let runtime = SimRuntime::new(5);
+    let capacity = device(40, 4096);
+    fill(options(None, &capacity, &runtime), &runtime);
+    for rubbish in [0, 0xa5] {
+        write(&capacity, 0, vec![rubbish; LOST_BYTES as usize]);
+        assert!(StoreView::over(vec![Arc::new(capacity.snapshot())]).is_err());
+        // Neither is it formatted, nor is that advised.
+        let refused =
+            runtime.run(Store::open(options(None, &capacity, &runtime))).expect_err("it is refused");
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+        let text = refused.to_string();
+        assert!(text.contains("repair --find-segments") && !text.contains("force"), "{text}");
+        rebuild(&capacity, None);
+        let report = StoreView::over(vec![Arc::new(capacity.snapshot())]).expect("it is a store");
+        let report = report.check(Default::default(), &()).expect("it can be checked");
+        assert!(report.well, "{report:?}");
+        holds_all(options(None, &capacity, &runtime), &runtime);
+    }
+}
+
+#[test]
+fn lost_superblock_of_one_tier_is_completed_by_the_other() {
+    for loses_fast in [true, false] {
+        let runtime = SimRuntime::new(6);
+        let (fast, capacity) = (device(14, 4096), device(40, 4096));
+        fill(options(Some(&fast), &capacity, &runtime), &runtime);
+        let (lost, kept) = if loses_fast { (&fast, &capacity) } else { (&capacity, &fast) };
+        let before = Superblock::find(&lost.snapshot()).expect("it has one");
+        let peer = Superblock::find(&kept.snapshot()).expect("it has one");
+        write(lost, 0, vec![0; LOST_BYTES as usize]);
+        if runtime.run(Store::open(options(Some(&fast), &capacity, &runtime))).is_ok() {
+            panic!("it opens without one of its superblocks");
+        }
+        let found = find_segments(&lost.snapshot(), Some(&peer), &()).expect("it has segments");
+        assert!(found.completed_by_peer);
+        let s = &found.superblock;
+        assert_eq!((s.device_id, s.epoch, s.fast), (before.device_id, before.epoch, before.fast));
+        assert_eq!((s.databases, s.cleared, &s.expired), (before.databases, before.cleared, &before.expired));
+        for copy in 0..SUPERBLOCK_COPIES {
+            write(lost, copy as u64 * Superblock::stride_bytes(4096), s.encode(copy));
+        }
+        holds_all(options(Some(&fast), &capacity, &runtime), &runtime);
+    }
+}
+
+/// Segments of an earlier store behind those of the present one do not count.
+#[test]
+fn remains_of_another_store_are_ignored() {
+    let runtime = SimRuntime::new(7);
+    let capacity = device(200, 4096);
+    // More segments than formatting clears.
+    let old = runtime.run(Store::open(options(None, &capacity, &runtime))).expect("it opens");
+    for number in 0..180 {
+        runtime.run(old.put(key(number), vec![7; 60_000])).expect("there is room");
+    }
+    runtime.run(old.close()).expect("it closes");
+    write(&capacity, 0, vec![0; LOST_BYTES as usize]);
+    let new = runtime
+        .run(Store::open(options(None, &capacity, &runtime).force_format(true)))
+        .expect("it is formatted");
+    runtime.run(new.put("key", "value")).expect("there is room");
+    runtime.run(new.close()).expect("it closes");
+    let before = Superblock::find(&capacity.snapshot()).expect("it has one");
+    write(&capacity, 0, vec![0; LOST_BYTES as usize]);
+    let found = find_segments(&capacity.snapshot(), None, &()).expect("it has segments");
+    assert_eq!(found.superblock.store_id, before.store_id);
+    assert!(found.segments == 1 && found.foreign_segments > 5, "{found:?}");
+}
+
+/// In front of the first segment lies a copy of a segment's start of another store.
+#[test]
+fn identity_counts_only_where_it_says_that_its_segment_lies() {
+    let runtime = SimRuntime::new(8);
+    let [mine, other] = [device(40, 4096), device(40, 4096)];
+    fill(options(None, &mine, &runtime), &runtime);
+    fill(options(None, &other, &runtime), &runtime);
+    let before = Superblock::find(&mine.snapshot()).expect("it has one");
+    let bytes = other.snapshot();
+    let slots = bytes[LOST_BYTES as usize..].chunks(SEGMENT_BYTES as usize);
+    let segment = slots.into_iter().find(|slot| slot.starts_with(b"EFRM")).expect("it has a segment");
+    let mut lost = vec![0; LOST_BYTES as usize];
+    lost[64 << 10..][..4096].copy_from_slice(&segment[..4096]);
+    write(&mine, 0, lost);
+    let found = find_segments(&mine.snapshot(), None, &()).expect("it has segments");
+    assert_eq!((found.superblock.store_id, found.foreign_segments), (before.store_id, 0));
+}
