@@ -109,6 +109,7 @@
 //! | [`Locked`](ErrorKind::Locked) | another process has the store open | close it there, or try again later |
 //! | [`Closed`](ErrorKind::Closed) | it was closed, or stopped after a failed write; reads still work in the second case | open it again: durable writes are present |
 //! | [`Io`](ErrorKind::Io) | the device failed | a failed read can be tried again; after a failed write the store is read-only, and that write may or may not have happened |
+//! | [`Unsupported`](ErrorKind::Unsupported) | the call needs a cargo feature that this build lacks, such as `zstd` for a value compressed with it; nothing is damaged | build with the feature that the message names |
 //! | [`Cancelled`](ErrorKind::Cancelled) | a checkpoint was cancelled, by a call or because it kept space that writers needed; the store is not affected | read faster, or take it when more space is free |
 //!
 //! [`Error::is_retryable`] is true if the same call may succeed later: a failed read, and `Locked`.

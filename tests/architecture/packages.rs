@@ -46,6 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("esker-engine", &["esker-simulated"]),
     ("esker-inspect", &["esker-simulated"]),
+    ("esker-backup", &["esker-inspect"]),
     ("esker-cli", &["esker-ssd-model"]),
     ("esker", &["esker-device", "esker-log", "esker-seeded-bugs", "esker-simulator", "esker-simulated"]),
     ("esker-server", &["esker-device"]),

@@ -29,13 +29,13 @@ pub(crate) const CATCHERS: &[Catcher] = &[
 
     row(UnsaltedChecksum, "format", "record::a_record_verifies_only_where_it_was_written"),
     row(ValueNotVerified, "format", "record::every_flipped_bit_of_a_record_is_noticed"),
-    row(ShortDecompressionIsWhole, "format", "compression::a_length_that_is_not_the_values_is_damage"),
+    row(ShortDecompressionIsWhole, "format", "compression::wrong_stated_length_is_damage"),
     row(StatedLengthBelieved, "esker_engine", "catalog::expansions::tests::a_length_that_its_place_does_not_allow_is_not_believed"),
     row(NoRoomForSummary, "format", "segment::has_room_is_exact"),
     row(TornFrameTaken, "format", "scan::a_torn_last_frame_is_dropped_whole_wherever_it_was_cut"),
-    row(RotTakenForTornTail, "format", "rot::rot_of_a_value_that_was_durable_keeps_its_entry"),
-    row(OlderVersionOnDamage, "format", "rot::rot_of_a_value_that_was_durable_keeps_its_entry"),
-    row(DamagedHeadTaken, "format", "rot::rot_of_a_record_header_loses_no_more_than_the_rest_of_its_frame"),
+    row(RotTakenForTornTail, "format", "rot::rot_of_durable_value_keeps_its_entry"),
+    row(OlderVersionOnDamage, "format", "rot::rot_of_durable_value_keeps_its_entry"),
+    row(DamagedHeadTaken, "format", "rot::rot_of_record_header_loses_at_most_rest_of_frame"),
     row(StrayTaken, "format", "frame::the_start_of_a_slot_is_free_taken_or_unknown"),
 
     row(AcknowledgedBeforeFlush, "esker_engine", "write::committer::tests::a_sync_put_is_seen_and_acknowledged_only_when_it_is_durable"),
@@ -164,7 +164,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(RowGoesOnPastBlocked, "esker_engine", "write::committer::tests::rows::a_row_of_puts_waits_at_a_key_that_is_reserved"),
     row(LargeSeenFromMemory, "store", "large::a_large_value_is_acknowledged_when_it_is_written"),
 
-    row(EqualBlockCompressed, "format", "compression::a_block_that_compresses_to_its_own_length_comes_back"),
+    row(EqualBlockCompressed, "format", "compression::block_compressed_to_own_length_round_trips"),
     row(StoredBlockWhole, "format", "compression::part_of_stored_block_ends_where_asked"),
     row(ExpansionNotNoted, "store", "compression::what_reads_take_is_known_before_and_grows_by_four_at_most"),
     row(ExpansionNotLoaded, "store", "compression::what_reads_take_is_known_before_and_grows_by_four_at_most"),

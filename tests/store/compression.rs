@@ -76,7 +76,7 @@ fn all_ways(seed: u64) {
     let ways = [Compression::Lz4, Compression::Zstd(1), Compression::Off, Compression::Zstd(9)];
     for life in 0..3u64 {
         for step in 0..40u64 {
-            store.set_compression(ways[random.below(4) as usize]);
+            store.set_compression(ways[random.below(4) as usize]).expect("this build has it");
             let stamp = life * 100 + step;
             let bytes = [30, 127, 128, 900, 4096, 20_000, 64 << 10, (64 << 10) + 1, 300_000];
             let bytes = bytes[random.below(bytes.len() as u64) as usize] + random.below(2) as usize;

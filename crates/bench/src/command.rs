@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_begins_with_a_flag_is_one_of_db_bench() {
+    fn line_that_begins_with_flag_is_db_bench() {
         let words = |line: &str| db_bench_words(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(words("--benchmarks=fillseq --num 5").map(|words| words.len()), Some(3));
         assert!(words("-benchmarks=fillseq").is_some());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn help_and_version_are_asked_for_anywhere() {
+    fn help_and_version_work_anywhere() {
         let asked = |line: &str| asked_for(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         for line in ["--help", "--num=5 --help", "-helpshort", "--num 5 --helpfull --version"] {
             assert_eq!(asked(line), Some(Asked::Help), "{line}");

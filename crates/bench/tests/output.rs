@@ -16,7 +16,7 @@ const FILL: &[&str] =
     &["--benchmarks=fillseq", "--num=10", "--segment=256k", "--capacity_limit=64m", "--seed=1"];
 
 #[test]
-fn a_reader_that_left_ends_it_without_a_word() {
+fn closed_output_ends_quietly() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let output = run(FILL, writer.into());
@@ -25,7 +25,7 @@ fn a_reader_that_left_ends_it_without_a_word() {
 }
 
 #[test]
-fn a_full_device_is_an_error() {
+fn full_output_device_is_an_error() {
     for words in [FILL, &["--num=5", "--help"]] {
         let full = OpenOptions::new().write(true).open("/dev/full").expect("Linux has one");
         let output = run(words, full.into());
@@ -36,7 +36,7 @@ fn a_full_device_is_an_error() {
 }
 
 #[test]
-fn help_tells_of_flags_and_benchmarks() {
+fn help_lists_flags_and_benchmarks() {
     let output = run(&["--num=5", "--help"], Stdio::piped());
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in ["--queue_depth", "--raw_bytes", "writepressure", "compare"] {

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_with_a_backup_that_is_not_whole_fails() {
+    fn incomplete_backup_is_an_error() {
         let directory = tempfile::tempdir().expect("a directory");
         let at = directory.path();
         let device = MemoryDevice::new(33 << 20);

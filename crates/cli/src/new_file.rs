@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn file_has_its_name_when_it_is_kept_and_only_then() {
+    fn file_gets_its_name_only_when_kept() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("file");
         for (make, before) in ways() {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_takes_the_name_meanwhile_stays() {
+    fn file_created_meanwhile_stays() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("file");
         for (make, _) in ways() {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_file_of_a_killed_process_is_replaced_and_one_in_use_is_not() {
+    fn partial_file_is_replaced_unless_in_use() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("file");
         std::fs::write(directory.path().join("file.partial"), "left").expect("it is written");

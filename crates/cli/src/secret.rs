@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_is_the_secret() {
+    fn secret_is_first_line() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("password");
         for (text, expected) in [("sesame\n", Ok("sesame")), ("open sesame\r\nrest", Ok("open sesame"))] {

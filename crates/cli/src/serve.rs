@@ -325,7 +325,7 @@ impl Reloading {
         let new = settings.changeable();
         store.set_durability(new.durability).map_err(|error| error.to_string())?;
         self.log.set(new.log)?;
-        store.set_compression(new.compression);
+        store.set_compression(new.compression).map_err(|error| error.to_string())?;
         store.set_when_full(new.when_full);
         store.set_background_bytes_per_s(new.background_bytes_per_s);
         store.set_scrub_bytes_per_s(new.scrub_bytes_per_s);

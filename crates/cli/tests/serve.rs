@@ -122,7 +122,7 @@ impl Drop for Serving {
 }
 
 #[test]
-fn what_admins_do_is_in_the_log_and_secrets_are_not() {
+fn admin_actions_are_logged_without_secrets() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let log = std::fs::File::create(&path).unwrap();
@@ -158,7 +158,7 @@ fn what_admins_do_is_in_the_log_and_secrets_are_not() {
 }
 
 #[test]
-fn what_is_logged_can_be_changed_while_the_server_runs() {
+fn log_filter_changes_while_server_runs() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let log = std::fs::File::create(&path).unwrap();
@@ -301,7 +301,7 @@ fn wrong_calls_are_refused_in_one_line() {
 }
 
 #[test]
-fn a_port_in_use_is_refused_before_the_store_is_touched() {
+fn port_in_use_is_refused_before_store_is_opened() {
     let directory = tempfile::tempdir().unwrap();
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = holder.local_addr().unwrap().to_string();
@@ -311,7 +311,7 @@ fn a_port_in_use_is_refused_before_the_store_is_touched() {
 }
 
 #[test]
-fn the_least_sizes_that_are_accepted_are_enough() {
+fn minimum_sizes_are_sufficient() {
     let directory = tempfile::tempdir().unwrap();
     for flags in [
         &["--dir", "store", "--memory", "101m"] as &[&str],
@@ -340,7 +340,7 @@ fn the_least_sizes_that_are_accepted_are_enough() {
 }
 
 #[test]
-fn a_tier_that_is_too_small_is_refused_by_the_store() {
+fn too_small_tier_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     for flags in [["--dir", "store", "--capacity-limit", "1m"], ["--fast", "file", "--fast-limit", "64k"]] {
         let text = refused(directory.path(), &[&["serve", "--resp", ":0"], flags.as_slice()].concat());
@@ -351,7 +351,7 @@ fn a_tier_that_is_too_small_is_refused_by_the_store() {
 
 /// The error names the missing part, and the flag to continue without it.
 #[test]
-fn a_store_of_which_something_is_missing_opens_when_that_is_accepted() {
+fn incomplete_store_opens_if_loss_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
     Serving::start(directory.path(), &["--dir", "store", "--capacity-limit", "64m"]).stop(Signal::TERM);
     let file = std::fs::File::options().write(true).open(directory.path().join("store/data.esker")).unwrap();
@@ -364,7 +364,7 @@ fn a_store_of_which_something_is_missing_opens_when_that_is_accepted() {
 }
 
 #[test]
-fn the_store_speaks_of_settings_as_they_were_given() {
+fn store_errors_use_given_setting_names() {
     let directory = tempfile::tempdir().unwrap();
     let store = ["--capacity", "c", "--capacity-limit", "64m"];
     Serving::start(directory.path(), &[store.as_slice(), &["--iu", "8k"]].concat()).stop(Signal::TERM);
@@ -377,7 +377,7 @@ fn the_store_speaks_of_settings_as_they_were_given() {
 }
 
 #[test]
-fn a_port_alone_is_on_this_machine() {
+fn port_alone_listens_on_localhost() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("esker.toml");
     std::fs::write(&file, "grpc = 0").unwrap();
@@ -391,7 +391,7 @@ fn a_port_alone_is_on_this_machine() {
 
 #[test]
 #[cfg(not(feature = "bench"))]
-fn a_build_without_measurements_says_where_they_are() {
+fn build_without_bench_names_the_feature() {
     let directory = tempfile::tempdir().unwrap();
     for arguments in [&["bench", "--num=5"] as &[&str], &["bench", "--help"], &["bench"]] {
         let text = refused(directory.path(), arguments);
@@ -400,7 +400,7 @@ fn a_build_without_measurements_says_where_they_are() {
 }
 
 #[test]
-fn a_closed_stdout_is_no_failure() {
+fn closed_stdout_is_no_failure() {
     let directory = tempfile::tempdir().unwrap();
     for arguments in [["serve", "--check-config"], ["serve", "--print-config"]] {
         let mut command = esker(directory.path(), &arguments);
@@ -413,7 +413,7 @@ fn a_closed_stdout_is_no_failure() {
 }
 
 #[test]
-fn the_ready_line_names_what_there_is() {
+fn ready_line_names_listeners_and_tiers() {
     let directory = tempfile::tempdir().unwrap();
     let serving = Serving::start(directory.path(), &[]);
     assert!(serving.ready.starts_with("ready ") && serving.ready.ends_with('\n'), "{:?}", serving.ready);
@@ -445,27 +445,27 @@ fn keeps_its_keys(flags: &[&str]) {
 }
 
 #[test]
-fn a_directory_keeps_its_keys() {
+fn directory_store_keeps_keys() {
     keeps_its_keys(&["--dir", "store"]);
 }
 
 #[test]
-fn two_tiers_keep_their_keys() {
+fn two_tier_store_keeps_keys() {
     keeps_its_keys(&["--fast", "fast", "--capacity", "capacity", "--memory", "160m"]);
 }
 
 #[test]
-fn a_fast_tier_alone_keeps_its_keys() {
+fn fast_only_store_keeps_keys() {
     keeps_its_keys(&["--fast", "fast"]);
 }
 
 #[test]
-fn a_capacity_tier_alone_keeps_its_keys() {
+fn capacity_only_store_keeps_keys() {
     keeps_its_keys(&["--capacity", "capacity"]);
 }
 
 #[test]
-fn a_store_in_use_is_refused() {
+fn store_in_use_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let serving = Serving::start(directory.path(), &["--dir", "store"]);
     let text = refused(directory.path(), &["serve", "--resp", "127.0.0.1:0", "--dir", "store"]);

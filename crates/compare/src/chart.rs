@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_csv_are_drawn() {
+    fn both_csv_kinds_are_drawn() {
         let dir = tempfile::tempdir().expect("a directory");
         let report = dir.path().join("report.csv");
         std::fs::write(&report, "secs_elapsed,interval_qps\n1,5000\n2,7000\n3,60").expect("written");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_told() {
+    fn undrawable_csv_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("x.csv");
         assert!(matches!(run(&arguments(&file, &[])), Err(Failure::Usage(_))));

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_redis_benchmark_is_read() {
+    fn redis_benchmark_table_is_parsed() {
         // The output of version 7.0.15.
         let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
                     \"SET\",\"71428.57\",\"0.401\",\"0.112\",\"0.383\",\"0.591\",\"0.999\",\"2.103\"\n";

@@ -54,7 +54,7 @@ fn row<'a>(all: &'a Value, what: &str) -> &'a Value {
 }
 
 #[test]
-fn engines_take_turns_and_the_report_tells_wins_and_losses() {
+fn engines_alternate_and_report_counts_wins() {
     let dir = tempfile::tempdir().expect("a directory");
     let (out, db_bench) = (dir.path().join("out"), fake(dir.path()));
     let db_bench = db_bench.display().to_string();
@@ -159,7 +159,7 @@ fn all_configurations_are_measured() {
 }
 
 #[test]
-fn stock_db_bench_understands_every_line_that_it_is_given() {
+fn stock_db_bench_accepts_every_line() {
     if Command::new("db_bench").arg("--version").output().is_err() {
         eprintln!("SKIPPED: db_bench is not installed (Debian has it in rocksdb-tools)");
         return;
@@ -180,7 +180,7 @@ fn stock_db_bench_understands_every_line_that_it_is_given() {
 }
 
 #[test]
-fn a_call_that_measures_nothing_fails() {
+fn call_without_measurement_fails() {
     let dir = tempfile::tempdir().expect("a directory");
     // The fast tier alone has no server.
     let output = compare(&dir.path().join("out"), &["--with", "esker-fast", "--only", "network"]);
@@ -221,7 +221,7 @@ fn wrong_calls_are_refused() {
 }
 
 #[test]
-fn it_measures_esker_alone_too_and_draws_what_was_measured() {
+fn esker_alone_is_measured_and_drawn() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = |words: &[String]| {
         let output =

@@ -52,14 +52,14 @@ enum Claim {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<Submissions>,
     /// True with direct I/O: the error of a write is reported to that write and to no other.
     direct: bool,
     path: Arc<str>,
 }
 
 #[derive(Default)]
-struct State {
+struct Submissions {
     failure: Option<DeviceError>,
     submitted: u64,
     /// Operations in flight that claim durability, by number.
@@ -74,7 +74,7 @@ struct Held {
 }
 
 /// An operation in flight. Dropping it without an outcome counts as a failure.
-struct Submitted {
+struct InFlight {
     shared: Arc<Shared>,
     number: u64,
     answer: Option<Completion<Outcome>>,
@@ -106,19 +106,19 @@ impl FailStop {
             }
             number
         };
-        let submitted = Submitted { shared: self.shared.clone(), number, answer: Some(answer) };
+        let submitted = InFlight { shared: self.shared.clone(), number, answer: Some(answer) };
         submit(&*self.device).pass_on(move |outcome| submitted.ended(outcome));
         pending
     }
 }
 
-impl Submitted {
+impl InFlight {
     fn ended(mut self, outcome: Outcome) -> Option<Waker> {
         self.answer.take().and_then(|answer| self.shared.ended(self.number, outcome, answer))
     }
 }
 
-impl Drop for Submitted {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let Some(answer) = self.answer.take() else { return };
         let (op, path) = (OperationKind::Flush, self.shared.path.clone());
@@ -166,7 +166,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl Submissions {
     /// Returns the held operations whose wait is over now that operation `number` has ended, or all of them if `all`.
     fn release(&mut self, number: u64, all: bool) -> Vec<Held> {
         if self.held.is_empty() {

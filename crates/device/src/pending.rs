@@ -19,10 +19,10 @@ pub struct Pending<T>(Inner<T>);
 
 enum Inner<T> {
     Ready(Option<T>),
-    Waiting(Arc<Mutex<State<T>>>),
+    Waiting(Arc<Mutex<Delivery<T>>>),
 }
 
-enum State<T> {
+enum Delivery<T> {
     Running(Option<Waker>),
     /// The callback that takes the result; it returns the waker to wake.
     PassedOn(PassOn<T>),
@@ -35,7 +35,7 @@ enum State<T> {
 type PassOn<T> = Box<dyn FnOnce(T) -> Option<Waker> + Send>;
 
 /// The backend's end of a [`Pending`].
-pub(crate) struct Completion<T>(Option<Arc<Mutex<State<T>>>>);
+pub(crate) struct Completion<T>(Option<Arc<Mutex<Delivery<T>>>>);
 
 impl<T> Pending<T> {
     /// Returns a result that is already known.
@@ -59,7 +59,7 @@ impl<T> Pending<T> {
     }
 
     pub(crate) fn new() -> (Pending<T>, Completion<T>) {
-        let state = Arc::new(Mutex::new(State::Running(None)));
+        let state = Arc::new(Mutex::new(Delivery::Running(None)));
         (Pending(Inner::Waiting(state.clone())), Completion(Some(state)))
     }
 
@@ -71,13 +71,13 @@ impl<T> Pending<T> {
             Inner::Ready(value) => value,
             Inner::Waiting(state) => {
                 let mut state = state.lock();
-                match std::mem::replace(&mut *state, State::Taken) {
-                    State::Running(_) => {
-                        *state = State::PassedOn(Box::new(pass_on));
+                match std::mem::replace(&mut *state, Delivery::Taken) {
+                    Delivery::Running(_) => {
+                        *state = Delivery::PassedOn(Box::new(pass_on));
                         return;
                     }
-                    State::Done(value) => Some(value),
-                    State::PassedOn(_) | State::Taken | State::Abandoned => None,
+                    Delivery::Done(value) => Some(value),
+                    Delivery::PassedOn(_) | Delivery::Taken | Delivery::Abandoned => None,
                 }
             }
         };
@@ -100,19 +100,19 @@ impl<T> Future for Pending<T> {
         };
         let mut state = state.lock();
         match &mut *state {
-            State::Running(waker) => {
+            Delivery::Running(waker) => {
                 match waker {
                     Some(waker) => waker.clone_from(context.waker()),
                     None => *waker = Some(context.waker().clone()),
                 }
                 Poll::Pending
             }
-            State::Done(_) => match std::mem::replace(&mut *state, State::Taken) {
-                State::Done(value) => Poll::Ready(value),
+            Delivery::Done(_) => match std::mem::replace(&mut *state, Delivery::Taken) {
+                Delivery::Done(value) => Poll::Ready(value),
                 _ => unreachable!("the state was just seen to be done"),
             },
-            State::Taken | State::PassedOn(_) => panic!("polled after completion"),
-            State::Abandoned => panic!("a device dropped an operation without answering it"),
+            Delivery::Taken | Delivery::PassedOn(_) => panic!("polled after completion"),
+            Delivery::Abandoned => panic!("a device dropped an operation without answering it"),
         }
     }
 }
@@ -120,9 +120,9 @@ impl<T> Future for Pending<T> {
 impl<T> Completion<T> {
     /// True if the result can still be received.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|state| Arc::strong_count(state) > 1 || matches!(*state.lock(), State::PassedOn(_)))
+        self.0.as_ref().is_some_and(|state| {
+            Arc::strong_count(state) > 1 || matches!(*state.lock(), Delivery::PassedOn(_))
+        })
     }
 
     /// Stores the result and returns the waker to wake, so that a backend can wake many waiters at once.
@@ -130,12 +130,12 @@ impl<T> Completion<T> {
     pub(crate) fn complete(mut self, value: T) -> Option<Waker> {
         let state = self.0.take().expect("a completion is used once");
         let mut state = state.lock();
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Running(waker) => {
-                *state = State::Done(value);
+        match std::mem::replace(&mut *state, Delivery::Taken) {
+            Delivery::Running(waker) => {
+                *state = Delivery::Done(value);
                 waker
             }
-            State::PassedOn(pass_on) => {
+            Delivery::PassedOn(pass_on) => {
                 drop(state);
                 pass_on(value)
             }
@@ -154,8 +154,8 @@ impl<T> Completion<T> {
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
         if let Some(state) = self.0.take() {
-            let before = std::mem::replace(&mut *state.lock(), State::Abandoned);
-            if let State::Running(Some(waker)) = before {
+            let before = std::mem::replace(&mut *state.lock(), Delivery::Abandoned);
+            if let Delivery::Running(Some(waker)) = before {
                 wake(waker);
             }
         }

@@ -31,12 +31,12 @@ struct Whole {
     file: Arc<DeviceFile>,
     source: Source,
     offset: u64,
-    state: Mutex<State>,
+    state: Mutex<Failures>,
     completion: Completion<Result<(), DeviceError>>,
 }
 
 #[derive(Default)]
-struct State {
+struct Failures {
     /// The error of the first piece that failed.
     failure: Option<io::Error>,
     /// True if the kernel may still read the bytes, and write them to the file, at any later time.

@@ -130,19 +130,19 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that run blocking calls. Dropping the pool waits for the calls that were submitted.
 pub(crate) struct WorkPool {
-    shared: Arc<Shared>,
+    shared: Arc<JobQueue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     threads_max: usize,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct JobQueue {
+    state: Mutex<Jobs>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Jobs {
     jobs: VecDeque<Job>,
     idle: usize,
     closed: bool,
@@ -211,7 +211,7 @@ impl Drop for WorkPool {
     }
 }
 
-impl Shared {
+impl JobQueue {
     fn run(&self) {
         let mut state = self.state.lock();
         loop {

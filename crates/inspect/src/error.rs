@@ -2,6 +2,7 @@
 
 use esker_device::DeviceError;
 use esker_engine::Error as EngineError;
+use esker_log::Damage;
 
 /// An error of looking into a store or repairing it.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,14 @@ pub enum InspectError {
 pub type Result<T> = std::result::Result<T, InspectError>;
 
 impl InspectError {
+    /// Returns the error for a record whose value this build cannot decompress. Returns `None` if `damage` is damage.
+    pub(crate) fn of_codec(damage: Damage, segment: u64, offset: u32) -> Option<InspectError> {
+        let Damage::MissingCodec(codec) = damage else { return None };
+        let feature = codec.name();
+        let what = format!("the value at offset {offset} of segment {segment} is compressed with {feature}");
+        Some(InspectError::Engine(EngineError::MissingFeature { feature, what }))
+    }
+
     pub(crate) fn call(what: impl Into<String>) -> InspectError {
         InspectError::Call(what.into())
     }
@@ -46,7 +55,8 @@ impl InspectError {
         match self {
             InspectError::Call(_) | InspectError::Device(_) => true,
             InspectError::Engine(error) => {
-                matches!(error, EngineError::Invalid { .. } | EngineError::Locked { .. })
+                use EngineError::{Invalid, Locked, MissingFeature};
+                matches!(error, Invalid { .. } | Locked { .. } | MissingFeature { .. })
             }
             InspectError::Damaged(_) | InspectError::Read { .. } => false,
         }

@@ -195,7 +195,7 @@ impl StoreView {
         let parsed = RecordView::parse(bytes, &self.secret.identity(segment.number, entry.offset));
         let verified = parsed.and_then(|record| {
             record.verify_value(&self.secret)?;
-            self.raw_value(&record).map(drop)
+            self.verify_compression(&record)
         });
         let key = match parsed {
             Ok(record) => self.key_of(&record),
@@ -357,9 +357,11 @@ impl<S: FnMut(Result<Item>) -> Result<ControlFlow<()>>> Scan<'_, S> {
             };
             let seen = (self.see)(item.map_err(|damage| {
                 let offset = location.offset;
-                InspectError::Damaged(format!(
-                    "segment {segment}, offset {offset}: {damage}; see esker check"
-                ))
+                let damaged = || {
+                    let what = format!("segment {segment}, offset {offset}: {damage}; see esker check");
+                    InspectError::Damaged(what)
+                };
+                InspectError::of_codec(damage, segment, offset).unwrap_or_else(damaged)
             }))?;
             *self.is_enough = seen.is_break();
             Ok(seen)

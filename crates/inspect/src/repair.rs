@@ -264,7 +264,10 @@ impl StoreView {
         let mut batch = Batch { store, database: 0, puts: Vec::new(), bytes: 0 };
         let left = read_marked(self, &checked.segments, &checked.healthy, watcher, |at| {
             let read = at.record.and_then(|record| Ok((record, self.raw_value(&record)?)));
-            let Ok((record, value)) = read else { return Err(damaged_now(&at.location)) };
+            let (record, value) = read.map_err(|damage| {
+                InspectError::of_codec(damage, at.segment, at.location.offset)
+                    .unwrap_or_else(|| damaged_now(&at.location))
+            })?;
             copied.kept_keys += 1;
             copied.kept_bytes += (record.key.len() + value.len()) as u64;
             let hash = self.secret.key_hash(record.keyspace, record.key);

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_those_of_the_streams() {
+    fn segment_class_follows_stream() {
         let known = [Stream::LANE, Stream::LARGE, Stream::LONG_LIVED, Stream::DESTAGED];
         let names = known.into_iter().chain(Stream::RELOCATED).map(|stream| SegmentClass::of(stream).name());
         let all: Vec<_> = SegmentClass::ALL.map(SegmentClass::name).to_vec();

@@ -47,6 +47,14 @@ impl Codec {
         }
     }
 
+    /// Returns true if this build can compress and decompress with the codec: Zstandard is the feature `zstd`.
+    pub const fn is_available(self) -> bool {
+        match self {
+            Codec::Lz4 => true,
+            Codec::Zstd => cfg!(feature = "zstd"),
+        }
+    }
+
     pub(crate) fn from_bits(bits: u64) -> Option<Codec> {
         match bits {
             1 => Some(Codec::Lz4),
@@ -65,8 +73,8 @@ pub struct Compressed {
     pub raw_bytes: u32,
 }
 
-/// Compresses a value. Returns `None` unless that saves at least an eighth. Zstandard has levels from 1 to 22; LZ4 has
-/// none.
+/// Compresses a value. Returns `None` unless that saves at least an eighth, and if the codec is not
+/// [available](Codec::is_available). Zstandard has levels from 1 to 22; LZ4 has none.
 pub fn compress(value: &[u8], codec: Codec, level: i32) -> Option<(Vec<u8>, Compressed)> {
     let compressed = Compressed { codec, raw_bytes: u32::try_from(value.len()).ok()? };
     let most = value.len() - value.len() / PAYS;
@@ -85,8 +93,7 @@ struct Space {
     /// For less than 64 KiB; `large` is for more, and takes twice as long to clear.
     small: Option<CompressTable>,
     large: Option<CompressTable>,
-    compressor: Option<zstd::bulk::Compressor<'static>>,
-    decompressor: Option<zstd::bulk::Decompressor<'static>>,
+    zstd: Zstd,
 }
 
 static SPARE: Mutex<Vec<Space>> = Mutex::new(Vec::new());
@@ -153,15 +160,7 @@ impl Space {
                 };
                 block::compress_into_with_table(raw, &mut to[start..], table).ok()?
             }
-            Codec::Zstd => {
-                to.resize(start + zstd::zstd_safe::compress_bound(raw.len()), 0);
-                let compressor = match &mut self.compressor {
-                    Some(compressor) => compressor,
-                    none => none.insert(zstd::bulk::Compressor::new(level).ok()?),
-                };
-                compressor.set_compression_level(level).ok()?;
-                compressor.compress_to_buffer(raw, &mut to[start..]).ok()?
-            }
+            Codec::Zstd => self.zstd.compress(raw, level, to)?,
         };
         to.truncate(start + bytes);
         Some(())
@@ -171,16 +170,58 @@ impl Space {
     fn decompress_block(&mut self, packed: &[u8], codec: Codec, raw: &mut [u8]) -> Result<(), Damage> {
         let bytes = match codec {
             Codec::Lz4 => block::decompress_into(packed, raw).map_err(|_| Damage::Compression)?,
-            Codec::Zstd => {
-                let decompressor = match &mut self.decompressor {
-                    Some(decompressor) => decompressor,
-                    none => none.insert(zstd::bulk::Decompressor::new().map_err(|_| Damage::Compression)?),
-                };
-                decompressor.decompress_to_buffer(packed, raw).map_err(|_| Damage::Compression)?
-            }
+            Codec::Zstd => self.zstd.decompress(packed, raw)?,
         };
         let is_whole = bytes == raw.len() || planted(Bug::ShortDecompressionIsWhole);
         if is_whole { Ok(()) } else { Err(Damage::Compression) }
+    }
+}
+
+/// Contexts of Zstandard.
+#[cfg(feature = "zstd")]
+#[derive(Default)]
+struct Zstd {
+    compressor: Option<zstd::bulk::Compressor<'static>>,
+    decompressor: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+#[cfg(feature = "zstd")]
+impl Zstd {
+    /// Compresses `raw` to the end of `to`. Returns the compressed length in bytes, or `None` on any failure.
+    fn compress(&mut self, raw: &[u8], level: i32, to: &mut Vec<u8>) -> Option<usize> {
+        let start = to.len();
+        to.resize(start + zstd::zstd_safe::compress_bound(raw.len()), 0);
+        let compressor = match &mut self.compressor {
+            Some(compressor) => compressor,
+            none => none.insert(zstd::bulk::Compressor::new(level).ok()?),
+        };
+        compressor.set_compression_level(level).ok()?;
+        compressor.compress_to_buffer(raw, &mut to[start..]).ok()
+    }
+
+    /// Decompresses `packed` to the start of `raw`. Returns the decompressed length in bytes.
+    fn decompress(&mut self, packed: &[u8], raw: &mut [u8]) -> Result<usize, Damage> {
+        let decompressor = match &mut self.decompressor {
+            Some(decompressor) => decompressor,
+            none => none.insert(zstd::bulk::Decompressor::new().map_err(|_| Damage::Compression)?),
+        };
+        decompressor.decompress_to_buffer(packed, raw).map_err(|_| Damage::Compression)
+    }
+}
+
+/// Stands for Zstandard in a build without it.
+#[cfg(not(feature = "zstd"))]
+#[derive(Default)]
+struct Zstd;
+
+#[cfg(not(feature = "zstd"))]
+impl Zstd {
+    fn compress(&mut self, _: &[u8], _: i32, _: &mut Vec<u8>) -> Option<usize> {
+        None
+    }
+
+    fn decompress(&mut self, _: &[u8], _: &mut [u8]) -> Result<usize, Damage> {
+        Err(Damage::MissingCodec(Codec::Zstd))
     }
 }
 
@@ -210,7 +251,8 @@ impl Decompressor {
     /// Adds the next piece of the stored value.
     ///
     /// # Errors
-    /// [`Damage::Compression`], if it cannot be part of a compressed value of the stated length.
+    /// [`Damage::Compression`], if it cannot be part of a compressed value of the stated length;
+    /// [`Damage::MissingCodec`].
     pub fn add(&mut self, mut piece: &[u8]) -> Result<(), Damage> {
         let mut space = Space::take();
         self.left_bytes = self.left_bytes.checked_sub(piece.len()).ok_or(Damage::Compression)?;
@@ -306,7 +348,7 @@ impl Decompressor {
 /// Returns the uncompressed value.
 ///
 /// # Errors
-/// [`Damage::Compression`], if it does not decompress to the stated length.
+/// [`Damage::Compression`], if it does not decompress to the stated length; [`Damage::MissingCodec`].
 pub(crate) fn decompress<'a>(stored: &'a [u8], how: Option<Compressed>) -> Result<Cow<'a, [u8]>, Damage> {
     let Some(how) = how else { return Ok(Cow::Borrowed(stored)) };
     let raw_bytes = how.raw_bytes as usize;

@@ -184,11 +184,17 @@ pub enum Damage {
     Length,
     /// The value matches its checksum but does not decompress to its stated length.
     Compression,
+    /// The record is intact, but this build lacks the codec of its value.
+    MissingCodec(Codec),
 }
 
 impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Damage::MissingCodec(codec) => {
+                let codec = codec.name();
+                return write!(f, "value is compressed with {codec}, and this program was built without it");
+            }
             Damage::Header => "record header does not match its checksum",
             Damage::Value => "value does not match its checksum",
             Damage::Record => "record does not match its checksum",

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_saves_a_page_and_is_small() {
+    fn gap_saves_a_page_and_is_small() {
         let pages = |at: u64, bytes: u64| (at + bytes - 1) / 4096 - at / 4096 + 1;
         for bytes in (4..9000).step_by(4) {
             for at in (8192 - 200..8192 + 8).step_by(4) {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_no_more_than_is_kept_for_them() {
+    fn gaps_fit_their_reservation() {
         for bytes in [20, 56, 132, 1020, 2044, 4100, 4140] {
             for start in [64, 2000, 4032, 4040, 4092] {
                 let (mut at, mut gaps) = (start, 0);

@@ -368,7 +368,7 @@ impl<'a> RecordView<'a> {
     /// beforehand that this is plausible.
     ///
     /// # Errors
-    /// [`Damage::Compression`].
+    /// [`Damage::Compression`] and [`Damage::MissingCodec`].
     pub fn raw_value(&self) -> Result<Cow<'a, [u8]>, Damage> {
         decompress(self.value, self.compressed)
     }
@@ -376,7 +376,7 @@ impl<'a> RecordView<'a> {
     /// Appends a part of the uncompressed value to `to`.
     ///
     /// # Errors
-    /// [`Damage::Compression`].
+    /// [`Damage::Compression`] and [`Damage::MissingCodec`].
     pub fn raw_part(&self, wanted: Range<usize>, mut to: Vec<u8>) -> Result<Vec<u8>, Damage> {
         let Some(how) = self.compressed else {
             to.extend_from_slice(&self.value[wanted]);

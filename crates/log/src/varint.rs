@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_all_lengths_survive() {
+    fn varint_of_every_length_round_trips() {
         let edges = (0..64).flat_map(|shift| [(1u64 << shift) - 1, 1 << shift, u64::MAX - (1 << shift)]);
         let numbers: Vec<u64> = edges.chain([u64::MAX]).collect();
         // For any surrounding bytes: lengths differ, and the last ones are near the end.

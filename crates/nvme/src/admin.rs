@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-    fn the_numbers_are_those_of_the_kernel() {
+    fn ioctl_numbers_match_kernel() {
         assert_eq!((NAMESPACE_ID, ADMIN_COMMAND), (0x4e40, 0xc048_4e41));
     }
 }

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_nvme_device_is_told() {
+    fn non_nvme_device_is_refused() {
         let drive = Drive::open(Path::new("/dev/null")).expect("it can be opened");
         assert!(matches!(drive.counters(), Err(DriveError::NotNvme(_))), "{:?}", drive.counters());
         assert!(matches!(drive.namespace(), Err(DriveError::NotNvme(_))), "{:?}", drive.namespace());
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn ocp_and_the_standard_page_are_asked_first() {
+    fn ocp_and_standard_pages_are_read_first() {
         let counters = drive(|command| match command {
             command if command == asks_for(0xC0) => Ok(ocp_page(3 << 30)),
             command if command == asks_for(0x02) => Ok(health_page(2000)),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_without_ocp_is_asked_for_its_vendors_page() {
+    fn drive_without_ocp_uses_vendor_page() {
         let without: [Answers; 2] = [
             |command| match command {
                 command if command == asks_for(0xCA) => Ok(vendor_page()),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_that_has_neither_page_is_told_with_both_reasons() {
+    fn drive_without_pages_reports_both_reasons() {
         let text = drive(|_| Err(Answer::Status(NO_SUCH_PAGE))).counters().expect_err("it has none");
         let both = "the drive does not report the bytes written to its flash: /dev/nvme0n1: the drive refused to return NVMe log \
                     page 0xc0 (status 0x109); /dev/nvme0n1: the drive refused to return NVMe log page 0xca (status 0x109)";
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_kernel_say_what_to_do() {
+    fn kernel_errors_name_remedy() {
         let text = |answers| drive(answers).counters().expect_err("it fails").to_string();
         assert!(text(|_| Err(Answer::Errno(libc::EACCES))).ends_with("; only root may query a drive"));
         assert!(text(|_| Err(Answer::Errno(libc::EINVAL))).contains("does not pass commands through"));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_namespace_that_was_opened_is_identified() {
+    fn opened_namespace_is_identified() {
         let identify = |command| match command {
             Command { opcode: 6, namespace: 7, cdw10: 0 } => Ok(identified()),
             other => panic!("{other:?}"),

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dump_of_nvme_cli_is_read_and_a_broken_one_is_told() {
+    fn nvme_cli_dump_is_read_and_broken_dump_refused() {
         let dump = "Device:nvme0n1 log-id:202 namespace-id:0xffffffff\n       0  1  2  3\n\
                     0000: f4 00 00 64 \"...d\"\n0004: 00 f0 39 26 \"..9&\"\n";
         assert_eq!(hex_dump(dump), Ok(vec![0xf4, 0, 0, 0x64, 0, 0xf0, 0x39, 0x26]));

@@ -114,7 +114,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_writes_that_a_drive_likes_are_counted_in_its_blocks() {
+    fn preferred_write_sizes_are_in_blocks() {
         let namespace = Namespace {
             blocks: 1000,
             block_bytes: 4096,
@@ -132,7 +132,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_not_defined_is_not_made_up() {
+    fn undefined_fields_are_absent() {
         let mut bytes = identified();
         bytes[at::FEATURES] = !OPTIMAL_PERFORMANCE;
         let namespace = Namespace::parse(&bytes).expect("it is one");
@@ -141,7 +141,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_format_in_use_is_the_one_that_counts() {
+    fn active_lba_format_is_used() {
         let mut bytes = identified();
         bytes[at::FORMAT] = 0;
         assert_eq!(Namespace::parse(&bytes).map(|namespace| namespace.block_bytes), Ok(512));
@@ -152,7 +152,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_namespace_is_told() {
+    fn non_namespace_is_refused() {
         assert_eq!(Namespace::parse(&[0; 512]), Err(NamespaceError::Length(512)));
         assert_eq!(Namespace::parse(&[0; IDENTIFY_BYTES]), Err(NamespaceError::Inactive));
         let mut bytes = identified();

@@ -185,7 +185,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_dump_of_the_white_paper_is_read() {
+    fn white_paper_dump_is_read() {
         assert_eq!((row(&F4, 0xf4), row(&F5, 0xf5)), (Ok(36_059_632), Ok(24_052_247)));
         let counters = Page::Vendor.parse(&vendor_page()).expect("it is one");
         assert_eq!(counters.media_bytes, Some(36_059_632 << 25));
@@ -194,7 +194,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn ocp_counts_the_flash_and_health_the_host() {
+    fn ocp_page_counts_flash_and_health_page_host() {
         let (ocp, health) = (ocp_page(3 << 70), health_page(2000));
         let mut anonymous = ocp.clone();
         anonymous[PAGE_BYTES - 1] = 0;
@@ -206,7 +206,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_value_that_looks_like_the_start_of_a_row_is_none() {
+    fn value_like_row_start_is_no_row() {
         for looks_like in [NAND_BYTES_WRITTEN, HOST_BYTES_WRITTEN] {
             let mut page = vendor_page();
             page[..12].copy_from_slice(&[0xe2, 0, 0, 0x64, 0, looks_like, 0, 0, 0, 0, 0, 0]);
@@ -215,7 +215,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_told() {
+    fn non_page_is_refused() {
         assert_eq!(Page::Vendor.parse(&[0; 511]), Err(PageError::Length(511)));
         assert_eq!(Page::Vendor.parse(&[0; PAGE_BYTES]), Err(PageError::MissingRow(0xf4)));
         let mut half = vendor_page();
@@ -224,7 +224,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_interval_is_the_difference_unless_a_counter_went_back() {
+    fn interval_is_difference_unless_counter_decreased() {
         let at = |media, host| Counters { media_bytes: Some(media), host_bytes: Some(host) };
         let since = at(150, 120).since(&at(100, 80)).expect("they grew");
         assert_eq!((since, since.write_amplification()), (at(50, 40), Some(1.25)));

@@ -38,7 +38,7 @@ mod tests {
     use crate::page::tests::{health_page, ocp_page, vendor_page};
 
     #[test]
-    fn pages_behind_each_other_tell_together() {
+    fn consecutive_pages_are_merged() {
         let both = [ocp_page(3 << 30), health_page(2000)].concat();
         let counters = pages(both, None).expect("they are pages");
         assert_eq!((counters.media_bytes, counters.host_bytes), (Some(3 << 30), Some(1_024_000_000)));
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn dumps_behind_each_other_are_pages_too() {
+    fn consecutive_dumps_are_pages() {
         let dump = |page: Vec<u8>| {
             let lines = page.chunks(16).enumerate().map(|(number, line)| {
                 let hex: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_page_is_told() {
+    fn incomplete_page_is_refused() {
         for bytes in [0, 511, 513] {
             assert_eq!(pages(vec![0; bytes], None), Err(PageError::Length(bytes)));
         }

@@ -103,7 +103,7 @@ mod tests {
     const COMPRESSED: &[u8] = b"\x00\xc3'G\xd0\nabcdefghija\xe0\xff\x09\xe1\xff\x0d\xe2\xff\x11\xe2\xff\x11\xe2\xff\x11\xe2\xff\x11\xe2\xff\x11\xe2\x82\x11\x01ij\n\x00\xd9\x96\x8d\x01j\xb4\xe1\xea";
 
     #[test]
-    fn payloads_of_redis_are_decoded() {
+    fn redis_payloads_are_decoded() {
         for (value, payload) in OF_REDIS {
             assert_eq!(decode(payload, 1000).unwrap(), value.as_bytes());
             assert!(value_bytes(payload) >= value.len() as u64);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_of_other_types_are_named() {
+    fn payload_of_other_type_is_named() {
         let of_set = with_footer(&[2, 1, 1, b'a']);
         assert_eq!(decode(&of_set, 9).unwrap_err().to_string(), "the payload is of a set");
         for bad in
@@ -129,7 +129,7 @@ mod tests {
 
     /// The version identifies the writer.
     #[test]
-    fn payloads_of_valkey_are_read_as_it_writes_them() {
+    fn valkey_payloads_are_decoded() {
         let hash = [&[22, 1, 1, b'f', 1, b'v'][..], &(-1_i64).to_le_bytes()].concat();
         let refused = |version| decode(&with_version(&hash, version), 9).unwrap_err();
         assert_eq!(refused(80).to_string(), "the payload is of a hash");
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(value: Vec<u8>, at: prop::sample::Index, bit in 0..8) {
+        fn encoded_payload_round_trips(value: Vec<u8>, at: prop::sample::Index, bit in 0..8) {
             let mut payload = encode(&value);
             prop_assert_eq!(decode(&payload, value.len() as u64).unwrap(), &value[..]);
             prop_assert_eq!(value_bytes(&payload), value.len() as u64);
@@ -165,7 +165,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_decoded(body: Vec<u8>) {
+        fn arbitrary_payload_is_refused_or_decoded(body: Vec<u8>) {
             if let Ok(value) = decode(&with_footer(&body), 1 << 10) {
                 prop_assert!(value.len() <= 1 << 10);
             }

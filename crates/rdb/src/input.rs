@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_read_as_they_are_written() {
+    fn length_round_trips() {
         for length in [0, 1, 63, 64, 16_383, 16_384, u32::MAX.into(), 1 << 32, u64::MAX] {
             let mut bytes = Vec::new();
             write_length(length, &mut bytes);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_is_that_of_redis() {
+    fn crc64_matches_redis() {
         let mut input = Input::new(&b"123456789"[..]);
         input.skip(9).unwrap();
         assert_eq!(input.checksum(), 0xe9c6_d914_c4b8_d9ca);

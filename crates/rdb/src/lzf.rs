@@ -39,7 +39,7 @@ mod tests {
     use super::decompress;
 
     #[test]
-    fn literals_and_matches_are_expanded() {
+    fn lzf_literals_and_matches_are_expanded() {
         assert_eq!(decompress(&[2, b'a', b'b', b'c'], 3).unwrap(), b"abc");
         // Four more of the previous byte, produced by an overlapping match.
         assert_eq!(decompress(&[0, b'a', 2 << 5, 0], 5).unwrap(), b"aaaaa");

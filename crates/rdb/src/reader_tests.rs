@@ -32,7 +32,7 @@ fn value_of(body: &[u8]) -> Value {
 }
 
 #[test]
-fn a_file_of_redis_is_read_and_what_is_no_string_is_named() {
+fn redis_file_is_read_and_non_strings_are_named() {
     let entries = all(OF_REDIS, LIMITS).unwrap();
     let (mut strings, mut others) = (BTreeMap::new(), BTreeMap::<String, usize>::new());
     for Entry { database, key, value, expires_at_ms } in entries {
@@ -69,7 +69,7 @@ fn a_file_of_redis_is_read_and_what_is_no_string_is_named() {
 
 /// From version 80 on, Valkey has type numbers of its own: 22 is a hash with an expiry after each field.
 #[test]
-fn valkey_has_types_of_its_own() {
+fn valkey_types_are_named() {
     let field = |name: u8, expires_at: i64| [&[1, name, 1, b'v'][..], &expires_at.to_le_bytes()].concat();
     let hash = [&[22, 1, b'k', 2][..], &field(b'f', -1), &field(b'g', 4_102_444_800_123)].concat();
     // Slots in migration: a name, and ranges.
@@ -87,7 +87,7 @@ fn valkey_has_types_of_its_own() {
 
 /// Contents that Redis 7.0 does not write: older and newer encodings, and module values.
 #[test]
-fn values_of_other_versions_are_passed_over() {
+fn values_of_other_versions_are_skipped() {
     let of = |kind: u8, value: &[u8]| value_of(&[&[kind, 1, b'k'][..], value].concat());
     for (kind, name) in
         [(9, Kind::Hash), (10, Kind::List), (11, Kind::Set), (12, Kind::SortedSet), (23, Kind::Hash)]
@@ -145,7 +145,7 @@ fn values_of_other_versions_are_passed_over() {
 }
 
 #[test]
-fn what_is_longer_than_the_limits_is_passed_over() {
+fn values_beyond_limits_are_skipped() {
     let limits = Limits { key_bytes_max: 9, value_bytes_max: 1999 };
     let entries = all(OF_REDIS, limits).unwrap();
     let lengths = |entry: &Entry| match entry.value {
@@ -159,7 +159,7 @@ fn what_is_longer_than_the_limits_is_passed_over() {
 }
 
 #[test]
-fn files_that_are_wrong_are_refused_with_a_reason() {
+fn invalid_files_are_refused_with_reason() {
     let refused = |file: &[u8]| all(file, LIMITS).unwrap_err().to_string();
     for other in [&b""[..], b"REDIS", b"REDIS00x1", b"\x7fELF\x02\x01\x01\0\0\0"] {
         assert!(refused(other).contains("not an RDB file"), "{other:?}");
@@ -182,7 +182,7 @@ fn files_that_are_wrong_are_refused_with_a_reason() {
 }
 
 #[test]
-fn a_cut_file_ends_early_wherever_it_is_cut() {
+fn truncated_file_ends_early() {
     for end in 9..OF_REDIS.len() {
         let error = all(&OF_REDIS[..end], LIMITS).unwrap_err();
         assert!(matches!(error, Error::EndsEarly { offset } if offset <= end as u64), "{end}: {error}");
@@ -192,7 +192,7 @@ fn a_cut_file_ends_early_wherever_it_is_cut() {
 proptest! {
     /// Without the checksum, so that the bytes after a change are parsed.
     #[test]
-    fn a_changed_file_is_read_or_refused(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+    fn mutated_file_is_read_or_refused(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let mut changed = OF_REDIS.to_vec();
         let checksum = changed.len() - 8;
         changed[checksum..].fill(0);
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(body: Vec<u8>) {
+    fn arbitrary_bytes_are_read_or_refused(body: Vec<u8>) {
         check_bounds(&file("REDIS0012", &body))?;
     }
 }

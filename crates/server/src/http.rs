@@ -39,7 +39,7 @@ mod page;
 mod places;
 
 pub(crate) use places::Busy;
-use places::Places;
+use places::HttpConnections;
 
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEAD_WAIT: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ pub(crate) async fn listen<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut places = Places::default();
+    let mut places = HttpConnections::default();
     until_stop(listener, stop, |connections, stream, peer| {
         let (origin, busy) = (peer.origin(), Busy::default());
         places.make_room(origin);

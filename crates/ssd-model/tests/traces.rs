@@ -27,7 +27,7 @@ fn asked(path: PathBuf) -> Replay {
 }
 
 #[test]
-fn four_formats_tell_of_the_same_writes() {
+fn four_trace_formats_give_same_writes() {
     let mut writes = Vec::new();
     for (name, format) in [
         ("blkparse.txt", Format::Blkparse),
@@ -55,7 +55,7 @@ fn four_formats_tell_of_the_same_writes() {
 }
 
 #[test]
-fn a_trace_costs_what_its_sizes_say() {
+fn trace_cost_follows_sizes() {
     let mut replays = ["ftrace.txt", "blkparse.txt", "fio-3.iolog"].map(traced).map(asked);
     for one in &mut replays {
         one.endurance.pe_cycles = Some(1000.0);
@@ -81,7 +81,7 @@ fn a_trace_costs_what_its_sizes_say() {
 
 /// The trace has fewer requests than that, so all of them are issued at once.
 #[test]
-fn a_replay_lasts_until_the_last_request_is_done() {
+fn replay_ends_with_last_request() {
     let alone =
         replay(&Replay { in_flight: Some(1), ..asked(traced("fio-3.iolog")) }).expect("it is replayed");
     let together =
@@ -108,7 +108,7 @@ fn counted(path: &Path) -> ([[usize; 3]; 3], Requests) {
 
 /// Printed by trace-cmd 3.1.6, perf 6.1, blkparse 1.2 and the tracers of Linux 6.18, and counted with grep.
 #[test]
-fn output_of_every_tool_is_understood_to_the_last_line() {
+fn every_tool_output_is_parsed_completely() {
     for (name, format, counts) in [
         ("trace-cmd.txt", Format::Ftrace, [[39, 0, 0], [0, 0, 0], [0, 0, 0]]),
         ("perf.txt", Format::Ftrace, [[4, 1, 0], [3, 1, 0], [4, 1, 0]]),
@@ -128,7 +128,7 @@ fn output_of_every_tool_is_understood_to_the_last_line() {
 
 /// Line variants of other versions: with tags, with the time since the previous event, after a warning.
 #[test]
-fn variants_of_lines_are_understood() {
+fn line_variants_are_parsed() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("trace");
     let lines = "trace-cmd: a warning\nversion = 7\nCPU 1 is empty\ncpus=2\n\
@@ -146,7 +146,7 @@ fn variants_of_lines_are_understood() {
 }
 
 #[test]
-fn lines_that_are_not_understood_are_counted_and_reported() {
+fn unparsed_lines_are_counted_and_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let replayed = |name: &str, bytes: &[u8]| {
         let path = dir.path().join(name);
@@ -185,7 +185,7 @@ fn lines_that_are_not_understood_are_counted_and_reported() {
 }
 
 #[test]
-fn files_that_are_no_trace_are_refused_with_the_reason() {
+fn non_trace_files_are_refused_with_reason() {
     let dir = tempfile::tempdir().expect("a directory");
     let refused = |bytes: &[u8]| {
         let path = dir.path().join("strange");
@@ -221,7 +221,7 @@ fn files_that_are_no_trace_are_refused_with_the_reason() {
 }
 
 #[test]
-fn lost_events_and_other_events_are_told_apart() {
+fn lost_events_are_told_from_other_events() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("trace");
     let text = "# tracer: nop\nCPU:1 [LOST 345 EVENTS]\n \

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_that_was_asked_for_longest_ago_goes() {
+    fn least_recently_read_key_is_evicted() {
         let mut lru = Lru::new(10, 3);
         let asked = [1, 2, 3, 1, 4, 2, 1, 3];
         let hits: Vec<bool> = asked.into_iter().map(|key| lru.ask(key)).collect();

@@ -213,7 +213,7 @@ mod tests {
     use crate::instruments::arguments::parse;
 
     #[test]
-    fn a_small_cache_is_as_good_as_an_lru_of_its_bytes_and_writes_little_more_than_is_put() {
+    fn small_cache_matches_lru_hits_and_writes_little_more() {
         let arguments: Arguments =
             parse("--records 16384 --requests 20 --segment 1m --theta 1.1 --memory 40m");
         // The collector's pace depends on time, so other load on the machine affects a single run.

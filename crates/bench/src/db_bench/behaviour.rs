@@ -29,7 +29,7 @@ fn message(all: &Value, run: usize) -> &str {
 }
 
 #[test]
-fn a_writer_that_is_to_finish_does_however_long_the_readers_take() {
+fn finishing_writer_outlasts_slow_readers() {
     let names = "fillseq,readwhilewriting,multireadwhilewriting";
     for reads in [10, 2000] {
         let all = all(names, &format!("--num=500 --reads={reads} --writes=300 --finish_after_writes"));
@@ -41,7 +41,7 @@ fn a_writer_that_is_to_finish_does_however_long_the_readers_take() {
 }
 
 #[test]
-fn a_duration_bounds_only_what_is_drawn() {
+fn duration_bounds_only_drawn_keys() {
     // At this rate each fill takes longer than the duration.
     let rest = "--num=2000 --reads=500 --duration=1 --benchmark_write_rate_limit=174000";
     let all = all("fillseq,filluniquerandom,readseq,deleteseq", rest);
@@ -49,7 +49,7 @@ fn a_duration_bounds_only_what_is_drawn() {
 }
 
 #[test]
-fn fillsync_writes_as_often_as_others_to_fewer_keys() {
+fn fillsync_writes_as_often_to_fewer_keys() {
     let one = all("fillsync", "--num=2000");
     assert_eq!((operations(&one), &one["store"]["keys"]), (vec![2000], &2.into()));
     assert_eq!(message(&one, 0), "(2 ops)");
@@ -57,7 +57,7 @@ fn fillsync_writes_as_often_as_others_to_fewer_keys() {
 }
 
 #[test]
-fn no_more_is_done_than_is_asked_for() {
+fn operations_do_not_exceed_request() {
     let all = all("filluniquerandom,fillseq,readseq", "--num=4000 --writes=301 --threads=2");
     assert_eq!(operations(&all)[..2], [301, 602]);
     let of_reads =
@@ -66,13 +66,13 @@ fn no_more_is_done_than_is_asked_for() {
 }
 
 #[test]
-fn every_record_of_a_page_is_measured() {
+fn every_record_of_page_is_measured() {
     let all = all("fillseq,readseq", "--num=3000 --reads=1001");
     assert_eq!(all["runs"][1]["latency_us"]["read"]["count"], 1001);
 }
 
 #[test]
-fn the_time_is_that_of_the_threads() {
+fn elapsed_time_is_that_of_threads() {
     let all = all("fillseq,readrandom[X20]", "--num=10");
     let seconds = all["runs"].as_array().expect("runs").iter().map(|run| run["seconds"].as_f64());
     let least = seconds.flatten().fold(f64::MAX, f64::min);
@@ -80,7 +80,7 @@ fn the_time_is_that_of_the_threads() {
 }
 
 #[test]
-fn messages_count_what_was_done() {
+fn messages_count_operations() {
     let names = "fillseq,updaterandom,readrandomwriterandom,randomwithverify,mixgraph,readrandom";
     let rest = "--num=2000 --threads=2 --mix_get_ratio=0.8 --mix_put_ratio=0.15 --mix_seek_ratio=0.05";
     let all = all(names, rest);
@@ -110,7 +110,7 @@ fn messages_count_what_was_done() {
 }
 
 #[test]
-fn steps_are_repeated_too() {
+fn steps_are_repeated() {
     let rest = "--num=100 --pressure_mb=0,1 --pressure_seconds=1 --raw_bytes=2m";
     let all = all("fillseq,writepressure[X2],rawpressure[X2-W1]", rest);
     let names: Vec<_> =
@@ -126,7 +126,7 @@ fn steps_are_repeated_too() {
 }
 
 #[test]
-fn writers_of_write_pressure_do_not_write_at_the_same_moment() {
+fn write_pressure_writers_are_staggered() {
     // At 1 MB/s each of the eight writers writes such a value every 1.9 s, and not all of them do so in
     // the first second.
     let rest = "--num=100 --value_size=250000 --pressure_mb=1 --pressure_seconds=1";
@@ -138,7 +138,7 @@ fn writers_of_write_pressure_do_not_write_at_the_same_moment() {
 }
 
 #[test]
-fn a_sine_is_followed_while_it_runs() {
+fn rate_follows_sine_during_run() {
     // From 10 operations a second to 2010 within the second.
     let sine = "--sine_a=1000 --sine_b=3.14159 --sine_c=-1.5708 --sine_d=1010";
     let rest =
@@ -148,7 +148,7 @@ fn a_sine_is_followed_while_it_runs() {
 }
 
 #[test]
-fn the_report_goes_on_between_benchmarks_and_without_the_store() {
+fn report_continues_between_benchmarks() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("report.csv");
     let rest = "--num=100 --duration=2 --raw_bytes=2m --report_interval_seconds=1 --report_file=";

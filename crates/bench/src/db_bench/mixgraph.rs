@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_and_sizes_are_as_asked() {
+    fn shares_and_sizes_match_request() {
         let model = model("--mix_get_ratio=0.85 --mix_put_ratio=0.14 --mix_seek_ratio=0.01", 50_000);
         let mut random = SmallRng::seed_from_u64(3);
         let mut counts = [0.0; 3];
@@ -204,7 +204,7 @@ mod tests {
 
     /// The property that `esker-compare` states about its skewed overwrites.
     #[test]
-    fn a_power_law_reaches_a_quarter_of_the_keys() {
+    fn power_law_reaches_a_quarter_of_keys() {
         let (num, exponent) = (200_000, 0.08f64);
         let line = format!("--key_dist_a={} --key_dist_b={exponent}", (num as f64).powf(-exponent));
         let model = model(&line, num);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn hot_ranges_get_most_of_the_accesses() {
+    fn hot_ranges_get_most_accesses() {
         let all_random = "-keyrange_dist_a=14.18 -keyrange_dist_b=-2.917 -keyrange_dist_c=0.0164 \
                           -keyrange_dist_d=-0.08082 -keyrange_num=30";
         let model = model(all_random, 30_000);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sine_moves_the_rate() {
+    fn sine_changes_rate() {
         let model = model("--sine_mix_rate --sine_a=1000 --sine_b=1 --sine_d=4500", 10);
         assert_eq!(model.rate(0.0), Some(4500.0));
         assert!(model.rate(std::f64::consts::FRAC_PI_2).is_some_and(|rate| (rate - 5500.0).abs() < 1e-6));

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn every_benchmark_runs_on_a_real_store() {
+    fn every_benchmark_runs_on_real_store() {
         let dir = tempfile::tempdir().expect("a directory");
         let (json, report) = (dir.path().join("out.json"), dir.path().join("report.csv"));
         let line = format!(
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_to_be_used_has_to_be_there_and_a_directory_of_others_is_left_alone() {
+    fn existing_store_is_required_and_other_directories_stay() {
         let dir = tempfile::tempdir().expect("a directory");
         let db = dir.path().join("db");
         let common =
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_another_shape_is_made_anew_and_other_files_stay() {
+    fn store_of_other_shape_is_recreated_and_other_files_stay() {
         let dir = tempfile::tempdir().expect("a directory");
         let db = dir.path().join("db");
         let common = format!("--benchmarks=fillseq --db={} --num=100 --capacity_limit=64m", db.display());
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said_before_a_store_is_emptied() {
+    fn unwritable_output_is_reported_before_store_is_emptied() {
         let dir = tempfile::tempdir().expect("a directory");
         let (json, report) = (dir.path().join("out.json"), dir.path().join("report.csv"));
         let common = format!(
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_the_raw_benchmarks_does_not_outlive_them() {
+    fn raw_benchmark_file_is_removed() {
         let dir = tempfile::tempdir().expect("a directory");
         let db = dir.path().join("db");
         let mut words =
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_reads_is_not_one_of_deletes() {
+    fn read_rate_does_not_limit_deletes() {
         let dir = tempfile::tempdir().expect("a directory");
         let json = dir.path().join("out.json");
         // At one per second this would take a quarter of an hour.
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn each_benchmark_draws_keys_of_its_own() {
+    fn each_benchmark_draws_its_own_keys() {
         let dir = tempfile::tempdir().expect("a directory");
         let json = dir.path().join("out.json");
         let line = format!(
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn mixes_steps_and_raw_ceilings_run_too() {
+    fn mixes_steps_and_raw_ceilings_run() {
         let dir = tempfile::tempdir().expect("a directory");
         let json = dir.path().join("out.json");
         let line = format!(
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn workloads_of_a_cache_layer_fix_what_is_written() {
+    fn cache_workloads_fix_written_bytes() {
         let dir = tempfile::tempdir().expect("a directory");
         let json = dir.path().join("out.json");
         let names = "cache64kseq,cache64krand,cache4kseq,cache4krand,cache64kzipf0.8,cache64kzipf1.2";
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_ends_it() {
+    fn duration_ends_benchmark() {
         let dir = tempfile::tempdir().expect("a directory");
         let began = std::time::Instant::now();
         let line = format!(
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_refused_before_anything_is_made() {
+    fn wrong_lines_are_refused_before_any_file_is_created() {
         let dir = tempfile::tempdir().expect("a directory");
         let db = dir.path().join("db");
         for rest in [

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_may_take_longer_than_the_device_by_the_limit() {
+    fn put_latency_may_exceed_device_by_limit() {
         assert_eq!(longest_put(&[(245, 0)]).passed, Some(true));
         assert_eq!(longest_put(&[(260, 0)]).passed, Some(false));
         let stalled = longest_put(&[(1200, 1000)]);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_took_at_another_time_excuses_no_put() {
+    fn device_latency_at_other_time_excuses_no_put() {
         assert_eq!(longest_put(&[(1000, 1000), (20, 10), (600, 10)]).passed, Some(false));
         assert_eq!(longest_put(&[(600, 10), (1000, 1000)]).passed, Some(false));
     }

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_answers_are_told_from_right_ones() {
+    fn wrong_answers_are_detected() {
         let mut keys = Keys::new(3);
         let before = keys.expected(0);
         assert!(keys.judge(0, before, Some(1), (0, 0)).is_ok());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_put_back_first() {
+    fn missing_keys_are_put_back_first() {
         let mut keys = Keys::new(3);
         keys.begin(1);
         keys.end(1, None);

@@ -54,7 +54,7 @@ mod tests {
     use crate::instruments::arguments::parse;
 
     #[test]
-    fn a_short_run_reads_what_it_wrote_and_says_so() {
+    fn short_run_reads_back_its_writes() {
         let csv = tempfile::NamedTempFile::new().expect("a temporary file");
         let words = format!(
             "--minutes 0.05 --baseline-minutes 0.02 --interval 0.5 --fill 85 --capacity 32m --segment 256k \
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn small_stores_are_filled_to_their_own_limit() {
+    fn small_stores_are_filled_to_their_limit() {
         let words = "--minutes 0.005 --baseline-minutes 0 --interval 0.1 --fill 95 --capacity 8m --segment 256k \
                      --value-bytes 1000 --memory 40m --durability none";
         let arguments: Arguments = parse(words);

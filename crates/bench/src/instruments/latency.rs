@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_what_was_recorded() {
+    fn percentiles_match_recorded_values() {
         let mut latencies = Latencies::default();
         assert_eq!(latencies.summary(), Summary::default());
         for us in 1..=1000 {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_in_flight_and_all_are_done() {
+    fn depth_is_kept_and_all_operations_complete() {
         for depth in [1, 7] {
             let (running, most) = (Cell::new(0), Cell::new(0));
             let (mut left, mut finished) = (100, 0);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_ends_it() {
+    fn first_failure_ends_run() {
         let mut begun = 0;
         let next = || {
             begun += 1;
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept() {
+    fn rate_limit_is_kept() {
         let runtime = Threads::new(1).expect("a thread");
         let began = Instant::now();
         let mut left = 200;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_a_run_come_together() {
+    fn operations_of_burst_are_consecutive() {
         let runtime = Threads::new(1).expect("a thread");
         let (mut last, mut pauses, mut left) = (Instant::now(), 0, 100);
         let next = |start: Instant| {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_begins_later_by_its_part_of_a_run() {
+    fn client_starts_later_by_its_share_of_burst() {
         let runtime = Threads::new(1).expect("a thread");
         let began = Instant::now();
         let mut first = None;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_counts_for_all_that_fell_due_in_it() {
+    fn pause_counts_for_all_operations_due_in_it() {
         let runtime = Threads::new(1).expect("a thread");
         let (mut begun, waited) = (0, Cell::new(Duration::ZERO));
         let next = |start: Instant| {

@@ -78,7 +78,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn there_is_some_of_both() {
+    fn cpu_time_has_user_and_system_parts() {
         assert!(resident_bytes() > 1 << 20);
         let began = cpu_seconds();
         let mut sum = 0u64;
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_figures_are_read() {
+    fn kernel_figures_are_read() {
         let stat = "12 (a ) b) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 5 6 7";
         let io = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 12288\ncancelled_write_bytes: 4096\n";
         let usage = Usage::parse(stat, io);

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_what_was_written_across_chunks() {
+    fn raw_file_holds_writes_across_chunks() {
         let device = RamDevice::new("ram", 4 << 20);
         let bytes: Vec<u8> = (0..2 << 20).map(|at| (at / 512 % 251) as u8 + 1).collect();
         let offset = (1 << 20) - 512;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_aligned_or_outside_is_refused() {
+    fn unaligned_or_outside_access_is_refused() {
         let device = RamDevice::new("ram", 1 << 20);
         let at = |offset, bytes| device.write(offset, Buffer::zeroed(bytes).into(), WriteMode::Plain).wait();
         assert!(matches!(at(1, 512), Err(DeviceError::Unaligned { .. })));

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_of_the_length_and_order_of_db_bench() {
+    fn keys_have_length_and_order_of_db_bench() {
         assert_eq!(&key(0x0102, 16)[..], b"\0\0\0\0\0\0\x01\x0200000000");
         assert_eq!(&key(0x0102, 4)[..], b"\0\0\x01\x02");
         assert!(key(255, 16) < key(256, 16));

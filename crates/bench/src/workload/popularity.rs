@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn frequencies_follow_the_law() {
+    fn frequencies_follow_zipf() {
         for shape in [Shape::Uniform, Shape::Zipf(0.8), Shape::Zipf(0.99), Shape::Zipf(1.0), Shape::Zipf(1.2)]
         {
             let (statistic, bins) = chi_square(shape, 5000);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn popularity_is_not_in_the_order_of_keys() {
+    fn popularity_is_independent_of_key_order() {
         let popularity = Popularity::new(Shape::Zipf(0.99), 10_000, 1);
         let (_, of_rank) = popularity.zipf.expect("Zipf has ranks");
         let mean = of_rank[..1000].iter().map(|key| f64::from(*key)).sum::<f64>() / 1000.0;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_draws_the_same_keys() {
+    fn same_seed_draws_same_keys() {
         let draw = |seed| {
             let mut popularity = Popularity::new(Shape::Zipf(1.2), 1000, seed);
             (0..100).map(|_| popularity.draw()).collect::<Vec<_>>()

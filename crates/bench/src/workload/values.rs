@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_recognised_under_its_key_only() {
+    fn value_is_recognised_only_under_its_key() {
         let values = Values::new(7);
         for bytes in [16, 17, 4048, POOL_BYTES + 5] {
             let value = values.value(3, 12, bytes);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn values_become_as_short_as_they_are_to_when_they_are_compressed() {
+    fn values_compress_to_requested_ratio() {
         for (ratio, least, most) in [(0.1, 0.05, 0.25), (0.5, 0.45, 0.58), (0.8, 0.7, 0.87)] {
             let value = Values::compressible(7, ratio).value(3, 12, 4096);
             let (stored, _) = compress(&value, Codec::Lz4, 0).expect("it is shorter");

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_reproduces_published_figures() {
+    fn simulator_reproduces_published_figures() {
         for (reserve, wa) in [(0.07, 7.32), (0.12, 4.35), (0.20, 2.69), (0.28, 1.99), (0.3 / 1.3, 2.36)] {
             assert!((uniform(reserve) - wa).abs() < 0.01, "{reserve}: {} for {wa}", uniform(reserve));
         }

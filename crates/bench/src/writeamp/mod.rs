@@ -45,7 +45,7 @@ mod tests {
     use crate::workload::Shape;
 
     #[test]
-    fn without_arguments_the_whole_matrix_is_measured() {
+    fn default_arguments_measure_whole_matrix() {
         let cells = |words: &str| parse::<Arguments>(words).cells();
         assert_eq!(cells("").expect("cells").len(), 16);
         assert_eq!(cells("--reserve 20").expect("cells").len(), 4);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_measurement_agrees_with_itself() {
+    fn small_measurement_is_consistent() {
         let arguments: Arguments = parse(
             "--distribution uniform --reserve 20 --records 16000 --turns 4 --segment 256k --value-bytes 976 --memory 32m",
         );

@@ -94,7 +94,7 @@ mod tests {
     use crate::writeamp::closed_form;
 
     #[test]
-    fn the_row_of_the_closed_form_is_the_closed_form() {
+    fn closed_form_row_matches_formula() {
         for (rule, wa, _) in RESERVES.map(|reserve| at(Shape::Uniform, reserve)[0]) {
             assert_eq!(rule, "closed form");
             let reserve =
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_are_those_that_were_set() {
+    fn goals_match_decision() {
         assert_eq!(goal(Shape::Zipf(1.2), 20), Some(1.4));
         let other = goal(Shape::Zipf(0.99), 7).expect("it was simulated");
         assert!((other - 3.92 * 1.1).abs() < 1e-9);

@@ -27,7 +27,7 @@ fn near(what: &str, found: f64, expected: f64, part: f64) {
 }
 
 #[test]
-fn a_store_is_as_the_estimate_says() {
+fn store_matches_estimate() {
     const SEGMENT: u64 = 64 << 10;
     let (keys, value_bytes) = (8_000, 1000);
     let mut plan = Plan { segment_bytes: SEGMENT, ..plan(keys, value_bytes) };
@@ -79,7 +79,7 @@ fn collection_follows_the_share_of_the_drive_without_live_data() {
 }
 
 #[test]
-fn a_large_drive_lasts_as_long_as_its_sheet_says() {
+fn large_drive_endurance_matches_data_sheet() {
     let mut plan = plan(1_000_000_000, 4096);
     plan.drive = drive(Some(15 << 40), 64 << 10, Some(Rated::PerDay(0.5)));
     plan.writes_per_day = Some(1_000_000_000);
@@ -99,7 +99,7 @@ fn a_large_drive_lasts_as_long_as_its_sheet_says() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_estimates_are_refused() {
     let refused = |change: fn(&mut Plan)| {
         let mut plan = plan(1_000_000, 4096);
         change(&mut plan);
@@ -126,7 +126,7 @@ fn what_cannot_be_is_said() {
 }
 
 #[test]
-fn numbers_with_units_are_counted_exactly() {
+fn numbers_with_units_are_exact() {
     for (text, expected) in [
         ("7", 7),
         ("100m", 100_000_000),
@@ -163,7 +163,7 @@ fn numbers_with_units_are_counted_exactly() {
 
 /// The granule is one for the whole store, so a fast tier pads records as the capacity tier does.
 #[test]
-fn records_are_as_long_on_the_fast_tier_as_on_the_other() {
+fn records_have_same_length_on_both_tiers() {
     let mut plan = plan(1_000_000_000, 100);
     plan.drive = drive(Some(15 << 40), 4096, None);
     plan.fast_bytes = Some(64 << 30);

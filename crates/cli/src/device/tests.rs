@@ -88,7 +88,7 @@ fn wrong(advice: &[Advice]) -> Vec<&Advice> {
 }
 
 #[test]
-fn a_drive_that_tells_is_read_whole() {
+fn reporting_drive_is_read_completely() {
     let sys = Sys::with("nvme0n1", QLC);
     sys.write("devices/pci/block/nvme0n1/device/model", "QLC 30T");
     let Block { name, disk, model, bytes, partition, queue, .. } = sys.disk();
@@ -103,7 +103,7 @@ fn a_drive_that_tells_is_read_whole() {
 }
 
 #[test]
-fn a_partition_within_a_unit_is_to_be_made_anew() {
+fn misaligned_partition_is_reported() {
     let sys = Sys::with("nvme0n1", QLC);
     let partition = sys.partition();
     assert_eq!(partition.partition, Some(Partition { number: 1, start_bytes: 63 * 512 }));
@@ -118,7 +118,7 @@ fn a_partition_within_a_unit_is_to_be_made_anew() {
 }
 
 #[test]
-fn commands_that_cut_a_unit_are_told() {
+fn commands_that_split_a_unit_are_reported() {
     let sys = Sys::with("sda", QLC);
     sys.write("devices/pci/block/sda/queue/max_sectors_kb", "32");
     let advice = advise(&sys.disk(), 64 << 10);
@@ -132,7 +132,7 @@ fn commands_that_cut_a_unit_are_told() {
 }
 
 #[test]
-fn a_device_in_use_is_told() {
+fn device_in_use_is_reported() {
     let sys = Sys::with("sda", QLC);
     sys.write("devices/pci/block/sda/holders/dm-3/name", "x");
     sys.write("devices/pci/block/sda/holders/md0/name", "x");
@@ -149,7 +149,7 @@ fn a_device_in_use_is_told() {
 }
 
 #[test]
-fn what_the_kernel_does_not_tell_is_not_made_up() {
+fn unreported_kernel_fields_are_absent() {
     let sys = Sys::with("loop0", &[("scheduler", "none [mq-deadline]"), ("discard_max_bytes", "0")]);
     sys.write("devices/pci/block/loop0/loop/backing_file", "/data/image");
     let block = sys.disk();
@@ -165,7 +165,7 @@ fn what_the_kernel_does_not_tell_is_not_made_up() {
 }
 
 #[test]
-fn a_volume_names_the_disks_below_it() {
+fn volume_names_its_disks() {
     let sys = Sys::with("dm-0", QLC);
     sys.write("devices/pci/block/dm-0/slaves/nvme1n1/name", "x");
     let advice = advise(&sys.disk(), 16 << 10);
@@ -174,7 +174,7 @@ fn a_volume_names_the_disks_below_it() {
 }
 
 #[test]
-fn what_the_drive_says_counts_where_the_kernel_says_less() {
+fn drive_report_precedes_kernel_report() {
     let sys = Sys::with("nvme0n1", QLC);
     let told = |bytes: u64| Namespace {
         blocks: 1000,
@@ -240,7 +240,7 @@ impl Scratch for Model {
 }
 
 #[test]
-fn the_unit_of_a_drive_is_found_by_timing_writes() {
+fn unit_is_found_by_timing_writes() {
     let found = |unit| measure(&mut Model::with_unit(unit), Duration::ZERO, &()).expect("it is measured");
     for unit in [8 << 10, 16 << 10, 32 << 10, 64 << 10] {
         let measured = found(unit);

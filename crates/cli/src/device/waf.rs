@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_tell_is_one_line() {
+    fn drive_without_counters_is_reported_in_one_line() {
         let good = file_of(dump([0xf0, 0x39]).as_bytes());
         let newer = file_of(dump([0xf2, 0x3a]).as_bytes());
         let cut = file_of(dump([0xf0, 0x39]).lines().take(20).collect::<Vec<_>>().join("\n").as_bytes());

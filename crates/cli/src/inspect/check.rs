@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_said_to_have_what_it_has() {
+    fn json_help_lists_all_fields() {
         assert_eq!(more("", 100, 100), "");
         assert_eq!(more("  ", 101, 101), "  and 1 more; --json has them\n");
         let both = "and 99,900 more; --json has them\nand 7 more, which are counted and not listed\n";

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stands_for_all_its_addresses() {
+    fn name_resolves_to_all_its_addresses() {
         let [v4, v6, other] = ["127.0.0.1:6379", "[::1]:6379", "192.0.2.1:6379"]
             .map(|text| text.parse::<SocketAddr>().unwrap());
         assert_eq!(usable([v6, v4, v6], |_| true), [v6, v4]);

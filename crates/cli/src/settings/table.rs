@@ -85,7 +85,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
 #[rustfmt::skip]
 settings! {
     STORE "dir" Kind::Path, "" else "./esker-data if neither fast nor capacity is given",
-        "Directory that holds the store in files; its parent must be there.";
+        "Directory that holds the store in files; its parent directory must exist.";
     STORE "fast" Kind::Path, "" else "no fast tier",
         "Block device or file of the fast tier; without capacity the only tier.";
     STORE "capacity" Kind::Path, "" else "no capacity tier beside dir",
@@ -93,125 +93,125 @@ settings! {
     STORE "durability" Kind::Durability, "sync",
         "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic (a second), periodic:MS (more than a second only counts with coalesce-for) or none.";
     STORE "coalesce-for" Kind::Time, "0",
-        "How long writes that are not sync may wait in memory to be overwritten: what is, is never written to the drive. A power cut takes what waits. Takes a quarter of the memory, and is of use with one tier. 0: they do not wait.";
+        "How long writes below sync may wait in memory; a record that is overwritten meanwhile is never written to the drive. A power failure loses the waiting writes. Takes a quarter of the memory; only for a store of one tier. 0: writes do not wait.";
     STORE "compression" Kind::Compression, "lz4",
-        "How values are compressed that are put and become an eighth shorter by it: lz4, zstd (level 3), zstd:LEVEL (1 to 22) or off.";
+        "Compression of new values that it makes at least an eighth shorter: lz4, zstd (level 3), zstd:LEVEL (1 to 22) or off.";
     STORE "when-full" Kind::Choice(&esker_server::WHEN_FULL_WORDS), "refuse",
-        "What becomes of writes when the store is full: refuse them, evict (a cache: drop keys that were not asked for of late), evict-expiring (only keys with a time to live), or one of Redis' words for maxmemory-policy.";
+        "Policy for writes to a full store: refuse, evict (a cache: drop keys that were not read lately), evict-expiring (only keys with a time to live), or a word of Redis' maxmemory-policy.";
     STORE "memory" Kind::Size, "512m",
         "Memory for the index, the table of segments, write buffers, the read cache and clients (client-memory).";
     STORE "fast-limit" Kind::Size, "" else "the device; for a file 1g, or its file system if that is smaller",
-        "How large the fast tier may grow.";
+        "Maximum size of the fast tier.";
     STORE "capacity-limit" Kind::Size, "" else "the device; for a file 256g, or its file system if that is smaller",
-        "How large the capacity tier or the directory may grow. Set it to the largest size ever wanted before the first start: how far it can be raised is fixed then.";
-    STORE "iu" Kind::Size, "" else "what the kernel reports above 4k, else 64k; 4k in a directory",
+        "Maximum size of the capacity tier or the directory. Before the first start, set it to the largest size ever wanted: the first start fixes how far it can be raised.";
+    STORE "iu" Kind::Size, "" else "the kernel's value if above 4k, else 64k; 4k in a directory",
         "Indirection unit of the capacity tier, 4k to 4m, fixed when it is formatted; for RAID 5 or 6 the full stripe. Ask esker device first: most drives report 4k to the kernel whatever they map.";
     STORE "segment-size" Kind::Size, "" else "16m, or as long as a large drive and the memory need",
         "Length of a segment, fixed when the store is formatted: a power of two from 64k to 512m. A drive above 5 TB gets longer ones, so that it has about 300,000, as far as the memory allows: each tier holds two of them in memory, and garbage collection two more.";
     STORE "reserve" Kind::Count(5, 50), "20",
-        "Share of the capacity that users cannot fill (over-provisioning), in percent; a small store keeps more to work in (the log says at the start what users may fill).";
+        "Share of the capacity that users cannot fill (over-provisioning), in percent; a small store reserves more (the log at the start has the user limit).";
     STORE "max-garbage" Kind::MaxGarbage, "auto",
         "Garbage that stays although segments are free, in percent of the live data; off: all, until free segments run low, which writes least; auto: off on a device or with a limit (fast-limit, capacity-limit), else reserve / (100 - reserve). A bound keeps files, backups and openings small.";
     STORE "background-limit" Kind::Size, "" else "no limit",
-        "Bytes a second that destaging and garbage collection may read and write; writes are slowed down if it is not enough.";
-    STORE "scrub-limit" Kind::Size, "" else "as many that a pass takes a week",
-        "Bytes a second that the scrub reads, which looks for rot in what keys lead to; 0: there is none.";
+        "Bytes a second that destaging and garbage collection may read and write together; writes slow down if the limit is too low.";
+    STORE "scrub-limit" Kind::Size, "" else "a pass a week",
+        "Bytes a second that the scrub reads to verify current records; 0: no scrub.";
     STORE "backup-dir" Kind::Path, "" else "no backups by BGSAVE",
         "Directory into which BGSAVE takes backups of the store.";
-    STORE "drive-log" Kind::Path, "" else "the drive's flash is not shown",
-        "NVMe drive on which records stay, such as /dev/nvme0, or a file with its log pages, to show what reaches its flash.";
+    STORE "drive-log" Kind::Path, "" else "flash writes are not shown",
+        "NVMe drive of the capacity tier, such as /dev/nvme0, or a file with its log pages, to show the bytes written to its flash.";
     STORE "backend" Kind::Choice(&["auto", "uring", "threads"]), "auto",
-        "How to do input and output: io_uring, threads that block, or whichever works.";
+        "Input and output: io_uring (uring), blocking threads, or auto, which prefers io_uring.";
     STORE "force-format" Kind::Switch, "false" in FlagOnly,
-        "Format devices that hold something else; all of it is lost. A tier of a store is never formatted.";
+        "Format devices that hold other data, all of which is lost. A tier of a store is never formatted.";
     STORE "accept-loss" Kind::Switch, "false" in FlagOnly,
-        "Open a store of which something is missing or damaged, without what was lost; the refused start before says what.";
+        "Open an incomplete or damaged store without the lost data; the message of the refused start lists it.";
     STORE "databases" Kind::Count(1, 16), "16",
-        "Databases that clients may choose, by the numbers from 0 on; one that is not used costs nothing.";
+        "Number of databases, numbered from 0; an unused database costs nothing.";
     NETWORK "resp" Kind::Addresses, "127.0.0.1:6379",
         "Addresses that answer RESP, the protocol of Redis, in plain text, or none.";
     NETWORK "resp-tls" Kind::Addresses, "" else "no TLS port",
         "Addresses that answer RESP over TLS, beside the plain ones.";
     NETWORK "unix-socket" Kind::Path, "" else "no unix socket",
-        "Path of a unix socket that answers RESP in plain text, beside the addresses or, where they are none, alone.";
+        "Path of a unix socket that answers RESP in plain text, in addition to the addresses of resp.";
     NETWORK "unix-socket-mode" Kind::Mode, "700",
-        "Permissions of the unix socket, in octal: whoever may write to it may connect.";
+        "Permissions of the unix socket, in octal: a user with write permission may connect.";
     NETWORK "http" Kind::Addresses, "" else "no HTTP",
         "Addresses of the live page at /, /status.json, /metrics, /healthz, /readyz and /readyz/write over plain HTTP.";
     NETWORK "http-tls" Kind::Addresses, "" else "no HTTPS",
         "The same over HTTPS.";
     NETWORK "http-hosts" Kind::Text, "" else "IP addresses and localhost only",
-        "Names with commas between them that HTTP without a password is asked by, beside IP addresses and localhost.";
+        "Host names, separated by commas, that HTTP without a password accepts in addition to IP addresses and localhost.";
     NETWORK "grpc" Kind::Addresses, "" else "no gRPC",
         "Addresses that answer gRPC (esker.v1) over plain HTTP/2.";
     NETWORK "grpc-tls" Kind::Addresses, "" else "no gRPC over TLS",
         "Addresses that answer gRPC over TLS.";
-    NETWORK "notify-keyspace-events" Kind::Text, "" else "nothing is told",
-        "Events of keys that are told on channels, in Redis' letters, such as Ex or KEA.";
+    NETWORK "notify-keyspace-events" Kind::Text, "" else "no events",
+        "Key events that are published on channels, in Redis' letters, such as Ex or KEA.";
     NETWORK "workers" Kind::Count(1, 1024), "" else "one for each core but one, which the store's own threads need",
         "Threads that serve clients.";
     ACCESS "password" Kind::Text, "" else "no password" in Secret,
-        "Password of the user default, who may do everything. Give it in the file or the environment.";
+        "Password of the user default, who has all rights. Give it in the file or the environment.";
     ACCESS "password-file" Kind::Path, "" else "no file",
         "File whose first line is the password of the user default, such as a mounted secret; in place of password.";
     ACCESS "users" Kind::Path, "" else "no users",
         "File of users with hashed passwords and rights, made by esker user.";
     ACCESS "allow-unauthenticated" Kind::Switch, "false",
-        "Serve addresses that other machines reach even though nobody needs a password.";
+        "Serve addresses that other machines can reach although no password is set.";
     TLS "tls-cert" Kind::Path, "" else "no TLS",
         "Certificate chain of the server, in PEM.";
     TLS "tls-key" Kind::Path, "" else "no TLS",
         "Private key of the server's certificate, in PEM.";
     TLS "tls-client-ca" Kind::Path, "" else "clients need no certificate",
-        "Certificates, in PEM, of the authorities that clients' certificates must come from.";
+        "Certificates, in PEM, of the authorities that issue client certificates.";
     TLS "tls-client-auth" Kind::Choice(&["required", "optional"]), "" else "required if tls-client-ca is given",
-        "Whether a client must show a certificate (required) or may (optional).";
+        "Client certificates: required, or optional.";
     LIMITS "connections" Kind::Count(1, 1_000_000), "10000",
         "Connections at a time.";
     LIMITS "connections-per-address" Kind::Count(1, 1_000_000), "1000",
         "Connections at a time from one IPv4 address or one IPv6 /64.";
     LIMITS "client-memory" Kind::Size, "" else "an eighth of memory",
-        "Part of memory for all clients together: input, commands that run, answers that wait.";
+        "Part of memory for all clients together: input, running commands, waiting replies.";
     LIMITS "client-memory-each" Kind::Size, "" else "three quarters of client-memory",
-        "How much of client-memory one client may take, at most three quarters.";
+        "Maximum part of client-memory for one client, at most three quarters.";
     LIMITS "argument-limit" Kind::Size, "16m",
-        "Bytes of one argument, so of one value; at most a third of client-memory-each.";
+        "Maximum bytes of one argument, and so of one value; at most a third of client-memory-each.";
     LIMITS "arguments" Kind::Count(10, 1 << 24), "1048576",
         "Arguments of one command.";
     LIMITS "inline-limit" Kind::Size, "64k",
         "Bytes of a command that is sent as a line.";
     LIMITS "pipeline" Kind::Count(1, 1 << 20), "4096",
-        "Commands of one client that are taken up at once; more wait in the input.";
+        "Maximum commands of one client that run as one batch; further commands wait in the input.";
     LIMITS "reply-queue" Kind::Size, "1m",
-        "Bytes of answers that wait for a client before nothing more is read from it (soft limit).";
+        "Bytes of waiting replies from which no more input of the client is read (soft limit).";
     LIMITS "reply-queue-limit" Kind::Size, "64m",
-        "Bytes of answers that wait for a client before it is disconnected (hard limit).";
+        "Bytes of waiting replies from which the client is disconnected (hard limit).";
     LIMITS "reply-timeout" Kind::Time, "30s",
-        "How long a client over the soft limit may go without taking 64 KiB of its answers a second; 0 for ever.";
+        "How long a client over the soft limit may read fewer than 64 KiB of replies a second; 0: no limit.";
     LIMITS "command-timeout" Kind::Time, "30s",
-        "How long a command may take to arrive, with a second more for each 64 KiB of it; 0 for ever.";
+        "How long a command may take to arrive, plus a second for each 64 KiB; 0: no limit.";
     LIMITS "login-timeout" Kind::Time, "10s",
-        "How long a client may take to shake hands and to log in where it must; 0 for ever.";
+        "How long a client may take for the TLS handshake and a required login; 0: no limit.";
     LIMITS "idle-timeout" Kind::Time, "0",
-        "How long a client may be silent between commands; 0 for ever.";
+        "How long a client may be idle between commands; 0: no limit.";
     LIMITS "tcp-keepalive" Kind::Time, "300s",
-        "How long a connection is silent before TCP asks three times, a third of this apart, whether its other end is still there; 0 to never ask.";
+        "Idle time after which TCP sends three keepalive probes, a third of this time apart; 0: no probes.";
     LIMITS "memory-timeout" Kind::Time, "10s",
         "How long a client waits for client-memory before it is disconnected.";
     LIMITS "script-time-limit" Kind::Time, "5s",
-        "How long a script may run before it is ended.";
+        "How long a script may run before it is stopped.";
     LIMITS "script-memory" Kind::Size, "8m",
-        "Memory of a script's interpreter; half as much it may write, and half as much answer. At most a quarter of client-memory-each.";
+        "Memory of a script's interpreter; a script may write and reply half as much each. At most a quarter of client-memory-each.";
     LIMITS "tracking-table-max-keys" Kind::Count(0, 1 << 40), "1000000",
-        "Keys that are remembered for clients that keep them (CLIENT TRACKING); 0 for as many as an eighth of client-memory has room for.";
+        "Maximum keys in the table of CLIENT TRACKING; 0: as many as fit in an eighth of client-memory.";
     LIMITS "drain-delay" Kind::Time, "0",
-        "How long to serve on after SIGTERM while /readyz says 503, for load balancers to notice.";
+        "How long to continue to serve after SIGTERM while /readyz returns 503, so that load balancers notice.";
     LIMITS "drain-timeout" Kind::Time, "10s",
-        "How long commands that were read may take to finish after SIGTERM.";
+        "How long received commands may take to finish after SIGTERM.";
     LOG "log" Kind::Text, "info",
-        "What is logged, such as info or warn,esker_server=debug.";
+        "Log filter, such as info or warn,esker_server=debug.";
     LOG "log-format" Kind::Choice(&["text", "json"]), "text",
-        "Form of the log: lines for people, or an object of JSON a line.";
+        "Format of the log: text, or a JSON object per line.";
 }
 
 impl Setting {

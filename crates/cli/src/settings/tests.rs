@@ -24,7 +24,7 @@ fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
 }
 
 #[test]
-fn the_table_is_in_order() {
+fn settings_table_is_sorted() {
     let names: BTreeSet<_> = SETTINGS.iter().map(|setting| setting.name).collect();
     assert_eq!(names.len(), SETTINGS.len(), "a name twice");
     for setting in SETTINGS {
@@ -38,7 +38,7 @@ fn the_table_is_in_order() {
 }
 
 #[test]
-fn the_example_file_is_the_defaults() {
+fn example_file_equals_defaults() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/esker.toml");
     let found = std::fs::read_to_string(path).unwrap();
     assert_eq!(found, example(), "run: esker serve --print-config > docs/esker.toml");
@@ -61,7 +61,7 @@ fn the_example_file_is_the_defaults() {
 }
 
 #[test]
-fn a_flag_goes_before_the_environment_before_the_file_before_the_default() {
+fn flag_precedes_environment_file_and_default() {
     let (_directory, path) = file("memory = \"1g\"\niu = 4096\nconnections = 7\n");
     let mut settings = Settings::defaults();
     settings.read_file(&path).unwrap();
@@ -90,7 +90,7 @@ fn a_flag_goes_before_the_environment_before_the_file_before_the_default() {
 }
 
 #[test]
-fn files_that_are_wrong_are_refused_by_line() {
+fn invalid_file_is_refused_with_line() {
     for (text, expected) in [
         ("\nmemry = \"1g\"", "esker.toml:2: there is no setting 'memry'; did you mean 'memory'?"),
         ("client_memory = 1", "did you mean 'client-memory'?"),
@@ -116,7 +116,7 @@ fn files_that_are_wrong_are_refused_by_line() {
 }
 
 #[test]
-fn variables_that_are_not_settings_are_warned_of() {
+fn unknown_variables_cause_warning() {
     let mut settings = Settings::defaults();
     let given = variables(&[("ESKER_MEMROY", "1g"), ("ESKER_FORCE_FORMAT", "true"), ("ESKER_HTTP", "")]);
     let warnings = settings.read_environment(given).unwrap();
@@ -138,7 +138,7 @@ fn secrets_are_not_shown() {
 
 /// The limits are a third of three quarters of an eighth of `memory`.
 #[test]
-fn sizes_that_follow_from_memory_are_shown_as_they_hold() {
+fn derived_sizes_are_shown() {
     let shown = |text: &str| {
         let settings = from_file(text).unwrap();
         explain(&settings, &settings.outcome().unwrap().config.limits)
@@ -156,7 +156,7 @@ fn sizes_that_follow_from_memory_are_shown_as_they_hold() {
 }
 
 #[test]
-fn contradictions_name_both() {
+fn contradictions_name_both_settings() {
     for (text, expected) in [
         ("dir = \"a\"\nfast = \"b\"", &["dir (", ":1)", "fast (", ":2)", "contradict"] as &[_]),
         ("dir = \"a\"\ncapacity = \"b\"", &["dir (", "capacity ("]),
@@ -197,7 +197,7 @@ fn contradictions_name_both() {
 }
 
 #[test]
-fn what_is_safe_is_accepted() {
+fn safe_settings_are_accepted() {
     let tls = "resp-tls = \"0.0.0.0:1\"\ntls-cert = \"a\"\ntls-key = \"b\"\ntls-client-ca = \"c\"\n";
     for text in [
         "",
@@ -219,7 +219,7 @@ fn what_is_safe_is_accepted() {
 }
 
 #[test]
-fn sizes_that_no_store_works_with_are_refused() {
+fn impossible_sizes_are_refused() {
     let two = "fast = \"a\"\ncapacity = \"b\"\n";
     for (text, expected) in [
         (
@@ -266,7 +266,7 @@ fn sizes_that_no_store_works_with_are_refused() {
 }
 
 #[test]
-fn clients_have_a_part_of_the_memory() {
+fn clients_get_a_share_of_memory() {
     let limits = |text: &str| from_file(text).unwrap().outcome().unwrap().config.limits;
     let usual = limits("");
     assert_eq!(
@@ -280,7 +280,7 @@ fn clients_have_a_part_of_the_memory() {
 }
 
 #[test]
-fn one_core_is_left_to_the_store_unless_workers_says_otherwise() {
+fn one_core_is_left_to_store_unless_workers_is_set() {
     let workers = |text: &str| from_file(text).unwrap().outcome().unwrap().workers;
     let cores = std::thread::available_parallelism().unwrap().get();
     assert_eq!(workers(""), usize::max(cores - 1, 1));
@@ -288,7 +288,7 @@ fn one_core_is_left_to_the_store_unless_workers_says_otherwise() {
 }
 
 #[test]
-fn errors_of_the_store_name_settings_that_there_are() {
+fn store_errors_name_existing_settings() {
     use esker_engine::OptionName;
     for option in [
         OptionName::Memory,

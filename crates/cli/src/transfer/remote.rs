@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn databases_are_exported_or_refused_and_never_passed_over() {
+    fn databases_are_exported_or_refused() {
         let info = "# Keyspace\r\ndb0:keys=2,expires=1,avg_ttl=0\r\ndb255:keys=7,expires=0,avg_ttl=0\r\n";
         assert_eq!(keys_of_databases(info).ok(), Some(vec![(0, 2), (255, 7)]));
         let Err(Failure::Failed(why)) = keys_of_databases(&format!("{info}db256:keys=9,expires=0\r\n"))

@@ -58,7 +58,7 @@ const FORMATS: [(Format, Encoding); 4] = [
 ];
 
 #[test]
-fn what_is_written_is_read_back_in_every_format() {
+fn export_round_trips_in_every_format() {
     for (format, encoding) in FORMATS {
         assert_eq!(read(format, &written(format, encoding)).unwrap(), records(), "{format:?} {encoding:?}");
     }
@@ -66,7 +66,7 @@ fn what_is_written_is_read_back_in_every_format() {
 
 /// A cut at the end of a record is undetectable, because no format states the number of records.
 #[test]
-fn a_file_that_is_cut_within_a_record_ends_early() {
+fn file_cut_within_record_ends_early() {
     for (format, encoding) in FORMATS {
         let text = written(format, encoding);
         let whole = read(format, &text).unwrap();
@@ -82,7 +82,7 @@ fn a_file_that_is_cut_within_a_record_ends_early() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line() {
+fn import_error_names_line() {
     let base64 = "key_base64,value_base64,expires_at_ms\n";
     for (format, text, expected) in [
         (

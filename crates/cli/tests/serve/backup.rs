@@ -10,7 +10,7 @@ fn call(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn a_server_takes_backups_and_a_store_is_made_of_each() {
+fn server_backups_are_restored() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let server = Serving::start(at, &["--dir", "store", "--backup-dir", "copies"]);
@@ -50,7 +50,7 @@ fn a_server_takes_backups_and_a_store_is_made_of_each() {
 }
 
 #[test]
-fn what_keeps_a_backup_from_its_end_is_one_line() {
+fn backup_failure_is_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let server = Serving::start(at, &["--dir", "store"]);
@@ -75,7 +75,7 @@ fn what_keeps_a_backup_from_its_end_is_one_line() {
 
 /// After a restore by root, the service of another user opens the store.
 #[test]
-fn what_root_restores_belongs_to_the_owner_of_the_directory() {
+fn files_restored_by_root_belong_to_directory_owner() {
     use std::os::unix::fs::{MetadataExt, chown};
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
@@ -109,7 +109,7 @@ fn what_root_restores_belongs_to_the_owner_of_the_directory() {
 /// writers nor deletes nor expiry wait for the backup, it can be cancelled, and the server stops although
 /// one of its writes never returns.
 #[test]
-fn backup_whose_target_hangs_holds_nothing_up() {
+fn hanging_backup_target_blocks_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     for made in ["copies", "copies/backups", "copies/segments"] {

@@ -37,7 +37,7 @@ impl Drop for Loop {
 }
 
 #[test]
-fn a_store_on_raw_devices_is_checked_and_repaired() {
+fn store_on_raw_devices_is_checked_and_repaired() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let attached: Result<Vec<Loop>, String> = ["fast", "capacity", "new-fast", "new-capacity"]

@@ -14,7 +14,7 @@ fn fails(directory: &Path, code: i32, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_no_block_device_is_told() {
+fn non_block_device_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     assert!(fails(path, 2, &["device"]).contains("which device?"));
@@ -28,7 +28,7 @@ fn what_is_no_block_device_is_told() {
 }
 
 #[test]
-fn a_loop_device_is_shown_with_what_fits_it() {
+fn loop_device_is_shown_with_fitting_settings() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let device = match super::devices::Loop::attach(path, "image") {
@@ -46,7 +46,7 @@ fn a_loop_device_is_shown_with_what_fits_it() {
 }
 
 #[test]
-fn only_a_scratch_device_is_measured_and_only_if_that_is_said() {
+fn only_confirmed_scratch_device_is_measured() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     assert!(fails(path, 2, &["device", "--measure"]).contains("DEVICE"));
@@ -94,7 +94,7 @@ fn pages(flash: u128, host: u128) -> Vec<u8> {
 }
 
 #[test]
-fn the_server_shows_what_a_byte_costs_the_flash() {
+fn server_shows_flash_bytes_per_byte() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let save = |bytes: &[u8]| {

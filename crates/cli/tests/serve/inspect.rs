@@ -72,7 +72,7 @@ fn closed_store() -> TempDir {
 }
 
 #[test]
-fn a_store_is_looked_into_written_to_and_repaired() {
+fn store_is_inspected_written_and_repaired() {
     let directory = closed_store();
     let path = directory.path();
     assert_eq!(json(path, &["inspect", "store"])["state"], "closed");
@@ -115,7 +115,7 @@ fn a_store_is_looked_into_written_to_and_repaired() {
 }
 
 #[test]
-fn a_damaged_store_is_told_and_repaired() {
+fn damaged_store_is_reported_and_repaired() {
     let directory = closed_store();
     let path = directory.path();
     assert_eq!(printed(path, &["put", "store", "creek", "dry", "--ttl", "2h"]), "");
@@ -145,7 +145,7 @@ fn a_damaged_store_is_told_and_repaired() {
 }
 
 #[test]
-fn a_wrong_call_of_an_inspection_is_refused_in_one_line() {
+fn wrong_inspection_call_is_refused_in_one_line() {
     let directory = closed_store();
     let path = directory.path();
     std::fs::write(path.join("text"), "no store").unwrap();
@@ -176,7 +176,7 @@ fn a_wrong_call_of_an_inspection_is_refused_in_one_line() {
 }
 
 #[test]
-fn the_layout_is_printed_as_the_document_has_it() {
+fn printed_layout_matches_document() {
     let directory = tempfile::tempdir().unwrap();
     let document =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format.md")).unwrap();
@@ -187,7 +187,7 @@ fn the_layout_is_printed_as_the_document_has_it() {
 }
 
 #[test]
-fn a_check_says_what_only_the_staging_file_of_a_killed_store_holds() {
+fn check_reports_keys_only_in_staging_file() {
     let directory = killed_store();
     let path = directory.path();
     let report = json(path, &["check", "store"]);
@@ -228,7 +228,7 @@ fn a_check_says_what_only_the_staging_file_of_a_killed_store_holds() {
 }
 
 #[test]
-fn the_staging_file_is_found_by_whatever_name_the_store_is_called() {
+fn staging_file_is_found_by_every_store_name() {
     let directory = killed_store();
     let path = directory.path();
     let only_there = |report: &Value| report["staging"]["only_there"].clone();
@@ -244,7 +244,7 @@ fn the_staging_file_is_found_by_whatever_name_the_store_is_called() {
 }
 
 #[test]
-fn a_repair_says_what_only_the_staging_file_holds() {
+fn repair_reports_keys_only_in_staging_file() {
     let directory = killed_store();
     let path = directory.path();
     let (code, said, why) = run(path, &["repair", "store", "--to", "copy"]);
@@ -271,7 +271,7 @@ fn a_repair_says_what_only_the_staging_file_holds() {
 }
 
 #[test]
-fn a_value_that_was_not_written_out_is_a_failure() {
+fn unwritten_value_is_a_failure() {
     let directory = closed_store();
     let path = directory.path();
     for form in ["raw", "text"] {
@@ -289,7 +289,7 @@ fn a_value_that_was_not_written_out_is_a_failure() {
 }
 
 #[test]
-fn beside_a_server_only_what_stays_damaged_is_damage() {
+fn check_beside_server_reports_only_lasting_damage() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let flags = ["--dir", "store", "--capacity-limit", "256m", "--durability", "none"];

@@ -19,7 +19,7 @@ fn ended(
 }
 
 #[test]
-fn top_prints_a_sample_for_scripts() {
+fn top_prints_one_sample_for_scripts() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path().join("secret"), "sesame\n").unwrap();
     let mut serving = Serving::start(directory.path(), &["--dir", "store", "--password-file", "secret"]);
@@ -48,7 +48,7 @@ fn top_prints_a_sample_for_scripts() {
 }
 
 #[test]
-fn a_reload_changes_what_can_be_changed_and_names_the_rest() {
+fn reload_applies_live_settings_and_names_others() {
     let directory = tempfile::tempdir().unwrap();
     let [config, log] = ["esker.toml", "log"].map(|name| directory.path().join(name));
     let socket = UnixDatagram::bind(directory.path().join("notify")).unwrap();
@@ -101,7 +101,7 @@ fn a_reload_changes_what_can_be_changed_and_names_the_rest() {
 }
 
 #[test]
-fn the_watchdog_hears_again_and_again_that_the_server_is_alive() {
+fn watchdog_is_notified_repeatedly() {
     let directory = tempfile::tempdir().unwrap();
     let socket = UnixDatagram::bind(directory.path().join("notify")).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -116,7 +116,7 @@ fn the_watchdog_hears_again_and_again_that_the_server_is_alive() {
 }
 
 #[test]
-fn pages_completions_and_the_package_are_made() {
+fn man_pages_completions_and_package_are_built() {
     let directory = tempfile::tempdir().unwrap();
     create_dir(directory.path().join("pages")).unwrap();
     let (code, ..) = ended(directory.path(), &["man", "pages"], &[]);

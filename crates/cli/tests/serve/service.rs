@@ -54,7 +54,7 @@ fn ask(address: SocketAddr, text: &str, most: u64) -> String {
 }
 
 #[test]
-fn a_store_that_is_being_opened_is_told_and_the_start_can_be_ended() {
+fn opening_is_reported_and_can_be_interrupted() {
     let directory = tempfile::tempdir().unwrap();
     let serving = Serving::start(directory.path(), &["--dir", "store"]);
     assert_eq!(serving.ask("SET a 1"), "+OK\r\n+OK\r\n");
@@ -119,7 +119,7 @@ fn user(directory: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn users_are_listed_with_what_they_may_do() {
+fn users_are_listed_with_rights() {
     let directory = tempfile::tempdir().unwrap();
     user(directory.path(), &["add", "ann", "--rights", "read,write", "--prefix", "app:"]);
     let users = directory.path().join("users.toml");
@@ -133,7 +133,7 @@ fn users_are_listed_with_what_they_may_do() {
 }
 
 #[test]
-fn the_manager_of_services_is_told_of_reloads_and_of_those_that_fail() {
+fn service_manager_is_notified_of_reloads_and_failures() {
     let directory = tempfile::tempdir().unwrap();
     let users = directory.path().join("users.toml");
     let said = user(directory.path(), &["add", "ann"]);
@@ -164,7 +164,7 @@ fn the_manager_of_services_is_told_of_reloads_and_of_those_that_fail() {
 }
 
 #[test]
-fn a_directory_that_holds_something_else_is_refused() {
+fn directory_with_other_files_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let home = directory.path().join("home");
     create_dir(&home).unwrap();

@@ -73,7 +73,7 @@ fn read_only_device_is_refused_and_named() {
 }
 
 #[test]
-fn device_says_what_it_holds() {
+fn device_content_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let device = match Loop::attach(directory.path(), "drive") {
         Ok(device) => device,
@@ -96,7 +96,7 @@ fn device_says_what_it_holds() {
 
 /// Runs as a user without permission to enter the directory.
 #[test]
-fn missing_permission_is_not_told_as_a_missing_store() {
+fn missing_permission_is_not_reported_as_missing_store() {
     let directory = closed_store();
     let path = directory.path();
     assert_eq!(run(path, &["backup", "take", "copies", "--dir", "store"]).0, 0);
@@ -123,7 +123,7 @@ fn missing_permission_is_not_told_as_a_missing_store() {
 }
 
 #[test]
-fn files_that_root_makes_belong_to_the_owner_of_the_directory() {
+fn files_created_by_root_belong_to_directory_owner() {
     let directory = closed_store();
     let path = directory.path();
     let store = path.join("store");
@@ -153,7 +153,7 @@ fn files_that_root_makes_belong_to_the_owner_of_the_directory() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_no_panic() {
+fn unwritable_output_does_not_panic() {
     let directory = closed_store();
     let path = directory.path();
     let full = || File::options().write(true).open("/dev/full").unwrap();
@@ -193,7 +193,7 @@ fn output_that_cannot_be_written_is_no_panic() {
 }
 
 #[test]
-fn picture_does_not_take_the_place_of_a_file() {
+fn picture_does_not_replace_file() {
     let directory = closed_store();
     let path = directory.path();
     assert_eq!(run(path, &["segments", "store", "--svg", "map.svg"]).0, 0);
@@ -206,7 +206,7 @@ fn picture_does_not_take_the_place_of_a_file() {
 }
 
 #[test]
-fn restore_into_a_directory_of_other_files_is_refused() {
+fn restore_into_nonempty_directory_is_refused() {
     let directory = closed_store();
     let path = directory.path();
     assert_eq!(run(path, &["backup", "take", "copies", "--dir", "store"]).0, 0);

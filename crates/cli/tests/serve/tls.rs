@@ -50,7 +50,7 @@ fn call(directory: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> (
 const TRUSTING: [&str; 3] = ["--tls", "--ca", "ca.pem"];
 
 #[test]
-fn every_verb_speaks_tls() {
+fn every_client_command_uses_tls() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let authority = Authority::new();
@@ -82,7 +82,7 @@ fn every_verb_speaks_tls() {
 }
 
 #[test]
-fn a_certificate_of_the_client_is_shown_where_it_is_asked_for() {
+fn client_certificate_is_presented_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let authority = Authority::new();
@@ -110,7 +110,7 @@ fn a_certificate_of_the_client_is_shown_where_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_wrong_with_a_connection_is_said_in_one_line() {
+fn connection_error_is_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let authority = Authority::new();

@@ -18,7 +18,7 @@ fn lines(path: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_exported_is_imported_again() {
+fn exported_store_is_imported() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let server = Serving::start(at, &["--dir", "one"]);
@@ -58,7 +58,7 @@ fn what_is_exported_is_imported_again() {
 }
 
 #[test]
-fn strings_of_a_redis_are_imported_and_the_rest_is_named() {
+fn redis_strings_are_imported_and_other_types_named() {
     let directory = tempfile::tempdir().unwrap();
     let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdb/src/testdata/redis-7.0.15.rdb");
     let (dump, server) = (dump.to_str().unwrap(), Serving::start(directory.path(), &["--dir", "store"]));
@@ -76,7 +76,7 @@ fn strings_of_a_redis_are_imported_and_the_rest_is_named() {
 }
 
 #[test]
-fn an_import_that_leaves_out_what_is_too_long_has_failed() {
+fn import_that_skips_long_values_fails() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let server = Serving::start(at, &["--dir", "store", "--argument-limit", "1m"]);
@@ -97,7 +97,7 @@ fn an_import_that_leaves_out_what_is_too_long_has_failed() {
 }
 
 #[test]
-fn what_the_target_cannot_hold_is_left_out_and_told() {
+fn values_beyond_target_limits_are_skipped_and_reported() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let server = Serving::start(at, &["--dir", "store"]);
@@ -131,7 +131,7 @@ fn what_the_target_cannot_hold_is_left_out_and_told() {
 }
 
 #[test]
-fn an_import_has_the_memory_that_it_is_given() {
+fn import_uses_given_memory() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     write(at.join("keys.jsonl"), "{\"key\":\"a\",\"value\":\"b\"}\n").unwrap();
@@ -144,7 +144,7 @@ fn an_import_has_the_memory_that_it_is_given() {
 }
 
 #[test]
-fn what_keeps_a_transfer_from_its_end_is_one_line() {
+fn transfer_failure_is_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let server = Serving::start(at, &["--dir", "store"]);
@@ -200,7 +200,7 @@ fn what_keeps_a_transfer_from_its_end_is_one_line() {
 /// and the exit code is 1. The key of a short value is damaged with it; a server then answers SCAN with
 /// an error.
 #[test]
-fn a_damaged_record_does_not_end_an_export() {
+fn damaged_record_does_not_end_export() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let server = Serving::start(at, &["--dir", "store", "--compression", "off"]);

@@ -24,7 +24,7 @@ fn scratch() -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn a_socket_outlives_kills_and_is_removed_by_a_stop() {
+fn socket_survives_kill_and_is_removed_on_stop() {
     let (directory, path) = scratch();
     let mut server = Serving::start(directory.path(), &ALONE);
     assert_eq!((server.word("resp"), server.word("unix")), ("", "esker.sock"));
@@ -46,7 +46,7 @@ fn a_socket_outlives_kills_and_is_removed_by_a_stop() {
 }
 
 #[test]
-fn what_is_no_socket_is_left_alone() {
+fn file_that_is_no_socket_stays() {
     let (directory, path) = scratch();
     std::fs::write(&path, "mine").unwrap();
     let error = refused(directory.path(), &[&["serve"], &ALONE[..]].concat());
@@ -64,7 +64,7 @@ fn what_is_no_socket_is_left_alone() {
 }
 
 #[test]
-fn a_mode_without_a_socket_and_nothing_to_listen_on_are_refused() {
+fn socket_mode_without_socket_is_refused() {
     let (directory, _) = scratch();
     let error = refused(directory.path(), &["serve", "--unix-socket-mode", "777"]);
     assert!(error.contains("--unix-socket-mode") && error.contains("needs unix-socket"), "{error}");
@@ -75,7 +75,7 @@ fn a_mode_without_a_socket_and_nothing_to_listen_on_are_refused() {
 }
 
 #[test]
-fn redis_cli_speaks_by_a_unix_socket() {
+fn redis_cli_connects_by_unix_socket() {
     if Command::new("redis-cli").arg("--version").output().is_err() {
         eprintln!("SKIPPED: there is no redis-cli on this machine");
         return;

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_db_bench_end_when_the_time_is_over_and_not_at_the_next_thousand() {
+    fn db_bench_threads_end_on_time() {
         for step in ["get", "mixed", "pressure", "sync32"] {
             let words = words(Engine::RocksDb, step, &sizes());
             assert!(words.contains(&"--ops_between_duration_checks=1".to_owned()), "{step}: {words:?}");

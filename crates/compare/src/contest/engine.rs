@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_raw_device_is_measured_beside_the_store_that_it_is_compared_with() {
+    fn raw_device_is_measured_beside_its_store() {
         use Engine::{Esker, EskerFast, Raw, RocksDb};
         assert_eq!(
             turns(&[EskerFast, Esker, RocksDb, Raw]),

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_outlives_an_interruption() {
+    fn results_survive_interruption() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("records.jsonl");
         let record = |step: &str, failed: Option<&str>| Record {

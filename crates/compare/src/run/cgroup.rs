@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_run_left_is_removed_and_nothing_else() {
+    fn leftovers_of_killed_run_are_removed() {
         let dir = tempfile::tempdir().expect("a directory");
         let (gone, here) = (format!("{PREFIX}4194305"), format!("{PREFIX}{}", std::process::id()));
         for name in [&gone, &here, "other-4194305"] {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_is_sought_where_memory_can_be_limited() {
+    fn cgroup_is_chosen_where_memory_can_be_limited() {
         let root = Path::new("/sys/fs/cgroup");
         let one = places("4:memory:/a/b\n3:cpu:/\n1:name=systemd:/x\n", root);
         assert_eq!(one, [(root.join("memory/a/b"), Version::One)]);

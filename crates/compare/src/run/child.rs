@@ -131,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn commands_can_be_typed_again() {
+    fn printed_commands_can_be_run_again() {
         let words = ["--num=5", "", "it's"].map(str::to_owned);
         assert_eq!(typed(Path::new("/bin/x"), &words), "/bin/x --num=5 '' 'it'\\''s'");
     }
 
     #[test]
-    fn figures_come_in_order_and_failures_are_told() {
+    fn figures_are_ordered_and_failures_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let output = shell(dir.path(), "0", None);
         let names: Vec<_> = output.runs.iter().map(|(run, _)| run.name.as_str()).collect();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_takes_more_than_the_limit_is_ended_and_that_is_told() {
+    fn process_beyond_limit_is_killed_and_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let group = match Group::make(&format!("esker-compare-test-{}", std::process::id()), 16 << 20) {
             Ok(group) => group,

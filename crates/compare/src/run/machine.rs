@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_disk_is_the_mount_that_is_nearest() {
+    fn disk_is_nearest_mount() {
         let mounts =
             "/dev/sda1 / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/nvme9n9p1 /tmp/deep xfs rw 0 0\n";
         assert_eq!(disk(Path::new("/tmp/deep/er"), mounts), "/dev/nvme9n9p1, xfs");

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_db_bench_printed_is_read() {
+    fn db_bench_output_is_parsed() {
         let mut parser = Parser::default();
         let ends =
             include_str!("captured/db_bench-7.8.3.txt").lines().filter(|line| parser.line(line)).count();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_a_step_are_whole_and_other_lines_are_none() {
+    fn names_with_step_are_whole_and_other_lines_ignored() {
         let run = result(
             "writepressure 40 MB/s :      99.1 micros/op 10084 ops/sec 2.000 seconds 20168 operations;   39.5 MB/s (1 of 1 found) (writers beside: 9 puts, 40.0 MB/s)",
         )

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_is_told_although_it_is_less_at_the_end() {
+    fn peak_is_reported_even_if_lower_at_end() {
         let dir = tempfile::tempdir().expect("a directory");
         let watch = SpaceWatch::start(dir.path());
         let inner = dir.path().join("inner");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_nothing() {
+    fn empty_directory_takes_no_space() {
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(SpaceWatch::start(dir.path()).most_bytes(), None);
         assert_eq!(SpaceWatch::start(&dir.path().join("none")).most_bytes(), None);

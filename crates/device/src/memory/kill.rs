@@ -2,7 +2,7 @@
 //! pieces are written and others never are.
 
 use super::cache::Change;
-use super::{MemoryDevice, Payload, State};
+use super::{Contents, MemoryDevice, Payload};
 
 impl MemoryDevice {
     /// Kills the process that uses the device. For each write in flight, `random` decides whether nothing is written,
@@ -41,7 +41,7 @@ impl MemoryDevice {
     }
 
     /// Applies one block of a killed write. It is not durable: a power failure may undo it.
-    fn write_block(&self, state: &mut State, offset: u64, block: &[u8]) {
+    fn write_block(&self, state: &mut Contents, offset: u64, block: &[u8]) {
         if offset + block.len() as u64 > state.bytes {
             return;
         }

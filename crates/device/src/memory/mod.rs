@@ -45,13 +45,13 @@ struct Inner {
     options: MemoryOptions,
     path: Arc<str>,
     counters: Counters,
-    state: Mutex<State>,
+    state: Mutex<Contents>,
     /// Outside the state, so that fault plans and observers may access the device.
     faults: Mutex<Option<FaultPlan>>,
     observer: Mutex<Option<Observer>>,
 }
 
-struct State {
+struct Contents {
     bytes: u64,
     /// The content that reads see.
     live: Image,
@@ -111,7 +111,7 @@ impl MemoryDevice {
         assert!(block_bytes.is_power_of_two() && block_bytes >= 512, "blocks of {block_bytes} bytes");
         let bytes = options.geometry.bytes;
         assert!(bytes.is_multiple_of(block_bytes.into()), "{bytes} bytes in blocks of {block_bytes}");
-        let state = State {
+        let state = Contents {
             bytes,
             live: image.clone(),
             media: Media::new(image),
@@ -267,7 +267,7 @@ impl Inner {
     }
 
     /// Applies the faults that are the same for every kind of operation.
-    fn admit(&self, state: &mut State, submitted: &Submitted) -> Result<(), DeviceError> {
+    fn admit(&self, state: &mut Contents, submitted: &Submitted) -> Result<(), DeviceError> {
         state.vanished |= submitted.fault == Fault::Vanish;
         if state.vanished {
             return Err(self.error(&submitted.operation, libc::ENODEV));
@@ -280,7 +280,7 @@ impl Inner {
 
     fn apply_change(
         &self,
-        state: &mut State,
+        state: &mut Contents,
         submitted: &Submitted,
         payload: &Payload,
     ) -> Result<(), DeviceError> {
@@ -321,7 +321,7 @@ impl Inner {
     }
 
     /// Applies some sectors of a failed write: to the cache, where a power failure may tear them again.
-    fn apply_torn(&self, state: &mut State, offset: u64, change: &Change) {
+    fn apply_torn(&self, state: &mut Contents, offset: u64, change: &Change) {
         let mut random = state.random;
         cache::tear(offset, change, &mut state.live, &mut || split_mix(&mut random));
         state.random = random;

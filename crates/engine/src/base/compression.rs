@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use esker_log::Codec;
+
 use crate::base::error::{Error, Result};
 
 /// Compression of values in new puts. A value is stored uncompressed if it is shorter than 128 bytes, or if compression
@@ -19,7 +21,7 @@ pub enum Compression {
     #[default]
     Lz4,
     /// Zstandard at a level of [`LEVELS`](Self::LEVELS): shorter than LZ4, but slower. Higher levels slow down writes,
-    /// but not reads.
+    /// but not reads. Needs the cargo feature `zstd`.
     Zstd(u8),
 }
 
@@ -32,6 +34,20 @@ impl Compression {
 
     /// Valid levels of Zstandard.
     pub const LEVELS: RangeInclusive<u8> = 1..=22;
+
+    /// Checks that this build has the method.
+    ///
+    /// # Errors
+    /// [`Error::MissingFeature`], for Zstandard without the cargo feature `zstd`.
+    pub fn check(self) -> Result<()> {
+        match self {
+            Compression::Zstd(_) if !Codec::Zstd.is_available() => Err(Error::MissingFeature {
+                feature: Codec::Zstd.name(),
+                what: format!("compression is {self}"),
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// ```
@@ -39,7 +55,7 @@ impl Compression {
 /// use esker::Compression;
 ///
 /// assert_eq!("lz4".parse::<Compression>()?, Compression::Lz4);
-/// assert_eq!("zstd:7".parse::<Compression>()?.to_string(), "zstd:7");
+/// assert_eq!(Compression::Zstd(7).to_string(), "zstd:7");
 /// assert!("gzip".parse::<Compression>().is_err());
 /// # Ok::<(), esker::Error>(())
 /// ```
@@ -59,7 +75,9 @@ impl FromStr for Compression {
             _ => lower.strip_prefix("zstd:").and_then(level),
         };
         let words = Compression::WORDS;
-        compression.ok_or_else(|| Error::invalid(format!("'{text}' is not a compression; it is {words}")))
+        let compression = compression
+            .ok_or_else(|| Error::invalid(format!("'{text}' is not a compression; it is {words}")))?;
+        compression.check().map(|()| compression)
     }
 }
 
@@ -79,11 +97,13 @@ mod tests {
 
     #[test]
     fn compressions_are_read_as_they_are_written() {
-        for text in ["off", "lz4", "zstd:1", "zstd:3", "zstd:22"] {
-            assert_eq!(text.parse::<Compression>().expect(text).to_string(), text);
-            assert_eq!(text.to_uppercase().parse::<Compression>().expect(text).to_string(), text);
+        let zstd: &[&str] = if Codec::Zstd.is_available() { &["zstd:1", "zstd:3", "zstd:22"] } else { &[] };
+        for text in ["off", "lz4"].iter().chain(zstd) {
+            assert_eq!(text.parse::<Compression>().expect(text).to_string(), *text);
+            assert_eq!(text.to_uppercase().parse::<Compression>().expect(text).to_string(), *text);
         }
-        assert_eq!("zstd".parse::<Compression>().expect("a level").to_string(), "zstd:3");
+        assert_eq!(Compression::Zstd(3).to_string(), "zstd:3");
+        assert_eq!("zstd".parse().ok(), Codec::Zstd.is_available().then_some(Compression::Zstd(3)));
     }
 
     #[test]

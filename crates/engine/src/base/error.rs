@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Io,
     /// The checkpoint was cancelled and cannot be read any further. The store keeps running.
     Cancelled,
+    /// The call needs a cargo feature that this build lacks. Nothing was done, and nothing is damaged.
+    Unsupported,
 }
 
 /// An error of the store.
@@ -133,6 +135,16 @@ pub enum Error {
         /// The reason, and the remedy.
         reason: String,
     },
+    /// The call needs a cargo feature that this build lacks.
+    #[error(
+        "{what}, and this program was built without the feature \"{feature}\"; build it with that feature"
+    )]
+    MissingFeature {
+        /// The feature of the package.
+        feature: &'static str,
+        /// What needs the feature.
+        what: String,
+    },
 }
 
 fn full_text(live_bytes: u64, limit_bytes: u64, option: &str) -> String {
@@ -192,7 +204,7 @@ impl Error {
     /// Returns true if the error is a failed read: it raises no doubt about anything that was written.
     pub(crate) fn is_of_reading(&self) -> bool {
         let op = esker_device::OperationKind::Read;
-        matches!(self, Error::Corrupt { .. })
+        matches!(self, Error::Corrupt { .. } | Error::MissingFeature { .. })
             || matches!(self, Error::Io(DeviceError::Io { op: of, .. }) if *of == op)
     }
 
@@ -209,6 +221,7 @@ impl Error {
             Error::Closed { .. } => ErrorKind::Closed,
             Error::Io(_) => ErrorKind::Io,
             Error::Cancelled { .. } => ErrorKind::Cancelled,
+            Error::MissingFeature { .. } => ErrorKind::Unsupported,
         }
     }
 
@@ -230,7 +243,8 @@ impl Error {
             | Error::Corrupt { .. }
             | Error::SuperblocksLost { .. }
             | Error::Closed { .. }
-            | Error::Cancelled { .. } => false,
+            | Error::Cancelled { .. }
+            | Error::MissingFeature { .. } => false,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::catalog::appended::Replaced;
 use crate::catalog::cache::Cached;
 use crate::catalog::clock::Life;
 use crate::catalog::place::Place;
+use crate::catalog::verify::Known;
 
 /// The current record of a key, with the pointer that led to it.
 pub(crate) struct Found {
@@ -98,29 +99,27 @@ impl Catalog {
         }
     }
 
-    /// Returns the current record of a key if the record is unreadable, but its segment's summary confirms that it
-    /// belongs to the key. The key must be reserved.
+    /// Returns the current record of a key if its value is unreadable, but its head or its segment's summary confirms that
+    /// it belongs to the key. The key must be reserved.
     pub(crate) async fn find_unreadable(&self, hash: &KeyHash) -> Option<Replaced> {
         loop {
             let pointer = self.index.get_exact(hash).or_else(|| self.index.get(hash))?;
             let Some(place) = self.place(hash, pointer) else { continue };
-            let entry = self.entry_at(&place).await;
+            let known = self.identify(hash.keyspace(), &place).await.ok();
             if !self.is_still(hash, &place) {
                 continue;
             }
-            let entry =
-                entry.filter(|entry| entry.key_hash == *hash || planted(Bug::DamagedKeyNotCompared))?;
-            let padded_bytes =
-                self.space.tier(place.location.tier).shape().padded(entry.bytes as usize) as u32;
-            let expired = self.life(entry.sequence, entry.expires_at_ms) != Life::Alive;
+            let Known { sequence, expires_at_ms, padded_bytes, .. } =
+                known.filter(|known| known.hash == *hash || planted(Bug::DamagedKeyNotCompared))?;
+            let expired = self.life(sequence, expires_at_ms) != Life::Alive;
             return Some(Replaced { pointer, padded_bytes, expired });
         }
     }
 
-    /// Returns true if the segment's summary shows that an unreadable record belongs to another key.
+    /// Returns true if the head of an unreadable record or its segment's summary shows that it belongs to another key.
     async fn is_anothers(&self, hash: &KeyHash, pointer: Pointer) -> bool {
-        let entry = self.entry_at(&self.unchecked_place(pointer)).await;
-        entry.is_some_and(|entry| entry.key_hash != *hash)
+        let known = self.identify(hash.keyspace(), &self.unchecked_place(pointer)).await;
+        known.is_ok_and(|known| known.hash != *hash)
     }
 
     /// Reads the record that a pointer leads to. `key` is for the error message if the record is damaged.

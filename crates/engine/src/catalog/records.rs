@@ -1,7 +1,7 @@
 //! Reads and verifies records: from the segment's memory, the read cache, or the device.
 
 use bytes::Bytes;
-use esker_log::{Claim, Compressed, Damage, Kind, Location, RecordView, class_bytes};
+use esker_log::{Claim, Codec, Compressed, Damage, Kind, Location, RecordView, class_bytes};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
@@ -101,7 +101,7 @@ impl Catalog {
     }
 }
 
-/// A record that failed verification.
+/// A record that failed verification, or whose value this build cannot decompress.
 pub(crate) struct Damaged {
     pub(crate) damage: Damage,
     /// The key, if the header is intact.
@@ -120,12 +120,25 @@ impl Damaged {
 
     /// As [`into_error`](Self::into_error).
     pub(crate) fn error(&self, key: Option<&[u8]>) -> Error {
-        Error::Corrupt {
-            key: key.map(<[u8]>::to_vec).or_else(|| self.key.clone()),
-            segment: self.segment,
-            offset: u64::from(self.offset),
-            what: self.damage.to_string(),
+        let key = key.map(<[u8]>::to_vec).or_else(|| self.key.clone());
+        match &self.damage {
+            Damage::MissingCodec(codec) => missing_codec(*codec, &key.unwrap_or_default()),
+            damage => Error::Corrupt {
+                key,
+                segment: self.segment,
+                offset: u64::from(self.offset),
+                what: damage.to_string(),
+            },
         }
+    }
+}
+
+/// Returns the error for a key whose intact value this build cannot decompress.
+fn missing_codec(codec: Codec, key: &[u8]) -> Error {
+    let feature = codec.name();
+    Error::MissingFeature {
+        feature,
+        what: format!("the value of key \"{}\" is compressed with {feature}", key.escape_ascii()),
     }
 }
 

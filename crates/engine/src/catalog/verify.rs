@@ -19,12 +19,13 @@ use crate::segments::slot::SlotState;
 /// Number of keys that are looked up together.
 pub(crate) const ROW: usize = 16;
 
-/// Facts about a record that decide whether it is hidden.
+/// Facts about a record, without its value.
 #[derive(Clone, Copy)]
-struct Known {
-    hash: KeyHash,
-    sequence: u64,
-    padded_bytes: u32,
+pub(crate) struct Known {
+    pub(crate) hash: KeyHash,
+    pub(crate) sequence: u64,
+    pub(crate) expires_at_ms: Option<u64>,
+    pub(crate) padded_bytes: u32,
 }
 
 /// Identified records, by pointer and segment number. An entry stays valid, because a segment number is never reused.
@@ -118,7 +119,7 @@ impl Catalog {
     }
 
     /// Identifies the record at a place: by its head or, if that is unreadable, by its segment's summary.
-    async fn identify(&self, keyspace: Keyspace, place: &Place) -> Result<Known> {
+    pub(crate) async fn identify(&self, keyspace: Keyspace, place: &Place) -> Result<Known> {
         let read = self.beginning(place).await;
         let is_unreadable = match &read {
             Ok(record) => record.is_err(),
@@ -127,10 +128,12 @@ impl Catalog {
         if is_unreadable && let Some(entry) = self.entry_at(place).await {
             let padded_bytes =
                 self.space.tier(place.location.tier).shape().padded(entry.bytes as usize) as u32;
-            return Ok(Known { hash: entry.key_hash, sequence: entry.sequence, padded_bytes });
+            let Entry { key_hash: hash, sequence, expires_at_ms, .. } = entry;
+            return Ok(Known { hash, sequence, expires_at_ms, padded_bytes });
         }
         let Beginning { entry, padded_bytes } = read?.map_err(|damaged| damaged.into_error(None))?;
-        Ok(Known { hash: self.hash(keyspace, &entry.key), sequence: entry.version, padded_bytes })
+        let hash = self.hash(keyspace, &entry.key);
+        Ok(Known { hash, sequence: entry.version, expires_at_ms: entry.expires_at_ms, padded_bytes })
     }
 
     /// Returns the summary entry of the put at a place, if the segment has a readable summary.

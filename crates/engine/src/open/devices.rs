@@ -267,6 +267,7 @@ fn validate(options: &Options) -> Result<()> {
         }
         _ => Ok(()),
     };
+    options.compression.check()?;
     power(OptionName::IndirectionUnit, options.indirection_unit_bytes, PAGE_BYTES, UNIT_BYTES_MAX)?;
     power(OptionName::Segment, options.segment_bytes, 64 << 10, SEGMENT_BYTES_MAX)?;
     if !(5..=50).contains(&options.reserve_percent) {

@@ -415,8 +415,11 @@ impl Blocking {
     }
 
     /// See [`Store::set_compression`].
-    pub fn set_compression(&self, compression: Compression) {
-        self.store.set_compression(compression);
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_compression(&self, compression: Compression) -> Result<()> {
+        self.store.set_compression(compression)
     }
 
     /// See [`Store::background_bytes_per_s`].

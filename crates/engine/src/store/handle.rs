@@ -224,8 +224,13 @@ impl Store {
     }
 
     /// Sets the compression of values in new puts. Stored values stay as they are.
-    pub fn set_compression(&self, compression: Compression) {
+    ///
+    /// # Errors
+    /// [`Error::MissingFeature`](crate::Error::MissingFeature), if this build lacks the method. Nothing has changed then.
+    pub fn set_compression(&self, compression: Compression) -> Result<()> {
+        compression.check()?;
         self.writer.changeable.set_compression(compression);
+        Ok(())
     }
 
     /// Returns the limit on reads and writes of destage and collect together, in bytes per second; `None` if unlimited.

@@ -361,7 +361,7 @@ impl<'a> SegmentCheck<'a> {
         if record.kind == Kind::Tombstone && !(record.value.is_empty() && record.expires_at_ms.is_none()) {
             return Err("a tombstone has a value or an expiry".to_owned());
         }
-        let verified = record.verify_value(secret).and_then(|()| self.view.raw_value(&record).map(drop));
+        let verified = record.verify_value(secret).and_then(|()| self.view.verify_compression(&record));
         verified.map(|()| record.bytes()).map_err(|damage| damage.to_string())
     }
 

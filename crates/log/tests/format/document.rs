@@ -22,11 +22,11 @@ fn check(part: &str, wanted: &str) {
 }
 
 #[test]
-fn the_document_holds_the_tables_of_the_code() {
+fn format_document_matches_field_tables() {
     check("tables", &format!("\n{}", esker_log::describe_format()));
 }
 
 #[test]
-fn the_worked_example_is_the_golden_image() {
+fn worked_example_matches_golden_image() {
     check("example", &crate::golden::worked_example());
 }

@@ -99,7 +99,7 @@ fn mutate(bytes: &mut [u8], mutations: &[Mutation]) {
 /// After any mutation of a segment, a scan accepts only records that were written: at their offset, with their value or
 /// with a value that is known to be damaged.
 #[test]
-fn a_mutated_segment_says_nothing_that_was_not_written() {
+fn mutated_segment_yields_only_written_records() {
     let segment = written();
     let sealed = segment.sealed();
     let strategy = (mutations(sealed.len()), any::<bool>(), any::<bool>());
@@ -131,7 +131,7 @@ fn a_mutated_segment_says_nothing_that_was_not_written() {
 }
 
 #[test]
-fn a_mutated_record_verifies_only_if_it_is_the_same() {
+fn mutated_record_verifies_only_if_unchanged() {
     let segment = written();
     let entry = segment.open.entries().iter().nth(4).expect("it has more");
     let range = entry.offset as usize..(entry.offset + entry.bytes) as usize;
@@ -149,7 +149,7 @@ fn a_mutated_record_verifies_only_if_it_is_the_same() {
 }
 
 #[test]
-fn a_mutated_superblock_is_one_that_was_written_or_none() {
+fn mutated_superblock_is_a_written_one_or_none() {
     let written = superblock(4096, 3);
     let head: Vec<u8> = (0..4).flat_map(|copy| written.encode(copy)).collect();
     random("a_mutated_superblock_is_one", 1000, mutations(head.len()), |mutations| {

@@ -27,7 +27,7 @@ fn parts(written: &Written, record: u32) -> (usize, usize, usize) {
 }
 
 #[test]
-fn rot_of_a_value_that_was_durable_keeps_its_entry() {
+fn rot_of_durable_value_keeps_its_entry() {
     for (written, wholly_durable, last) in all_durable() {
         for i in 0..last {
             for &record in &written.frames[i].records {
@@ -48,7 +48,7 @@ fn all(written: &Written) -> impl Iterator<Item = u32> {
 }
 
 #[test]
-fn rot_of_a_head_hides_no_key_whose_value_rots_too() {
+fn rot_of_head_and_value_hides_no_key() {
     for (written, wholly_durable, _) in all_durable().into_iter().skip(2) {
         let [first, second, third] = written.frames[2].records[..] else { panic!("three records") };
         for (rotten, other) in [(first, third), (third, first)] {
@@ -75,7 +75,7 @@ fn rot_of_a_head_hides_no_key_whose_value_rots_too() {
 }
 
 #[test]
-fn of_two_damaged_heads_neither_is_believed() {
+fn two_damaged_heads_are_both_distrusted() {
     for (written, wholly_durable, _) in all_durable().into_iter().skip(2) {
         let mut bytes = written.bytes.clone();
         for &record in &written.frames[2].records[..2] {
@@ -91,7 +91,7 @@ fn of_two_damaged_heads_neither_is_believed() {
 }
 
 #[test]
-fn rot_of_all_small_values_of_a_frame_keeps_their_entries() {
+fn rot_of_all_small_values_of_frame_keeps_entries() {
     for (written, wholly_durable, _) in all_durable().into_iter().skip(2) {
         let mut bytes = written.bytes.clone();
         for &record in &written.frames[2].records {
@@ -105,7 +105,7 @@ fn rot_of_all_small_values_of_a_frame_keeps_their_entries() {
 }
 
 #[test]
-fn rot_of_a_record_header_loses_no_more_than_the_rest_of_its_frame() {
+fn rot_of_record_header_loses_at_most_rest_of_frame() {
     for (written, wholly_durable, last) in all_durable() {
         for i in 0..last {
             let frame = &written.frames[i];

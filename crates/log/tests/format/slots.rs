@@ -13,7 +13,7 @@ fn ends(start: SlotStart, marker: SlotStart) -> SlotEnds {
 
 /// As after a swap of two pages of a slot: the bytes at its end are neither a marker nor a summary.
 #[test]
-fn a_slot_that_ends_in_foreign_bytes_may_have_lost_its_start() {
+fn slot_with_foreign_end_may_have_lost_its_start() {
     let nothing = SlotStart::Free(None);
     let slots = [
         ends(nothing, nothing),
@@ -32,7 +32,7 @@ fn a_slot_that_ends_in_foreign_bytes_may_have_lost_its_start() {
 /// A write may be cut at any byte, including within the header of a segment's first frame, while the frame after it
 /// arrived. The second frame's header states whether the first frame was durable by then.
 #[test]
-fn a_first_header_that_was_torn_is_lost_only_if_it_was_durable() {
+fn torn_first_header_is_loss_only_if_durable() {
     for (written, was_durable) in [(unproven(), false), (durable(), true)] {
         for (old, cut) in [0_u8, 0xee].into_iter().flat_map(|old| (1..56).map(move |cut| (old, cut))) {
             let mut bytes = written.bytes.clone();

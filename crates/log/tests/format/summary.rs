@@ -51,7 +51,7 @@ fn entry(sequence: u64, offset: u32, bytes: u32, expires_at_ms: Option<u64>) -> 
 }
 
 #[test]
-fn summaries_come_back_at_their_boundaries() {
+fn summary_round_trips_at_boundaries() {
     comes_back(&[]);
     comes_back(&[entry(0, 0, 0, None)]);
     comes_back(&[entry(u64::MAX, u32::MAX - 3, 0, Some(u64::MAX))]);
@@ -64,9 +64,9 @@ fn summaries_come_back_at_their_boundaries() {
 }
 
 #[test]
-fn any_summary_comes_back() {
+fn summary_round_trips() {
     let entry = (any::<[u64; 2]>(), 0..1500u32, 0..9000u32, any::<Option<u64>>(), any::<bool>());
-    random("any_summary_comes_back", 256, proptest::collection::vec(entry, 0..200), |drawn| {
+    random("summary_round_trips", 256, proptest::collection::vec(entry, 0..200), |drawn| {
         let (mut end, mut sequence) = (0, 0u64);
         let entries: Vec<Entry> = drawn
             .into_iter()
@@ -86,7 +86,7 @@ fn any_summary_comes_back() {
 }
 
 #[test]
-fn the_longest_entries_fit_in_the_bound() {
+fn longest_entries_fit_bound() {
     // Each number at its maximum length, as often as possible: sequence numbers that alternate, but only one gap.
     let entries: Vec<Entry> =
         (0..1000u32).map(|i| entry(u64::from(i % 2) << 63, 8 * i, 4, Some(u64::MAX))).collect();
@@ -98,7 +98,7 @@ fn the_longest_entries_fit_in_the_bound() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_summary_is_noticed() {
+fn flipped_bit_of_summary_is_detected() {
     let entries: Vec<Entry> = (0..20).map(|i| entry(1000 - i, 64 + i as u32 * 160, 152, Some(i))).collect();
     let (_, whole) = seal(&list(&entries), &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
     let footer_at = whole.len() - FOOTER_BYTES;
@@ -116,7 +116,7 @@ fn every_flipped_bit_of_a_summary_is_noticed() {
 }
 
 #[test]
-fn a_summary_verifies_only_in_its_segment() {
+fn summary_verifies_only_in_its_segment() {
     let entries = [entry(9, 64, 100, None)];
     let (_, bytes) = seal(&list(&entries), &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
     let end = &bytes[bytes.len() - FOOTER_BYTES..];
@@ -130,7 +130,7 @@ fn a_summary_verifies_only_in_its_segment() {
 }
 
 #[test]
-fn hostile_counts_and_lengths_are_refused_before_anything_is_allocated() {
+fn hostile_lengths_are_refused_before_allocation() {
     let (_, bytes) =
         seal(&list(&[entry(9, 64, 100, None)]), &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
     let footer =
@@ -148,7 +148,7 @@ fn hostile_counts_and_lengths_are_refused_before_anything_is_allocated() {
 
 /// Entries with a valid checksum and extreme numbers: a writer's bug, or an attacker who knows the salt.
 #[test]
-fn entries_that_verify_and_make_no_sense_are_refused_without_panic() {
+fn nonsensical_verified_entries_are_refused() {
     let number = prop_oneof![
         Just(0),
         Just(1),

@@ -41,6 +41,7 @@ pub(super) fn of_store(error: &Error) -> Status {
         ErrorKind::Closed => (Code::Unavailable, "CLOSED"),
         ErrorKind::Io => (Code::Internal, "IO"),
         ErrorKind::Cancelled => (Code::Cancelled, "CANCELLED"),
+        ErrorKind::Unsupported => (Code::Unimplemented, "UNSUPPORTED"),
         _ => (Code::Unknown, "UNKNOWN"),
     };
     let mut about = HashMap::new();

@@ -121,7 +121,7 @@ fn reloads(text: &mut Text, service: &Service) {
     text.labelled(
         "last_reload_successful",
         "gauge",
-        "Whether the files could be used when they were read last; if not, what was read before stays.",
+        "1 if the last reload of the files succeeded; 0: it failed, and the previous files stay in force.",
         &all.map(|(of, reload)| ("of", of, u64::from(reload.is_current()))),
     );
     text.labelled(
@@ -183,7 +183,7 @@ fn server(text: &mut Text, service: &Service) {
         ("logins_total", "Logins with the right password.", &users.logins),
         (
             "login_failures_total",
-            "Logins with a wrong name or password, or of a user that somebody at the address guesses at.",
+            "Refused logins: wrong name or password, or too many failed attempts for the user from the address.",
             &users.failures,
         ),
         (
@@ -233,7 +233,7 @@ fn store(text: &mut Text, stats: &Stats) {
         ("cache_bytes", "Memory of the read cache.", stats.cache_bytes),
         (
             "unverified_overwrites",
-            "Overwrites of which it is not verified yet what they displaced.",
+            "Overwrites whose displaced records are not verified yet.",
             stats.unverified_overwrites,
         ),
         (
@@ -309,7 +309,7 @@ fn store(text: &mut Text, stats: &Stats) {
     let states = stats.tiers.iter().flat_map(|tier| by(tier, "state", &mut tier.states.all()));
     text.lines("tier_segments_by_state", "Segments by state.", states);
     let classes = stats.tiers.iter().flat_map(|tier| by(tier, "class", &mut tier.classes.all()));
-    text.lines("tier_segments_by_class", "Segments by what they hold.", classes);
+    text.lines("tier_segments_by_class", "Segments by class.", classes);
 }
 
 /// Adds the counters of the configured drive. Counters that it does not report are left out.
@@ -328,7 +328,7 @@ fn drive(text: &mut Text, service: &Service, stats: &Stats) {
         let help = "Bytes that the drive wrote to its flash for each byte that users put, since the start.";
         text.gauge("flash_bytes_per_user_byte", help, format_args!("{ratio:.4}"));
     }
-    let help = "Whether the drive told what it writes to its flash when it was asked last.";
+    let help = "1 if the last query of the drive's flash counters succeeded.";
     text.gauge("drive_answers", help, u8::from(wear.error.is_empty()));
 }
 

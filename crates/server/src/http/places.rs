@@ -32,16 +32,16 @@ impl Busy {
 
 /// Connections of one listener, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Places(Vec<Place>);
+pub(super) struct HttpConnections(Vec<HttpConnection>);
 
 #[derive(Debug)]
-struct Place {
+struct HttpConnection {
     origin: Origin,
     busy: Busy,
     task: AbortHandle,
 }
 
-impl Places {
+impl HttpConnections {
     /// Closes a connection if the limits leave no room for another one from `origin`.
     pub(super) fn make_room(&mut self, origin: Origin) {
         self.0.retain(|place| !place.task.is_finished());
@@ -53,7 +53,7 @@ impl Places {
     }
 
     pub(super) fn take(&mut self, origin: Origin, busy: Busy, task: AbortHandle) {
-        self.0.push(Place { origin, busy, task });
+        self.0.push(HttpConnection { origin, busy, task });
     }
 
     fn one_too_many(&self, origin: Origin) -> Option<usize> {
@@ -65,7 +65,7 @@ impl Places {
         } else {
             return None;
         };
-        let ends = |place: &Place| place.origin == of && !place.busy.get();
+        let ends = |place: &HttpConnection| place.origin == of && !place.busy.get();
         self.0.iter().position(ends).or_else(|| self.0.iter().position(|place| place.origin == of))
     }
 }
@@ -81,7 +81,7 @@ mod tests {
         Origin::of(IpAddr::from([10, 0, 0, last]))
     }
 
-    fn come(places: &mut Places, last: u8) -> (Busy, AbortHandle) {
+    fn come(places: &mut HttpConnections, last: u8) -> (Busy, AbortHandle) {
         let (busy, task) = (Busy::default(), tokio::spawn(pending::<()>()).abort_handle());
         places.make_room(origin(last));
         places.take(origin(last), busy.clone(), task.clone());
@@ -96,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_with_too_many_loses_its_own() {
-        let mut places = Places::default();
+        let mut places = HttpConnections::default();
         let other = come(&mut places, 2);
         let mut all: Vec<_> = (0..PER_ADDRESS_MAX).map(|_| come(&mut places, 1)).collect();
         assert!(ended(&all).await.is_empty());
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_the_most_makes_room_for_a_newcomer() {
-        let mut places = Places::default();
+        let mut places = HttpConnections::default();
         let single: Vec<_> = (100..120).map(|last| come(&mut places, last)).collect();
         let flood: Vec<_> = (0..44).map(|n| come(&mut places, 1 + n / 15)).collect();
         assert!(ended(&single).await.is_empty() && ended(&flood).await.is_empty());

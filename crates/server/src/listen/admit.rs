@@ -42,14 +42,14 @@ pub(crate) enum TooMany {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     /// Its slot in the connection counts.
-    pub(crate) place: Place,
+    pub(crate) place: Admission,
     /// Its share of the memory for clients.
     pub(crate) share: Share,
 }
 
 /// A slot in the connection counts, released on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Admission {
     gatekeeper: Arc<Gatekeeper>,
     origin: Origin,
 }
@@ -73,11 +73,11 @@ impl Gatekeeper {
         let share = self.budget.share(origin, floor).ok_or(TooMany::Memory)?;
         open.connections += 1;
         *open.by_origin.entry(origin).or_default() += 1;
-        Ok(Ticket { place: Place { gatekeeper: self.clone(), origin }, share })
+        Ok(Ticket { place: Admission { gatekeeper: self.clone(), origin }, share })
     }
 }
 
-impl Drop for Place {
+impl Drop for Admission {
     fn drop(&mut self) {
         let mut open =
             self.gatekeeper.open.lock().expect("the lock is never poisoned: no code panics while holding it");

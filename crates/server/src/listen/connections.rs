@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::task::JoinSet;
 
-use super::admit::{Place, Ticket};
+use super::admit::{Admission, Ticket};
 use super::endpoint::Door;
 use super::opened::{HandedOver, Opened, open};
 use crate::auth::User;
@@ -74,7 +74,7 @@ pub(super) fn resume(
 fn spawn(
     clients: &mut JoinSet<()>,
     service: &Arc<Service>,
-    place: Place,
+    place: Admission,
     address: Address,
     conversation: impl Future<Output = io::Result<()>> + Send + 'static,
 ) {

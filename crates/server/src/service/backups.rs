@@ -13,12 +13,12 @@ use esker_engine::Store;
 /// Target directory of backups, and the state of the last ones.
 pub(crate) struct Backups {
     directory: Option<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<BackupState>,
 }
 
 /// State of backups.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct BackupState {
     /// Start of the running backup.
     pub(crate) running_since: Option<Instant>,
     /// True if the running backup was cancelled and has not ended yet.
@@ -60,7 +60,7 @@ impl Backups {
     }
 
     /// Returns the state of backups, if a directory is configured.
-    pub(crate) fn known(&self) -> Option<State> {
+    pub(crate) fn known(&self) -> Option<BackupState> {
         self.directory.as_ref().map(|_| self.state())
     }
 
@@ -69,11 +69,11 @@ impl Backups {
         self.change(|state| state.saved_at_ms = state.saved_at_ms.max(taken_at_ms));
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> BackupState {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut BackupState)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
     }
 

@@ -64,7 +64,7 @@ struct OfUser {
     unknown_until: Instant,
 }
 
-struct State {
+struct RetryTable {
     users: HashMap<String, OfUser>,
     bytes: usize,
     /// `None` if there was no room for it at the start.
@@ -76,7 +76,7 @@ struct State {
 
 /// All requests with an id.
 pub(crate) struct Retries {
-    state: Mutex<State>,
+    state: Mutex<RetryTable>,
     bytes_max: usize,
     started: Instant,
 }
@@ -109,11 +109,11 @@ pub(crate) struct Ticket {
 impl Retries {
     pub(crate) fn new(bytes_max: usize, share: Option<Share>) -> Arc<Retries> {
         let started = Instant::now();
-        let state = State { users: HashMap::new(), bytes: 0, share, place: 0, swept: started };
+        let state = RetryTable { users: HashMap::new(), bytes: 0, share, place: 0, swept: started };
         Arc::new(Retries { state: Mutex::new(state), bytes_max, started })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RetryTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -197,7 +197,7 @@ impl Drop for Ticket {
     }
 }
 
-impl State {
+impl RetryTable {
     fn insert(&mut self, user: &str, id: &Bytes, request: Request, started: Instant) {
         if !self.users.contains_key(user) {
             let of_user =

@@ -9,7 +9,7 @@ use crate::base::address::Address;
 
 /// A slow command with the stored part of its arguments.
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub(crate) struct SlowlogEntry {
     pub(crate) id: u64,
     /// Unix time.
     pub(crate) at_s: u64,
@@ -23,14 +23,14 @@ pub(crate) struct Entry {
 pub(crate) struct Slowlog {
     /// Threshold in microseconds; negative: no command is recorded.
     pub(crate) slower_than_us: AtomicI64,
-    pub(crate) entries: BoundedLog<Entry>,
+    pub(crate) entries: BoundedLog<SlowlogEntry>,
 }
 
 /// Memory of an argument beyond its bytes: its slot, counted twice because the list doubles when it grows, and the allocator's
 /// overhead.
 const ARGUMENT_BESIDE_BYTES: usize = 64;
 
-impl Kept for Entry {
+impl Kept for SlowlogEntry {
     fn beside_bytes(&self) -> usize {
         let arguments = self.arguments.iter().map(|argument| ARGUMENT_BESIDE_BYTES + argument.capacity());
         arguments.sum::<usize>() + self.name.capacity()
@@ -57,6 +57,6 @@ impl Slowlog {
         peer: Address,
         name: Vec<u8>,
     ) {
-        self.entries.add(|id| Entry { id, at_s, took_us, arguments, peer, name });
+        self.entries.add(|id| SlowlogEntry { id, at_s, took_us, arguments, peer, name });
     }
 }

@@ -287,7 +287,7 @@ async fn hyperloglogs_are_counted_in_a_full_store() {
     let small =
         |options: esker_engine::Options| options.segment_bytes(64 << 10).capacity_limit_bytes(2 << 20);
     let server = Running::start_with(small, plain()).await;
-    server.store.set_compression(esker_engine::Compression::Off);
+    server.store.set_compression(esker_engine::Compression::Off).expect("it needs no feature");
     let mut client = server.client().await;
     client.ask("PFADD a 1 2 3", ":1\r\n").await;
     client.ask("PFADD b 4 5", ":1\r\n").await;

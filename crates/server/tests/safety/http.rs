@@ -430,7 +430,7 @@ async fn a_full_store_is_ready_for_reads() {
     let small =
         |options: esker_engine::Options| options.segment_bytes(64 << 10).capacity_limit_bytes(2 << 20);
     let server = Running::start_with(small, config()).await;
-    server.store.set_compression(esker_engine::Compression::Off);
+    server.store.set_compression(esker_engine::Compression::Off).expect("it needs no feature");
     // Until not even the shortest value fits.
     for bytes in [10_000, 3000, 1000, 300, 100, 30, 0] {
         for key in 0_u32.. {

@@ -90,7 +90,7 @@ async fn refused_write_leaves_a_line_with_its_cause() {
     let small =
         |options: esker_engine::Options| options.segment_bytes(64 << 10).capacity_limit_bytes(3 << 20);
     let server = Running::start_with(small, Config::resp(here())).await;
-    server.store.set_compression(esker_engine::Compression::Off);
+    server.store.set_compression(esker_engine::Compression::Off).expect("it needs no feature");
     for key in 0_u32.. {
         assert!(key < 1000, "it is never full");
         if server.store.put(key.to_string(), vec![0_u8; 7000]).await.is_err() {

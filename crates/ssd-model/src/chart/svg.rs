@@ -68,7 +68,7 @@ mod tests {
     use crate::{ChartKind, Line};
 
     #[test]
-    fn a_sweep_is_drawn_with_its_lines_and_names() {
+    fn sweep_chart_has_lines_and_labels() {
         let points = vec![(4096.0, 70.0), (65_536.0, 4.4)];
         let line = Line { name: "IU of 64 KiB".to_owned(), points };
         let sweep = Sweep { over: ChartKind::WriteSize, lines: vec![line] };

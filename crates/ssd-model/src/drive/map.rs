@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_reciprocal_divides_exactly(number: u32, by in 2u32..) {
+        fn reciprocal_divides_exactly(number: u32, by in 2u32..) {
             prop_assert_eq!(Divisor::new(by).divide(number), number / by);
         }
     }

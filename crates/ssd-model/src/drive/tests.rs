@@ -79,7 +79,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn counts_and_map_agree_whatever_is_written(
+    fn counters_agree_with_map_for_any_writes(
         acts in proptest::collection::vec(act(), 1..1500),
         coalescing_ius in 0..4usize,
         handles in 1..4u16,
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn no_superblock_holds_two_handles(ius in proptest::collection::vec(0..512u64, 500..3000)) {
+    fn superblock_holds_one_handle(ius in proptest::collection::vec(0..512u64, 500..3000)) {
         let shape = small(0, 4, Collector::Greedy);
         let mut drive = Drive::new(&shape).expect("the shape is good");
         for iu in ius {
@@ -126,7 +126,7 @@ proptest! {
 }
 
 #[test]
-fn partial_and_misaligned_writes_cost_whole_ius() {
+fn partial_and_misaligned_writes_cost_whole_units() {
     let shape = Shape { coalescing_ius: 0, ..small(0, 1, Collector::Greedy) };
     let cost = |writes: &[(u64, u64)]| {
         let mut drive = Drive::new(&shape).expect("the shape is good");
@@ -146,7 +146,7 @@ fn partial_and_misaligned_writes_cost_whole_ius() {
 }
 
 #[test]
-fn sequential_parts_are_gathered_and_rewrites_are_not() {
+fn sequential_parts_coalesce_and_rewrites_do_not() {
     let shape = small(4, 1, Collector::Greedy);
     let mut drive = Drive::new(&shape).expect("the shape is good");
     // Four streams of 4 KiB, interleaved.
@@ -166,7 +166,7 @@ fn sequential_parts_are_gathered_and_rewrites_are_not() {
 }
 
 #[test]
-fn a_trim_spares_moves_and_sequential_writes_need_none() {
+fn trim_avoids_moves() {
     let steady = |trims: bool| {
         let shape = small(0, 1, Collector::Greedy);
         let mut drive = Drive::new(&shape).expect("the shape is good");
@@ -198,7 +198,7 @@ fn a_trim_spares_moves_and_sequential_writes_need_none() {
 }
 
 #[test]
-fn shapes_that_cannot_work_are_refused_with_a_remedy() {
+fn impossible_shapes_are_refused_with_remedy() {
     let good = small(0, 1, Collector::Greedy);
     let said = |shape: Shape| Drive::new(&shape).expect_err("it is refused").to_string();
     assert!(said(Shape { iu_bytes: 12_288, ..good.clone() }).contains("power of two from 4 to 64 KiB"));

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_alone_takes_its_command_its_flash_and_its_way() {
+    fn lone_read_takes_command_flash_and_transfer_time() {
         let mut timing = timing(1);
         let way = transfer_ns(4096, 533_000_000);
         assert_eq!(read(&mut timing, 0, 0), 714 + 58_000 + way);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_goes_before_a_program_and_delays_it() {
+    fn read_precedes_and_delays_program() {
         let (mut alone, mut disturbed) = (timing(1), timing(1));
         for timing in [&mut alone, &mut disturbed] {
             timing.accept_write(0, 24 * 4096);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_wait_for_room_in_the_cache_in_their_order() {
+    fn writes_wait_for_cache_room_in_order() {
         let mut timing = timing(0);
         let mut accepted = Vec::new();
         for place in 0..2000 {

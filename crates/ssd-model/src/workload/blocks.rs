@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mix_is_parsed_or_refused_with_the_reason() {
+    fn mix_is_parsed_or_refused_with_reason() {
         let blocks = Blocks::parse("64k/30:4k/70").expect("it is a mix");
         assert_eq!((blocks.shortest(), blocks.longest()), (4096, 65_536));
         assert_eq!(blocks.to_string(), "4 KiB/70 % + 64 KiB/30 %");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_drawn_as_often_as_their_weights_say() {
+    fn lengths_follow_their_weights() {
         let (blocks, mut random) =
             (Blocks::parse("4k/75:64k/25").expect("a mix"), SmallRng::seed_from_u64(1));
         let short = (0..10_000).filter(|_| blocks.draw(&mut random) == 4096).count();

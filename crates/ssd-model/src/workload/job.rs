@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_jobs_is_read_and_its_faults_are_named() {
+    fn job_file_is_read_and_faults_are_named() {
         let text = "[[job]]\nblock = \"64k\"\npattern = \"zipf:1.2\"\nreads = 0.7\n[[job]]\nblock = 8192\nalign = \"4k\"";
         let jobs = read(text).expect("it is good").jobs;
         assert_eq!(
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_no_drive_can_run_are_refused() {
+    fn impossible_jobs_are_refused() {
         let shape = Shape::over_provisioned(64 << 10, 1 << 30, 0.2);
         let good = Job { writers: 4, ..Job::default() };
         good.check(&shape).expect("it is good");

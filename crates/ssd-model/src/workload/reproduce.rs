@@ -152,7 +152,7 @@ mod tests {
     /// The white paper measured 1.02 for sequential writes of 4 KiB: assembling IUs from parts costs additional
     /// programs.
     #[test]
-    fn sequential_writes_within_ius_cost_more_than_themselves() {
+    fn sequential_writes_within_units_cost_more() {
         let profile = &PROFILES[0];
         let shape = Shape::over_provisioned(64 << 10, 256 << 20, profile.over_provisioning);
         for (block, shift, published) in [
@@ -174,7 +174,7 @@ mod tests {
     /// The reproduction on a small scale: the same drive with a sixteenth of its IUs, so that it is fast enough for a
     /// test.
     #[test]
-    fn the_white_papers_amplification_is_met_on_a_small_drive_too() {
+    fn small_drive_reproduces_white_paper_amplification() {
         let profile = &PROFILES[0];
         let shape = Shape::over_provisioned(64 << 10, 1 << 30, profile.over_provisioning);
         for (pattern, block, published) in [

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_names_that_are_asked_for_are_known() {
+    fn requested_names_are_known() {
         for name in "fillseq,fillrandom,filluniquerandom,fillsync,overwrite,readrandom,readmissing,readseq,\
                      readwhilewriting,readrandomwriterandom,updaterandom,multireadrandom,deleterandom,mixgraph,stats,\
                      waitforcompaction,ycsba,ycsbb,ycsbc,ycsbd,ycsbf,skvds7030,writepressure,rawrandread,rawseqwrite,rawsyncwrite,\
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_read() {
+    fn repetitions_are_parsed() {
         let Ok(Step::Run { benchmark, times, warm_ups }) = Step::parse("readrandom[X5-W2]") else {
             panic!("it is a benchmark");
         };
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said_with_what_was_meant() {
+    fn unknown_name_is_reported_with_suggestion() {
         assert!(Step::parse("fillrandm").expect_err("unknown").contains("is fillrandom meant?"));
         let unknown = Step::parse("lunch").expect_err("unknown");
         assert!(unknown.contains("unknown benchmark 'lunch'; there are fillseq, "), "{unknown}");

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn durability_is_what_rocksdb_would_survive() {
+    fn durability_matches_rocksdb() {
         for (line, durability) in [
             ("", Durability::Process),
             ("--sync=1", Durability::Sync),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_cache_is_used_if_either_flag_asks_for_it() {
+    fn page_cache_is_used_if_either_flag_requests_it() {
         let direct = |line| config(line).expect(line).places.direct;
         assert!(direct("") && direct("--use_direct_reads"));
         assert!(!direct("--use_direct_reads=false"));
@@ -288,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_drawn_only_for_zero() {
+    fn seed_is_drawn_only_for_zero() {
         let seed = |line| config(line).expect(line).seed;
         assert_eq!((seed("--seed=7"), seed("--seed=-1")), (7, u64::MAX));
         assert!(seed("--seed=0") > 7);
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_values_are_refused() {
         for line in [
             "--durability=often",
             "--key_size=1 --num=1000",

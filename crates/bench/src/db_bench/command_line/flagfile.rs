@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_the_environment_stand_for_flags() {
+    fn flags_are_read_from_files_and_environment() {
         let dir = tempfile::tempdir().expect("a directory");
         let (outer, inner) = (dir.path().join("outer"), dir.path().join("inner"));
         let text = format!(

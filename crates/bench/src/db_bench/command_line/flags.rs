@@ -195,7 +195,7 @@ mod tests {
     ];
 
     #[test]
-    fn command_lines_of_db_bench_are_read_as_they_are() {
+    fn db_bench_command_lines_are_parsed() {
         for line in LINES {
             let parsed = parse(&words(line));
             assert_eq!(parsed.is_ok(), line.starts_with('-'), "{line}: {parsed:?}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn booleans_are_written_as_gflags_writes_them() {
+    fn booleans_follow_gflags() {
         for (line, value) in [
             ("--sync", true),
             ("--sync=1", true),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn wrong_flag_is_named() {
         for (line, part) in [
             ("--benchmark=fillseq", "--benchmarks meant"),
             ("--value_sise=3", "--value_size meant"),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_gflags_writes_them() {
+    fn numbers_follow_gflags() {
         for (line, num) in [("--num=0x10", 16), ("--num 0XfF", 255), ("--num=010", 10), ("--num=+3", 3)] {
             assert_eq!(parse(&words(line)).expect(line).count("num", 1), num, "{line}");
         }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_db_bench_is_accepted_with_its_default() {
+    fn every_db_bench_flag_is_accepted_with_its_default() {
         let all = super::super::known::DB_BENCH;
         assert_eq!(all.lines().count(), 357);
         for line in all.lines() {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_change_the_workload_is_said() {
+    fn flags_without_effect_are_reported() {
         let lines = "--readonly --read_random_exp_range=15 --overwrite_probability=0.5 --stats_interval=1000 \
                      --ops_between_duration_checks=1 --trace_replay_fast_forward=1.5";
         let notes = parse(&words(lines)).expect("it is read").notes;
@@ -321,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_may_be_unknown_are_noted() {
+    fn possibly_unknown_flags_are_noted() {
         let parsed = parse(&words("--undefok=later,other --later=3 --noother --num=4")).expect("it is read");
         assert_eq!((parsed.count("num", 0), parsed.notes.len()), (4, 2));
         assert!(parse(&words("--undefok=later --latest=3")).is_err());
     }
 
     #[test]
-    fn every_flag_is_there_once() {
+    fn every_flag_is_listed_once() {
         let mut names: Vec<_> = FLAGS.iter().map(|flag| flag.name).collect();
         names.sort_unstable();
         assert_eq!(names.windows(2).find(|pair| pair[0] == pair[1]), None);

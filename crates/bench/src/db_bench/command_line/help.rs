@@ -61,7 +61,7 @@ pub(crate) fn ignored() -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_names_every_flag_and_benchmark() {
+    fn help_names_every_flag_and_benchmark() {
         let text = super::text();
         for part in [
             "fillseq",
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_has_a_list_of_its_own() {
+    fn ignored_flags_are_listed_separately() {
         let (text, ignored) = (super::text(), super::ignored());
         for name in ["write_buffer_size", "bloom_bits", "compaction_style", "readonly"] {
             assert!(ignored.contains(name) && !text.contains(name), "{name}:\n{ignored}\n{text}");

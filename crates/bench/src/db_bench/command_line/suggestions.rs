@@ -11,7 +11,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_close_is_meant() {
+    fn only_close_names_are_suggested() {
         let names = || ["sitting", "knitting", "reads"].into_iter();
         assert_eq!(meant("siting", names()), Some("sitting"));
         assert_eq!(meant("kniting", names()), Some("knitting"));

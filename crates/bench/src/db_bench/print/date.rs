@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_calendar() {
         for (seconds, expected_long, expected_stamp) in [
             (0, "Thu Jan  1 00:00:00 1970", "1970/01/01-00:00:00"),
             (951_782_400, "Tue Feb 29 00:00:00 2000", "2000/02/29-00:00:00"),

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_said_as_by_db_bench() {
+    fn processors_are_reported_as_by_db_bench() {
         let one = "processor\t: 0\nmodel name\t: AMD EPYC\ncache size\t: 1024 KB\nflags\t\t: a b\n\n";
         assert_eq!(processors(&one.repeat(2)), "CPU:        2 * AMD EPYC\nCPUCache:   1024 KB\n");
         assert_eq!(processors("processor : 0\n"), "");

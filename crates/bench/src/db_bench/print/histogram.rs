@@ -134,13 +134,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_those_of_rocksdb() {
+    fn histogram_buckets_match_rocksdb() {
         assert_eq!(LIMITS[..16], [1, 2, 3, 4, 6, 10, 15, 22, 34, 51, 76, 110, 170, 250, 380, 580]);
         assert!(LIMITS.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
     #[test]
-    fn it_prints_what_parsers_of_db_bench_look_for() {
+    fn output_has_lines_that_db_bench_parsers_need() {
         let mut histogram = RocksHistogram::default();
         for us in [0, 1, 3, 3, 5, 100] {
             histogram.record(Duration::from_micros(us));

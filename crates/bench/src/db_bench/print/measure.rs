@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_that_of_db_bench() {
+    fn result_line_matches_db_bench() {
         let line = outcome("fillrandom", 4_137_000_000).line();
         assert_eq!(
             line,
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_summed_up_as_by_db_bench() {
+    fn repetitions_are_summarized_as_by_db_bench() {
         let of = |operations, bytes| {
             let mut counts = Counts::default();
             counts.record(Kind::Write, operations, bytes, Duration::from_micros(12));

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_those_of_db_bench() {
+    fn lines_match_db_bench() {
         let (began, time) = (Instant::now(), SystemTime::UNIX_EPOCH);
         let mut lines = Lines { began, last: (began, 0) };
         lines.line(time, began + Duration::from_secs(1), 1000);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_goes_by_what_ends_the_benchmark() {
+    fn progress_bar_follows_end_condition() {
         let (time, count) = (Extent::Time(Duration::from_secs(10)), Extent::Operations(100));
         let at = |extent: Extent| (extent.position(50, Duration::from_secs(1)), extent.length());
         assert_eq!((at(time), at(count)), ((1000, 10_000), (50, 100)));

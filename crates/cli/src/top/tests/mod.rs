@@ -44,7 +44,7 @@ fn drawn(screen: &Screen, width: u16, height: u16) -> String {
 }
 
 #[test]
-fn screens_are_those_of_the_file() {
+fn screens_match_golden_file() {
     let mut away = screen();
     away.hear(Err(Trouble::Away("cannot reach 127.0.0.1:6379: Connection refused".to_owned()))).unwrap();
     let mut loading = Screen::new("127.0.0.1:6379");
@@ -67,7 +67,7 @@ fn screens_are_those_of_the_file() {
 }
 
 #[test]
-fn no_size_of_a_terminal_is_too_small() {
+fn every_terminal_size_is_drawn() {
     let screen = screen();
     for (width, height) in (0..30).flat_map(|n| [(n, 5), (100, n), (n, n), (3 * n, 1)]) {
         if width > 0 && height > 0 {
@@ -77,7 +77,7 @@ fn no_size_of_a_terminal_is_too_small() {
 }
 
 #[test]
-fn a_server_that_goes_away_may_come_back_and_one_that_refuses_at_first_is_left() {
+fn top_reconnects_unless_first_connection_fails() {
     let mut screen = Screen::new("x");
     let refused = || Err(Trouble::Refused("WRONGPASS".to_owned()));
     assert_eq!(screen.hear(refused()), Err("WRONGPASS".to_owned()));
@@ -110,7 +110,7 @@ fn numbers_have_three_digits() {
 }
 
 #[test]
-fn a_map_shows_what_is_rare_and_how_much_is_live() {
+fn map_shows_rare_kinds_and_live_share() {
     let mut of = Status::default().tiers.pop().unwrap_or_default().map;
     of.cells = "AB8fobA=".to_owned();
     assert_eq!(of.decoded()[1], Cell { kind: 1, live: 15 });
@@ -142,7 +142,7 @@ fn bulk(text: &str) -> String {
 }
 
 #[test]
-fn each_question_after_trouble_comes_by_a_new_connection() {
+fn query_after_failure_uses_new_connection() {
     let status = STATUS.replace('\n', "");
     let good = bulk(&format!("# Status\r\nstatus:{status}\r\n"));
     let newer = bulk(&format!("status:{}\r\n", status.replacen("\"format\": 1", "\"format\": 9", 1)));

@@ -137,7 +137,7 @@ fn bytes_behind_a_snapshot_without_commands_are_an_error() {
 }
 
 #[test]
-fn every_command_of_strings_has_its_effect() {
+fn every_string_command_has_its_effect() {
     let later = NOW_MS + 1000;
     for (lines, expected) in [
         ("SET k v NX GET", vec!["0 k=v".to_owned()]),
@@ -185,7 +185,7 @@ fn every_command_of_strings_has_its_effect() {
 }
 
 #[test]
-fn restore_takes_the_payload_of_a_string() {
+fn restore_accepts_string_payload() {
     let payload = esker_rdb::dump::encode(b"value");
     let mut text = Vec::new();
     crate::client::write_command(&[b"RESTORE", b"k", b"0", &payload, b"REPLACE"], &mut text);
@@ -302,7 +302,7 @@ fn keys_of_the_target_are_absent_for_the_file() {
 
 /// More data than the overlay keeps, so that commands read keys back from the target.
 #[test]
-fn keys_that_were_written_are_read_again() {
+fn written_keys_are_read_again() {
     let later = (NOW_MS + 9_000).to_string();
     let mut text = commands(&format!("SET n 5\nSET e 1 PXAT {later}\nSET dies x\nSET gone x"));
     let filler = vec![b'f'; 9 << 20];
@@ -329,7 +329,7 @@ fn keys_that_were_written_are_read_again() {
 }
 
 #[test]
-fn only_the_database_that_is_wanted_is_imported() {
+fn only_requested_database_is_imported() {
     let options = Options { database: Some(1), ..Options::default() };
     let text = commands("SET a 0\nSELECT 1\nSET a 1\nSELECT 20\nSET a 20");
     let done = import_files(&[("file", &text)], "file", options, Memory::default());

@@ -46,12 +46,12 @@ pub(super) fn features(text: &mut Text, service: &Service) {
     for (name, help, value) in [
         (
             "tracking_clients",
-            "Clients that are told of changes of the keys that they keep.",
+            "Clients with invalidation messages enabled (CLIENT TRACKING).",
             service.tracking.clients(),
         ),
         ("tracking_keys", "Keys that are remembered for them.", keys),
         ("tracking_items", "Pairs of such a key and a client that keeps it.", items),
-        ("tracking_prefixes", "Prefixes of keys of which they are told all changes.", prefixes),
+        ("tracking_prefixes", "Key prefixes of tracking clients in broadcasting mode.", prefixes),
         ("scripts", "Scripts that are known.", scripts),
         ("scripts_bytes", "Memory of scripts that are known.", script_bytes),
     ] {

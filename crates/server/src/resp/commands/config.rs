@@ -282,7 +282,8 @@ impl Change {
                 return Ok((DURABILITY, durability.to_string()));
             }
             Change::Compression(compression) => {
-                service.store.set_compression(compression);
+                let set = service.store.set_compression(compression);
+                set.map_err(|error| (COMPRESSION, error.to_string()))?;
                 return Ok((COMPRESSION, compression.to_string()));
             }
             Change::WhenFull(when_full) => {

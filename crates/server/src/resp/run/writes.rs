@@ -211,7 +211,7 @@ async fn refuse(
 ) {
     let [(_, verb)] = one;
     let is_delete = matches!(verb.fast, Fast::Delete);
-    if is_delete && error.kind() == ErrorKind::Corrupt {
+    if is_delete && is_unreadable(&error) {
         return match delete_each(keys.iter().cloned(), options, service).await {
             Ok(deleted) => replies.integer(deleted as i64),
             Err(error) => replies.store_error(&error),
@@ -224,6 +224,11 @@ async fn refuse(
     if let Err(error) = looked {
         replies.store_error(&error);
     }
+}
+
+/// Returns true if a record cannot be read but can be deleted: it is damaged, or this build lacks the codec of its value.
+fn is_unreadable(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
 
 /// Deletes keys one by one, because some are damaged and an update would have to read them. Returns the number of
@@ -285,7 +290,7 @@ pub(super) async fn long_delete(
                 deleted += gone;
                 service.events.publish(events);
             }
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            Err(error) if is_unreadable(&error) => {
                 let places = some.iter().map(|key| (database, key.clone()));
                 match delete_each(places, options, service).await {
                     Ok(gone) => deleted += gone,

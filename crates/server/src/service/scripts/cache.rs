@@ -23,7 +23,7 @@ pub(crate) struct Script {
     pub(crate) is_long: AtomicBool,
 }
 
-struct Place {
+struct CachedScript {
     script: Arc<Script>,
     /// Time of the last use, by the clock of the cache.
     used: u64,
@@ -59,7 +59,7 @@ const PLACE_BYTES: usize = 384;
 
 /// See the module.
 pub(crate) struct Cache {
-    places: HashMap<Sha, Place>,
+    places: HashMap<Sha, CachedScript>,
     /// Scripts of EVAL (key `None`) and of each user. Users without a script have no entry.
     owned: HashMap<Option<Arc<str>>, Owned>,
     clock: u64,
@@ -110,7 +110,7 @@ impl Cache {
         self.clock += 1;
         self.owned.entry(owner.clone()).or_default().insert(self.clock, sha, bytes);
         self.bytes += bytes;
-        self.places.insert(sha, Place { script, used: self.clock, owner });
+        self.places.insert(sha, CachedScript { script, used: self.clock, owner });
         true
     }
 
@@ -120,7 +120,7 @@ impl Cache {
         of_eval.or_else(largest)?.scripts.first_key_value().map(|(_, sha)| *sha)
     }
 
-    fn remove(&mut self, sha: &Sha) -> Option<Place> {
+    fn remove(&mut self, sha: &Sha) -> Option<CachedScript> {
         let place = self.places.remove(sha)?;
         let bytes = place.script.body.len() + PLACE_BYTES;
         self.bytes -= bytes;

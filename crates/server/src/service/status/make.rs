@@ -8,7 +8,7 @@ use esker_engine::{Stats, TierStats};
 use super::document::{
     Amplification, Cause, Clients, Drive, FORMAT, Map, Memory, Recovering, Space, State, Status, Tier,
 };
-use super::map::Place;
+use super::map::MapSegment;
 use super::sample::Sample;
 use crate::base::process::{blocks_bytes, resident_bytes};
 use crate::service::Service;
@@ -116,10 +116,10 @@ fn clients(service: &Service) -> Clients {
 }
 
 fn tiers(service: &Service, stats: &Stats, window: Option<(&Sample, &Sample)>) -> Vec<Tier> {
-    let mut places: Vec<Vec<Place>> = vec![Vec::new(); stats.tiers.len()];
+    let mut places: Vec<Vec<MapSegment>> = vec![Vec::new(); stats.tiers.len()];
     for segment in service.store.segments() {
         if let Some(at) = stats.tiers.iter().position(|tier| tier.name == segment.tier) {
-            places[at].push(Place::of(&segment));
+            places[at].push(MapSegment::of(&segment));
         }
     }
     let of_tier = |(at, tier): (usize, &TierStats)| {

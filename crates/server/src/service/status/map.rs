@@ -53,7 +53,7 @@ impl Map {
     }
 
     /// Builds the map from the slots of a tier in order.
-    pub(super) fn of(places: &[Place], segment_bytes: u64) -> Map {
+    pub(super) fn of(places: &[MapSegment], segment_bytes: u64) -> Map {
         let used = places.iter().rposition(|place| place.kind != FREE);
         let shown = used.map_or(0, |last| last + 1).next_power_of_two().max(PLACES_LEAST);
         let shown = &places[..shown.min(places.len())];
@@ -70,13 +70,13 @@ impl Map {
 
 /// State of one slot of a tier.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct MapSegment {
     kind: u8,
     live_bytes: u64,
 }
 
-impl Place {
-    pub(super) fn of(segment: &Segment) -> Place {
+impl MapSegment {
+    pub(super) fn of(segment: &Segment) -> MapSegment {
         let kind = match segment.state {
             SegmentState::Free => FREE,
             SegmentState::Open => OPEN,
@@ -87,13 +87,13 @@ impl Place {
                 1 + class as u8
             }
         };
-        Place { kind, live_bytes: segment.live_bytes }
+        MapSegment { kind, live_bytes: segment.live_bytes }
     }
 }
 
 /// Encodes several slots as one cell: the kind is a rare and important one if present, else the most frequent kind that is not
 /// free.
-fn byte_of(places: &[Place], segment_bytes: u64) -> u8 {
+fn byte_of(places: &[MapSegment], segment_bytes: u64) -> u8 {
     let mut counts = [0_u32; KINDS.len()];
     places.iter().for_each(|place| counts[usize::from(place.kind)] += 1);
     let is_there = |kind: &u8| counts[usize::from(*kind)] > 0;
@@ -114,7 +114,8 @@ mod tests {
     const SEGMENT_BYTES: u64 = 1000;
 
     fn map(places: &[(u8, u64)]) -> (Map, Vec<(u8, u8)>) {
-        let places: Vec<_> = places.iter().map(|&(kind, live_bytes)| Place { kind, live_bytes }).collect();
+        let places: Vec<_> =
+            places.iter().map(|&(kind, live_bytes)| MapSegment { kind, live_bytes }).collect();
         let map = Map::of(&places, SEGMENT_BYTES);
         let cells = map.decoded().iter().map(|cell| (cell.kind, cell.live)).collect();
         (map, cells)

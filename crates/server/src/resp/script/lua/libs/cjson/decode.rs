@@ -17,13 +17,13 @@ pub(super) fn decoded(lua: &Lua, reins: &Reins, choices: &Choices, text: &[u8]) 
     let first = decoder.next()?;
     let value = decoder.value(first)?;
     match decoder.next()? {
-        Token { kind: Kind::End, .. } => Ok(value),
+        Token { kind: TokenKind::End, .. } => Ok(value),
         other => Err(decoder.unexpected("the end", &other)),
     }
 }
 
 /// The kinds of tokens.
-enum Kind {
+enum TokenKind {
     ObjectBegin,
     ObjectEnd,
     ArrayBegin,
@@ -39,7 +39,7 @@ enum Kind {
 }
 
 struct Token {
-    kind: Kind,
+    kind: TokenKind,
     at: usize,
 }
 
@@ -55,18 +55,18 @@ struct Decoder<'d> {
 impl Decoder<'_> {
     fn unexpected(&self, wanted: &str, found: &Token) -> mlua::Error {
         let name = match found.kind {
-            Kind::ObjectBegin => "T_OBJ_BEGIN",
-            Kind::ObjectEnd => "T_OBJ_END",
-            Kind::ArrayBegin => "T_ARR_BEGIN",
-            Kind::ArrayEnd => "T_ARR_END",
-            Kind::String(_) => "T_STRING",
-            Kind::Number(_) => "T_NUMBER",
-            Kind::Boolean(_) => "T_BOOLEAN",
-            Kind::Null => "T_NULL",
-            Kind::Colon => "T_COLON",
-            Kind::Comma => "T_COMMA",
-            Kind::End => "T_END",
-            Kind::Wrong(what) => what,
+            TokenKind::ObjectBegin => "T_OBJ_BEGIN",
+            TokenKind::ObjectEnd => "T_OBJ_END",
+            TokenKind::ArrayBegin => "T_ARR_BEGIN",
+            TokenKind::ArrayEnd => "T_ARR_END",
+            TokenKind::String(_) => "T_STRING",
+            TokenKind::Number(_) => "T_NUMBER",
+            TokenKind::Boolean(_) => "T_BOOLEAN",
+            TokenKind::Null => "T_NULL",
+            TokenKind::Colon => "T_COLON",
+            TokenKind::Comma => "T_COMMA",
+            TokenKind::End => "T_END",
+            TokenKind::Wrong(what) => what,
         };
         error(self.lua, format!("Expected {wanted} but found {name} at character {}", found.at + 1))
     }
@@ -89,13 +89,13 @@ impl Decoder<'_> {
         }
         let at = self.at;
         let single = match self.peek(0) {
-            b'{' => Kind::ObjectBegin,
-            b'}' => Kind::ObjectEnd,
-            b'[' => Kind::ArrayBegin,
-            b']' => Kind::ArrayEnd,
-            b',' => Kind::Comma,
-            b':' => Kind::Colon,
-            0 => return Token { kind: Kind::End, at },
+            b'{' => TokenKind::ObjectBegin,
+            b'}' => TokenKind::ObjectEnd,
+            b'[' => TokenKind::ArrayBegin,
+            b']' => TokenKind::ArrayEnd,
+            b',' => TokenKind::Comma,
+            b':' => TokenKind::Colon,
+            0 => return Token { kind: TokenKind::End, at },
             _ => return self.long(),
         };
         self.at += 1;
@@ -110,13 +110,16 @@ impl Decoder<'_> {
         match rest[0] {
             b'"' => return self.string(),
             b'-' | b'0'..=b'9' if !decodes_invalid && is_invalid_number(rest) => {
-                return Token { kind: Kind::Wrong("invalid number"), at };
+                return Token { kind: TokenKind::Wrong("invalid number"), at };
             }
             b'-' | b'0'..=b'9' => return self.number(),
             _ => {}
         }
-        let words: [(&[u8], Kind); 3] =
-            [(b"true", Kind::Boolean(true)), (b"false", Kind::Boolean(false)), (b"null", Kind::Null)];
+        let words: [(&[u8], TokenKind); 3] = [
+            (b"true", TokenKind::Boolean(true)),
+            (b"false", TokenKind::Boolean(false)),
+            (b"null", TokenKind::Null),
+        ];
         for (word, kind) in words {
             if rest.starts_with(word) {
                 self.at += word.len();
@@ -126,7 +129,7 @@ impl Decoder<'_> {
         if decodes_invalid && is_invalid_number(rest) {
             return self.number();
         }
-        Token { kind: Kind::Wrong("invalid token"), at }
+        Token { kind: TokenKind::Wrong("invalid token"), at }
     }
 
     fn number(&mut self) -> Token {
@@ -134,9 +137,9 @@ impl Decoder<'_> {
         match number_of(&self.text[at..]) {
             Some((number, length)) => {
                 self.at += length;
-                Token { kind: Kind::Number(number), at }
+                Token { kind: TokenKind::Number(number), at }
             }
-            None => Token { kind: Kind::Wrong("invalid number"), at },
+            None => Token { kind: TokenKind::Wrong("invalid number"), at },
         }
     }
 
@@ -167,21 +170,21 @@ impl Decoder<'_> {
                             }
                             None => {
                                 return Token {
-                                    kind: Kind::Wrong("invalid unicode escape code"),
+                                    kind: TokenKind::Wrong("invalid unicode escape code"),
                                     at: self.at,
                                 };
                             }
                         },
-                        _ => return Token { kind: Kind::Wrong("invalid escape code"), at: self.at },
+                        _ => return Token { kind: TokenKind::Wrong("invalid escape code"), at: self.at },
                     };
                     bytes.push(escape);
                     self.at += 2;
                 }
-                _ => return Token { kind: Kind::Wrong("unexpected end of string"), at: self.at },
+                _ => return Token { kind: TokenKind::Wrong("unexpected end of string"), at: self.at },
             }
         }
         self.at += 1;
-        Token { kind: Kind::String(bytes), at }
+        Token { kind: TokenKind::String(bytes), at }
     }
 
     /// Returns the character of a `\uXXXX` escape or surrogate pair, and the length of the escape in bytes.
@@ -202,12 +205,12 @@ impl Decoder<'_> {
 
     fn value(&mut self, token: Token) -> mlua::Result<Value> {
         match token.kind {
-            Kind::String(text) => Ok(Value::String(self.lua.create_string(text)?)),
-            Kind::Number(number) => Ok(Value::Number(number)),
-            Kind::Boolean(value) => Ok(Value::Boolean(value)),
-            Kind::Null => Ok(Value::LightUserData(LightUserData(std::ptr::null_mut()))),
-            Kind::ObjectBegin => self.nested(Decoder::object),
-            Kind::ArrayBegin => self.nested(Decoder::array),
+            TokenKind::String(text) => Ok(Value::String(self.lua.create_string(text)?)),
+            TokenKind::Number(number) => Ok(Value::Number(number)),
+            TokenKind::Boolean(value) => Ok(Value::Boolean(value)),
+            TokenKind::Null => Ok(Value::LightUserData(LightUserData(std::ptr::null_mut()))),
+            TokenKind::ObjectBegin => self.nested(Decoder::object),
+            TokenKind::ArrayBegin => self.nested(Decoder::array),
             _ => Err(self.unexpected("value", &token)),
         }
     }
@@ -228,15 +231,15 @@ impl Decoder<'_> {
     fn object(&mut self) -> mlua::Result<Value> {
         let table = self.lua.create_table()?;
         let mut token = self.next()?;
-        if matches!(token.kind, Kind::ObjectEnd) {
+        if matches!(token.kind, TokenKind::ObjectEnd) {
             return Ok(Value::Table(table));
         }
         loop {
-            let Kind::String(key) = token.kind else {
+            let TokenKind::String(key) = token.kind else {
                 return Err(self.unexpected("object key string", &token));
             };
             let colon = self.next()?;
-            if !matches!(colon.kind, Kind::Colon) {
+            if !matches!(colon.kind, TokenKind::Colon) {
                 return Err(self.unexpected("colon", &colon));
             }
             let token_of_value = self.next()?;
@@ -244,8 +247,8 @@ impl Decoder<'_> {
             table.raw_set(self.lua.create_string(key)?, value)?;
             token = self.next()?;
             match token.kind {
-                Kind::ObjectEnd => return Ok(Value::Table(table)),
-                Kind::Comma => token = self.next()?,
+                TokenKind::ObjectEnd => return Ok(Value::Table(table)),
+                TokenKind::Comma => token = self.next()?,
                 _ => return Err(self.unexpected("comma or object end", &token)),
             }
         }
@@ -254,7 +257,7 @@ impl Decoder<'_> {
     fn array(&mut self) -> mlua::Result<Value> {
         let table = self.lua.create_table()?;
         let mut token = self.next()?;
-        if matches!(token.kind, Kind::ArrayEnd) {
+        if matches!(token.kind, TokenKind::ArrayEnd) {
             return Ok(Value::Table(table));
         }
         for index in 1.. {
@@ -262,8 +265,8 @@ impl Decoder<'_> {
             table.raw_set(index, value)?;
             token = self.next()?;
             match token.kind {
-                Kind::ArrayEnd => break,
-                Kind::Comma => token = self.next()?,
+                TokenKind::ArrayEnd => break,
+                TokenKind::Comma => token = self.next()?,
                 _ => return Err(self.unexpected("comma or array end", &token)),
             }
         }
