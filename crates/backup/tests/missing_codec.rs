@@ -13,7 +13,7 @@ use esker_log::{Codec, Compressed, Record, RecordView, SlotStart, Superblock, sl
 struct Unwatched;
 
 impl Watcher for Unwatched {
-    fn begin(&self, _: &'static str, _: u64) {}
+    fn begin(&self, _: &str, _: u64) {}
 
     fn advance(&self, _: u64) {}
 }
