@@ -188,7 +188,7 @@ pub trait Source: Sync {
 /// Result of opening an output.
 pub enum Opening {
     /// The empty segment.
-    Opened(OpenSegment),
+    Opened(Box<OpenSegment>),
     /// No slot is available beside the open outputs; there is one if they are sealed.
     NotBesideOthers,
     /// No slot is available.
@@ -410,7 +410,7 @@ impl<E: Send + From<NoMemory>, S: Source<Error = E>, T: Target<Error = E>> Copie
         let others = self.outputs.keys().filter(|stream| Stream::RELOCATED.contains(stream)).count();
         Ok(match self.target.open(stream, self.memory_bytes(padded), others).await? {
             Opening::Opened(segment) => {
-                self.outputs.insert(stream, Output { segment, durable_through: 0 });
+                self.outputs.insert(stream, Output { segment: *segment, durable_through: 0 });
                 false
             }
             Opening::NotBesideOthers => true,

@@ -77,7 +77,7 @@ impl Target for FewSlots {
         slots.opened += 1;
         let output = segment(100 + slots.opened, stream, bytes);
         slots.streams.insert(output.name().slot, stream);
-        Ok(Opening::Opened(output))
+        Ok(Opening::Opened(Box::new(output)))
     }
 
     async fn write_frame(&self, _: SegmentName, _: Arc<SegmentBuffer>, _: ClosedFrame) -> Result<(), ()> {

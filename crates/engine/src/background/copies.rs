@@ -237,7 +237,7 @@ impl Target for CopyTarget<'_> {
         if planted(Bug::CopiesHideNothing) {
             tier.slot(slot).begin_puts();
         }
-        Ok(Opening::Opened(output))
+        Ok(Opening::Opened(Box::new(output)))
     }
 
     async fn write_frame(
