@@ -99,7 +99,7 @@ pub(crate) struct Service {
     /// Refusals for ACL LOG.
     pub(crate) acl_log: AclLog,
     pub(crate) expiring: Expiring,
-    pub(crate) key_scans: KeyScans,
+    pub(crate) key_scans: Arc<KeyScans>,
     pub(crate) scripts: Scripts,
     /// Runs jobs that cannot yield: compiling scripts, parsing long settings.
     pub(crate) pool: Pool,
@@ -214,7 +214,7 @@ impl Service {
             slowlog: Slowlog::new(slowlog_bytes),
             acl_log: AclLog::new(acl_log_bytes),
             expiring: Expiring::default(),
-            key_scans: KeyScans::default(),
+            key_scans: Arc::default(),
             scripts: Scripts::new(script_bytes),
             pool: Pool::new("background", JOBS_RUNNING_MAX, JOBS_WAITING_MAX),
             retries: Retries::new(retries_bytes, of_retries),

@@ -80,7 +80,8 @@ impl Config {
             more_memory_bytes: 0,
             shaping_threshold_bytes: None,
             reserve_percent: 20,
-            max_garbage: MaxGarbage::Auto,
+            // Collection is frequent, whatever the number of free slots.
+            max_garbage: MaxGarbage::Percent(25),
             durability: Durability::Sync,
             coalesce_for: Duration::ZERO,
             // Off, so that values on devices have their original length.

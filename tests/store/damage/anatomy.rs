@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use esker_log::{
-    FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, Kind, RecordView, SUPERBLOCK_COPIES, Secret,
-    SlotStart, Stream, Superblock, skip_gap, slot_start,
+    FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, IDENTITY_BYTES, Kind, RecordView,
+    SUPERBLOCK_COPIES, Secret, SlotStart, Stream, Superblock, skip_gap, slot_start,
 };
 
 use crate::support::history::{Key, Stamp, stamp_in};
@@ -115,8 +115,9 @@ impl Format {
         Format { secret: superblock.secret(), superblock }
     }
 
-    fn first_record(&self) -> usize {
-        FRAME_HEADER_BYTES.next_multiple_of(self.superblock.granule_bytes as usize)
+    fn first_record(&self, frame_offset: usize) -> usize {
+        let identity = if frame_offset == 0 { IDENTITY_BYTES } else { 0 };
+        (FRAME_HEADER_BYTES + identity).next_multiple_of(self.superblock.granule_bytes as usize)
     }
 
     /// Parses the record at `at`. Returns it with its length and the position of its key.
@@ -308,7 +309,7 @@ fn dissect_frames(
         .filter(|h| h.segment == first.segment && h.index as usize == frames.len())
     {
         let end = offset + header.bytes as usize;
-        let mut at = offset + format.first_record();
+        let mut at = offset + format.first_record(offset);
         let mut records = Vec::new();
         if !is_whole(format, &header, bytes) {
             break;
@@ -341,7 +342,7 @@ fn dissect_frames(
 /// Returns true if a frame was written completely: a kill tears frames in flight.
 fn is_whole(format: &Format, header: &FrameHeader, bytes: &[u8]) -> bool {
     let (offset, end) = (header.offset as usize, (header.offset + header.bytes) as usize);
-    let mut at = offset + format.first_record();
+    let mut at = offset + format.first_record(offset);
     let frame = bytes.get(..end);
     (0..header.records).all(|_| {
         let bytes = frame.and_then(|frame| {
@@ -366,7 +367,7 @@ fn staged_records(surgeon: &mut Surgeon<'_>, format: &Format, segment: u64, byte
             .and_then(|from| FrameHeader::parse(from, &format.secret, frame as u32))
             .filter(|h| h.segment == segment);
         let end = header.as_ref().map_or(bytes.len(), |h| frame + h.bytes as usize);
-        let mut at = frame + format.first_record();
+        let mut at = frame + format.first_record(frame);
         while at < end {
             let begin = skip_gap(&bytes[..end], at);
             let here = bytes.get(begin..end);

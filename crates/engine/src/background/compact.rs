@@ -7,7 +7,7 @@
 
 use crate::background::reclaimer::{Compaction, Reclaimer};
 use crate::base::error::Result;
-use crate::segments::limit::LEAST_YIELD;
+use crate::segments::sets::LEAST_YIELD;
 
 impl Reclaimer<'_> {
     /// Starts a compaction if one is requested and none is in progress.

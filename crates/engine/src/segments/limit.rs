@@ -5,11 +5,10 @@ use std::sync::atomic::Ordering;
 use esker_log::SegmentShape;
 use esker_seeded_bugs::{Bug, planted};
 
+use crate::segments::sets::LEAST_YIELD;
 use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::tier::Tier;
 
-/// Share of a segment below which collecting it does not pay.
-pub(crate) const LEAST_YIELD: f64 = 0.05;
 /// Approximate number of slots of a tier that are open (at most 6), spare, being sealed or emptied, or kept free (at most 8)
 /// while it is written to; in a small tier a sixteenth of its slots.
 const WORKING_SLOTS: u32 = 20;

@@ -10,10 +10,11 @@ use esker_log::SegmentClass;
 use esker_seeded_bugs::{Bug, planted};
 
 use crate::segments::contents::Expiry;
-use crate::segments::limit::LEAST_YIELD;
 use crate::segments::slot::SlotState;
 use crate::segments::table::{SET_ENTRY_BYTES, SlotRef};
 
+/// Share of a segment below which collecting it does not pay.
+pub(crate) const LEAST_YIELD: f64 = 0.05;
 /// Buckets of live bytes: one for segments without any, and one per 64th of a segment.
 const PARTS: u32 = 64;
 const BUCKETS: usize = PARTS as usize + 1;

@@ -144,7 +144,7 @@ impl Server {
         watching.spawn(service.clone().tell_changes());
         watching.spawn(service.drive.clone().run());
         watching.spawn(fullness::run(service.clone()));
-        watching.spawn(key_scans::run(service.clone()));
+        watching.spawn(key_scans::run(service.key_scans.clone()));
 
         let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());
         let mut clients = JoinSet::new();

@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 use esker_engine::{EntryStream, KeyEntry};
 use tokio::time::sleep;
 
-use super::Service;
-
 /// Bit of the cursors of scans in log order. Cursors in the order of the index have lower bits only, and clients that store
 /// cursors as floating-point numbers lose none up to bit 52.
 const LOG_ORDER: u64 = 1 << 48;
@@ -24,10 +22,10 @@ const KEPT_FOR: Duration = Duration::from_secs(60);
 const NEEDED_AFTER: Duration = Duration::from_secs(5);
 
 /// Drops scans without a recent step, until dropped itself.
-pub(crate) async fn run(service: Arc<Service>) {
+pub(crate) async fn run(scans: Arc<KeyScans>) {
     loop {
         sleep(KEPT_FOR / 4).await;
-        service.key_scans.drop_idle(KEPT_FOR);
+        scans.drop_idle(KEPT_FOR);
     }
 }
 

@@ -12,7 +12,7 @@ use super::grouped::{Asked, in_one_group};
 use crate::background::reclaimer::{Choice, NoneDead, Reclaimer, Stuck};
 use crate::background::relocate::{KEEP_FOR_COLLECTING, SHORT, Terms};
 use crate::segments::kept_segments::KeptSegments;
-use crate::segments::limit::LEAST_YIELD;
+use crate::segments::sets::LEAST_YIELD;
 use crate::segments::slot::SlotState;
 use crate::segments::tier::Tier;
 

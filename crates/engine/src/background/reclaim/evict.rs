@@ -16,7 +16,7 @@ use crate::base::error::Result;
 use crate::base::when_full::WhenFull;
 use crate::catalog::INDEX_BYTES_A_KEY;
 use crate::segments::contents::Expiry;
-use crate::segments::limit::LEAST_YIELD;
+use crate::segments::sets::LEAST_YIELD;
 use crate::segments::slot::SlotState;
 use crate::segments::slots::Probation;
 

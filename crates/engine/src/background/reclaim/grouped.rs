@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use esker_gc::{Candidate, cost_benefit, oldest};
 
 use crate::segments::groups::{Group, Groups};
-use crate::segments::limit::LEAST_YIELD;
+use crate::segments::sets::LEAST_YIELD;
 
 /// Parameters of a choice.
 #[derive(Clone, Copy)]

@@ -13,7 +13,8 @@ use super::{Eviction, Relocator, Terms, Victims};
 
 use crate::base::completion::Waiter;
 use crate::base::error::{Error, Result};
-use crate::segments::limit::{LEAST_YIELD, frame_bytes};
+use crate::segments::limit::frame_bytes;
+use crate::segments::sets::LEAST_YIELD;
 use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
 
