@@ -15,7 +15,7 @@ pub(crate) mod limit;
 pub(crate) mod oldest;
 pub(crate) mod preallocated;
 pub(crate) mod room;
-mod sets;
+pub(crate) mod sets;
 pub(crate) mod slot;
 pub(crate) mod slots;
 pub(crate) mod space;
