@@ -356,7 +356,8 @@ impl<'a> Relocator<'a> {
             }
             let is_live = match (entry.kind, m.kind) {
                 (Kind::Put, Kind::Put) => {
-                    self.catalog.swing(&entry.key_hash, (victim.segment, old), (new, m.bytes))
+                    let (old, new) = (self.catalog.pointer(old), self.catalog.pointer(new));
+                    self.catalog.index.replace(&entry.key_hash, old, new)
                         || planted(Bug::LiveBytesMovedBeforeSwing)
                 }
                 _ => {
