@@ -103,7 +103,7 @@ settings! {
     STORE "fast-limit" Kind::Size, "" else "the device; for a file 1g, or its file system if that is smaller",
         "Maximum size of the fast tier.";
     STORE "capacity-limit" Kind::Size, "" else "the device; for a file 256g, or its file system if that is smaller",
-        "Maximum size of the capacity tier or the directory. Before the first start, set it to the largest size ever wanted: the first start fixes how far it can be raised.";
+        "Maximum size of the capacity tier or the directory. It may be raised at any start; the limits at the first start determine the alignment of records.";
     STORE "iu" Kind::Size, "" else "the kernel's value if above 4k, else 64k; 4k in a directory",
         "Indirection unit of the capacity tier, 4k to 4m, fixed when it is formatted; for RAID 5 or 6 the full stripe. Ask esker device first: most drives report 4k to the kernel whatever they map.";
     STORE "segment-size" Kind::Size, "" else "16m, or as long as a large drive and the memory need",
