@@ -1,49 +1,9 @@
 //! Records refusals in the ACL log.
 
 use super::Session;
-use crate::service::acl_log::{OBJECT_BYTES_MAX, Reason, Refusal};
+use crate::resp::session::denials::Denial;
+use crate::service::acl_log::{Reason, Refusal};
 use crate::service::{Service, wall_clock_ms};
-
-/// Different refusals held for one attempt; beyond it, the oldest is dropped.
-const DENIALS_MAX: usize = 16;
-
-/// Maximum bytes of the held refusals of an attempt.
-pub(in crate::resp) const DENIALS_BYTES_MAX: usize = DENIALS_MAX * (OBJECT_BYTES_MAX + size_of::<Denial>());
-
-/// Refusals of calls of scripts, held until the attempt to run the scripts has ended: scripts that run again are refused
-/// again.
-#[derive(Clone, Default)]
-pub(crate) struct Denials(Vec<Denial>);
-
-/// A refusal of a call of a script, and how often it happened.
-#[derive(Clone)]
-struct Denial {
-    reason: Reason,
-    object: Vec<u8>,
-    command: &'static str,
-    times: u64,
-}
-
-impl Denials {
-    fn add(&mut self, reason: Reason, object: &[u8], command: &'static str) {
-        let object = &object[..object.len().min(OBJECT_BYTES_MAX)];
-        let is_equal =
-            |held: &&mut Denial| held.reason == reason && held.object == object && held.command == command;
-        if let Some(held) = self.0.iter_mut().find(is_equal) {
-            held.times += 1;
-            return;
-        }
-        if self.0.len() == DENIALS_MAX {
-            self.0.remove(0);
-        }
-        self.0.push(Denial { reason, object: object.to_vec(), command, times: 1 });
-    }
-
-    /// Discards the refusals of an attempt that is repeated.
-    pub(in crate::resp) fn clear(&mut self) {
-        self.0.clear();
-    }
-}
 
 /// Records a refusal of a command, by the name under which its calls are counted, with the client's user.
 pub(in crate::resp) fn note(
