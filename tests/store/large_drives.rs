@@ -73,7 +73,7 @@ fn large_drive_is_opened_after_a_power_failure_and_collected() {
     let stats = store.store().stats();
     assert!(stats.activity.segments_freed > 0, "the first round is garbage");
     for number in 0..400 {
-        let value = store.get(&key(number)).expect("it is read").expect("it is there");
+        let value = store.get(key(number)).expect("it is read").expect("it is there");
         assert!(value.iter().all(|byte| *byte == 2), "key {number}");
     }
     store.close().expect("it closes");

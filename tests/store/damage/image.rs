@@ -133,7 +133,8 @@ impl Image {
         for segment in newest_unsealed(&anatomy, two_tiers) {
             let users = anatomy.is_users(segment, two_tiers);
             let what = if users { What::LastFrame } else { What::LastCopies };
-            let last = segment.frames.last().expect("a segment has a frame");
+            // The kill may have torn the first frame: then the segment has none.
+            let Some(last) = segment.frames.last() else { continue };
             let range = segment.start + u64::from(last.offset)..segment.start + u64::from(last.end);
             pieces.push(Piece { part: segment.part, what, range, segment: segment.segment });
             if users && !staged.contains(&segment.segment) && self.ending != Ending::Closed {

@@ -339,7 +339,7 @@ fn whole_segment_is_flushed_before_its_summary() {
     for operation in log.lock().iter() {
         let end = operation.offset + operation.bytes;
         let is_summary =
-            tier.slot_at(operation.offset).is_some_and(|at| tier.device_offset(at as u32 + 1, 0) == end);
+            tier.slot_at(operation.offset).is_some_and(|at| tier.device_offset(at + 1, 0) == end);
         match operation.kind {
             esker_device::OperationKind::Flush => unflushed = false,
             esker_device::OperationKind::Write if is_summary => {

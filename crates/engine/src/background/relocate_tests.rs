@@ -102,7 +102,7 @@ impl Filled {
         bench.devices[0].set_observer(Box::new(move |operation| {
             let tier = space.first_tier();
             let slot = tier.slot_at(operation.offset).filter(|_| operation.kind == OperationKind::Write);
-            if slot.is_some_and(|slot| Stream::RELOCATED.contains(&tier.slot(slot as u32).stream())) {
+            if slot.is_some_and(|slot| Stream::RELOCATED.contains(&tier.slot(slot).stream())) {
                 seen.notify_one();
             }
         }));

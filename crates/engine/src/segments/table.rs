@@ -17,7 +17,9 @@ const CHUNK_SLOTS: usize = 256;
 struct Side<T>(OnceLock<Box<[T]>>);
 
 impl<T: Default> Side<T> {
-    const NONE: Side<T> = Side(OnceLock::new());
+    fn empty() -> Side<T> {
+        Side(OnceLock::new())
+    }
 
     fn get(&self, at: usize) -> Option<&T> {
         self.0.get().map(|all| &all[at])
@@ -88,10 +90,10 @@ impl Chunk {
     fn new() -> Box<Chunk> {
         Box::new(Chunk {
             slots: std::array::from_fn(|_| Slot::default()),
-            expires: Side::NONE,
-            tombstones: Side::NONE,
-            passed: Side::NONE,
-            groups: Side::NONE,
+            expires: Side::empty(),
+            tombstones: Side::empty(),
+            passed: Side::empty(),
+            groups: Side::empty(),
         })
     }
 }

@@ -141,8 +141,8 @@ fn frames_are_written_in_the_order_of_their_records() {
         let mut tails = BTreeMap::new();
         for write in writes.iter().filter(|o| o.kind == OperationKind::Write) {
             let slot = tier.slot_at(write.offset).expect("it lies in a slot");
-            let is_summary = ends_at(write) == tier.device_offset(slot as u32 + 1, 0);
-            let tail = tails.insert(slot, ends_at(write)).unwrap_or(tier.device_offset(slot as u32, 0));
+            let is_summary = ends_at(write) == tier.device_offset(slot + 1, 0);
+            let tail = tails.insert(slot, ends_at(write)).unwrap_or(tier.device_offset(slot, 0));
             assert!(
                 is_summary || tail == write.offset,
                 "seed {seed}: a frame does not follow the one before"
@@ -179,7 +179,7 @@ fn a_summary_is_written_when_its_frames_are_durable() {
             match operation.kind {
                 OperationKind::Flush => not_durable.clear(),
                 OperationKind::Write => {
-                    let slot = tier.slot_at(operation.offset).expect("it lies in a slot") as u32;
+                    let slot = tier.slot_at(operation.offset).expect("it lies in a slot");
                     if operation.offset + operation.bytes == tier.device_offset(slot + 1, 0) {
                         summaries += 1;
                         assert!(!not_durable.contains(&slot), "seed {seed}: slot {slot} is sealed too early");

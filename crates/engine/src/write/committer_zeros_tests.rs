@@ -43,7 +43,7 @@ fn zeros_written_ahead_leave_the_marker_at_the_end_of_the_slot() {
     let is_zeros = |o: &&Operation| o.kind == OperationKind::Write && o.bytes >= ZEROS_BYTES;
     let zeros: Vec<Operation> = log.lock().iter().filter(is_zeros).copied().collect();
     let [zeros] = zeros[..] else { panic!("{zeros:?}") };
-    let slot = tier.slot_at(zeros.offset).expect("it lies in a slot") as u32;
+    let slot = tier.slot_at(zeros.offset).expect("it lies in a slot");
     let unit_bytes = u64::from(tier.shape().unit_bytes);
     assert_eq!(zeros.offset + zeros.bytes, tier.device_offset(slot + 1, 0) - unit_bytes);
 }
