@@ -107,7 +107,7 @@ fn values_of_missing_codec_are_refused_and_kept() {
         (dir.path().join("store"), dir.path().join("backups"), dir.path().join("restored"));
     make(&path);
 
-    let view = StoreView::open(&[path.clone()]).expect("it is a store");
+    let view = StoreView::open(std::slice::from_ref(&path)).expect("it is a store");
     let report = view.check(CheckOptions { index: false }, &Unwatched).expect("it is checked");
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     let repaired = view.repair_to(&[dir.path().join("repaired")], &Unwatched).expect_err("it reads values");
