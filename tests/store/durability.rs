@@ -190,3 +190,36 @@ fn sync_is_visible_no_earlier_than_durable() {
         world.end();
     });
 }
+
+/// Durability first, then key and value, then the state of the store.
+#[test]
+fn puts_of_many_are_refused_for_the_reason_of_a_single_put() {
+    let world = World::new(21, config(Durability::Sync, false));
+    let store = world.open();
+    let refusals = |store: &Store, key: &'static str, durability| {
+        let options = WriteOptions::new().durability(durability);
+        world.runtime.run(async {
+            let single = store.put_with(key, "value", options).await;
+            let puts = vec![(key.into(), "value".into(), None); 2];
+            let mut all = store.put_many_with(puts, options).await;
+            all.push(single);
+            all.into_iter().map(|put| put.err().map_or_else(String::new, |error| error.to_string())).collect()
+        })
+    };
+    for is_closed in [false, true] {
+        for (key, durability, reason) in [
+            ("", Durability::Process, "durability Process"),
+            ("key", Durability::Process, "durability Process"),
+            ("", Durability::Sync, "key of 0 bytes"),
+            ("key", Durability::Sync, if is_closed { "closed" } else { "" }),
+        ] {
+            let refusals: Vec<String> = refusals(&store, key, durability);
+            assert!(refusals.iter().all(|refusal| *refusal == refusals[2]), "{refusals:?}");
+            assert!(refusals[0].contains(reason), "{refusals:?}");
+            assert_eq!(refusals[0].is_empty(), reason.is_empty(), "{refusals:?}");
+        }
+        if !is_closed {
+            world.runtime.run(store.close()).expect("it closes");
+        }
+    }
+}

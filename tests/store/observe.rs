@@ -138,7 +138,7 @@ fn batch_that_creates_and_deletes_a_key_counts_as_a_change() {
             batch.put("gone", "1").put("other", "1").delete("gone");
             let watches = ["gone", "other", "absent"].map(|key| store.watch(key));
             store.write_with(batch, options).await.unwrap();
-            assert_eq!(watches.map(|watch| watch.was_put()), [true, true, false], "{durability:?}");
+            assert_eq!(watches.map(|watch| watch.was_written()), [true, true, false], "{durability:?}");
 
             // The batch of an update without a net change, alone and beside a record.
             for beside in [false, true] {
@@ -152,7 +152,11 @@ fn batch_that_creates_and_deletes_a_key_counts_as_a_change() {
                     (batch, ())
                 };
                 store.update(&["gone", "absent", "other"], options.origin(8), change).await.unwrap();
-                assert_eq!(watches.map(|watch| watch.was_put()), [true, false], "{durability:?} {beside}");
+                assert_eq!(
+                    watches.map(|watch| watch.was_written()),
+                    [true, false],
+                    "{durability:?} {beside}"
+                );
                 assert!(!store.contains("gone").await.unwrap());
             }
         });
@@ -168,7 +172,7 @@ fn batch_that_creates_and_deletes_a_key_counts_as_a_change() {
         let mut batch = Batch::new();
         batch.put("gone", "1").delete("gone");
         store.write(batch).await.unwrap();
-        assert!(watch.was_put(), "it was absent for everybody");
+        assert!(watch.was_written(), "it was absent for everybody");
     });
 }
 

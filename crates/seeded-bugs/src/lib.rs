@@ -88,6 +88,8 @@ bugs! {
     HalfABatchSeen,
     /// A watcher of an absent key is not notified when the key is put.
     WatchNotTold,
+    /// Watches are marked after their batch is visible.
+    WatchesMarkedAfterBatch,
     /// Observers are not notified of a change.
     ObserverNotTold,
     /// A plain put overtakes writers that have its key reserved.

@@ -33,6 +33,7 @@ pub(crate) mod expiring;
 pub(crate) mod fullness;
 mod grpc_calls;
 pub(crate) mod pauses;
+mod prefix_search;
 pub(crate) mod retries;
 pub(crate) mod sampling;
 pub(crate) mod scripts;
@@ -183,9 +184,10 @@ impl Service {
         }
         let retries_bytes = limits.client_bytes_max / RETRIES_PART;
         let of_retries = budget.share(here, 0);
+        let watchers = Arc::<Watchers>::default();
         let service = Service {
             users,
-            changes: Changes::new(&store, events.clone(), tracking.clone()),
+            changes: Changes::new(&store, events.clone(), tracking.clone(), watchers.clone()),
             tracking,
             tls,
             read_bytes_goal: READ_BYTES_GOAL.min(limits.connection_bytes_max / 8),
@@ -212,7 +214,7 @@ impl Service {
             scripts: Scripts::new(script_bytes),
             pool: Pool::new("background", JOBS_RUNNING_MAX, JOBS_WAITING_MAX),
             retries: Retries::new(retries_bytes, of_retries),
-            watchers: Arc::default(),
+            watchers,
             pauses: Pauses::default(),
             status: Sampler::default(),
             stop: Notify::new(),

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 
 use crate::base::error::Result;
 use crate::catalog::Catalog;
-use crate::catalog::observers::Cause;
+use crate::catalog::feed::Cause;
 use crate::segments::contents::{Contents, NEVER_MS};
 use crate::segments::space::Space;
 use crate::write::Writer;
@@ -98,7 +98,7 @@ impl Expirer<'_> {
                 return Ok(taken);
             }
             // Observers are notified of keys, and a summary has only their hashes.
-            let keys = match self.catalog.observers.are_any() {
+            let keys = match self.catalog.feed.has_observers() {
                 true => join_all(some.iter().map(|entry| self.key_of(tier, slot, entry))).await,
                 false => vec![None; some.len()],
             };

@@ -5,7 +5,7 @@ use esker_index::{KeyHash, Pointer};
 use esker_log::{Kind, Location, Packing};
 use esker_seeded_bugs::{Bug, planted};
 
-use crate::catalog::observers::{Cause, Change};
+use crate::catalog::feed::{Cause, Change};
 
 /// The record that a write replaces.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +32,8 @@ pub(crate) struct Appended {
     pub(crate) origin: u64,
 }
 
-/// An absent key that one batch puts and then deletes. No record of it is written, but the batch counts as a change of the key:
-/// watches of it and observers are notified when the batch becomes visible.
+/// An absent key that one batch puts and then deletes. No record of it is written, but the batch counts as a change of the key,
+/// which the feed reports as a delete when the batch becomes visible.
 pub(crate) struct Ephemeral {
     pub(crate) key: Bytes,
     pub(crate) hash: KeyHash,
@@ -42,15 +42,16 @@ pub(crate) struct Ephemeral {
 }
 
 impl Ephemeral {
-    /// The change that observers are notified of, with the newest sequence number as version.
+    /// Returns the reported change, with the newest sequence number as version.
     pub(crate) fn change(&self, version: u64) -> Change<'_> {
-        let (keyspace, key) = (self.hash.keyspace().number(), &self.key[..]);
-        Change { keyspace, key, cause: Cause::Deleted, version, expires_at_ms: None, origin: self.origin }
+        let Ephemeral { ref key, hash, origin } = *self;
+        let (keyspace, cause) = (hash.keyspace().number(), Cause::Deleted);
+        Change { hash, keyspace, key, cause, version, expires_at_ms: None, origin }
     }
 }
 
 impl Appended {
-    /// Returns the change that observers are notified of.
+    /// Returns the reported change.
     pub(crate) fn change<'a>(&self, key: &'a [u8]) -> Change<'a> {
         let cause = match self.kind {
             Kind::Put => Cause::Put,
@@ -58,8 +59,8 @@ impl Appended {
             Kind::Tombstone if self.replaces.is_some_and(|replaced| replaced.expired) => Cause::Expired,
             Kind::Tombstone => Cause::Deleted,
         };
-        let Appended { sequence: version, expires_at_ms, origin, .. } = *self;
-        Change { keyspace: self.hash.keyspace().number(), key, cause, version, expires_at_ms, origin }
+        let Appended { hash, sequence: version, expires_at_ms, origin, .. } = *self;
+        Change { hash, keyspace: hash.keyspace().number(), key, cause, version, expires_at_ms, origin }
     }
 }
 

@@ -9,8 +9,8 @@ pub(crate) mod cache;
 pub(crate) mod clock;
 pub(crate) mod expansions;
 mod expiry;
+pub(crate) mod feed;
 pub(crate) mod lookup;
-pub(crate) mod observers;
 pub(crate) mod place;
 mod prefetch;
 mod publish;
@@ -18,10 +18,9 @@ pub(crate) mod recency;
 pub(crate) mod record_heads;
 pub(crate) mod records;
 pub(crate) mod verify;
-pub(crate) mod watches;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_gc::Placement;
 use esker_index::{Indexes, KeyHash, Keyspace, Pointer};
@@ -33,9 +32,8 @@ use crate::catalog::batch_ticks::BatchTicks;
 use crate::catalog::cache::ReadCache;
 use crate::catalog::clock::Clock;
 use crate::catalog::expansions::Expansions;
-use crate::catalog::observers::Observers;
+use crate::catalog::feed::Feed;
 use crate::catalog::recency::Recency;
-use crate::catalog::watches::Watches;
 use crate::segments::space::Space;
 
 /// Upper bound of the index memory per key, in bytes, when no table is growing.
@@ -74,8 +72,7 @@ pub(crate) struct Catalog {
     pub(crate) clock: Clock,
     pub(crate) expansions: Arc<Expansions>,
     pub(crate) recency: Recency,
-    pub(crate) watches: Arc<Watches>,
-    pub(crate) observers: Arc<Observers>,
+    pub(crate) feed: Arc<Feed>,
     memory_bytes: u64,
     /// True if the index alone exceeds its memory: puts are refused.
     out_of_memory: AtomicBool,
@@ -96,8 +93,7 @@ impl Catalog {
             clock: parts.clock,
             expansions: parts.expansions,
             recency: parts.recency,
-            watches: Arc::default(),
-            observers: Arc::default(),
+            feed: Arc::default(),
             memory_bytes: parts.memory_bytes,
             out_of_memory: AtomicBool::new(false),
             cleared: Mutex::new(parts.cleared),
@@ -128,16 +124,9 @@ impl Catalog {
 
     /// Exchanges the keyspaces of two databases. No write may be in progress.
     pub(crate) fn swap_databases(&self, now: &Databases, first: Keyspace, second: Keyspace) {
-        let turn = self.observers.take_turn();
         let swap = || self.databases.store(now.bits(), Ordering::Release);
-        self.watches.swapped([first, second], swap, |hash| {
-            self.index.get(hash).is_some() || self.index.may_be_hidden(hash)
-        });
-        // As in `take_out`.
-        fence(Ordering::SeqCst);
-        if !planted(Bug::SwapNotReported) {
-            turn.tell_swapped([first.number(), second.number()]);
-        }
+        let exists = |hash: &KeyHash| self.index.get(hash).is_some() || self.index.may_be_hidden(hash);
+        self.feed.swap([first, second], swap, exists);
     }
 
     /// Returns the index pointer of a location.
@@ -166,7 +155,7 @@ impl Catalog {
     /// Removes all keys of some keyspaces. `through`: the last sequence number that the clear covers. No write may be
     /// in progress.
     pub(crate) fn clear(&self, keyspaces: &[Keyspace], through: u64) {
-        let turn = self.observers.take_turn();
+        let turn = self.feed.take_turn();
         {
             let mut cleared = self.cleared.lock();
             keyspaces.iter().for_each(|keyspace| cleared.clear(*keyspace, through));
@@ -184,13 +173,11 @@ impl Catalog {
                 self.space.add_live(self.packing.unpack(pointer.get()), -bytes);
             });
         }
-        // As in `take_out`.
-        fence(Ordering::SeqCst);
-        match keyspaces.len() {
+        self.feed.notify(&turn, |observer| match keyspaces.len() {
             Keyspace::COUNT if planted(Bug::ClearNotReported) => {}
-            Keyspace::COUNT => turn.tell_cleared(None),
-            _ => keyspaces.iter().for_each(|keyspace| turn.tell_cleared(Some(keyspace.number()))),
-        }
+            Keyspace::COUNT => observer.cleared(None),
+            _ => keyspaces.iter().for_each(|keyspace| observer.cleared(Some(keyspace.number()))),
+        });
     }
 
     /// Returns true if a put is expected to be overwritten soon, judging by how long the record that it displaces

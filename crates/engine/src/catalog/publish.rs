@@ -1,6 +1,6 @@
 //! Makes records visible atomically, and subtracts the live bytes of the records that they displace.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use esker_index::{Occupant, Pointer};
@@ -9,39 +9,36 @@ use esker_seeded_bugs::{Bug, planted};
 
 use crate::catalog::Catalog;
 use crate::catalog::appended::{Appended, Ephemeral};
-use crate::catalog::observers::{Cause, Change};
+use crate::catalog::feed::{Cause, Change};
 use crate::catalog::place::Place;
 use crate::segments::damaged::Tombstone;
 
 impl Catalog {
-    /// Makes the records of a group visible atomically, and notifies watches and observers of them and of the keys that
-    /// the same batch created and deleted.
+    /// Makes the records of a group visible atomically, and reports them, and the keys that the same batch created and
+    /// deleted.
     ///
     /// Must be called in lane order: by the holder of the lane's lock while nothing waits for the committer, else by
     /// the committer. A batch without records is published by its writer, which holds the reservation of its keys.
     pub(crate) fn publish(&self, records: &[Appended], ephemeral: &[Ephemeral]) {
-        let turn = self.observers.turn();
-        let ticks = (records.len() > 1 && !planted(Bug::HalfABatchSeen)).then(|| self.batches.begin());
+        let turn = self.feed.turn();
+        let batch = (records.len() > 1 && !planted(Bug::HalfABatchSeen)).then(|| self.batches.begin());
         // The keys of a batch differ, so deletes can be published first. They must be, because otherwise a put of
         // another key with the same hash could displace the record that a delete looked up, and be deleted in its
         // place.
         records.iter().filter(|r| r.kind == Kind::Tombstone).for_each(|r| self.publish_tombstone(r));
         records.iter().filter(|r| r.kind == Kind::Put).for_each(|r| self.publish_put(r, &r.key));
-        drop(ticks);
-        // Watches are notified after the records are visible and before the reservation ends: an update that names a
-        // watched key and reads one of the records reserves its keys later, and finds the watch notified.
-        ephemeral.iter().for_each(|key| self.watches.published(&key.hash));
-        let newest = self.space.sequence.load(Ordering::Acquire);
-        let of_ephemeral = || ephemeral.iter().map(move |key| key.change(newest));
-        let of_records = || records.iter().map(|record| record.change(&record.key));
-        self.observers.tell(turn, || of_records().chain(of_ephemeral()));
+        self.feed.report(turn, batch, || {
+            let newest = self.space.sequence.load(Ordering::Acquire);
+            let of_ephemeral = ephemeral.iter().map(move |key| key.change(newest));
+            records.iter().map(|record| record.change(&record.key)).chain(of_ephemeral)
+        });
     }
 
     /// Makes one put visible. Same conditions as [`publish`](Self::publish).
     pub(crate) fn publish_one(&self, put: &Appended, key: &Bytes) {
-        let turn = self.observers.turn();
+        let turn = self.feed.turn();
         self.publish_put(put, key);
-        self.observers.tell(turn, || std::iter::once(put.change(key)));
+        self.feed.report(turn, None, || std::iter::once(put.change(key)));
     }
 
     fn publish_put(&self, record: &Appended, key: &Bytes) {
@@ -66,7 +63,6 @@ impl Catalog {
             // Relocation may drop this record only if the older version that it hides cannot reappear.
             self.space.slot(record.location).note_hides();
         }
-        self.watches.published(&record.hash);
     }
 
     fn publish_tombstone(&self, record: &Appended) {
@@ -91,8 +87,6 @@ impl Catalog {
             }
         }
         self.space.add_live(self.packing.unpack(current.get()), -i64::from(replaced.padded_bytes));
-        // For observers that register from now on. A put has this fence in `Watches::published`.
-        fence(Ordering::SeqCst);
     }
 
     /// Removes a record from the index, if the index leads to this location, and notifies observers of the cause if the
@@ -105,20 +99,16 @@ impl Catalog {
         cause: Cause,
     ) -> bool {
         // A concurrent put of the key must be reported after this removal.
-        let turn = self.observers.take_turn();
+        let turn = self.feed.take_turn();
         if !self.index.remove(&entry.key_hash, self.pointer(location)) {
             return false;
         }
         let bytes = self.space.tier(location.tier).shape().padded(entry.bytes as usize);
         self.space.add_live(location, -(bytes as i64));
-        // For observers that count their receivers, as the server does: without the fence, a client that begins to track and then
-        // reads the key could see the record and not be counted.
-        fence(Ordering::SeqCst);
-        if let Some(key) = key {
-            let Entry { sequence: version, expires_at_ms, .. } = *entry;
-            let keyspace = entry.key_hash.keyspace().number();
-            turn.tell(&Change { keyspace, key, cause, version, expires_at_ms, origin: 0 });
-        }
+        let Entry { key_hash: hash, sequence: version, expires_at_ms, .. } = *entry;
+        let keyspace = hash.keyspace().number();
+        let change = key.map(|key| Change { hash, keyspace, key, cause, version, expires_at_ms, origin: 0 });
+        self.feed.notify(&turn, |observer| change.iter().for_each(|change| observer.changed(change)));
         true
     }
 

@@ -17,8 +17,8 @@ use crate::base::error::Result;
 use crate::base::latency::Timed;
 use crate::catalog::Catalog;
 use crate::catalog::cache::Cached;
+use crate::catalog::feed::KeyWatch;
 use crate::catalog::lookup::Found;
-use crate::catalog::watches::KeyWatch;
 use crate::read::probe::Probe;
 use crate::segments::space::Space;
 use crate::write::Writer;
@@ -39,8 +39,8 @@ impl Reader {
     pub(crate) fn watch(&self, database: u8, key: &[u8]) -> KeyWatch {
         loop {
             let hash = self.catalog.hash_in(database, key);
-            let watch = self.catalog.watches.watch(hash);
-            // Must come after the watch is listed, because otherwise a swap could miss it.
+            let watch = self.catalog.feed.watch(hash);
+            // Must come after the watch is registered, because otherwise a swap could miss it.
             if self.is_still_of(database, &hash) {
                 return KeyWatch::new(watch);
             }

@@ -9,9 +9,8 @@ use futures_util::future::join_all;
 
 use crate::base::error::Result;
 use crate::catalog::cache::{Cached, Entry};
-use crate::catalog::observers::{Observation, Observer};
+use crate::catalog::feed::{KeyWatch, Observation, Observer};
 use crate::catalog::record_heads::KeyEntry;
-use crate::catalog::watches::KeyWatch;
 use crate::read::keys::KeyPage;
 use crate::read::peek::{Peek, Usage, View};
 use crate::read::probe::Probe;
@@ -210,12 +209,12 @@ impl Store {
         self.reader.usage(self.database, key.as_ref())
     }
 
-    /// Watches a key from now on, without any I/O: the watch reports whether the key was put since. It is for clients
-    /// that read a key twice to detect a change. Comparing versions detects a change of a key that exists; the watch
-    /// also detects a put of a key that is absent at both reads.
+    /// Watches a key from now on, without any I/O: the watch reports whether the key was written since. It is for
+    /// clients that read a key twice to detect a change. Comparing versions detects a change of a key that exists; the
+    /// watch also detects that a key that is absent at both reads was put and deleted in between.
     ///
     /// Start the watch before the first read of the key. Until it is dropped, a watch takes about 100 bytes, and every
-    /// put checks for it.
+    /// write checks for it.
     pub fn watch(&self, key: impl AsRef<[u8]>) -> KeyWatch {
         self.reader.watch(self.database, key.as_ref())
     }
@@ -266,6 +265,6 @@ impl Store {
     /// # Ok::<(), esker::Error>(())
     /// ```
     pub fn observe(&self, observer: Arc<dyn Observer>) -> Observation {
-        Observation::new(self.catalog.observers.observe(observer))
+        Observation::new(self.catalog.feed.observe(observer))
     }
 }

@@ -1,7 +1,5 @@
 //! Writes: the public calls of `Store`.
 
-use bytes::Bytes;
-
 use crate::base::error::Result;
 use crate::base::latency::Timed;
 use crate::base::to_bytes::ToBytes;
@@ -10,9 +8,7 @@ use crate::store::handle::Store;
 use crate::write::batch::Batch;
 use crate::write::databases::check_database;
 use crate::write::options::{Condition, WriteOptions};
-
-/// Key, value, and the time of expiry in milliseconds since the Unix epoch.
-type Put = (Bytes, Bytes, Option<u64>);
+use crate::write::put::Put;
 
 impl Store {
     /// Writes a value under a key of 1 to 65,536 bytes; returns its version. Key and value may be borrowed, owned or

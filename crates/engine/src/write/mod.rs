@@ -19,7 +19,7 @@ pub(crate) mod live_options;
 pub(crate) mod options;
 pub(crate) mod preallocate;
 mod prepared;
-mod put;
+pub(crate) mod put;
 mod put_many;
 pub(crate) mod reserve;
 pub(crate) mod room;

@@ -21,6 +21,9 @@ use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
+/// Key, value, and expiry in milliseconds since the Unix epoch.
+pub(crate) type Put = (Bytes, Bytes, Option<u64>);
+
 /// Checks that the key has a valid length.
 pub(super) fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() || key.len() > MAX_KEY_BYTES {
@@ -124,19 +127,42 @@ impl Writer {
     ) -> Result<u64> {
         let durability = self.durability(&options)?;
         let expires_at_ms = options.expiry_ms(|| self.catalog.now_ms());
-        let mut prepared = self.prepare(Kind::Put, Some(database), key, value, expires_at_ms)?;
-        prepared.origin = options.origin;
+        let prepared = self.prepare_put(database, (key, value, expires_at_ms), options.origin)?;
         self.put_prepared(prepared, durability, options.condition).await
     }
 
+    /// Prepares a put, single or one of many. It is refused for an invalid length of its key or value; after that
+    /// [`await_admission`](Self::await_admission) decides.
+    pub(super) fn prepare_put(
+        &self,
+        database: u8,
+        (key, value, expires_at_ms): Put,
+        origin: u64,
+    ) -> Result<Prepared> {
+        let mut put = self.prepare(Kind::Put, Some(database), key, value, expires_at_ms)?;
+        put.origin = origin;
+        Ok(put)
+    }
+
+    /// Waits until a put, single or one of many, may be appended.
+    ///
+    /// # Errors
+    ///
+    /// 1. The store is closed or has failed.
+    /// 2. There is no room, or no index memory.
+    pub(super) async fn await_admission(&self, put: &Prepared) -> Result<()> {
+        self.space.health.check_writable()?;
+        self.find_room_for(put).await
+    }
+
+    /// Admits and writes a put.
     pub(super) async fn put_prepared(
         &self,
         mut prepared: Prepared,
         durability: Durability,
         condition: Condition,
     ) -> Result<u64> {
-        self.space.health.check_writable()?;
-        self.find_room_for(&prepared).await?;
+        self.await_admission(&prepared).await?;
         prepared.count(&self.space.counters);
         let large = self.lane_for_large(&prepared);
         let mut reservation = None;

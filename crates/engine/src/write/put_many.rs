@@ -3,21 +3,17 @@
 //! A server gets them in pipelines. They share one acquisition of the lane's lock instead of one each, and are waited for
 //! together.
 
-use bytes::Bytes;
-use esker_log::Kind;
 use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::completion::Waiter;
 use crate::base::durability::Durability;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::write::Writer;
 use crate::write::lane::Append;
 use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
+use crate::write::put::Put;
 use crate::write::reserve::Reservation;
-
-/// Key, value, and expiry in milliseconds since the Unix epoch.
-type Put = (Bytes, Bytes, Option<u64>);
 
 /// Puts in progress.
 struct Row {
@@ -36,50 +32,42 @@ impl Writer {
         puts: Vec<Put>,
         options: WriteOptions,
     ) -> Vec<Result<u64>> {
+        let durability = match self.durability(&options) {
+            Ok(durability) => durability,
+            Err(error) => return vec![Err(error); puts.len()],
+        };
         let (results, prepared) = (Vec::with_capacity(puts.len()), Vec::with_capacity(puts.len()));
         let mut row = Row { results, waiting: Vec::new(), prepared };
-        let durability = self.durability(&options);
-        for (key, value, expires_at_ms) in puts {
-            let put = self.prepare_one(database, (key, value, expires_at_ms), &durability).await;
-            match put.map(|put| Prepared { origin: options.origin, ..put }) {
+        for put in puts {
+            match self.admit(database, put, options.origin).await {
                 Ok(put) if self.lane_for_large(&put).is_none() => row.prepared.push(put),
                 Ok(put) => {
-                    // Not before the preceding puts are visible, which may have the same key.
-                    self.append_row(&mut row, &durability).await;
+                    // Not before the preceding puts are visible, which may have the same key. They may have taken the room
+                    // too, so the put is admitted again.
+                    self.append_row(&mut row, durability).await;
                     self.wait_for_row(&mut row).await;
-                    let result = match &durability {
-                        Ok(durability) => self.put_prepared(put, *durability, Condition::Always).await,
-                        Err(error) => Err(error.clone()),
-                    };
-                    row.results.push(result);
+                    row.results.push(self.put_prepared(put, durability, Condition::Always).await);
                 }
                 Err(error) => {
-                    self.append_row(&mut row, &durability).await;
+                    self.append_row(&mut row, durability).await;
                     row.results.push(Err(error));
                 }
             }
         }
-        self.append_row(&mut row, &durability).await;
+        self.append_row(&mut row, durability).await;
         self.wait_for_row(&mut row).await;
         row.results
     }
 
-    async fn prepare_one(
-        &self,
-        database: u8,
-        (key, value, expires_at_ms): Put,
-        durability: &Result<Durability>,
-    ) -> Result<Prepared> {
-        durability.as_ref().map_err(Error::clone)?;
-        let put = self.prepare(Kind::Put, Some(database), key, value, expires_at_ms)?;
-        self.space.health.check_writable()?;
-        self.find_room_for(&put).await?;
+    /// Prepares a put, and waits until it may be appended.
+    async fn admit(&self, database: u8, put: Put, origin: u64) -> Result<Prepared> {
+        let put = self.prepare_put(database, put, origin)?;
+        self.await_admission(&put).await?;
         Ok(put)
     }
 
     /// Appends the prepared puts.
-    async fn append_row(&self, row: &mut Row, durability: &Result<Durability>) {
-        let Ok(durability) = *durability else { return };
+    async fn append_row(&self, row: &mut Row, durability: Durability) {
         if row.prepared.is_empty() {
             return;
         }

@@ -122,9 +122,11 @@ pub(super) async fn watch(
     let keyspace = call.store.keyspace_number();
     let wanted = Wanted { keyspace, prefixes, keys, queue_bytes, may_see };
     let (service, origin) = (esker.service.clone(), call.client.peer.origin());
-    let watching = service.watchers.watch(&call.store, origin, wanted).ok_or_else(|| {
+    let watching = service.watchers.watch(origin, wanted).ok_or_else(|| {
         too_many_watches("there are as many watches as there may be, or as this address may have")
     })?;
+    // After the watch is registered, so that every change visible from here on is queued.
+    service.observe_as_needed();
     // A swap may have been reported before the watch began.
     if call.store.keyspace_number() != keyspace {
         return Err(missed());

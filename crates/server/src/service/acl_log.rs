@@ -10,7 +10,7 @@ const ALIKE_LOOK: usize = 10;
 const ALIKE_MS: u64 = 60_000;
 
 /// Maximum stored bytes of an object.
-const OBJECT_BYTES_MAX: usize = 1024;
+pub(crate) const OBJECT_BYTES_MAX: usize = 1024;
 
 /// Reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,16 +76,16 @@ impl AclLog {
         AclLog { entries: BoundedLog::new(bytes_max) }
     }
 
-    /// Records a refusal at a Unix time.
-    pub(crate) fn note(&self, mut refusal: Refusal, client: Vec<u8>, now_ms: u64) {
+    /// Records a refusal that happened `times` times up to a Unix time.
+    pub(crate) fn note(&self, mut refusal: Refusal, times: u64, client: Vec<u8>, now_ms: u64) {
         refusal.object.truncate(OBJECT_BYTES_MAX);
         refusal.object.shrink_to_fit();
         let sought = refusal.clone();
         let is_alike =
             |entry: &Entry| entry.refusal == sought && now_ms.saturating_sub(entry.updated_ms) <= ALIKE_MS;
         self.entries.renew(ALIKE_LOOK, is_alike, |known| match known {
-            Ok(known) => Entry { count: known.count + 1, updated_ms: now_ms, client, ..known },
-            Err(id) => Entry { id, count: 1, refusal, created_ms: now_ms, updated_ms: now_ms, client },
+            Ok(known) => Entry { count: known.count + times, updated_ms: now_ms, client, ..known },
+            Err(id) => Entry { id, count: times, refusal, created_ms: now_ms, updated_ms: now_ms, client },
         });
     }
 }
@@ -102,19 +102,19 @@ mod tests {
     #[test]
     fn the_same_within_a_minute_is_one_entry_and_the_newest() {
         let log = AclLog::new(1 << 20);
-        log.note(refusal("a"), b"first".to_vec(), 1_000);
-        log.note(refusal("b"), Vec::new(), 2_000);
-        log.note(refusal("a"), b"second".to_vec(), 61_000);
+        log.note(refusal("a"), 1, b"first".to_vec(), 1_000);
+        log.note(refusal("b"), 1, Vec::new(), 2_000);
+        log.note(refusal("a"), 1, b"second".to_vec(), 61_000);
         let found = log.entries.newest(9);
         assert_eq!(found.iter().map(|entry| (entry.id, entry.count)).collect::<Vec<_>>(), [(0, 2), (1, 1)]);
         assert_eq!((found[0].created_ms, found[0].updated_ms), (1_000, 61_000));
         assert_eq!(found[0].client, b"second");
-        log.note(refusal("a"), Vec::new(), 121_001);
+        log.note(refusal("a"), 1, Vec::new(), 121_001);
         assert_eq!(log.entries.newest(1)[0].id, 2, "more than a minute later");
         for number in 0..10 {
-            log.note(refusal(&number.to_string()), Vec::new(), 121_002);
+            log.note(refusal(&number.to_string()), 1, Vec::new(), 121_002);
         }
-        log.note(refusal("a"), Vec::new(), 121_003);
+        log.note(refusal("a"), 1, Vec::new(), 121_003);
         assert_eq!(log.entries.newest(1)[0].count, 1, "ten others are between");
     }
 
@@ -122,14 +122,14 @@ mod tests {
     fn it_is_bounded_in_entries_and_bytes() {
         let log = AclLog::new(8 << 10);
         for number in 0..200 {
-            log.note(refusal(&format!("{number}{}", "x".repeat(5000))), vec![0; 100], 0);
+            log.note(refusal(&format!("{number}{}", "x".repeat(5000))), 1, vec![0; 100], 0);
         }
         assert!(log.entries.held_bytes() <= 8 << 10 && log.entries.newest(999).len() > 3);
         log.entries.set_length(2);
         assert_eq!(log.entries.newest(999).len(), 2);
         log.entries.set_length(0);
         assert_eq!(log.entries.held_bytes(), 0);
-        log.note(refusal("a"), Vec::new(), 0);
+        log.note(refusal("a"), 1, Vec::new(), 0);
         assert!(log.entries.newest(1).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Distribution of the store's changes to subscribers of keyspace events and to clients with cached keys.
+//! Distribution of the store's changes to subscribers of keyspace events, clients with cached keys, and watches over gRPC.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,12 +7,14 @@ use tokio::task::yield_now;
 
 use super::events::Events;
 use super::tracking::Tracking;
+use super::watchers::Watchers;
 
 /// The receivers of changes.
 struct Told {
     store: Store,
     events: Arc<Events>,
     tracking: Arc<Tracking>,
+    watchers: Arc<Watchers>,
 }
 
 impl Observer for Told {
@@ -20,19 +22,23 @@ impl Observer for Told {
         let database = || self.store.database_of_keyspace(change.keyspace).unwrap_or(change.keyspace);
         self.events.changed(change, database);
         self.tracking.changed(change, database);
+        self.watchers.changed(change);
     }
 
-    fn cleared(&self, _keyspace: Option<u8>) {
+    fn cleared(&self, keyspace: Option<u8>) {
         self.tracking.cleared();
+        self.watchers.cleared(keyspace);
     }
 
-    /// The tracking table holds key names without a database, and in two databases the names now refer to other keys.
-    fn swapped(&self, _keyspaces: [u8; 2]) {
+    /// The tracking table holds key names without a database, and in two databases the names now refer to other keys. Watches
+    /// are of a database, which now has other keys, whose changes were not reported.
+    fn swapped(&self, keyspaces: [u8; 2]) {
         self.tracking.cleared();
+        self.watchers.miss_all(&keyspaces);
     }
 
-    fn missed(&self, _keyspace: u8) {
-        self.tracking.cleared();
+    fn missed(&self, keyspace: u8) {
+        self.swapped([keyspace; 2]);
     }
 }
 
@@ -43,8 +49,13 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    pub(crate) fn new(store: &Store, events: Arc<Events>, tracking: Arc<Tracking>) -> Changes {
-        let told = Arc::new(Told { store: store.clone(), events, tracking });
+    pub(crate) fn new(
+        store: &Store,
+        events: Arc<Events>,
+        tracking: Arc<Tracking>,
+        watchers: Arc<Watchers>,
+    ) -> Changes {
+        let told = Arc::new(Told { store: store.clone(), events, tracking, watchers });
         Changes { told, observation: Mutex::new(None) }
     }
 
@@ -53,7 +64,8 @@ impl Changes {
     pub(crate) fn observe_as_needed(&self) {
         let told = &self.told;
         let mut observation = self.observation.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_needed = told.tracking.clients() > 0 || told.events.need_the_store();
+        let is_needed =
+            told.tracking.clients() > 0 || told.watchers.count() > 0 || told.events.need_the_store();
         match is_needed {
             true if observation.is_some() => {}
             true => *observation = Some(told.store.observe(told.clone())),
@@ -61,10 +73,19 @@ impl Changes {
         }
     }
 
-    /// Sends invalidations of keys under prefixes as changes arrive.
+    /// Returns true if the store is observed.
+    #[cfg(test)]
+    pub(crate) fn are_observed(&self) -> bool {
+        self.observation.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Sends invalidations of keys under prefixes as changes arrive, and stops observing the store after the last receiver.
     pub(crate) async fn run(&self) {
         loop {
-            self.told.tracking.waits().await;
+            tokio::select! {
+                () = self.told.tracking.waits() => {}
+                () = self.told.watchers.ended() => {}
+            }
             while self.told.tracking.broadcast() {
                 yield_now().await;
             }

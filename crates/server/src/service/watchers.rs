@@ -1,20 +1,20 @@
 //! Watches of keys, and the pending changes of each.
 //!
-//! The store reports a change on the thread that made it visible, and the writer waits meanwhile. Watchers are therefore found by
-//! their keys and prefixes, whatever the number of other watchers, and a change is only queued. The memory of a queue is taken
-//! when the watch begins. A watcher whose queue is full misses a change, and receives none after it.
+//! [`Changes`](super::changes::Changes) reports a change on the thread that made it visible, and the writer waits meanwhile.
+//! Watchers are therefore found by their keys and prefixes, whatever the number of other watchers, and a change is only queued. The
+//! memory of a queue is taken when the watch begins. A watcher whose queue is full misses a change, and receives none after it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::ops::Bound;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use esker_engine::{Cause, Change, Observation, Observer, Store};
+use esker_engine::{Cause, Change};
 use tokio::sync::Notify;
 
 use crate::base::address::Origin;
 use crate::base::counting::count;
+use crate::service::prefix_search::each_prefix_of;
 
 /// Maximum number of watches. Each watch of a written key costs the writer one insertion into a queue.
 const WATCHES_MAX: usize = 1024;
@@ -88,14 +88,11 @@ struct Index {
     by_key: HashMap<Bytes, Several>,
 }
 
-/// The number of watches, and the observation of the store while there are any. Lock order: this, the store's list of observers,
-/// the index.
+/// The numbers of watches. Lock order: this, then the index.
 #[derive(Default)]
 struct Begun {
     by_origin: HashMap<Origin, usize>,
-    count: usize,
     next: u64,
-    observation: Option<Observation>,
 }
 
 /// All watches.
@@ -103,6 +100,10 @@ struct Begun {
 pub(crate) struct Watchers {
     begun: Mutex<Begun>,
     index: Mutex<Index>,
+    /// Number of watches, changed with `begun` locked.
+    count: AtomicUsize,
+    /// Notified when the last watch has ended.
+    ended: Notify,
     /// Watches that missed a change.
     pub(crate) missed: AtomicU64,
 }
@@ -126,20 +127,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watchers {
-    /// Begins a watch. Returns `None` if all watches and those of the origin, counted with the new one, would together exceed
-    /// [`WATCHES_MAX`], so that one origin leaves at least as many to others as it has.
-    pub(crate) fn watch(
-        self: &Arc<Watchers>,
-        store: &Store,
-        origin: Origin,
-        wanted: Wanted,
-    ) -> Option<Watching> {
+    /// Begins a watch, after which [`Changes::observe_as_needed`](super::changes::Changes::observe_as_needed) is to be called.
+    /// Returns `None` if all watches and those of the origin, counted with the new one, would together exceed [`WATCHES_MAX`],
+    /// so that one origin leaves at least as many to others as it has.
+    pub(crate) fn watch(self: &Arc<Watchers>, origin: Origin, wanted: Wanted) -> Option<Watching> {
         let begun = &mut *lock(&self.begun);
         let of_origin = begun.by_origin.get(&origin).map_or(0, |count| *count) + 1;
-        if begun.count + 1 + of_origin > WATCHES_MAX {
+        if self.count() + 1 + of_origin > WATCHES_MAX {
             return None;
         }
-        begun.count += 1;
         begun.next += 1;
         begun.by_origin.insert(origin, of_origin);
         let Wanted { keyspace, prefixes, keys, queue_bytes, may_see } = wanted.without_doubles();
@@ -147,16 +143,20 @@ impl Watchers {
         let watcher = Arc::new(Watcher { keyspace, may_see, queue, queue_bytes, arrived });
         let number = begun.next;
         lock(&self.index).add(number, &prefixes, &keys, &watcher);
-        // The store is observed after the watcher is in the index, so that every change visible from here on is queued.
-        if begun.observation.is_none() {
-            begun.observation = Some(store.observe(self.clone()));
-        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        // A thread that makes a change visible reads the number of watches after that, behind a fence of the same kind.
+        fence(Ordering::SeqCst);
         Some(Watching { watchers: self.clone(), number, origin, prefixes, keys, watcher })
     }
 
     /// Returns the number of watches.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.begun).count
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Completes when the last watch has ended.
+    pub(crate) async fn ended(&self) {
+        self.ended.notified().await;
     }
 
     /// Ends a watcher's changes with a miss.
@@ -186,12 +186,14 @@ impl Watchers {
             watcher.arrived.notify_one();
         }
     }
-}
 
-impl Observer for Watchers {
-    fn changed(&self, change: &Change<'_>) {
-        let index = lock(&self.index);
+    /// Queues a visible change of a key.
+    pub(crate) fn changed(&self, change: &Change<'_>) {
+        if self.count() == 0 {
+            return;
+        }
         let mut seen = None;
+        let mut index = lock(&self.index);
         index.each_of(change.key, |watcher| {
             if watcher.keyspace != change.keyspace || !(watcher.may_see)(change.key) {
                 return;
@@ -206,22 +208,19 @@ impl Observer for Watchers {
         });
     }
 
-    fn cleared(&self, keyspace: Option<u8>) {
+    /// Queues the removal of all keys of a keyspace; `None`: of all keyspaces.
+    pub(crate) fn cleared(&self, keyspace: Option<u8>) {
         let seen = Seen { cause: None, key: Bytes::new(), version: 0, expires_at_ms: None };
         let index = lock(&self.index);
         let is_of_it = |watcher: &&Arc<Watcher>| keyspace.is_none_or(|cleared| cleared == watcher.keyspace);
         index.all.values().filter(is_of_it).for_each(|watcher| self.put(watcher, &seen));
     }
 
-    /// The databases now contain other keys, whose changes are not reported.
-    fn swapped(&self, keyspaces: [u8; 2]) {
+    /// Ends the watches of keyspaces whose changes were not all reported.
+    pub(crate) fn miss_all(&self, keyspaces: &[u8]) {
         let index = lock(&self.index);
         let is_of_them = |watcher: &&Arc<Watcher>| keyspaces.contains(&watcher.keyspace);
         index.all.values().filter(is_of_them).for_each(|watcher| self.miss(watcher));
-    }
-
-    fn missed(&self, keyspace: u8) {
-        self.swapped([keyspace; 2]);
     }
 }
 
@@ -256,24 +255,14 @@ impl Index {
         }
     }
 
-    /// Calls `each` for all watchers of a key. Each step down the prefixes either finds a prefix of the key, or shortens the key
-    /// to the part that it shares with the next candidate.
-    fn each_of(&self, key: &[u8], mut each: impl FnMut(&Watcher)) {
+    /// Calls `each` for all watchers of a key.
+    fn each_of(&mut self, key: &[u8], mut each: impl FnMut(&Watcher)) {
         if let Some(several) = self.by_key.get(key) {
             several.values().for_each(|watcher| each(watcher));
         }
-        let mut below = Bound::Included(key);
-        while let Some((prefix, several)) =
-            self.by_prefix.range::<[u8], _>((Bound::Unbounded, below)).next_back()
-        {
-            let shared = prefix.iter().zip(key).take_while(|(one, other)| one == other).count();
-            below = if shared == prefix.len() {
-                several.values().for_each(|watcher| each(watcher));
-                Bound::Excluded(&key[..shared])
-            } else {
-                Bound::Included(&key[..shared])
-            };
-        }
+        each_prefix_of(&mut self.by_prefix, key, |_, several| {
+            several.values().for_each(|watcher| each(watcher))
+        });
     }
 }
 
@@ -301,15 +290,14 @@ impl Drop for Watching {
     fn drop(&mut self) {
         let begun = &mut *lock(&self.watchers.begun);
         lock(&self.watchers.index).remove(self.number, &self.prefixes, &self.keys);
-        begun.count -= 1;
         if let Some(of_origin) = begun.by_origin.get_mut(&self.origin) {
             *of_origin -= 1;
             if *of_origin == 0 {
                 begun.by_origin.remove(&self.origin);
             }
         }
-        if begun.count == 0 {
-            begun.observation = None;
+        if self.watchers.count.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.watchers.ended.notify_one();
         }
     }
 }

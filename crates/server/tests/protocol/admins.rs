@@ -183,6 +183,30 @@ async fn what_was_refused_is_in_the_log_of_acl() {
     root.ask("ACL LOG", "*0\r\n").await;
 }
 
+/// A script that exceeds the memory of a first attempt (1 MiB) runs again, beside the serving threads.
+#[tokio::test]
+async fn repeated_script_logs_each_refusal_once() {
+    let (server, _directory) = with_users().await;
+    let mut root = user(&server, "root").await;
+    let mut ann = user(&server, "ann").await;
+    let script = |comment: &str| {
+        let calls = "redis.pcall('lastsave') redis.pcall('lastsave') redis.pcall('publish', 'b', 'x')";
+        command(&["EVAL", &format!("{calls} return #string.rep('x', 2097152) -- {comment}"), "0"])
+    };
+    ann.send(script("alone")).await;
+    assert_eq!(ann.line().await, ":2097152");
+    assert_eq!(refused(&mut root, 50).await, ["1 channel lua b ann", "2 command lua lastsave ann"]);
+    ann.ask("MULTI", "+OK\r\n").await;
+    for comment in ["first", "second"] {
+        ann.send(script(comment)).await;
+        assert_eq!(ann.line().await, "+QUEUED");
+    }
+    ann.send("EXEC\r\n").await;
+    let answer = [ann.line().await, ann.line().await, ann.line().await];
+    assert_eq!(answer, ["*2", ":2097152", ":2097152"]);
+    assert_eq!(refused(&mut root, 50).await, ["3 channel lua b ann", "6 command lua lastsave ann"]);
+}
+
 /// Commands of a user, most of them refused. Each has a reply of one line.
 const SAID: &[&str] = &[
     "GET b",

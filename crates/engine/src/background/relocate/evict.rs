@@ -26,7 +26,7 @@ use esker_seeded_bugs::{Bug, planted};
 use super::{Outcome, Relocator, Victims};
 
 use crate::base::error::{Error, Result};
-use crate::catalog::observers::Cause;
+use crate::catalog::feed::Cause;
 use crate::write::reserve::Reservation;
 
 /// Records of one segment that are to be dropped.
@@ -98,7 +98,7 @@ impl Relocator<'_> {
                 Err(error) => return Err(error),
             }
         }
-        if self.catalog.observers.are_any() {
+        if self.catalog.feed.has_observers() {
             for entry in dropped().filter(|entry| offsets.contains(&entry.offset)) {
                 let key = self.expirer.key_of(tier, victim.slot, &entry).await;
                 keys.extend(key.map(|key| (entry.offset, key)));
@@ -151,8 +151,10 @@ impl Relocator<'_> {
         // An observer that registered after step 2 may know these keys, and so may any observer if a key could not be read:
         // they are notified of the keyspaces only.
         if !unnamed.is_empty() && !planted(Bug::EvictionNotReported) {
-            let turn = self.catalog.observers.take_turn();
-            unnamed.into_iter().for_each(|keyspace| turn.tell_missed(keyspace));
+            let feed = &self.catalog.feed;
+            feed.notify(&feed.take_turn(), |observer| {
+                unnamed.iter().for_each(|keyspace| observer.missed(*keyspace));
+            });
         }
     }
 }

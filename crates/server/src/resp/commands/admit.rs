@@ -93,8 +93,7 @@ fn check_rights(
 /// Returns the descriptor of a command that a script may call, or the error for the script.
 pub(in crate::resp) fn admit_in_script(
     command: Command<'_>,
-    session: &Session,
-    service: &Service,
+    session: &mut Session,
 ) -> Result<&'static Verb, String> {
     let verb = session.commands.find(command).ok_or_else(|| match family(command.verb()) {
         Some((name, family)) => error_text::of_another_type(name, family),
@@ -108,8 +107,7 @@ pub(in crate::resp) fn admit_in_script(
     }
     check_rights(verb, command, session, session.database()).map_err(|denied| {
         if let Some((reason, object)) = denied.noted(verb, command) {
-            let user = session.user.as_ref().map_or("", |user| user.name());
-            refused::note_of(reason, "lua", &object, user.as_bytes(), verb, session, service);
+            refused::hold(reason, &object, verb, session);
         }
         denied.text_in_script().to_owned()
     })?;

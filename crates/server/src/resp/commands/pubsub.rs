@@ -310,9 +310,11 @@ pub(super) fn spublish(
 }
 
 /// Records the refusal of a channel in the ACL log.
-fn refuse_channel(name: &[u8], command: Command<'_>, session: &Session, service: &Service) {
-    if let Some(verb) = session.commands.find(command) {
-        refused::note(Reason::Channel, name, verb, session, service);
+fn refuse_channel(name: &[u8], command: Command<'_>, session: &mut Session, service: &Service) {
+    let Some(verb) = session.commands.find(command) else { return };
+    match session.outbox {
+        Some(_) => refused::hold(Reason::Channel, name, verb, session),
+        None => refused::note(Reason::Channel, name, verb, session, service),
     }
 }
 

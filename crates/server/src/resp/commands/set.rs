@@ -20,14 +20,12 @@ const ON_STRING: Verb =
 const SET: Sizes =
     Sizes { moved: |command, values| if command.len() == 3 { 0 } else { values.sum }, ..Sizes::DEFAULT };
 
-/// SET with GET also reads the key.
+/// SET with GET also reads the key. The options are not parsed: a word that is no option is refused with the command.
 fn access_of(command: Command<'_>) -> (Needs, Access) {
-    let reads = command.len() > 3 && SetOptions::parse(command, 0).is_ok_and(|options| options.get);
-    let tells = command.arguments(3).any(|word| is(word, "get"));
-    (
-        if reads { Needs::ReadWrite } else { Needs::Write },
-        if tells { access::READ_UPDATE } else { access::OVERWRITE },
-    )
+    match command.arguments(3).any(|word| is(word, "get")) {
+        true => (Needs::ReadWrite, access::READ_UPDATE),
+        false => (Needs::Write, access::OVERWRITE),
+    }
 }
 
 /// The commands of this family.
@@ -52,9 +50,14 @@ pub(crate) struct SetOptions {
 }
 
 impl SetOptions {
-    /// Returns true if neither the SET nor its reply depends on the stored entry.
-    pub(crate) fn is_blind(&self) -> bool {
-        !(self.absent || self.present || self.get || self.keep_expiry)
+    /// Returns the options of a SET that has none by which it or its reply depends on the stored entry. A SET with such an option is
+    /// parsed when it runs on its entry, as is one with invalid options.
+    pub(crate) fn parse_blind(command: Command<'_>, now_ms: u64) -> Option<SetOptions> {
+        let depends = |word| ["nx", "xx", "get", "keepttl"].iter().any(|option| is(word, option));
+        if command.arguments(3).any(depends) {
+            return None;
+        }
+        SetOptions::parse(command, now_ms).ok()
     }
 
     pub(crate) fn parse(command: Command<'_>, now_ms: u64) -> Result<SetOptions, String> {
@@ -110,6 +113,37 @@ pub(super) fn set(command: Command<'_>, view: &mut View, replies: &mut Replies) 
         if view.get(key).is_none() {
             // The expiry had already passed.
             view.tell(KeyspaceEvents::EXPIRED, "expired", key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Limits;
+    use crate::resp::wire::commands::Commands;
+    use crate::resp::wire::frame::Parser;
+
+    #[test]
+    fn set_is_blind_without_options_on_its_entry() {
+        for (line, expected) in [
+            ("SET k v", Some(None)),
+            ("SET k nx", Some(None)),
+            ("SET k v PX 5", Some(Some(15))),
+            ("SET k v durability none EX 1", Some(Some(1010))),
+            ("SET k v PX 5 NX", None),
+            ("SET k v xx", None),
+            ("SET k v Get PX 5", None),
+            ("SET k v KEEPTTL", None),
+            ("SET k v PX", None),
+            ("SET k v PX 5 ever", None),
+        ] {
+            let mut input = bytes::BytesMut::from(format!("{line}\r\n").as_bytes());
+            let (mut parser, mut commands) = (Parser::new(&Limits::default()), Commands::default());
+            parser.parse(&mut input, &mut commands, usize::MAX).1.unwrap();
+            let data = input.freeze();
+            let options = SetOptions::parse_blind(commands.get(0, &data), 10);
+            assert_eq!(options.map(|options| options.expires_at_ms), expected, "{line}");
         }
     }
 }

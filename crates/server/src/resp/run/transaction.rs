@@ -23,9 +23,9 @@ use crate::resp::commands::durability;
 use crate::resp::commands::object;
 use crate::resp::script::eval::call_of;
 use crate::resp::script::run::{Again, CLOSED, Turn, run as run_scripts};
-use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::View;
+use crate::resp::session::{Session, refused};
 use crate::resp::verb::facts::{Databases, InMulti};
 use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::commands::Command;
@@ -277,9 +277,14 @@ async fn attempt_once(
         let outcome = beside(work::is_long(us), pin!(update)).await;
         if outcome.is_err() {
             session.outbox = None;
+            refused::note_held(session, service);
         }
         outcome.map_err(|error| Replies::text_of(&error))?
     };
+    match outcome {
+        Outcome::Again(_) => session.denials.clear(),
+        _ => refused::note_held(session, service),
+    }
     let published = session.outbox.take().filter(|_| matches!(outcome, Outcome::Answered(_)));
     service.channels.publish_all(published.unwrap_or_default());
     match outcome {
@@ -333,10 +338,10 @@ fn answer_keys(
     service: &Service,
     protocol: Protocol,
 ) -> (Batch, Outcome) {
-    // `was_put` also catches a key that was put and deleted again, and databases that were swapped and swapped back.
-    // A put during WATCH's own read aborts this transaction as well, but never the next one.
+    // `was_written` also detects a key that was put and deleted again, and databases that were swapped and swapped back.
+    // A write during WATCH's own read aborts this transaction as well, but never the next one.
     let has_changed = |(watched, &at): (&Watched, &usize)| {
-        watched.watch.was_put() || watched.version != entries[at].as_ref().map(|entry| entry.version)
+        watched.watch.was_written() || watched.version != entries[at].as_ref().map(|entry| entry.version)
     };
     if watched.iter().zip(&wanted.watched).any(has_changed) {
         return (Batch::new(), Outcome::Changed);

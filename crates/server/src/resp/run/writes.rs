@@ -18,9 +18,8 @@ fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Option<SetOpti
         return Some(SetOptions::default());
     }
     let now_ms = service.store.now_ms();
-    let options = SetOptions::parse(command, now_ms).ok()?;
-    let alive = options.expires_at_ms.is_none_or(|at| now_ms < at);
-    (options.is_blind() && alive).then_some(options)
+    let options = SetOptions::parse_blind(command, now_ms)?;
+    options.expires_at_ms.is_none_or(|at| now_ms < at).then_some(options)
 }
 
 /// Plain SETs. They are appended in their order, so that the last SET of a key wins. Returns false if the first command

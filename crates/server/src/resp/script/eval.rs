@@ -18,8 +18,8 @@ use esker_engine::{Batch, Entry, Error, WriteOptions};
 use super::lookup::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
 use super::run::{Again, CLOSED, Call, Turn, long_bytes, run};
 use crate::base::turn::{aside, leave_place};
-use crate::resp::session::Session;
 use crate::resp::session::view::{Place, View};
+use crate::resp::session::{Session, refused};
 use crate::resp::verb::{Run, Script, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text;
@@ -112,9 +112,9 @@ impl<'c> Row<'c> {
         SHORT_BYTES.saturating_add(self.bytes).saturating_add(self.values)
     }
 
-    /// Returns the bytes of the values read, the writes of a first attempt, and its answers.
+    /// Returns the bytes of the values read, the writes of a first attempt, its answers and its refusals.
     fn held_bytes(&self) -> usize {
-        self.values.saturating_add(2 * self.short_bytes())
+        self.values.saturating_add(2 * self.short_bytes()).saturating_add(refused::DENIALS_BYTES_MAX)
     }
 }
 
@@ -252,6 +252,12 @@ async fn update(
         false => service.store.update_across(keys, options, change).await,
     };
     let outbox = session.outbox.take().unwrap_or_default();
+    // Scripts of a row run one by one after an error.
+    match outcome {
+        Ok(Err(_)) => session.denials.clear(),
+        Err(_) if calls.len() > 1 => session.denials.clear(),
+        Ok(Ok(_)) | Err(_) => refused::note_held(session, service),
+    }
     match outcome {
         Ok(Ok(_)) => service.channels.publish_all(outbox),
         Ok(Err(_)) => {}

@@ -240,6 +240,7 @@ impl<'c> Row<'_, 'c, '_> {
     fn run_each(&mut self, calls: &[Call<'c>], replies: &mut Replies) -> Result<usize, Again> {
         for (ran, call) in calls.iter().enumerate() {
             let outbox = self.caller.borrow().session.outbox.as_ref().map(Outbox::mark);
+            let denials = self.caller.borrow().session.denials.clone();
             if ran > 0 {
                 if turn::is_over_at(Instant::now()) || sandbox::clean(&self.interpreter).is_err() {
                     return Ok(ran);
@@ -255,6 +256,7 @@ impl<'c> Row<'_, 'c, '_> {
                     if let (Some(kept), Some(mark)) = (&mut caller.session.outbox, outbox) {
                         kept.cut(mark);
                     }
+                    caller.session.denials = denials;
                     return Ok(ran);
                 }
             }

@@ -6,6 +6,7 @@ use esker_engine::{Durability, Store, WriteOptions};
 use tokio::time::Instant;
 
 use self::queue::{Transaction, Watched};
+use self::refused::Denials;
 use self::subscriptions::Subscriptions;
 use self::tracking::KeepsKeys;
 use super::verb::{Table, Verb};
@@ -66,6 +67,8 @@ pub(crate) struct Session {
     pub(crate) tracking: Option<KeepsKeys>,
     /// Messages published by running scripts.
     pub(crate) outbox: Option<Outbox>,
+    /// Refused calls of running scripts.
+    pub(crate) denials: Denials,
     /// Correction of DBSIZE. In EXEC: net keys added up to the running command's turn, less net keys added by the
     /// whole transaction, which is already written. In a script: net keys added so far, which are not yet written.
     pub(crate) uncommitted_keys: i64,
@@ -114,6 +117,7 @@ impl Session {
             subscriptions: None,
             tracking: None,
             outbox: None,
+            denials: Denials::default(),
             uncommitted_keys: 0,
             watched: Vec::new(),
             watched_bytes: 0,

@@ -1,13 +1,13 @@
 //! Key prefixes of clients in broadcast mode, and the changed keys to be sent to them.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Tracker;
 use crate::service::channels::Stale;
+use crate::service::prefix_search::each_prefix_of;
 
 /// A changed key, with its database and the client that changed it.
 #[derive(Clone, Debug)]
@@ -90,36 +90,24 @@ impl Prefixes {
         origin: u64,
         mut holds: impl FnMut(usize) -> bool,
     ) -> bool {
-        let (mut end, mut shared, mut any) = (key.len(), None, false);
-        // Visits the prefixes of the key from the longest to the shortest. If the next name in order is no prefix of the key, no
-        // prefix of the key is longer than what both have in common.
-        loop {
-            let below = (Bound::Unbounded, Bound::Included(&key[..end]));
-            let Some((name, named)) = self.named.range_mut::<[u8], _>(below).next_back() else { return any };
-            let common = name.iter().zip(&key[..end]).take_while(|(a, b)| a == b).count();
-            if common == name.len() {
-                any = true;
-                let key = shared.get_or_insert_with(|| Bytes::copy_from_slice(key)).clone();
-                let changed = Changed { key, database, origin };
-                let bytes = bytes_of(&changed);
-                if !named.waits() {
-                    self.dirty.push(name.clone());
-                }
-                if !named.all && holds(self.bytes + bytes) {
-                    self.bytes += bytes;
-                    named.waiting.push(changed);
-                } else {
-                    named.all = true;
-                    self.bytes -= std::mem::take(&mut named.waiting).iter().map(bytes_of).sum::<usize>();
-                }
-                if common == 0 {
-                    return any;
-                }
-                end = common - 1;
-            } else {
-                end = common;
+        let Prefixes { named, dirty, bytes } = self;
+        let mut shared = None;
+        each_prefix_of(named, key, |name, prefix| {
+            let key = shared.get_or_insert_with(|| Bytes::copy_from_slice(key)).clone();
+            let changed = Changed { key, database, origin };
+            let more = bytes_of(&changed);
+            if !prefix.waits() {
+                dirty.push(name.clone());
             }
-        }
+            if !prefix.all && holds(*bytes + more) {
+                *bytes += more;
+                prefix.waiting.push(changed);
+            } else {
+                prefix.all = true;
+                *bytes -= std::mem::take(&mut prefix.waiting).iter().map(bytes_of).sum::<usize>();
+            }
+        });
+        shared.is_some()
     }
 
     /// Returns the pending changes of one prefix.

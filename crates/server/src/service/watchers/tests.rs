@@ -1,17 +1,41 @@
 use super::*;
 
-use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use esker_engine::{Batch, Options, Store};
+use futures_util::FutureExt;
 
-use esker_engine::{Batch, Options};
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use crate::base::keyspace_events::KeyspaceEvents;
+use crate::service::changes::Changes;
+use crate::service::channels::Channels;
+use crate::service::events::Events;
+use crate::service::tracking::Tracking;
 
 fn store() -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::directory(directory.path().join("store")).memory_bytes(96 << 20);
     let store = esker_device::block_on(Store::open(options)).unwrap();
     (directory, store)
+}
+
+/// The watchers of a store.
+struct Served {
+    changes: Changes,
+    watchers: Arc<Watchers>,
+}
+
+impl Served {
+    fn new(store: &Store) -> Served {
+        let channels = Arc::new(Channels::new(64 << 10, None));
+        let events = Arc::new(Events::new(KeyspaceEvents::default(), channels.clone()));
+        let tracking = Arc::new(Tracking::new(channels, 0, 0, None));
+        let watchers = Arc::<Watchers>::default();
+        Served { changes: Changes::new(store, events, tracking, watchers.clone()), watchers }
+    }
+
+    fn watch(&self, origin: Origin, wanted: Wanted) -> Option<Watching> {
+        let watching = self.watchers.watch(origin, wanted);
+        self.changes.observe_as_needed();
+        watching
+    }
 }
 
 fn origin(last: u8) -> Origin {
@@ -37,14 +61,14 @@ fn all(watching: &Watching) -> Vec<String> {
 #[test]
 fn a_change_is_told_once_to_each_who_watches_its_key() {
     let (_directory, store) = store();
-    let watchers = Arc::new(Watchers::default());
+    let served = Served::new(&store);
     let watch = |prefixes: &[&str], keys: &[&str]| {
-        watchers.watch(&store, origin(1), wanted(prefixes, keys)).expect("there are few")
+        served.watch(origin(1), wanted(prefixes, keys)).expect("there are few")
     };
     let (everything, nested) = (watch(&[], &[]), watch(&["a", "ab", "a", "b"], &["ab", "x", "x"]));
     let one = watch(&[], &["ab"]);
     let unseen = Wanted { may_see: Box::new(|key| key != b"ab"), ..wanted(&["a"], &[]) };
-    let unseen = watchers.watch(&store, origin(1), unseen).unwrap();
+    let unseen = served.watch(origin(1), unseen).unwrap();
     let mut batch = Batch::new();
     ["a", "ab", "abc", "c", "x"].iter().for_each(|key| _ = batch.put(key, "v"));
     esker_device::block_on(store.write(batch)).unwrap();
@@ -53,7 +77,7 @@ fn a_change_is_told_once_to_each_who_watches_its_key() {
     assert_eq!(all(&one), ["ab"]);
     assert_eq!(all(&unseen), ["a", "abc"]);
     // The store has one keyspace so far.
-    let of_another = watchers.watch(&store, origin(1), Wanted { keyspace: 1, ..wanted(&[], &[]) }).unwrap();
+    let of_another = served.watch(origin(1), Wanted { keyspace: 1, ..wanted(&[], &[]) }).unwrap();
     drop(one);
     esker_device::block_on(store.put("ab", "w")).unwrap();
     assert_eq!((all(&everything), all(&nested)), (vec!["ab".to_owned()], vec!["ab".to_owned()]));
@@ -61,47 +85,19 @@ fn a_change_is_told_once_to_each_who_watches_its_key() {
     esker_device::block_on(store.clear()).unwrap();
     assert_eq!(everything.take().map(|seen| seen.map(|seen| seen.cause)), Ok(Some(None)));
     drop((everything, nested, unseen, of_another));
-    assert!(lock(&watchers.begun).observation.is_none(), "nobody watches any more");
-    let index = lock(&watchers.index);
+    assert!(served.watchers.ended().now_or_never().is_some(), "the last watch has ended");
+    served.changes.observe_as_needed();
+    assert!(!served.changes.are_observed(), "no client needs the changes");
+    let index = lock(&served.watchers.index);
     assert!(index.all.is_empty() && index.by_key.is_empty() && index.by_prefix.is_empty());
-}
-
-/// Compared with a check of every watcher.
-#[test]
-fn watchers_are_found_by_what_a_key_begins_with() {
-    let seed = rand::random();
-    println!("SmallRng::seed_from_u64({seed})");
-    let mut random = SmallRng::seed_from_u64(seed);
-    let mut text = |most| -> Bytes {
-        let length = random.random_range(0..most);
-        (0..length).map(|_| random.random_range(b'a'..b'c')).collect::<Vec<u8>>().into()
-    };
-    for _ in 0..200 {
-        let prefixes: Vec<Bytes> = (0..20).map(|_| text(6)).collect();
-        let mut index = Index::default();
-        for (number, prefix) in prefixes.iter().enumerate() {
-            let (queue, arrived) = (Mutex::default(), Notify::new());
-            let may_see = Box::new(|_: &[u8]| true);
-            let watcher = Watcher { keyspace: 0, may_see, queue, queue_bytes: number, arrived };
-            index.add(number as u64, std::slice::from_ref(prefix), &[], &Arc::new(watcher));
-        }
-        for _ in 0..20 {
-            let key = text(8);
-            let mut found = Vec::new();
-            index.each_of(&key, |watcher| found.push(watcher.queue_bytes));
-            let expected: BTreeSet<_> = (0..20).filter(|&n| key.starts_with(&prefixes[n])).collect();
-            found.sort_unstable();
-            assert!(found.iter().eq(&expected), "{key:?} of {prefixes:?}: {found:?}");
-        }
-    }
 }
 
 #[test]
 fn who_does_not_take_changes_misses_some_and_is_told_so() {
     let (_directory, store) = store();
-    let watchers = Arc::new(Watchers::default());
-    let slow = watchers.watch(&store, origin(1), wanted(&[], &[])).unwrap();
-    let quick = watchers.watch(&store, origin(1), wanted(&[], &[])).unwrap();
+    let served = Served::new(&store);
+    let slow = served.watch(origin(1), wanted(&[], &[])).unwrap();
+    let quick = served.watch(origin(1), wanted(&[], &[])).unwrap();
     let (mut taken, writes) = (0, 2 * (64 << 10) / CHANGE_BYTES);
     for n in 0..writes {
         esker_device::block_on(store.put(format!("{n:05}"), "v")).unwrap();
@@ -122,23 +118,23 @@ fn who_does_not_take_changes_misses_some_and_is_told_so() {
     assert_eq!((missed, seen), (Missed, (64 << 10) / (CHANGE_BYTES + 5)));
     esker_device::block_on(store.put("more", "v")).unwrap();
     assert_eq!(slow.take(), Err(Missed), "a gap is never passed over");
-    assert_eq!(watchers.missed.load(Ordering::Relaxed), 1);
+    assert_eq!(served.watchers.missed.load(Ordering::Relaxed), 1);
 }
 
 #[test]
 fn one_origin_leaves_as_many_watches_to_others() {
     let (_directory, store) = store();
-    let watchers = Arc::new(Watchers::default());
+    let served = Served::new(&store);
     let greedy = |origin| -> Vec<Watching> {
-        let next = || watchers.watch(&store, origin, wanted(&["x"], &[]));
+        let next = || served.watch(origin, wanted(&["x"], &[]));
         std::iter::from_fn(next).collect()
     };
     let first = greedy(origin(1));
     let second = greedy(origin(2));
     assert_eq!((first.len(), second.len()), (WATCHES_MAX / 2, WATCHES_MAX / 4));
     assert!(!greedy(origin(3)).is_empty(), "who has none finds room");
-    assert_eq!(watchers.count(), first.len() + second.len());
+    assert_eq!(served.watchers.count(), first.len() + second.len());
     drop((first, second));
-    assert_eq!(watchers.count(), 0);
-    assert!(lock(&watchers.begun).by_origin.is_empty());
+    assert_eq!(served.watchers.count(), 0);
+    assert!(lock(&served.watchers.begun).by_origin.is_empty());
 }
