@@ -22,6 +22,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(FailedFlushRepeated, "esker_device", "uring::operation::tests::a_failed_flush_is_not_asked_again"),
     row(PlainWriteBelieved, "esker_device", "file::tests::only_a_block_device_without_a_cache_keeps_plain_writes"),
     row(WriteCutWithinUnit, "esker_device", "split_writes::tests::cuts_lie_on_multiples_of_what_a_command_holds"),
+    row(StripeSubmittedInParts, "esker_device", "split_writes::tests::units_longer_than_a_command_are_one_piece"),
     row(ShortTransferIsWhole, "esker_device", "file::tests::short_transfers_go_on_from_the_last_whole_block"),
     row(BufferFreedWithFuture, "conformance", "a_small_ring_without_registered_memory"),
     row(SecondOpener, "esker_device", "private::tests::a_private_file_has_one_opener_and_no_other_readers"),

@@ -34,6 +34,7 @@ mod interrupted;
 mod keys;
 mod kill;
 mod large;
+mod large_units;
 mod live_bytes;
 mod memory;
 mod misplaced_writes;

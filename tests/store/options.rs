@@ -112,8 +112,8 @@ fn sizes_that_cannot_be_are_refused_by_name_with_the_limits() {
     let dir = temp();
     let d = dir.path();
     let store = || Options::directory(d.join("store"));
-    for bytes in [0, 1, 2048, 5000, 12_288, 2 << 20, u64::MAX] {
-        let words = ["indirection_unit_bytes", &bytes.to_string(), "4096", "1048576"];
+    for bytes in [0, 1, 2048, 5000, 12_288, 8 << 20, u64::MAX] {
+        let words = ["indirection_unit_bytes", &bytes.to_string(), "4096", "4194304"];
         refused(d, store().indirection_unit_bytes(bytes), ErrorKind::Invalid, &words);
     }
     for bytes in [0, 4096, 32 << 10, 100_000, 3 << 20, 256 << 20, 2 << 30, u64::MAX] {

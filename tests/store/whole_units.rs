@@ -1,9 +1,11 @@
 //! The commands that the kernel's block layer issues to a block device: every write command starts on a
-//! write unit and is whole units long, however short the commands are that the device's queue allows.
+//! write unit and is whole units long, however short the commands are that the device's queue allows. A unit that no
+//! command of the device can hold, such as the stripe of an array, is filled by consecutive commands.
 //!
 //! These tests need root, loop devices and tracefs. Without them they print `SKIPPED: ` and the reason.
 //! `ESKER_CASES=100 cargo test --test store whole_units` repeats each test 100 times.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,6 +60,41 @@ impl Traced {
     }
 }
 
+impl Traced {
+    /// Checks that the write commands since the last call fill whole units, in the order in which they were issued: until all
+    /// of a unit is written, no part of it is written again. Returns the commands.
+    #[track_caller]
+    fn assert_filled(&self, unit_bytes: u64) -> Vec<Issued> {
+        const PAGE: u64 = 4096;
+        let issued = self.trace.writes();
+        assert!(!issued.is_empty(), "nothing was traced");
+        let mut begun: BTreeMap<u64, Vec<bool>> = BTreeMap::new();
+        for command in &issued {
+            for page in command.offset / PAGE..(command.offset + command.bytes) / PAGE {
+                let (unit, within) = (page * PAGE / unit_bytes, (page % (unit_bytes / PAGE)) as usize);
+                let pages = begun.entry(unit).or_insert_with(|| vec![false; (unit_bytes / PAGE) as usize]);
+                assert!(
+                    !pages[within],
+                    "a part of unit {unit} of {unit_bytes} bytes is written twice: {command:?}"
+                );
+                pages[within] = true;
+                if pages.iter().all(|is_written| *is_written) {
+                    begun.remove(&unit);
+                }
+            }
+        }
+        assert!(begun.is_empty(), "parts of units of {unit_bytes} bytes: {:?}", begun.keys());
+        issued
+    }
+
+    /// As [`assert_whole`](Self::assert_whole) if one command holds a unit for certain, otherwise as
+    /// [`assert_filled`](Self::assert_filled). A loop device has commands of 512 KiB.
+    #[track_caller]
+    fn assert_stripes(&self, unit_bytes: u64) -> Vec<Issued> {
+        if unit_bytes <= 512 * KIB { self.assert_whole(unit_bytes) } else { self.assert_filled(unit_bytes) }
+    }
+}
+
 impl Drop for Traced {
     fn drop(&mut self) {
         if let Some(before) = self.max_sectors_kb {
@@ -99,7 +136,8 @@ fn open(traced: &Traced, backend: Backend, unit_bytes: u64) -> Option<Arc<dyn De
 
 /// Long and short writes of whole units, durable and not, from all kinds of memory, beside short reads.
 fn writes_arrive_whole(device: &dyn Device, unit: u64) {
-    let lengths = [1 << 20, 3 << 20, unit as usize, 5 * unit as usize];
+    let long = unit.max(MIB) as usize;
+    let lengths = [long, 3 * long, unit as usize, 5 * unit as usize];
     let mut at = unit;
     for (seed, bytes) in lengths.into_iter().enumerate() {
         for mode in [WriteMode::Plain, WriteMode::Durable] {
@@ -145,6 +183,24 @@ fn a_device_gets_whole_units_whatever_its_queue_allows() {
                 writes_arrive_whole(&*device, unit_kib * KIB);
                 traced.assert_whole(unit_kib * KIB);
             }
+        }
+    }
+}
+
+/// Units of arrays.
+const STRIPES: [u64; 3] = [256 * KIB, MIB, 4 * MIB];
+
+#[test]
+fn a_device_gets_stripes_as_a_whole() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for unit in STRIPES {
+        for backend in [Backend::Uring, Backend::Threads] {
+            let Some(traced) = Traced::new(&dir.path().join("disk"), 32 * MIB + 60 * unit, None) else {
+                return;
+            };
+            let Some(device) = open(&traced, backend, unit) else { continue };
+            writes_arrive_whole(&*device, unit);
+            traced.assert_stripes(unit);
         }
     }
 }
@@ -231,6 +287,50 @@ fn a_store_keeps_units_whole(backend: Backend, max_sectors_kb: Option<u64>) {
         store.close().expect("the store closes");
         let issued: u64 = capacity.assert_whole(unit_bytes).iter().map(|issued| issued.bytes).sum();
         assert!(issued >= written.total(), "all of {written:?} was traced, {issued} bytes");
+    }
+}
+
+/// Puts are destaged, collected, and written durably to a store of one tier, with stripes as units. Superblocks and the
+/// markers of freed slots are whole stripes too, so no write of a store makes an array read parity.
+#[test]
+fn stores_write_whole_stripes() {
+    // A segment is 8 units, and the records need these segments.
+    for (unit, segments) in STRIPES.into_iter().zip([44, 34, 23]) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (segment, metadata) = (8 * unit, 17 * MIB);
+        let path = |name: &str| dir.path().join(name);
+        let attach = |name: &str, segments| Traced::new(&path(name), metadata + segments * segment, None);
+        let (Some(capacity), Some(alone)) = (attach("capacity", segments), attach("alone", 10)) else {
+            return;
+        };
+        let options = Options::fast_and_capacity(path("fast"), &capacity.device.0)
+            .fast_limit_bytes(metadata + 9 * segment)
+            .indirection_unit_bytes(unit)
+            .segment_bytes(segment)
+            .memory_bytes((48 << 20) + 6 * segment);
+        let store = Blocking::open(options).expect("the store opens");
+        let written = || store.store().stats().tiers[1].written;
+        for _ in 0..40 {
+            fill(&store);
+            if written().collected_bytes > 0 {
+                break;
+            }
+        }
+        let written = written();
+        assert!(written.destaged_bytes > 0 && written.collected_bytes > 0, "unit {unit}: {written:?}");
+        check(&store);
+        store.close().expect("the store closes");
+        let issued: u64 = capacity.assert_stripes(unit).iter().map(|issued| issued.bytes).sum();
+        assert!(issued >= written.total(), "all of {written:?} was traced, {issued} bytes");
+
+        let options = Options::capacity_only(&alone.device.0).indirection_unit_bytes(unit);
+        let options = options.segment_bytes(segment).memory_bytes((48 << 20) + 4 * segment);
+        let store = Blocking::open(options).expect("the store opens");
+        for key in 0..20u64 {
+            store.put(key.to_le_bytes().to_vec(), value(key, 0, 1000)).expect("the put succeeds");
+        }
+        store.close().expect("the store closes");
+        alone.assert_stripes(unit);
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, RESTORE_MARK, UNFINISHED_RESTORE, foreign_signature, make_directory};
-use esker_log::{SUPERBLOCK_COPIES, Superblock};
+use esker_log::{HEAD_BYTES, SUPERBLOCK_COPIES, Superblock};
 use esker_seeded_bugs::{Bug, planted};
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -16,9 +16,6 @@ use crate::manifest::Manifest;
 use crate::summary::Summary;
 use crate::verify::read_segment;
 
-/// Bytes from the start of a device that contain all copies of a superblock, for any write unit, and every file system
-/// signature.
-const HEAD_BYTES: u64 = 4 << 20;
 /// Length in bytes of the page that marks an unfinished restore: [`RESTORE_MARK`] and the identity of the new store. It
 /// is at the position of the first superblock copy, which replaces it at the end.
 const MARK_BYTES: usize = 4096;

@@ -146,7 +146,8 @@ pub trait Device: Send + Sync + 'static {
     }
 
     /// Declares that from now on every write consists of whole, aligned units of `bytes` bytes, a power of two. A block
-    /// device with direct I/O then issues commands of whole units only; logs a warning if that is impossible.
+    /// device with direct I/O then issues commands of whole units only. A unit longer than one command is submitted to the
+    /// kernel as one write, which the kernel cuts; logs a warning then, and if units cannot be kept whole.
     fn set_write_unit(&self, bytes: u32) {
         let _ = bytes;
     }

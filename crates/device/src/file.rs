@@ -52,13 +52,15 @@ impl DeviceFile {
         }
     }
 
-    /// Returns the length of the longest write that fits one command, or `None` if another layer cuts writes (a file
-    /// system, or the page cache).
-    pub(crate) fn longest_command(&self, offset: u64, memory: &[u8]) -> Option<usize> {
+    /// Returns the length of the longest piece of a write: that of one command, but at least a write unit, which the kernel
+    /// cuts itself and submits at once. `None` if another layer cuts writes (a file system, or the page cache).
+    pub(crate) fn longest_piece(&self, offset: u64, memory: &[u8]) -> Option<usize> {
         let limit = self.volume.limit?;
         let of_pages = memory.as_ptr().addr().is_multiple_of(crate::probe::page_bytes())
             && offset.is_multiple_of(crate::probe::page_bytes() as u64);
-        Some(if of_pages { limit.of_pages } else { limit.of_memory })
+        let command = if of_pages { limit.of_pages } else { limit.of_memory };
+        let unit = if planted(Bug::StripeSubmittedInParts) { 0 } else { self.unit_bytes() };
+        Some(command.max(unit))
     }
 
     pub(crate) fn unit_bytes(&self) -> usize {
@@ -89,7 +91,7 @@ impl DeviceFile {
         let longest = if pages { limit.of_pages } else { limit.of_memory };
         (longest < unit_bytes as usize).then(|| {
             format!(
-                "one write command holds {longest} bytes for certain \
+                "one write command holds {longest} bytes for certain, so the kernel cuts each unit into several \
                  (see max_sectors_kb, max_segments and chunk_sectors of its queue in /sys/block)"
             )
         })

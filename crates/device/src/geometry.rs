@@ -21,7 +21,8 @@ pub struct Geometry {
     pub block_bytes: u32,
     /// Granularity that the device reports, if it is coarser than 4 KiB. Taken from the physical block size, the
     /// minimum I/O size and the discard granularity; never from the optimal I/O size, which is often a RAID stripe or a
-    /// transfer limit. Most drives report 4 KiB whatever their indirection unit, so 4 KiB counts as unknown.
+    /// transfer limit. Most drives report 4 KiB whatever their indirection unit, so 4 KiB counts as unknown. For an array
+    /// with parity this is the full stripe, and for one without the granularity of its drives.
     pub indirection_unit_bytes: Option<u32>,
     /// True if completed writes may be in a volatile cache that a power failure empties. True if unknown.
     pub write_cache: bool,

@@ -12,6 +12,7 @@
 //! * A device without operations in flight uses no processor time.
 
 mod allocator;
+mod array;
 mod block_on;
 mod buffer;
 mod counters;
@@ -39,6 +40,7 @@ mod uring;
 mod wake;
 
 pub use allocator::give_back_freed_memory;
+pub use array::{Array, ArrayUnit, Level};
 pub use block_on::{block_on, outside_block_on};
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use counters::DeviceCounters;
@@ -51,7 +53,7 @@ pub use open::{Backend, Direct, OpenOptions, open};
 pub use overlay::Overlay;
 pub use pending::Pending;
 pub use private::{PrivateFile, make_directory};
-pub use probe::{FileSystem, file_system, is_indirection_unit, reported_unit_bytes};
+pub use probe::{FileSystem, UNIT_BYTES_MAX, file_system, is_indirection_unit, reported_unit_bytes};
 pub use read_only::{ReadAt, ReadOnlyFile};
 pub use runtime::{Runtime, Task};
 pub use runtime_threads::Threads;

@@ -114,6 +114,7 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
     locked.map_err(|holder| DeviceError::Locked { path: path.clone(), holder })?.map_err(failed)?;
     // 4.
     let queue = probe::block_queue(&metadata, kind);
+    warnings.extend(queue.array_warning().filter(|_| kind == DeviceKind::Block));
     let (direct, block_bytes) = direct(&file, &options, kind, &queue, &path, &mut warnings)?;
     let bytes = size_of(&file).map_err(failed)?;
     let geometry = Geometry {

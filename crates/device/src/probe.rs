@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::DeviceKind;
+use crate::{Array, ArrayUnit, DeviceKind};
 
 /// Page cache granularity in bytes, used as the block size of buffered I/O.
 pub(crate) const PAGE_BYTES: u32 = 4096;
@@ -28,6 +28,8 @@ pub(crate) struct BlockQueue {
     pub(crate) limit: CommandLimit,
     /// Byte offset of a partition on its disk; else 0.
     pub(crate) start_bytes: u64,
+    /// The array that the device is or lies on.
+    pub(crate) array: Option<Array>,
 }
 
 /// Longest write in bytes that reaches the device as one command, whatever memory it comes from: powers of two.
@@ -85,7 +87,19 @@ impl BlockQueue {
         reclaim_unit_bytes: None,
         limit: CommandLimit::DEFAULT,
         start_bytes: 0,
+        array: None,
     };
+
+    /// Returns a warning for the operator if a store on the device cannot write whole stripes of an array with parity.
+    pub(crate) fn array_warning(&self) -> Option<String> {
+        let array = self.array.as_ref().filter(|array| array.unit() == ArrayUnit::Unsuitable)?;
+        Some(format!(
+            "{} has parity, and a full stripe of {} bytes is not a power of two up to {UNIT_BYTES_MAX}: it reads parity before \
+             most writes, which esker device explains",
+            array.device,
+            array.stripe_bytes()
+        ))
+    }
 }
 
 pub(crate) fn kind_of(metadata: &fs::Metadata) -> Option<DeviceKind> {
@@ -121,9 +135,22 @@ pub(crate) fn block_queue(metadata: &fs::Metadata, kind: DeviceKind) -> BlockQue
     }
     let attribute = |name: &str| fs::read_to_string(queue.join(name)).ok().map(|text| text.trim().to_owned());
     let whole = queue_from(&attribute);
+    let array = Array::read(&directory);
+    let indirection_unit_bytes = unit_on(array.as_ref(), kind, whole.indirection_unit_bytes);
     // The kernel accepts no handle for a partition, because other writers to the disk would share the handles.
     let placement_handles = if is_partition { 0 } else { whole.placement_handles };
-    BlockQueue { start_bytes, placement_handles, ..whole }
+    BlockQueue { start_bytes, placement_handles, indirection_unit_bytes, array, ..whole }
+}
+
+/// Returns the write unit of a device or of a file, given the array that it lies on, and the unit that its queue reports.
+fn unit_on(array: Option<&Array>, kind: DeviceKind, reported: Option<u32>) -> Option<u32> {
+    match array.map(Array::unit) {
+        // A file system does not place files on stripes.
+        Some(ArrayUnit::Stripe(bytes)) => Some(bytes).filter(|_| kind == DeviceKind::Block),
+        Some(ArrayUnit::Drives(unit)) => unit,
+        Some(ArrayUnit::Unsuitable) => None,
+        None => reported,
+    }
 }
 
 /// True if the kernel reports in sysfs that the block device is read-only.
@@ -137,8 +164,11 @@ pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// True if a granularity can be an indirection unit: a power of two above 4 KiB (which carries no information) and at
-/// most 1 MiB (larger values are stripes or allocation units of virtual devices).
+/// Largest write unit of a store in bytes: the longest stripe of an array that is written as a whole.
+pub const UNIT_BYTES_MAX: u64 = 4 << 20;
+
+/// True if a granularity can be an indirection unit of a drive: a power of two above 4 KiB (which carries no information)
+/// and at most 1 MiB (larger values are stripes, or allocation units of virtual devices).
 pub fn is_indirection_unit(bytes: u64) -> bool {
     bytes.is_power_of_two() && (4096 < bytes && bytes <= 1 << 20)
 }
@@ -171,6 +201,7 @@ fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
         reclaim_unit_bytes: number("write_stream_granularity").filter(|bytes| *bytes > 0),
         limit: CommandLimit::from(number, page_bytes() as u64),
         start_bytes: 0,
+        array: None,
     }
 }
 
@@ -321,6 +352,7 @@ pub(crate) fn discard(_: &File, _: DeviceKind, _: u64, _: u64) -> io::Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Level;
 
     fn queue(attributes: &[(&str, &str)]) -> BlockQueue {
         queue_from(&|name| {
@@ -367,6 +399,35 @@ mod tests {
         assert!(plain.write_cache, "a cache that nothing is known of is volatile");
         let unknown = BlockQueue { limit: queue(&[]).limit, ..BlockQueue::UNKNOWN };
         assert_eq!(queue(&[]), unknown);
+    }
+
+    #[test]
+    fn devices_on_arrays_get_full_stripes_or_units_of_the_drives() {
+        let array = |level, data_drives| Array {
+            device: "md0".to_owned(),
+            manager: "md",
+            level,
+            drives: 5,
+            data_drives,
+            chunk_bytes: 65536,
+            drive_unit_bytes: Some(16384),
+            failed: 0,
+            activity: None,
+            consistency: None,
+        };
+        let (block, file) = (DeviceKind::Block, DeviceKind::File);
+        let unit = |array: &Array, kind| unit_on(Some(array), kind, Some(65536));
+        let five = array(Level::Parity(5), 4);
+        assert_eq!((unit(&five, block), unit(&five, file)), (Some(256 << 10), None));
+        let striped = array(Level::Striped, 5);
+        assert_eq!((unit(&striped, block), unit(&striped, file)), (Some(16384), Some(16384)));
+        let three = array(Level::Parity(5), 3);
+        assert_eq!(unit(&three, block), None);
+        assert_eq!(unit_on(None, block, Some(65536)), Some(65536));
+        let warning = |array| BlockQueue { array, ..BlockQueue::UNKNOWN }.array_warning();
+        let told = warning(Some(three)).expect("its stripe is no unit");
+        assert!(told.contains("md0") && told.contains("196608"), "{told}");
+        assert_eq!([warning(Some(five)), warning(None)], [None, None]);
     }
 
     #[test]

@@ -4,7 +4,10 @@
 //! physically contiguous memory segments (`max_segments`; in the worst case one per page). The split is often in the
 //! middle of a write unit, and a drive that receives half a unit reads and rewrites the whole unit. This module
 //! therefore cuts writes in advance, at multiples of the largest power of two that every command can hold. Units are
-//! powers of two, so a cut never falls within a unit, unless a unit is larger than one command.
+//! powers of two, so a cut never falls within a unit.
+//!
+//! A unit may be longer than one command holds, such as the stripe of an array. Then each piece is one unit: the kernel cuts
+//! it, and submits the parts together, so that the array can collect them to a full stripe before it writes any.
 //!
 //! The block layer may merge pieces again. It merges whole pieces, so its commands still consist of whole units.
 //!
@@ -54,7 +57,7 @@ pub(crate) fn pieces(
     completion: Completion<Result<(), DeviceError>>,
 ) -> impl Iterator<Item = Piece> {
     let bytes = source.len();
-    let longest = file.longest_command(offset, source.as_slice());
+    let longest = file.longest_piece(offset, source.as_slice());
     let mut start = 0;
     let mut rest =
         Some(Arc::new(Whole { file: file.clone(), source, offset, state: Mutex::default(), completion }));
@@ -153,16 +156,25 @@ mod tests {
     const KIB: usize = 1 << 10;
 
     /// A device with commands of at most 128 KiB, or 64 KiB from memory that is not page-aligned.
-    fn device() -> Arc<DeviceFile> {
+    fn device(unit_bytes: u32) -> Arc<DeviceFile> {
         let file = tempfile::tempfile().expect("a file");
         let limit = CommandLimit { of_pages: 128 * KIB, of_memory: 64 * KIB };
         let volume = Volume { limit: Some(limit), start_bytes: 0 };
         let geometry = Geometry { kind: DeviceKind::Block, ..Geometry::memory(16 << 20) };
-        Arc::new(DeviceFile::new(file, "device".into(), geometry, volume))
+        let file = Arc::new(DeviceFile::new(file, "device".into(), geometry, volume));
+        file.set_unit_bytes(unit_bytes);
+        file
     }
 
     fn cut(offset: u64, bytes: usize) -> (Vec<Piece>, Pending<Result<(), DeviceError>>, Arc<DeviceFile>) {
-        let file = device();
+        cut_on(device(0), offset, bytes)
+    }
+
+    fn cut_on(
+        file: Arc<DeviceFile>,
+        offset: u64,
+        bytes: usize,
+    ) -> (Vec<Piece>, Pending<Result<(), DeviceError>>, Arc<DeviceFile>) {
         let mut buffer = Buffer::zeroed(bytes);
         buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 512) as u8);
         file.counters.write(bytes);
@@ -171,7 +183,11 @@ mod tests {
     }
 
     fn ranges(offset: u64, bytes: usize) -> Vec<(u64, usize)> {
-        let (pieces, pending, _) = cut(offset, bytes);
+        ranges_in(0, offset, bytes)
+    }
+
+    fn ranges_in(unit_bytes: u32, offset: u64, bytes: usize) -> Vec<(u64, usize)> {
+        let (pieces, pending, _) = cut_on(device(unit_bytes), offset, bytes);
         drop(pending);
         let ranges = pieces.iter().map(|piece| (piece.offset(), piece.bytes().len())).collect();
         pieces.into_iter().for_each(|piece| drop(piece.end(Ok(()))));
@@ -190,6 +206,14 @@ mod tests {
         );
         // If memory and device offset are not page-aligned to each other, the transfer touches one more page.
         assert_eq!(ranges(512, 128 * KIB), [(512, 64 * KIB - 512), (64 * k, 64 * KIB), (128 * k, 512)]);
+    }
+
+    #[test]
+    fn units_longer_than_a_command_are_one_piece() {
+        let k = KIB as u64;
+        assert_eq!(ranges_in(64 << 10, 0, 256 * KIB), ranges(0, 256 * KIB), "a command holds two units");
+        assert_eq!(ranges_in(512 << 10, 0, 512 * KIB), [(0, 512 * KIB)]);
+        assert_eq!(ranges_in(512 << 10, 512 * k, 1024 * KIB), [(512 * k, 512 * KIB), (1024 * k, 512 * KIB)]);
     }
 
     #[test]
@@ -228,7 +252,7 @@ mod tests {
 
     #[test]
     fn memory_that_the_kernel_may_read_is_not_freed_by_another_piece() {
-        let file = device();
+        let file = device(0);
         let mut appender = crate::SegmentBuffer::anonymous(256 << 10).expect("memory");
         appender.append_with(256 << 10, |_| {});
         let (pending, completion) = Pending::new();

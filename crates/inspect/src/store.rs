@@ -19,7 +19,7 @@ use crate::key::Key;
 
 /// Length of the region at the start of a device that is searched for superblocks of all strides, in
 /// bytes.
-pub(crate) const HEAD_BYTES: usize = 4 << 20;
+pub(crate) const HEAD_BYTES: usize = esker_log::HEAD_BYTES as usize;
 /// Length of one read in bytes.
 const READ_BYTES: usize = 4 << 20;
 const PAGE_BYTES: u64 = 4096;

@@ -57,6 +57,7 @@ pub use summary::{
     space_bytes as summary_space_bytes,
 };
 pub use superblock::{
-    COPIES as SUPERBLOCK_COPIES, Census, ExpiryWatermark, FORMAT_VERSION, Superblock, SuperblockError,
+    COPIES as SUPERBLOCK_COPIES, Census, ExpiryWatermark, FORMAT_VERSION, HEAD_BYTES, Superblock,
+    SuperblockError,
 };
 pub use unsealed::{Follower, Unsealed, scan_unsealed};

@@ -3,6 +3,7 @@
 //! It is written two copies at a time with a flush in between, so that a crash leaves two copies of one generation. The
 //! highest valid generation counts.
 
+use esker_device::UNIT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::{Identity, Secret};
@@ -13,6 +14,8 @@ use crate::page::PAGE_BYTES;
 
 /// Number of copies.
 pub const COPIES: usize = 4;
+/// Bytes at the start of a device that contain every position of a superblock copy, for any write unit.
+pub const HEAD_BYTES: u64 = COPIES as u64 * UNIT_BYTES_MAX;
 /// Format version that this code writes and reads.
 pub const FORMAT_VERSION: u64 = 4;
 /// Maximum offset of slot 0, far beyond the copies of the largest write unit.
@@ -136,7 +139,7 @@ impl Superblock {
         if !power(segment_bytes, 64 << 10, 1 << 27) {
             return Some(format!("segments of {segment_bytes} bytes"));
         }
-        if !power(unit_bytes, page, 1 << 20) || unit_bytes >= segment_bytes {
+        if !power(unit_bytes, page, UNIT_BYTES_MAX) || unit_bytes >= segment_bytes {
             return Some(format!("write units of {unit_bytes} bytes"));
         }
         let least = MIN_GRANULE_BYTES.max(segment_bytes / SEGMENT_GRANULES_MAX);
@@ -215,15 +218,14 @@ impl Superblock {
         })
     }
 
-    /// Returns the newest valid copy in the first bytes of a device, which must include all copies for the largest
-    /// stride, 1 MiB. The stride is unknown before a copy is read, so every power of two is tried.
+    /// Returns the newest valid copy in the first [`HEAD_BYTES`] of a device, or in a device that is shorter. The stride is unknown before a copy is read, so every power of two is tried.
     ///
     /// A copy counts only at the position that its own number and stride imply, and the lowest copy determines the
     /// store: with a small stride, higher positions lie among the records, where a value may contain the superblock of
     /// another store.
     pub fn find(bytes: &[u8]) -> Result<Superblock, SuperblockError> {
         let mut best: Result<Superblock, SuperblockError> = Err(SuperblockError::Absent);
-        let strides = (12..=20).map(|shift| 1usize << shift);
+        let strides = (12..=UNIT_BYTES_MAX.ilog2()).map(|shift| 1usize << shift);
         let mut offsets: Vec<usize> = strides.flat_map(|s| (0..COPIES).map(move |c| c * s)).collect();
         offsets.sort_unstable();
         offsets.dedup();

@@ -38,6 +38,8 @@ bugs! {
     PlainWriteBelieved,
     /// A long write is cut in the middle of a write unit.
     WriteCutWithinUnit,
+    /// A unit that is longer than one command, such as the stripe of an array, is submitted in parts.
+    StripeSubmittedInParts,
     /// A short transfer counts as complete.
     ShortTransferIsWhole,
     /// An I/O buffer is freed with its future while the device still writes from it.

@@ -140,7 +140,8 @@ impl Config {
 
     /// Returns the bytes of a tier of this many segments.
     pub fn tier_bytes(&self, segments: u64) -> u64 {
-        (2 << 20) + segments * self.segment_bytes
+        let superblocks = (4 * self.unit_bytes).next_multiple_of(1 << 20);
+        superblocks + (1 << 20) + segments * self.segment_bytes
     }
 }
 

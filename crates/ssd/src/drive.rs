@@ -5,7 +5,8 @@ use esker_ssd_model::{Choice, Collector};
 
 #[derive(Args)]
 pub(crate) struct Drive {
-    /// The drive: d5-p5316 (15.36 TB of QLC, IU of 64 KiB), cm6 (3.84 TB of TLC, IU of 4 KiB), low-latency (a cache drive).
+    /// The drive: d5-p5316 (15.36 TB of QLC, IU of 64 KiB), d5-p5336-61t (61.44 TB, 16 KiB), d5-p5336-122t (122.88 TB,
+    /// 32 KiB), cm6 (3.84 TB of TLC, 4 KiB), low-latency (a cache drive).
     #[arg(long, value_name = "NAME", default_value = "d5-p5316")]
     drive: String,
     /// Another indirection unit: 4k to 64k.

@@ -14,6 +14,9 @@ const FAST_SUPERBLOCK_BYTES: u64 = 4 << 20;
 /// The drive and the store of both.
 #[derive(Args)]
 struct Place {
+    /// The coarse drive: d5-p5316 (IU of 64 KiB), d5-p5336-61t (16 KiB) or d5-p5336-122t (32 KiB).
+    #[arg(long, value_name = "NAME", default_value = "d5-p5316")]
+    drive: String,
     /// The drive's flash. It is scaled down with its ratios.
     #[arg(long, value_name = "SIZE", value_parser = esker_command::parse, default_value = "8g")]
     flash: u64,
@@ -61,6 +64,7 @@ enum Level {
 Examples:
   esker-ssd engine
   esker-ssd engine --only '4 KiB random' --flash 4g
+  esker-ssd engine --drive d5-p5336-122t
   esker-ssd engine --handles 0 --json
 
 Exit codes: 0 all goals are met; 1 a goal is missed, or something failed; 2 the call is wrong.")]
@@ -129,7 +133,7 @@ impl Place {
     }
 
     fn coarse(&self) -> Result<ScaledDrive, Failure> {
-        scaled("d5-p5316", self.flash, self.superblock, self.handles)
+        scaled(&self.drive, self.flash, self.superblock, self.handles)
     }
 }
 

@@ -41,9 +41,9 @@ pub(crate) struct Arguments {
     /// Size of a fast tier in front, in percent of the capacity tier [default: no fast tier].
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(super) fast_percent: Option<u8>,
-    /// Share of the user limit that is filled, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(10..=100))]
-    pub(super) fill: u8,
+    /// Shares of the user limit that are filled, in percent, such as 16,36,50,80,95.
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "100", value_parser = clap::value_parser!(u8).range(10..=100))]
+    pub(super) fill: Vec<u8>,
     /// Puts in flight.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub(super) depth: u64,
@@ -72,6 +72,7 @@ pub(super) enum Distribution {
 pub(crate) struct Cell {
     pub(crate) shape: Shape,
     pub(crate) reserve_percent: u8,
+    pub(crate) fill_percent: u8,
 }
 
 const THETAS: [f64; 3] = [0.8, 0.99, 1.2];
@@ -100,7 +101,13 @@ impl Arguments {
             (None, None) => [vec![Shape::Uniform], zipf].concat(),
         };
         let reserves = self.reserve.map_or(RESERVES.to_vec(), |reserve| vec![reserve]);
-        let of = |shape| reserves.iter().map(move |&reserve_percent| Cell { shape, reserve_percent });
-        Ok(shapes.into_iter().flat_map(of).collect())
+        let mut cells = Vec::new();
+        for shape in shapes {
+            for &reserve_percent in &reserves {
+                let cell = |&fill_percent| Cell { shape, reserve_percent, fill_percent };
+                cells.extend(self.fill.iter().map(cell));
+            }
+        }
+        Ok(cells)
     }
 }

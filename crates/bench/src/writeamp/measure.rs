@@ -27,6 +27,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 pub(crate) struct Run {
     pub(crate) distribution: String,
     pub(crate) reserve_percent: u8,
+    /// Share of the user limit that is filled.
+    pub(crate) fill_percent: u8,
     /// Bytes written to the output tier per byte of records moved there (with one tier: put there).
     pub(crate) wa_per_destaged_byte: f64,
     /// Bytes written to all devices per byte of key or value put.
@@ -165,7 +167,10 @@ impl<'a> Measurement<'a> {
         let keys = self.issued.len() as u64;
         let mut popularity = Popularity::new(self.cell.shape, keys, self.arguments.seed.wrapping_add(0x5EED));
         let bar = progress::bar(
-            &format!("{}, {} %", self.cell.shape, self.cell.reserve_percent),
+            &format!(
+                "{}, {} %, {} % full",
+                self.cell.shape, self.cell.reserve_percent, self.cell.fill_percent
+            ),
             capacity_records * self.arguments.turns,
         );
         let mut accounts = vec![self.bed.account()];
@@ -183,7 +188,7 @@ impl<'a> Measurement<'a> {
     async fn fill(&mut self) -> Result<()> {
         let limit = self.bed.store.stats().user_limit_bytes;
         let record = self.sizes.record_bytes + TYPICAL_ENTRY_BYTES;
-        let keys = (limit * u64::from(self.arguments.fill) / 100 / record)
+        let keys = (limit * u64::from(self.cell.fill_percent) / 100 / record)
             .saturating_sub(self.arguments.depth + self.sizes.records_per_segment / 8);
         let (mut next, values, bytes) = (0, &self.values, self.arguments.value_bytes as usize);
         let store = &self.bed.store;
@@ -268,6 +273,7 @@ impl<'a> Measurement<'a> {
         Run {
             distribution: cell.shape.to_string(),
             reserve_percent: cell.reserve_percent,
+            fill_percent: cell.fill_percent,
             wa_per_destaged_byte: second_half.capacity_device_bytes as f64
                 / second_half.destaged_bytes.max(1) as f64,
             wa_per_user_byte: per_user_byte(&second_half),

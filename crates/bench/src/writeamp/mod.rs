@@ -1,6 +1,6 @@
 //! `esker-bench writeamp`: measures device bytes per byte put, in steady state.
 //!
-//! 1. Fill a new store with keys up to the user limit.
+//! 1. Fill a new store with keys, up to the user limit or to the share of it that `--fill` gives.
 //! 2. Overwrite them, drawn uniformly or by Zipf, as many times as the capacity holds records, times
 //!    `--turns`.
 //! 3. Divide the bytes written during the second half by the bytes put, and compare the result with the
@@ -50,8 +50,11 @@ mod tests {
         assert_eq!(cells("").expect("cells").len(), 16);
         assert_eq!(cells("--reserve 20").expect("cells").len(), 4);
         assert_eq!(cells("--distribution zipf").expect("cells").len(), 12);
-        let cell = Cell { shape: Shape::Zipf(0.99), reserve_percent: 20 };
+        let cell = Cell { shape: Shape::Zipf(0.99), reserve_percent: 20, fill_percent: 100 };
         assert_eq!(cells("--theta 0.99 --reserve 20").expect("cells"), [cell]);
+        let levels = cells("--distribution uniform --reserve 20 --fill 16,36,50,80,95").expect("cells");
+        let levels: Vec<u8> = levels.iter().map(|cell| cell.fill_percent).collect();
+        assert_eq!(levels, [16, 36, 50, 80, 95]);
         assert!(cells("--distribution uniform --theta 1").is_err());
         assert!(cells("--theta 0").is_err());
     }
@@ -63,6 +66,13 @@ mod tests {
         );
         let cell = arguments.cells().expect("a cell")[0];
         let run = measure::measure(&arguments, cell).expect("it is measured");
+        // A store half full has more room for garbage, which makes the drive's spare share larger.
+        let half = Cell { fill_percent: 50, ..cell };
+        let half =
+            measure::measure(&Arguments { turns: 2, ..arguments.clone() }, half).expect("it is measured");
+        assert!(half.effective_reserve > run.effective_reserve + 0.3, "{half:?}");
+        assert!(half.closed_form_effective < run.closed_form_effective, "{half:?}");
+        assert_eq!(half.fill_percent, 50);
         assert_eq!(run.second_half.user_bytes, run.second_half.user_records * (16 + 976));
         assert!(run.second_half.user_records * 2 >= 4 * 16_000 - 2, "{run:?}");
         // A fifth of the capacity is garbage, so most of the freed space requires moving records.

@@ -9,17 +9,28 @@ use super::measure::Run;
 pub(crate) fn line(run: &Run, first: bool) {
     if first {
         println!(
-            "{:<11} {:>7} {:>9} | {:>9} {:>9} {:>9} | {:>6} {:>6} {:>11} | {:>5}",
-            "load", "reserve", "effective", "destaged", "user", "records", "goal", "best", "closed form", "s"
+            "{:<11} {:>7} {:>5} {:>9} | {:>9} {:>9} {:>9} | {:>6} {:>6} {:>11} | {:>5}",
+            "load",
+            "reserve",
+            "full",
+            "effective",
+            "destaged",
+            "user",
+            "records",
+            "goal",
+            "best",
+            "closed form",
+            "s"
         );
     }
     let or_dash = |wa: Option<f64>| wa.map_or("-".to_owned(), |wa| format!("{wa:.3}"));
     let best = run.reference.iter().filter(|r| !r.rule.contains("bound") && !r.rule.contains("closed"));
     let best = best.map(|r| r.wa).min_by(f64::total_cmp);
     println!(
-        "{:<11} {:>5} % {:>7.1} % | {:>9.3} {:>9.3} {:>9} | {:>6} {:>6} {:>5.2} {:>5.2} | {:>5.0}",
+        "{:<11} {:>5} % {:>3} % {:>7.1} % | {:>9.3} {:>9.3} {:>9} | {:>6} {:>6} {:>5.2} {:>5.2} | {:>5.0}",
         run.distribution,
         run.reserve_percent,
+        run.fill_percent,
         run.effective_reserve * 100.0,
         run.wa_per_destaged_byte,
         run.wa_per_user_byte,
@@ -50,7 +61,7 @@ pub(crate) fn notes(arguments: &Arguments, runs: &[Run]) {
         let did = &run.second_half;
         let share = |bytes: u64| 100.0 * bytes as f64 / did.user_bytes as f64;
         println!();
-        println!("{}, {} %:", run.distribution, run.reserve_percent);
+        println!("{}, {} %, {} % full:", run.distribution, run.reserve_percent, run.fill_percent);
         println!(
             "  of user bytes: lanes {:.1} %, relocated {:.1} %, padding {:.1} %, summaries {:.1} %, markers and superblocks {:.2} %",
             share(did.lane_bytes),
@@ -87,7 +98,6 @@ pub(crate) fn json(arguments: &Arguments, runs: &[Run]) {
         "unit_bytes": arguments.iu,
         "value_bytes": arguments.value_bytes,
         "fast_percent": arguments.fast_percent,
-        "fill_percent": arguments.fill,
         "depth": arguments.depth,
         "seed": arguments.seed,
         "reference": "design notes, performance, section 5: simulation of 262,144 records, 128 to a segment, 12 overwrites, second half",

@@ -1,8 +1,10 @@
 //! `esker calc`: estimates the resources of a store before it is made.
 
 mod model;
+mod rules;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 use std::fmt::Write;
 
@@ -10,21 +12,24 @@ use esker_command::{parse as size, parse_capacity};
 
 use crate::terminal::{Failure, say};
 use crate::top::text::{bytes, count};
-use model::{Drive, Estimate, Plan, estimate};
-pub(crate) use model::{index_bytes, index_bytes_max};
+use model::{Drive, Estimate, Plan, Rated, estimate};
+pub(crate) use rules::{index_bytes, index_bytes_max};
 
-/// Estimates memory, room, write amplification and the life of a drive from what is to be stored.
+/// Estimates memory, times, room, write amplification and the life of a drive from what is to be stored.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   esker calc --keys 100m --key-size 16 --value-size 4k
   esker calc --keys 1g --key-size 24 --value-size 4k --writes-per-day 2g --drive 15.36TB --iu 64k --dwpd 0.4 --fast 400g
+  esker calc --keys 4g --key-size 16 --value-size 16k --writes-per-day 1g --drive 122.88TB --iu 32k --pbw 134.3 --fast 3.84TB
   esker calc --keys 100m --key-size 16 --value-size 4k --json | jq .capacity_bytes
 
-Keys and writes are counted in thousands, k m g t for 10^3 to 10^12; sizes in powers of 1024. For --drive, kB to PB are powers
-of 1000, as drives are sold: 15.36TB is 13.97t. Write amplification is that of overwrites all over the keys, which is the worst for a log; where some keys are
-written more often than others it is lower (docs/decisions/0005-placement.md). Exit code 0; 2 if the call is wrong or what
-is asked for does not fit.")]
+Keys and writes are counted in thousands, k m g t for 10^3 to 10^12; sizes in powers of 1024. For --drive, --fast and
+--read-rate, kB to PB are powers of 1000, as drives are sold: 15.36TB is 13.97t. For several drives of an array, give the
+array's capacity, its full stripe as --iu (esker device prints it), and the --pbw of one drive times its data drives. Write
+amplification is that of overwrites all over the keys, which is the worst for a log; where some keys are written more often
+than others it is lower (docs/decisions/0005-placement.md). Exit code 0; 2 if the call is wrong or what is asked for does
+not fit.")]
 pub(crate) struct Arguments {
     /// Number of keys in the store, such as 100m.
     #[arg(long, value_name = "NUMBER", value_parser = number)]
@@ -45,11 +50,18 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64k")]
     iu: u64,
     /// Rated drive writes per day over five years, for writes of whole units.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "pbw")]
     dwpd: Option<f64>,
-    /// Size of a fast tier in front of it; 0 for none [default: a twentieth of the stored bytes, at least 1g].
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Rated petabytes written, for writes of whole units, such as 134.3 or 800TB.
+    #[arg(long, value_name = "NUMBER", value_parser = petabytes)]
+    pbw: Option<u64>,
+    /// Size of a fast tier in front of it, such as 400g or 3.84TB; 0 for none [default: a twentieth of the stored bytes, at
+    /// least 1g].
+    #[arg(long, value_name = "SIZE", value_parser = parse_capacity)]
     fast: Option<u64>,
+    /// Bytes a second that the drive reads sequentially, for the time of a check.
+    #[arg(long, value_name = "SIZE", value_parser = read_rate, default_value = "3GB")]
+    read_rate: u64,
     /// Share of the capacity that is kept in reserve, in percent.
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u8).range(5..=50))]
     reserve: u8,
@@ -76,18 +88,43 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
     moved.parse().map_err(|_| format!("'{text}' is more than 64 bits can count"))
 }
 
+/// Parses petabytes (10^15 bytes), or a size with a unit.
+fn petabytes(text: &str) -> Result<u64, String> {
+    let has_unit = text.ends_with(|last: char| last.is_ascii_alphabetic());
+    let size = if has_unit { text.to_owned() } else { format!("{text}PB") };
+    parse_capacity(&size)
+        .map_err(|_| format!("'{text}' is not a number of petabytes such as 134.3, or a size such as 800TB"))
+}
+
+fn read_rate(text: &str) -> Result<u64, String> {
+    let rate = parse_capacity(text)?;
+    if rate > 0 { Ok(rate) } else { Err(format!("'{text}' is no rate; it must be more than 0, such as 3GB")) }
+}
+
+impl Arguments {
+    fn plan(&self) -> Plan {
+        Plan {
+            keys: self.keys,
+            key_bytes: self.key_size,
+            value_bytes: self.value_size,
+            writes_per_day: self.writes_per_day,
+            drive: Drive {
+                bytes: self.drive,
+                unit_bytes: self.iu,
+                rated: self.dwpd.map(Rated::PerDay).or(self.pbw.map(Rated::Total)),
+                read_bytes_per_s: self.read_rate,
+            },
+            fast_bytes: self.fast,
+            reserve: f64::from(self.reserve) / 100.0,
+            segment_bytes: rules::segment_bytes(self.iu),
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let plan = Plan {
-        keys: arguments.keys,
-        key_bytes: arguments.key_size,
-        value_bytes: arguments.value_size,
-        writes_per_day: arguments.writes_per_day,
-        drive: Drive { bytes: arguments.drive, unit_bytes: arguments.iu, writes_per_day: arguments.dwpd },
-        fast_bytes: arguments.fast,
-        reserve: f64::from(arguments.reserve) / 100.0,
-        segment_bytes: model::SEGMENT_BYTES,
-    };
-    let estimate = estimate(&plan).map_err(Failure::Usage)?;
+    let plan = arguments.plan();
+    let mut estimate = estimate(&plan).map_err(Failure::Usage)?;
+    estimate.warnings = warnings::of(&plan, &estimate);
     if arguments.json {
         let json = serde_json::to_string_pretty(&estimate).expect("it is plain numbers");
         return say(&(json + "\n"));
@@ -101,16 +138,39 @@ fn shown(plan: &Plan, of: &Estimate) -> String {
         let _ = writeln!(text, "{name:<22} {value:>12}   {about}");
     };
     let size = |number: u64| bytes(number as f64);
+    line("stored", size(of.live_bytes), format!("{} keys", count(plan.keys as f64)));
     line(
-        "stored",
-        size(of.live_bytes),
-        format!("{} keys, {} bytes a record", count(plan.keys as f64), of.record_bytes),
+        "bytes a record",
+        of.record_bytes.to_string(),
+        format!(
+            "key {}, value {}, header {}, padding {} to a multiple of {}",
+            plan.key_bytes, plan.value_bytes, of.header_bytes, of.padding_bytes, of.granule_bytes
+        ),
+    );
+    line(
+        "  on the medium",
+        format!("{:.0}", of.medium_bytes_per_record),
+        format!("with summaries and the ends of write units and segments of {}", size(of.segment_bytes)),
     );
     line("memory", size(of.memory_bytes), "setting memory at least, without a read cache".to_owned());
     line(
         "  of it the index",
         size(of.index_bytes),
         "10 bytes a key at rest; up to 12.5 under overwrites".to_owned(),
+    );
+    line(
+        "opening",
+        seconds(of.opening_seconds),
+        "after a kill, 60 ns a key on two processors (cargo bench --bench store -- open)".to_owned(),
+    );
+    line(
+        "check",
+        seconds(of.check_seconds),
+        format!(
+            "at {} a second; it needs {} of memory",
+            decimal(plan.drive.read_bytes_per_s),
+            size(of.check_memory_bytes)
+        ),
     );
     let percent = plan.reserve * 100.0;
     line(
@@ -120,7 +180,7 @@ fn shown(plan: &Plan, of: &Estimate) -> String {
     );
     if let Some(drive) = plan.drive.bytes {
         let full = 100.0 * of.live_bytes as f64 / of.user_limit_bytes.max(1) as f64;
-        line("drive", size(drive), format!("{full:.0} % of what may be filled"));
+        line("drive", size(drive), format!("{}, {full:.0} % of what may be filled", decimal(drive)));
     }
     if of.fast_bytes > 0 {
         let died = 100.0 * (1.0 - of.destaged_share);
@@ -152,7 +212,33 @@ fn shown(plan: &Plan, of: &Estimate) -> String {
         );
     }
     if let Some(years) = of.years {
-        line("life of the drive", format!("{years:.1} years"), "by its data sheet".to_owned());
+        let rated = decimal(of.rated_bytes.unwrap_or(0.0) as u64);
+        line("life of the drive", format!("{years:.1} years"), format!("by its data sheet: {rated} written"));
+    }
+    for warning in &of.warnings {
+        let _ = writeln!(text, "\nwarning: {warning}");
     }
     text
+}
+
+/// Formats bytes in powers of 1000, as drives are sold: `122.88 TB`.
+fn decimal(bytes: u64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    let (mut number, mut unit) = (bytes as f64, 0);
+    while number >= 1000.0 && unit + 1 < units.len() {
+        number /= 1000.0;
+        unit += 1;
+    }
+    let text = format!("{number:.2}");
+    format!("{} {}", text.trim_end_matches('0').trim_end_matches('.'), units[unit])
+}
+
+/// Formats a time: `12 s`, `4.2 min` or `10 h`.
+fn seconds(time: f64) -> String {
+    match time {
+        ..0.95 => format!("{:.0} ms", time * 1e3),
+        ..120.0 => format!("{time:.0} s"),
+        ..7200.0 => format!("{:.1} min", time / 60.0),
+        _ => format!("{:.1} h", time / 3600.0),
+    }
 }

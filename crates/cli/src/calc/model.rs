@@ -1,44 +1,20 @@
 //! The formulas for the resources of a store. Each formula names its source; `tests` compares them with a
 //! real store.
 
-use esker_log::{MAX_GRANULES, Packing, SEGMENT_GRANULES_MAX, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
+use esker_device::UNIT_BYTES_MAX;
+use esker_log::{MAX_GRANULES, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
 use serde::Serialize;
 
-/// Segment length of stores that are not small, in bytes.
-pub(super) const SEGMENT_BYTES: u64 = 16 << 20;
-
-/// Memory of the index per key in bytes, upper bound (`docs/benchmarks.md`: 9.1 to 9.4 measured).
-const INDEX_KEY_BYTES: u64 = 10;
-
-/// Memory of a store beside its segment buffers, and the part of it that is an empty index, in bytes
-/// (`open/memory_plan.rs`).
-const FIXED_MEMORY_BYTES: u64 = 24 << 20;
-const EMPTY_INDEX_BYTES: u64 = 10 << 20;
-
-/// Segment buffers in memory: per lane, and for relocation (`open/memory_plan.rs`).
-const LANE_SEGMENTS: u64 = 8;
-const RELOCATION_SEGMENTS: u64 = 2;
-
-/// Divisor of the memory reserved for clients, unless a setting gives it: one eighth of all memory.
-const CLIENT_SHARE: u64 = 8;
-
-/// Number of superblocks. Each is one unit long, and together they take whole MiB before the segments
-/// (`crates/log/src/superblock.rs`).
-const SUPERBLOCKS: u64 = 4;
-const METADATA_STEP: u64 = 1 << 20;
+use super::rules::{
+    check_memory_bytes, frame_bytes, granule, index_bytes, memory_bytes, metadata_bytes, opening_seconds,
+    used_segments,
+};
 
 /// Bytes of a frame header and of the footer, and of a record's summary entry: a digest of 14 bytes and
 /// about six bytes of numbers, as for relocated records (`docs/format.md`).
 const FRAME_HEADER_BYTES: u64 = 64;
 const FOOTER_BYTES: u64 = 64;
 const SUMMARY_RECORD_BYTES: f64 = 20.0;
-
-/// Longest frame in bytes.
-const FRAME_BYTES: u64 = 1 << 20;
-
-/// Largest granule that is chosen although a smaller one could address the store, in bytes
-/// (`open/format.rs`).
-const GRANULE_ROOMY: u64 = 64;
 
 /// Slots that are open, spare or kept free; their minimum in a small tier; and the unusable share of a
 /// full segment (`segments/limit.rs`).
@@ -82,8 +58,19 @@ pub(super) struct Plan {
 pub(super) struct Drive {
     pub(super) bytes: Option<u64>,
     pub(super) unit_bytes: u64,
-    /// Rated drive writes per day.
-    pub(super) writes_per_day: Option<f64>,
+    /// How much it may be written.
+    pub(super) rated: Option<Rated>,
+    /// Bytes per second of sequential reads.
+    pub(super) read_bytes_per_s: u64,
+}
+
+/// The endurance that a data sheet states, for writes of whole units.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Rated {
+    /// Drive writes per day over five years.
+    PerDay(f64),
+    /// Bytes in all.
+    Total(u64),
 }
 
 /// The estimated resources.
@@ -91,11 +78,24 @@ pub(super) struct Drive {
 pub(super) struct Estimate {
     /// Length of a record with its header and padding, in bytes.
     pub(super) record_bytes: u64,
+    /// The parts of a record beside its key and value: its header, and the padding to a multiple of the granule.
+    pub(super) header_bytes: u64,
+    pub(super) padding_bytes: u64,
+    pub(super) granule_bytes: u64,
+    /// Bytes of a full segment divided by its records: `record_bytes`, the entry in the summary, and the share of
+    /// frames, padding to write units and unused ends.
+    pub(super) medium_bytes_per_record: f64,
+    pub(super) segment_bytes: u64,
     /// Bytes of all current records.
     pub(super) live_bytes: u64,
     pub(super) index_bytes: u64,
     /// Minimum for the setting `memory`, in bytes.
     pub(super) memory_bytes: u64,
+    /// Time of an opening after a kill, in seconds, on two processors.
+    pub(super) opening_seconds: f64,
+    /// Memory of `esker check` in bytes, and its time in seconds if the drive limits it.
+    pub(super) check_memory_bytes: u64,
+    pub(super) check_seconds: f64,
     /// Minimum length of the capacity tier in bytes.
     pub(super) capacity_bytes: u64,
     /// Bytes that users may fill on the drive, or on a capacity tier of the minimum length.
@@ -113,20 +113,19 @@ pub(super) struct Estimate {
     pub(super) fast_bytes_per_user_byte: f64,
     pub(super) user_bytes_per_day: Option<u64>,
     pub(super) capacity_bytes_per_day: Option<u64>,
+    /// Bytes that may be written to the drive, by its data sheet.
+    pub(super) rated_bytes: Option<f64>,
     pub(super) years: Option<f64>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// Returns the resources that a plan needs, or the reason why it is impossible.
 pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     let unit = plan.drive.unit_bytes;
-    if !unit.is_power_of_two() || !(4096..=1 << 20).contains(&unit) {
-        return Err(format!("--iu is {unit}; it must be a power of two from 4k to 1m"));
+    if !unit.is_power_of_two() || !(4096..=UNIT_BYTES_MAX).contains(&unit) {
+        return Err(format!("--iu is {unit}; it must be a power of two from 4k to 4m"));
     }
-    if let Some(rate) =
-        plan.drive.writes_per_day.filter(|rate| !(f64::MIN_POSITIVE..=RATE_MOST).contains(rate))
-    {
-        return Err(format!("--dwpd is {rate}; it must be more than 0, and {RATE_MOST} at most"));
-    }
+    let rated_bytes = rated_bytes(&plan.drive)?;
     let user_bytes = plan.key_bytes.saturating_add(plan.value_bytes);
     if plan.keys > MAX_GRANULES {
         return Err(format!("no store holds that many keys: --keys can be {MAX_GRANULES} at most"));
@@ -147,10 +146,9 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     let slots = plan.drive.bytes.map_or(tier.slots_least, |bytes| {
         (bytes.saturating_sub(metadata_bytes(unit)) as f64 / tier.segment_bytes).floor()
     });
-    // Garbage is collected once it exceeds the reserve beside the live records, however large the drive
-    // is. If writers are faster than collection, the whole drive is used (decision 0005).
+    // If writers are faster than collection, the whole drive is used (decision 0005).
     let there = tier.spare_factor(slots);
-    let [collection, under_load] = [there.min(1.0 / (1.0 - plan.reserve)), there].map(collection);
+    let [collection, under_load] = [used_segments(plan, there), there].map(collection);
     let per_user_byte = |tier: &Tier| tier.written_bytes() / (tier.records * user_bytes as f64);
     let [capacity_bytes_per_user_byte, busy_bytes_per_user_byte] =
         [collection, under_load].map(|collection| destaged_share * collection * per_user_byte(&tier));
@@ -158,13 +156,22 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     let fast_bytes_per_user_byte = if fast_bytes > 0 { per_user_byte(&fast) } else { 0.0 };
     let user_bytes_per_day = plan.writes_per_day.map(|writes| writes.saturating_mul(user_bytes));
     let capacity_bytes_per_day = user_bytes_per_day.map(|bytes| bytes as f64 * capacity_bytes_per_user_byte);
-    let rated = plan.drive.bytes.zip(plan.drive.writes_per_day);
-    let rated = rated.map(|(bytes, per_day)| bytes as f64 * per_day * DAYS * RATED_YEARS);
+    // Until garbage is collected it fills the segments that the collector may use.
+    let used_segments = tier.live_segments * used_segments(plan, there);
+    let records_there = (used_segments * tier.records).max(plan.keys as f64) as u64;
     Ok(Estimate {
         record_bytes: tier.record_bytes,
+        header_bytes: tier.header_bytes,
+        padding_bytes: tier.record_bytes - tier.header_bytes - user_bytes,
+        granule_bytes: tier.granule_bytes,
+        medium_bytes_per_record: short(tier.segment_bytes / tier.records),
+        segment_bytes: plan.segment_bytes,
         live_bytes,
         index_bytes,
         memory_bytes: memory_bytes(index_bytes, lanes, plan.segment_bytes),
+        opening_seconds: short(opening_seconds(plan.keys)),
+        check_memory_bytes: check_memory_bytes(records_there, plan.keys),
+        check_seconds: short(used_segments * tier.segment_bytes / plan.drive.read_bytes_per_s as f64),
         capacity_bytes: tier.bytes_least(),
         user_limit_bytes: tier.user_limit_bytes(slots, plan.reserve) as u64,
         fast_bytes,
@@ -176,11 +183,26 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
         fast_bytes_per_user_byte: short(fast_bytes_per_user_byte),
         user_bytes_per_day,
         capacity_bytes_per_day: capacity_bytes_per_day.map(|bytes| bytes as u64),
-        years: rated
+        rated_bytes,
+        years: rated_bytes
             .zip(capacity_bytes_per_day)
             .filter(|(_, per_day)| *per_day > 0.0)
             .map(|(rated, per_day)| short(rated / per_day / DAYS)),
+        warnings: Vec::new(),
     })
+}
+
+/// Returns the bytes that may be written to a drive, by its data sheet.
+fn rated_bytes(drive: &Drive) -> Result<Option<f64>, String> {
+    match drive.rated {
+        Some(Rated::PerDay(rate)) if !(f64::MIN_POSITIVE..=RATE_MOST).contains(&rate) => {
+            Err(format!("--dwpd is {rate}; it must be more than 0, and {RATE_MOST} at most"))
+        }
+        Some(Rated::Total(0)) => Err("--pbw is 0; it must be more than 0".to_owned()),
+        Some(Rated::PerDay(rate)) => Ok(drive.bytes.map(|bytes| bytes as f64 * rate * DAYS * RATED_YEARS)),
+        Some(Rated::Total(bytes)) => Ok(Some(bytes as f64)),
+        None => Ok(None),
+    }
 }
 
 /// Returns the capacity tier, the bytes of the fast tier, and the bytes of both. The padding of records
@@ -202,7 +224,7 @@ fn capacity(plan: &Plan) -> Result<(Tier, u64, u64), String> {
         let least = tier.bytes_least();
         if let Some(drive) = plan.drive.bytes.filter(|drive| *drive < least) {
             return Err(format!(
-                "it does not fit: a drive of at least {least} bytes is needed, and --drive is {drive}"
+                "it does not fit: a drive of at least {least} bytes is needed, and --drive is {drive}; take a larger one, fewer keys, or a smaller --reserve"
             ));
         }
         let found = plan.drive.bytes.unwrap_or(least).saturating_add(fast_bytes);
@@ -217,6 +239,8 @@ fn capacity(plan: &Plan) -> Result<(Tier, u64, u64), String> {
 #[derive(Clone, Debug)]
 struct Tier {
     record_bytes: u64,
+    header_bytes: u64,
+    granule_bytes: u64,
     segment_bytes: f64,
     unit_bytes: f64,
     /// Records in a full segment.
@@ -235,15 +259,19 @@ impl Tier {
         let (key, value) = (plan.key_bytes as usize, plan.value_bytes as usize);
         let header = record_header_bytes(key, value, sequence, None) as u64;
         let record_bytes = (header + plan.key_bytes + plan.value_bytes).next_multiple_of(granule);
-        let frames = (plan.segment_bytes / FRAME_BYTES.min(plan.segment_bytes / 2)) as f64;
+        let frames = (plan.segment_bytes / frame_bytes(plan.segment_bytes, unit_bytes)) as f64;
         let unit = unit_bytes as f64;
-        // On average, the last unit of a frame and of the summary is half empty.
-        let beside = frames * (FRAME_HEADER_BYTES.next_multiple_of(granule) as f64 + unit / 2.0)
+        // A frame is closed before it extends into another unit, so half a record is lost. The last unit of the summary is
+        // half empty on average.
+        let lost = unit.min(record_bytes as f64) / 2.0;
+        let beside = frames * (FRAME_HEADER_BYTES.next_multiple_of(granule) as f64 + lost)
             + FOOTER_BYTES as f64
             + unit / 2.0;
         let records = ((segment - beside) / (record_bytes as f64 + SUMMARY_RECORD_BYTES)).floor().max(1.0);
         Tier {
             record_bytes,
+            header_bytes: header,
+            granule_bytes: granule,
             segment_bytes: segment,
             unit_bytes: unit,
             records,
@@ -278,7 +306,7 @@ impl Tier {
 
     /// Returns the bytes that users may fill in a number of slots: the formula of `segments/limit.rs`.
     fn user_limit_bytes(&self, slots: f64, reserve: f64) -> f64 {
-        let frame = (self.segment_bytes / 2.0).clamp(self.unit_bytes, FRAME_BYTES as f64);
+        let frame = frame_bytes(self.segment_bytes as u64, self.unit_bytes as u64) as f64;
         let beside_reserve = (slots - (slots / 16.0).min(WORKING_SLOTS)) * (1.0 - reserve);
         let lost = (slots * (LEAST_YIELD + SEGMENT_END + self.unit_bytes / frame / 2.0)).min(WORKING_SLOTS);
         let workable = (slots - LEAST_WORKING_SLOTS - lost).max(1.0);
@@ -310,35 +338,6 @@ fn collection(spare: f64) -> f64 {
         if middle < 1.0 / (1.0 - (-spare / middle).exp()) { low = middle } else { high = middle }
     }
     low
-}
-
-/// Returns the length of the region before the segments, in bytes.
-fn metadata_bytes(unit_bytes: u64) -> u64 {
-    (SUPERBLOCKS * unit_bytes).next_multiple_of(METADATA_STEP)
-}
-
-/// Returns the alignment of records in a store of `all_bytes` bytes: the rule of `open/format.rs`.
-fn granule(all_bytes: u64, segment_bytes: u64) -> u64 {
-    let least = Packing::granule_for;
-    let roomy = least(all_bytes.saturating_mul(2)).min(GRANULE_ROOMY);
-    roomy.max(least(all_bytes)).max(segment_bytes / SEGMENT_GRANULES_MAX)
-}
-
-/// Returns the memory of the index at rest, in bytes: 10 bytes per key.
-pub(crate) fn index_bytes(keys: u64) -> u64 {
-    keys.saturating_mul(INDEX_KEY_BYTES)
-}
-
-/// Returns the memory of the index under overwrites, in bytes: 12.5 bytes per key.
-pub(crate) fn index_bytes_max(keys: u64) -> u64 {
-    keys.saturating_mul(INDEX_KEY_BYTES) / 4 * 5
-}
-
-/// Returns the minimum for the setting `memory`: the store's memory, and the clients' share.
-fn memory_bytes(index_bytes: u64, lanes: u64, segment_bytes: u64) -> u64 {
-    let segments = (lanes * LANE_SEGMENTS + RELOCATION_SEGMENTS) * segment_bytes;
-    let store = FIXED_MEMORY_BYTES + segments + index_bytes.saturating_sub(EMPTY_INDEX_BYTES);
-    store / (CLIENT_SHARE - 1) * CLIENT_SHARE
 }
 
 /// Rounds to four decimal places.

@@ -2,8 +2,8 @@
 
 use esker_engine::{Compression, Durability, Options};
 
-use super::model::{Drive, Plan, SEGMENT_BYTES, estimate};
-use super::number;
+use super::model::{Drive, Estimate, Plan, Rated, estimate};
+use super::{Arguments, decimal, number, petabytes, rules, seconds, shown, warnings};
 
 fn plan(keys: u64, value_bytes: u64) -> Plan {
     Plan {
@@ -11,11 +11,15 @@ fn plan(keys: u64, value_bytes: u64) -> Plan {
         key_bytes: 16,
         value_bytes,
         writes_per_day: None,
-        drive: Drive { bytes: None, unit_bytes: 4096, writes_per_day: None },
+        drive: drive(None, 4096, None),
         fast_bytes: Some(0),
         reserve: 0.2,
-        segment_bytes: SEGMENT_BYTES,
+        segment_bytes: rules::segment_bytes(4096),
     }
+}
+
+fn drive(bytes: Option<u64>, unit_bytes: u64, rated: Option<Rated>) -> Drive {
+    Drive { bytes, unit_bytes, rated, read_bytes_per_s: 3_000_000_000 }
 }
 
 fn near(what: &str, found: f64, expected: f64, part: f64) {
@@ -74,7 +78,7 @@ fn the_collector_follows_the_formula_of_the_decision() {
 #[test]
 fn a_large_drive_lasts_as_long_as_its_sheet_says() {
     let mut plan = plan(1_000_000_000, 4096);
-    plan.drive = Drive { bytes: Some(15 << 40), unit_bytes: 64 << 10, writes_per_day: Some(0.5) };
+    plan.drive = drive(Some(15 << 40), 64 << 10, Some(Rated::PerDay(0.5)));
     plan.writes_per_day = Some(1_000_000_000);
     let alone = estimate(&plan).unwrap();
     // Records of such a store begin at multiples of 256 bytes.
@@ -84,6 +88,9 @@ fn a_large_drive_lasts_as_long_as_its_sheet_says() {
     near("years", alone.years.unwrap(), 5.0 * 0.5 * (15_u64 << 40) as f64 / per_day, 0.001);
     plan.fast_bytes = None;
     let two = estimate(&plan).unwrap();
+    // As many bytes in all.
+    plan.drive.rated = Some(Rated::Total((5.0 * 365.25 * 0.5 * (15_u64 << 40) as f64) as u64));
+    near("years", estimate(&plan).unwrap().years.unwrap(), two.years.unwrap(), 0.001);
     assert!(two.years > alone.years && two.destaged_share < 0.96, "{two:?}");
     assert!(two.memory_bytes > alone.memory_bytes && two.fast_bytes == alone.live_bytes / 20);
 }
@@ -109,7 +116,7 @@ fn what_cannot_be_is_said() {
     assert!(refused(|plan| plan.drive.bytes = Some(u64::MAX)).contains("no store is that large"));
     for rate in [f64::NAN, -1.0, 0.0, f64::INFINITY] {
         let mut plan = plan(1_000_000, 4096);
-        plan.drive.writes_per_day = Some(rate);
+        plan.drive.rated = Some(Rated::PerDay(rate));
         let why = estimate(&plan).unwrap_err();
         assert!(why.contains(&format!("--dwpd is {rate}; it must be")), "{why}");
     }
@@ -155,10 +162,93 @@ fn numbers_with_units_are_counted_exactly() {
 #[test]
 fn records_are_as_long_on_the_fast_tier_as_on_the_other() {
     let mut plan = plan(1_000_000_000, 100);
-    plan.drive = Drive { bytes: Some(15 << 40), unit_bytes: 4096, writes_per_day: None };
+    plan.drive = drive(Some(15 << 40), 4096, None);
     plan.fast_bytes = Some(64 << 30);
     let expected = estimate(&plan).unwrap();
     assert_eq!(expected.record_bytes, 256);
     // 256 bytes per 116 bytes of user data, with little overhead.
     near("fast bytes", expected.fast_bytes_per_user_byte, 256.0 / 116.0, 0.1);
+}
+
+/// Returns the estimate and the warnings of a call.
+fn called(words: &str) -> (Plan, Estimate) {
+    #[derive(clap::Parser)]
+    struct Call {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+    let words = ["calc"].into_iter().chain(words.split(' '));
+    let plan = <Call as clap::Parser>::parse_from(words).arguments.plan();
+    let mut estimate = estimate(&plan).unwrap();
+    estimate.warnings = warnings::of(&plan, &estimate);
+    (plan, estimate)
+}
+
+#[test]
+fn sizes_of_drives_are_decimal_and_endurance_is_in_petabytes() {
+    let (plan, of) = called(
+        "--keys 1g --key-size 16 --value-size 16k --writes-per-day 1g --drive 122.88TB --iu 32k --pbw 134.3 --fast 3.84TB",
+    );
+    assert_eq!((plan.drive.bytes, plan.fast_bytes), (Some(122_880_000_000_000), Some(3_840_000_000_000)));
+    assert_eq!(of.rated_bytes, Some(134.3e15));
+    let per_day = of.capacity_bytes_per_day.unwrap() as f64;
+    near("years", of.years.unwrap(), 134.3e15 / per_day / 365.25, 0.001);
+    assert_eq!(of.header_bytes + 16 + (16 << 10) + of.padding_bytes, of.record_bytes);
+    assert!(of.medium_bytes_per_record > of.record_bytes as f64 + 20.0, "{of:?}");
+    let text = shown(&plan, &of);
+    for part in ["122.88 TB", "134.3 PB written", "opening", "60 ns a key", "check", "of memory", "padding"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(petabytes("800TB"), Ok(800_000_000_000_000));
+    assert_eq!(petabytes("0.8"), petabytes("800TB"));
+    assert!(petabytes("many").unwrap_err().contains("such as 134.3"));
+    let shown = [61_440_000_000_000, 999, 3_000_000_000].map(decimal);
+    assert_eq!(shown, ["61.44 TB", "999 B", "3 GB"]);
+    assert_eq!([0.06, 60.0, 300.0, 36_000.0].map(seconds), ["60 ms", "60 s", "5.0 min", "10.0 h"]);
+}
+
+#[test]
+fn opening_and_check_grow_with_the_keys() {
+    let of = |keys| estimate(&plan(keys, 4096)).unwrap();
+    let (few, many) = (of(10_000_000), of(5_000_000_000));
+    assert_eq!((few.opening_seconds, many.opening_seconds), (0.6, 300.0));
+    near("check memory", many.check_memory_bytes as f64, 500.0 * few.check_memory_bytes as f64, 0.01);
+    // The large store may pad its records more.
+    near("check time", many.check_seconds, 500.0 * few.check_seconds, 0.25);
+    assert!(many.check_memory_bytes >= 48 * 5_000_000_000, "{many:?}");
+}
+
+#[test]
+fn what_an_owner_may_not_expect_is_a_warning() {
+    let warned = |words: &str| called(&format!("--keys 1g --key-size 16 {words}")).1.warnings;
+    let one = |words: &str, part: &str| {
+        let warnings = warned(words);
+        assert!(warnings.iter().any(|warning| warning.contains(part)), "{part}: {warnings:?}");
+    };
+    one("--value-size 100 --drive 61.44TB", "% of each record is padding");
+    one("--value-size 4k --drive 30.72TB --iu 256k --fast 0", "padded to 256 KiB");
+    one("--value-size 4k --drive 7.68TB --dwpd 0.1 --writes-per-day 5g", "written to its rating in");
+    one("--value-size 4k --pbw 65.2", "unknown without --writes-per-day");
+    one("--value-size 4k --dwpd 0.5", "--dwpd needs --drive");
+    one("--value-size 4k", "esker check needs");
+    assert!(
+        called("--keys 5g --key-size 16 --value-size 4k")
+            .1
+            .warnings
+            .iter()
+            .any(|it| it.contains("TimeoutStartSec"))
+    );
+    let none =
+        called("--keys 1m --key-size 16 --value-size 4k --drive 1TB --writes-per-day 1m --dwpd 1").1.warnings;
+    assert_eq!(none, Vec::<String>::new());
+}
+
+#[test]
+fn long_units_have_long_segments() {
+    let (plan, of) = called("--keys 1g --key-size 16 --value-size 16k --drive 245.76TB --iu 4m --fast 0");
+    assert_eq!((plan.segment_bytes, of.segment_bytes), (64 << 20, 64 << 20));
+    assert_eq!(rules::frame_bytes(64 << 20, 4 << 20), 4 << 20);
+    assert_eq!(rules::metadata_bytes(4 << 20), 16 << 20);
+    // The markers of a freed slot are two units of sixteen.
+    assert!((1.1..1.6).contains(&of.capacity_bytes_per_user_byte_under_load), "{of:?}");
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::array;
 use super::block::{Block, SECTOR_BYTES};
 use super::unit::{Source, Unit};
 use crate::top::text::bytes;
@@ -28,11 +29,11 @@ pub(super) struct Advice {
     pub(super) remedy: Vec<String>,
 }
 
-fn wrong(what: String, remedy: Vec<String>) -> Advice {
+pub(super) fn wrong(what: String, remedy: Vec<String>) -> Advice {
     Advice { level: Level::Wrong, what, remedy }
 }
 
-fn note(what: String, remedy: Vec<String>) -> Advice {
+pub(super) fn note(what: String, remedy: Vec<String>) -> Advice {
     Advice { level: Level::Note, what, remedy }
 }
 
@@ -50,7 +51,7 @@ pub(super) fn advise(device: &Block, unit_bytes: u64, is_raw: bool) -> Vec<Advic
         discard(device),
         size(device, unit_bytes),
     ];
-    parts.into_iter().flatten().collect()
+    parts.into_iter().flatten().chain(array::advise(device)).collect()
 }
 
 fn in_use(device: &Block) -> Option<Advice> {
@@ -127,7 +128,8 @@ fn cut(device: &Block, unit_bytes: u64) -> Option<Advice> {
     let queue = &device.queue;
     let of_pages = queue.segments_max.map(|segments| segments * rustix::param::page_size() as u64);
     let most = [queue.command_bytes, of_pages].into_iter().flatten().min()?;
-    if most >= unit_bytes {
+    // An array gets all parts of a unit at once, and passes on chunks.
+    if most >= unit_bytes || device.array.is_some() {
         return None;
     }
     let commands = unit_bytes.div_ceil(most.max(SECTOR_BYTES));
@@ -184,7 +186,7 @@ pub(super) fn settings(device: &Block, unit: &Unit) -> Vec<String> {
     match unit.source {
         Source::Kernel => {}
         Source::Default => lines.push(format!("{iu}   # or what its data sheet says")),
-        Source::Drive | Source::Measured => lines.push(iu),
+        Source::Drive | Source::Measured | Source::Stripe | Source::Members => lines.push(iu),
     }
     lines
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use esker_device::reported_unit_bytes;
+use esker_device::{Array, reported_unit_bytes};
 use serde::Serialize;
 
 /// Length of a sector in bytes. sysfs counts in these sectors, whatever the block length of the device
@@ -33,6 +33,11 @@ pub(super) struct Block {
     pub(super) members: Vec<String>,
     /// Mount points of it and of its partitions.
     pub(super) mounted_at: Vec<String>,
+    /// Distance in bytes from its start to its first aligned block; 0 if it is aligned.
+    pub(super) misaligned_by: Option<i64>,
+    /// The array that it is or lies on.
+    #[serde(serialize_with = "super::array::serialize")]
+    pub(super) array: Option<Array>,
     pub(super) queue: Queue,
 }
 
@@ -101,6 +106,8 @@ impl Block {
             holders: entries(&directory.join("holders"), |_| true),
             members: entries(&directory.join("slaves"), |_| true),
             mounted_at: mounted(mounts, &numbers),
+            misaligned_by: text(&directory.join("alignment_offset")).and_then(|text| text.parse().ok()),
+            array: Array::read(&whole),
             queue: Queue::read(&whole.join("queue")),
         })
     }

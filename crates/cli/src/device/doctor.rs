@@ -257,7 +257,12 @@ fn shown(told: &Told) -> String {
     if let Some(identity) = &told.nvme {
         line("NVMe", identity.shown());
     }
-    line("write unit", format!("{}: {}", bytes(told.unit.bytes as f64), told.unit.reason()));
+    let array = told.device.array.as_ref();
+    if let Some(array) = array {
+        line("array", super::array::shown(array));
+    }
+    let Unit { bytes: unit, .. } = told.unit;
+    line("write unit", format!("{} (--iu {}k): {}", bytes(unit as f64), unit >> 10, told.unit.reason(array)));
     line(
         "one command",
         format!(

@@ -1,6 +1,7 @@
 //! `esker device`: properties and counters of drives.
 
 mod advice;
+mod array;
 mod block;
 mod doctor;
 mod measure;
@@ -24,6 +25,7 @@ use crate::terminal::Failure;
 Examples:
   esker device /dev/nvme0n1
   esker device /dev/nvme0n1p1 --keys 2g --json
+  esker device /dev/md/capacity
   esker device /var/lib/esker
   esker device waf /dev/nvme0
   esker device /dev/nvme1n1 --measure --destroy-data

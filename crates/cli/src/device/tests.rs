@@ -249,3 +249,86 @@ fn the_unit_of_a_drive_is_found_by_timing_writes() {
     let measured = found(4 << 10);
     assert_eq!(measured.unit_bytes, None, "{measured:?}");
 }
+
+/// Returns an array of md on five drives, described as the kernel does; `files` are added or replaced.
+fn array(files: &[(&str, &str)]) -> (Sys, Block) {
+    let queue = [("minimum_io_size", "65536"), ("optimal_io_size", "262144"), ("max_sectors_kb", "128")];
+    let sys = Sys::with("md127", &queue);
+    let md = [("level", "raid5"), ("raid_disks", "5"), ("chunk_size", "65536"), ("degraded", "0")];
+    let more = [("sync_action", "idle"), ("consistency_policy", "bitmap")];
+    for (name, value) in md.into_iter().chain(more).chain(files.iter().copied()) {
+        sys.write(&format!("devices/pci/block/md127/md/{name}"), value);
+    }
+    for drive in 2..7 {
+        let queue = format!("devices/pci/block/md127/slaves/nvme{drive}n1/queue");
+        sys.write(&format!("{queue}/physical_block_size"), "16384");
+    }
+    let block = sys.disk();
+    (sys, block)
+}
+
+#[test]
+fn a_full_stripe_is_the_unit_of_an_array_with_parity() {
+    let (_sys, block) = array(&[]);
+    let unit = Unit::of(&block, None, None);
+    assert_eq!(unit, Unit { bytes: 256 << 10, source: Source::Stripe });
+    let reason = unit.reason(block.array.as_ref());
+    assert!(reason.contains("full stripe of RAID 5, 4 data drives x 64.0 KiB = 256 KiB"), "{reason}");
+    assert_eq!(advice::settings(&block, &unit), ["capacity = \"/dev/md127\"", "iu = \"256k\""]);
+    let advice = advise(&block, unit.bytes);
+    assert_eq!(wrong(&advice), Vec::<&Advice>::new());
+    let shown = super::array::shown(block.array.as_ref().expect("an array"));
+    assert!(
+        shown.contains("RAID 5 of md, 5 drives") && shown.contains("parity after a crash: bitmap"),
+        "{shown}"
+    );
+    let json = serde_json::to_value(&block).expect("it is serialized");
+    assert_eq!(
+        (&json["array"]["stripe_bytes"], &json["array"]["level"]),
+        (&(256 << 10).into(), &"RAID 5".into())
+    );
+}
+
+#[test]
+fn mirrors_are_written_in_units_of_their_drives() {
+    let (_sys, block) = array(&[("level", "raid1"), ("raid_disks", "2"), ("chunk_size", "0")]);
+    let unit = Unit::of(&block, None, None);
+    assert_eq!(unit, Unit { bytes: 16 << 10, source: Source::Members });
+    assert!(unit.reason(block.array.as_ref()).contains("RAID 1 has no parity"));
+}
+
+#[test]
+fn arrays_that_cannot_be_written_in_stripes_are_wrong() {
+    let said = |files: &[(&str, &str)], words: &[&str]| {
+        let (_sys, block) = array(files);
+        let advice = advise(&block, 64 << 10);
+        let [only] = wrong(&advice)[..] else { panic!("{advice:?}") };
+        assert!(words.iter().all(|word| only.what.contains(word)), "{only:?}");
+        only.remedy.clone()
+    };
+    said(
+        &[("raid_disks", "4")],
+        &["3 data drives x 64.0 KiB = 192 KiB", "3 or 5 drives (2 or 4 of them for data)"],
+    );
+    let long = [("raid_disks", "9"), ("chunk_size", "1048576")];
+    said(&long, &["= 8.00 MiB", "chunks of at most 512 KiB"]);
+    said(&[("chunk_size", "4096")], &["chunks of 4.00 KiB", "16.0 KiB"]);
+    let remedy = said(&[("degraded", "1")], &["1 of 5 drives of md127 are missing"]);
+    assert_eq!(remedy, ["mdadm --detail /dev/md127"]);
+    let (sys, _) = array(&[("sync_action", "recover")]);
+    sys.write("devices/pci/block/md127/alignment_offset", "4096");
+    let advice = advise(&sys.disk(), 256 << 10);
+    assert!(wrong(&advice)[0].what.contains("shifted by 4096 bytes"), "{advice:?}");
+    assert!(advice.iter().any(|advice| advice.what.contains("md127 runs recover")), "{advice:?}");
+}
+
+#[test]
+fn the_stripe_of_a_controller_is_a_note() {
+    let sys = Sys::with("sda", &[("minimum_io_size", "65536"), ("optimal_io_size", "262144")]);
+    let advice = advise(&sys.disk(), 64 << 10);
+    assert!(wrong(&advice).is_empty(), "{advice:?}");
+    let note = advice.iter().find(|advice| advice.what.contains("of a controller")).expect("it is told");
+    assert_eq!(note.remedy, ["esker serve --capacity /dev/sda --iu 256k"]);
+    let sys = Sys::with("nvme0n1", &[("minimum_io_size", "4096"), ("optimal_io_size", "131072")]);
+    assert!(!advise(&sys.disk(), 64 << 10).iter().any(|advice| advice.what.contains("controller")));
+}

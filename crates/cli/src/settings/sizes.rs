@@ -3,7 +3,7 @@
 
 use super::layers::{Given, Settings};
 
-/// Longest segment of a new store in bytes.
+/// Longest segment of a new store in bytes, unless its write units require longer ones.
 const SEGMENT_BYTES_MOST: u64 = 16 << 20;
 
 /// Number of segments for which a small tier shortens its segments; the second constant is for a fast
@@ -18,7 +18,7 @@ const SEGMENT_UNITS_LEAST: u64 = 16;
 const FIXED_MEMORY_BYTES: u64 = 24 << 20;
 
 /// The smallest and the largest indirection unit in bytes.
-const UNITS: (u64, u64) = (4096, 1 << 20);
+const UNITS: (u64, u64) = (4096, esker_device::UNIT_BYTES_MAX);
 
 impl Settings {
     /// Refuses an invalid indirection unit.
@@ -27,7 +27,7 @@ impl Settings {
         let unit = self.bytes("iu").unwrap_or(least);
         if !unit.is_power_of_two() || !(least..=most).contains(&unit) {
             let given = self.get("iu").expect("it is not the default");
-            return Err(format!("{given} is {}; it must be a power of two from 4k to 1m", given.text));
+            return Err(format!("{given} is {}; it must be a power of two from 4k to 4m", given.text));
         }
         Ok(())
     }
@@ -40,7 +40,7 @@ impl Settings {
         let shares = limits.into_iter().filter_map(|(limit, segments)| limit.map(|limit| limit / segments));
         let shortest = shares.map(|share| 1 << share.max(1).ilog2()).min();
         let least = SEGMENT_UNITS_LEAST * self.bytes("iu").unwrap_or(UNITS.0);
-        shortest.unwrap_or(SEGMENT_BYTES_MOST).clamp(least, SEGMENT_BYTES_MOST)
+        shortest.unwrap_or(SEGMENT_BYTES_MOST).min(SEGMENT_BYTES_MOST).max(least)
     }
 
     /// Refuses less memory than the store needs beside the clients' part and logins.

@@ -105,7 +105,7 @@ settings! {
     STORE "capacity-limit" Kind::Size, "" else "the device; for a file 256g, or its file system if that is smaller",
         "How large the capacity tier or the directory may grow. Set it to the largest size ever wanted before the first start: how far it can be raised is fixed then.";
     STORE "iu" Kind::Size, "" else "what the kernel reports above 4k, else 64k; 4k in a directory",
-        "Indirection unit of the capacity tier, fixed when it is formatted. Ask esker device first: most drives report 4k to the kernel whatever they map.";
+        "Indirection unit of the capacity tier, 4k to 4m, fixed when it is formatted; for RAID 5 or 6 the full stripe. Ask esker device first: most drives report 4k to the kernel whatever they map.";
     STORE "reserve" Kind::Count(5, 50), "20",
         "Share of the capacity that users cannot fill (over-provisioning), in percent; a small store keeps more to work in (the log says at the start what users may fill).";
     STORE "background-limit" Kind::Size, "" else "no limit",

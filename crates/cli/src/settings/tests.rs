@@ -231,13 +231,15 @@ fn sizes_that_no_store_works_with_are_refused() {
             "memory = \"100m\"\nclient-memory = \"20m\"",
             "at least 108m, which the store needs in addition to client-memory (FILE:2)",
         ),
-        ("iu = 3", "iu (FILE:1) is 3; it must be a power of two from 4k to 1m"),
+        ("iu = 3", "iu (FILE:1) is 3; it must be a power of two from 4k to 4m"),
         ("iu = \"1g\"", "iu (FILE:1) is 1g; it must be"),
-        ("iu = 2048", "from 4k to 1m"),
+        ("iu = 2048", "from 4k to 4m"),
         // Small tiers have short segments, which need less memory.
         ("capacity-limit = \"129m\"\nmemory = \"36m\"", "memory (FILE:2) is 36m; it must be at least 37m"),
         (&format!("{two}fast-limit = \"16m\"\nmemory = \"34m\""), "at least 35m"),
         (&format!("{two}fast-limit = \"16m\"\niu = \"1m\"\nmemory = \"137m\""), "at least 138m"),
+        // Long units have long segments: 24 MiB and six of 64 MiB, and an eighth of the whole for clients.
+        (&format!("{two}iu = \"4m\"\nmemory = \"400m\""), "at least 467m"),
         (&format!("{two}memory = \"137m\""), "at least 138m"),
         ("coalesce-for = \"10s\"\nmemory = \"137m\"", "memory (FILE:2) is 137m; it must be at least 138m"),
     ] {

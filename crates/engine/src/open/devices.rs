@@ -10,7 +10,7 @@ use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions};
+use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions, UNIT_BYTES_MAX};
 use esker_log::{Superblock, Tier as TierName};
 
 use crate::base::error::{Error, Result};
@@ -22,7 +22,8 @@ use crate::open::format::{
 use crate::open::memory_plan::check_memory;
 use crate::open::options::{DATA_FILE, Layout, Options, Target};
 
-/// Length of a segment in a large store, in bytes; and the minimum in a small one.
+/// Length of a segment in a large store, in bytes, unless its write units are so long that it needs a longer one; and the
+/// minimum in a small store.
 const LONGEST_DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
 const SHORTEST_DEFAULT_SEGMENT_BYTES: u64 = 64 << 10;
 /// Minimum number of segments in a small tier, because otherwise open and reserved segments would take most of it. A
@@ -162,15 +163,16 @@ const SHORT_FILE_BYTES: u64 = 4096;
 /// Returns the default segment length of a new store on these tiers, in bytes.
 fn default_segment_bytes(choices: &[Choice]) -> u64 {
     let (mut bytes, mut least) = (LONGEST_DEFAULT_SEGMENT_BYTES, SHORTEST_DEFAULT_SEGMENT_BYTES);
+    let mut units = 0;
     for choice in choices {
-        least = least.max(UNITS_OF_SEGMENT * choice.unit_bytes(None));
+        units = units.max(UNITS_OF_SEGMENT * choice.unit_bytes(None));
         let Some((limit, now)) = choice.sizes() else { continue };
         let in_front = choices.len() > 1 && choice.tier == TierName::Fast;
         let share = now / if in_front { DEFAULT_FAST_SEGMENTS } else { DEFAULT_SEGMENTS };
         bytes = bytes.min(1 << share.max(1).ilog2());
         least = least.max((limit / MOST_DEFAULT_SEGMENTS).next_power_of_two());
     }
-    bytes.max(least).min(LONGEST_DEFAULT_SEGMENT_BYTES)
+    bytes.max(least).min(LONGEST_DEFAULT_SEGMENT_BYTES).max(units)
 }
 
 /// Opens the devices of a store. Also returns the parameters for creating a store on them.
@@ -226,7 +228,7 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
     if options.segment_bytes.is_none() {
         // A device may have reported a coarser unit.
         let units = plans.iter().map(|plan| UNITS_OF_SEGMENT * plan.unit_bytes).max().unwrap_or(0);
-        plan.segment_bytes = plan.segment_bytes.max(units.min(LONGEST_DEFAULT_SEGMENT_BYTES));
+        plan.segment_bytes = plan.segment_bytes.max(units);
         plan.memory = check_memory(options, plan.segment_bytes, choices.len() as u64);
     }
     Ok((plans, plan))
@@ -240,7 +242,7 @@ fn validate(options: &Options) -> Result<()> {
         }
         _ => Ok(()),
     };
-    power(OptionName::IndirectionUnit, options.indirection_unit_bytes, PAGE_BYTES, 1 << 20)?;
+    power(OptionName::IndirectionUnit, options.indirection_unit_bytes, PAGE_BYTES, UNIT_BYTES_MAX)?;
     power(OptionName::Segment, options.segment_bytes, 64 << 10, 1 << 27)?;
     if !(5..=50).contains(&options.reserve_percent) {
         let what = format!("is {}; it has to be 5 to 50", options.reserve_percent);

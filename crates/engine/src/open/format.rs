@@ -6,7 +6,8 @@ use esker_device::{
     Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
 };
 use esker_log::{
-    Cleared, Databases, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError, Tier,
+    Cleared, Databases, HEAD_BYTES, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError,
+    Tier,
 };
 use esker_seeded_bugs::{Bug, planted};
 
@@ -18,13 +19,11 @@ use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
 
-/// Bytes at the start of a device that are searched for superblocks of any stride.
-const HEAD_BYTES: u64 = 4 << 20;
 /// Minimum distance of two copies of a superblock, in bytes.
 const SUPERBLOCK_STRIDE_BYTES: usize = 4096;
 /// Minimum number of segments in a tier.
 pub(crate) const LEAST_SEGMENTS: u64 = 8;
-/// Minimum number of write units in a segment.
+/// Minimum number of write units in a segment: frames, the summary and the markers of a freed slot are whole units.
 const LEAST_UNITS: u64 = 8;
 
 /// A tier to be opened or created.
@@ -181,7 +180,8 @@ pub(crate) fn refused_beside_store(
         "{new}, given as the {new_tier} tier, holds no store, but {kept}, given as the {kept_tier} tier, is a tier of \
          one; give the tiers that belong together. force_format (esker serve --force-format) would format {new} alone, \
          and never formats a tier of a store. If the {new_tier} tier is lost, restore a backup; to give up what {kept} holds and make a new store, \
-         delete it or overwrite its first 4 MiB with zeros"
+         delete it or overwrite its first {} MiB with zeros",
+        HEAD_BYTES >> 20
     )
 }
 
@@ -281,14 +281,18 @@ pub(crate) fn check_sizes(
     segment_bytes: u64,
 ) -> Result<()> {
     if segment_bytes < LEAST_UNITS * unit_bytes {
-        let what = format!("is {segment_bytes}, less than {LEAST_UNITS} write units of {unit_bytes} bytes");
+        let (least, most) = (LEAST_UNITS * unit_bytes, segment_bytes / LEAST_UNITS);
+        let what = format!(
+            "is {segment_bytes}, less than {LEAST_UNITS} write units of {unit_bytes} bytes; choose segments of at least {least} \
+             bytes, or an indirection unit of at most {most}"
+        );
         return Err(Error::option(OptionName::Segment, what));
     }
     let data_offset = Superblock::data_offset_for(unit_bytes);
     let least = data_offset + LEAST_SEGMENTS * segment_bytes;
     if limit_bytes < least {
         return Err(Error::invalid(format!(
-            "{path} has room for {limit_bytes} bytes; at least {least} are needed: {LEAST_SEGMENTS} segments of {segment_bytes} bytes behind {data_offset} bytes of metadata"
+            "{path} has room for {limit_bytes} bytes; at least {least} are needed: {LEAST_SEGMENTS} segments of {segment_bytes} bytes behind {data_offset} bytes of metadata. Give the store more room, or choose shorter segments; a segment has at least {LEAST_UNITS} write units, here of {unit_bytes} bytes"
         )));
     }
     Ok(())

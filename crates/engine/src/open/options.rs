@@ -230,7 +230,7 @@ impl Options {
         self
     }
 
-    /// Indirection unit of the capacity tier, a power of two from 4 KiB to 1 MiB; fixed when the store is formatted.
+    /// Indirection unit of the capacity tier, a power of two from 4 KiB to 4 MiB; fixed when the store is formatted.
     ///
     /// Default: the unit that the kernel reports for the device if it is above 4 KiB, else 64 KiB; for a directory 4
     /// KiB. Most drives report 4 KiB regardless of their mapping unit: `esker device` queries the drive itself.
@@ -241,7 +241,7 @@ impl Options {
 
     /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. It bounds the
     /// length of values. Default: 16 MiB; in a store of less than 1 GiB, small enough for 64 segments (16 for a fast
-    /// tier in front of another tier).
+    /// tier in front of another tier); with write units above 1 MiB, 16 units.
     ///
     /// It should be at least sixteen write units: segments of a few units fill badly, and a store of tiny records is
     /// then full before its user limit.

@@ -9,11 +9,9 @@ use crate::catalog::Catalog;
 use crate::open::recover::StagedRecord;
 use crate::segments::accounting::Origin;
 use crate::segments::buffers::{Backing, MemoryPool};
+use crate::segments::limit::FRAME_BYTES;
 use crate::segments::staging::Staged;
 use crate::segments::writer::{SegmentWriter, Summary};
-
-/// Size at which a frame is written, in bytes.
-const FRAME_BYTES: u64 = 1 << 20;
 
 /// Writes records in the order of their sequence numbers, and adds the newest record of each key to the index.
 /// `opened_at`: every sequence number up to it is published.
@@ -39,10 +37,17 @@ pub(super) async fn write(
     // Segment buffers are released once written, so the pool needs no limit.
     let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, usize::MAX);
     let view = |record: &StagedRecord| staged[record.piece].record(&record.entry, &space.secret);
+    let frame_bytes = u64::from(FRAME_BYTES.max(tier.shape().unit_bytes));
     let mut output: Option<OpenSegment> = None;
     let mut places = Vec::new();
     for batch in records.chunk_by(|record, _| view(record).batch_goes_on && !planted(Bug::StagedBatchSplit)) {
         let padded = batch.iter().map(|record| tier.shape().padded(record.entry.bytes as usize)).sum();
+        if let Some(open) = &mut output
+            && open.open_frame_bytes_with(batch.len(), padded) > frame_bytes
+        {
+            // Before the frame extends into another write unit, which would be mostly padding.
+            write_frame(writer, open).await?;
+        }
         if let Some(full) = output.take_if(|open| !open.has_room(batch.len(), padded)) {
             seal(writer, full).await?;
         }
@@ -59,9 +64,6 @@ pub(super) async fn write(
                 let entry = Entry { offset, ..record.entry };
                 places.push((entry, space.location(tier.name(), open.name().slot, &entry)));
             }
-        }
-        if open.open_frame_bytes() >= FRAME_BYTES {
-            write_frame(writer, open).await?;
         }
     }
     if let Some(open) = output {

@@ -125,9 +125,17 @@ pub(crate) fn spare_outputs(tier: &Tier, reserve_share: f64) -> usize {
     (reserve_share * f64::from(tier.slots_in_reach()) / 16.0) as usize
 }
 
-/// Returns the maximum length of a frame of copies in bytes.
+/// Length of a frame in bytes at which it is written, unless a write unit is longer.
+pub(crate) const FRAME_BYTES: u32 = 1 << 20;
+
+/// Returns the maximum length of a frame of copies in bytes: at least a write unit, because a shorter frame would be padded.
 pub(crate) fn frame_bytes(shape: SegmentShape) -> u32 {
-    (shape.segment_bytes / 2).clamp(shape.unit_bytes, 1 << 20)
+    FRAME_BYTES.min(shape.segment_bytes / 2).max(shape.unit_bytes)
+}
+
+/// Returns the length of a lane's frame in bytes at which it is written without waiting for more records.
+pub(crate) fn lane_frame_bytes(shape: SegmentShape) -> u32 {
+    FRAME_BYTES.min(shape.segment_bytes / 4).max(shape.unit_bytes)
 }
 
 #[cfg(test)]

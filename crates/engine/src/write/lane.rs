@@ -27,6 +27,7 @@ use crate::base::health::Follower;
 use crate::catalog::Catalog;
 use crate::segments::buffers::MemoryPool;
 use crate::segments::contents::NEVER_MS;
+use crate::segments::limit::lane_frame_bytes;
 use crate::write::append_points::AppendPoints;
 use crate::write::coalescing::{Coalescing, CoalescingPlan};
 use crate::write::deadline::Deadline;
@@ -173,7 +174,7 @@ impl Lane {
             spare_taken: Notify::new(),
             coalescing_work: Notify::new(),
             coalescing_spare_taken: Notify::new(),
-            frame_target_bytes: (shape.segment_bytes / 4).clamp(shape.unit_bytes, 1 << 20),
+            frame_target_bytes: lane_frame_bytes(shape),
             expires_from: AtomicU64::new(NEVER_MS),
         });
         let follower: Arc<dyn Follower> = lane.clone();

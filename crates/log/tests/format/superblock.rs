@@ -1,10 +1,11 @@
+use esker_device::UNIT_BYTES_MAX;
 use esker_log::{FORMAT_VERSION, SUPERBLOCK_COPIES, Secret, Superblock, SuperblockError, Tier};
 use proptest::prelude::*;
 
 use crate::world::{random, superblock};
 
-const HEAD_BYTES: usize = 4 << 20;
-const UNITS: [u64; 4] = [512, 4096, 65_536, 1 << 20];
+const HEAD_BYTES: usize = esker_log::HEAD_BYTES as usize;
+const UNITS: [u64; 5] = [512, 4096, 65_536, 1 << 20, UNIT_BYTES_MAX];
 
 /// Returns the start of a device with these copies.
 fn head(copies: &[(usize, &Superblock)]) -> Vec<u8> {
