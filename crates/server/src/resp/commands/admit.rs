@@ -23,7 +23,7 @@ impl NotAdmitted {
     /// Records the refusal in the ACL log if a right was missing.
     pub(in crate::resp) fn note(&self, session: &Session, service: &Service) {
         if let (Some((reason, object)), Some(verb)) = (&self.refused, self.verb) {
-            refused::note(*reason, object, verb, session, service);
+            refused::note(*reason, object, session.commands.counted_as(verb).name, session, service);
         }
     }
 }
@@ -107,7 +107,7 @@ pub(in crate::resp) fn admit_in_script(
     }
     check_rights(verb, command, session, session.database()).map_err(|denied| {
         if let Some((reason, object)) = denied.noted(verb, command) {
-            refused::hold(reason, &object, verb, session);
+            refused::hold(reason, &object, session.commands.counted_as(verb).name, session);
         }
         denied.text_in_script().to_owned()
     })?;

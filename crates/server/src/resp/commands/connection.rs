@@ -211,7 +211,8 @@ pub(in crate::resp) fn refuse_login(
     replies: &mut Replies,
 ) {
     if let LoginRefusal::Login(name) = refusal {
-        refused::note_of(Reason::Auth, "toplevel", command.verb(), name, verb, session, service);
+        let counted = session.commands.counted_as(verb).name;
+        refused::note_of(Reason::Auth, "toplevel", command.verb(), name, counted, session, service);
     }
     replies.error(refusal.text());
 }

@@ -312,9 +312,10 @@ pub(super) fn spublish(
 /// Records the refusal of a channel in the ACL log.
 fn refuse_channel(name: &[u8], command: Command<'_>, session: &mut Session, service: &Service) {
     let Some(verb) = session.commands.find(command) else { return };
+    let counted = session.commands.counted_as(verb).name;
     match session.outbox {
-        Some(_) => refused::hold(Reason::Channel, name, verb, session),
-        None => refused::note(Reason::Channel, name, verb, session, service),
+        Some(_) => refused::hold(Reason::Channel, name, counted, session),
+        None => refused::note(Reason::Channel, name, counted, session, service),
     }
 }
 

@@ -19,7 +19,7 @@ use super::lookup::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
 use super::run::{Again, CLOSED, Call, Turn, long_bytes, run};
 use crate::base::turn::{aside, leave_place};
 use crate::resp::session::view::{Place, View};
-use crate::resp::session::{Session, refused};
+use crate::resp::session::{Session, denials, refused};
 use crate::resp::verb::{Run, Script, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text;
@@ -114,7 +114,7 @@ impl<'c> Row<'c> {
 
     /// Returns the bytes of the values read, the writes of a first attempt, its answers and its refusals.
     fn held_bytes(&self) -> usize {
-        self.values.saturating_add(2 * self.short_bytes()).saturating_add(refused::DENIALS_BYTES_MAX)
+        self.values.saturating_add(2 * self.short_bytes()).saturating_add(denials::DENIALS_BYTES_MAX)
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use esker_engine::{Durability, Store, WriteOptions};
 use tokio::time::Instant;
 
+use self::denials::Denials;
 use self::queue::{Transaction, Watched};
-use self::refused::Denials;
 use self::subscriptions::Subscriptions;
 use self::tracking::KeepsKeys;
 use super::verb::{Table, Verb};
@@ -21,6 +21,7 @@ use crate::service::channels::Outbox;
 use crate::service::clients::Client;
 
 pub(super) mod audit;
+pub(in crate::resp) mod denials;
 pub(super) mod queue;
 pub(in crate::resp) mod refused;
 pub(super) mod slow;

@@ -12,7 +12,7 @@ use crate::resp::script::eval::{long_held_bytes, short_bytes};
 use crate::resp::script::run::long_bytes;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::Place;
-use crate::resp::session::{Session, refused};
+use crate::resp::session::{Session, denials};
 use crate::resp::verb::Run;
 use crate::resp::verb::facts::Values;
 use crate::service::Service;
@@ -186,7 +186,7 @@ pub(super) async fn of(
     let (held, answered) = match (scripts, is_long) {
         (0, _) => (0, 0),
         (_, true) => (long_held_bytes(service), long_bytes(service) / 2),
-        (_, false) => (2 * of_scripts + refused::DENIALS_BYTES_MAX, of_scripts),
+        (_, false) => (2 * of_scripts + denials::DENIALS_BYTES_MAX, of_scripts),
     };
     let (bytes, moved) = (bytes.saturating_add(held), moved.saturating_add(answered));
     Wanted {
