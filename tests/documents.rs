@@ -143,6 +143,14 @@ fn a_wrong_path_is_noticed() {
     assert_eq!(missing(harmless), [""; 0]);
 }
 
+#[test]
+fn every_document_begins_with_its_title() {
+    for path in documents() {
+        let text = std::fs::read_to_string(&path).expect("it can be read");
+        assert!(text.starts_with("# "), "{} does not begin with a title", path.display());
+    }
+}
+
 /// rustdoc compiles the example. The repository's page would show its hidden lines, and a copy must be a
 /// complete program.
 #[test]

@@ -37,8 +37,7 @@ fn durable(durability: Durability) -> WriteOptions {
 struct Written([u64; KEYS as usize]);
 
 impl Written {
-    /// Puts all keys, or if `again` those that are overwritten: a third keep their first value, so that collection has
-    /// records to copy.
+    /// Puts all keys; with `again` two thirds of them, so that collection has records to copy.
     fn round(&mut self, world: &World, store: &Store, unit_bytes: u64, again: bool) {
         for number in (0..KEYS).filter(|number| !again || number % 3 > 0) {
             let stamp = self.0.iter().max().expect("there are keys") + 1;

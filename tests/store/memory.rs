@@ -115,14 +115,14 @@ fn values_that_are_held_stay_what_they_were() {
 }
 
 #[test]
-fn who_waits_for_a_read_or_a_write_is_small() {
+fn futures_of_gets_puts_and_batches_are_short() {
     let dir = tempfile::tempdir().expect("a directory");
     let options = Options::directory(dir.path().join("store")).segment_bytes(1 << 20).memory_bytes(96 << 20);
     let store = Blocking::open(options).expect("the store opens");
     let (get, put) = (store.store().get("key"), store.store().put("key", "value"));
     let write = store.store().write(Batch::new());
     let bytes = [size_of_val(&get), size_of_val(&put), size_of_val(&write)];
-    // Callers copy futures. The C library copies more than about 2 KiB in a way that takes microseconds on some processors.
+    // Callers copy futures: copies of 4,040 bytes took 38 % of the processor time of small puts by two threads.
     let bounds = [1024, 1536, 2048];
     assert!(
         bytes.iter().zip(bounds).all(|(is, most)| *is <= most),

@@ -320,7 +320,9 @@ pub(crate) fn check_sizes(
     let least = data_offset + LEAST_SEGMENTS * segment_bytes;
     if limit_bytes < least {
         return Err(Error::invalid(format!(
-            "{path} has room for {limit_bytes} bytes; at least {least} are needed: {LEAST_SEGMENTS} segments of {segment_bytes} bytes behind {data_offset} bytes of metadata. Give the store more room, or choose shorter segments; a segment has at least {LEAST_UNITS} write units, here of {unit_bytes} bytes"
+            "{path} has room for {limit_bytes} bytes; at least {least} are needed: {LEAST_SEGMENTS} segments of \
+             {segment_bytes} bytes behind {data_offset} bytes of metadata. Give the store more room, or choose shorter \
+             segments; a segment has at least {LEAST_UNITS} write units, here of {unit_bytes} bytes"
         )));
     }
     Ok(())
