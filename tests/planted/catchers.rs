@@ -210,6 +210,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(LiveBucketNotMoved, "esker_engine", "segments::slots::tests::overwritten_segment_is_chosen_by_its_live_bytes"),
     row(RefusedWatermarkIgnored, "esker_engine", "catalog::clock::tests::record_reported_as_expired_is_covered_by_a_watermark"),
     row(DamagedSegmentKeepsAll, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
+    row(DamagedTombstoneOverlooked, "store", "damaged_tombstones::damaged_tombstone_keeps_its_segment_while_it_is_needed"),
     row(DamagedKeyNotCompared, "esker_engine", "catalog::lookup::tests::damaged_record_is_deleted_by_its_own_key_alone"),
     row(StalledReaderWaitedFor, "store", "stalled_readers::stopped_checkpoint_is_cancelled_when_its_room_is_wanted"),
     row(CancelledCheckpointRead, "store", "stalled_readers::stopped_checkpoint_is_cancelled_when_its_room_is_wanted"),

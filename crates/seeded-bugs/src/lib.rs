@@ -408,6 +408,9 @@ bugs! {
     DamagedSegmentForgotten,
     /// A damaged segment keeps every younger tombstone, of any key.
     DamagedSegmentKeepsAll,
+    /// A segment with a damaged tombstone is returned to the collector while the tombstone is needed, so that it is found
+    /// damaged again without end.
+    DamagedTombstoneOverlooked,
     /// A copy that began while a segment was listed as damaged drops its tombstones after the segment is unlisted.
     UnlistedDamageMissed,
     /// A restore leaves free slots without markers.

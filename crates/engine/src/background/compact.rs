@@ -1,9 +1,12 @@
-//! Compaction on request. It is never required: garbage is collected automatically, as far as the reserve demands it.
+//! Compaction on request. It is never required: garbage is collected automatically when free slots run low or
+//! garbage exceeds its bound.
 //!
 //! A compaction ends however much is overwritten meanwhile: it covers the segments and tombstones that existed when it began.
 //! Copies go to later segments, so each segment is relocated at most once, except outputs that were open at the start, which
 //! are relocated once more. A request during a compaction waits for the next one, because garbage made by the requester may
 //! have come too late for the current one.
+//!
+//! Because it ends, it also collects while automatic collection is given up for lack of gain.
 
 use crate::background::reclaimer::{Compaction, Reclaimer};
 use crate::base::error::Result;
@@ -49,5 +52,36 @@ impl Reclaimer<'_> {
     fn tombstones_left(&self) -> u64 {
         let noticeable = self.space.live_bytes() as f64 * LEAST_YIELD;
         self.tombstones_tolerated(true).min(noticeable as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::background::reclaimer::Reclaimer;
+    use crate::base::durability::Durability;
+    use crate::base::requests::Requests;
+    use crate::testing::{Bench, Plan};
+
+    fn put(bench: &Bench, keys: impl Iterator<Item = usize>, byte: u8) {
+        for key in keys {
+            let put = bench.put(&format!("key {key}"), &[byte; 4000], Durability::Sync);
+            bench.run(put).expect("there is room");
+        }
+    }
+
+    #[test]
+    fn compaction_collects_though_collecting_gained_nothing_before() {
+        let bench = Plan::new(44).build();
+        bench.start();
+        put(&bench, 0..60, 1);
+        put(&bench, (0..60).step_by(3), 2);
+        let requests = Requests::default();
+        let mut reclaimer = Reclaimer::new(&bench.writer, &requests);
+        reclaimer.progress.given_up_until = Some(u64::MAX);
+        let _request = requests.ask();
+        reclaimer.begin_compaction();
+        while bench.run(reclaimer.compact()).expect("nothing fails") {}
+        let activity = bench.space.counters.activity();
+        assert!(activity.segments_freed >= 3, "a third of each segment is garbage: {activity:?}");
     }
 }
