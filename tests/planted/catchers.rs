@@ -60,6 +60,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(FreedBeforeNewerDurable, "esker_engine", "background::relocate::tests::what_displaced_a_victims_records_is_durable_before_it_is_freed"),
     row(CopiesNotProven, "esker_engine", "background::relocate::tests::copies_are_proven_durable_before_their_victim_is_freed"),
     row(MarkWithoutRelocation, "esker_engine", "segments::limit::tests::low_water_is_above_what_only_relocation_may_take"),
+    row(CompactionGivesUp, "esker_engine", "background::compact::tests::compaction_collects_though_collecting_gained_nothing_before"),
     row(CopyOverNewer, "esker_engine", "background::relocate::tests::a_put_during_the_copy_wins"),
     row(LiveBytesMovedBeforeSwing, "esker_engine", "background::relocate::tests::a_delete_during_the_copy_wins"),
     row(TombstoneDroppedEarly, "store", "full::deleting_for_ever_leaves_nothing_behind"),

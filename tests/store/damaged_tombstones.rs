@@ -210,7 +210,8 @@ fn with_damaged_tombstone(world: &World) -> esker::Store {
     let store = reopened(world, store);
     let device = world.capacity.as_ref().expect("it has one");
     let bytes = device.snapshot();
-    let records = bytes.windows(DELETED.len()).enumerate().filter(|(_, window)| *window == DELETED.as_bytes());
+    let records =
+        bytes.windows(DELETED.len()).enumerate().filter(|(_, window)| *window == DELETED.as_bytes());
     let records: Vec<usize> = records.map(|(at, _)| at).collect();
     assert_eq!(records.len(), 3, "two versions and a tombstone");
     device.corrupt(records[2] as u64, 0x55);

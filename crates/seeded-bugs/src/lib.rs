@@ -123,6 +123,8 @@ bugs! {
     /// The low-water mark of free slots does not count the slots that only relocation may take, so that collecting
     /// starts when writers are out of slots.
     MarkWithoutRelocation,
+    /// A compaction leaves garbage while automatic collection is given up for lack of gain.
+    CompactionGivesUp,
     /// A copy is published over a newer version.
     CopyOverNewer,
     /// Copies count as live even if a newer version was published first.

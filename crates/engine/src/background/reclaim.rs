@@ -13,6 +13,8 @@ mod rank;
 mod sweep;
 mod unverified;
 
+pub(super) use self::choose::SURE_YIELD;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -28,7 +28,7 @@ const LOOK_FOR_DEAD_AFTER: Duration = Duration::from_secs(1);
 /// Number of sealed segments up to which a segment is collected only if at least half of it is garbage.
 const FEW_SEGMENTS: u64 = 4;
 /// Yield of a segment from which its copies surely take less room, however much padding they need.
-const SURE_YIELD: f64 = 0.5;
+pub(crate) const SURE_YIELD: f64 = 0.5;
 /// Collecting is given up if less than the expected gain divided by this was gained.
 const LEAST_GAIN: u64 = 8;
 /// Maximum number of times the garbage required for the next attempt is doubled: up to three segments' worth.
@@ -207,7 +207,7 @@ impl Reclaimer<'_> {
     }
 
     /// Returns true if collecting gained nothing, and too little has died since for another attempt.
-    fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         let died = self.space.dead_bytes.load(Ordering::Relaxed);
         self.progress.given_up_until.is_some_and(|until| died < until)
     }
