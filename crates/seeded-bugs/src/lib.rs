@@ -123,6 +123,8 @@ bugs! {
     /// The low-water mark of free slots does not count the slots that only relocation may take, so that collecting
     /// starts when writers are out of slots.
     MarkWithoutRelocation,
+    /// A compaction leaves garbage while automatic collection is given up for lack of gain.
+    CompactionGivesUp,
     /// A copy is published over a newer version.
     CopyOverNewer,
     /// Copies count as live even if a newer version was published first.
@@ -408,6 +410,9 @@ bugs! {
     DamagedSegmentForgotten,
     /// A damaged segment keeps every younger tombstone, of any key.
     DamagedSegmentKeepsAll,
+    /// A segment with a damaged tombstone is returned to the collector while the tombstone is needed, so that it is found
+    /// damaged again without end.
+    DamagedTombstoneOverlooked,
     /// A copy that began while a segment was listed as damaged drops its tombstones after the segment is unlisted.
     UnlistedDamageMissed,
     /// A restore leaves free slots without markers.

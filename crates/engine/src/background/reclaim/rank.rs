@@ -95,7 +95,7 @@ const RANK: [Row; 14] = [
         reason: Reason::Damaged,
         applies: |reclaimer| reclaimer.holds_damaged(),
         when: "a segment is kept because of damage",
-        action: "return it to the collector, once no damaged record of it is current",
+        action: "return it to the collector, once no damaged record of it is needed",
         urgency: "none",
     },
     Row {
