@@ -196,6 +196,10 @@ bugs! {
     UnverifiedForgotten,
     /// A scan misses keys that the insertion of another key moves.
     ScanSkipsAtGrowth,
+    /// A scan in log order does not note records that move from places it has still to visit to places it has passed.
+    ScanMissesMoved,
+    /// A scan in log order reports damage in a segment that was freed while it was being read.
+    FreedSegmentTakenForDamage,
     /// The side table's filter is cleared when one of its keys is removed.
     SideFilterCleared,
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use esker_engine::{Cursor, Entry, Error, KeyEntry, Store};
+use esker_engine::{Cursor, Entry, EntryStream, Error, KeyEntry, Store};
 
 use crate::client::Client;
 use crate::model::Reading;
@@ -25,9 +25,15 @@ impl Client {
             let seen = match kind {
                 ScanKind::Entries => pages(&store, limit).await,
                 ScanKind::Keys => key_pages(&store, limit).await,
-                ScanKind::Stream => stream(&store).await,
+                ScanKind::Stream => stream(store.stream(), of_entry).await,
+                ScanKind::LogEntries => stream(store.stream_in_log_order(), of_entry).await,
+                ScanKind::LogKeys => stream(store.stream_keys_in_log_order(), of_key).await,
             };
             match seen {
+                Ok(seen) if matches!(kind, ScanKind::LogEntries | ScanKind::LogKeys) => {
+                    check_once(&seen);
+                    self.check_scan(&before, elsewhere, seen);
+                }
                 Ok(seen) => self.check_scan(&before, elsewhere, seen),
                 Err(error) => self.tolerate("a scan", &error),
             }
@@ -73,7 +79,8 @@ async fn pages(store: &Store, limit: usize) -> Result<Seen, Error> {
         let page = store.scan(at, limit).await?;
         page.damaged.first().map_or(Ok(()), |error| Err(error.clone()))?;
         for entry in page.entries {
-            seen.entry(entry.key.clone()).or_default().push(Met::Entry(entry));
+            let (key, met) = of_entry(entry);
+            seen.entry(key).or_default().push(met);
         }
         cursor = page.next;
     }
@@ -85,19 +92,41 @@ async fn key_pages(store: &Store, limit: usize) -> Result<Seen, Error> {
     while let Some(at) = cursor {
         let page = store.scan_keys(at, limit, 2000).await?;
         page.damaged.first().map_or(Ok(()), |error| Err(error.clone()))?;
-        for KeyEntry { key, version, expires_at_ms, .. } in page.keys {
-            seen.entry(key).or_default().push(Met::Key { version, expires_at_ms });
+        for (key, met) in page.keys.into_iter().map(of_key) {
+            seen.entry(key).or_default().push(met);
         }
         cursor = page.next;
     }
     Ok(seen)
 }
 
-async fn stream(store: &Store) -> Result<Seen, Error> {
-    let (mut seen, mut stream) = (Seen::new(), store.stream());
-    while let Some(entry) = stream.next().await {
-        let entry = entry?;
-        seen.entry(entry.key.clone()).or_default().push(Met::Entry(entry));
+async fn stream<T>(mut stream: EntryStream<T>, of: fn(T) -> (Bytes, Met)) -> Result<Seen, Error> {
+    let mut seen = Seen::new();
+    while let Some(item) = stream.next().await {
+        let (key, met) = of(item?);
+        seen.entry(key).or_default().push(met);
     }
     Ok(seen)
+}
+
+fn of_entry(entry: Entry) -> (Bytes, Met) {
+    (entry.key.clone(), Met::Entry(entry))
+}
+
+fn of_key(KeyEntry { key, version, expires_at_ms, .. }: KeyEntry) -> (Bytes, Met) {
+    (key, Met::Key { version, expires_at_ms })
+}
+
+/// Checks that a scan found no key twice, unless it was written in between.
+fn check_once(seen: &Seen) {
+    for (key, met) in seen {
+        let version = |met: &Met| match met {
+            Met::Entry(entry) => entry.version,
+            Met::Key { version, .. } => *version,
+        };
+        let mut versions: Vec<u64> = met.iter().map(version).collect();
+        versions.sort_unstable();
+        versions.dedup();
+        assert_eq!(versions.len(), met.len(), "a scan in log order found {key:?} twice");
+    }
 }
