@@ -72,7 +72,8 @@ fn log_scan_of_small_records_reads_long_pieces_once() {
     assert!(total / reads.len() as u64 >= 256 << 10, "{} reads of {total} bytes", reads.len());
     let in_segments = segments * SEGMENT_BYTES;
     assert!(total * 10 <= in_segments * 11, "{total} bytes of {in_segments} in segments");
-    assert!(reads.windows(2).all(|pair| pair[0].0 < pair[1].0), "they are in ascending order");
+    let jumps = reads.windows(2).filter(|pair| pair[0].0 + pair[0].1 != pair[1].0).count();
+    assert!(jumps as u64 <= segments, "{jumps} reads do not follow the one before, in {segments} segments");
     // With a prefix that few keys have, the same bytes are read.
     let mut stream = store.stream_keys().prefix("key 0123");
     let found = all(&world, async || stream.next().await.map(|item| item.map(|entry| entry.key)));
