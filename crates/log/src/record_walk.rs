@@ -13,7 +13,7 @@ use crate::segment::SegmentShape;
 /// A verified record, as far as it was asked for.
 #[derive(Clone, Copy, Debug)]
 pub enum WalkedRecord<'a> {
-    /// With its value, which is verified.
+    /// With its value. A long value is not verified: see [`RecordView::verify_value`].
     Whole(RecordView<'a>),
     /// Without a long value.
     Head(RecordHead<'a>),
@@ -57,12 +57,12 @@ pub struct RecordWalk {
     segment: u64,
     at: u32,
     frame: Option<WalkedFrame>,
-    /// True if values are read and verified.
+    /// True if values are read.
     with_values: bool,
 }
 
 impl RecordWalk {
-    /// Returns a walk from the start of a segment. `with_values`: long values are read and verified too.
+    /// Returns a walk from the start of a segment. `with_values`: long values are read too.
     pub fn new(secret: Secret, shape: SegmentShape, segment: u64, with_values: bool) -> RecordWalk {
         RecordWalk { secret, shape, segment, at: 0, frame: None, with_values }
     }
@@ -155,9 +155,7 @@ impl RecordWalk {
         }
         let identity = self.secret.identity(self.segment, begin);
         let record = if self.with_values {
-            let record = RecordView::parse(here, &identity)?;
-            record.verify_value(&self.secret)?;
-            WalkedRecord::Whole(record)
+            WalkedRecord::Whole(RecordView::parse(here, &identity)?)
         } else {
             WalkedRecord::Head(RecordHead::parse(here, &identity)?)
         };

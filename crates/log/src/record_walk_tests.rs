@@ -128,11 +128,15 @@ fn walk_of_a_damaged_record_ends_with_its_damage() {
     let mut segment = open();
     let expected = fill(&mut segment, 7);
     let mut bytes = segment.memory().buffer().slice(0..segment.tail() as usize).to_vec();
-    let (offset, padded, ..) = expected[3];
-    bytes[(offset + padded / 2) as usize] ^= 1;
+    let (long, small) = (&expected[3], &expected[5]);
+    bytes[(long.0 + long.1 / 2) as usize] ^= 1;
+    bytes[small.0 as usize + 2] ^= 1;
     let mut walk = RecordWalk::new(SECRET, SHAPE, SEGMENT, true);
-    for _ in 0..3 {
-        assert!(matches!(walk.step(&bytes, 0), Ok(WalkStep::Record { .. })));
+    for number in 0..5 {
+        let Ok(WalkStep::Record { record: WalkedRecord::Whole(record), .. }) = walk.step(&bytes, 0) else {
+            panic!("record {number} has an intact head")
+        };
+        assert_eq!(record.verify_value(&SECRET).is_ok(), number != 3);
     }
     assert!(walk.step(&bytes, 0).is_err());
     let mut other = RecordWalk::new(SECRET, SHAPE, SEGMENT + 1, true);

@@ -1,15 +1,18 @@
 //! Scans in log order that are in progress. Each change of the place of a current record is made under their lock, so that a
 //! scan visits a record either before or after the change.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use esker_index::{KeyHash, Pointer, Standing};
 use esker_log::Location;
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::Catalog;
 use crate::catalog::appended::Appended;
+use crate::catalog::place::Place;
 use crate::catalog::unvisited::{NewPlace, SegmentAt, Unvisited};
 
 /// Memory of one scan for the bytes that it reads ahead and parses, in bytes. A longer record takes its length.
@@ -44,6 +47,14 @@ pub(crate) struct VisitedRecord {
     pub(crate) hash: KeyHash,
     pub(crate) pointer: Pointer,
     pub(crate) offset: u32,
+}
+
+/// Result of [`ScanHandle::visit`].
+pub(crate) struct Visited {
+    /// For each record that was visited, true if the scan returns it.
+    pub(crate) returned: Vec<bool>,
+    /// Key of the next record, if that is displaced: only unverified overwrites by other keys lead to it.
+    pub(crate) displaced: Option<KeyHash>,
 }
 
 impl Scans {
@@ -126,6 +137,11 @@ impl Catalog {
         OldPlace { segment: self.space.slot(location).segment(), offset: location.offset }
     }
 
+    /// Returns true if a segment is in its slot.
+    fn is_in_slot(&self, at: SegmentAt) -> bool {
+        self.space.tier(at.tier).slot(at.slot).segment() == at.segment
+    }
+
     pub(crate) fn new_place(&self, location: Location, bytes: u32) -> NewPlace {
         let Location { tier, slot, offset, .. } = location;
         let segment = self.space.slot(location).segment();
@@ -153,38 +169,74 @@ impl ScanHandle {
         look(self.catalog.scans.lock().of(self.number))
     }
 
-    /// Visits records of a segment, given in the order of their offsets: returns for each true if the scan returns it. All
-    /// places of the segment below `through` are visited then.
-    pub(crate) fn visit(&self, segment: u64, records: &[VisitedRecord], through: u32) -> Vec<bool> {
+    /// Visits records of a segment, given in the order of their offsets, up to the first displaced one. All places of the
+    /// segment at `offsets` are visited then, or those below the displaced record. `noted`: a key whose displaced records
+    /// are noted instead.
+    pub(crate) fn visit(
+        &self,
+        at: SegmentAt,
+        records: &[VisitedRecord],
+        offsets: Range<u32>,
+        noted: Option<KeyHash>,
+    ) -> Visited {
         self.with(|unvisited| {
-            let returned =
-                records.iter().map(|record| self.is_returned(unvisited, segment, record)).collect();
-            unvisited.visited_to(segment, through);
-            returned
+            let mut returned = Vec::with_capacity(records.len());
+            for record in records {
+                match self.is_returned(unvisited, at, record, noted) {
+                    Some(is_returned) => returned.push(is_returned),
+                    None => {
+                        unvisited.visited(at.segment, offsets.start..record.offset);
+                        return Visited { returned, displaced: Some(record.hash) };
+                    }
+                }
+            }
+            unvisited.visited(at.segment, offsets);
+            Visited { returned, displaced: None }
         })
     }
 
-    /// Visits one record, of which the place alone is visited then. Returns true if the scan returns it.
-    pub(crate) fn visit_one(&self, at: SegmentAt, record: &VisitedRecord, bytes: u32) -> bool {
+    /// Visits one record, of which the place alone is visited then. Returns true if the scan returns it, and `None` if it
+    /// was not visited, because it is displaced.
+    pub(crate) fn visit_one(
+        &self,
+        at: SegmentAt,
+        record: &VisitedRecord,
+        noted: Option<KeyHash>,
+    ) -> Option<bool> {
         self.with(|unvisited| {
-            let is_returned = self.is_returned(unvisited, at.segment, record);
-            unvisited.visited_one(NewPlace { at, offset: record.offset, bytes });
-            is_returned
+            let is_returned = self.is_returned(unvisited, at, record, noted)?;
+            unvisited.visited_one(NewPlace { at, offset: record.offset, bytes: 1 });
+            Some(is_returned)
         })
     }
 
-    fn is_returned(&self, unvisited: &mut Unvisited, segment: u64, record: &VisitedRecord) -> bool {
-        if !unvisited.contains(segment, record.offset) {
-            return false;
+    /// Returns true if the scan returns a record. Returns `None` for a displaced one: its key may have been returned from
+    /// a newer record, which the index cannot tell before the overwrites are verified.
+    fn is_returned(
+        &self,
+        unvisited: &mut Unvisited,
+        at: SegmentAt,
+        record: &VisitedRecord,
+        noted: Option<KeyHash>,
+    ) -> Option<bool> {
+        if !unvisited.contains(at.segment, record.offset) {
+            return Some(false);
         }
         match self.catalog.index.standing(&record.hash, record.pointer) {
-            Standing::Current => true,
-            Standing::Displaced => {
+            // The slot after the pointer: if the segment is in it then, the pointer led to the segment that was read.
+            Standing::Current => Some(self.catalog.is_in_slot(at) || planted(Bug::ScanTrustsFreedSlot)),
+            Standing::Displaced if noted == Some(record.hash) || planted(Bug::ScanTrustsOverwrites) => {
                 unvisited.note_key(record.hash);
-                false
+                Some(false)
             }
-            Standing::Dead => false,
+            Standing::Displaced => None,
+            Standing::Dead => Some(false),
         }
+    }
+
+    /// Returns true if the place of a noted key that was found is still to be visited, where the scan returns it.
+    pub(crate) fn is_unvisited(&self, place: &Place) -> bool {
+        self.with(|unvisited| unvisited.contains(place.segment, place.location.offset))
     }
 }
 

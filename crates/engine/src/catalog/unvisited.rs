@@ -50,12 +50,16 @@ impl Ranges {
         }
     }
 
-    /// Removes all offsets below one.
-    fn remove_below(&mut self, offset: u32) {
-        self.0.retain(|range| range.end > offset);
-        if let Some(first) = self.0.first_mut() {
-            first.start = first.start.max(offset);
+    /// Removes offsets.
+    fn remove(&mut self, gone: &Range<u32>) {
+        let overlaps = |range: &Range<u32>| range.start < gone.end && gone.start < range.end;
+        if gone.is_empty() || !self.0.iter().any(overlaps) {
+            return;
         }
+        let around = |range: &Range<u32>| {
+            [range.start..range.end.min(gone.start), range.start.max(gone.end)..range.end]
+        };
+        self.0 = self.0.iter().flat_map(around).filter(|range| !range.is_empty()).collect();
     }
 
     fn end(&self) -> u32 {
@@ -83,6 +87,12 @@ struct Touched {
     last: Last,
     /// End of the last record that became current at an unvisited place.
     end: u32,
+}
+
+impl Touched {
+    fn ranges(&self) -> usize {
+        self.added.0.len() + self.left.0.len()
+    }
 }
 
 /// A record that became current.
@@ -192,13 +202,12 @@ impl Unvisited {
     /// Notes that a copy became current. `was_unvisited`: the copied record is at an unvisited place.
     pub(crate) fn copied(&mut self, was_unvisited: bool, new: NewPlace) {
         if self.moved(was_unvisited, new) {
-            let touched = self.touched(new.at);
-            let extends = touched.last == Last::Added;
             let end = new.offset + new.bytes;
-            touched.added.add(new.offset..end, extends);
-            touched.end = touched.end.max(end);
-            touched.last = Last::Added;
-            self.ranges += usize::from(!extends);
+            self.change(new.at, |touched| {
+                touched.added.add(new.offset..end, touched.last == Last::Added);
+                touched.end = touched.end.max(end);
+                touched.last = Last::Added;
+            });
             self.check_memory();
         }
     }
@@ -208,16 +217,16 @@ impl Unvisited {
         let NewPlace { at, offset, bytes } = new;
         match (was_unvisited, self.is_to_come(at.segment, offset)) {
             (true, true) => {
-                let touched = self.touched(at);
-                touched.end = touched.end.max(offset + bytes);
-                touched.last = Last::Other;
+                self.change(at, |touched| {
+                    touched.end = touched.end.max(offset + bytes);
+                    touched.last = Last::Other;
+                });
             }
             (false, true) => {
-                let touched = self.touched(at);
-                let extends = touched.last == Last::Left;
-                touched.left.add(offset..offset + bytes, extends);
-                touched.last = Last::Left;
-                self.ranges += usize::from(!extends);
+                self.change(at, |touched| {
+                    touched.left.add(offset..offset + bytes, touched.last == Last::Left);
+                    touched.last = Last::Left;
+                });
                 self.check_memory();
             }
             (false, false) => {
@@ -230,10 +239,14 @@ impl Unvisited {
         false
     }
 
-    fn touched(&mut self, at: SegmentAt) -> &mut Touched {
+    /// Changes the notes on a segment, and counts its ranges again.
+    fn change(&mut self, at: SegmentAt, change: impl FnOnce(&mut Touched)) {
         let new =
             || Touched { at, added: Ranges::default(), left: Ranges::default(), last: Last::Other, end: 0 };
-        self.touched.entry(at.segment).or_insert_with(new)
+        let touched = self.touched.entry(at.segment).or_insert_with(new);
+        self.ranges -= touched.ranges();
+        change(touched);
+        self.ranges += touched.ranges();
     }
 
     fn check_memory(&mut self) {
@@ -250,22 +263,27 @@ impl Unvisited {
         (self.ranges, self.through) = (0, 0);
     }
 
-    /// Notes that a segment was visited up to an offset.
-    pub(crate) fn visited_to(&mut self, segment: u64, offset: u32) {
+    /// Notes that the records of a segment at these offsets were visited. A place below them that became unvisited after
+    /// its visit stays unvisited.
+    pub(crate) fn visited(&mut self, segment: u64, offsets: Range<u32>) {
         if segment <= self.through {
-            self.visited = self.visited.max((segment, offset));
+            self.visited = self.visited.max((segment, offsets.end));
         }
-        if let Some(touched) = self.touched.get_mut(&segment) {
-            touched.added.remove_below(offset);
+        if let Some(at) = self.touched.get(&segment).map(|touched| touched.at) {
+            self.change(at, |touched| {
+                touched.added.remove(&offsets);
+                // The range that the next record might extend may be gone.
+                touched.last = Last::Other;
+            });
         }
     }
 
     /// Notes that one record outside the order of offsets was visited.
     pub(crate) fn visited_one(&mut self, place: NewPlace) {
-        let touched = self.touched(place.at);
-        touched.left.add(place.offset..place.offset + place.bytes, false);
-        touched.last = Last::Other;
-        self.ranges += 1;
+        self.change(place.at, |touched| {
+            touched.left.add(place.offset..place.offset + place.bytes, false);
+            touched.last = Last::Other;
+        });
     }
 
     /// Begins a visit of the records of a segment that are current now, in any order of offsets.
@@ -275,11 +293,13 @@ impl Unvisited {
         }
     }
 
-    /// Ends that visit. Returns false if a record has become current in the segment since: the visit must begin again.
-    pub(crate) fn end_in_any_order(&mut self, segment: u64) -> bool {
+    /// Ends that visit, which was one of the records from the offset `from` on. Returns false if a record has become
+    /// current in the segment since: the visit must begin again.
+    pub(crate) fn end_in_any_order(&mut self, segment: u64, from: u32) -> bool {
         let is_over = self.touched.get(&segment).is_none_or(|touched| touched.end == 0);
         if is_over {
-            self.leave_segment(segment);
+            self.visited(segment, from..u32::MAX);
+            self.pass_segment(segment);
         }
         is_over
     }
@@ -292,17 +312,29 @@ impl Unvisited {
         {
             return false;
         }
-        self.leave_segment(segment);
+        self.pass_segment(segment);
         true
     }
 
-    /// Ends the visit of a segment of which no record is current any more, or all were visited.
+    /// Ends the visit of a segment. If a copy became current behind the reader, the segment is read once more for it.
+    fn pass_segment(&mut self, segment: u64) {
+        let is_behind = |touched: &&Touched| !touched.added.0.is_empty() && !planted(Bug::ScanMissesBehindReader);
+        match self.touched.get(&segment).filter(is_behind).map(|touched| touched.at) {
+            Some(at) => {
+                self.visited(segment, u32::MAX..u32::MAX);
+                self.change(at, |touched| (touched.left, touched.end) = (Ranges::default(), 0));
+            }
+            None => self.leave_segment(segment),
+        }
+    }
+
+    /// Ends the visit of a segment of which no record is current any more.
     pub(crate) fn leave_segment(&mut self, segment: u64) {
         if segment <= self.through {
             self.visited = self.visited.max((segment, u32::MAX));
         }
-        if let Some(Touched { added, left, .. }) = self.touched.remove(&segment) {
-            self.ranges = self.ranges.saturating_sub(added.0.len() + left.0.len());
+        if let Some(touched) = self.touched.remove(&segment) {
+            self.ranges -= touched.ranges();
         }
     }
 

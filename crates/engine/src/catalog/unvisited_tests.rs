@@ -25,7 +25,7 @@ fn places_are_visited_in_the_order_of_segments_and_offsets() {
     let mut unvisited = scan();
     assert!(unvisited.contains(5, 64) && unvisited.contains(10, 64) && !unvisited.contains(11, 64));
     assert_eq!(unvisited.next(Some(AT)), Next::Segment(AT));
-    unvisited.visited_to(5, 500);
+    unvisited.visited(5, 0..500);
     assert!(!unvisited.contains(4, 900) && !unvisited.contains(5, 400) && unvisited.contains(5, 500));
     assert!(unvisited.finish_segment(5, 500));
     assert_eq!(unvisited.next(None), Next::Nothing);
@@ -54,12 +54,29 @@ fn copies_of_unvisited_records_are_visited_and_no_others() {
     let contained = [64, 200, 250, 400, 600].map(|offset| unvisited.contains(20, offset));
     assert_eq!(contained, [true, true, true, false, true]);
     assert_eq!(unvisited.next(None), Next::Segment(LATER));
-    unvisited.visited_to(20, 300);
+    unvisited.visited(20, 0..300);
     assert!(!unvisited.contains(20, 200) && unvisited.contains(20, 600));
     assert!(!unvisited.finish_segment(20, 300), "a copy behind it is unvisited");
-    unvisited.visited_to(20, 700);
+    unvisited.visited(20, 300..700);
     assert!(unvisited.finish_segment(20, 700));
     assert_eq!(unvisited.next(None), Next::Nothing);
+}
+
+#[test]
+fn copies_behind_the_reader_are_left_for_another_visit() {
+    let mut unvisited = scan();
+    unvisited.visited(5, 0..500);
+    unvisited.copied(true, place(AT, 200));
+    unvisited.visited(5, 500..900);
+    unvisited.copied(true, place(AT, 700));
+    assert!(unvisited.finish_segment(5, 900));
+    assert_eq!(unvisited.next(None), Next::Segment(AT));
+    let contained = [100, 200, 400, 700, 800].map(|offset| unvisited.contains(5, offset));
+    assert_eq!(contained, [false, true, false, true, false]);
+    unvisited.visited(5, 0..900);
+    assert!(unvisited.finish_segment(5, 900));
+    assert_eq!(unvisited.next(None), Next::Nothing);
+    assert_eq!(unvisited.memory_bytes(), 0);
 }
 
 #[test]

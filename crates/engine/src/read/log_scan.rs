@@ -6,6 +6,7 @@ mod item;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,6 +19,7 @@ use self::by_index::ByIndex;
 pub(crate) use self::item::LogItem;
 
 use crate::base::error::{Error, Result};
+use crate::catalog::place::Place;
 use crate::catalog::records::Damaged;
 use crate::catalog::scans::{ScanHandle, VisitedRecord};
 use crate::catalog::unvisited::{Next, SegmentAt};
@@ -184,7 +186,7 @@ impl<T: LogItem> LogScan<T> {
         let (segment, filled) = (reading.at.segment, reading.fill().await?);
         match filled {
             Filled::Bytes => {
-                let (found, is_damaged) = self.visit_window(keyspace);
+                let (found, is_damaged) = self.visit_window(keyspace).await?;
                 if is_damaged {
                     self.end_damaged();
                 }
@@ -224,15 +226,17 @@ impl<T: LogItem> LogScan<T> {
     }
 
     /// Walks the window. Returns the records to return, and true if a record is damaged.
-    fn visit_window(&mut self, keyspace: Keyspace) -> (Vec<(KeyHash, Result<T>)>, bool) {
+    async fn visit_window(&mut self, keyspace: Keyspace) -> Result<(Vec<(KeyHash, Result<T>)>, bool)> {
         let LogScan { scanner, reading, .. } = self;
-        let Scanner { reader, handle, prefix, .. } = scanner;
-        let Some(reading) = reading else { return (Vec::new(), false) };
+        let scanner: &Scanner = scanner;
+        let Scanner { reader, prefix, .. } = scanner;
+        let Some(reading) = reading else { return Ok((Vec::new(), false)) };
         let (mut found, mut is_damaged) = (Vec::new(), false);
         let SegmentAt { segment, tier, slot } = reading.at;
         let mut needs = None;
         loop {
             let mut together: Vec<InWindow<'_>> = Vec::with_capacity(VISITED_TOGETHER);
+            let from = reading.walk.at();
             let is_over = loop {
                 if together.len() == VISITED_TOGETHER {
                     break false;
@@ -260,7 +264,7 @@ impl<T: LogItem> LogScan<T> {
                 }
             };
             let visited: Vec<VisitedRecord> = together.iter().map(|(visited, ..)| *visited).collect();
-            let returned = handle.visit(segment, &visited, reading.walk.at());
+            let returned = scanner.visit(reading.at, &visited, from..reading.walk.at()).await?;
             for ((_, entry, record), _) in together.iter().zip(returned).filter(|(_, returned)| *returned) {
                 let location = reader.space.location(tier, slot, entry);
                 let item = T::of_walked(&reader.catalog, record, location, entry.bytes).map_err(|damage| {
@@ -278,11 +282,38 @@ impl<T: LogItem> LogScan<T> {
             None if !is_damaged => reading.note_no_frame(),
             None => {}
         }
-        (found, is_damaged)
+        Ok((found, is_damaged))
     }
 }
 
 impl Scanner {
+    /// Visits records of a segment, given in the order of their offsets, and all other places at `offsets`. Returns for each
+    /// true if the scan returns it.
+    async fn visit(
+        &self,
+        at: SegmentAt,
+        records: &[VisitedRecord],
+        mut offsets: Range<u32>,
+    ) -> Result<Vec<bool>> {
+        let (mut returned, mut noted) = (Vec::with_capacity(records.len()), None);
+        loop {
+            let visited = self.handle.visit(at, &records[returned.len()..], offsets.clone(), noted);
+            returned.extend(visited.returned);
+            let Some(displaced) = visited.displaced else { return Ok(returned) };
+            offsets.start = records[returned.len()].offset;
+            noted = self.verify(displaced).await?;
+        }
+    }
+
+    /// Verifies the overwrites that displaced a record of a key, so that the index tells whether it is current. Returns the
+    /// key if it does not, because a record cannot be read.
+    async fn verify(&self, displaced: KeyHash) -> Result<Option<KeyHash>> {
+        match self.reader.catalog.verify(&displaced).await {
+            Ok(()) => Ok(None),
+            Err(error) => of_record(error).map(|_| Some(displaced)),
+        }
+    }
+
     /// Returns the items that may be shown.
     async fn shown<T: LogItem>(&self, found: Vec<(KeyHash, Result<T>)>) -> Result<Vec<Result<T>>> {
         let mut items = Vec::with_capacity(found.len());
@@ -312,20 +343,23 @@ impl Scanner {
         let mut found = Vec::new();
         for (hash, item) in looked_up {
             match item {
-                Ok(Some(item)) if item.key().starts_with(&self.prefix) => found.push((hash, Ok(item))),
-                Ok(_) => {}
+                Ok(Some((item, place))) => {
+                    let is_returned = item.key().starts_with(&self.prefix) && !self.handle.is_unvisited(&place);
+                    found.extend(is_returned.then_some((hash, Ok(item))));
+                }
+                Ok(None) => {}
                 Err(error) => found.push((hash, Err(of_record(error)?))),
             }
         }
         self.shown(found).await
     }
 
-    /// Returns the current record of a key of which only the digest is known.
-    async fn find<T: LogItem>(&self, hash: KeyHash) -> (KeyHash, Result<Option<T>>) {
+    /// Returns the current record of a key of which only the digest is known, and its place.
+    async fn find<T: LogItem>(&self, hash: KeyHash) -> (KeyHash, Result<Option<(T, Place)>>) {
         (hash, self.find_record(&hash).await)
     }
 
-    async fn find_record<T: LogItem>(&self, hash: &KeyHash) -> Result<Option<T>> {
+    async fn find_record<T: LogItem>(&self, hash: &KeyHash) -> Result<Option<(T, Place)>> {
         let catalog = &self.reader.catalog;
         loop {
             let seen = catalog.index.suspects(hash);
@@ -333,7 +367,9 @@ impl Scanner {
             if let Some(pointer) = exact.or(seen.occupant) {
                 let Some(place) = catalog.place(hash, pointer) else { continue };
                 match T::read_at(catalog, &place).await? {
-                    Ok(item) if catalog.hash(hash.keyspace(), item.key()) == *hash => return Ok(Some(item)),
+                    Ok(item) if catalog.hash(hash.keyspace(), item.key()) == *hash => {
+                        return Ok(Some((item, place)));
+                    }
                     Ok(_) => {}
                     Err(_) if !catalog.is_still(hash, &place) => continue,
                     Err(damaged) => {

@@ -37,6 +37,7 @@ enum Order<T> {
 struct Piece<T> {
     items: Vec<Result<T>>,
     next: Order<T>,
+    began_again: bool,
 }
 
 type Reading<T> = Pin<Box<dyn Future<Output = Result<Piece<T>>> + Send>>;
@@ -49,9 +50,14 @@ type IndexPage<T> = (Vec<Result<T>>, Option<Cursor>);
 
 /// Stream of the entries or keys of a store, in no order. Made by [`Store::stream`] and [`Store::stream_keys`].
 ///
-/// A key that exists from beginning to end is returned; a key that is written meanwhile may be returned again. The order
-/// is that of the index, or that of the log if reading all of it is expected to take less time. An unreadable record yields an error item, and the iteration continues. It ends after an error of the store
-/// itself: the store was closed, or its device failed.
+/// * A key that exists from beginning to end is returned, with a value that was current at some moment in between. A key
+///   that never existed in between is not returned.
+/// * A key that is written meanwhile may be returned again, with another version. No version of a key is returned twice,
+///   unless [`began_again`](Self::began_again) returns true.
+/// * If two databases are swapped meanwhile, keys of both may be missing.
+/// * The order is that of the index, or that of the log if reading all of it is expected to take less time.
+/// * An unreadable record yields an error item, and the iteration continues. It ends after an error of the store itself:
+///   the store was closed, or its device failed.
 pub struct EntryStream<T = Entry> {
     store: Store,
     read: fn(Store, Order<T>, Bytes) -> Reading<T>,
@@ -60,6 +66,7 @@ pub struct EntryStream<T = Entry> {
     /// Items already read.
     piece: std::vec::IntoIter<Result<T>>,
     order: Order<T>,
+    began_again: bool,
     reading: Option<Reading<T>>,
 }
 
@@ -72,6 +79,13 @@ impl<T> EntryStream<T> {
     pub fn prefix(mut self, prefix: impl ToBytes) -> EntryStream<T> {
         self.prefix = prefix.into_bytes();
         self
+    }
+
+    /// Returns true if the iteration began again from the start, so that keys may be returned twice. It does if more keys
+    /// were written during an iteration in log order than fit in its memory: a sixteenth of the memory for index and cache,
+    /// at most 64 MiB, at 40 bytes a key.
+    pub fn began_again(&self) -> bool {
+        self.began_again
     }
 
     /// Returns the next item; `None` at the end.
@@ -106,7 +120,10 @@ impl<T> Stream for EntryStream<T> {
         let piece = ready!(reading.as_mut().poll(context));
         stream.reading = None;
         match piece {
-            Ok(Piece { items, next }) => (stream.piece, stream.order) = (items.into_iter(), next),
+            Ok(Piece { items, next, began_again }) => {
+                (stream.piece, stream.order) = (items.into_iter(), next);
+                stream.began_again |= began_again;
+            }
             Err(error) => return Poll::Ready(Some(Err(error))),
         }
         if let Some(item) = stream.take() {
@@ -177,6 +194,7 @@ impl Store {
             prefix: Bytes::new(),
             piece: Vec::new().into_iter(),
             order: Order::Undecided,
+            began_again: false,
             reading: None,
         }
     }
@@ -222,18 +240,21 @@ async fn read_piece<T: LogItem>(
         Order::Log(scan) => scan,
         Order::Index(cursor) => return read_index(store, cursor, read).await,
         Order::Undecided => return read_index(store, Cursor::START, read).await,
-        Order::Ended => return Ok(Piece { items: Vec::new(), next: Order::Ended }),
+        Order::Ended => return Ok(Piece { items: Vec::new(), next: Order::Ended, began_again: false }),
     };
-    Ok(match scan.page().await? {
-        LogPage::Items(items) => Piece { items, next: Order::Log(scan) },
-        LogPage::Overtaken => Piece { items: Vec::new(), next: Order::Index(Cursor::START) },
-        LogPage::End => Piece { items: Vec::new(), next: Order::Ended },
-    })
+    let page = scan.page().await?;
+    let began_again = matches!(page, LogPage::Overtaken);
+    let (items, next) = match page {
+        LogPage::Items(items) => (items, Order::Log(scan)),
+        LogPage::Overtaken => (Vec::new(), Order::Index(Cursor::START)),
+        LogPage::End => (Vec::new(), Order::Ended),
+    };
+    Ok(Piece { items, next, began_again })
 }
 
 async fn read_index<T>(store: Store, cursor: Cursor, read: ReadPage<T>) -> Result<Piece<T>> {
     let (items, next) = read(store, cursor).await?;
-    Ok(Piece { items, next: next.map_or(Order::Ended, Order::Index) })
+    Ok(Piece { items, next: next.map_or(Order::Ended, Order::Index), began_again: false })
 }
 
 fn read_entries(

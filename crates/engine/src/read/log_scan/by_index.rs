@@ -54,7 +54,7 @@ impl<T: LogItem> LogScan<T> {
         };
         if pointers.is_empty() {
             let items = self.scanner.unreadable(&visit, keyspace).await;
-            if !self.scanner.handle.with(|unvisited| unvisited.end_in_any_order(visit.at.segment)) {
+            if !self.scanner.handle.with(|unvisited| unvisited.end_in_any_order(visit.at.segment, visit.from)) {
                 self.by_index = Some(ByIndex::new(visit.at, visit.from));
             }
             return Ok(items);
@@ -87,7 +87,7 @@ impl Scanner {
                     let hash = catalog.hash(keyspace, item.key());
                     let (pointer, offset) = (place.pointer, place.location.offset);
                     let visited = VisitedRecord { hash, pointer, offset };
-                    let is_returned = self.handle.visit_one(visit.at, &visited, 1);
+                    let is_returned = self.visit_one(visit.at, &visited).await?;
                     found.extend(
                         (is_returned && item.key().starts_with(&self.prefix)).then_some((hash, Ok(item))),
                     );
@@ -99,6 +99,17 @@ impl Scanner {
             visit.unreadable.push(Unreadable { place, reason });
         }
         Ok(found)
+    }
+
+    /// Visits one record, of which the place alone is visited then. Returns true if the scan returns it.
+    async fn visit_one(&self, at: SegmentAt, record: &VisitedRecord) -> Result<bool> {
+        let mut noted = None;
+        loop {
+            if let Some(is_returned) = self.handle.visit_one(at, record, noted) {
+                return Ok(is_returned);
+            }
+            noted = self.verify(record.hash).await?;
+        }
     }
 
     /// Returns the errors of the records that could not be read, as far as the index still leads to them.

@@ -24,7 +24,7 @@ pub(crate) trait LogItem: Sized + Send + 'static {
     /// Returns the item of a record that was walked. `bytes`: its length on the medium, padding included.
     ///
     /// # Errors
-    /// The damage of a compressed value.
+    /// The damage of the value.
     fn of_walked(
         catalog: &Catalog,
         record: &WalkedRecord<'_>,
@@ -61,6 +61,7 @@ impl LogItem for Entry {
         bytes: u32,
     ) -> std::result::Result<Entry, Damage> {
         let WalkedRecord::Whole(record) = record else { return Err(Damage::Length) };
+        record.verify_value(&catalog.space.secret)?;
         let key_and_value = match record.compressed {
             Some(_) => catalog.decompressed(record, location)?,
             None => Bytes::copy_from_slice(record.key_and_value),
