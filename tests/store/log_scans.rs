@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use esker::{Durability, Error, Store, WriteOptions};
-use esker_device::{Fault, Operation, OperationKind};
+use esker_device::{Fault, Operation, OperationKind, Runtime};
 use parking_lot::Mutex;
 
 use crate::support::{Config, Tiers, World, value};
@@ -37,6 +38,8 @@ fn cold(world: &World, keys: u64, value_bytes: usize) -> (Store, Arc<Mutex<Vec<(
     world.runtime.run(store.close()).expect("it closes");
     drop(store);
     let store = world.open();
+    // The store ends its opening by reads of its own.
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(1)));
     let reads = Arc::new(Mutex::new(Vec::new()));
     let seen = reads.clone();
     world.capacity.as_ref().expect("it has one").set_faults(Box::new(move |operation: &Operation| {

@@ -281,7 +281,8 @@ fn log_scan_beside_changes_misses_no_key_and_returns_no_version_twice() {
             let key = std::str::from_utf8(key).expect("keys are text");
             assert!(versions.insert(version), "seed {seed}: a version of {key} is returned twice");
             let was = at_start.get(key).is_some_and(|(was, at, _)| (was.as_slice(), at) == (value, version));
-            let is = written.get(version).is_some_and(|(of, is)| (of.as_str(), is.as_slice()) == (key, value));
+            let is =
+                written.get(version).is_some_and(|(of, is)| (of.as_str(), is.as_slice()) == (key, value));
             assert!(was || is, "seed {seed}: {key} never had version {version} since the start");
         }
     }

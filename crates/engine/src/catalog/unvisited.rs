@@ -318,7 +318,8 @@ impl Unvisited {
 
     /// Ends the visit of a segment. If a copy became current behind the reader, the segment is read once more for it.
     fn pass_segment(&mut self, segment: u64) {
-        let is_behind = |touched: &&Touched| !touched.added.0.is_empty() && !planted(Bug::ScanMissesBehindReader);
+        let is_behind =
+            |touched: &&Touched| !touched.added.0.is_empty() && !planted(Bug::ScanMissesBehindReader);
         match self.touched.get(&segment).filter(is_behind).map(|touched| touched.at) {
             Some(at) => {
                 self.visited(segment, u32::MAX..u32::MAX);

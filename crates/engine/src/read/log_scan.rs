@@ -344,7 +344,8 @@ impl Scanner {
         for (hash, item) in looked_up {
             match item {
                 Ok(Some((item, place))) => {
-                    let is_returned = item.key().starts_with(&self.prefix) && !self.handle.is_unvisited(&place);
+                    let is_returned =
+                        item.key().starts_with(&self.prefix) && !self.handle.is_unvisited(&place);
                     found.extend(is_returned.then_some((hash, Ok(item))));
                 }
                 Ok(None) => {}

@@ -54,7 +54,8 @@ impl<T: LogItem> LogScan<T> {
         };
         if pointers.is_empty() {
             let items = self.scanner.unreadable(&visit, keyspace).await;
-            if !self.scanner.handle.with(|unvisited| unvisited.end_in_any_order(visit.at.segment, visit.from)) {
+            if !self.scanner.handle.with(|unvisited| unvisited.end_in_any_order(visit.at.segment, visit.from))
+            {
                 self.by_index = Some(ByIndex::new(visit.at, visit.from));
             }
             return Ok(items);
