@@ -117,7 +117,7 @@ fn walk_of_an_open_frame_continues_when_its_header_appears() {
     segment.close_frame(0);
     let more = fill(&mut segment, 4);
     let frame = walk.open_frame().expect("its header was not seen") as usize;
-    assert!(walk.close_frame(&buffer.slice(frame..frame + HEADER_BYTES).to_vec()));
+    assert!(walk.close_frame(buffer.slice(frame..frame + HEADER_BYTES)));
     walk.begin_open_frame(published(&buffer));
     run(&mut walk, &buffer);
     assert!(seen == [expected, more].concat());

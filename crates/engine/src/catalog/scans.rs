@@ -12,7 +12,6 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::Catalog;
 use crate::catalog::appended::Appended;
-use crate::catalog::place::Place;
 use crate::catalog::unvisited::{NewPlace, SegmentAt, Unvisited};
 
 /// Memory of one scan for the bytes that it reads ahead and parses, in bytes. A longer record takes its length.
@@ -235,8 +234,8 @@ impl ScanHandle {
     }
 
     /// Returns true if the place of a noted key that was found is still to be visited, where the scan returns it.
-    pub(crate) fn is_unvisited(&self, place: &Place) -> bool {
-        self.with(|unvisited| unvisited.contains(place.segment, place.location.offset))
+    pub(crate) fn is_unvisited(&self, segment: u64, offset: u32) -> bool {
+        self.with(|unvisited| unvisited.contains(segment, offset))
     }
 }
 

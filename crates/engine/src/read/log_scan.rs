@@ -343,9 +343,9 @@ impl Scanner {
         let mut found = Vec::new();
         for (hash, item) in looked_up {
             match item {
-                Ok(Some((item, place))) => {
-                    let is_returned =
-                        item.key().starts_with(&self.prefix) && !self.handle.is_unvisited(&place);
+                Ok(Some((item, Place { segment, location, .. }))) => {
+                    let is_unvisited = self.handle.is_unvisited(segment, location.offset);
+                    let is_returned = item.key().starts_with(&self.prefix) && !is_unvisited;
                     found.extend(is_returned.then_some((hash, Ok(item))));
                 }
                 Ok(None) => {}
