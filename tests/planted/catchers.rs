@@ -102,6 +102,11 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(LocationTruncated, "model", "random::pointers_that_outgrow_their_table_make_it_grow"),
     row(UnverifiedForgotten, "model", "random::six_bits"),
     row(ScanSkipsAtGrowth, "model", "concurrent::readers_never_miss"),
+    row(ScanMissesMoved, "esker_engine", "background::relocate::tests::scan::log_scan_beside_changes_misses_no_key_and_returns_no_version_twice"),
+    row(ScanMissesBehindReader, "esker_engine", "background::relocate::tests::scan::log_scan_finds_copies_that_become_current_behind_its_reader"),
+    row(ScanTrustsFreedSlot, "esker_engine", "background::relocate::tests::scan::log_scan_returns_no_record_of_a_slot_that_was_used_again"),
+    row(ScanTrustsOverwrites, "esker_engine", "background::relocate::tests::scan::log_scan_of_a_displaced_record_returns_its_key_once"),
+    row(FreedSegmentTakenForDamage, "esker_engine", "background::relocate::tests::scan::log_scan_of_a_segment_that_is_freed_meanwhile_finds_no_damage"),
     row(SideFilterCleared, "model", "random::one_stored_hash"),
 
     row(CopiesNumberedAtOpening, "esker_engine", "background::coalesce::tests::copies_of_a_memtable_are_as_old_as_its_first_segment"),

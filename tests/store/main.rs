@@ -37,6 +37,7 @@ mod large;
 mod large_drives;
 mod large_units;
 mod live_bytes;
+mod log_scans;
 mod memory;
 mod misplaced_writes;
 mod model;

@@ -20,6 +20,7 @@ mod layout;
 mod location;
 mod page;
 mod record;
+mod record_walk;
 mod scan;
 mod segment;
 mod slots;
@@ -52,6 +53,7 @@ pub use location::{
 };
 pub use page::{GAP_BYTES_MAX, PAGE_BYTES, gap_before, skip_gap};
 pub use record::{Record, RecordHead, RecordView, expansion_of};
+pub use record_walk::{RecordWalk, WalkStep, WalkedRecord};
 pub use scan::{SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
 pub use slots::{FoundSlot, SlotEnds, SlotFinder, find_in_slots};

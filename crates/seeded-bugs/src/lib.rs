@@ -198,6 +198,17 @@ bugs! {
     UnverifiedForgotten,
     /// A scan misses keys that the insertion of another key moves.
     ScanSkipsAtGrowth,
+    /// A scan in log order does not note records that move from places it has still to visit to places it has passed.
+    ScanMissesMoved,
+    /// A scan in log order forgets the copies that became current behind its reader in the segment that it reads.
+    ScanMissesBehindReader,
+    /// A scan in log order returns a record of a freed segment if the index leads to the same place of the next segment in
+    /// that slot.
+    ScanTrustsFreedSlot,
+    /// A scan in log order looks up the key of a displaced record although it may have returned a newer record of the key.
+    ScanTrustsOverwrites,
+    /// A scan in log order reports damage in a segment that was freed while it was being read.
+    FreedSegmentTakenForDamage,
     /// The side table's filter is cleared when one of its keys is removed.
     SideFilterCleared,
 

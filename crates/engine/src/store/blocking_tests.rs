@@ -34,7 +34,7 @@ const SOURCES: [(&str, &str); 8] = [
 ];
 
 /// Calls that only `Store` has, with the reason.
-const OF_STORE_ONLY: [&str; 10] = [
+const OF_STORE_ONLY: [&str; 13] = [
     // It returns the `Blocking` handle.
     "blocking",
     // For backups, which read segments while others write, and for inspection tools.
@@ -49,6 +49,10 @@ const OF_STORE_ONLY: [&str; 10] = [
     // `Blocking` has `iter` and `keys` instead.
     "stream",
     "stream_keys",
+    // For a server, which keeps iterations between the commands of a client; hidden: for tests.
+    "log_order_pays",
+    "stream_in_log_order",
+    "stream_keys_in_log_order",
 ];
 
 /// Calls that only `Blocking` has: the way back, and iterators.
