@@ -9,6 +9,7 @@ pub use crate::segments::limit::{frame_length, user_limit_of};
 pub use crate::segments::table::slots_memory_bytes;
 
 use crate::open::memory_plan::least_segments;
+use crate::segments::superblocks::CLEARED_AHEAD;
 use crate::segments::table::SLOT_BYTES;
 
 /// Maximum length of a segment in bytes: beyond it, segments in memory would take gigabytes.
@@ -32,6 +33,9 @@ const DEFAULT_FAST_SEGMENTS: u64 = 16;
 const MOST_DEFAULT_SEGMENTS: u64 = 16 << 10;
 /// Minimum number of write units in a segment of the default length: shorter segments fill badly.
 pub(crate) const UNITS_OF_SEGMENT: u64 = 16;
+
+/// Number of slots of a tier with little data that count as used: those in use, and those cleared ahead.
+const FIRST_SLOTS: u32 = 2 * CLEARED_AHEAD;
 
 /// A tier of a new store.
 #[derive(Clone, Copy, Debug)]
@@ -91,10 +95,11 @@ impl NewStore {
         bytes.max(least.min(USUAL_SEGMENT_BYTES)).max(units)
     }
 
-    /// Returns what the store needs of its memory before any slot is used.
+    /// Returns what the store needs of its memory while it has little data, in this opening and later ones.
     pub fn needs(&self, segment_bytes: u64) -> Needs {
         let slots = self.tiers.iter().filter_map(|tier| tier.sizes).map(|(limit, _)| limit / segment_bytes);
-        let slots = slots.map(|slots| (u32::try_from(slots).unwrap_or(u32::MAX), 0));
+        let slots = slots.map(|slots| u32::try_from(slots).unwrap_or(u32::MAX));
+        let slots = slots.map(|slots| (slots, slots.min(FIRST_SLOTS)));
         Needs::of(self.coalesces, self.lanes(), segment_bytes, slots)
     }
 }

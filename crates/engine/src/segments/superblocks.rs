@@ -148,7 +148,7 @@ fn of_tier(superblocks: &mut [Superblock], name: TierName) -> &mut Superblock {
 /// Number of slots to clear at a time, so that no task that needs the next slot waits for long.
 const CLEARED_AT_ONCE: u32 = 64;
 /// Number of slots that are cleared ahead of those in use.
-const CLEARED_AHEAD: u32 = 256;
+pub(crate) const CLEARED_AHEAD: u32 = 256;
 
 /// Returns the number of slots for the superblock to cover if `needed` are used: more than needed, so that it is rarely
 /// written. A file that grows is extended to that length, which costs little however many slots that are.
