@@ -203,8 +203,14 @@ fn too_little_memory_is_refused_with_what_is_needed() {
 fn least_memory_suffices_after_many_slots_were_used() {
     let dir = temp();
     let least = (24 << 20) + 4 * (64 << 10);
-    let options = |bytes| Options::directory(dir.path().join("store")).segment_bytes(64 << 10).memory_bytes(bytes);
-    refused(dir.path(), options(least - 1), ErrorKind::Invalid, &[&(least - 1).to_string(), &least.to_string()]);
+    let options =
+        |bytes| Options::directory(dir.path().join("store")).segment_bytes(64 << 10).memory_bytes(bytes);
+    refused(
+        dir.path(),
+        options(least - 1),
+        ErrorKind::Invalid,
+        &[&(least - 1).to_string(), &least.to_string()],
+    );
     let store = Blocking::open(options(least)).expect("it opens");
     for number in 0..400_u32 {
         store.put(number.to_le_bytes(), vec![number as u8; 40_000]).expect("there is room");

@@ -53,7 +53,10 @@ fn slots_without_room_are_cleared_again_before_they_are_used() {
             world.runtime.run(world.runtime.sleep(Duration::from_millis(5)));
         }
     }
-    assert!(in_vain.load(Ordering::Relaxed) > REFUSED, "slots were cleared in vain more often than puts waited");
+    assert!(
+        in_vain.load(Ordering::Relaxed) > REFUSED,
+        "slots were cleared in vain more often than puts waited"
+    );
     assert_eq!(acknowledged.len() as u64, 1100 - REFUSED, "writing continues when there is room");
     world.runtime.run(store.flush()).expect("it is flushed");
     world.runtime.run(store.close()).expect("it is closed");

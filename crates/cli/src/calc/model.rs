@@ -203,8 +203,8 @@ fn estimate_with(plan: &Plan, segment_bytes: u64) -> Result<Estimate, String> {
     let all_slots = [slots as u32, fast_slots];
     let lanes = if fast_bytes > 0 { 2 } else { 1 };
     let check = estimate_check(plan.keys, segment_bytes, MemoryLimits::DEFAULT.bytes);
-    let check_bytes = used_segments * tier.segment_bytes
-        + (check.passes - 1) as f64 * records_there * SUMMARY_RECORD_BYTES;
+    let check_bytes =
+        used_segments * tier.segment_bytes + (check.passes - 1) as f64 * records_there * SUMMARY_RECORD_BYTES;
     Ok(Estimate {
         record_bytes: tier.record_bytes,
         header_bytes: tier.header_bytes,
@@ -303,7 +303,8 @@ impl Tier {
         let (key, value) = (plan.key_bytes as usize, plan.value_bytes as usize);
         let header = record_header_bytes(key, value, sequence, None) as u64;
         let record_bytes = (header + plan.key_bytes + plan.value_bytes).next_multiple_of(granule);
-        let frames = (segment_bytes / u64::from(frame_length(segment_bytes as u32, unit_bytes as u32))) as f64;
+        let frames =
+            (segment_bytes / u64::from(frame_length(segment_bytes as u32, unit_bytes as u32))) as f64;
         let unit = unit_bytes as f64;
         // A frame is closed before it extends into another unit, so half a record is lost. The last unit of the summary is
         // half empty on average.

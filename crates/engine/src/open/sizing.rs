@@ -80,9 +80,11 @@ impl NewStore {
 
     /// Returns the default segment length in bytes.
     pub fn default_segment_bytes(&self) -> u64 {
-        let total = self.tiers.iter().filter_map(|tier| tier.sizes).fold(0, |total: u64, (limit, _)| {
-            total.saturating_add(limit)
-        });
+        let total = self
+            .tiers
+            .iter()
+            .filter_map(|tier| tier.sizes)
+            .fold(0, |total: u64, (limit, _)| total.saturating_add(limit));
         let mut bytes = self.length_for_table(total);
         let (mut units, mut least) = (0, SHORTEST_DEFAULT_SEGMENT_BYTES);
         for tier in &self.tiers {

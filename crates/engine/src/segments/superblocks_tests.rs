@@ -284,7 +284,11 @@ fn failed_clearing_leaves_no_write_in_flight() {
         let at = tier.device_offset(10, 0);
         world.run(device.write(at, bytes, WriteMode::Durable)).expect("it is written");
         world.run(world.sleep(Duration::from_millis(10)));
-        assert_eq!(store.devices[0].snapshot()[at as usize], 7, "seed {seed}: the slot was cleared after the write");
+        assert_eq!(
+            store.devices[0].snapshot()[at as usize],
+            7,
+            "seed {seed}: the slot was cleared after the write"
+        );
     }
 }
 
