@@ -212,6 +212,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(UnlistedDamageMissed, "esker_engine", "background::relocate::tests::tombstone_is_needed_after_a_damaged_segment_is_unlisted"),
     row(RestoredFreeSlotsUnmarked, "esker_backup", "restore::tests::restored_free_slots_are_marked"),
     row(ClearedWithoutTurn, "esker_engine", "segments::superblocks::tests::slot_is_not_cleared_after_it_was_covered_and_written"),
+    row(FailedClearLeftInFlight, "esker_engine", "segments::superblocks::tests::failed_clearing_leaves_no_write_in_flight"),
+    row(ClearingAheadStops, "store", "room::slots_without_room_are_cleared_again_before_they_are_used"),
     row(SlotNotFiled, "esker_engine", "segments::slots::tests::counts_and_sets_equal_those_of_a_walk"),
     row(LiveBucketNotMoved, "esker_engine", "segments::slots::tests::overwritten_segment_is_chosen_by_its_live_bytes"),
     row(RefusedWatermarkIgnored, "esker_engine", "catalog::clock::tests::record_reported_as_expired_is_covered_by_a_watermark"),

@@ -430,6 +430,10 @@ bugs! {
     RestoredFreeSlotsUnmarked,
     /// A slot is cleared ahead without the turn, after it was taken and written.
     ClearedWithoutTurn,
+    /// Writes that clear slots are still in flight when their repetition begins.
+    FailedClearLeftInFlight,
+    /// A device without space for slots that are cleared ahead stops the store.
+    ClearingAheadStops,
     /// A slot that was taken is missing in the order of opening.
     SlotNotFiled,
     /// A segment stays in its bucket of live bytes when records of it die.

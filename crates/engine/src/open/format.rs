@@ -228,11 +228,12 @@ async fn format(
             return Err(Error::invalid(format!("{} holds no store", tier.device.path())));
         }
         refuse_foreign(tier, plan.force || found.is_some()).await?;
-        plan.memory.clone()?;
         check_sizes(&tier.device.path(), tier.limit_bytes, tier.unit_bytes, plan.segment_bytes)?;
         let data_offset = Superblock::data_offset_for(tier.unit_bytes);
         let slots = tier.limit_bytes.saturating_sub(data_offset) / plan.segment_bytes;
         refuse_beyond(tier, tiers.len(), slots, granule_bytes, plan.segment_bytes)?;
+        // Afterwards, because more memory does not help a store that is impossible.
+        plan.memory.clone()?;
         let grows = tier.device.geometry().kind == DeviceKind::File;
         superblocks.push(Superblock {
             generation: 1,
@@ -357,7 +358,7 @@ pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Re
 
 /// Returns the alignment of records for a store with these limits in total: fine enough to waste little, and coarse
 /// enough that the smallest tables of the index still suffice when the limits are doubled.
-fn granule_for(total_bytes: u64, segment_bytes: u64) -> u64 {
+pub fn granule_for(total_bytes: u64, segment_bytes: u64) -> u64 {
     Packing::granule_for(total_bytes.saturating_mul(2)).max(segment_bytes / SEGMENT_GRANULES_MAX)
 }
 

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use esker_device::{Buffer, Device, DeviceKind, Source, WriteMode};
+use esker_device::{Buffer, Device, DeviceError, DeviceKind, Pending, Source, WriteMode};
 use esker_log::{SUPERBLOCK_COPIES, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::sync::{Mutex, Notify};
 
 use crate::base::error::{Error, Result};
@@ -148,7 +148,7 @@ fn of_tier(superblocks: &mut [Superblock], name: TierName) -> &mut Superblock {
 /// Number of slots to clear at a time, so that no task that needs the next slot waits for long.
 const CLEARED_AT_ONCE: u32 = 64;
 /// Number of slots that are cleared ahead of those in use.
-const CLEARED_AHEAD: u32 = 256;
+pub(crate) const CLEARED_AHEAD: u32 = 256;
 
 /// Returns the number of slots for the superblock to cover if `needed` are used: more than needed, so that it is rarely
 /// written. A file that grows is extended to that length, which costs little however many slots that are.
@@ -181,9 +181,22 @@ pub(crate) async fn clear_slots(
             accounting.clearing(2 * superblock.unit_bytes);
             [write(start), write(start + superblock.segment_bytes - superblock.unit_bytes)]
         });
-        try_join_all(writes).await?;
+        all_written(writes).await?;
     }
     device.flush().await.map_err(Error::from)
+}
+
+/// Waits for all of these writes, and returns the first error. None is in flight afterwards: one that was left in flight by a
+/// failure would complete after its repetition, and overwrite what was written since.
+async fn all_written(
+    writes: impl Iterator<Item = Pending<std::result::Result<(), DeviceError>>>,
+) -> Result<()> {
+    let writes: Vec<_> = writes.collect();
+    if planted(Bug::FailedClearLeftInFlight) {
+        return try_join_all(writes).await.map(drop).map_err(Error::from);
+    }
+    let written = join_all(writes).await;
+    written.into_iter().collect::<std::result::Result<(), _>>().map_err(Error::from)
 }
 
 /// Writes all copies, two at a time, so that a crash leaves two copies of one generation. Generations begin with alternating
@@ -203,7 +216,7 @@ pub(crate) async fn write_superblock(
             accounting.superblock(bytes.len() as u64);
             device.write(copy as u64 * stride, Source::Owned(bytes), WriteMode::Durable)
         });
-        try_join_all(copies).await?;
+        all_written(copies).await?;
     }
     Ok(())
 }

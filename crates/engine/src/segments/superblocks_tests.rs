@@ -258,6 +258,40 @@ fn slot_is_not_cleared_after_it_was_covered_and_written() {
     }
 }
 
+/// One of the writes that clear slots finds no space; the others are slow.
+#[test]
+fn failed_clearing_leaves_no_write_in_flight() {
+    for seed in 0..20 {
+        let store = Store::new(Plan { slots: 200, ..slow(seed, &[TierName::Capacity]) });
+        let (world, tier) = (&store.plan.world, &store.tiers[0]);
+        let superblocks = store.formatted().into_iter().map(|s| Superblock { used_slots: 0, ..s }).collect();
+        let superblocks = Superblocks::new(superblocks);
+        let device = tier.device().expect("it is open");
+        let mut clears = 0;
+        let (first, rest) = (tier.device_offset(0, 0), Fault::Late(Duration::from_millis(5)));
+        store.devices[0].set_faults(Box::new(move |operation| {
+            let is_clear = operation.kind == OperationKind::Write && operation.offset >= first;
+            clears += i32::from(is_clear);
+            match clears {
+                1 if is_clear => Fault::Error(28),
+                2..=32 if is_clear => rest,
+                _ => Fault::None,
+            }
+        }));
+        assert!(world.run(superblocks.cover_slot(tier, 10)).is_err());
+        world.run(superblocks.cover_slot(tier, 10)).expect("there is room again");
+        let bytes = Source::Owned(Buffer::copy_from(&vec![7; UNIT_BYTES as usize]));
+        let at = tier.device_offset(10, 0);
+        world.run(device.write(at, bytes, WriteMode::Durable)).expect("it is written");
+        world.run(world.sleep(Duration::from_millis(10)));
+        assert_eq!(
+            store.devices[0].snapshot()[at as usize],
+            7,
+            "seed {seed}: the slot was cleared after the write"
+        );
+    }
+}
+
 #[test]
 fn clearing_does_not_hold_up_other_updates() {
     let store = Store::new(Plan { slots: 200, ..slow(1, &[TierName::Capacity]) });
