@@ -27,8 +27,11 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))
 }
 
+/// Offset and length of each read of a device.
+type Reads = Arc<Mutex<Vec<(u64, u64)>>>;
+
 /// Returns a reopened store with keys, none of which is in memory, and its reads as pairs of offset and length.
-fn cold(world: &World, keys: u64, value_bytes: usize) -> (Store, Arc<Mutex<Vec<(u64, u64)>>>) {
+fn cold(world: &World, keys: u64, value_bytes: usize) -> (Store, Reads) {
     let store = world.open();
     let options = || WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
     for number in 0..keys {
