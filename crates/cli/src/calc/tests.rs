@@ -3,7 +3,7 @@
 use esker_engine::{Compression, Durability, Options};
 
 use super::model::{Drive, Estimate, Plan, Rated, estimate};
-use super::{Arguments, decimal, number, petabytes, rules, seconds, shown, warnings};
+use super::{Arguments, decimal, number, petabytes, seconds, shown, warnings};
 
 fn plan(keys: u64, value_bytes: u64) -> Plan {
     Plan {
