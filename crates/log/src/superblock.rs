@@ -3,8 +3,11 @@
 //! It is written two copies at a time with a flush in between, so that a crash leaves two copies of one generation. The
 //! highest valid generation counts.
 
+use std::fmt;
+
+use bincode::error::{DecodeError, EncodeError};
+use bincode::{Decode, Encode, de::Decoder, enc::Encoder};
 use esker_device::UNIT_BYTES_MAX;
-use serde::{Deserialize, Serialize};
 
 use crate::checksum::{Identity, Secret};
 use crate::databases::{Cleared, Databases};
@@ -33,7 +36,8 @@ pub(crate) const FIELDS: &[Field] = &[MAGIC, CRC, VERSION, COPY, PAYLOAD_BYTES];
 const _: () = assert!(is_dense(FIELDS, PREFIX_BYTES));
 
 /// Content of a superblock, encoded as bincode (fixed-width integers, little-endian).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Superblock {
     /// Number of writes of this superblock so far.
     pub generation: u64,
@@ -86,7 +90,8 @@ pub struct Superblock {
 }
 
 /// One of several devices of a tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceMember {
     /// Identity of the device.
     pub device_id: u128,
@@ -96,7 +101,8 @@ pub struct DeviceMember {
 
 /// The segments on a tier of a closed store, all of which recovery must find. Damage that hides or resurrects a
 /// segment, or its last frame, changes the census.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Census {
     /// Number of segments.
     pub segments: u32,
@@ -114,7 +120,8 @@ impl Census {
 }
 
 /// Records that have expired for good: those numbered up to `sequence` that expire by `time_ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ExpiryWatermark {
     /// Highest sequence number.
     pub sequence: u64,
@@ -123,20 +130,31 @@ pub struct ExpiryWatermark {
 }
 
 /// The reason why a device has no usable superblock.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SuperblockError {
     /// No superblock: the device was never formatted.
-    #[error("no superblock")]
     Absent,
     /// A superblock exists, but every copy is damaged.
-    #[error("all {COPIES} copies of the superblock are damaged")]
     Damaged,
     /// The superblock has an unsupported format version.
-    #[error("the store has format version {found}; this program reads version {FORMAT_VERSION}")]
     Version {
         /// The version found.
         found: u64,
     },
+}
+
+impl std::error::Error for SuperblockError {}
+
+impl fmt::Display for SuperblockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SuperblockError::Absent => f.write_str("no superblock"),
+            SuperblockError::Damaged => write!(f, "all {COPIES} copies of the superblock are damaged"),
+            SuperblockError::Version { found } => {
+                write!(f, "the store has format version {found}; this program reads version {FORMAT_VERSION}")
+            }
+        }
+    }
 }
 
 impl Superblock {
@@ -189,8 +207,7 @@ impl Superblock {
 
     /// Encodes one copy, padded to the stride.
     pub fn encode(&self, copy: usize) -> Vec<u8> {
-        let payload =
-            bincode::serde::encode_to_vec(self, config()).expect("integers and flags always encode");
+        let payload = bincode::encode_to_vec(self, config()).expect("integers and flags always encode");
         let mut bytes = vec![0u8; Superblock::stride_bytes(self.unit_bytes) as usize];
         MAGIC.put(&mut bytes, MAGIC_VALUE);
         VERSION.put(&mut bytes, FORMAT_VERSION);
@@ -217,7 +234,7 @@ impl Superblock {
         if VERSION.get(prefix) != FORMAT_VERSION {
             return Err(SuperblockError::Version { found: VERSION.get(prefix) });
         }
-        let decoded = bincode::serde::decode_from_slice(payload, config());
+        let decoded = bincode::decode_from_slice(payload, config());
         let (superblock, _): (Superblock, usize) = decoded.map_err(|_| SuperblockError::Damaged)?;
         let stride = Superblock::stride_bytes(superblock.unit_bytes);
         let copies_end = stride.checked_mul(COPIES as u64).ok_or(SuperblockError::Damaged)?;
@@ -271,9 +288,60 @@ impl Superblock {
     }
 }
 
-/// Fixed-width integers, little-endian.
+/// Implements the encoding of a structure as that of its fields, in this order.
+macro_rules! encoded_as {
+    ($name:ident { $($field:ident),* $(,)? }) => {
+        impl Encode for $name {
+            fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
+                $(self.$field.encode(encoder)?;)*
+                Ok(())
+            }
+        }
+
+        impl<Context> Decode<Context> for $name {
+            fn decode<D: Decoder<Context = Context>>(decoder: &mut D) -> Result<$name, DecodeError> {
+                Ok($name { $($field: Decode::decode(decoder)?),* })
+            }
+        }
+    };
+}
+pub(crate) use encoded_as;
+
+encoded_as!(Superblock {
+    generation,
+    store_id,
+    fast,
+    has_peer,
+    epoch,
+    staging_epoch,
+    digest_key,
+    salt,
+    granule_bytes,
+    segment_bytes,
+    unit_bytes,
+    data_offset,
+    used_slots,
+    cleared,
+    databases,
+    created_at_ms,
+    clock_ms,
+    staging_boot,
+    staging_bytes,
+    census,
+    expired,
+    device_id,
+    devices,
+    far_copies,
+});
+encoded_as!(DeviceMember { device_id, slots });
+encoded_as!(Census { segments, sum });
+encoded_as!(ExpiryWatermark { sequence, time_ms });
+
+/// Fixed-width integers, little-endian. The limit bounds the memory that the length of a list reserves before its items are
+/// read: an attacker can forge a length with a matching checksum.
 fn config() -> impl bincode::config::Config {
-    bincode::config::standard().with_little_endian().with_fixed_int_encoding()
+    const LIMIT_BYTES: usize = 2 * UNIT_BYTES_MAX as usize;
+    bincode::config::standard().with_little_endian().with_fixed_int_encoding().with_limit::<LIMIT_BYTES>()
 }
 
 fn crc(bytes: &[u8], payload_bytes: usize) -> u32 {
