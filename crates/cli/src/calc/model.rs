@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::rules::{
     check_memory_bytes, frame_bytes, granule, index_bytes, memory_bytes, metadata_bytes, opening_seconds,
+    slots_of_far_copies,
 };
 
 /// Bytes of a frame header and of the footer, and of a record's summary entry: a digest of 14 bytes and
@@ -142,7 +143,8 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     // records put before the last `fast` bytes a share of e^(-fast/live) is still current.
     let destaged_share = (-(fast_bytes as f64) / live_bytes as f64).exp();
     let slots = plan.drive.bytes.map_or(tier.slots_least, |bytes| {
-        (bytes.saturating_sub(metadata_bytes(unit)) as f64 / tier.segment_bytes).floor()
+        let slots = (bytes.saturating_sub(metadata_bytes(unit)) as f64 / tier.segment_bytes).floor();
+        slots - slots_of_far_copies(slots)
     });
     // Garbage stays until free slots run low, so the whole drive is used (decision 0005).
     let there = tier.spare_factor(slots);
@@ -295,7 +297,8 @@ impl Tier {
 
     /// Returns the length of a device with the smallest number of slots, in bytes.
     fn bytes_least(&self) -> u64 {
-        (self.slots_least * self.segment_bytes) as u64 + metadata_bytes(self.unit_bytes as u64)
+        let slots = self.slots_least + slots_of_far_copies(self.slots_least);
+        (slots * self.segment_bytes) as u64 + metadata_bytes(self.unit_bytes as u64)
     }
 
     /// Returns the bytes that users may fill in a number of slots: the formula of `segments/limit.rs`.

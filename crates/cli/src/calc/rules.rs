@@ -1,6 +1,6 @@
 //! The rules of the engine that the formulas use, one function each, with the file of the engine that has the rule.
 
-use esker_log::{Packing, SEGMENT_GRANULES_MAX};
+use esker_log::{FAR_COPIES_MAX, Packing, SEGMENT_GRANULES_MAX};
 
 /// Memory of the index per key in bytes, upper bound (`docs/benchmarks.md`: 9.1 to 9.4 measured).
 const INDEX_KEY_BYTES: u64 = 10;
@@ -30,6 +30,9 @@ const FRAME_BYTES: u64 = 1 << 20;
 const SUPERBLOCKS: u64 = 4;
 const METADATA_STEP: u64 = 1 << 20;
 
+/// Minimum number of slots of a device whose far copies may take slots out of use (`crates/log/src/far_copies.rs`).
+const FAR_COPIES_SLOTS: f64 = 64.0;
+
 /// Time per key of an opening after a kill, in nanoseconds, on two processors: 150 ms for 2.5 M keys of
 /// 4 KiB, the slowest of the runs of `cargo bench --bench store -- open` (`docs/decisions/0004-opening.md`).
 const OPENING_KEY_NS: f64 = 60.0;
@@ -51,6 +54,12 @@ pub(super) fn frame_bytes(segment_bytes: u64, unit_bytes: u64) -> u64 {
 /// Returns the length of the region before the segments, in bytes.
 pub(super) fn metadata_bytes(unit_bytes: u64) -> u64 {
     (SUPERBLOCKS * unit_bytes).next_multiple_of(METADATA_STEP)
+}
+
+/// Returns the number of slots of a device that far copies of the superblock take out of use, at most
+/// (`crates/log/src/far_copies.rs`).
+pub(super) fn slots_of_far_copies(slots: f64) -> f64 {
+    if slots >= FAR_COPIES_SLOTS { FAR_COPIES_MAX as f64 } else { 0.0 }
 }
 
 /// Returns the alignment of records in a store of `all_bytes` bytes.

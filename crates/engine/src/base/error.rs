@@ -102,13 +102,15 @@ pub enum Error {
         /// The check that failed.
         what: String,
     },
-    /// A device has no superblock, but segments of a store.
-    #[error("{}", superblocks_lost_text(path, *offset, *holds))]
+    /// A device has no superblock at its start, but a copy elsewhere, or segments of a store.
+    #[error("{}", superblocks_lost_text(path, *offset, *is_copy, *holds))]
     SuperblocksLost {
         /// The file or device.
         path: String,
-        /// Byte offset on the device of a segment that was found.
+        /// Byte offset on the device of the copy or the segment that was found.
         offset: u64,
+        /// True if a copy of the superblock was found, false if only a segment.
+        is_copy: bool,
         /// The data that the start of the device holds now, if it is not zeros.
         holds: Option<&'static str>,
     },
@@ -153,11 +155,18 @@ fn full_text(live_bytes: u64, limit_bytes: u64, option: &str) -> String {
     )
 }
 
-fn superblocks_lost_text(path: &str, offset: u64, holds: Option<&str>) -> String {
-    let holds = holds.map_or(String::new(), |what| format!(", which now holds {what}"));
+fn superblocks_lost_text(path: &str, offset: u64, is_copy: bool, holds: Option<&str>) -> String {
+    let holds = holds.map_or(String::new(), |what| format!(", which now holds {what},"));
+    if is_copy {
+        return format!(
+            "{path} has a copy of the superblock of a store at byte {offset}, but none at its start{holds} which was overwritten. \
+             The records are still there: do not format it. `esker repair {path} --superblocks --confirm` restores the start, \
+             which destroys other data there; then run `esker check`"
+        );
+    }
     format!(
         "{path} has a segment of a store at byte {offset}, but no superblock: its start{holds} was overwritten. The records are \
-         still there: do not format it, rebuild the superblock with `esker repair --find-segments`"
+         still there: do not format it, rebuild the superblock with `esker repair {path} --find-segments --confirm`"
     )
 }
 
