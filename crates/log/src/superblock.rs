@@ -171,12 +171,13 @@ impl Superblock {
             let count = self.devices.len();
             return Some(format!("that its tier has {count} devices, which this version cannot open"));
         }
-        let is_far = |at: &u64| *at >= data_offset && at.is_multiple_of(unit_bytes);
-        if self.far_copies.len() > FAR_COPIES_MAX || !self.far_copies.iter().all(is_far) {
-            return Some(format!("that it has far copies at {:?}", self.far_copies));
-        }
         let is_place = data_offset.is_multiple_of(page) && data_offset <= DATA_OFFSET_MAX;
-        (!is_place).then(|| format!("that its data begin at {data_offset}"))
+        if !is_place {
+            return Some(format!("that its data begin at {data_offset}"));
+        }
+        let is_far = |at: &u64| *at >= data_offset && at.is_multiple_of(unit_bytes);
+        let is_sound = self.far_copies.len() <= FAR_COPIES_MAX && self.far_copies.iter().all(is_far);
+        (!is_sound).then(|| format!("that it has far copies at {:?}", self.far_copies))
     }
 
     /// Returns the secret of the store's checksums and digests.

@@ -86,7 +86,10 @@ fn all_records_come_back_after_superblocks_were_lost() {
             runtime.run(Store::open(options(None, &capacity, &runtime))).expect_err("it is refused");
         assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
         let text = refused.to_string();
-        assert!(text.contains("repair --find-segments") && !text.contains("force"), "{text}");
+        assert!(
+            text.contains("`esker repair memory --find-segments --confirm`") && !text.contains("force"),
+            "{text}"
+        );
         rebuild(&capacity, None);
         let report = StoreView::over(vec![Arc::new(capacity.snapshot())]).expect("it is a store");
         // The index is compared by reading every key below.
@@ -125,10 +128,10 @@ fn lost_superblock_of_one_tier_is_completed_by_the_other() {
 #[test]
 fn remains_of_another_store_are_ignored() {
     let runtime = SimRuntime::new(7);
-    let capacity = device(200, 4096);
-    // More segments than formatting clears.
+    let capacity = device(500, 4096);
+    // More segments than formatting and the first writes clear.
     let old = runtime.run(Store::open(options(None, &capacity, &runtime))).expect("it opens");
-    for number in 0..180 {
+    for number in 0..800 {
         runtime.run(old.put(key(number), vec![7; 60_000])).expect("there is room");
     }
     runtime.run(old.close()).expect("it closes");
