@@ -114,7 +114,7 @@ impl Superblock {
     }
 
     /// Returns the position of the middle copy, if it has one.
-    fn middle_copy(&self) -> Option<u64> {
+    pub fn middle_copy(&self) -> Option<u64> {
         self.far_copies.iter().copied().find(|at| is_middle(*at))
     }
 

@@ -39,7 +39,8 @@ pub(crate) async fn refuse_far_copies(device: &Arc<dyn Device>, head: &[u8]) -> 
         FoundFar::One(offset, _) => Err(Error::SuperblocksLost { path, offset, is_copy: true, holds }),
         FoundFar::Several(first, second) => {
             let what = format!(
-                "{path}: the superblock at the start is lost, and the copies at bytes {first} and {second} belong to different                  stores; `esker repair {path} --find-segments` rebuilds the superblock of the first segments"
+                "{path}: the superblock at the start is lost, and the copies at bytes {first} and {second} belong to different \
+                 stores; `esker repair {path} --find-segments` rebuilds the superblock of the first segments"
             );
             Err(Error::Corrupt { key: None, segment: 0, offset: first, what })
         }
