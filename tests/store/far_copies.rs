@@ -199,13 +199,13 @@ fn superblock_of_another_store_is_not_believed() {
 #[test]
 fn forced_formatting_invalidates_far_copies_of_the_former_store() {
     let device = MemoryDevice::new(BYTES);
-    fill(on(&device), 0..50);
+    // With another unit, the end copy of the former store lies where the new one writes nothing.
+    let old = || on(&device).indirection_unit_bytes(128 << 10);
+    fill(old(), 0..50);
     let former = near(&device);
     write(&device, 0, &vec![0; MIB as usize]);
-    refused_with_the_repair(on(&device));
-    // With another unit, the end copy of the new store lies elsewhere.
-    let new = || on(&device).indirection_unit_bytes(128 << 10);
-    fill(new().force_format(true), 100..150);
+    refused_with_the_repair(old());
+    fill(on(&device).force_format(true), 100..150);
     assert!(near(&device).store_id != former.store_id && near(&device).far_copies != former.far_copies);
     for at in Superblock::far_candidates(BYTES) {
         if let Ok(found) = Superblock::decode_far(&read(&device, at, COPY_BYTES), at) {
@@ -213,9 +213,9 @@ fn forced_formatting_invalidates_far_copies_of_the_former_store() {
         }
     }
     write(&device, 0, &vec![0; MIB as usize]);
-    refused_with_the_repair(new());
+    refused_with_the_repair(on(&device));
     restore(&device);
-    holds(new(), 100..150);
+    holds(on(&device), 100..150);
 }
 
 #[test]
