@@ -131,7 +131,7 @@ fn remains_of_another_store_are_ignored() {
     let capacity = device(500, 4096);
     // More segments than formatting and the first writes clear.
     let old = runtime.run(Store::open(options(None, &capacity, &runtime))).expect("it opens");
-    for number in 0..800 {
+    for number in 0..700 {
         runtime.run(old.put(key(number), vec![7; 60_000])).expect("there is room");
     }
     runtime.run(old.close()).expect("it closes");
