@@ -162,6 +162,7 @@ pub fn write_copies(
     device: &dyn Device,
     superblock: &Superblock,
 ) -> std::result::Result<(), esker_device::DeviceError> {
+    device.set_write_unit(superblock.unit_bytes as u32);
     for place in superblock.copy_groups().into_iter().flatten() {
         let bytes = superblock.encode(place.number);
         if place.offset + bytes.len() as u64 <= device.geometry().bytes {

@@ -279,6 +279,8 @@ async fn format(
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
         let device = &tier.device;
+        // Before the first write: otherwise the device may issue a unit in parts.
+        device.set_write_unit(superblock.unit_bytes as u32);
         if device.geometry().kind == DeviceKind::File {
             device.resize(superblock.data_offset).await?;
             device.extend(bytes_for(superblock.used_slots, superblock)).await?;
