@@ -1,6 +1,7 @@
-//! The superblock: identity and parameters of a tier. Four copies, each in an indirection unit of its own.
+//! The superblock: identity and parameters of a tier. Four copies at the start of a device, each in a write unit of its own,
+//! and up to two far copies ([`far_copies`](crate::far_copies)).
 //!
-//! It is written two copies at a time with a flush in between, so that a crash leaves two copies of one generation. The
+//! It is written in two groups of copies with a flush in between, so that a crash leaves a whole group of one generation. The
 //! highest valid generation counts.
 
 use std::fmt;
@@ -11,11 +12,12 @@ use esker_device::UNIT_BYTES_MAX;
 
 use crate::checksum::{Identity, Secret};
 use crate::databases::{Cleared, Databases};
+use crate::far_copies::FAR_COPIES_MAX;
 use crate::layout::{Field, is_dense};
 use crate::location::{MIN_GRANULE_BYTES, SEGMENT_GRANULES_MAX, Tier};
 use crate::page::PAGE_BYTES;
 
-/// Number of copies.
+/// Number of copies at the start of a device.
 pub const COPIES: usize = 4;
 /// Bytes at the start of a device that contain every position of a superblock copy, for any write unit.
 pub const HEAD_BYTES: u64 = COPIES as u64 * UNIT_BYTES_MAX;
@@ -85,7 +87,8 @@ pub struct Superblock {
     pub device_id: u128,
     /// Devices of the tier, in the order of their slots, if it has several.
     pub devices: Vec<DeviceMember>,
-    /// Byte offsets on the device of further copies, beside the [`COPIES`] at its start.
+    /// Byte offsets on the device of further copies, beside the [`COPIES`] at its start, in ascending order: in the middle, and
+    /// at the end.
     pub far_copies: Vec<u64>,
 }
 
@@ -149,7 +152,9 @@ impl fmt::Display for SuperblockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SuperblockError::Absent => f.write_str("no superblock"),
-            SuperblockError::Damaged => write!(f, "all {COPIES} copies of the superblock are damaged"),
+            SuperblockError::Damaged => {
+                write!(f, "all {COPIES} copies of the superblock at the start are damaged")
+            }
             SuperblockError::Version { found } => {
                 write!(f, "the store has format version {found}; this program reads version {FORMAT_VERSION}")
             }
@@ -187,7 +192,12 @@ impl Superblock {
             return Some(format!("that its tier has {count} devices, which this version cannot open"));
         }
         let is_place = data_offset.is_multiple_of(page) && data_offset <= DATA_OFFSET_MAX;
-        (!is_place).then(|| format!("that its data begin at {data_offset}"))
+        if !is_place {
+            return Some(format!("that its data begin at {data_offset}"));
+        }
+        let is_far = |at: &u64| *at >= data_offset && at.is_multiple_of(unit_bytes);
+        let is_sound = self.far_copies.len() <= FAR_COPIES_MAX && self.far_copies.iter().all(is_far);
+        (!is_sound).then(|| format!("that it has far copies at {:?}", self.far_copies))
     }
 
     /// Returns the secret of the store's checksums and digests.
@@ -219,8 +229,21 @@ impl Superblock {
         bytes
     }
 
-    /// Decodes the copy at `offset` of a device.
-    fn decode(bytes: &[u8], offset: u64) -> Result<Superblock, SuperblockError> {
+    /// Returns true if these bytes begin like a copy of any version, damaged or not.
+    pub fn is_likely(bytes: &[u8]) -> bool {
+        bytes.get(..PREFIX_BYTES).is_some_and(|prefix| MAGIC.get(prefix) == MAGIC_VALUE)
+    }
+
+    /// Decodes the copy at `offset` of the start of a device.
+    fn decode_near(bytes: &[u8], offset: u64) -> Result<Superblock, SuperblockError> {
+        match Superblock::decode(bytes, offset)? {
+            (0..COPIES, superblock) => Ok(superblock),
+            _ => Err(SuperblockError::Absent),
+        }
+    }
+
+    /// Decodes the copy at `offset` of a device, and its number.
+    pub(crate) fn decode(bytes: &[u8], offset: u64) -> Result<(usize, Superblock), SuperblockError> {
         let prefix = bytes.get(..PREFIX_BYTES).ok_or(SuperblockError::Absent)?;
         if MAGIC.get(prefix) != MAGIC_VALUE {
             return Err(SuperblockError::Absent);
@@ -238,23 +261,22 @@ impl Superblock {
         let (superblock, _): (Superblock, usize) = decoded.map_err(|_| SuperblockError::Damaged)?;
         let stride = Superblock::stride_bytes(superblock.unit_bytes);
         let copies_end = stride.checked_mul(COPIES as u64).ok_or(SuperblockError::Damaged)?;
-        let belongs = COPY.get(prefix) < COPIES as u64
-            && COPY.get(prefix) * stride == offset
-            && superblock.data_offset >= copies_end;
-        if belongs { Ok(superblock) } else { Err(SuperblockError::Absent) }
+        let number = COPY.get(prefix) as usize;
+        let belongs = superblock.copy_offset(number) == Some(offset) && superblock.data_offset >= copies_end;
+        if belongs { Ok((number, superblock)) } else { Err(SuperblockError::Absent) }
     }
 
-    /// Decodes each copy of a superblock with this one's stride, from the first bytes of a device.
+    /// Decodes each copy at the start of a device with this one's stride, from the first bytes of the device.
     pub fn copies(&self, bytes: &[u8]) -> [Result<Superblock, SuperblockError>; COPIES] {
         let stride = Superblock::stride_bytes(self.unit_bytes);
         std::array::from_fn(|copy| {
             let offset = copy as u64 * stride;
             let from = bytes.get(offset as usize..).unwrap_or(&[]);
-            Superblock::decode(from, offset)
+            Superblock::decode_near(from, offset)
         })
     }
 
-    /// Returns the newest valid copy in the first [`HEAD_BYTES`] of a device, or in a device that is shorter. The stride
+    /// Returns the newest valid copy in the first [`HEAD_BYTES`] of a device, far copies apart, or in a device that is shorter. The stride
     /// is unknown before a copy is read, so every power of two is tried.
     ///
     /// A copy counts only at the position that its own number and stride imply, and the lowest copy determines the
@@ -271,7 +293,7 @@ impl Superblock {
                 break;
             }
             let Some(bytes) = bytes.get(offset..) else { break };
-            match (Superblock::decode(bytes, offset as u64), &best) {
+            match (Superblock::decode_near(bytes, offset as u64), &best) {
                 (Ok(found), Ok(known)) => {
                     if found.store_id == known.store_id && found.generation > known.generation {
                         best = Ok(found);

@@ -93,12 +93,14 @@ pub enum Error {
         /// The check that failed.
         what: String,
     },
-    /// A device has no superblock, but segments of a store.
+    /// A device has no superblock at its start, but a copy elsewhere, or segments of a store.
     SuperblocksLost {
         /// The file or device.
         path: String,
-        /// Byte offset on the device of a segment that was found.
+        /// Byte offset on the device of the copy or the segment that was found.
         offset: u64,
+        /// True if a copy of the superblock was found, false if only a segment.
+        is_copy: bool,
         /// The data that the start of the device holds now, if it is not zeros.
         holds: Option<&'static str>,
     },
@@ -128,6 +130,21 @@ pub enum Error {
         /// What needs the feature.
         what: String,
     },
+}
+
+fn superblocks_lost_text(path: &str, offset: u64, is_copy: bool, holds: Option<&str>) -> String {
+    let holds = holds.map_or(String::new(), |what| format!(", which now holds {what},"));
+    if is_copy {
+        return format!(
+            "{path} has a copy of the superblock of a store at byte {offset}, but none at its start{holds} which was overwritten. \
+             The records are still there: do not format it. `esker repair {path} --superblocks --confirm` restores the start, \
+             which destroys other data there; then run `esker check`"
+        );
+    }
+    format!(
+        "{path} has a segment of a store at byte {offset}, but no superblock: its start{holds} was overwritten. The records are \
+         still there: do not format it, rebuild the superblock with `esker repair {path} --find-segments --confirm`"
+    )
 }
 
 fn key_suffix(key: &Option<Vec<u8>>) -> String {
@@ -188,12 +205,8 @@ impl Error {
                 key_suffix(key),
                 remedy(key)
             ),
-            Error::SuperblocksLost { path, offset, holds } => {
-                let holds = holds.map_or(String::new(), |what| format!(", which now holds {what}"));
-                format!(
-                    "{path} has a segment of a store at byte {offset}, but no superblock: its start{holds} was overwritten. The \
-                     records are still there: do not format it, rebuild the superblock with `esker repair --find-segments`"
-                )
+            Error::SuperblocksLost { path, offset, is_copy, holds } => {
+                superblocks_lost_text(path, *offset, *is_copy, *holds)
             }
             Error::Locked { path, holder } => {
                 format!(

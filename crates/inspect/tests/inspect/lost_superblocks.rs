@@ -84,7 +84,10 @@ fn all_records_come_back_after_superblocks_were_lost() {
             runtime.run(Store::open(options(None, &capacity, &runtime))).expect_err("it is refused");
         assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
         let text = refused.to_string();
-        assert!(text.contains("repair --find-segments") && !text.contains("force"), "{text}");
+        assert!(
+            text.contains("`esker repair memory --find-segments --confirm`") && !text.contains("force"),
+            "{text}"
+        );
         let found = rebuild(&capacity);
         assert!(found.segments > 3, "{found:?}");
         let report = StoreView::over(vec![Arc::new(capacity.snapshot())]).expect("it is a store");
