@@ -171,7 +171,7 @@ pub enum FoundFar {
 }
 
 impl FarSearch {
-    /// Adds the bytes at a position. Returns further positions to look at: those that a copy there names.
+    /// Adds the bytes at a position. Returns the further positions that a copy there names.
     pub fn add(&mut self, offset: u64, bytes: &[u8]) -> Vec<u64> {
         match Superblock::decode_far(bytes, offset) {
             Ok(found) if self.found.iter().all(|(at, _)| *at != offset) => {

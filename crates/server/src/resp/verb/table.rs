@@ -6,7 +6,7 @@ use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text::is;
 use crate::service::calls::ROWS_MAX;
 
-/// All commands: first those that are no subcommands, then all subcommands, sorted by their commands.
+/// All commands: first the main commands, then all subcommands, sorted by their commands.
 pub(in crate::resp) struct Table {
     rows: &'static [Verb],
     /// The number of commands that are no subcommands.
