@@ -216,6 +216,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(ClearingAheadStops, "store", "room::slots_without_room_are_cleared_again_before_they_are_used"),
     row(SlotNotFiled, "esker_engine", "segments::slots::tests::counts_and_sets_equal_those_of_a_walk"),
     row(LiveBucketNotMoved, "esker_engine", "segments::slots::tests::overwritten_segment_is_chosen_by_its_live_bytes"),
+    row(DeadSegmentsNotTried, "esker_engine", "background::reclaim::choose::tests::dead_segment_is_freed_though_a_better_one_has_no_room_for_tombstones"),
+    row(TombstonesMustPay, "esker_engine", "background::reclaim::choose::tests::expired_short_records_do_not_fill_the_store"),
     row(RefusedWatermarkIgnored, "esker_engine", "catalog::clock::tests::record_reported_as_expired_is_covered_by_a_watermark"),
     row(DamagedSegmentKeepsAll, "store", "damaged_tombstones::damaged_record_does_not_fill_the_store_with_tombstones"),
     row(DamagedTombstoneOverlooked, "store", "damaged_tombstones::damaged_tombstone_keeps_its_segment_while_it_is_needed"),
