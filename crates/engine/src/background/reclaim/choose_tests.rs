@@ -1,9 +1,11 @@
+use esker_device::Runtime;
+use futures_util::future::join_all;
+
 use super::*;
+
 use crate::base::durability::Durability;
 use crate::base::requests::Requests;
 use crate::testing::{Bench, Plan};
-use esker_device::Runtime;
-use futures_util::future::join_all;
 
 /// Fills a segment with puts, and seals it. Returns its slot and its number.
 fn segment(
