@@ -61,6 +61,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(CopiesNotProven, "esker_engine", "background::relocate::tests::copies_are_proven_durable_before_their_victim_is_freed"),
     row(MarkWithoutRelocation, "esker_engine", "segments::limit::tests::low_water_is_above_what_only_relocation_may_take"),
     row(CompactionGivesUp, "esker_engine", "background::compact::tests::compaction_collects_though_collecting_gained_nothing_before"),
+    row(DeadSegmentsNotTried, "esker_engine", "background::reclaim::choose::tests::dead_segment_is_freed_though_a_better_one_has_no_room_for_tombstones"),
+    row(TombstonesMustPay, "esker_engine", "background::reclaim::choose::tests::expired_short_records_do_not_fill_the_store"),
     row(CopyOverNewer, "esker_engine", "background::relocate::tests::a_put_during_the_copy_wins"),
     row(LiveBytesMovedBeforeSwing, "esker_engine", "background::relocate::tests::a_delete_during_the_copy_wins"),
     row(TombstoneDroppedEarly, "store", "full::deleting_for_ever_leaves_nothing_behind"),
