@@ -194,13 +194,7 @@ impl TierView {
                 "{path}: the superblock says {what}, which no store has"
             )));
         }
-        let shape = SegmentShape {
-            tier: superblock.tier(),
-            segment_bytes: superblock.segment_bytes as u32,
-            unit_bytes: superblock.unit_bytes as u32,
-            granule_bytes: superblock.granule_bytes as u32,
-            identity: TierIdentity::of(&superblock),
-        };
+        let shape = shape_of(&superblock);
         Ok(TierView { source, given: None, superblock, shape })
     }
 
@@ -300,8 +294,19 @@ impl TierView {
     }
 }
 
+/// Returns the shape of a tier's segments.
+pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
+    SegmentShape {
+        tier: superblock.tier(),
+        segment_bytes: superblock.segment_bytes as u32,
+        unit_bytes: superblock.unit_bytes as u32,
+        granule_bytes: superblock.granule_bytes as u32,
+        identity: TierIdentity::of(superblock),
+    }
+}
+
 /// Reads the first bytes of a device. Unreadable pages are zeros.
-fn read_head(source: &dyn ReadAt) -> Result<Buffer> {
+pub(crate) fn read_head(source: &dyn ReadAt) -> Result<Buffer> {
     let mut head = Buffer::zeroed(HEAD_BYTES);
     let Err(error) = source.read_at(0, &mut head) else { return Ok(head) };
     let (mut page, mut given) = (Buffer::zeroed(PAGE_BYTES as usize), 0);

@@ -127,6 +127,12 @@ pub(crate) async fn load_or_format(
     // A tier of a store that was opened is never formatted, even with `force_format`.
     let was_never_opened = !found.iter().flatten().any(was_opened);
     let may_format = was_never_opened || planted(Bug::OpenedTierFormatted) && plan.force;
+    // Before any other refusal, because its remedy would lose the records.
+    for (tier, found) in tiers.iter().zip(&found) {
+        if found.is_none() && !(plan.force && may_format) {
+            refuse_lost_superblocks(&tier.device).await?;
+        }
+    }
     if found.iter().any(Option::is_none) && may_format {
         staging_file::check_of_new_store(options)?;
         return format(tiers, &found, plan, runtime).await;
@@ -341,7 +347,7 @@ pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
     if head.starts_with(FORMAT_MARK) {
         return Ok(());
     }
-    refuse_lost_superblocks(&tier.device, &head).await?;
+    refuse_lost_superblocks(&tier.device).await?;
     refuse_signature(&tier.device.path(), &head)
 }
 

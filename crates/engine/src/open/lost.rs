@@ -3,27 +3,28 @@
 
 use std::sync::Arc;
 
-use esker_device::{Device, FORMAT_MARK, RESTORE_MARK, foreign_signature};
-use esker_log::{SegmentIdentity, Superblock};
+use esker_device::{Device, FORMAT_MARK, RESTORE_MARK, SIGNATURE_BYTES, foreign_signature};
+use esker_log::{SLOT_START_BYTES, SegmentIdentity, likely_slot_offsets};
 
 use crate::base::error::{Error, Result};
 
-/// Positions that are searched for starts of segments, as (distance, number). Segments are powers of two of 64 KiB or more, and
-/// slots begin behind the superblocks.
-const SEARCHED: [(u64, u64); 5] =
-    [(64 << 10, 64), (1 << 20, 32), (16 << 20, 32), (256 << 20, 16), (1 << 30, 16)];
-/// Length of the start of a segment that is read, in bytes.
-const START_BYTES: u32 = 4096;
-
-/// Refuses a device without a superblock that has segments of a store. `head`: its first bytes.
-pub(crate) async fn refuse_lost_superblocks(device: &Arc<dyn Device>, head: &[u8]) -> Result<()> {
+/// Refuses a device without a superblock that has segments of a store.
+pub(crate) async fn refuse_lost_superblocks(device: &Arc<dyn Device>) -> Result<()> {
+    let geometry = device.geometry();
+    let bytes = (SIGNATURE_BYTES as u64).min(geometry.bytes);
+    let bytes = bytes - bytes % u64::from(geometry.block_bytes);
+    if bytes == 0 {
+        return Ok(());
+    }
+    let (head, result) = device.read(0, device.buffer(bytes as usize)).await;
+    result.map_err(Error::from)?;
     if head.starts_with(FORMAT_MARK) || head.starts_with(RESTORE_MARK) {
         return Ok(());
     }
     match find_segment(device).await? {
         None => Ok(()),
         Some(offset) => {
-            Err(Error::SuperblocksLost { path: device.path(), offset, holds: foreign_signature(head) })
+            Err(Error::SuperblocksLost { path: device.path(), offset, holds: foreign_signature(&head) })
         }
     }
 }
@@ -31,17 +32,8 @@ pub(crate) async fn refuse_lost_superblocks(device: &Arc<dyn Device>, head: &[u8
 /// Returns the offset on the device of a segment or of a freed slot.
 async fn find_segment(device: &Arc<dyn Device>) -> Result<Option<u64>> {
     let geometry = device.geometry();
-    let bytes = START_BYTES.max(geometry.block_bytes);
-    let first = Superblock::data_offset_for(0);
-    let mut offsets: Vec<u64> =
-        SEARCHED.iter().flat_map(|(step, count)| (1..=*count).map(move |number| number * step)).collect();
-    offsets.extend(
-        SEARCHED.iter().flat_map(|(step, count)| (0..*count).map(move |number| first + number * step)),
-    );
-    offsets.retain(|offset| *offset >= first && offset + u64::from(bytes) <= geometry.bytes);
-    offsets.sort_unstable();
-    offsets.dedup();
-    for offset in offsets {
+    let bytes = SLOT_START_BYTES.max(geometry.block_bytes);
+    for offset in likely_slot_offsets(geometry.bytes) {
         let (start, result) = device.read(offset, device.buffer(bytes as usize)).await;
         match result.map_err(Error::from) {
             Ok(()) if SegmentIdentity::is_likely(&start) => return Ok(Some(offset)),
