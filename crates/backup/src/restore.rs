@@ -7,10 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, RESTORE_MARK, UNFINISHED_RESTORE, foreign_signature, make_directory};
-use esker_log::{
-    FOOTER_BYTES, HEAD_BYTES, SLOT_START_BYTES, SUPERBLOCK_COPIES, SegmentIdentity, Superblock, Tier,
-    free_marker, likely_slot_offsets,
-};
+use esker_log::{FOOTER_BYTES, HEAD_BYTES, SUPERBLOCK_COPIES, Superblock, Tier, free_marker};
 use esker_seeded_bugs::{Bug, planted};
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -267,7 +264,6 @@ impl Place {
         Ok(match Superblock::find(&start) {
             Ok(superblock) => Held::Store(Some(superblock.store_id.to_le_bytes())),
             Err(esker_log::SuperblockError::Absent) => match foreign_signature(&start) {
-                None if self.has_segments()? => Held::Other("segments of a store whose superblock was lost"),
                 None => Held::Nothing,
                 Some(UNFINISHED_RESTORE) => {
                     let identity = start.get(RESTORE_MARK.len()..).and_then(|rest| rest.first_chunk());
@@ -277,18 +273,6 @@ impl Place {
             },
             Err(_) => Held::Store(None),
         })
-    }
-
-    /// Returns true if a slot of a store begins at one of the places where they are likely.
-    fn has_segments(&self) -> Result<bool> {
-        let mut file = &self.file;
-        let bytes = file.seek(SeekFrom::End(0)).map_err(Error::io(&self.path))?;
-        let mut start = vec![0; SLOT_START_BYTES as usize];
-        // An unreadable sector proves nothing.
-        let is_start = |offset| {
-            self.file.read_exact_at(&mut start, offset).is_ok() && SegmentIdentity::is_likely(&start)
-        };
-        Ok(likely_slot_offsets(bytes).into_iter().any(is_start))
     }
 
     /// Writes bytes to a range that is already zero; skips zeros.

@@ -247,23 +247,3 @@ fn a_new_backup_reads_the_newest_manifest_only() {
     std::fs::write(manifest(&copies, 4), "{").expect("it can be written");
     assert!(is_damaged(backup(store.store(), &copies, 0, |_| {})));
 }
-
-/// Only the superblock of the store was lost: its records can be saved.
-#[test]
-fn restore_refuses_a_target_whose_superblock_was_lost() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (path, copies) = (dir.path().join("store"), dir.path().join("copies"));
-    let store = opened(&path);
-    put(&store, 0..300, 1);
-    take(&store, &copies);
-    store.close().expect("it closes");
-    let file = path.join("data.esker");
-    let mut bytes = std::fs::read(&file).expect("it is read");
-    bytes[..1 << 20].fill(0);
-    std::fs::write(&file, &bytes).expect("it is written");
-    let target = Target::directory(&path);
-    let refused = restore(&copies, None, &target, |_, _| {}).expect_err("it is not empty");
-    assert!(refused.to_string().contains("superblock was lost"), "{refused}");
-    assert!(std::fs::read(&file).expect("it is read") == bytes, "nothing was changed");
-    restore(&copies, None, &Target { overwrite: true, ..target }, |_, _| {}).expect("it is overwritten");
-}

@@ -12,27 +12,6 @@ use crate::location::Tier;
 use crate::segment::{SegmentName, SegmentShape};
 use crate::superblock::{FORMAT_VERSION, Superblock};
 
-/// Positions that are searched for starts of segments, as (distance, number). Segments are powers of two of 64 KiB or more, and
-/// slots begin behind the superblocks.
-const SEARCHED: [(u64, u64); 5] =
-    [(64 << 10, 64), (1 << 20, 32), (16 << 20, 32), (256 << 20, 16), (1 << 30, 16)];
-/// Length of the start of a slot that is read at such a position, in bytes.
-pub const SLOT_START_BYTES: u32 = 4096;
-
-/// Returns the offsets at which slots may begin on a device of `bytes` bytes of which the superblocks are lost, in ascending
-/// order: enough of them to recognise a store, not all.
-pub fn likely_slot_offsets(bytes: u64) -> Vec<u64> {
-    let first = Superblock::data_offset_for(0);
-    let counted = SEARCHED.iter().flat_map(|(step, count)| (1..=*count).map(move |number| number * step));
-    let behind =
-        SEARCHED.iter().flat_map(|(step, count)| (0..*count).map(move |number| first + number * step));
-    let mut offsets: Vec<u64> = counted.chain(behind).collect();
-    offsets.retain(|offset| *offset >= first && offset + u64::from(SLOT_START_BYTES) <= bytes);
-    offsets.sort_unstable();
-    offsets.dedup();
-    offsets
-}
-
 /// Length in bytes of the identity block.
 pub const IDENTITY_BYTES: usize = 112;
 const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"ESKERID1");

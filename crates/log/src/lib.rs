@@ -44,7 +44,7 @@ pub use header::{
     SEQUENCE_EPOCH_SHIFT, header_bytes as record_header_bytes, keyspace_bytes, raw_field_bytes,
     record_bytes_max,
 };
-pub use identity::{IDENTITY_BYTES, SLOT_START_BYTES, SegmentIdentity, TierIdentity, likely_slot_offsets};
+pub use identity::{IDENTITY_BYTES, SegmentIdentity, TierIdentity};
 pub use layout::Field;
 pub use location::{
     EXPANSION_MAX, Location, MIN_GRANULE_BYTES, PACKED_BITS, Packing, SEGMENT_GRANULES_MAX,

@@ -4,9 +4,16 @@
 use std::sync::Arc;
 
 use esker_device::{Device, FORMAT_MARK, RESTORE_MARK, SIGNATURE_BYTES, foreign_signature};
-use esker_log::{SLOT_START_BYTES, SegmentIdentity, likely_slot_offsets};
+use esker_log::{SegmentIdentity, Superblock};
 
 use crate::base::error::{Error, Result};
+
+/// Positions that are searched for starts of segments, as (distance, number). Segments are powers of two of 64 KiB or more, and
+/// slots begin behind the superblocks.
+const SEARCHED: [(u64, u64); 5] =
+    [(64 << 10, 64), (1 << 20, 32), (16 << 20, 32), (256 << 20, 16), (1 << 30, 16)];
+/// Length of the start of a segment that is read, in bytes.
+const START_BYTES: u32 = 4096;
 
 /// Refuses a device without a superblock that has segments of a store.
 pub(crate) async fn refuse_lost_superblocks(device: &Arc<dyn Device>) -> Result<()> {
@@ -32,8 +39,17 @@ pub(crate) async fn refuse_lost_superblocks(device: &Arc<dyn Device>) -> Result<
 /// Returns the offset on the device of a segment or of a freed slot.
 async fn find_segment(device: &Arc<dyn Device>) -> Result<Option<u64>> {
     let geometry = device.geometry();
-    let bytes = SLOT_START_BYTES.max(geometry.block_bytes);
-    for offset in likely_slot_offsets(geometry.bytes) {
+    let bytes = START_BYTES.max(geometry.block_bytes);
+    let first = Superblock::data_offset_for(0);
+    let mut offsets: Vec<u64> =
+        SEARCHED.iter().flat_map(|(step, count)| (1..=*count).map(move |number| number * step)).collect();
+    offsets.extend(
+        SEARCHED.iter().flat_map(|(step, count)| (0..*count).map(move |number| first + number * step)),
+    );
+    offsets.retain(|offset| *offset >= first && offset + u64::from(bytes) <= geometry.bytes);
+    offsets.sort_unstable();
+    offsets.dedup();
+    for offset in offsets {
         let (start, result) = device.read(offset, device.buffer(bytes as usize)).await;
         match result.map_err(Error::from) {
             Ok(()) if SegmentIdentity::is_likely(&start) => return Ok(Some(offset)),
