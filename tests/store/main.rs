@@ -23,6 +23,7 @@ mod durability;
 mod expiry;
 mod failed_flush;
 mod fairness;
+mod far_copies;
 mod faults;
 mod forged_devices;
 mod full;

@@ -304,7 +304,7 @@ fn stores_write_whole_stripes() {
         let (segment, metadata) = (8 * unit, 17 * MIB);
         let path = |name: &str| dir.path().join(name);
         let attach = |name: &str, segments| Traced::new(&path(name), metadata + segments * segment, None);
-        let (Some(capacity), Some(alone)) = (attach("capacity", SEGMENTS), attach("alone", 10)) else {
+        let (Some(capacity), Some(alone)) = (attach("capacity", SEGMENTS), attach("alone", 66)) else {
             return;
         };
         let options = Options::fast_and_capacity(path("fast"), &capacity.device.0)
@@ -327,7 +327,16 @@ fn stores_write_whole_stripes() {
             store.put(key.to_le_bytes().to_vec(), value(key, 1000)).expect("the put succeeds");
         }
         store.close().expect("the store closes");
-        alone.assert_stripes(unit);
+        let issued = alone.assert_stripes(unit);
+        let (device, _) =
+            esker_device::open(OpenOptions::new(&alone.device.0)).expect("it is no longer in use");
+        let (head, read) = device.read(0, device.buffer(esker_log::HEAD_BYTES as usize)).wait();
+        read.expect("it can be read");
+        let far_copies = esker_log::Superblock::find(&head).expect("it has one").far_copies;
+        assert_eq!(far_copies.len(), 2, "a middle and an end copy");
+        for at in far_copies {
+            assert!(issued.iter().any(|command| command.offset == at), "no command at {at}");
+        }
     }
 }
 

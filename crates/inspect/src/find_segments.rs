@@ -9,21 +9,22 @@
 //! store: cleared and expired records may be back, and missing segments are not noticed. The staging file of a killed process is
 //! found in the place where a server expects it.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esker_device::{Buffer, RESTORE_MARK, ReadAt, ReadOnlyFile};
+use esker_device::{
+    Backend, Buffer, DeviceError, DeviceKind, OpenOptions, RESTORE_MARK, ReadAt, ReadOnlyFile,
+};
 use esker_engine::StagingLook;
 use esker_log::{
-    Cleared, Databases, FOOTER_BYTES, Footer, SUPERBLOCK_COPIES, SegmentIdentity, SlotStart, Superblock,
-    SuperblockError, Tier, slot_start,
+    Cleared, Databases, FOOTER_BYTES, Footer, SegmentIdentity, SlotStart, Superblock, SuperblockError, Tier,
+    slot_start,
 };
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
 use crate::store::{file_of, not_opened, read_head, shape_of};
+use crate::superblocks::{self, write_copies};
 use crate::watch::Watcher;
 
 /// Length of the parts of a slot that are read, in bytes.
@@ -210,7 +211,7 @@ pub fn restore_superblocks(paths: &[PathBuf], writes: bool, watcher: &dyn Watche
     let has_peer = peer.is_some();
     if lost.is_empty() {
         return Err(InspectError::call(
-            "every tier that was named has a superblock: there is nothing to rebuild",
+            "every tier that was named has a superblock: there is nothing to rebuild; --superblocks rewrites damaged copies",
         ));
     }
     let mut found = Vec::new();
@@ -223,8 +224,8 @@ pub fn restore_superblocks(paths: &[PathBuf], writes: bool, watcher: &dyn Watche
         refuse_half_store(&found)?;
         find_staging_file(&mut found)?;
     }
-    for (_, file, tier) in found.iter().filter(|_| writes) {
-        write(file, &tier.superblock)?;
+    for (_, file, tier) in found.iter_mut().filter(|_| writes) {
+        write(file, &mut tier.superblock)?;
     }
     Ok(found.into_iter().map(|(_, _, tier)| tier).collect())
 }
@@ -248,7 +249,12 @@ fn superblock_on(source: &dyn ReadAt) -> Result<Option<Superblock>> {
             source.path()
         )));
     }
-    match Superblock::find(&head) {
+    let found = match superblocks::find(source) {
+        // Far copies of different stores.
+        Err(InspectError::Damaged(_)) => return Ok(None),
+        found => found?,
+    };
+    match found {
         Ok(superblock) => Ok(Some(superblock).filter(|superblock| superblock.nonsense().is_none())),
         Err(SuperblockError::Absent | SuperblockError::Damaged) => Ok(None),
         Err(error @ SuperblockError::Version { .. }) => {
@@ -273,18 +279,21 @@ fn find_staging_file(found: &mut [(&PathBuf, PathBuf, FoundTier)]) -> Result<()>
     Ok(())
 }
 
-/// Writes all copies of a superblock.
-fn write(path: &Path, superblock: &Superblock) -> Result<()> {
-    let failed = |source: std::io::Error| {
+/// Writes all copies of a rebuilt superblock. Far copies are placed where no segment lies.
+fn write(path: &Path, superblock: &mut Superblock) -> Result<()> {
+    let failed = |source: DeviceError| {
         InspectError::Damaged(format!(
             "{} cannot be written: {source}; it has no superblock yet",
             path.display()
         ))
     };
-    let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
-    for copy in 0..SUPERBLOCK_COPIES {
-        let offset = copy as u64 * Superblock::stride_bytes(superblock.unit_bytes);
-        file.write_all_at(&superblock.encode(copy), offset).map_err(failed)?;
+    let source = ReadOnlyFile::open(path).map_err(failed)?;
+    if source.kind() != DeviceKind::File {
+        let start = |slot| read(&source, superblock.data_offset + u64::from(slot) * superblock.segment_bytes);
+        let is_used = |slot| is_used(&source, superblock, slot, &start(slot));
+        let far_copies = superblock.place_far_copies(source.bytes(), is_used);
+        superblock.far_copies = far_copies;
     }
-    file.sync_all().map_err(failed)
+    let (device, _) = esker_device::open(OpenOptions::new(path).backend(Backend::Threads)).map_err(failed)?;
+    write_copies(&*device, superblock).map_err(failed)
 }

@@ -17,6 +17,7 @@ use esker_log::{
 use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::memory::MemoryLimits;
+use crate::superblocks;
 
 /// Length of the region at the start of a device that is searched for superblocks of all strides, in
 /// bytes.
@@ -179,14 +180,14 @@ impl StoreView {
 impl TierView {
     pub(crate) fn open(source: Arc<dyn ReadAt>) -> Result<TierView> {
         let path = source.path();
-        let head = read_head(&*source)?;
-        let superblock = Superblock::find(&head).map_err(|error| match error {
-            SuperblockError::Absent => {
-                InspectError::call(format!("{path} holds no store: it has no superblock at its start; if one was lost, esker repair --find-segments looks for the segments of its store"))
-            }
+        let superblock = superblocks::find(&*source)?.map_err(|error| match error {
+            SuperblockError::Absent => InspectError::call(format!(
+                "{path} holds no store: it has no superblock; if it was lost, esker repair {path} --find-segments looks for the \
+                 segments of its store"
+            )),
             SuperblockError::Version { .. } => InspectError::call(format!("{path}: {error}")),
             SuperblockError::Damaged => InspectError::Damaged(format!(
-                "{path}: {error}; esker repair --find-segments rebuilds it from the segments"
+                "{path}: {error}; esker repair {path} --find-segments rebuilds it from the segments"
             )),
         })?;
         if let Some(what) = superblock.nonsense() {
@@ -378,7 +379,12 @@ pub(crate) fn file_of(path: &Path) -> Result<PathBuf> {
 /// If the path cannot be read, or is neither a file nor a block device.
 pub fn holds_store(path: &Path) -> Result<bool> {
     let file = ReadOnlyFile::open(path).map_err(|error| not_opened(path, error))?;
-    Ok(!matches!(Superblock::find(&read_head(&file)?), Err(SuperblockError::Absent)))
+    match superblocks::find(&file) {
+        Ok(found) => Ok(found != Err(SuperblockError::Absent)),
+        // Copies of the superblocks of several stores.
+        Err(InspectError::Damaged(_)) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns true if a path is a regular file or a directory.

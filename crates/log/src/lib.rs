@@ -12,6 +12,7 @@ mod class;
 mod compression;
 mod databases;
 mod entries;
+mod far_copies;
 mod format;
 mod frame;
 mod header;
@@ -35,6 +36,7 @@ pub use compression::{BLOCK_BYTES, Codec, Compressed, Decompressor, compress};
 pub use databases::{Cleared, Databases};
 pub use entries::{Entries, EntryList, OwnedEntries, Position};
 pub use esker_index::{KeyHash, Keyspace};
+pub use far_copies::{COPY_BYTES, CopyPlace, FAR_COPIES_MAX, FarSearch, FoundFar};
 pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SEGMENT_STEP, SlotStart, Stream, free_marker, slot_start,

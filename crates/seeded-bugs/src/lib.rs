@@ -456,6 +456,14 @@ bugs! {
     // The staging file.
     /// A store opens as if nothing was acknowledged when the staging file of a killed process is missing.
     MissingStagingOpened,
+
+    // Far copies of the superblock.
+    /// A superblock of another store is believed if its generation is higher.
+    ForeignSuperblockBelieved,
+    /// The slot that the middle copy of the superblock overlaps is taken for a segment.
+    SlotUnderCopyTaken,
+    /// Formatting leaves far copies of the former store as they are.
+    FarCopiesLeft,
 }
 
 /// True if this process has the bug.

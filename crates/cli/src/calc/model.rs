@@ -7,7 +7,7 @@ use esker_inspect::{MemoryLimits, estimate_check};
 use esker_log::{IDENTITY_BYTES, SEQUENCE_EPOCH_SHIFT, Superblock, record_header_bytes};
 use serde::Serialize;
 
-use super::rules::{index_bytes, memory_bytes, opening_seconds, store_share};
+use super::rules::{index_bytes, memory_bytes, opening_seconds, slots_of_far_copies, store_share};
 
 /// Bytes of a frame header and of the footer, and of a record's summary entry: a digest of 14 bytes and
 /// about six bytes of numbers, as for relocated records (`docs/format.md`).
@@ -185,7 +185,9 @@ fn estimate_with(plan: &Plan, segment_bytes: u64) -> Result<Estimate, String> {
     // records put before the last `fast` bytes a share of e^(-fast/live) is still current.
     let destaged_share = (-(fast_bytes as f64) / live_bytes as f64).exp();
     let slots = plan.drive.bytes.map_or(tier.slots_least, |bytes| {
-        (bytes.saturating_sub(Superblock::data_offset_for(unit)) as f64 / tier.segment_bytes).floor()
+        let metadata_bytes = Superblock::data_offset_for(unit);
+        let slots = (bytes.saturating_sub(metadata_bytes) as f64 / tier.segment_bytes).floor();
+        slots - slots_of_far_copies(slots)
     });
     // Garbage stays until free slots run low, so the whole drive is used (decision 0005).
     let there = tier.spare_factor(slots);
@@ -346,7 +348,8 @@ impl Tier {
 
     /// Returns the length of a device with the smallest number of slots, in bytes.
     fn bytes_least(&self) -> u64 {
-        (self.slots_least * self.segment_bytes) as u64 + Superblock::data_offset_for(self.unit_bytes as u64)
+        let slots = self.slots_least + slots_of_far_copies(self.slots_least);
+        (slots * self.segment_bytes) as u64 + Superblock::data_offset_for(self.unit_bytes as u64)
     }
 
     /// Returns the bytes that users may fill in a number of slots.

@@ -13,11 +13,12 @@ use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
-use crate::open::extent::{bytes_for, too_large};
-use crate::open::lost::refuse_lost_superblocks;
+use crate::open::extent::{bytes_for, place_far_copies, too_large};
+use crate::open::lost::{refuse_far_copies, refuse_lost_superblocks};
 use crate::open::options::Options;
 use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
+use crate::segments::far_copies;
 use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
 
 /// Minimum distance of two copies of a superblock, in bytes.
@@ -58,7 +59,7 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
     let (head, unread) = read_head(device, bytes as usize).await?;
     match (Superblock::find(&head), unread) {
         (Ok(superblock), _) => match superblock.nonsense() {
-            None => Ok(Some(superblock)),
+            None => far_copies::newest(device, superblock).await.map(Some),
             Some(what) => {
                 let path = device.path();
                 let what = format!("{path}: the superblock says {what}, which no store has");
@@ -66,22 +67,24 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
             }
         },
         // A superblock may be in the unreadable part.
-        (Err(SuperblockError::Absent), Some(error)) => Err(error),
+        (Err(SuperblockError::Absent), Some(error)) => {
+            refuse_far_copies(device, &head).await?;
+            Err(error)
+        }
         (Err(SuperblockError::Absent), None) => Ok(None),
         // A crash tore the first pair of superblocks while the store was created: it was never opened.
         (Err(SuperblockError::Damaged), None) if head.starts_with(FORMAT_MARK) => Ok(None),
         (Err(error @ SuperblockError::Version { .. }), _) => {
             Err(Error::invalid(format!("{}: {error}", device.path())))
         }
-        (Err(error), _) => Err(Error::Corrupt {
-            key: None,
-            segment: 0,
-            offset: 0,
-            what: format!(
-                "{}: {error}; `esker repair --find-segments` rebuilds it from the segments",
-                device.path()
-            ),
-        }),
+        (Err(error), _) => {
+            refuse_far_copies(device, &head).await?;
+            let path = device.path();
+            let what = format!(
+                "{path}: {error}; `esker repair {path} --find-segments` rebuilds it from the segments"
+            );
+            Err(Error::Corrupt { key: None, segment: 0, offset: 0, what })
+        }
     }
 }
 
@@ -127,19 +130,18 @@ pub(crate) async fn load_or_format(
     // A tier of a store that was opened is never formatted, even with `force_format`.
     let was_never_opened = !found.iter().flatten().any(was_opened);
     let may_format = was_never_opened || planted(Bug::OpenedTierFormatted) && plan.force;
-    // Before any other refusal, because its remedy would lose the records.
-    for (tier, found) in tiers.iter().zip(&found) {
-        if found.is_none() && !(plan.force && may_format) {
-            refuse_lost_superblocks(&tier.device).await?;
-        }
-    }
     if found.iter().any(Option::is_none) && may_format {
+        // Before the staging file is refused, because it may be that of the store whose superblocks were lost.
+        for (tier, _) in tiers.iter().zip(&found).filter(|(_, found)| found.is_none() && !plan.force) {
+            refuse_foreign(tier, false).await.or_else(only_if_lost)?;
+        }
         staging_file::check_of_new_store(options)?;
         return format(tiers, &found, plan, runtime).await;
     }
     if let (Some(new), Some(kept)) =
         (found.iter().position(Option::is_none), found.iter().position(Option::is_some))
     {
+        refuse_foreign(&tiers[new], false).await.or_else(only_if_lost)?;
         return Err(refuse_beside_store(&tiers[new], &tiers[kept]));
     }
     let mut superblocks = Vec::new();
@@ -165,6 +167,14 @@ pub(crate) async fn load_or_format(
     }
     refuse_other_time(tiers, &superblocks)?;
     Ok(superblocks)
+}
+
+/// Keeps the error for a tier whose superblocks were lost, for which that of a tier without a store gives the wrong remedy.
+fn only_if_lost(error: Error) -> Result<()> {
+    match error {
+        Error::SuperblocksLost { .. } => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Returns true if a store was opened on a tier, so that the tier may hold records.
@@ -241,7 +251,7 @@ async fn format(
         // Afterwards, because more memory does not help a store that is impossible.
         plan.memory.clone()?;
         let grows = tier.device.geometry().kind == DeviceKind::File;
-        superblocks.push(Superblock {
+        let mut superblock = Superblock {
             generation: 1,
             store_id,
             fast: tier.tier == Tier::Fast,
@@ -254,7 +264,7 @@ async fn format(
             segment_bytes: plan.segment_bytes,
             unit_bytes: tier.unit_bytes,
             data_offset,
-            used_slots: used_slots_for(0, slots as u32, grows),
+            used_slots: 0,
             cleared: Cleared::default(),
             databases: Databases::default(),
             created_at_ms: runtime.wall_clock_ms(),
@@ -266,10 +276,15 @@ async fn format(
             device_id: u128::from(runtime.random()) << 64 | u128::from(runtime.random()),
             devices: Vec::new(),
             far_copies: Vec::new(),
-        });
+        };
+        place_far_copies(&tier.device, &mut superblock);
+        let slots = superblock.slots_within(tier.limit_bytes);
+        superblock.used_slots = used_slots_for(0, slots as u32, grows);
+        superblocks.push(superblock);
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
         let device = &tier.device;
+        // Before the first write: otherwise the device may issue a unit in parts.
         device.set_write_unit(superblock.unit_bytes as u32);
         if device.geometry().kind == DeviceKind::File {
             device.resize(superblock.data_offset).await?;
@@ -280,6 +295,9 @@ async fn format(
         empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
         tier.accounting.superblock(superblock.data_offset);
         device.write(0, Source::Owned(empty), WriteMode::Durable).await?;
+        if device.geometry().kind != DeviceKind::File {
+            far_copies::invalidate(device, &tier.accounting, superblock.unit_bytes).await?;
+        }
         clear_slots(device, &tier.accounting, superblock, 0..superblock.used_slots).await?;
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
@@ -347,7 +365,7 @@ pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
     if head.starts_with(FORMAT_MARK) {
         return Ok(());
     }
-    refuse_lost_superblocks(&tier.device).await?;
+    refuse_lost_superblocks(&tier.device, &head).await?;
     refuse_signature(&tier.device.path(), &head)
 }
 

@@ -114,7 +114,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// `slots`: the number of slots of each tier, and of those that were used.
+    /// `slots`: the number of slots of each tier, and the number of used ones.
     pub fn of(
         coalesces: bool,
         lanes: u64,

@@ -153,7 +153,10 @@ impl Medium {
     /// Step 1. Finds a store, or creates one.
     async fn find(options: &Options, runtime: &Arc<dyn Runtime>) -> Result<Medium> {
         let (plans, store_plan) = open_devices(options).await?;
-        let superblocks = load_or_format(&plans, &store_plan, options, runtime).await?;
+        let mut superblocks = load_or_format(&plans, &store_plan, options, runtime).await?;
+        for (plan, superblock) in plans.iter().zip(&mut superblocks) {
+            extent::place_far_copies(&plan.device, superblock);
+        }
         check_against(options, &superblocks)?;
         let Extents { slots, packing } = Extents::of(&plans, &superblocks, options.accept_loss)?;
         let memory = MemoryPlan::of(options, &superblocks, &slots)?;
@@ -434,14 +437,10 @@ fn make_tier(
         evicts: options.when_full.evicts(),
     };
     let grows = plan.device.geometry().kind == DeviceKind::File;
-    Arc::new(Tier::new(
-        plan.device.clone(),
-        shape_of(superblock),
-        superblock.data_offset,
-        slots,
-        grows,
-        accounts,
-    ))
+    let (device, shape) = (plan.device.clone(), shape_of(superblock));
+    let mut tier = Tier::new(device, shape, superblock.data_offset, slots, grows, accounts);
+    tier.take_out_of_use(superblock.slots_out_of_use(slots).collect());
+    Arc::new(tier)
 }
 
 /// Step 5. Writes the summary of a segment that was found without one.

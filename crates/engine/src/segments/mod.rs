@@ -8,6 +8,7 @@ pub(crate) mod contents;
 pub(crate) mod counts;
 pub(crate) mod damaged;
 pub(crate) mod discards;
+pub(crate) mod far_copies;
 pub(crate) mod groups;
 pub(crate) mod handles;
 pub(crate) mod kept_segments;

@@ -66,7 +66,7 @@ impl Tier {
     fn set_room(&self, slots: Option<u32>) {
         let mut allocation = self.allocation.lock();
         allocation.set_room(slots);
-        self.in_reach.store(self.slots_total() - allocation.out_of_reach(), Ordering::Relaxed);
+        self.in_reach.store(self.slots_usable() - allocation.out_of_reach(), Ordering::Relaxed);
     }
 
     /// Queries the file system, unless that was done a moment ago.
@@ -86,7 +86,7 @@ impl Tier {
         }
         let slots = self.room_slots();
         self.set_room(slots);
-        if slots == Some(0) && self.slots_in_reach() < self.slots_total() {
+        if slots == Some(0) && self.slots_in_reach() < self.slots_usable() {
             self.becomes_short();
         }
     }

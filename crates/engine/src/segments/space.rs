@@ -304,7 +304,7 @@ impl Space {
         // A nearly full file system lowers the limit before it is full; raising the configured limit would not help.
         let output = self.output_tier();
         let is_limited = |tier: &&Tier| {
-            tier.is_short() || tier.name() == output.name() && tier.slots_in_reach() < tier.slots_total()
+            tier.is_short() || tier.name() == output.name() && tier.slots_in_reach() < tier.slots_usable()
         };
         match self.tiers().find(is_limited) {
             Some(tier) => {

@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use esker_device::{Buffer, Device, DeviceError, DeviceKind, Pending, Source, WriteMode};
-use esker_log::{SUPERBLOCK_COPIES, Superblock, Tier as TierName};
+use esker_log::{CopyPlace, SUPERBLOCK_COPIES, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{join_all, try_join_all};
 use tokio::sync::{Mutex, Notify};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::WriteAccounting;
+use crate::segments::far_copies;
 use crate::segments::tier::Tier;
 
 /// The superblocks of the tiers, in order. Changed by one task at a time.
@@ -74,13 +75,12 @@ impl Superblocks {
                 }
                 Err(error) => return Err(error),
             }
-            for (number, copy) in superblock.copies(&head).iter().enumerate() {
+            for (place, copy) in superblock.copy_places().zip(superblock.copies(&head)) {
                 if copy.as_ref() != Ok(superblock) {
-                    let tier = tier.name().name();
-                    let what = format!("copy {number} of the superblock of the {tier} tier is damaged");
-                    damaged.push(Error::Corrupt { key: None, segment: 0, offset: 0, what });
+                    damaged.push(damaged_copy(tier, place));
                 }
             }
+            damaged.extend(damaged_far_copies(&device, tier, superblock).await?);
         }
         Ok(damaged)
     }
@@ -141,6 +141,32 @@ impl Superblocks {
     }
 }
 
+fn damaged_copy(tier: &Tier, CopyPlace { number, offset }: CopyPlace) -> Error {
+    let tier = tier.name().name();
+    let what = format!("copy {number} of the superblock of the {tier} tier, at byte {offset}, is damaged");
+    Error::Corrupt { key: None, segment: 0, offset, what }
+}
+
+/// Reads the far copies of a superblock, and returns an error for each that is damaged.
+async fn damaged_far_copies(
+    device: &Arc<dyn Device>,
+    tier: &Tier,
+    superblock: &Superblock,
+) -> Result<Vec<Error>> {
+    let mut damaged = Vec::new();
+    for place in superblock.copy_places().filter(|place| place.number >= SUPERBLOCK_COPIES) {
+        match far_copies::read(device, place.offset).await {
+            Ok(bytes) if Superblock::decode_far(&bytes, place.offset).as_ref() == Ok(superblock) => {}
+            Ok(_) => {
+                damaged.push(damaged_copy(tier, place));
+            }
+            Err(error) if error.is_of_reading() => damaged.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(damaged)
+}
+
 fn of_tier(superblocks: &mut [Superblock], name: TierName) -> &mut Superblock {
     superblocks.iter_mut().find(|s| s.tier() == name).expect("each tier has a superblock")
 }
@@ -174,7 +200,8 @@ pub(crate) async fn clear_slots(
         let unit = Buffer::zeroed(superblock.unit_bytes as usize);
         device.write(at, Source::Owned(unit), WriteMode::Plain)
     };
-    let slots: Vec<u32> = slots.collect();
+    let out_of_use: Vec<u32> = superblock.slots_out_of_use(slots.end).collect();
+    let slots: Vec<u32> = slots.filter(|slot| !out_of_use.contains(slot)).collect();
     for some in slots.chunks(CLEARS_IN_FLIGHT) {
         let writes = some.iter().flat_map(|&slot| {
             let start = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
@@ -199,22 +226,23 @@ async fn all_written(
     written.into_iter().collect::<std::result::Result<(), _>>().map_err(Error::from)
 }
 
-/// Writes all copies, two at a time, so that a crash leaves two copies of one generation. Generations begin with alternating
-/// pairs: after a crash between the two pairs, the next generation begins with the pair that does not hold the newest, so that
-/// a second crash can tear only that.
+/// Writes all copies in two groups, so that a crash leaves a whole group of one generation. Generations begin with alternating
+/// groups: after a crash between the two groups, the next generation begins with the group that does not hold the newest, so
+/// that a second crash can tear only that.
 pub(crate) async fn write_superblock(
     device: &Arc<dyn Device>,
     accounting: &WriteAccounting,
     superblock: &Superblock,
 ) -> Result<()> {
-    let stride = Superblock::stride_bytes(superblock.unit_bytes);
-    let at_once = if planted(Bug::SuperblocksAtOnce) { SUPERBLOCK_COPIES } else { 2 };
-    for step in (0..SUPERBLOCK_COPIES).step_by(at_once) {
-        let first = step + 2 * (superblock.generation % 2) as usize;
-        let copies = (first..first + at_once).map(|copy| copy % SUPERBLOCK_COPIES).map(|copy| {
-            let bytes = Buffer::copy_from(&superblock.encode(copy));
+    let mut groups = Vec::from(superblock.copy_groups());
+    if planted(Bug::SuperblocksAtOnce) {
+        groups = vec![groups.concat()];
+    }
+    for group in groups {
+        let copies = group.iter().map(|place| {
+            let bytes = Buffer::copy_from(&superblock.encode(place.number));
             accounting.superblock(bytes.len() as u64);
-            device.write(copy as u64 * stride, Source::Owned(bytes), WriteMode::Durable)
+            device.write(place.offset, Source::Owned(bytes), WriteMode::Durable)
         });
         all_written(copies).await?;
     }

@@ -35,6 +35,8 @@ pub(crate) struct Tier {
     placement_handles: u8,
     slots: Slots,
     pub(crate) allocation: Mutex<Allocation>,
+    /// Slots that are never taken, because copies of the superblock overlap them.
+    out_of_use: BTreeSet<u32>,
     /// Number of slots, except slots that the file system has no space for; changed with the allocation locked.
     pub(crate) in_reach: AtomicU32,
     /// Present if the device is a file that grows.
@@ -82,6 +84,7 @@ impl Tier {
             data_offset,
             slots: Slots::new(limit_slots, shape.segment_bytes, groups, accounts.evicts),
             allocation: Mutex::new(Allocation::new(limit_slots, grows)),
+            out_of_use: BTreeSet::new(),
             in_reach: AtomicU32::new(limit_slots),
             room,
             live_bytes: AtomicI64::new(0),
@@ -91,6 +94,19 @@ impl Tier {
             recorder: accounts.recorder,
             clock: accounts.clock,
         }
+    }
+
+    /// Takes slots out of use, before any slot is taken.
+    pub(crate) fn take_out_of_use(&mut self, slots: BTreeSet<u32>) {
+        self.in_reach.fetch_sub(slots.len() as u32, Ordering::Relaxed);
+        self.slots.take_out_of_use(slots.len() as u32);
+        self.allocation.lock().take_out_of_use(slots.clone());
+        self.out_of_use = slots;
+    }
+
+    /// Returns true if the slot is never taken.
+    pub(crate) fn is_out_of_use(&self, slot: u32) -> bool {
+        self.out_of_use.contains(&slot)
     }
 
     pub(crate) fn name(&self) -> TierName {
@@ -186,9 +202,14 @@ impl Tier {
         self.slots.len()
     }
 
+    /// Returns the number of slots that can hold a segment.
+    pub(crate) fn slots_usable(&self) -> u32 {
+        self.slots_total() - self.out_of_use.len() as u32
+    }
+
     /// Returns true if no slot holds a segment. A slot that is being given blocks, or discarded, holds none.
     pub(crate) fn holds_nothing(&self) -> bool {
-        self.slots.count(SlotState::Free) == self.slots_total()
+        self.slots.count(SlotState::Free) == self.slots_usable()
     }
 
     /// Returns the number of slots, except slots that the file system has no space for.

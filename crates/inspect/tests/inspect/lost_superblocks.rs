@@ -84,7 +84,10 @@ fn all_records_come_back_after_superblocks_were_lost() {
             runtime.run(Store::open(options(None, &capacity, &runtime))).expect_err("it is refused");
         assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
         let text = refused.to_string();
-        assert!(text.contains("repair --find-segments") && !text.contains("force"), "{text}");
+        assert!(
+            text.contains("`esker repair memory --find-segments --confirm`") && !text.contains("force"),
+            "{text}"
+        );
         let found = rebuild(&capacity);
         assert!(found.segments > 3, "{found:?}");
         let report = StoreView::over(vec![Arc::new(capacity.snapshot())]).expect("it is a store");
@@ -107,7 +110,7 @@ fn lost_superblock_of_one_tier_is_completed_by_the_other() {
         write(lost, 0, vec![0; LOST_BYTES as usize]);
         let refused = runtime.run(Store::open(options(Some(&fast), &capacity, &runtime)));
         let text = refused.expect_err("it is refused without one of its superblocks").to_string();
-        assert!(text.contains("repair --find-segments") && !text.contains("force"), "{text}");
+        assert!(text.contains("--find-segments") && !text.contains("force"), "{text}");
         let found = find_segments(&lost.snapshot(), Some(&peer), &()).expect("it has segments");
         assert!(found.completed_by_peer);
         let s = &found.superblock;

@@ -1,7 +1,7 @@
 //! SCANs in progress that read in the order of the log. Such a scan has a state, which is kept here between its steps under the
 //! cursor of its next step. A scan in the order of the index has none: its cursor is the position.
 //!
-//! A cursor whose state is gone begins a scan in the order of the index. It returns every key that exists throughout, as Redis
+//! A cursor whose state was dropped begins a scan in the order of the index. It returns every key that exists throughout, as Redis
 //! promises, and keys that were returned before again, as Redis allows.
 
 use std::hash::{BuildHasher, RandomState};
@@ -71,7 +71,7 @@ impl KeyScans {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the scan with a cursor. `None` if its state is gone, or the step with that cursor was answered already.
+    /// Takes the scan with a cursor. `None` if its state was dropped, or the step with that cursor was answered before.
     pub(crate) fn take(&self, cursor: u64, database: u8) -> Option<KeyScan> {
         let mut state = self.state();
         let kept = &mut state.kept;

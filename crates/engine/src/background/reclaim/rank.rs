@@ -102,7 +102,7 @@ const RANK: [Row; 14] = [
         reason: Reason::NeedlessTombstones,
         applies: |reclaimer| reclaimer.space.tombstone_bytes() > 0,
         when: "there are tombstones",
-        action: "write off those that hide nothing; then go on",
+        action: "write off tombstones that hide nothing; then go on",
         urgency: "none",
     },
     Row {

@@ -122,7 +122,7 @@ impl Scanner {
         let catalog = &self.reader.catalog;
         let known = self.pointers_into(visit, keyspace).await;
         for Unreadable { place, reason } in &visit.unreadable {
-            // The pointer first: if the segment is there after that, the pointer led to it.
+            // Reads the pointer first: if the segment still exists afterwards, the pointer led to it.
             let is_there = known.contains(&place.pointer)
                 && catalog.unchecked_place(place.pointer).segment == visit.at.segment;
             if !is_there {

@@ -101,7 +101,7 @@ pub(in crate::resp) async fn scan(
     let step = match log_scan(cursor, session, service) {
         Some(scan) => log_step(scan, wanted, session, service).await,
         None => {
-            // A cursor in log order whose scan is gone begins a scan in the order of the index.
+            // A cursor in log order whose scan was dropped begins a scan in the order of the index.
             let at = if is_in_log_order(cursor) { Cursor::START } else { Cursor::from_u64(cursor) };
             index_step(at, wanted, session, service).await
         }
