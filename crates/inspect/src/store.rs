@@ -195,13 +195,7 @@ impl TierView {
                 "{path}: the superblock says {what}, which no store has"
             )));
         }
-        let shape = SegmentShape {
-            tier: superblock.tier(),
-            segment_bytes: superblock.segment_bytes as u32,
-            unit_bytes: superblock.unit_bytes as u32,
-            granule_bytes: superblock.granule_bytes as u32,
-            identity: TierIdentity::of(&superblock),
-        };
+        let shape = shape_of(&superblock);
         Ok(TierView { source, given: None, superblock, shape })
     }
 
@@ -298,6 +292,17 @@ impl TierView {
                 }
             }
         }
+    }
+}
+
+/// Returns the shape of a tier's segments.
+pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
+    SegmentShape {
+        tier: superblock.tier(),
+        segment_bytes: superblock.segment_bytes as u32,
+        unit_bytes: superblock.unit_bytes as u32,
+        granule_bytes: superblock.granule_bytes as u32,
+        identity: TierIdentity::of(superblock),
     }
 }
 

@@ -131,6 +131,10 @@ pub(crate) async fn load_or_format(
     let was_never_opened = !found.iter().flatten().any(was_opened);
     let may_format = was_never_opened || planted(Bug::OpenedTierFormatted) && plan.force;
     if found.iter().any(Option::is_none) && may_format {
+        // Before the staging file is refused, because it may be that of the store whose superblocks were lost.
+        for (tier, _) in tiers.iter().zip(&found).filter(|(_, found)| found.is_none() && !plan.force) {
+            refuse_foreign(tier, false).await.or_else(only_if_lost)?;
+        }
         staging_file::check_of_new_store(options)?;
         return format(tiers, &found, plan, runtime).await;
     }
