@@ -23,8 +23,9 @@ use esker_log::{
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
-use crate::store::{file_of, not_opened, read_head, shape_of};
-use crate::superblocks::{self, write_copies};
+use crate::find_superblock::{self, read_head};
+use crate::store::{file_of, not_opened, shape_of};
+use crate::superblocks::write_copies;
 use crate::watch::Watcher;
 
 /// Length of the parts of a slot that are read, in bytes.
@@ -249,7 +250,7 @@ fn superblock_on(source: &dyn ReadAt) -> Result<Option<Superblock>> {
             source.path()
         )));
     }
-    let found = match superblocks::find(source) {
+    let found = match find_superblock::find(source) {
         // Far copies of different stores.
         Err(InspectError::Damaged(_)) => return Ok(None),
         found => found?,

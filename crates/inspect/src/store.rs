@@ -15,9 +15,9 @@ use esker_log::{
 };
 
 use crate::error::{InspectError, Result};
+use crate::find_superblock::{self, read_head};
 use crate::key::Key;
 use crate::memory::MemoryLimits;
-use crate::superblocks;
 
 /// Length of the region at the start of a device that is searched for superblocks of all strides, in
 /// bytes.
@@ -180,7 +180,7 @@ impl StoreView {
 impl TierView {
     pub(crate) fn open(source: Arc<dyn ReadAt>) -> Result<TierView> {
         let path = source.path();
-        let superblock = superblocks::find(&*source)?.map_err(|error| match error {
+        let superblock = find_superblock::find(&*source)?.map_err(|error| match error {
             SuperblockError::Absent => InspectError::call(format!(
                 "{path} holds no store: it has no superblock; if it was lost, esker repair {path} --find-segments looks for the \
                  segments of its store"
@@ -306,26 +306,6 @@ pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
     }
 }
 
-/// Reads the first bytes of a device. Unreadable pages are zeros.
-pub(crate) fn read_head(source: &dyn ReadAt) -> Result<Buffer> {
-    let mut head = Buffer::zeroed(HEAD_BYTES);
-    let Err(error) = source.read_at(0, &mut head) else { return Ok(head) };
-    let (mut page, mut given) = (Buffer::zeroed(PAGE_BYTES as usize), 0);
-    for (number, part) in (0u64..).zip(head.chunks_mut(PAGE_BYTES as usize)) {
-        match source.read_at(number * PAGE_BYTES, &mut page) {
-            Ok(()) => {
-                part.copy_from_slice(&page);
-                given += 1;
-            }
-            Err(_) => part.fill(0),
-        }
-    }
-    match given {
-        0 => Err(InspectError::Read { path: source.path(), offset: 0, source: error }),
-        _ => Ok(head),
-    }
-}
-
 /// Bytes read from a device, within an aligned buffer.
 pub(crate) struct Part {
     buffer: Buffer,
@@ -379,7 +359,7 @@ pub(crate) fn file_of(path: &Path) -> Result<PathBuf> {
 /// If the path cannot be read, or is neither a file nor a block device.
 pub fn holds_store(path: &Path) -> Result<bool> {
     let file = ReadOnlyFile::open(path).map_err(|error| not_opened(path, error))?;
-    match superblocks::find(&file) {
+    match find_superblock::find(&file) {
         Ok(found) => Ok(found != Err(SuperblockError::Absent)),
         // Copies of the superblocks of several stores.
         Err(InspectError::Damaged(_)) => Ok(true),

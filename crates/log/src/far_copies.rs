@@ -13,8 +13,6 @@ use crate::frame::SlotStart;
 use crate::slots::SlotEnds;
 use crate::superblock::{COPIES, Superblock, SuperblockError};
 
-/// Maximum number of far copies.
-pub const FAR_COPIES_MAX: usize = 2;
 /// Bytes of a device that are read to decode a copy: a payload fits the shortest unit.
 pub const COPY_BYTES: usize = 4096;
 /// Minimum number of slots of a device whose far copies may take slots out of use, at most two.

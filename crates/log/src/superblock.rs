@@ -12,11 +12,12 @@ use esker_device::UNIT_BYTES_MAX;
 
 use crate::checksum::{Identity, Secret};
 use crate::databases::{Cleared, Databases};
-use crate::far_copies::FAR_COPIES_MAX;
 use crate::layout::{Field, is_dense};
 use crate::location::{MIN_GRANULE_BYTES, SEGMENT_GRANULES_MAX, Tier};
 use crate::page::PAGE_BYTES;
 
+/// Maximum number of copies far from the start of a device.
+pub const FAR_COPIES_MAX: usize = 2;
 /// Number of copies at the start of a device.
 pub const COPIES: usize = 4;
 /// Bytes at the start of a device that contain every position of a superblock copy, for any write unit.
