@@ -198,7 +198,8 @@ fn compacted_under_load(seed: u64) {
     const HOT_KEYS: u32 = 8;
     const RECORD_BYTES: u64 = 4096;
     let mut config = Config::new(Tiers::Capacity);
-    (config.capacity_segments, config.reserve_percent, config.durability) = (400, 50, Durability::None);
+    // So large that slots do not run low meanwhile: that would collect what writers overwrite.
+    (config.capacity_segments, config.reserve_percent, config.durability) = (800, 75, Durability::None);
     config.max_garbage = [MaxGarbage::Auto, MaxGarbage::Percent(100)][seed as usize % 2];
     let bytes = (2 << 20) + config.capacity_segments * config.segment_bytes;
     let mut world = World::new(seed, config);

@@ -35,8 +35,8 @@ const LEAST_GAIN: u64 = 8;
 const LONGEST_WAIT: u32 = 6;
 /// Minimum number of candidates per 64th of live bytes: among the oldest of them, a slightly emptier one may be better.
 const LEAST_CANDIDATES: usize = 4;
-/// Number of segments that are visited from each end of a 64th of live bytes while a checkpoint keeps segments. Those that it
-/// has read are the oldest, and those sealed since it began are the youngest.
+/// Number of segments that are visited from each end of a 64th of live bytes while a checkpoint keeps segments. The
+/// segments that it has read are the oldest, and the ones sealed since it began are the youngest.
 const VISITED_BESIDE_KEPT: usize = 64;
 /// Maximum total length in bytes of segments that are relocated together.
 const BATCH_BYTES: u32 = 4 << 20;
