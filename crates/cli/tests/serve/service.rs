@@ -70,7 +70,10 @@ fn opening_is_reported_and_can_be_interrupted() {
     let loading = "-LOADING Esker is loading the dataset in memory\r\n";
     assert_eq!(ask(resp, "PING\r\n", loading.len() as u64), loading);
     let answer = ask(http, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n", 4096);
-    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("recovering for 0 s, step 1 of 3: 0 %"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("recovering for 0 s, step 1 of 3: 0 %"),
+        "{answer}"
+    );
     let answer = ask(http, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 4096);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 

@@ -170,7 +170,7 @@ pub(crate) fn frame_bytes(shape: SegmentShape) -> u32 {
     frame_length(shape.segment_bytes, shape.unit_bytes)
 }
 
-/// Like [`frame_bytes`], for lengths in bytes.
+/// Like `frame_bytes`, for lengths in bytes.
 pub fn frame_length(segment_bytes: u32, unit_bytes: u32) -> u32 {
     FRAME_BYTES.min(segment_bytes / 2).max(unit_bytes)
 }
