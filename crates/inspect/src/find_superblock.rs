@@ -35,13 +35,10 @@ fn newest(source: &dyn ReadAt, near: Superblock) -> Superblock {
 
 /// Searches a device for far copies.
 fn search(source: &dyn ReadAt) -> FoundFar {
-    let mut search = FarSearch::default();
-    let mut offsets = Superblock::far_candidates(source.bytes());
-    let mut next = 0;
-    while let Some(&offset) = offsets.get(next) {
-        next += 1;
+    let mut search = FarSearch::of(source.bytes());
+    while let Some(offset) = search.next_offset() {
         if let Some(bytes) = read(source, offset) {
-            offsets.extend(search.add(offset, &bytes));
+            search.add(offset, &bytes);
         }
     }
     search.finish()

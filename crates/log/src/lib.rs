@@ -36,7 +36,7 @@ pub use compression::{BLOCK_BYTES, Codec, Compressed, Decompressor, compress};
 pub use databases::{Cleared, Databases};
 pub use entries::{Entries, EntryList, OwnedEntries, Position};
 pub use esker_index::{KeyHash, Keyspace};
-pub use far_copies::{COPY_BYTES, CopyPlace, FarSearch, FoundFar};
+pub use far_copies::{COPY_BYTES, CopyPlace, FAR_COPIES_LEAST_SLOTS, FarSearch, FoundFar};
 pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SEGMENT_STEP, SlotStart, Stream, free_marker, slot_start,

@@ -277,8 +277,8 @@ impl Superblock {
         })
     }
 
-    /// Returns the newest valid copy in the first [`HEAD_BYTES`] of a device, far copies apart, or in a device that is shorter. The stride
-    /// is unknown before a copy is read, so every power of two is tried.
+    /// Returns the newest valid copy, far copies apart, in the first [`HEAD_BYTES`] of a device, or in a device that is
+    /// shorter. The stride is unknown before a copy is read, so every power of two is tried.
     ///
     /// A copy counts only at the position that its own number and stride imply, and the lowest copy determines the
     /// store: with a small stride, higher positions lie among the records, where a value may contain the superblock of
