@@ -17,14 +17,14 @@ use esker_device::{
 };
 use esker_engine::StagingLook;
 use esker_log::{
-    Cleared, Databases, FOOTER_BYTES, Footer, SegmentIdentity, SlotStart, Superblock, SuperblockError, Tier,
-    slot_start,
+    Cleared, Databases, FOOTER_BYTES, Footer, SegmentIdentity, SegmentShape, SlotStart, Superblock,
+    SuperblockError, Tier, slot_start,
 };
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
 use crate::find_superblock::{self, read_head};
-use crate::store::{file_of, not_opened, shape_of};
+use crate::store::{file_of, not_opened};
 use crate::superblocks::write_copies;
 use crate::watch::Watcher;
 
@@ -193,8 +193,8 @@ fn superblock_of(identity: &SegmentIdentity, peer: Option<&Superblock>) -> Super
 /// Rebuilds the superblocks of the tiers at these paths that have none. Writes them if `writes`.
 ///
 /// # Errors
-/// If all tiers have superblocks, a tier of the store was not named, is in use, or holds a store of another version or an unfinished restore, no segment of
-/// it is found, or the staging file cannot be read.
+/// If all tiers have superblocks; if a tier of the store was not named, is in use, holds a store of another version or an
+/// unfinished restore, or has no segment; if the staging file cannot be read.
 pub fn restore_superblocks(paths: &[PathBuf], writes: bool, watcher: &dyn Watcher) -> Result<Vec<FoundTier>> {
     let (mut lost, mut peer) = (Vec::new(), None);
     for path in paths {
@@ -269,7 +269,7 @@ fn find_staging_file(found: &mut [(&PathBuf, PathBuf, FoundTier)]) -> Result<()>
     let Some((path, _, first)) = found.iter_mut().min_by_key(|(_, _, tier)| tier.superblock.tier()) else {
         return Ok(());
     };
-    let shape = shape_of(&first.superblock);
+    let shape = SegmentShape::of(&first.superblock);
     StagingLook::expect(path, &mut first.superblock, shape)
         .map_err(|error| InspectError::Call(error.to_string()))?;
     let Superblock { staging_epoch, staging_boot, staging_bytes, .. } = first.superblock;

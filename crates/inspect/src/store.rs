@@ -11,7 +11,7 @@ use std::sync::Arc;
 use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
 use esker_log::{
     Cleared, Databases, KeyHash, Keyspace, Packing, RecordView, Secret, SegmentShape, Superblock,
-    SuperblockError, Tier, TierIdentity, Tiers,
+    SuperblockError, Tier, Tiers,
 };
 
 use crate::error::{InspectError, Result};
@@ -195,7 +195,7 @@ impl TierView {
                 "{path}: the superblock says {what}, which no store has"
             )));
         }
-        let shape = shape_of(&superblock);
+        let shape = SegmentShape::of(&superblock);
         Ok(TierView { source, given: None, superblock, shape })
     }
 
@@ -292,17 +292,6 @@ impl TierView {
                 }
             }
         }
-    }
-}
-
-/// Returns the shape of a tier's segments.
-pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
-    SegmentShape {
-        tier: superblock.tier(),
-        segment_bytes: superblock.segment_bytes as u32,
-        unit_bytes: superblock.unit_bytes as u32,
-        granule_bytes: superblock.granule_bytes as u32,
-        identity: TierIdentity::of(superblock),
     }
 }
 

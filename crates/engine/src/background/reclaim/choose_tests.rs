@@ -60,7 +60,7 @@ fn exists(bench: &Bench, (slot, segment): (u32, u64)) -> bool {
 }
 
 #[test]
-fn dead_segment_is_freed_though_a_better_one_has_no_room_for_tombstones() {
+fn dead_segment_beside_one_without_room_for_copies_is_freed() {
     let bench = Plan::new(1).build();
     bench.start();
     let at_ms = bench.world.wall_clock_ms() + 1000;
