@@ -115,7 +115,9 @@ pub(super) fn told(socket: &UnixDatagram) -> String {
 fn user(directory: &Path, arguments: &[&str]) -> String {
     let mut command = esker(directory, &[&["user"], arguments, &["--users", "users.toml"]].concat());
     let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    process.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+    // A command that reads no password may have ended.
+    let written = process.stdin.take().unwrap().write_all(b"secret\n");
+    assert!(written.map_or_else(|error| error.kind() == std::io::ErrorKind::BrokenPipe, |()| true));
     let Output { status, stdout, .. } = process.wait_with_output().unwrap();
     assert!(status.success(), "{arguments:?}");
     String::from_utf8(stdout).unwrap()
