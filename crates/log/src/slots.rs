@@ -41,9 +41,9 @@ pub struct FoundSlot {
     pub may_be_torn: bool,
 }
 
-/// Maximum number of open and spare segments at a time. Segments of a memtable do not count, because they have nothing
-/// on the device.
-const OPEN_AT_MOST: u32 = 12;
+/// Maximum number of slots between the last known segment and one that may be torn: of open and spare segments, and one that is
+/// out of use. Segments of a memtable do not count, because they have nothing on the device.
+const TORN_WITHIN: u32 = 12 + 1;
 
 /// Returns the slots of a tier that hold a segment or may hold one; all others are free. `is_closed`: the store was
 /// closed cleanly, so a slot without any trace of a segment holds none.
@@ -102,6 +102,10 @@ impl SlotFinder {
     /// Adds the ends of the next slot.
     pub fn see(&mut self, slot: u32, ends: &SlotEnds) {
         self.seen_end = slot + 1;
+        // It was never taken, so slots below it may never have been taken either.
+        if *ends == SlotEnds::OUT_OF_USE {
+            return;
+        }
         if ends.is_blank() {
             match self.blank.last_mut().filter(|last| last.end == slot) {
                 Some(last) => last.end = slot + 1,
@@ -153,7 +157,7 @@ impl SlotFinder {
         // Never-used slots are taken in order, so no segment whose first frame is missing and that begins with zeros lies far
         // beyond the last slot with known content.
         let end =
-            if self.is_closed { 0 } else { self.known_end.saturating_add(OPEN_AT_MOST).min(self.seen_end) };
+            if self.is_closed { 0 } else { self.known_end.saturating_add(TORN_WITHIN).min(self.seen_end) };
         for slot in self.blank.iter().flat_map(|blank| blank.start..blank.end.min(end)) {
             self.found.entry(slot).or_insert(FoundSlot { may_be_torn: true, ..FoundSlot::nothing(slot) });
         }

@@ -29,6 +29,17 @@ fn slot_with_foreign_end_may_have_lost_its_start() {
     assert_eq!(find_in_slots(&slots, true).len(), 1);
 }
 
+/// The slot of a copy of the superblock in the middle of a device proves nothing about the slots before it.
+#[test]
+fn blank_slots_before_a_slot_out_of_use_hold_nothing() {
+    let nothing = SlotStart::Free(None);
+    let mut slots = vec![ends(SlotStart::Free(Some(7)), SlotStart::Free(Some(7)))];
+    slots.resize(100, ends(nothing, nothing));
+    slots.push(SlotEnds::OUT_OF_USE);
+    let examined: Vec<_> = find_in_slots(&slots, false).iter().map(|found| found.slot).collect();
+    assert_eq!(examined, Vec::from_iter(1..14), "only slots near the last one that was used");
+}
+
 /// A write may be cut at any byte, including within the header of a segment's first frame, while the frame after it
 /// arrived. The second frame's header states whether the first frame was durable by then.
 #[test]
