@@ -2,7 +2,7 @@
 
 /// The forms that [`parse`] takes, for messages.
 const FORMS: &str =
-    "a whole number of bytes, or a number with k, m, g or t such as 512m, 1.5g, 1TiB (powers of 1024)";
+    "a whole number of bytes, or a number with k, m, g, t or p such as 512m, 1.5g, 1TiB (powers of 1024)";
 
 /// Digits behind the point that can be counted with.
 const DIGITS_MOST: usize = 9;
@@ -60,13 +60,14 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
+        "p" | "pb" | "pib" => 50,
         _ => return Err(format!("'{text}' is not a size: it must be {FORMS}")),
     };
     let is_part = |part: &str| shift > 0 && (1..=DIGITS_MOST).contains(&part.len()) && !part.contains('.');
     if whole.is_empty() || !part.is_none_or(is_part) {
         return Err(format!("'{text}' is not a size: it must be {FORMS}"));
     }
-    // Nine digits of a TiB fit in 70 bits.
+    // Nine digits of a PiB fit in 80 bits.
     let part = part.filter(|part| !part.is_empty()).map_or(0, |part| {
         let tenths = part.parse::<u128>().unwrap_or(0) << shift;
         (tenths / 10u128.pow(part.len() as u32)) as u64
@@ -121,6 +122,7 @@ mod tests {
             ("1.5g", 3 << 29),
             ("0.5k", 512),
             ("1.999999999t", 2_199_023_254_452),
+            ("1p", 1 << 50),
             ("0.0001k", 0),
             ("18446744073709551615", u64::MAX),
         ] {
