@@ -14,6 +14,8 @@ pub trait Engine: Sync {
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Failure>;
     /// The length of the value.
     fn get(&self, key: &[u8]) -> Result<Option<usize>, Failure>;
+    /// Reads at most `most` records by iteration and tells `seen` the bytes of each key and value.
+    fn scan(&self, most: u64, seen: &mut dyn FnMut(usize)) -> Result<(), Failure>;
     /// Waits until all is on the medium, and background work rests as far as the engine tells.
     fn settle(&self) -> Result<(), Failure>;
 }
@@ -58,6 +60,14 @@ impl Engine for Fjall {
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>, Failure> {
         Ok(self.keyspace.get(key)?.map(|value| value.len()))
+    }
+
+    fn scan(&self, most: u64, seen: &mut dyn FnMut(usize)) -> Result<(), Failure> {
+        for entry in self.keyspace.iter().take(usize::try_from(most)?) {
+            let (key, value) = entry.into_inner()?;
+            seen(key.len() + value.len());
+        }
+        Ok(())
     }
 
     fn settle(&self) -> Result<(), Failure> {
@@ -111,6 +121,16 @@ impl Engine for Redb {
         Ok(table.get(key)?.map(|value| value.value().len()))
     }
 
+    fn scan(&self, most: u64, seen: &mut dyn FnMut(usize)) -> Result<(), Failure> {
+        use redb::{ReadableDatabase, ReadableTable};
+        let table = self.database.begin_read()?.open_table(TABLE)?;
+        for entry in table.iter()?.take(usize::try_from(most)?) {
+            let (key, value) = entry?;
+            seen(key.value().len() + value.value().len());
+        }
+        Ok(())
+    }
+
     fn settle(&self) -> Result<(), Failure> {
         // A commit that is durable makes those before it durable.
         Ok(self.database.begin_write()?.commit()?)
@@ -144,6 +164,14 @@ impl Engine for Sled {
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>, Failure> {
         Ok(self.database.get(key)?.map(|value| value.len()))
+    }
+
+    fn scan(&self, most: u64, seen: &mut dyn FnMut(usize)) -> Result<(), Failure> {
+        for entry in self.database.iter().take(usize::try_from(most)?) {
+            let (key, value) = entry?;
+            seen(key.len() + value.len());
+        }
+        Ok(())
     }
 
     fn settle(&self) -> Result<(), Failure> {

@@ -47,6 +47,7 @@ enum Work {
     WriteEach,
     Read,
     Mixed,
+    Scan,
 }
 
 fn run(flags: &Flags) -> Result<(), Failure> {
@@ -65,6 +66,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
             "filluniquerandom" => Work::WriteEach,
             "readrandom" => Work::Read,
             "readrandomwriterandom" => Work::Mixed,
+            "readseq" => Work::Scan,
             "waitforcompaction" => {
                 let began = Instant::now();
                 engine.settle()?;
@@ -136,11 +138,21 @@ impl Clients<'_> {
         let (flags, each_once) = (self.flags, self.work == Work::WriteEach);
         let mut random = SmallRng::seed_from_u64(flags.seed ^ self.turn << 32 ^ (index + 1) << 16);
         let mut figures = Figures::new(self.name);
+        if self.work == Work::Scan {
+            let mut start = Instant::now();
+            self.engine.scan(flags.reads, &mut |bytes| {
+                let now = Instant::now();
+                figures.read(now - start, Some(bytes));
+                start = now;
+            })?;
+            figures.thread_seconds = self.began.elapsed().as_secs_f64();
+            return Ok(figures);
+        }
         let until = self.until.filter(|_| !each_once);
         let each = match self.work {
             Work::Write => flags.writes,
             Work::WriteEach => u64::MAX,
-            Work::Read | Work::Mixed => flags.reads,
+            Work::Read | Work::Mixed | Work::Scan => flags.reads,
         };
         let mut done = 0;
         while until.is_some() || done < each {
@@ -155,7 +167,7 @@ impl Clients<'_> {
             let read = match self.work {
                 Work::Read => true,
                 Work::Mixed => random.random_range(0..100) < flags.readwritepercent,
-                Work::Write | Work::WriteEach => false,
+                Work::Write | Work::WriteEach | Work::Scan => false,
             };
             let start = Instant::now();
             if until.is_some_and(|until| start >= until) {

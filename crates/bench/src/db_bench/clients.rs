@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use esker_device::block_on;
-use esker_engine::{Batch, Cursor, Durability, WriteOptions};
+use esker_engine::{Batch, Durability, WriteOptions};
 
 use super::command_line::benchmark::Work;
 use super::command_line::config::ValueSize;
@@ -23,9 +23,6 @@ use crate::workload::key;
 /// delay is visible.
 const TOLD_AFTER: u64 = 64;
 const SLOW: Duration = Duration::from_micros(100);
-
-/// Number of records that `readseq` reads per call.
-const PAGE: usize = 256;
 
 struct Outcome {
     kind: Kind,
@@ -201,26 +198,17 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
     Ok(counts.into_inner())
 }
 
-/// Reads records in the order of the index, in pages. The latency of a record is its share of the page's.
+/// Reads records by iteration.
 async fn scan(shared: &Shared, counts: &mut Counts) -> Result<()> {
-    let mut cursor = Some(Cursor::START);
-    let mut left = usize::try_from(shared.config.reads).unwrap_or(usize::MAX);
-    while let Some(at) = cursor
-        && left > 0
-    {
-        let began = Instant::now();
-        let mut page = shared.store.scan(at, left.min(PAGE)).await?;
-        // A page may have more records than requested.
-        page.entries.truncate(left);
-        let each = began.elapsed() / page.entries.len().max(1) as u32;
-        for entry in &page.entries {
-            counts.record(Kind::Read, 1, (entry.key.len() + entry.value.len()) as u64, each);
-        }
-        let read = page.entries.len();
-        counts.look_up(read as u64, read as u64);
-        shared.done.fetch_add(read as u64, Ordering::Relaxed);
-        left -= read;
-        cursor = page.next;
+    let mut entries = shared.store.stream();
+    let mut began = Instant::now();
+    for _ in 0..shared.config.reads {
+        let Some(entry) = entries.next().await.transpose()? else { break };
+        let now = Instant::now();
+        counts.record(Kind::Read, 1, (entry.key.len() + entry.value.len()) as u64, now - began);
+        counts.look_up(1, 1);
+        shared.done.fetch_add(1, Ordering::Relaxed);
+        began = now;
     }
     Ok(())
 }

@@ -130,6 +130,7 @@ fn name(engine: Engine, benchmark: Benchmark) -> Option<&'static str> {
         (_, Benchmark::Mixed) => "readrandomwriterandom",
         (_, Benchmark::Overwrite) => "overwrite",
         (_, Benchmark::Settle) => "waitforcompaction",
+        (_, Benchmark::Scan) => "readseq",
         (Engine::Rival(_), Benchmark::Popular | Benchmark::Pressure) => return None,
         (_, Benchmark::Popular) => "mixgraph",
         (_, Benchmark::Pressure) if rocksdb => "readwhilewriting",

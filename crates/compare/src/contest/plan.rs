@@ -12,6 +12,8 @@ pub(crate) enum Benchmark {
     Overwrite,
     /// Overwrites of keys with skewed popularity.
     Popular,
+    /// One iteration over all records.
+    Scan,
     /// One reader beside writers at rising rates.
     Pressure,
     /// Waits until background work has ended.
@@ -70,6 +72,7 @@ pub(crate) struct Sizes {
 const VALUE_BYTES: u64 = 4096;
 const KEY_BYTES: u64 = 16;
 const SMALL_BYTES: u64 = 100;
+const SCANNED_BYTES: u64 = 65;
 /// Approximate number of reads per key in the data set that memory holds, so that few reads are the first
 /// of their key.
 const HIT_ROUNDS: u64 = 40;
@@ -109,12 +112,12 @@ impl Sizes {
 }
 
 /// The names of the groups, for `--only`.
-pub(crate) const GROUPS: [&str; 5] = ["load", "data", "sync", "small", "hits"];
+pub(crate) const GROUPS: [&str; 6] = ["load", "data", "sync", "small", "hits", "scan"];
 
 /// Returns all groups of one repetition.
 pub(crate) fn groups(sizes: &Sizes, repetition: u64) -> Vec<Group> {
     let make = Steps::of(sizes, repetition);
-    let mut groups = vec![make.load(), make.data(), make.sync(), make.small(), make.hits()];
+    let mut groups = vec![make.load(), make.data(), make.sync(), make.small(), make.hits(), make.scan()];
     for group in &mut groups {
         for (at, step) in group.steps.iter_mut().enumerate() {
             step.seed += at as u64 + 1;
@@ -289,6 +292,38 @@ impl Steps<'_> {
                     in_flight: 2,
                     ..step
                 },
+            ],
+        }
+    }
+
+    fn scan(&self) -> Group {
+        let keys = self.keys;
+        let fill = |name, value_bytes| Step {
+            name,
+            benchmarks: vec![Benchmark::FillEach, Benchmark::Settle],
+            operations: Some(keys),
+            in_flight: 1,
+            value_bytes,
+            ..self.fresh.clone()
+        };
+        let scan = |name, value_bytes| Step {
+            name,
+            benchmarks: vec![Benchmark::Scan],
+            operations: Some(keys),
+            in_flight: 1,
+            value_bytes,
+            ..self.step.clone()
+        };
+        Group {
+            name: "scan",
+            about: format!(
+                "{keys} keys of 16 B / 65 B, each put once in random order, then read by one iteration of a new process with                  empty caches; the same with values of 4 KiB"
+            ),
+            steps: vec![
+                fill("scan-small-fill", SCANNED_BYTES),
+                scan("scan-small", SCANNED_BYTES),
+                fill("scan-fill", VALUE_BYTES),
+                scan("scan", VALUE_BYTES),
             ],
         }
     }

@@ -128,6 +128,8 @@ pub(crate) const ROWS: &[Row] = &[
     row("small values (100 B), load", "small-load", Metric::Rate, &[rocksdb(2.0)]),
     row("small values (100 B), 70/30", "small-mixed", Metric::Rate, &[rocksdb(2.0)]),
     row("gets from memory, 2 threads", "hits", Metric::Rate, &[rocksdb(2.0)]),
+    row("iteration over all records, 65 B", "scan-small", Metric::Rate, &[]),
+    row("iteration over all records, 4 KiB", "scan", Metric::Rate, &[]),
     row("server, SET 4 KiB, 32 connections", "net-set", Metric::Rate, &[]),
     row("server, SET 4 KiB, p99", "net-set", Metric::Latency("write", "99"), &[]),
     row("server, GET 4 KiB, 32 connections", "net-get", Metric::Rate, &[]),
