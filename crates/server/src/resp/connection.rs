@@ -306,7 +306,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         self.session.held_bytes = held;
         self.session.hold(held).await.map_err(|_| Ended::Dropped(Dropped::Memory))?;
 
-        let client = self.session.client.clone();
         let limits = if self.is_narrow { &self.narrow } else { &self.service.config.limits };
         let mut batch = Batch::new(&self.commands, data);
         let began = Instant::now();
@@ -329,7 +328,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 now = turn::pause_at(now).await;
                 continue;
             }
-            let mut reloads = self.service.users.reloads();
+            let (client, mut reloads) = (self.session.client.clone(), self.service.users.reloads());
             while self.transport.replies.unsent_bytes() > most {
                 follow_users(&mut self.session, self.service)?;
                 tokio::select! {

@@ -154,8 +154,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                     count(&service.counters.output_bytes, bytes as u64);
                     count(&service.counters.socket_writes, 1);
                     self.replies.mark_sent(bytes);
-                    // Encryption takes time, so the task yields here; it is woken again.
-                    if poll_pause(context).is_pending() {
+                    // Encryption takes time, so the task yields after many bytes; it is woken again. The usual short answer is
+                    // not worth a look at the clock.
+                    let is_short = bytes < READ_BYTES_MIN && self.replies.unsent_bytes() == 0;
+                    if !is_short && poll_pause(context).is_pending() {
                         return Ok(wrote);
                     }
                 }
