@@ -16,7 +16,6 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::poll;
@@ -33,6 +32,7 @@ use super::wire::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use crate::Limits;
 use crate::base::address::Address;
 use crate::base::counting::count;
+use crate::base::moment::Moment;
 use crate::base::shutdown::Stop;
 use crate::base::turn::{self, behind_the_others, beside};
 use crate::budget::Share;
@@ -308,7 +308,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
         let limits = if self.is_narrow { &self.narrow } else { &self.service.config.limits };
         let mut batch = Batch::new(&self.commands, data);
-        let began = Instant::now();
+        let began = Moment::now();
         self.service.counters.rate.add(self.service.age_at(began), self.commands.len() as u64);
         let mut now = began;
         while !batch.is_done() && !self.session.leaving {
@@ -344,7 +344,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 // Without a pause, a client that reads its answers at once would be written to without end.
                 turn::pause().await;
                 // The wait for the client does not count as running time of the next command.
-                now = Instant::now();
+                now = Moment::now();
             }
         }
         self.session.waited_in_vain = false;
