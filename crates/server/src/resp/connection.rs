@@ -304,7 +304,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let work = self.batch_bytes(data.len());
         let held = self.held() + work;
         self.session.held_bytes = held;
-        self.session.hold(held).await.map_err(|_| Ended::Dropped(Dropped::Memory))?;
+        if !self.session.try_hold(held) {
+            self.session.hold(held).await.map_err(|_| Ended::Dropped(Dropped::Memory))?;
+        }
 
         let limits = if self.is_narrow { &self.narrow } else { &self.service.config.limits };
         let mut batch = Batch::new(&self.commands, data);
@@ -365,7 +367,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         beside(self.transport.grows_long(room), pin!(async { self.transport.make_room(room) })).await;
         if peak > now {
             let held = self.held();
-            let _ = self.session.hold(held).await;
+            let _ = self.session.try_hold(held) || self.session.hold(held).await.is_ok();
         }
         if self.transport.held_bytes() > IDLE_BYTES_MAX || others > IDLE_BYTES_MAX {
             // Memory is returned only if no input has arrived yet.

@@ -246,6 +246,12 @@ impl Replies {
         }
     }
 
+    /// Appends `+OK`.
+    #[inline]
+    pub(crate) fn ok(&mut self) {
+        self.put(b"+OK\r\n");
+    }
+
     /// Appends `+OK` or another short text without line breaks.
     pub(crate) fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
@@ -460,6 +466,7 @@ impl Replies {
         }
     }
 
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
         if self.has_room(bytes.len()) {
             self.bytes.extend_from_slice(bytes);
