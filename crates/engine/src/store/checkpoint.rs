@@ -140,10 +140,7 @@ impl Store {
 }
 
 /// Returns the segments of a tier that hold data. `ends`: number and end of each segment that is still open.
-fn segments_of<'a>(
-    tier: &'a Tier,
-    ends: &'a [(u64, u32)],
-) -> impl Iterator<Item = CheckpointSegment> + 'a {
+fn segments_of<'a>(tier: &'a Tier, ends: &'a [(u64, u32)]) -> impl Iterator<Item = CheckpointSegment> + 'a {
     let bytes_of = |slot: SlotRef<'_>| match slot.state() {
         SlotState::Free => 0,
         // An open segment without an entry in `ends` belongs to no lane or relocation: it is spare, and empty.

@@ -146,7 +146,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                         bytes <= WRITE_BYTES_MAX
                     };
                     match unsent[..pieces].iter().take_while(fits).count() {
-                        0 | 1 => stream.poll_write(context, &unsent[0][..unsent[0].len().min(WRITE_BYTES_MAX)]),
+                        0 | 1 => {
+                            stream.poll_write(context, &unsent[0][..unsent[0].len().min(WRITE_BYTES_MAX)])
+                        }
                         several => stream.poll_write_vectored(context, &unsent[..several]),
                     }
                 }
