@@ -326,7 +326,7 @@ impl Verb {
     }
 }
 
-/// All commands: first the main commands, then all subcommands, in the order of their commands.
+/// All commands: first the main commands, then all subcommands, sorted by their commands.
 pub(in crate::resp) struct Table {
     rows: &'static [Verb],
     /// The number of commands that are no subcommands.
@@ -427,37 +427,54 @@ impl Table {
 /// subcommands of a command after it.
 pub(in crate::resp) const fn arranged<const COUNT: usize>(families: &[&[Verb]]) -> [Verb; COUNT] {
     assert!(COUNT <= ROWS_MAX && COUNT < EMPTY as usize, "the table has too many rows");
-    let mut rows = [Verb::DEFAULT; COUNT];
+    let (mut rows, mut parents) = ([Verb::DEFAULT; COUNT], [""; COUNT]);
     // Commands, then subcommands.
-    let (mut row, mut pass) = (0, 0);
+    let (mut filled, mut commands, mut pass) = (0, 0, 0);
     while pass < 2 {
-        let (mut family, mut commands) = (0, 0);
+        let (mut family, mut parent) = (0, "");
         while family < families.len() {
             let mut at = 0;
             while at < families[family].len() {
-                let mut verb = families[family][at];
-                let is_subcommand = is_subcommand(&verb);
-                commands += !is_subcommand as usize;
-                if is_subcommand == (pass == 1) {
-                    (verb.row, verb.counted_row) = (row, row);
-                    if is_subcommand {
-                        let command = &mut rows[commands - 1];
-                        if command.subcommands == 0 {
-                            command.first_subcommand = row;
-                        }
-                        command.subcommands += 1;
-                        if !verb.is_counted {
-                            verb.counted_row = command.row;
-                        }
+                let verb = families[family][at];
+                if !is_subcommand(&verb) {
+                    parent = verb.name;
+                }
+                if is_subcommand(&verb) == (pass == 1) {
+                    // Insertion keeps subcommands sorted by the names of their commands.
+                    let mut place = filled;
+                    while place > commands && pass == 1 && is_before(parent, parents[place - 1]) {
+                        (rows[place], parents[place]) = (rows[place - 1], parents[place - 1]);
+                        place -= 1;
                     }
-                    rows[row] = verb;
-                    row += 1;
+                    (rows[place], parents[place]) = (verb, parent);
+                    filled += 1;
                 }
                 at += 1;
             }
             family += 1;
         }
+        if pass == 0 {
+            commands = filled;
+        }
         pass += 1;
+    }
+    let mut row = 0;
+    while row < COUNT {
+        (rows[row].row, rows[row].counted_row) = (row, row);
+        if row >= commands {
+            let mut command = 0;
+            while !is_same(rows[command].name, parents[row]) {
+                command += 1;
+            }
+            if rows[command].subcommands == 0 {
+                rows[command].first_subcommand = row;
+            }
+            rows[command].subcommands += 1;
+            if !rows[row].is_counted {
+                rows[row].counted_row = command;
+            }
+        }
+        row += 1;
     }
     rows
 }
@@ -471,6 +488,18 @@ const fn is_subcommand(verb: &Verb) -> bool {
         at += 1;
     }
     false
+}
+
+const fn is_before(one: &str, other: &str) -> bool {
+    let (one, other, mut at) = (one.as_bytes(), other.as_bytes(), 0);
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    if at < one.len() && at < other.len() { one[at] < other[at] } else { one.len() < other.len() }
+}
+
+const fn is_same(one: &str, other: &str) -> bool {
+    !is_before(one, other) && !is_before(other, one)
 }
 
 /// Hashes the length and four letters of a name, ignoring case.
