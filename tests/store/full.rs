@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use esker::{Durability, ErrorKind, Store, WhenFull, WriteOptions};
-use esker_device::Runtime;
-use esker_device::{Fault, Latency, MemoryOptions, OperationKind};
+use esker_device::{Fault, Latency, MemoryOptions, OperationKind, Runtime};
 use esker_simulated::Random;
 use futures_util::future::{join_all, select};
 
@@ -47,11 +46,22 @@ fn check(world: &World, store: &Store, there: &BTreeMap<u64, u64>, absent: impl 
     assert_eq!(store.len(), there.len() as u64);
 }
 
+/// Runs puts concurrently. All of them must succeed; `at` describes them.
+fn put_all(
+    world: &World,
+    store: &Store,
+    puts: Vec<impl Future<Output = esker::Result<u64>>>,
+    at: impl std::fmt::Display,
+) {
+    for put in world.runtime.run(join_all(puts)) {
+        put.unwrap_or_else(|error| panic!("{at}: {error}; {:?}", store.stats()));
+    }
+}
+
 fn full(seed: u64) {
     let mut random = Random::new(seed);
     let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
-    config.hash_bits = None;
-    config.more_memory_bytes = 32 << 20;
+    (config.hash_bits, config.more_memory_bytes) = (None, 32 << 20);
     // Segments of a few write units hold less than the user limit assumes, if records are tiny and each
     // is synced.
     config.unit_bytes = config.unit_bytes.min(config.segment_bytes / 16);
@@ -128,9 +138,7 @@ fn put_and_delete(seed: u64, tiers: Tiers, long_value: bool) {
     for round in 0..if long_value { 3000 } else { 600u64 } {
         let keys: Vec<u64> = (0..16).map(|_| random.below(500)).collect();
         let puts = keys.iter().map(|number| store.put(key(*number), value(&key(*number), round, 30)));
-        for put in world.runtime.run(join_all(puts)) {
-            put.unwrap_or_else(|error| panic!("round {round}: {error}; {:?}", store.stats()));
-        }
+        put_all(&world, &store, puts.collect(), format_args!("round {round}"));
         let deletes = keys.iter().map(|number| store.delete(key(*number)));
         for delete in world.runtime.run(join_all(deletes)) {
             delete.unwrap_or_else(|error| panic!("round {round}: {error}"));
@@ -160,8 +168,7 @@ fn overwrite(seed: u64) {
     let mut random = Random::new(seed);
     let tiers = TIERS[seed as usize % 3];
     let mut config = Config::random(&mut random, tiers);
-    config.hash_bits = None;
-    config.more_memory_bytes = 32 << 20;
+    (config.hash_bits, config.more_memory_bytes) = (None, 32 << 20);
     config.unit_bytes = config.unit_bytes.min(config.segment_bytes / 16);
     config.reserve_percent = [20, 35][random.below(2) as usize];
     let capacity_bytes = config.segment_bytes * (config.fast_segments + config.capacity_segments);
@@ -177,11 +184,7 @@ fn overwrite(seed: u64) {
             let bytes = value_bytes as usize / 2 + random.below(value_bytes) as usize;
             store.put(key(*number), value(&key(*number), round, bytes))
         });
-        for put in world.runtime.run(join_all(puts.collect::<Vec<_>>())) {
-            put.unwrap_or_else(|error| {
-                panic!("round {round} of {rounds}, {keys} keys: {error}; {:?}", store.stats())
-            });
-        }
+        put_all(&world, &store, puts.collect(), format_args!("round {round} of {rounds}, {keys} keys"));
         if random.below(rounds) == 0 {
             world.kill();
             drop(store);
@@ -282,9 +285,7 @@ fn back_pressure(seed: u64) {
         let puts = numbers.iter().map(|number| {
             store.put(key(*number), value(&key(*number), *number, 24 + random.below(4000) as usize))
         });
-        for put in world.runtime.run(join_all(puts.collect::<Vec<_>>())) {
-            put.unwrap_or_else(|error| panic!("round {round}: {error}; {:?}", store.stats()));
-        }
+        put_all(&world, &store, puts.collect(), format_args!("round {round}"));
         there.extend(numbers.iter().map(|number| (*number, *number)));
     }
     check(&world, &store, &there, std::iter::empty());
@@ -402,9 +403,7 @@ fn delete_heavy(seed: u64) {
         next = numbers.end;
         let bytes = 24 + random.below(100) as usize;
         let puts = numbers.clone().map(|number| store.put(key(number), value(&key(number), number, bytes)));
-        for put in world.runtime.run(join_all(puts.collect::<Vec<_>>())) {
-            put.unwrap_or_else(|error| panic!("after {written} bytes: {error}; {:?}", store.stats()));
-        }
+        put_all(&world, &store, puts.collect(), format_args!("after {written} bytes"));
         for deleted in world.runtime.run(join_all(numbers.map(|number| store.delete(key(number))))) {
             assert!(deleted.unwrap_or_else(|error| panic!("after {written} bytes: {error}")));
         }
@@ -489,9 +488,7 @@ fn ahead_of_sealing(when_full: WhenFull) {
         let value = value(&key, number, 30_000);
         store.put_with(key, value, WriteOptions::new().durability(Durability::Process))
     });
-    for put in world.runtime.run(join_all(puts.collect::<Vec<_>>())) {
-        put.unwrap_or_else(|error| panic!("{when_full:?}: {error}"));
-    }
+    put_all(&world, &store, puts.collect(), format_args!("{when_full:?}"));
     drop(store);
     world.end();
 }

@@ -41,6 +41,8 @@ pub struct EntryList {
     /// Numbers of each entry, encoded as in a summary.
     numbers: Vec<u8>,
     last: Option<Entry>,
+    max_sequence: u64,
+    has_ends: bool,
 }
 
 impl EntryList {
@@ -52,9 +54,10 @@ impl EntryList {
     /// Decodes the bytes of a summary's entries, which begin with `count` digests. `None` if they are invalid.
     pub(crate) fn decode(body: &[u8], count: usize) -> Option<EntryList> {
         let (digests, numbers) = body.split_at_checked(count.checked_mul(DIGEST_BYTES)?)?;
-        let mut last = None;
-        for_each_entry(digests, numbers, |entry| last = Some(entry))?;
-        Some(EntryList { digests: digests.to_vec(), numbers: numbers.to_vec(), last })
+        let mut list =
+            EntryList { digests: digests.to_vec(), numbers: numbers.to_vec(), ..EntryList::default() };
+        for_each_entry(digests, numbers, |entry| list.note(entry))?;
+        Some(list)
     }
 
     /// Returns the number of entries.
@@ -73,6 +76,24 @@ impl EntryList {
     #[inline]
     pub fn last(&self) -> Option<&Entry> {
         self.last.as_ref()
+    }
+
+    /// Returns the highest sequence number; 0 without entries.
+    pub fn max_sequence(&self) -> u64 {
+        self.max_sequence
+    }
+
+    /// True if an entry is a tombstone or expires. Most lists have none, and need not be decoded to look for them.
+    pub fn has_ends(&self) -> bool {
+        self.has_ends
+    }
+
+    /// Notes the facts of another entry.
+    #[inline]
+    fn note(&mut self, entry: Entry) {
+        self.max_sequence = self.max_sequence.max(entry.sequence);
+        self.has_ends |= entry.kind == Kind::Tombstone || entry.expires_at_ms.is_some();
+        self.last = Some(entry);
     }
 
     /// Returns the bytes of the entries in a summary, without its footer.
@@ -120,7 +141,7 @@ impl EntryList {
                 put_varint(&mut self.numbers, expiry);
             }
         }
-        self.last = Some(entry);
+        self.note(entry);
     }
 
     /// Reserves memory for a few more entries.
@@ -139,7 +160,7 @@ impl EntryList {
     pub fn clear(&mut self) {
         self.digests.clear();
         self.numbers.clear();
-        self.last = None;
+        (self.last, self.max_sequence, self.has_ends) = (None, 0, false);
     }
 
     /// Keeps only the entries for which `keeps` returns true.
@@ -429,6 +450,23 @@ mod tests {
         }
         seen.extend(growing.iter_from(position));
         assert_eq!(seen, pushed);
+    }
+
+    #[test]
+    fn list_knows_its_highest_number_and_whether_an_entry_ends() {
+        let assert_facts = |list: &EntryList| {
+            let ends = |e: &Entry| e.kind == Kind::Tombstone || e.expires_at_ms.is_some();
+            let highest = list.iter().map(|e| e.sequence).max().unwrap_or(0);
+            assert_eq!((list.max_sequence(), list.has_ends()), (highest, list.iter().any(|e| ends(&e))));
+        };
+        let all: EntryList = entries(500).into_iter().collect();
+        let (mut body, mut lasting, mut cleared) = (Vec::new(), all.clone(), all.clone());
+        all.encode_into(&mut body);
+        let decoded = EntryList::decode(&body, all.len()).expect("it was encoded here");
+        lasting.retain(|entry| entry.kind == Kind::Put && entry.expires_at_ms.is_none());
+        cleared.clear();
+        assert!(all.has_ends() && !lasting.has_ends() && !lasting.is_empty());
+        [all, decoded, lasting, cleared].iter().for_each(assert_facts);
     }
 
     #[test]

@@ -155,6 +155,7 @@ pub(crate) fn encode(
     entries.encode_into(&mut body);
     let entry_bytes = body.len() as u32;
     let check = secret.summary_check(head.segment, &body);
+    let expires_ms = if entries.has_ends() { next_expiry_ms(entries, 0) } else { None };
     body.resize(total, 0);
     let footer = Footer {
         segment: head.segment,
@@ -164,10 +165,9 @@ pub(crate) fn encode(
         entries: entries.len() as u32,
         stream: head.stream,
         check,
-        max_sequence: entries.iter().map(|e| e.sequence).max().unwrap_or(0),
+        max_sequence: entries.max_sequence(),
         tail: head.tail,
-        expires_s: next_expiry_ms(entries, 0)
-            .map_or(0, |ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)),
+        expires_s: expires_ms.map_or(0, |ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)),
     };
     body[total - FOOTER_BYTES..].copy_from_slice(&footer.encode(secret, segment_bytes));
     body

@@ -477,31 +477,19 @@ pub const fn planted(_bug: Bug) -> bool {
     false
 }
 
+/// Returns true if this process has the bug.
+///
+/// # Panics
+/// If `ESKER_PLANTED` names no bug.
 #[cfg(feature = "planted")]
-pub use self::chosen::planted;
-
-#[cfg(feature = "planted")]
-mod chosen {
-    use std::sync::OnceLock;
-
-    use super::Bug;
-
-    static CHOSEN: OnceLock<Option<Bug>> = OnceLock::new();
-
-    /// Returns true if this process has the bug.
-    ///
-    /// # Panics
-    /// If `ESKER_PLANTED` names no bug.
-    pub fn planted(bug: Bug) -> bool {
-        *CHOSEN.get_or_init(choose) == Some(bug)
-    }
-
-    fn choose() -> Option<Bug> {
+pub fn planted(bug: Bug) -> bool {
+    static CHOSEN: std::sync::LazyLock<Option<Bug>> = std::sync::LazyLock::new(|| {
         let name = std::env::var("ESKER_PLANTED").ok().filter(|name| !name.is_empty())?;
-        let bug = Bug::ALL.iter().find(|bug| bug.name() == name);
+        let found = Bug::ALL.iter().find(|bug| bug.name() == name);
         let bug =
-            *bug.unwrap_or_else(|| panic!("ESKER_PLANTED names no bug: {name}; see crates/seeded-bugs"));
+            *found.unwrap_or_else(|| panic!("ESKER_PLANTED names no bug: {name}; see crates/seeded-bugs"));
         eprintln!("PLANTED: {}", bug.about());
         Some(bug)
-    }
+    });
+    *CHOSEN == Some(bug)
 }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use esker_engine::{Compression, Cursor, Store};
 use tokio::sync::Notify;
@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use crate::Config;
 use crate::auth::Users;
 use crate::base::address::Origin;
+use crate::base::moment::Moment;
 use crate::base::policy::Policy;
 use crate::base::pool::Pool;
 use crate::base::settings::text_of;
@@ -117,7 +118,7 @@ pub(crate) struct Service {
     pub(crate) stop: Notify,
     /// True once a stop was requested.
     pub(crate) draining: AtomicBool,
-    started: Instant,
+    started: Moment,
     /// Forty hex digits, different after every start.
     pub(crate) run_id: String,
 }
@@ -223,7 +224,7 @@ impl Service {
             status: Sampler::default(),
             stop: Notify::new(),
             draining: AtomicBool::new(false),
-            started: Instant::now(),
+            started: Moment::now(),
             run_id,
         };
         service.observe_as_needed();
@@ -280,8 +281,8 @@ impl Service {
     }
 
     /// Returns the server's uptime at a moment.
-    pub(crate) fn age_at(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.started)
+    pub(crate) fn age_at(&self, now: Moment) -> Duration {
+        now - self.started
     }
 
     /// CONFIG RESETSTAT.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use esker_device::{Fault, OperationKind, Runtime};
 use esker_index::Keyspace;
-use esker_log::Stream;
+use esker_log::{Location, Stream};
 use futures_util::future::join;
 use tokio::sync::Notify;
 
@@ -140,8 +140,7 @@ impl Filled {
                 assert!(found == *value, "{key} has another value");
                 sequence
             };
-            let pointer = catalog.index.get(&hash).expect("it is in the index");
-            let location = catalog.packing.unpack(pointer.get());
+            let location = self.location(key);
             let padded =
                 space.tier(location.tier).shape().padded(record_bytes(key, value, sequence, *expires)) as i64;
             *live.entry((location.tier, location.slot)).or_default() += padded;
@@ -164,14 +163,16 @@ impl Filled {
         }
     }
 
+    /// Returns the location of a key's current record.
+    fn location(&self, key: &str) -> Location {
+        let Catalog { index, packing, .. } = &*self.bench.catalog;
+        let pointer = index.get(&self.bench.catalog.hash_in(0, key.as_bytes())).expect("it is in the index");
+        packing.unpack(pointer.get())
+    }
+
     /// Returns a key whose current record is in a slot.
     fn key_in(&self, slot: u32) -> String {
-        let Bench { catalog, .. } = &self.bench;
-        let is_in = |key: &&String| {
-            let pointer = catalog.index.get(&catalog.hash_in(0, key.as_bytes())).expect("it is in the index");
-            catalog.packing.unpack(pointer.get()).slot == slot
-        };
-        self.keys.keys().find(is_in).expect("there is one").clone()
+        self.keys.keys().find(|key| self.location(key).slot == slot).expect("there is one").clone()
     }
 
     fn state(&self, slot: u32) -> SlotState {
@@ -325,9 +326,7 @@ fn a_victim_with_a_damaged_record_is_kept_and_the_others_are_moved() {
         let (victim, tier) = (filled.sealed()[0], filled.bench.space.first_tier());
         filled.forget_memory(victim);
         let key = filled.key_in(victim);
-        let Bench { catalog, .. } = &filled.bench;
-        let pointer = catalog.index.get(&catalog.hash_in(0, key.as_bytes())).expect("it is in the index");
-        let at = tier.device_offset(victim, catalog.packing.unpack(pointer.get()).offset + 400);
+        let at = tier.device_offset(victim, filled.location(&key).offset + 400);
         filled.bench.devices[0].corrupt(at, 0x10);
         assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(0)));
         assert_eq!(
@@ -382,7 +381,7 @@ fn copies_are_proven_durable_before_their_victim_is_freed() {
     let key = filled.key_in(victim);
     assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(1)));
     let hash = catalog.hash_in(0, key.as_bytes());
-    let copy = catalog.packing.unpack(catalog.index.get(&hash).expect("it is in the index").get());
+    let copy = filled.location(&key);
     let tier = space.tier(copy.tier);
     let mut bytes = devices[0].durable_snapshot();
     bytes[tier.device_offset(copy.slot, copy.offset + 400) as usize] ^= 1;

@@ -22,12 +22,12 @@ mod resolve;
 mod slots;
 mod unsealed;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use esker_index::{Indexes, KeyHash};
-use esker_log::Tier as TierName;
+use esker_log::{Entry, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{try_join, try_join_all};
 
@@ -151,7 +151,7 @@ impl RecoveryContext<'_> {
         self.progress.begin(RecoveryStep::Records, records, self.runtime.now());
         let mut segments = Arc::new(segments);
         let (mut max_sequence, mut next_expiry_ms) = (self.cleared.highest(), None);
-        let (mut winners, mut copies) = (BTreeSet::new(), Copies::new());
+        let (mut winners, mut copies) = (BTreeSet::new(), Copies::default());
         let mut passes = 1;
         let mut pass = 0;
         while pass < passes {
@@ -229,16 +229,18 @@ impl RecoveryContext<'_> {
         staged: &[Staged],
         winners: &BTreeSet<StagedPlace>,
     ) -> Vec<StagedRecord> {
-        let of_segments: BTreeMap<u64, &Segment> = segments.iter().map(|s| (s.segment, s)).collect();
         let mut unwritten = Vec::new();
         for (piece, staged) in staged.iter().enumerate() {
-            let written: BTreeSet<u32> = match of_segments.get(&staged.segment).map(|s| &s.content) {
+            let segment = segments.iter().find(|segment| segment.segment == staged.segment);
+            // In the order of their offsets.
+            let written: &[Entry] = match segment.map(|segment| &segment.content) {
                 Some(Content::Sealed(_)) => continue,
-                Some(Content::Scanned(scan, _)) => scan.entries.iter().map(|entry| entry.offset).collect(),
-                None => BTreeSet::new(),
+                Some(Content::Scanned(scan, _)) => &scan.entries,
+                None => &[],
             };
             let left = staged.entries.iter().enumerate().filter(|(_, entry)| {
-                !written.contains(&entry.offset) && !self.cleared.covers(&entry.key_hash, entry.sequence)
+                written.binary_search_by_key(&entry.offset, |written| written.offset).is_err()
+                    && !self.cleared.covers(&entry.key_hash, entry.sequence)
             });
             unwritten.extend(left.map(|(number, &entry)| StagedRecord {
                 piece,

@@ -173,13 +173,13 @@ impl Reader {
     ) -> Result<usize> {
         self.space.health.check_open()?;
         let mut keys = keys.into_iter();
-        let mut shown = 0;
+        let (mut row, mut shown) = (SmallVec::<[_; ROW]>::new(), 0);
         let mut began = self.space.runtime.now();
         loop {
             // Index slots and records are mostly not in the processor's cache. A row of keys overlaps their cache
             // misses, instead of waiting for each key's misses in turn.
-            let hashed = keys.by_ref().take(ROW).map(|key| self.hashed(database, key));
-            let mut row: SmallVec<[_; ROW]> = hashed.collect();
+            row.clear();
+            row.extend(keys.by_ref().take(ROW).map(|key| self.hashed(database, key)));
             if row.len() > 1 {
                 row.iter().for_each(|probe| self.catalog.index.prefetch(&probe.hash));
             }

@@ -1,6 +1,6 @@
 //! The part of a sealed segment's summary that stays in memory.
 
-use esker_log::{Entry, Kind, next_expiry_ms};
+use esker_log::{Entry, EntryList, Kind, next_expiry_ms};
 
 /// Expiry time of a segment in which nothing expires.
 pub(crate) const NEVER_MS: u64 = u64::MAX;
@@ -28,6 +28,14 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
+    /// Returns the contents of a list, which is read only if an entry is a tombstone or expires.
+    pub(crate) fn of_list(entries: &EntryList) -> Contents {
+        match entries.has_ends() {
+            true => Contents::of(entries.iter()),
+            false => Contents { expires_ms: [NEVER_MS; 2], tombstones_through: 0 },
+        }
+    }
+
     pub(crate) fn of(entries: impl Iterator<Item = Entry> + Clone) -> Contents {
         Contents::after(entries, 0)
     }

@@ -119,7 +119,7 @@ impl Summary {
     /// Creates the summary of a segment whose frames are all closed.
     pub(crate) fn of(segment: &OpenSegment) -> Summary {
         let (name, (start, bytes)) = (segment.name(), segment.summary());
-        let contents = Contents::of(segment.entries().iter());
+        let contents = Contents::of_list(segment.entries());
         Summary { slot: name.slot, stream: name.stream, tail: segment.tail(), start, bytes, contents }
     }
 
@@ -133,6 +133,6 @@ impl Summary {
     ) -> Summary {
         let (start, bytes) = esker_log::seal(entries, &space.secret, head, tier.shape());
         let SummaryHead { stream, tail, .. } = head;
-        Summary { slot, stream, tail, start, bytes, contents: Contents::of(entries.iter()) }
+        Summary { slot, stream, tail, start, bytes, contents: Contents::of_list(entries) }
     }
 }

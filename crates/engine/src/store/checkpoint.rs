@@ -89,7 +89,7 @@ impl Store {
         }
         let filled = writer.lanes().flat_map(|lane| lane.ends());
         let outputs = rest.outputs.iter().copied().filter(|_| !planted(Bug::OutputsNotInCheckpoint));
-        let ends: BTreeMap<u64, u32> = filled.chain(outputs).collect();
+        let ends: Vec<(u64, u32)> = filled.chain(outputs).collect();
         let segments = space.tiers().flat_map(|tier| segments_of(tier, &ends));
         let left: BTreeMap<u64, CheckpointSegment> = segments.map(|s| (s.number, s)).collect();
         let kept = left.keys().copied().filter(|_| !planted(Bug::CheckpointSegmentsFreed));
@@ -139,16 +139,15 @@ impl Store {
     }
 }
 
-/// Returns the segments of a tier that hold data. `ends`: the end of each segment that is still open.
-fn segments_of<'a>(
-    tier: &'a Tier,
-    ends: &'a BTreeMap<u64, u32>,
-) -> impl Iterator<Item = CheckpointSegment> + 'a {
-    let bytes_of = |slot: SlotRef<'_>| match (slot.state(), ends.get(&slot.segment())) {
-        (SlotState::Free, _) => 0,
+/// Returns the segments of a tier that hold data. `ends`: number and end of each segment that is still open.
+fn segments_of<'a>(tier: &'a Tier, ends: &'a [(u64, u32)]) -> impl Iterator<Item = CheckpointSegment> + 'a {
+    let bytes_of = |slot: SlotRef<'_>| match slot.state() {
+        SlotState::Free => 0,
         // An open segment without an entry in `ends` belongs to no lane or relocation: it is spare, and empty.
-        (SlotState::Open, end) => end.copied().unwrap_or(0),
-        (SlotState::Sealed | SlotState::Victim | SlotState::Damaged, _) => tier.shape().segment_bytes,
+        SlotState::Open => {
+            ends.iter().find(|(segment, _)| *segment == slot.segment()).map_or(0, |(_, end)| *end)
+        }
+        SlotState::Sealed | SlotState::Victim | SlotState::Damaged => tier.shape().segment_bytes,
     };
     let segment = move |(slot, at): (u32, SlotRef<'_>)| {
         let bytes = bytes_of(at);

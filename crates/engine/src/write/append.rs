@@ -26,7 +26,6 @@ impl Writer {
     ) -> Result<u64> {
         let bytes: u64 = records.iter().map(|r| r.padded_bytes(lane.shape)).sum();
         self.admission.wait(&self.space, &self.catalog.index, records.len(), bytes).await;
-        let only_deletes = records.iter().all(|r| r.kind == Kind::Tombstone);
         let mut refused = 0;
         loop {
             match lane.append(records, durability, &mut reservation)? {
@@ -45,6 +44,7 @@ impl Writer {
                 Append::Blocked(completion) => {
                     // A turn is not held while there is no room.
                     reservation.take_if(|reservation| reservation.is_shared());
+                    let only_deletes = records.iter().all(|r| r.kind == Kind::Tombstone);
                     let since = self.space.runtime.now();
                     if only_deletes && self.space.full.load(Ordering::Acquire) {
                         // Deletes make room, so a slot is lent to them; that may take a moment.

@@ -42,6 +42,7 @@ impl Writer {
     }
 
     /// Prepares a record of a database or, if none is given, of the first keyspace.
+    #[inline]
     pub(crate) fn prepare(
         &self,
         kind: Kind,
@@ -133,6 +134,7 @@ impl Writer {
 
     /// Prepares a put, single or one of many. It is refused for an invalid length of its key or value; after that
     /// [`await_admission`](Self::await_admission) decides.
+    #[inline]
     pub(super) fn prepare_put(
         &self,
         database: u8,

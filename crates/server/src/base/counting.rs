@@ -22,8 +22,9 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     pub(crate) fn observe(&self, time: Duration) {
-        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let bucket = us.div_ceil(FIRST_BOUND_US).max(1).next_power_of_two().trailing_zeros() as usize;
+        let us = time.as_secs() * 1_000_000 + u64::from(time.subsec_micros());
+        // The number of doublings of the first bound up to `us`.
+        let bucket = (u64::BITS - (us.saturating_sub(1) / FIRST_BOUND_US).leading_zeros()) as usize;
         self.buckets.get(bucket).unwrap_or(&self.beyond).fetch_add(1, Ordering::Relaxed);
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }

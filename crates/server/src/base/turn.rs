@@ -15,7 +15,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -23,6 +23,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::block_in_place;
 
 use super::counting::Histogram;
+use super::moment::Moment;
 
 /// Time after which a turn ends at the next [`pause`].
 pub(crate) const TURN: Duration = Duration::from_micros(500);
@@ -48,24 +49,24 @@ thread_local! {
         beside: Cell::new(Duration::ZERO),
         is_beside: Cell::new(false),
         beside_began: Cell::new(None),
-        place: Cell::new(None),
     } };
+    /// The place of [`BESIDE`] that the poll occupies. Not a field of [`Thread`], because each use of a variable with a destructor
+    /// tests whether that has run.
+    static PLACE: Cell<Option<SemaphorePermit<'static>>> = const { Cell::new(None) };
 }
 
 /// State of the turn that a thread is polling.
 struct Thread {
     /// The beginning of the turn; `None` outside of measured tasks.
-    began: Cell<Option<Instant>>,
+    began: Cell<Option<Moment>>,
     /// The last reading of the thread's processor clock, and its time.
-    reading: Cell<Option<(Instant, Duration)>>,
+    reading: Cell<Option<(Moment, Duration)>>,
     /// Processor time that this turn spent beside the serving threads.
     beside: Cell<Duration>,
     /// The thread is beside the serving threads now.
     is_beside: Cell<bool>,
     /// When that began.
-    beside_began: Cell<Option<Instant>>,
-    /// The place of [`BESIDE`] that the poll occupies.
-    place: Cell<Option<SemaphorePermit<'static>>>,
+    beside_began: Cell<Option<Moment>>,
 }
 
 /// Processor time of the calling thread.
@@ -98,12 +99,12 @@ impl<F: Future + Unpin> Future for Measured<F> {
     }
 }
 
-fn begin_turn() -> Instant {
-    let now = Instant::now();
+fn begin_turn() -> Moment {
+    let now = Moment::now();
     THREAD.with(|thread| {
         thread.began.set(Some(now));
         thread.beside.set(Duration::ZERO);
-        let is_recent = |(at, _)| now.saturating_duration_since(at) < READING_AGE_MAX;
+        let is_recent = |(at, _)| now - at < READING_AGE_MAX;
         if !thread.reading.get().is_some_and(is_recent) {
             thread.reading.set(Some((now, processor_time())));
         }
@@ -113,9 +114,9 @@ fn begin_turn() -> Instant {
 
 /// Ends the thread's turn. Returns the processor time that it took without the time beside the serving threads; at most
 /// [`READING_AGE_MAX`] too much.
-fn end_turn(began: Instant) -> Duration {
-    let now = Instant::now();
-    let took = now.saturating_duration_since(began);
+fn end_turn(began: Moment) -> Duration {
+    let now = Moment::now();
+    let took = now - began;
     THREAD.with(|thread| {
         thread.began.set(None);
         if took < SHORT {
@@ -128,31 +129,31 @@ fn end_turn(began: Instant) -> Duration {
 }
 
 /// Returns true if the turn of this thread has lasted [`TURN`] by `now`, or [`TURN_BESIDE`] beside the serving threads.
-pub(crate) fn is_over_at(now: Instant) -> bool {
+pub(crate) fn is_over_at(now: Moment) -> bool {
     THREAD.with(|thread| match (thread.began.get(), thread.beside_began.get()) {
         (None, _) => true,
-        (Some(_), Some(began)) => now.saturating_duration_since(began) >= TURN_BESIDE,
-        (Some(began), None) => now.saturating_duration_since(began) >= TURN,
+        (Some(_), Some(began)) => now - began >= TURN_BESIDE,
+        (Some(began), None) => now - began >= TURN,
     })
 }
 
 /// Yields to other tasks if the turn is over. To be called in each round of a loop.
 pub(crate) async fn pause() {
-    pause_at(Instant::now()).await;
+    pause_at(Moment::now()).await;
 }
 
 /// As [`pause`], for a caller that knows the time. Returns the time by now.
-pub(crate) async fn pause_at(now: Instant) -> Instant {
+pub(crate) async fn pause_at(now: Moment) -> Moment {
     if !is_over_at(now) {
         return now;
     }
     tokio::task::yield_now().await;
-    Instant::now()
+    Moment::now()
 }
 
 /// As [`pause`], for a function that is polled: pending, and woken at once, if the turn is over.
 pub(crate) fn poll_pause(context: &mut Context<'_>) -> Poll<()> {
-    if THREAD.with(|thread| thread.began.get()).is_none() || !is_over_at(Instant::now()) {
+    if THREAD.with(|thread| thread.began.get()).is_none() || !is_over_at(Moment::now()) {
         return Poll::Ready(());
     }
     context.waker().wake_by_ref();
@@ -195,7 +196,7 @@ fn aside_in<T>(place: Option<SemaphorePermit<'static>>, run: impl FnOnce() -> T)
 /// Gives up the place of the poll that runs beside the serving threads. To be called before work that has a limit of its own and
 /// may take seconds, because it must not keep other long commands waiting.
 pub(crate) fn leave_place() {
-    THREAD.with(|thread| thread.place.set(None));
+    PLACE.set(None);
 }
 
 fn is_beside() -> bool {
@@ -212,9 +213,9 @@ impl Beside {
     fn begin(has_others: bool, place: Option<SemaphorePermit<'static>>) -> Beside {
         THREAD.with(|thread| {
             thread.is_beside.set(true);
-            thread.beside_began.set(has_others.then(Instant::now));
-            thread.place.set(place);
+            thread.beside_began.set(has_others.then(Moment::now));
         });
+        PLACE.set(place);
         Beside { began: has_others.then(processor_time) }
     }
 }
@@ -225,9 +226,9 @@ impl Drop for Beside {
         THREAD.with(|thread| {
             thread.is_beside.set(false);
             thread.beside_began.set(None);
-            thread.place.set(None);
             thread.beside.set(thread.beside.get() + spent);
         });
+        PLACE.set(None);
     }
 }
 

@@ -16,7 +16,6 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::poll;
@@ -33,6 +32,7 @@ use super::wire::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use crate::Limits;
 use crate::base::address::Address;
 use crate::base::counting::count;
+use crate::base::moment::Moment;
 use crate::base::shutdown::Stop;
 use crate::base::turn::{self, behind_the_others, beside};
 use crate::budget::Share;
@@ -304,12 +304,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let work = self.batch_bytes(data.len());
         let held = self.held() + work;
         self.session.held_bytes = held;
-        self.session.hold(held).await.map_err(|_| Ended::Dropped(Dropped::Memory))?;
+        if !self.session.try_hold(held) {
+            self.session.hold(held).await.map_err(|_| Ended::Dropped(Dropped::Memory))?;
+        }
 
-        let client = self.session.client.clone();
         let limits = if self.is_narrow { &self.narrow } else { &self.service.config.limits };
         let mut batch = Batch::new(&self.commands, data);
-        let began = Instant::now();
+        let began = Moment::now();
         self.service.counters.rate.add(self.service.age_at(began), self.commands.len() as u64);
         let mut now = began;
         while !batch.is_done() && !self.session.leaving {
@@ -329,7 +330,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 now = turn::pause_at(now).await;
                 continue;
             }
-            let mut reloads = self.service.users.reloads();
+            let (client, mut reloads) = (self.session.client.clone(), self.service.users.reloads());
             while self.transport.replies.unsent_bytes() > most {
                 follow_users(&mut self.session, self.service)?;
                 tokio::select! {
@@ -345,7 +346,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 // Without a pause, a client that reads its answers at once would be written to without end.
                 turn::pause().await;
                 // The wait for the client does not count as running time of the next command.
-                now = Instant::now();
+                now = Moment::now();
             }
         }
         self.session.waited_in_vain = false;
@@ -366,7 +367,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         beside(self.transport.grows_long(room), pin!(async { self.transport.make_room(room) })).await;
         if peak > now {
             let held = self.held();
-            let _ = self.session.hold(held).await;
+            let _ = self.session.try_hold(held) || self.session.hold(held).await.is_ok();
         }
         if self.transport.held_bytes() > IDLE_BYTES_MAX || others > IDLE_BYTES_MAX {
             // Memory is returned only if no input has arrived yet.

@@ -369,10 +369,12 @@ impl Table {
 
     /// Returns the command with a name in any case; no subcommand.
     pub(in crate::resp) fn named(&self, name: &[u8]) -> Option<&'static Verb> {
+        // The names of the table are in lower case.
+        let is_letter = |(given, letter): (&u8, u8)| given.to_ascii_lowercase() == letter;
         let mut place = place_of(name);
         loop {
             let verb = self.rows.get(self.places[place] as usize)?;
-            if verb.name.as_bytes().eq_ignore_ascii_case(name) {
+            if verb.name.len() == name.len() && name.iter().zip(verb.name.bytes()).all(is_letter) {
                 return Some(verb);
             }
             place = (place + 1) % self.places.len();

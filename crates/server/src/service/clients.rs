@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::channels::{Channels, Mailbox};
 use crate::base::address::Address;
+use crate::base::moment::Moment;
 
 /// State of a connection that other connections can see.
 pub(crate) struct Client {
@@ -17,7 +18,7 @@ pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) peer: Address,
     pub(crate) local: Address,
-    connected: Instant,
+    connected: Moment,
     /// Time of the last activity, in milliseconds since `connected`.
     active_ms: AtomicU64,
     /// Table index of the last verb; beyond the table if there was none.
@@ -76,7 +77,7 @@ impl Client {
             id,
             peer,
             local,
-            connected: Instant::now(),
+            connected: Moment::now(),
             active_ms: AtomicU64::new(0),
             verb: AtomicU8::new(u8::MAX),
             protocol: AtomicU8::new(2),
@@ -123,7 +124,7 @@ impl Client {
     }
 
     /// Records the last verb and its time.
-    pub(crate) fn note(&self, verb: usize, now: Instant) {
+    pub(crate) fn note(&self, verb: usize, now: Moment) {
         self.verb.store(verb as u8, Ordering::Relaxed);
         self.active_ms.store((now - self.connected).as_millis() as u64, Ordering::Relaxed);
     }

@@ -11,7 +11,6 @@
 //! A store that is rarely overwritten has nothing to resolve. If it was overwritten everywhere, its summaries are read
 //! twice.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_device::Buffer;
@@ -20,12 +19,14 @@ use esker_log::{Entry, Packing, Secret, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
+use hashbrown::HashMap;
 
 use super::candidate::{Candidate, Live};
 use super::context::{Content, RecoveryContext, Segment, no_longer_verifies};
 use super::load::{Partition, ahead, read};
 
 use crate::base::error::Result;
+use crate::base::fixed_hash::FixedState;
 use crate::open::run::run;
 use crate::segments::staging::Staged;
 use crate::segments::tier::Tier;
@@ -35,7 +36,7 @@ use crate::segments::tier::Tier;
 pub(super) const DISPUTE_BYTES: u64 = 6 * size_of::<Candidate>() as u64;
 
 /// Per slot, the number of entries that are copies of entries in an older segment.
-pub(super) type Copies = BTreeMap<(TierName, u32), u64>;
+pub(super) type Copies = HashMap<(TierName, u32), u64, FixedState>;
 
 /// Location of a staged record: number of the piece, number of the record in it.
 pub(super) type StagedPlace = (usize, usize);
@@ -44,7 +45,7 @@ pub(super) type StagedPlace = (usize, usize);
 type Holder = (usize, u32);
 
 /// By slot, the position of its segment among the segments found.
-type Slots = BTreeMap<(TierName, u32), usize>;
+type Slots = HashMap<(TierName, u32), usize, FixedState>;
 
 impl RecoveryContext<'_> {
     /// Step 4. Returns the staged records that won, and counts copies.
@@ -68,7 +69,8 @@ impl RecoveryContext<'_> {
         let (parts, holders) = self.sort_left(self.deal(left), &slots).await?;
         let holding = self.read_holders(segments, holders).await?;
         let ages = Arc::new(Ages {
-            slots: slots.iter().map(|(slot, number)| (*slot, segments[*number].segment)).collect(),
+            segments: segments.clone(),
+            slots,
             staged: staged.iter().map(|staged| staged.segment).collect(),
         });
         self.choose_winners(parts, self.deal(holding), &ages, copies).await
@@ -146,7 +148,7 @@ impl RecoveryContext<'_> {
                 ages: ages.clone(),
                 live: self.no_live(),
                 staged: Vec::new(),
-                copies: Copies::new(),
+                copies: Copies::default(),
             };
             run(self.runtime, async move {
                 holding.sort_unstable_by_key(|candidate| candidate.order(&resolver.index));
@@ -232,7 +234,8 @@ impl Finder {
 
 /// Segment numbers, which decide which of two segments is older.
 struct Ages {
-    slots: BTreeMap<(TierName, u32), u64>,
+    segments: Arc<Vec<Segment>>,
+    slots: Arc<Slots>,
     /// By piece of the staging file.
     staged: Vec<u64>,
 }
@@ -290,7 +293,7 @@ impl Resolver {
     fn age(&self, candidate: &Candidate) -> u64 {
         match candidate.place.staged() {
             Some((piece, _)) => self.ages.staged[piece],
-            None => self.ages.slots[&self.slot_of(candidate)],
+            None => self.ages.segments[self.ages.slots[&self.slot_of(candidate)]].segment,
         }
     }
 

@@ -12,7 +12,6 @@
 //! number of arguments and on the user's rights.
 
 use std::pin::pin;
-use std::time::Instant;
 
 use bytes::Bytes;
 use esker_engine::{Entry, Error, Peek, Probe, Store, WriteOptions};
@@ -30,6 +29,7 @@ use super::verb::facts::{Fast, InMulti};
 use super::verb::{Run, Verb};
 use super::wire::commands::{Command, Commands};
 use super::wire::reply::Replies;
+use crate::base::moment::Moment;
 use crate::base::turn::{self, beside};
 use crate::service::{Service, sampling};
 
@@ -114,11 +114,11 @@ impl<'a> Batch<'a> {
 /// 5. Calls, errors and times are counted.
 pub(super) async fn next(
     batch: &mut Batch<'_>,
-    began: Instant,
+    began: Moment,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) -> Instant {
+) -> Moment {
     let first = batch.next;
     let mute = Mute::begin(session, replies);
     let verb = match batch.admit_next(session) {
@@ -131,7 +131,7 @@ pub(super) async fn next(
         }
     };
     if pause::waited(verb, session, service, replies).await {
-        return Instant::now();
+        return Moment::now();
     }
     batch.let_in = Some((first, verb));
     let is_queued = session.transaction.is_some() && verb.in_multi != InMulti::Runs;
@@ -218,12 +218,12 @@ async fn run(
 fn count(
     verb: &Verb,
     command: Command<'_>,
-    began: Instant,
+    began: Moment,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) -> Instant {
-    let now = Instant::now();
+) -> Moment {
+    let now = Moment::now();
     let took = now - began;
     let ended = session.tally.settle(took, &service.counters.calls);
     // If several commands ran together, each has already taken its own errors.

@@ -8,7 +8,6 @@
 //! long: other clients must not wait for all of them together.
 
 use std::pin::pin;
-use std::time::Instant;
 
 use bytes::Bytes;
 use esker_engine::{Batch, Entry, Store, WriteOptions};
@@ -16,6 +15,7 @@ use esker_engine::{Batch, Entry, Store, WriteOptions};
 use self::sizes::{Places, Wanted};
 use super::answer::answer_within;
 use super::work;
+use crate::base::moment::Moment;
 use crate::base::turn::{self, aside, beside};
 use crate::resp::commands::admit::admit_again;
 use crate::resp::commands::databases::selected;
@@ -348,7 +348,7 @@ fn answer_keys(
     }
     let entries = wanted.keys.iter().cloned().zip(entries.iter().cloned());
     let mut view = View::new(service, service.config.limits.bulk_bytes_max, session.database(), entries);
-    let (mut tally, began) = (Tally::default(), Instant::now());
+    let (mut tally, began) = (Tally::default(), Moment::now());
     let mut replies = Replies::new();
     replies.protocol = protocol;
     replies.limit(most);
@@ -425,7 +425,7 @@ async fn answer_others(
         if !verb.run.is_without_view() {
             continue;
         }
-        let (command, began) = (copied.command(), Instant::now());
+        let (command, began) = (copied.command(), Moment::now());
         let database = session.database();
         session.uncommitted_keys = end.grown[usize::from(database)] - grown[usize::from(database)];
         match admit_again(verb, command, session, database) {
@@ -435,7 +435,7 @@ async fn answer_others(
         if replies.take_errors() > 0 {
             service.counters.calls.failed(verb.counted_row, 1);
         }
-        let now = Instant::now();
+        let now = Moment::now();
         let mut tally = Tally::default();
         tally.ended(verb.counted_row, 1);
         tally.settle(now - began, &service.counters.calls);

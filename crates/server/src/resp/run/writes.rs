@@ -60,7 +60,7 @@ pub(super) async fn sets(
             if let Some(&expires) = expire.get(at) {
                 tell_set(session.database(), batch.command(batch.next + at), expires, service);
             }
-            replies.simple("OK");
+            replies.ok();
         }
         Err(error) => replies.store_error(&error),
     };

@@ -12,6 +12,7 @@ pub(in crate::resp) use super::lookup::CLOSED;
 use super::lookup::{self, SHORT, SHORT_BODY_BYTES, Unknown, stop_text};
 use super::lua::sandbox::{self, Failure};
 use super::lua::{errors, to_reply};
+use crate::base::moment::Moment;
 use crate::base::turn;
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
@@ -242,7 +243,7 @@ impl<'c> Row<'_, 'c, '_> {
             let outbox = self.caller.borrow().session.outbox.as_ref().map(Outbox::mark);
             let denials = self.caller.borrow().session.denials.clone();
             if ran > 0 {
-                if turn::is_over_at(Instant::now()) || sandbox::clean(&self.interpreter).is_err() {
+                if turn::is_over_at(Moment::now()) || sandbox::clean(&self.interpreter).is_err() {
                     return Ok(ran);
                 }
                 self.caller.borrow_mut().view.save();

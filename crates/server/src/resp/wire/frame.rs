@@ -176,7 +176,7 @@ impl Parser {
             self.missing = count as usize;
         }
         while self.missing > 0 {
-            if self.left == 0 || !self.argument(input)? {
+            if self.left == 0 || !(self.short_argument(input) || self.argument(input)?) {
                 return Ok(Progress::Incomplete);
             }
             self.missing -= 1;
@@ -225,6 +225,25 @@ impl Parser {
             return Ok(None);
         };
         usize::try_from(bytes).map(Some).map_err(|_| error("invalid bulk length"))
+    }
+
+    /// Parses one complete bulk string of less than 1,000 bytes, the usual case. Returns false without a change for others, which
+    /// are left to [`argument`](Self::argument), and so are all errors.
+    #[inline]
+    fn short_argument(&mut self, input: &[u8]) -> bool {
+        let Some([b'$', rest @ ..]) = input.get(self.position..) else { return false };
+        let Some((bytes, header_bytes)) = short_number(rest) else { return false };
+        let start = self.position + 1 + header_bytes;
+        let end = start + bytes as usize;
+        let is_complete = input.get(end..end + 2) == Some(b"\r\n");
+        let is_long = end > self.limits.command_bytes_max || bytes as usize > self.limits.bulk_bytes_max;
+        if self.bulk.is_some() || !is_complete || is_long {
+            return false;
+        }
+        self.searched = 0;
+        self.arguments.push(Span { start: start as u32, end: end as u32 });
+        self.position = end + 2;
+        true
     }
 
     /// Parses one bulk string of an array. Returns false if it is incomplete.
@@ -328,15 +347,14 @@ impl Parser {
 /// Returns the number in a line of one to three digits, the usual case, and the line's length.
 #[inline]
 fn short_number(input: &[u8]) -> Option<(i64, usize)> {
-    let digit = |at: usize| input.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10);
-    let first = digit(0)?;
-    let (mut number, mut digits) = (i64::from(first), 1);
+    let number = |digits: &[u8]| digits.iter().fold(0, |all, digit| all * 10 + i64::from(digit - b'0'));
     // A leading zero must be the only digit.
-    while let (Some(next), true) = (digit(digits), digits < 3 && first > 0) {
-        number = number * 10 + i64::from(next);
-        digits += 1;
+    match input {
+        [b'0'..=b'9', b'\r', b'\n', ..] => Some((number(&input[..1]), 3)),
+        [b'1'..=b'9', b'0'..=b'9', b'\r', b'\n', ..] => Some((number(&input[..2]), 4)),
+        [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9', b'\r', b'\n', ..] => Some((number(&input[..3]), 5)),
+        _ => None,
     }
-    (input.get(digits..digits + 2) == Some(b"\r\n")).then_some((number, digits + 2))
 }
 
 fn printable(byte: u8) -> char {

@@ -78,6 +78,11 @@ impl Replies {
         self.bytes.len() - self.sent + self.handed_bytes
     }
 
+    /// Returns all unsent bytes if none of them are in values by reference.
+    pub(crate) fn unsent_piece(&self) -> Option<&[u8]> {
+        self.handed.is_empty().then(|| &self.bytes[self.sent..])
+    }
+
     /// Returns the next unsent bytes, in up to `PIECES` slices, and the number of slices.
     pub(crate) fn unsent<const PIECES: usize>(&self) -> ([IoSlice<'_>; PIECES], usize) {
         let mut pieces = [IoSlice::new(&[]); PIECES];
@@ -239,6 +244,12 @@ impl Replies {
             self.bytes = Vec::new();
             self.handed = VecDeque::new();
         }
+    }
+
+    /// Appends `+OK`.
+    #[inline]
+    pub(crate) fn ok(&mut self) {
+        self.put(b"+OK\r\n");
     }
 
     /// Appends `+OK` or another short text without line breaks.
@@ -455,6 +466,7 @@ impl Replies {
         }
     }
 
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
         if self.has_room(bytes.len()) {
             self.bytes.extend_from_slice(bytes);

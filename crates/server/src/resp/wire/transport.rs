@@ -135,16 +135,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     fn poll_write(&mut self, context: &mut Context<'_>, service: &Service) -> io::Result<bool> {
         let mut wrote = false;
         while self.replies.unsent_bytes() > 0 {
-            let (unsent, pieces) = self.replies.unsent::<PIECES_MAX>();
             let stream = Pin::new(&mut self.stream);
-            let mut bytes = 0;
-            let fits = |piece: &&IoSlice<'_>| {
-                bytes += piece.len();
-                bytes <= WRITE_BYTES_MAX
-            };
-            let written = match unsent[..pieces].iter().take_while(fits).count() {
-                0 | 1 => stream.poll_write(context, &unsent[0][..unsent[0].len().min(WRITE_BYTES_MAX)]),
-                several => stream.poll_write_vectored(context, &unsent[..several]),
+            let written = match self.replies.unsent_piece() {
+                Some(piece) => stream.poll_write(context, &piece[..piece.len().min(WRITE_BYTES_MAX)]),
+                None => {
+                    let (unsent, pieces) = self.replies.unsent::<PIECES_MAX>();
+                    let mut bytes = 0;
+                    let fits = |piece: &&IoSlice<'_>| {
+                        bytes += piece.len();
+                        bytes <= WRITE_BYTES_MAX
+                    };
+                    match unsent[..pieces].iter().take_while(fits).count() {
+                        0 | 1 => {
+                            stream.poll_write(context, &unsent[0][..unsent[0].len().min(WRITE_BYTES_MAX)])
+                        }
+                        several => stream.poll_write_vectored(context, &unsent[..several]),
+                    }
+                }
             };
             match written {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
@@ -154,8 +161,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                     count(&service.counters.output_bytes, bytes as u64);
                     count(&service.counters.socket_writes, 1);
                     self.replies.mark_sent(bytes);
-                    // Encryption takes time, so the task yields here; it is woken again.
-                    if poll_pause(context).is_pending() {
+                    // Encryption takes time, so the task yields after many bytes; it is woken again. The usual short answer is
+                    // not worth a look at the clock.
+                    let is_short = bytes < READ_BYTES_MIN && self.replies.unsent_bytes() == 0;
+                    if !is_short && poll_pause(context).is_pending() {
                         return Ok(wrote);
                     }
                 }
