@@ -11,15 +11,18 @@ mod backup;
 mod calc;
 mod call;
 mod client;
+mod compat;
 mod device;
 mod inspect;
 mod made;
 mod new_file;
 mod notify;
 mod pages;
+mod ping;
 mod secret;
 mod serve;
 mod settings;
+mod support;
 mod terminal;
 mod time;
 mod top;
@@ -73,15 +76,21 @@ enum Verb {
     Look(inspect::Verb),
     /// Shows properties and write amplification of drives.
     Device(device::Arguments),
+    /// Tells which commands of a Redis user Esker serves, and what to use instead of others.
+    Compat(Box<compat::Arguments>),
     /// Shows the activity of a server, live.
     Top(top::Arguments),
+    /// Asks a server for a sign of life.
+    Ping(ping::Arguments),
+    /// Collects settings, metrics, layout and log in one archive for a bug report, without keys, values and secrets.
+    Support(Box<support::Arguments>),
     /// Estimates the needs of a store: memory, space, write amplification, the life of a drive.
     Calc(calc::Arguments),
     /// Prints shell completions.
     Completions(pages::Completions),
     /// Writes manual pages, one for each verb.
     Man(pages::Man),
-    /// Measures a store; see `esker bench --help`.
+    /// Measures this machine and the drive of a directory in a minute, or runs a benchmark; see `esker bench --help`.
     #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
     Bench {
         /// Arguments of `esker-bench`.
@@ -116,7 +125,10 @@ pub fn main() -> ExitCode {
         Verb::Restore(arguments) => backup::restore(&arguments),
         Verb::Look(verb) => return inspect::run(verb),
         Verb::Device(arguments) => device::run(&arguments),
+        Verb::Compat(arguments) => return compat::run(&arguments),
         Verb::Top(arguments) => top::run(arguments),
+        Verb::Ping(arguments) => ping::run(&arguments),
+        Verb::Support(arguments) => support::run(&arguments),
         Verb::Calc(arguments) => calc::run(&arguments),
         Verb::Completions(arguments) => pages::completions(&arguments, Arguments::command()),
         Verb::Man(arguments) => pages::man(&arguments, Arguments::command()),

@@ -27,6 +27,8 @@ mod service;
 mod surroundings;
 #[path = "serve/tls.rs"]
 mod tls;
+#[path = "serve/tools.rs"]
+mod tools;
 #[path = "serve/transfer.rs"]
 mod transfer;
 #[path = "serve/unix_socket.rs"]
