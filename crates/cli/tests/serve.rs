@@ -21,6 +21,8 @@ mod drives;
 mod inspect;
 #[path = "serve/live.rs"]
 mod live;
+#[path = "serve/packages.rs"]
+mod packages;
 #[path = "serve/service.rs"]
 mod service;
 #[path = "serve/surroundings.rs"]

@@ -215,7 +215,7 @@ mod tests {
             assert_eq!(checked.is_ok(), verb.refusal.is_none(), "{}", verb.name);
             served += u32::from(checked.is_ok());
         }
-        assert!(served > 200, "{served}");
+        assert!(served > 150, "{served}");
         for name in names_elsewhere() {
             assert!(check_name(name, Caller::Client).expect_err(name).family.is_some(), "{name}");
         }
