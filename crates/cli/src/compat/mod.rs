@@ -33,7 +33,7 @@ use crate::transfer::is_standard;
 /// Default time limit for accepting a connection and for every answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of the beginning of an input by which its kind is recognized.
+/// Limit of the bytes at the beginning of an input by which its kind is recognized.
 const HEAD_BYTES: u64 = 4096;
 
 /// Tells which commands, options and scripts Esker serves, which it does not, and what to use instead.
@@ -119,89 +119,88 @@ fn read(path: &Path, kind: Option<Kind>, report: &mut Report) -> Result<(), Fail
     let name = path.display().to_string();
     let cannot = |error: std::io::Error| Failure::Usage(format!("cannot read {name}: {error}"));
     if is_standard(path) {
-        return read_text(Box::new(stdin().lock()), "stdin", kind, report);
+        return match read_text(Box::new(stdin().lock()), "stdin", kind, report)? {
+            None => Ok(()),
+            Some(_) => Err(Failure::Usage(
+                "append-only files, RDB files and source code are not read from stdin; give the path"
+                    .to_owned(),
+            )),
+        };
     }
-    let known = std::fs::metadata(path).map_err(cannot)?;
-    match kind {
-        Some(Kind::Aof) => return files::read(path, report),
-        Some(Kind::Source) => return source::read(path, report),
-        Some(_) if known.is_dir() => {
+    let is_directory = std::fs::metadata(path).map_err(cannot)?.is_dir();
+    let kind = match kind {
+        Some(Kind::Monitor | Kind::Stats) if is_directory => {
             return Err(Failure::Usage(format!(
                 "{name} is a directory: give a file for --as monitor or stats"
             )));
         }
-        None if known.is_dir() && files::is_directory_of_redis(path) => return files::read(path, report),
-        None if known.is_dir() => return source::read(path, report),
-        _ => {}
+        None if is_directory && files::is_directory_of_redis(path) => Some(Kind::Aof),
+        None if is_directory || source::is_code(path) => Some(Kind::Source),
+        kind => kind,
+    };
+    let kind = match kind {
+        Some(kind @ (Kind::Aof | Kind::Source)) => Some(kind),
+        kind => read_text(Box::new(BufReader::new(File::open(path).map_err(cannot)?)), &name, kind, report)?,
+    };
+    match kind {
+        None => Ok(()),
+        Some(Kind::Source) => source::read(path, report),
+        Some(_) => files::read(path, report),
     }
-    let file = File::open(path).map_err(cannot)?;
-    if kind.is_none() {
-        let mut head = Vec::new();
-        (&file).take(HEAD_BYTES).read_to_end(&mut head).map_err(cannot)?;
-        match recognized(&head) {
-            Some(Kind::Aof) => return files::read(path, report),
-            Some(Kind::Source) => return source::read(path, report),
-            None => return Err(unrecognized(&name)),
-            known => return read_text(Box::new(reopened(path, file)?), &name, known, report),
-        }
-    }
-    read_text(Box::new(BufReader::new(file)), &name, kind, report)
 }
 
-/// Returns a file from its beginning.
-fn reopened(path: &Path, mut file: File) -> Result<BufReader<File>, Failure> {
-    std::io::Seek::rewind(&mut file).map_err(|error| {
-        Failure::Usage(format!("cannot read {} twice: {error}; give --as", path.display()))
-    })?;
-    Ok(BufReader::new(file))
-}
-
-/// Reads MONITOR output or statistics from a reader.
+/// Reads MONITOR output or statistics from a reader. Returns another kind, which has not been read.
 fn read_text(
     mut reader: Box<dyn BufRead>,
     name: &str,
     kind: Option<Kind>,
     report: &mut Report,
-) -> Result<(), Failure> {
-    let head = reader.fill_buf().map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
-    match kind.or_else(|| recognized(head)) {
-        Some(Kind::Monitor) => monitor::read(&mut reader, name, report),
-        Some(Kind::Stats) => stats::read(&mut reader, name, report),
-        Some(Kind::Aof | Kind::Source) => Err(Failure::Usage(format!(
-            "{name}: append-only files, RDB files and source code are read from a path; give the path"
+) -> Result<Option<Kind>, Failure> {
+    let head = match kind {
+        Some(_) => Vec::new(),
+        None => {
+            head_of(&mut *reader).map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?
+        }
+    };
+    let kind = kind.or_else(|| recognized(&head));
+    let mut whole = head.chain(reader);
+    match kind {
+        Some(Kind::Monitor) => monitor::read(&mut whole, name, report).map(|()| None),
+        Some(Kind::Stats) => stats::read(&mut whole, name, report).map(|()| None),
+        Some(other) => Ok(Some(other)),
+        None => Err(Failure::Usage(format!(
+            "{name} is neither output of MONITOR or INFO, nor an append-only or RDB file, nor a file of code: give --as \
+             monitor, stats, aof or source"
         ))),
-        None => Err(unrecognized(name)),
     }
 }
 
-fn unrecognized(name: &str) -> Failure {
-    Failure::Usage(format!(
-        "{name} is neither output of MONITOR or INFO, nor an append-only or RDB file: give --as monitor, stats, aof or source"
-    ))
+/// Reads the lines up to the first one that shows the kind of the input. A program that writes to a pipe may have
+/// written no more yet than the answer to MONITOR.
+fn head_of(reader: &mut dyn BufRead) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    loop {
+        let begin = head.len();
+        let read = Read::take(&mut *reader, HEAD_BYTES).read_until(b'\n', &mut head)?;
+        let line = head[begin..].trim_ascii();
+        if read == 0 || !(line.is_empty() || monitor::is_confirmation(line)) || head.len() as u64 > HEAD_BYTES
+        {
+            return Ok(head);
+        }
+    }
 }
 
-/// Recognizes an input by its beginning.
+/// Recognizes an input by its first lines.
 fn recognized(head: &[u8]) -> Option<Kind> {
-    if head.starts_with(b"REDIS") || head.starts_with(b"VALKEY") || head.starts_with(b"#TS:") {
-        return Some(Kind::Aof);
-    }
-    if head.first() == Some(&b'*') && head.get(1).is_some_and(u8::is_ascii_digit) {
-        return Some(Kind::Aof);
-    }
-    let lines = || head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    if lines().any(|line| line.starts_with(b"cmdstat_")) || head.starts_with(b"# Server") {
-        return Some(Kind::Stats);
-    }
-    let first = lines().find(|line| !line.is_empty() && !monitor::is_confirmation(line));
-    match first {
-        Some(line) if monitor::begins(line) => Some(Kind::Monitor),
-        Some(_) if !head.contains(&0) && names_redis(head) => Some(Kind::Source),
+    let line = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let line = { line }.find(|line| !line.is_empty() && !monitor::is_confirmation(line))?;
+    let begins = |words: &[&[u8]]| words.iter().any(|word| line.starts_with(word));
+    let is_command =
+        line.strip_prefix(b"*").is_some_and(|count| count.first().is_some_and(u8::is_ascii_digit));
+    match line {
+        _ if is_command || begins(&[b"REDIS", b"VALKEY", b"#TS:"]) => Some(Kind::Aof),
+        _ if begins(&[b"cmdstat_", b"# Server", b"# Commandstats"]) => Some(Kind::Stats),
+        line if monitor::begins(line) => Some(Kind::Monitor),
         _ => None,
     }
-}
-
-/// Returns true for text that mentions Redis or a call of a script.
-fn names_redis(head: &[u8]) -> bool {
-    let lower = head.to_ascii_lowercase();
-    [&b"redis"[..], b"valkey"].iter().any(|word| lower.windows(word.len()).any(|part| part == *word))
 }

@@ -83,6 +83,12 @@ pub(super) fn read(path: &Path, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns true for a file whose name ends like one of code.
+pub(super) fn is_code(path: &Path) -> bool {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+}
+
 /// Collects the files of code; links are not followed.
 fn files_below(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let cannot = |path: &Path, error| Failure::Usage(format!("cannot read {}: {error}", path.display()));
@@ -90,10 +96,9 @@ fn files_below(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure
         let entry = entry.map_err(|error| cannot(directory, error))?;
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let kind = entry.file_type().map_err(|error| cannot(&path, error))?;
-        let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
         if kind.is_dir() && !name.starts_with('.') && !SKIPPED.contains(&name.as_str()) {
             files_below(&path, files)?;
-        } else if kind.is_file() && ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str())) {
+        } else if kind.is_file() && is_code(&path) {
             files.push(path);
         }
     }

@@ -1,7 +1,7 @@
 //! The machine, the settings, the layout of the store, its device, and the log.
 
 use std::fmt::Write;
-use std::fs::{File, read_to_string};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, stdin};
 use std::path::Path;
 
@@ -61,11 +61,10 @@ fn about() -> String {
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
     let _ = writeln!(text, "{processors} processors, {}", std::env::consts::ARCH);
     for path in FACTS {
-        match read_to_string(path) {
+        match std::fs::read(path) {
             Ok(mut fact) => {
-                let end = fact.floor_char_boundary(FACT_BYTES);
-                fact.truncate(end);
-                let _ = writeln!(text, "\n# {path}\n{}", fact.trim_end());
+                fact.truncate(FACT_BYTES);
+                let _ = writeln!(text, "\n# {path}\n{}", String::from_utf8_lossy(&fact).trim_end());
             }
             Err(error) => {
                 let _ = writeln!(text, "\n# {path}\n({error})");

@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     log: Option<PathBuf>,
 }
 
-/// The collected files, and the names of those that could not be.
+/// The collected files, and the reasons for which others are missing.
 #[derive(Debug, Default)]
 struct Collected {
     files: Vec<(&'static str, Vec<u8>)>,

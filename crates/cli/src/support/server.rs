@@ -1,4 +1,4 @@
-//! What a running server tells of itself.
+//! Answers of a running server about itself.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

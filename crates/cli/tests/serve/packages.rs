@@ -76,7 +76,12 @@ fn is_root() -> bool {
 fn serve_in(root: &Path, program: &str) {
     let address = free_address().to_string();
     let mut server = Command::new("chroot");
-    server.arg(format!("--userspec={USER}:{USER}")).arg(root).args([program, "serve", "--dir", "/data/store"]);
+    server.arg(format!("--userspec={USER}:{USER}")).arg(root).args([
+        program,
+        "serve",
+        "--dir",
+        "/data/store",
+    ]);
     server.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("ESKER_MEMORY", "128m");
     let mut process = server.args(["--resp", &address]).stdout(Stdio::piped()).spawn().unwrap();
     let mut ready = String::new();
@@ -170,14 +175,28 @@ fn check_image(archive: &Path, at: &Path) {
     assert_eq!((&of_config["User"], &of_config["Entrypoint"][0]), (&"65532:65532".into(), &"/esker".into()));
     assert_eq!(of_config["Healthcheck"]["Test"][2], "ping");
     let plain = at.join("layer");
-    std::io::copy(&mut GzDecoder::new(std::fs::File::open(&layer).unwrap()), &mut std::fs::File::create(&plain).unwrap())
-        .unwrap();
+    std::io::copy(
+        &mut GzDecoder::new(std::fs::File::open(&layer).unwrap()),
+        &mut std::fs::File::create(&plain).unwrap(),
+    )
+    .unwrap();
     assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", digest_of(&plain)));
     let listed = done(Command::new("tar").arg("tvf").arg(&plain).arg("--numeric-owner"));
-    assert!(listed.lines().any(|line| line.starts_with("drwx------ 65532/65532") && line.ends_with(" data/")), "{listed}");
+    assert!(
+        listed.lines().any(|line| line.starts_with("drwx------ 65532/65532") && line.ends_with(" data/")),
+        "{listed}"
+    );
     if is_root() {
         create_dir_all(&root).unwrap();
-        done(Command::new("tar").arg("xpf").arg(&plain).arg("-C").arg(&root).arg("--same-owner").arg("--numeric-owner"));
+        done(
+            Command::new("tar")
+                .arg("xpf")
+                .arg(&plain)
+                .arg("-C")
+                .arg(&root)
+                .arg("--same-owner")
+                .arg("--numeric-owner"),
+        );
         assert_eq!(u64::from(root.join("data").metadata().unwrap().uid()), USER);
         add_libraries(&root.join("esker"), &root);
         serve_in(&root, "/esker");
