@@ -160,7 +160,7 @@ fn named_in(line: &[u8], mentions_redis: bool) -> Vec<(String, Caller<'static>)>
 /// Returns the words in quotes, each with the text before it on the line.
 fn in_quotes(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.match_indices(['"', '\''])
-        .filter_map(|(at, _)| Some((&text[..at], script::first_word(text[at..].as_bytes())?)))
+        .filter_map(|(at, _)| Some((&text[..at], script::first_word(&text.as_bytes()[at..])?)))
 }
 
 /// Returns true if a text ends with the call of a function that runs a command, up to its first text.
