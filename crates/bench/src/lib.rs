@@ -1,5 +1,4 @@
-//! Measurements of the Esker store, for the program `esker-bench` (and `esker bench`, if it was built
-//! with that feature).
+//! Measurements of the Esker store, for the program `esker-bench` and for `esker bench`.
 //!
 //! # Layout
 //!

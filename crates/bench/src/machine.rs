@@ -47,6 +47,7 @@ const AT_THE_DEVICE: f64 = 0.7;
 
 /// What to measure.
 #[derive(clap::Args)]
+#[group(id = "machine")]
 pub(crate) struct Arguments {
     /// Directory on the drive to measure; a new directory in it is removed at the end.
     #[arg(required = true, value_name = "DIR")]

@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod backup;
+mod bench;
 mod calc;
 mod call;
 mod client;
@@ -34,8 +35,6 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-#[cfg(feature = "bench")]
-use crate::terminal::start_log;
 use crate::terminal::{Failure, fail};
 
 /// A key-value store for a little fast flash in front of a lot of coarse-IU QLC flash.
@@ -91,12 +90,8 @@ enum Verb {
     /// Writes manual pages, one for each verb.
     Man(pages::Man),
     /// Measures this machine and the drive of a directory in a minute, or runs a benchmark; see `esker bench --help`.
-    #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
-    Bench {
-        /// Arguments of `esker-bench`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<std::ffi::OsString>,
-    },
+    #[command(disable_help_flag = true)]
+    Bench(bench::Arguments),
 }
 
 /// Runs the command with the arguments of the process.
@@ -132,16 +127,7 @@ pub fn main() -> ExitCode {
         Verb::Calc(arguments) => calc::run(&arguments),
         Verb::Completions(arguments) => pages::completions(&arguments, Arguments::command()),
         Verb::Man(arguments) => pages::man(&arguments, Arguments::command()),
-        #[cfg(feature = "bench")]
-        Verb::Bench { arguments } => {
-            start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()), false);
-            return esker_bench::run("esker bench", arguments);
-        }
-        #[cfg(not(feature = "bench"))]
-        Verb::Bench { .. } => Err(Failure::Usage(
-            "this esker was built without measurements; use the program esker-bench, or build esker with --features bench"
-                .to_owned(),
-        )),
+        Verb::Bench(arguments) => return bench::run(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -394,13 +394,12 @@ fn port_alone_listens_on_localhost() {
 }
 
 #[test]
-#[cfg(not(feature = "bench"))]
-fn build_without_bench_names_the_feature() {
+fn bench_without_a_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    for arguments in [&["bench", "--num=5"] as &[&str], &["bench", "--help"], &["bench"]] {
-        let text = refused(directory.path(), arguments);
-        assert!(text.contains("use the program esker-bench"), "{text}");
-    }
+    assert!(refused(directory.path(), &["bench", "none"]).contains("there is no directory none"));
+    assert!(refused(directory.path(), &["bench", ".", "--size", "1m"]).contains("512m"));
+    let Output { status, stdout, .. } = esker(directory.path(), &["bench", "--help"]).output().unwrap();
+    assert!(status.success() && String::from_utf8_lossy(&stdout).contains("esker bench /var/lib/esker"));
 }
 
 #[test]
