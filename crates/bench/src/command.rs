@@ -87,7 +87,8 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<()> {
         arguments = vec![word.into()];
     }
     let words = [OsString::from(program)].into_iter().chain(arguments);
-    let command = Arguments::command().after_long_help(db_bench::help());
+    let command =
+        Arguments::command().after_long_help(format!("{}\n\n{}", machine::EXAMPLES, db_bench::help()));
     let matches = command.try_get_matches_from(words);
     match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => match arguments.command {
