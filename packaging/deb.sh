@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes a Debian package of a built esker: packaging/deb.sh target/release/esker [DIRECTORY]. Needs dpkg-deb.
-# It holds the command, esker-ssd if that lies beside the command, manual pages and completions, the unit for systemd, and settings in
-# /etc/esker. COMPRESSION may be xz (the default), gzip or none.
+# Makes a Debian package of a built esker: packaging/deb.sh target/release/esker [DIRECTORY]. Needs dpkg-deb; packaging/build calls it.
+# It holds the command, esker-ssd if that lies beside the command, manual pages and completions, the unit for systemd, settings in
+# /etc/esker, and licences: NOTICES is a file with those of the linked packages. COMPRESSION may be xz (the default), gzip or none.
 set -eu
 
 binary=$1
@@ -9,10 +9,15 @@ out=${2:-.}
 here=$(dirname "$(readlink -f "$0")")
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
+chmod 0755 "$tree"
 umask 022
 
 version=$("$binary" --version | cut -d' ' -f2)
 architecture=$(dpkg --print-architecture)
+depends=adduser
+if ! ldd "$binary" 2>&1 | grep -q -e 'statically linked' -e 'not a dynamic'; then
+    depends="$depends, libc6 (>= 2.34)"
+fi
 share=$tree/usr/share
 mkdir -p "$tree/DEBIAN" "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/vendor-completions" \
     "$share/fish/vendor_completions.d" "$share/doc/esker"
@@ -26,6 +31,15 @@ gzip -9n "$share"/man/man1/*.1
 "$binary" completions bash > "$share/bash-completion/completions/esker"
 "$binary" completions zsh > "$share/zsh/vendor-completions/_esker"
 "$binary" completions fish > "$share/fish/vendor_completions.d/esker.fish"
+{
+    printf 'Esker is licensed under MIT or Apache-2.0, at your choice.\n\n'
+    cat "$here/../LICENSE-MIT"
+    printf '\n'
+    cat "$here/../LICENSE-APACHE"
+} > "$share/doc/esker/copyright"
+if [ -n "${NOTICES:-}" ]; then
+    gzip -9n < "$NOTICES" > "$share/doc/esker/THIRD-PARTY.gz"
+fi
 install -m 0644 "$here/alerts.yml" "$here/grafana.json" "$here/../CHANGELOG.md" "$share/doc/esker/"
 # The service keeps its store where the unit lets it write.
 "$binary" serve --print-config | sed 's|^# dir = "PATH"$|dir = "/var/lib/esker/store"|' > "$tree/esker.toml"
@@ -39,7 +53,7 @@ Package: esker
 Version: $version
 Architecture: $architecture
 Maintainer: Esker maintainers <root@localhost>
-Depends: adduser, libc6 (>= 2.34)
+Depends: $depends
 Section: database
 Priority: optional
 Description: key-value store for QLC flash drives, served over the Redis protocol and gRPC

@@ -399,3 +399,49 @@ fn every_rule_is_seen_to_refuse() {
     let found = unlicensed(list(&packages));
     assert_eq!(found.len(), 3, "{found:?}");
 }
+
+/// Returns the defects for which a registry or its users would refuse a package.
+fn unpublishable(package: &Value) -> Vec<String> {
+    let name = text(package, "name");
+    let mut found = Vec::new();
+    for field in ["description", "license", "readme"] {
+        if text(package, field).is_empty() {
+            found.push(format!("{name} has no {field}"));
+        }
+    }
+    for field in ["keywords", "categories", "authors"] {
+        if !(1..=5).contains(&list(&package[field]).count()) {
+            found.push(format!("{name} needs one to five {field}"));
+        }
+    }
+    if package["metadata"]["docs"]["rs"].is_null() {
+        found.push(format!("{name} has no settings for its documentation (package.metadata.docs.rs)"));
+    }
+    for dependency in list(&package["dependencies"]).filter(|of| of["path"].is_string()) {
+        if text(dependency, "req") == "*" {
+            let of = text(dependency, "name");
+            found.push(format!("{name} uses {of} by its path, without a version"));
+        }
+    }
+    found
+}
+
+/// `.ci/run` packs them too.
+#[test]
+fn every_package_can_be_published() {
+    let metadata = Metadata::read();
+    let members = metadata.members();
+    let ours = metadata.packages().filter(|package| members.contains_key(text(package, "name")));
+    let mut found: Vec<_> = ours.flat_map(unpublishable).collect();
+    for (name, directory) in &members {
+        let readme = read(&directory.join("README.md"));
+        if name != "esker" && !readme.starts_with(&format!("# {name}\n")) {
+            found.push(format!("the README of {name} does not begin with its name"));
+        }
+    }
+    refuse(found);
+    let bare = serde_json::json!({ "name": "a", "description": "x", "license": "MIT", "readme": null,
+        "keywords": ["k"], "categories": [], "authors": ["a"], "metadata": null,
+        "dependencies": [{ "name": "b", "path": "/b", "req": "*" }, { "name": "c", "req": "*" }] });
+    assert_eq!(unpublishable(&bare).len(), 4, "{:?}", unpublishable(&bare));
+}

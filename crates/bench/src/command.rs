@@ -7,17 +7,21 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::instruments::failure::{Failure, Result};
-use crate::{cache, db_bench, endurance, writeamp};
+use crate::{cache, db_bench, endurance, machine, writeamp};
 
 /// Measurements of the Esker store.
 ///
-/// Without a command it takes the flags of RocksDB's db_bench: --benchmarks=fillrandom,readrandom --num=1000000 …
+/// With a directory it measures this machine and the drive of the directory in about a minute. Otherwise, without a command,
+/// it takes the flags of RocksDB's db_bench: --benchmarks=fillrandom,readrandom --num=1000000 …
 /// (--help lists flags and benchmarks). The program esker-compare measures other engines beside this one.
 #[derive(Parser)]
-#[command(name = "esker-bench", version, disable_help_subcommand = true)]
+#[command(name = "esker-bench", version, disable_help_subcommand = true, args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true, after_help = machine::EXAMPLES)]
 struct Arguments {
+    #[command(flatten)]
+    machine: machine::Arguments,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -83,13 +87,15 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<()> {
         arguments = vec![word.into()];
     }
     let words = [OsString::from(program)].into_iter().chain(arguments);
-    let command = Arguments::command().after_long_help(db_bench::help());
+    let command =
+        Arguments::command().after_long_help(format!("{}\n\n{}", machine::EXAMPLES, db_bench::help()));
     let matches = command.try_get_matches_from(words);
     match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => match arguments.command {
-            Command::Writeamp(arguments) => writeamp::run(&arguments),
-            Command::Endurance(arguments) => endurance::run(&arguments),
-            Command::Cache(arguments) => cache::run(&arguments),
+            None => machine::run(&arguments.machine),
+            Some(Command::Writeamp(arguments)) => writeamp::run(&arguments),
+            Some(Command::Endurance(arguments)) => endurance::run(&arguments),
+            Some(Command::Cache(arguments)) => cache::run(&arguments),
         },
         Err(error) => refused(&error),
     }

@@ -1,12 +1,12 @@
-//! Measurements of the Esker store, for the program `esker-bench` (and `esker bench`, if it was built
-//! with that feature).
+//! Measurements of the Esker store, for the program `esker-bench` and for `esker bench`.
 //!
 //! # Layout
 //!
 //! - `workload`: draws keys and values from a seed.
 //! - `instruments`: a store on devices with readable counters, operations in flight, latencies, and the
 //!   resources of the process.
-//! - `writeamp`, `endurance`, `cache`, `db_bench`: one per command; `command` selects one.
+//! - `writeamp`, `endurance`, `cache`, `db_bench`, `machine`: one per command; `command` selects one. `machine` runs benchmarks of
+//!   `db_bench`.
 //!
 //! The public items are those shared with `esker-compare`: [`run`], [`Failure`], [`process::Usage`], and
 //! printing ([`println!`]).
@@ -25,6 +25,7 @@ mod cache;
 mod command;
 mod db_bench;
 mod endurance;
+mod machine;
 mod workload;
 mod writeamp;
 

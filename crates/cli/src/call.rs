@@ -7,7 +7,8 @@ use crate::settings::{Places, Setting, flag_for};
 /// Verbs with their own `--help`.
 const VERBS: &[&str] = &[
     "serve", "user", "inspect", "segments", "records", "trace", "get", "put", "del", "scan", "check",
-    "repair", "import", "export", "backup", "restore", "top", "calc", "device",
+    "repair", "import", "export", "backup", "restore", "top", "calc", "device", "compat", "ping", "support",
+    "bench",
 ];
 
 /// Returns the parser's message without usage and hints, which `--help` shows. `call` are the arguments

@@ -8,18 +8,22 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod backup;
+mod bench;
 mod calc;
 mod call;
 mod client;
+mod compat;
 mod device;
 mod inspect;
 mod made;
 mod new_file;
 mod notify;
 mod pages;
+mod ping;
 mod secret;
 mod serve;
 mod settings;
+mod support;
 mod terminal;
 mod time;
 mod top;
@@ -31,8 +35,6 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-#[cfg(feature = "bench")]
-use crate::terminal::start_log;
 use crate::terminal::{Failure, fail};
 
 /// A key-value store for a little fast flash in front of a lot of coarse-IU QLC flash.
@@ -73,21 +75,23 @@ enum Verb {
     Look(inspect::Verb),
     /// Shows properties and write amplification of drives.
     Device(device::Arguments),
+    /// Tells which commands of a Redis user Esker serves, and what to use instead of others.
+    Compat(Box<compat::Arguments>),
     /// Shows the activity of a server, live.
     Top(top::Arguments),
+    /// Asks a server for a sign of life.
+    Ping(ping::Arguments),
+    /// Collects settings, metrics, layout and log in one archive for a bug report, without keys, values and secrets.
+    Support(Box<support::Arguments>),
     /// Estimates the needs of a store: memory, space, write amplification, the life of a drive.
     Calc(calc::Arguments),
     /// Prints shell completions.
     Completions(pages::Completions),
     /// Writes manual pages, one for each verb.
     Man(pages::Man),
-    /// Measures a store; see `esker bench --help`.
-    #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
-    Bench {
-        /// Arguments of `esker-bench`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<std::ffi::OsString>,
-    },
+    /// Measures this machine and the drive of a directory in a minute, or runs a benchmark; see `esker bench --help`.
+    #[command(disable_help_flag = true)]
+    Bench(bench::Arguments),
 }
 
 /// Runs the command with the arguments of the process.
@@ -116,20 +120,14 @@ pub fn main() -> ExitCode {
         Verb::Restore(arguments) => backup::restore(&arguments),
         Verb::Look(verb) => return inspect::run(verb),
         Verb::Device(arguments) => device::run(&arguments),
+        Verb::Compat(arguments) => return compat::run(&arguments),
         Verb::Top(arguments) => top::run(arguments),
+        Verb::Ping(arguments) => ping::run(&arguments),
+        Verb::Support(arguments) => support::run(&arguments),
         Verb::Calc(arguments) => calc::run(&arguments),
         Verb::Completions(arguments) => pages::completions(&arguments, Arguments::command()),
         Verb::Man(arguments) => pages::man(&arguments, Arguments::command()),
-        #[cfg(feature = "bench")]
-        Verb::Bench { arguments } => {
-            start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()), false);
-            return esker_bench::run("esker bench", arguments);
-        }
-        #[cfg(not(feature = "bench"))]
-        Verb::Bench { .. } => Err(Failure::Usage(
-            "this esker was built without measurements; use the program esker-bench, or build esker with --features bench"
-                .to_owned(),
-        )),
+        Verb::Bench(arguments) => return bench::run(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -21,12 +21,16 @@ mod drives;
 mod inspect;
 #[path = "serve/live.rs"]
 mod live;
+#[path = "serve/packages.rs"]
+mod packages;
 #[path = "serve/service.rs"]
 mod service;
 #[path = "serve/surroundings.rs"]
 mod surroundings;
 #[path = "serve/tls.rs"]
 mod tls;
+#[path = "serve/tools.rs"]
+mod tools;
 #[path = "serve/transfer.rs"]
 mod transfer;
 #[path = "serve/unix_socket.rs"]
@@ -390,13 +394,13 @@ fn port_alone_listens_on_localhost() {
 }
 
 #[test]
-#[cfg(not(feature = "bench"))]
-fn build_without_bench_names_the_feature() {
+fn bench_without_a_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    for arguments in [&["bench", "--num=5"] as &[&str], &["bench", "--help"], &["bench"]] {
-        let text = refused(directory.path(), arguments);
-        assert!(text.contains("use the program esker-bench"), "{text}");
-    }
+    assert!(refused(directory.path(), &["bench", "none"]).contains("there is no directory none"));
+    let small = esker(directory.path(), &["bench", ".", "--size", "1m"]).output().unwrap();
+    assert!(small.status.code() == Some(2) && String::from_utf8_lossy(&small.stderr).contains("512m"));
+    let Output { status, stdout, .. } = esker(directory.path(), &["bench", "--help"]).output().unwrap();
+    assert!(status.success() && String::from_utf8_lossy(&stdout).contains("esker bench /var/lib/esker"));
 }
 
 #[test]

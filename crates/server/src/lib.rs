@@ -41,4 +41,6 @@ pub use base::settings::setting_of;
 pub use base::text::{read_bounded, read_text};
 pub use listen::{Addresses, Control, Server, Sockets};
 pub use resp::family as family_of_command;
+/// Checks whether the server would run commands and scripts, without a store.
+pub use resp::served;
 pub use service::status;

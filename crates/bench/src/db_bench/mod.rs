@@ -27,6 +27,17 @@ const MOST_UNIQUE: u64 = 1 << 32;
 
 /// Runs the benchmarks of the command line.
 pub(crate) fn run(words: &[String]) -> Result<()> {
+    let (session, steps) = session(words, false)?;
+    session.run(&steps).map(drop)
+}
+
+/// Runs the benchmarks of the command line without output on stdout. Returns the results as in the JSON.
+pub(crate) fn results(words: &[String]) -> Result<Vec<serde_json::Value>> {
+    let (session, steps) = session(words, true)?;
+    session.run(&steps)
+}
+
+fn session(words: &[String], is_quiet: bool) -> Result<(run::Session, Vec<benchmark::Step>)> {
     let mut flags = flags::parse(words).map_err(Failure::Usage)?;
     let config = config::Config::of(&mut flags).map_err(Failure::Usage)?;
     let steps = config.benchmarks.iter().map(|entry| benchmark::Step::parse(entry));
@@ -45,7 +56,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     if flags.float("mix_seek_ratio", 0.0) > 0.0 {
         flags.notes.push("--mix_seek_ratio: keys have no order; seeks are made as gets of the key".into());
     }
-    run::Session::begin(config, model, &flags.notes)?.run(&steps)
+    Ok((run::Session::begin(config, model, &flags.notes, is_quiet)?, steps))
 }
 
 #[cfg(test)]

@@ -43,11 +43,13 @@ pub(crate) struct Session {
     turns: u64,
     /// True if the store was not written since it was opened, so that it need not be made anew.
     untouched: bool,
+    /// True if nothing is printed on stdout.
+    is_quiet: bool,
 }
 
 impl Session {
-    /// Opens the store and prints the head.
-    pub(crate) fn begin(config: Config, model: Model, notes: &[String]) -> Result<Session> {
+    /// Opens the store, and prints the head unless the session is quiet.
+    pub(crate) fn begin(config: Config, model: Model, notes: &[String], is_quiet: bool) -> Result<Session> {
         notes.iter().for_each(|note| eprintln!("note: {note}"));
         let runtime: Arc<dyn Runtime> =
             Threads::new(2).map_err(|error| Failure::failed("threads for background work", error))?;
@@ -71,13 +73,16 @@ impl Session {
             raw: None,
             turns: 0,
             untouched: true,
+            is_quiet,
         };
-        head::print(&session.config, &session.store);
+        if !is_quiet {
+            head::print(&session.config, &session.store);
+        }
         Ok(session)
     }
 
-    /// Runs all steps, closes the store, and writes the JSON.
-    pub(crate) fn run(mut self, steps: &[Step]) -> Result<()> {
+    /// Runs all steps, closes the store, and writes the JSON. Returns the results.
+    pub(crate) fn run(mut self, steps: &[Step]) -> Result<Vec<Value>> {
         for step in steps {
             match step {
                 Step::Chore(chore) => self.chore(*chore)?,
@@ -96,6 +101,10 @@ impl Session {
     }
 
     fn print(&mut self, outcome: &Outcome, benchmark: &Benchmark) {
+        self.runs.push(outcome.json());
+        if self.is_quiet {
+            return;
+        }
         println!("{}", outcome.line());
         if self.config.histogram {
             print!("{}", outcome.histograms());
@@ -111,7 +120,6 @@ impl Session {
             );
             stats::print(&self.store.stats(), &self.since);
         }
-        self.runs.push(outcome.json());
     }
 
     /// Runs a benchmark the requested number of times, with each of its steps if it has some.
@@ -286,15 +294,15 @@ impl Session {
     }
 
     /// Writes the JSON, if it was requested.
-    fn json(self, stats: &Stats) -> Result<()> {
-        let Some(path) = &self.config.json else { return Ok(()) };
+    fn json(self, stats: &Stats) -> Result<Vec<Value>> {
+        let Some(path) = &self.config.json else { return Ok(self.runs) };
         let text = format!("{:#}\n", json::all(&self.config, &self.runs, stats));
         match path.as_str() {
             "-" | "1" | "true" => print!("{text}"),
             path => std::fs::write(path, text)
                 .map_err(|error| Failure::failed(&format!("writing --json={path}"), error))?,
         }
-        Ok(())
+        Ok(self.runs)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64ct::{Base64, Encoding};
 use clap::Args;
 
 use super::connection::Server;
@@ -65,6 +66,18 @@ impl Login {
             ));
         }
         Ok(password.map(|password| (self.user.clone(), password)))
+    }
+
+    /// Returns the credentials for HTTP basic authentication, if there is a password.
+    ///
+    /// # Errors
+    /// If the password is missing.
+    pub(crate) fn basic(&self) -> Result<Option<String>, Failure> {
+        let encoded = self.credentials()?.map(|(user, password)| {
+            let user = user.as_deref().unwrap_or("default");
+            Base64::encode_string(format!("{user}:{password}").as_bytes())
+        });
+        Ok(encoded)
     }
 
     fn tls_to(&self, address: &str) -> Result<Tls, String> {

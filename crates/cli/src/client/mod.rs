@@ -1,4 +1,5 @@
-//! The RESP2 client of all verbs that connect to a server: `top`, `import`, `export` and `backup take`.
+//! The RESP2 client of all verbs that connect to a server: `top`, `ping`, `support`, `compat`, `import`,
+//! `export` and `backup take`.
 //!
 //! - `login`: connection options: user, password, TLS, time limit.
 //! - `connection`: sends commands and receives answers; many commands may be sent before the first answer

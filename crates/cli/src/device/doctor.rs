@@ -106,19 +106,34 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::Usage("which device? give its path, such as /dev/nvme0n1".to_owned()));
     };
     let told = look(arguments, path)?;
-    let text = match arguments.json {
-        true => {
-            let text = serde_json::to_string_pretty(&told);
-            text.map_err(|error| Failure::Failed(format!("cannot print JSON: {error}")))? + "\n"
-        }
-        false => shown(&told),
-    };
+    let text = if arguments.json { json(&told)? } else { shown(&told) };
     say(&text)?;
     let wrong = told.advice.iter().filter(|advice| advice.level == Level::Wrong).count();
     match wrong {
         0 => Ok(()),
         _ => Err(Failure::Failed(format!("{}: {wrong} of the listed items should be fixed", path.display()))),
     }
+}
+
+/// Returns the description of a path's device as JSON. Writes nothing.
+///
+/// # Errors
+/// If the path does not exist or is on no block device.
+pub(crate) fn describe(path: &Path) -> Result<String, Failure> {
+    let arguments = Arguments {
+        device: Some(path.to_owned()),
+        keys: None,
+        measure: false,
+        destroy_data: false,
+        measure_time: MEASURE_TIME_LEAST,
+        json: true,
+    };
+    json(&look(&arguments, path)?)
+}
+
+fn json(told: &Told) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(told);
+    Ok(text.map_err(|error| Failure::Failed(format!("cannot print JSON: {error}")))? + "\n")
 }
 
 fn look(arguments: &Arguments, path: &Path) -> Result<Told, Failure> {

@@ -14,6 +14,7 @@ mod waf;
 
 use clap::Subcommand;
 
+pub(crate) use self::doctor::describe;
 use crate::terminal::Failure;
 
 /// Shows what a device is, what of it matters to a store, and what to do about it.

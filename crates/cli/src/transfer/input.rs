@@ -13,7 +13,7 @@ const LINE_BYTES_MAX: u64 = 768 << 20;
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Returns true if a path means stdin or stdout.
-pub(super) fn is_standard(path: &Path) -> bool {
+pub(crate) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 

@@ -24,11 +24,14 @@ use std::time::Duration;
 use clap::Parser;
 
 use self::aof::{Files, Options};
+pub(crate) use self::aof::{Surveyed, survey};
 use self::file::Format;
+pub(crate) use self::input::is_standard;
 use self::local::LocalSink;
 pub(crate) use self::local::Places;
 use self::progress::Shown;
-use self::record::{Destination, LeftOut, Sink, Source, now_ms};
+pub(crate) use self::record::now_ms;
+use self::record::{Destination, LeftOut, Sink, Source};
 use self::remote::{RemoteSink, RemoteSource};
 use crate::client::Login;
 use crate::terminal::{Failure, note, say};

@@ -91,6 +91,6 @@ pub(super) trait Destination: Sink {
 }
 
 /// Returns the current time in milliseconds since the Unix epoch.
-pub(super) fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

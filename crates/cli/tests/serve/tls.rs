@@ -60,10 +60,11 @@ fn every_client_command_uses_tls() {
         .unwrap();
     authority.sign(at, "127.0.0.1", "server");
     let (server, address) = serve_tls(at, &["--password-file", "secret", "--backup-dir", "backups"]);
-    let verbs: [&[&str]; 4] = [
+    let verbs: [&[&str]; 5] = [
         &["import", "keys.jsonl", "--to", &address],
         &["export", "out.jsonl", "--from", &address],
         &["top", &address, "--once"],
+        &["ping", &address],
         &["backup", "take", "--from", &address],
     ];
     for verb in verbs {

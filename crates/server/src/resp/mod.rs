@@ -7,6 +7,7 @@
 //! - `verb`: the descriptor of a command; the table of all descriptors.
 //! - `commands`: the commands, by family: descriptors and the functions that run them.
 //! - `script`: scripts, which call commands; its interpreter, in `lua`, knows no commands.
+//! - `served`: checks commands and scripts without a store, for `esker compat`.
 //! - `run`: groups commands that go to the store together, and runs transactions.
 //! - `connection`: the loop of one client: read, run, answer; `watch` enforces its time limits. `loading` answers
 //!   clients while the store is being opened, and then hands them over.
@@ -16,6 +17,7 @@ mod connection;
 mod loading;
 mod run;
 mod script;
+pub mod served;
 mod session;
 mod verb;
 mod version;

@@ -76,6 +76,10 @@ pub(in crate::resp) struct Verb {
     pub(in crate::resp) work_us: fn(Command<'_>) -> usize,
     /// The lines of HELP.
     pub(in crate::resp) help: &'static str,
+    /// Checks the options of a command that works on no key, as far as they can be checked before it runs.
+    pub(in crate::resp) options: fn(Command<'_>) -> Result<(), String>,
+    /// The error that answers every call, for a command that exists for its error.
+    pub(in crate::resp) refusal: Option<&'static str>,
     /// The feature of Redis that Esker does not have, and the subcommands that belong to it.
     pub(in crate::resp) unsupported: (&'static str, &'static [&'static str]),
     /// The place in the table, and that of the command by which calls are counted. Set by the table, like the following.
@@ -236,6 +240,8 @@ impl Verb {
         bound: |_, _, _| Bound::twice(0),
         work_us: |command| command.len(),
         help: "",
+        options: |_| Ok(()),
+        refusal: None,
         unsupported: ("", &[]),
         row: 0,
         counted_row: 0,
@@ -301,6 +307,11 @@ impl Verb {
     /// Returns true if the command may write, or send messages to other clients.
     pub(in crate::resp) fn may_write(&self) -> bool {
         self.has("write") || self.pauses == Pauses::OfWrites
+    }
+
+    /// Returns true if scripts may call the command.
+    pub(in crate::resp) fn runs_in_scripts(&self) -> bool {
+        self.in_scripts || self.run.is_on_view()
     }
 
     /// Returns true if the arguments in the places of keys name channels.

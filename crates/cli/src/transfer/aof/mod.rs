@@ -10,6 +10,7 @@ mod commands;
 mod manifest;
 mod overlay;
 mod replay;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use self::commands::{Commands, Step};
 use self::overlay::Overlay;
 use self::replay::{Replay, Stop};
+pub(crate) use self::survey::{Surveyed, survey};
 use super::input::Input;
 use super::progress::Shown;
 use super::rdb::Rdb;
@@ -49,6 +51,14 @@ pub(super) struct Options {
 enum Opened {
     Snapshot(Box<Rdb>),
     Commands(Commands<BufReader<Box<dyn Read>>>),
+}
+
+/// The error that bytes follow an RDB file that is no preamble.
+fn bytes_follow(name: &str, offset: u64) -> Failure {
+    Failure::Failed(format!(
+        "{name}, byte {offset}: bytes follow the end of the RDB file, which does not say that commands do; they were not read: \
+         give the whole of one file, as redis-server wrote it"
+    ))
 }
 
 impl Opened {
@@ -145,10 +155,7 @@ fn read(
             if !is_preamble {
                 return match has_more(&mut rest).map_err(unreadable)? {
                     false => Ok(()),
-                    true => Err(Failure::Failed(format!(
-                        "{name}, byte {offset}: bytes follow the end of the RDB file, which does not say that commands do; they \
-                         were not read: give the whole of one file, as redis-server wrote it"
-                    ))),
+                    true => Err(bytes_follow(&name, offset)),
                 };
             }
             Commands::new(rest, name, offset)

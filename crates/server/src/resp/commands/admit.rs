@@ -3,7 +3,7 @@
 use super::rights;
 use super::unsupported::family;
 use crate::resp::session::{Session, refused};
-use crate::resp::verb::Verb;
+use crate::resp::verb::{Table, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text::{self, is};
 use crate::service::Service;
@@ -33,7 +33,7 @@ impl NotAdmitted {
 pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, NotAdmitted> {
     let refusal = |verb, text, refused| NotAdmitted { verb, text, refused };
     let verb = session.commands.find(command).ok_or_else(|| refusal(None, unknown(command), None))?;
-    check_arguments(verb, command, session).map_err(|text| refusal(Some(verb), text, None))?;
+    check_arguments(session.commands, verb, command).map_err(|text| refusal(Some(verb), text, None))?;
     check_rights(verb, command, session, session.database_of_next())
         .map_err(|denied| refusal(Some(verb), denied.text(verb), denied.noted(verb, command)))?;
     if session.hears_only() && !verb.for_subscribers {
@@ -44,8 +44,12 @@ pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<
 
 /// Checks the number of arguments, and that a command with subcommands names one of them. A command that requires a
 /// subcommand enforces this by its own arity.
-fn check_arguments(verb: &'static Verb, command: Command<'_>, session: &Session) -> Result<(), String> {
-    let parent = session.commands.counted_as(verb);
+pub(in crate::resp) fn check_arguments(
+    commands: &Table,
+    verb: &'static Verb,
+    command: Command<'_>,
+) -> Result<(), String> {
+    let parent = commands.counted_as(verb);
     if !parent.accepts(command.len()) {
         return Err(error_text::wrong_arguments(parent.name));
     }
@@ -64,7 +68,7 @@ fn check_arguments(verb: &'static Verb, command: Command<'_>, session: &Session)
 }
 
 /// Returns the error for an unknown command.
-fn unknown(command: Command<'_>) -> String {
+pub(in crate::resp) fn unknown(command: Command<'_>) -> String {
     match family(command.verb()) {
         Some((name, family)) => format!("ERR {}", error_text::of_another_type(name, family)),
         None => error_text::unknown_command(command),
@@ -102,8 +106,8 @@ pub(in crate::resp) fn admit_in_script(
     if !session.commands.counted_as(verb).accepts(command.len()) {
         return Err("Wrong number of args calling Redis command from script".to_owned());
     }
-    if !(verb.in_scripts || verb.run.is_on_view()) {
-        return Err("This Redis command is not allowed from script".to_owned());
+    if !verb.runs_in_scripts() {
+        return Err(error_text::NOT_IN_SCRIPT.to_owned());
     }
     check_rights(verb, command, session, session.database()).map_err(|denied| {
         if let Some((reason, object)) = denied.noted(verb, command) {

@@ -44,6 +44,7 @@ mod unsupported;
 mod users;
 
 pub use unsupported::family;
+pub(super) use unsupported::names_elsewhere;
 
 /// The families, in the order in which COMMAND reports their commands.
 const FAMILIES: &[&[Verb]] = &[

@@ -42,8 +42,8 @@ pub(super) const COMMANDS: &[Verb] = &[
         tips: &[tips::EVERYWHERE, tips::VARIES], since: "1.0.0", summary: "Returns some key.", ..ON_ALL_KEYS },
     Verb { name: "scan", arity: -2,
         run: Run::Wait(|command, session, service, replies| Box::pin(scan(command, session, service, replies))),
-        tips: &[tips::VARIES, "request_policy:special"], since: "2.8.0", summary: "Iterates over the keys.",
-        ..ON_ALL_KEYS },
+        tips: &[tips::VARIES, "request_policy:special"], options: |command| Wanted::parse(command).map(drop),
+        since: "2.8.0", summary: "Iterates over the keys.", ..ON_ALL_KEYS },
 ];
 
 /// Keys that a SCAN looks at without COUNT.
@@ -75,29 +75,10 @@ pub(in crate::resp) async fn scan(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let Some(cursor) = parse_cursor(command.argument(1)) else {
-        return replies.error("ERR invalid cursor");
+    let (cursor, wanted) = match Wanted::parse(command) {
+        Ok(parsed) => parsed,
+        Err(error) => return replies.error(&error),
     };
-    let (mut pattern, mut count, mut strings) = (None, COUNT_DEFAULT, true);
-    let mut arguments = command.arguments(2);
-    while let Some(word) = arguments.next() {
-        let Some(value) = arguments.next() else { return replies.error(error_text::SYNTAX) };
-        match word {
-            _ if is(word, "match") => pattern = Some(value),
-            _ if is(word, "type") => strings = is(value, "string"),
-            _ if is(word, "count") => match parse_integer(value) {
-                Some(wanted @ 1..) => count = usize::try_from(wanted).unwrap_or(COUNT_MAX).min(COUNT_MAX),
-                Some(_) => return replies.error(error_text::SYNTAX),
-                None => return replies.error(error_text::NOT_AN_INTEGER),
-            },
-            _ => return replies.error(error_text::SYNTAX),
-        }
-    }
-    let pattern = match pattern.map(Pattern::new).transpose() {
-        Ok(pattern) => pattern,
-        Err(error) => return replies.error(error),
-    };
-    let wanted = Wanted { pattern, count, strings };
     let step = match log_scan(cursor, session, service) {
         Some(scan) => log_step(scan, wanted, session, service).await,
         None => {
@@ -122,6 +103,30 @@ struct Wanted {
     count: usize,
     /// False if keys of another type are wanted, of which there are none.
     strings: bool,
+}
+
+impl Wanted {
+    /// Parses the cursor and the options.
+    fn parse(command: Command<'_>) -> Result<(u64, Wanted), String> {
+        let cursor = parse_cursor(command.argument(1)).ok_or("ERR invalid cursor")?;
+        let (mut pattern, mut count, mut strings) = (None, COUNT_DEFAULT, true);
+        let mut arguments = command.arguments(2);
+        while let Some(word) = arguments.next() {
+            let value = arguments.next().ok_or(error_text::SYNTAX)?;
+            match word {
+                _ if is(word, "match") => pattern = Some(value),
+                _ if is(word, "type") => strings = is(value, "string"),
+                _ if is(word, "count") => match parse_integer(value) {
+                    Some(wanted @ 1..) => count = usize::try_from(wanted).unwrap_or(COUNT_MAX).min(COUNT_MAX),
+                    Some(_) => return Err(error_text::SYNTAX.to_owned()),
+                    None => return Err(error_text::NOT_AN_INTEGER.to_owned()),
+                },
+                _ => return Err(error_text::SYNTAX.to_owned()),
+            }
+        }
+        let pattern = pattern.map(Pattern::new).transpose()?;
+        Ok((cursor, Wanted { pattern, count, strings }))
+    }
 }
 
 /// The result of one step of a SCAN: keys, and the cursor of the next step.

@@ -23,12 +23,14 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "bgsave", arity: -1, run: Run::Answer(bgsave), needs: Needs::Admin,
         flags: &["admin", "noscript", "no_async_loading"], since: "1.0.0",
         summary: "Begins a backup into the server's directory of backups.", ..SERVER },
-    Verb { name: "cluster", arity: -2, run: Run::Answer(cluster), group: Group::Cluster, since: "3.0.0",
+    Verb { name: "cluster", arity: -2, run: Run::Answer(cluster), refusal: Some(NO_CLUSTER), group: Group::Cluster,
+        since: "3.0.0",
         summary: "Says that there is no cluster.", ..SERVER },
     Verb { name: "dbsize", arity: 1, run: Run::Answer(dbsize), needs: Needs::ReadOrMonitor, flags: flags::READ,
         categories: &["keyspace"], tips: &[tips::EVERYWHERE, tips::SUM], in_scripts: true,
         databases: Databases::Current, since: "1.0.0", summary: "Returns the number of keys.", ..SERVER },
-    Verb { name: "debug", arity: -2, run: Run::Answer(debug), needs: Needs::Admin, flags: flags::ADMIN,
+    Verb { name: "debug", arity: -2, run: Run::Answer(debug), refusal: Some(NO_DEBUG), needs: Needs::Admin,
+        flags: flags::ADMIN,
         since: "1.0.0", summary: "Is refused.", ..SERVER },
     Verb { name: "flushall", arity: -1,
         run: Run::Wait(|command, session, service, replies| Box::pin(flush(command, true, session, service, replies))),
@@ -67,6 +69,10 @@ pub(super) const COMMANDS: &[Verb] = &[
         needs: Needs::Monitor, flags: &["admin", "noscript"], tips: &[tips::ANY_ORDER], since: "4.0.0",
         summary: "Returns an empty list: there are no modules.", ..SERVER },
 ];
+
+/// The errors of CLUSTER and of DEBUG.
+const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
+const NO_DEBUG: &str = "ERR DEBUG command not allowed.";
 
 /// The mode reported to clients: neither cluster nor sentinel.
 pub(super) const RUN_MODE: &str = "standalone";
@@ -211,9 +217,9 @@ pub(in crate::resp) async fn swap(
 }
 
 pub(super) fn cluster(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
-    replies.error("ERR This instance has cluster support disabled");
+    replies.error(NO_CLUSTER);
 }
 
 pub(super) fn debug(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
-    replies.error("ERR DEBUG command not allowed.");
+    replies.error(NO_DEBUG);
 }

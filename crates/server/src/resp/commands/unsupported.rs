@@ -43,6 +43,11 @@ pub fn family(name: &[u8]) -> Option<(&'static str, &'static str)> {
     ELSEWHERE.iter().find_map(|(family, names)| Some((*names.iter().find(named)?, *family)))
 }
 
+/// Returns the names of all commands that Esker does not have.
+pub(in crate::resp) fn names_elsewhere() -> impl Iterator<Item = &'static str> {
+    ELSEWHERE.iter().flat_map(|(_, names)| names.iter().copied())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::TABLE;

@@ -53,19 +53,38 @@ pub(super) fn by_body(body: &[u8], service: &Service) -> Result<(Arc<Script>, bo
     if let Some(script) = service.scripts.cache().get(&sha) {
         return Ok((script, true));
     }
+    new_script(body, sha).map(|script| (Arc::new(script), false))
+}
+
+/// Checks the length of a text and its first line.
+fn new_script(body: &[u8], sha: Sha) -> Result<Script, Unknown> {
     if body.len() > BODY_BYTES_MAX {
         let text = format!("ERR a script has at most {BODY_BYTES_MAX} bytes");
         return Err(Unknown(text.into_bytes()));
     }
     let flags = flags_of(body)?;
-    let script = Script {
+    Ok(Script {
         sha,
         body: Bytes::copy_from_slice(body),
         has_flags: flags.is_some(),
         is_read_only: flags == Some(true),
         is_long: AtomicBool::new(false),
-    };
-    Ok((Arc::new(script), false))
+    })
+}
+
+/// Compiles a text without a server, with the given time limit.
+pub(in crate::resp) fn try_compile(body: &[u8], time: Duration) -> Result<(), Unknown> {
+    let script = new_script(body, digest(body))?;
+    let mut interpreter =
+        sandbox::interpreter().map_err(|error| Unknown(format!("ERR {error}").into_bytes()))?;
+    let reins: Arc<Reins> = Arc::default();
+    reins.begin(Instant::now() + time, COMPILED_BYTES * body.len() + IDLE_BYTES, false);
+    sandbox::take_reins(&mut interpreter, &reins, false).map_err(|error| refused(&error))?;
+    let outcome = compile(&mut interpreter, &script).map(drop);
+    match reins.stopped() {
+        Some(stop) => Err(Unknown(stop_text(stop, time).into_bytes())),
+        None => outcome,
+    }
 }
 
 /// Compiles a text on trial and returns its script. A text that takes longer than a first attempt is compiled beside

@@ -4,6 +4,7 @@
 //! later commands on the same view read the writes of earlier ones, and the final state is one batch for the store.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use esker_engine::{Batch, Entry, KeyEntry, Store};
@@ -109,7 +110,30 @@ impl View {
         database: u8,
         entries: impl ExactSizeIterator<Item = (Place, Option<impl Into<Held>>)>,
     ) -> View {
-        let now_ms = service.store.now_ms();
+        let (databases, wanted) = (service.databases().len() as u8, service.events.wanted());
+        View::at(service.store.now_ms(), value_bytes_max, database, (databases, wanted), entries)
+    }
+
+    /// Creates a view of absent keys, for a check of a command's arguments without a store.
+    pub(in crate::resp) fn of_absent(
+        value_bytes_max: usize,
+        database: u8,
+        keys: impl ExactSizeIterator<Item = Place>,
+    ) -> View {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let absent = keys.map(|place| (place, None::<Held>));
+        let (databases, wanted) = (Store::DATABASES, KeyspaceEvents::default());
+        View::at(now.as_millis() as u64, value_bytes_max, database, (databases, wanted), absent)
+    }
+
+    /// As [`new`](Self::new), at a time, with the number of databases and the classes of keyspace events to record.
+    fn at(
+        now_ms: u64,
+        value_bytes_max: usize,
+        database: u8,
+        (databases, wanted): (u8, KeyspaceEvents),
+        entries: impl ExactSizeIterator<Item = (Place, Option<impl Into<Held>>)>,
+    ) -> View {
         let (mut slots, mut places) = (Vec::with_capacity(entries.len()), BTreeMap::new());
         let count = entries.len();
         let mapped = count > LISTED_KEYS_MAX;
@@ -131,13 +155,13 @@ impl View {
             now_ms,
             value_bytes_max,
             database,
-            databases: service.databases().len() as u8,
+            databases,
             slots,
             places,
             grown: Default::default(),
             made_bytes: 0,
             saved: Saved::default(),
-            wanted: service.events.wanted(),
+            wanted,
             events: Vec::new(),
         }
     }

@@ -12,6 +12,7 @@ pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (prot
 pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
 pub(crate) const NO_SUCH_DATABASE: &str = "ERR DB index is out of range";
 pub(crate) const SAME_OBJECT: &str = "ERR source and destination objects are the same";
+pub(crate) const NOT_IN_SCRIPT: &str = "This Redis command is not allowed from script";
 pub(crate) const NOT_IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 pub(crate) const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 pub(crate) const NO_LOGIN: &str = "NOAUTH Authentication required.";
