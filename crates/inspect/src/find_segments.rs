@@ -172,6 +172,8 @@ fn superblock_of(identity: &SegmentIdentity, peer: Option<&Superblock>) -> Super
         device_id: shape.identity.device_id,
         devices: Vec::new(),
         far_copies: Vec::new(),
+        stripes: Vec::new(),
+        moved: Vec::new(),
     }
 }
 

@@ -259,6 +259,8 @@ async fn format(
             device_id: u128::from(runtime.random()) << 64 | u128::from(runtime.random()),
             devices: Vec::new(),
             far_copies: Vec::new(),
+            stripes: Vec::new(),
+            moved: Vec::new(),
         });
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
