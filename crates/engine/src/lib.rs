@@ -32,6 +32,7 @@ pub use base::durability::Durability;
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::latency::{Histogram, Latencies, Latency, TierLatencies};
 pub use base::max_garbage::MaxGarbage;
+pub use base::on_device_loss::OnDeviceLoss;
 pub use base::option_name::OptionName;
 pub use base::to_bytes::ToBytes;
 pub use base::when_full::WhenFull;

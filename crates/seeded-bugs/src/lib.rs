@@ -46,6 +46,10 @@ bugs! {
     BufferFreedWithFuture,
     /// A device can be opened twice.
     SecondOpener,
+    /// A device of another store is taken for one of several devices of a tier.
+    ForeignDeviceTaken,
+    /// A segment that a lane was filling on a device that failed is not written to another device.
+    OpenSegmentNotMoved,
 
     // The bytes.
     /// Checksums do not cover the store, segment and offset of a block.

@@ -119,6 +119,11 @@ impl Striped {
         self.map.read().place(slot)
     }
 
+    /// Returns the slot at a place.
+    pub fn slot_at(&self, place: SlotPlace) -> Option<u32> {
+        self.map.read().slot_at(place)
+    }
+
     /// Returns the slot at an offset of a device.
     pub fn slot_on(&self, path: &str, offset: u64) -> Option<u32> {
         let (member, _) = self.devices().into_iter().find(|(_, device)| device.path() == path)?;

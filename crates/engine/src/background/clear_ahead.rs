@@ -15,13 +15,15 @@ pub(crate) async fn run(space: Arc<Space>) {
             return;
         }
         for tier in space.tiers().filter(|tier| !tier.grows()) {
-            let used = tier.allocation(|slots| slots.used());
-            match space.superblocks.cover_ahead(tier, used).await {
-                Ok(()) => {}
-                Err(Error::Closed { .. }) => return,
-                Err(error) => {
-                    space.health.latch(&error);
-                    return;
+            for unused in tier.allocation(|slots| slots.unused()) {
+                match space.superblocks.cover_ahead(tier, unused).await {
+                    Ok(()) => {}
+                    Err(Error::Closed { .. }) => return,
+                    Err(error) if space.survives(tier, &error).await => {}
+                    Err(error) => {
+                        space.latch(&error);
+                        return;
+                    }
                 }
             }
         }

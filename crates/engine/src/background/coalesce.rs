@@ -49,7 +49,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     let mut coalescer = Coalescer { space, catalog, lane: &writer.lane, relocator, wrote_at: None };
     let ended = coalescer.run().await;
     if let Err(error) = &ended {
-        space.health.latch(error);
+        space.latch(error);
     }
     writer.lane.coalescing_ended(ended);
 }
@@ -70,7 +70,7 @@ pub(crate) async fn provide(writer: Arc<Writer>) {
             match next {
                 Ok(Some(piece)) => lane.put_coalescing_spare(piece),
                 Ok(None) => lane.lacks_coalescing_spare(),
-                Err(error) => space.health.latch(&error),
+                Err(error) => space.latch(&error),
             }
             lane.end_providing();
             // Fewer slots are kept for memtables now, or one was given back: waiting writers may get one, or learn that there
@@ -136,7 +136,7 @@ impl Coalescer<'_> {
                 self.wrote_at = Some(self.space.runtime.now());
                 if let Err(error) = &written {
                     // Latched before any task can observe that no record waits any more.
-                    self.space.health.latch(error);
+                    self.space.latch(error);
                 }
                 self.lane.memtable_written(self.relocator.output_ends().into_iter().collect());
                 completion.open(written.clone());
@@ -195,7 +195,7 @@ impl Coalescer<'_> {
             writer.write_frame(slot, buffer, frame, WriteMode::Plain).await?;
         }
         if !whole.is_empty() && !planted(Bug::WholeSegmentsNotFlushed) {
-            tier.device()?.flush().await.map_err(Error::from)?;
+            self.space.flush_tier(tier).await?;
         }
         if !planted(Bug::CoalescedFreedBeforeFlush) {
             self.lane.flush().wait().await?;

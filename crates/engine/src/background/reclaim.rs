@@ -31,6 +31,7 @@ use crate::base::waiting::woken_or_after;
 use crate::segments::contents::Expiry;
 use crate::segments::kept_segments::LOOK_EVERY;
 use crate::segments::slot::SlotState;
+use crate::segments::space::Space;
 use crate::write::Writer;
 use crate::write::lane::Lane;
 
@@ -69,7 +70,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
             if space.health.check_latch().is_ok()
                 && let Err(error) = reclaimer.relocator.finish().await
             {
-                space.health.latch(&error);
+                space.latch(&error);
             }
             break;
         }
@@ -93,8 +94,9 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
             // The store closes; leaves no output unsealed.
             Err(Error::Closed { .. }) if space.health.check_writable().is_err() => {}
             Err(Error::Closed { .. }) => break,
+            Err(error) if survives(space, &error).await => reclaimer.relocator.abandon_lost(),
             Err(error) => {
-                space.health.latch(&error);
+                space.latch(&error);
                 break;
             }
         }
@@ -104,6 +106,16 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
     pauses.end();
     writer.pressure.requests.fail(&error);
     writer.pressure.sweeps.fail(&error);
+}
+
+/// Returns true if the error is about a device that the store goes on without.
+async fn survives(space: &Space, error: &Error) -> bool {
+    for tier in space.tiers() {
+        if space.survives(tier, error).await {
+            return true;
+        }
+    }
+    false
 }
 
 impl Reclaimer<'_> {

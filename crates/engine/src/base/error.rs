@@ -129,6 +129,16 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Io(DeviceError),
+    /// One of several devices of a tier failed, and the store stops then. Reads continue.
+    #[error("{}", device_failed_text(path, cause, option.as_str()))]
+    DeviceFailed {
+        /// The file or device.
+        path: String,
+        /// The failed write or flush.
+        cause: DeviceError,
+        /// The option that decides whether the store stops.
+        option: OptionName,
+    },
     /// A checkpoint was cancelled.
     #[error("the checkpoint was cancelled: {reason}")]
     Cancelled {
@@ -150,6 +160,13 @@ pub enum Error {
 fn full_text(live_bytes: u64, limit_bytes: u64, option: &str) -> String {
     format!(
         "store is full: {live_bytes} bytes are used of at most {limit_bytes}; delete keys, or raise {option}"
+    )
+}
+
+fn device_failed_text(path: &str, cause: &DeviceError, option: &str) -> String {
+    format!(
+        "the store takes no more writes, because its device {path} failed: {cause}; replace the device, or set {option} to \"serve\" \
+         to go on with the other devices after the next start"
     )
 }
 
@@ -197,6 +214,7 @@ impl Error {
             Error::OutOfMemory { index_bytes, budget_bytes } => {
                 out_of_memory_text(*index_bytes, *budget_bytes, &name(OptionName::Memory))
             }
+            Error::DeviceFailed { path, cause, option } => device_failed_text(path, cause, &name(*option)),
             other => other.to_string(),
         }
     }
@@ -218,7 +236,7 @@ impl Error {
             Error::Io(error @ DeviceError::Full { .. }) if !error.leaves_doubt() => ErrorKind::Full,
             Error::Corrupt { .. } | Error::SuperblocksLost { .. } => ErrorKind::Corrupt,
             Error::Locked { .. } => ErrorKind::Locked,
-            Error::Closed { .. } => ErrorKind::Closed,
+            Error::Closed { .. } | Error::DeviceFailed { .. } => ErrorKind::Closed,
             Error::Io(_) => ErrorKind::Io,
             Error::Cancelled { .. } => ErrorKind::Cancelled,
             Error::MissingFeature { .. } => ErrorKind::Unsupported,
@@ -243,6 +261,7 @@ impl Error {
             | Error::Corrupt { .. }
             | Error::SuperblocksLost { .. }
             | Error::Closed { .. }
+            | Error::DeviceFailed { .. }
             | Error::Cancelled { .. }
             | Error::MissingFeature { .. } => false,
         }

@@ -10,18 +10,19 @@ use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions, UNIT_BYTES_MAX};
+use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions, Runtime, UNIT_BYTES_MAX};
 use esker_log::{Superblock, Tier as TierName};
 
 use crate::base::error::{Error, Result};
 use crate::base::max_garbage::MaxGarbage;
 use crate::base::option_name::OptionName;
 use crate::open::format::{
-    StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
+    StorePlan, TierPlan, check_sizes, refuse_foreign, refuse_signature,
     refused_beside_store, was_opened,
 };
 use crate::open::memory_plan::{check_memory, least_segments};
 use crate::open::options::{DATA_FILE, Layout, Options, Target};
+use crate::open::several::{self, Joined, Terms, is_missing};
 use crate::segments::table::SLOT_BYTES;
 
 /// Maximum length of a segment in bytes: beyond it, segments in memory would take gigabytes.
@@ -55,6 +56,8 @@ const PAGE_BYTES: u64 = 4096;
 struct Choice {
     tier: TierName,
     place: Target,
+    /// Further devices of the tier.
+    more: Vec<Target>,
     limit_bytes: Option<u64>,
     unit_bytes: Option<u64>,
 }
@@ -66,6 +69,10 @@ impl Choice {
         let choice = |tier, place: &Target, limit_bytes, unit_bytes| Choice {
             tier,
             place: place.clone(),
+            more: match tier {
+                TierName::Fast => options.more_fast.clone(),
+                TierName::Capacity => options.more_capacity.clone(),
+            },
             limit_bytes,
             unit_bytes,
         };
@@ -83,10 +90,10 @@ impl Choice {
         }
     }
 
-    /// Returns the path if nothing exists there.
+    /// Returns the first path if nothing exists there, nor at any other path of the tier.
     fn missing(&self) -> Option<&Path> {
         match &self.place {
-            Target::Path(path) if std::fs::metadata(path).is_err() => Some(path),
+            Target::Path(path) if is_missing(path) && self.more.iter().all(Target::is_missing) => Some(path),
             _ => None,
         }
     }
@@ -146,9 +153,70 @@ impl Choice {
         self.unit_bytes.or(reported).unwrap_or(default)
     }
 
-    fn open(&self, options: &Options, create: bool) -> Result<TierPlan> {
+    /// Opens the devices of the tier. `create`: files that do not exist are created.
+    async fn open(&self, options: &Options, create: bool, runtime: &Arc<dyn Runtime>) -> Result<TierPlan> {
         self.refuse_short_file(options)?;
-        let device = open_device(options, &self.place, create)?;
+        let terms = Terms {
+            tier: self.tier,
+            accept_loss: options.accept_loss,
+            force: options.force_format,
+            runtime,
+        };
+        let devices = self.open_all(options, create).await?;
+        let only = devices[0].clone();
+        match several::join(devices, &terms).await? {
+            Some(joined) => Ok(self.plan_of(joined)),
+            None => Ok(self.plan(Arc::new(FailStop::over(only)))),
+        }
+    }
+
+    /// Opens every device of the tier. Files that do not exist are created last, so that nothing is created if another device
+    /// cannot be opened.
+    async fn open_all(&self, options: &Options, create: bool) -> Result<Vec<Arc<dyn Device>>> {
+        if self.more.is_empty() {
+            return Ok(vec![open_place(options, &self.place, create)?]);
+        }
+        let places: Vec<&Target> = std::iter::once(&self.place).chain(&self.more).collect();
+        let mut devices: Vec<Option<Arc<dyn Device>>> = Vec::new();
+        for place in &places {
+            let opened = (!place.is_missing()).then(|| open_place(options, place, false)).transpose()?;
+            devices.push(opened);
+        }
+        let of_others = devices.iter().flatten().map(|device| device.geometry().bytes).max();
+        let share = self.limit_bytes.map(|limit| limit / places.len() as u64);
+        let length = share.or(of_others.filter(|&bytes| bytes > 0));
+        let mut opened = Vec::new();
+        for (place, device) in places.into_iter().zip(devices) {
+            let device = match device {
+                Some(device) => device,
+                None => open_place(options, place, options.create)?,
+            };
+            several::give_length(&device, length).await?;
+            opened.push(device);
+        }
+        Ok(opened)
+    }
+
+    /// Returns the plan of a tier of several devices.
+    fn plan_of(&self, joined: Joined) -> TierPlan {
+        let devices = joined.striped.devices();
+        let bytes: u64 = devices.iter().map(|(_, device)| device.geometry().bytes).sum();
+        let limit_bytes = self.limit_bytes.map_or(bytes, |limit| limit.min(bytes));
+        let units = devices.iter().filter_map(|(_, device)| device.geometry().indirection_unit_bytes);
+        TierPlan {
+            tier: self.tier,
+            device: joined.striped.clone(),
+            limit_bytes,
+            asked_bytes: self.limit_bytes,
+            unit_bytes: self.unit_bytes(units.max()),
+            accounting: Arc::default(),
+            joined: Some(joined),
+        }
+    }
+
+    /// Returns the plan of a tier of one device, wrapped in a [`FailStop`]: it ensures that no write that depends on a failed
+    /// write or flush is taken for durable.
+    fn plan(&self, device: Arc<dyn Device>) -> TierPlan {
         let geometry = device.geometry();
         let limit_bytes = match geometry.kind {
             DeviceKind::File => self.file_limit_bytes(),
@@ -156,14 +224,15 @@ impl Choice {
         };
         let unit_bytes = self.unit_bytes(geometry.indirection_unit_bytes);
         let asked_bytes = self.limit_bytes;
-        Ok(TierPlan {
+        TierPlan {
             tier: self.tier,
             device,
             limit_bytes,
             asked_bytes,
             unit_bytes,
             accounting: Arc::default(),
-        })
+            joined: None,
+        }
     }
 }
 
@@ -201,7 +270,10 @@ fn default_segment_bytes(options: &Options, choices: &[Choice]) -> u64 {
 }
 
 /// Opens the devices of a store. Also returns the parameters for creating a store on them.
-pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, StorePlan)> {
+pub(crate) async fn open_devices(
+    options: &Options,
+    runtime: &Arc<dyn Runtime>,
+) -> Result<(Vec<TierPlan>, StorePlan)> {
     // 1.
     validate(options)?;
     crate::open::staging_file::check(options)?;
@@ -225,14 +297,14 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
     // 3.
     let mut plans = Vec::new();
     for choice in choices.iter().filter(|c| c.missing().is_none()) {
-        plans.push(choice.open(options, false)?);
+        plans.push(choice.open(options, false, runtime).await?);
     }
     if let Some(path) = missing.first().and_then(|c| c.missing())
         && let Some(there) = plans.first()
     {
         // If a crash interrupted the creation of a store, its tier may be formatted again.
         let is_refused = |superblock: &Superblock| was_opened(superblock) || !options.force_format;
-        if find_superblock(&there.device).await?.is_some_and(|superblock| is_refused(&superblock))
+        if there.find_superblock().await?.is_some_and(|superblock| is_refused(&superblock))
             && let Some(new) = missing.first()
         {
             let what = refused_beside_store(&path.display(), new.tier, &there.device.path(), there.tier);
@@ -247,7 +319,7 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
         make_directory(dir)?;
     }
     for choice in missing {
-        plans.push(choice.open(options, options.create)?);
+        plans.push(choice.open(options, options.create, runtime).await?);
     }
     plans.sort_by_key(|plan| plan.tier);
     if options.segment_bytes.is_none() {
@@ -330,12 +402,6 @@ fn check_directory(dir: &Path, create: bool) -> Result<()> {
 fn make_directory(dir: &Path) -> Result<()> {
     esker_device::make_directory(dir)
         .map_err(|e| Error::invalid(format!("directory {} cannot be made: {e}", dir.display())))
-}
-
-/// Opens a device, wrapped in a [`FailStop`]: it ensures that no write that depends on a failed write or flush is taken
-/// for durable.
-fn open_device(options: &Options, place: &Target, create: bool) -> Result<Arc<dyn Device>> {
-    Ok(Arc::new(FailStop::over(open_place(options, place, create)?)))
 }
 
 fn open_place(options: &Options, place: &Target, create: bool) -> Result<Arc<dyn Device>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use esker_device::{
-    Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
+    Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, foreign_signature,
 };
 use esker_log::{
     Cleared, Databases, HEAD_BYTES, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError,
@@ -16,8 +16,10 @@ use crate::base::option_name::OptionName;
 use crate::open::extent::{bytes_for, too_large};
 use crate::open::lost::refuse_lost_superblocks;
 use crate::open::options::Options;
+use crate::open::several::{self, Joined};
 use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
+use crate::segments::members::write_to_members;
 use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
 
 /// Minimum distance of two copies of a superblock, in bytes.
@@ -37,6 +39,26 @@ pub(crate) struct TierPlan {
     pub(crate) asked_bytes: Option<u64>,
     pub(crate) unit_bytes: u64,
     pub(crate) accounting: Arc<WriteAccounting>,
+    /// Its devices, if it has several; `device` is all of them then.
+    pub(crate) joined: Option<Joined>,
+}
+
+impl TierPlan {
+    /// Returns the superblock of the tier, if it has one.
+    pub(crate) async fn find_superblock(&self) -> Result<Option<Superblock>> {
+        match &self.joined {
+            Some(joined) => Ok(joined.superblock.clone()),
+            None => find_superblock(&self.device).await,
+        }
+    }
+
+    /// Returns its devices.
+    fn devices(&self) -> Vec<Arc<dyn Device>> {
+        match &self.joined {
+            Some(joined) => joined.striped.devices().into_iter().map(|(_, device)| device).collect(),
+            None => vec![self.device.clone()],
+        }
+    }
 }
 
 /// Common parameters of the tiers of a new store.
@@ -120,7 +142,7 @@ pub(crate) async fn load_or_format(
 ) -> Result<Vec<Superblock>> {
     let mut found = Vec::new();
     for tier in tiers {
-        found.push(find_superblock(&tier.device).await?);
+        found.push(tier.find_superblock().await?);
     }
     // A crash during the creation of a store of two tiers leaves one tier without a superblock, and the other with a
     // superblock that was never opened: both are marked as opened, durably, before anything else is written to either.
@@ -234,7 +256,7 @@ async fn format(
         let slots = tier.limit_bytes.saturating_sub(data_offset) / plan.segment_bytes;
         refuse_beyond(tier, tiers.len(), slots, granule_bytes, plan.segment_bytes)?;
         let grows = tier.device.geometry().kind == DeviceKind::File;
-        superblocks.push(Superblock {
+        let mut superblock = Superblock {
             generation: 1,
             store_id,
             fast: tier.tier == Tier::Fast,
@@ -261,7 +283,12 @@ async fn format(
             far_copies: Vec::new(),
             stripes: Vec::new(),
             moved: Vec::new(),
-        });
+        };
+        if let Some(joined) = &tier.joined {
+            superblock.used_slots = 0;
+            several::distribute(&mut superblock, joined, slots, runtime)?;
+        }
+        superblocks.push(superblock);
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
         let device = &tier.device;
@@ -270,14 +297,16 @@ async fn format(
             device.extend(bytes_for(superblock.used_slots, superblock)).await?;
         }
         // Old content must not be mistaken for a superblock of this store or another one.
-        let mut empty = Buffer::zeroed(superblock.data_offset as usize);
-        empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
-        tier.accounting.superblock(superblock.data_offset);
-        device.write(0, Source::Owned(empty), WriteMode::Durable).await?;
+        for device in tier.devices() {
+            several::clear_head(&device, &tier.accounting, superblock).await?;
+        }
         clear_slots(device, &tier.accounting, superblock, 0..superblock.used_slots).await?;
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
-        write_superblock(&tier.device, &tier.accounting, superblock).await?;
+        match &tier.joined {
+            Some(joined) => write_to_members(&joined.striped, false, &tier.accounting, superblock).await?,
+            None => write_superblock(&tier.device, &tier.accounting, superblock).await?,
+        }
     }
     Ok(superblocks)
 }
@@ -331,18 +360,26 @@ pub(crate) fn check_sizes(
 }
 
 pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
-    let bytes = (SIGNATURE_BYTES as u64).min(tier.device.geometry().bytes);
-    let bytes = bytes - bytes % u64::from(tier.device.geometry().block_bytes);
+    for device in tier.devices() {
+        refuse_foreign_device(&device, force).await?;
+    }
+    Ok(())
+}
+
+/// Refuses a device with data of other software, or with segments of a store whose superblocks are lost.
+pub(crate) async fn refuse_foreign_device(device: &Arc<dyn Device>, force: bool) -> Result<()> {
+    let bytes = (SIGNATURE_BYTES as u64).min(device.geometry().bytes);
+    let bytes = bytes - bytes % u64::from(device.geometry().block_bytes);
     if force || bytes == 0 {
         return Ok(());
     }
-    let (head, result) = tier.device.read(0, tier.device.buffer(bytes as usize)).await;
+    let (head, result) = device.read(0, device.buffer(bytes as usize)).await;
     result.map_err(Error::from)?;
     if head.starts_with(FORMAT_MARK) {
         return Ok(());
     }
-    refuse_lost_superblocks(&tier.device, &head).await?;
-    refuse_signature(&tier.device.path(), &head)
+    refuse_lost_superblocks(device, &head).await?;
+    refuse_signature(&device.path(), &head)
 }
 
 /// Refuses a device that begins with the signature of other software.

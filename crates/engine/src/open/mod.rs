@@ -10,6 +10,7 @@ pub(crate) mod options;
 pub(crate) mod progress;
 pub(crate) mod recover;
 mod run;
+pub(crate) mod several;
 pub(crate) mod staged;
 pub(crate) mod staging_file;
 pub(crate) mod staging_look;

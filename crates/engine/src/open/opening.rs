@@ -24,6 +24,7 @@ use crate::background::{clear_ahead, coalesce, discard, file_system, reclaim, re
 use crate::base::error::{Error, Result};
 use crate::base::health::Health;
 use crate::base::latency::Recorder;
+use crate::base::on_device_loss::OnDeviceLoss;
 use crate::base::option_name::OptionName;
 use crate::base::requests::Requests;
 use crate::base::tasks::Tasks;
@@ -38,7 +39,7 @@ use crate::open::memory_plan::MemoryPlan;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
 use crate::open::recover::{Recovered, RecoveryContext, Unmarked, Unsealed};
-use crate::open::{staged, staging_file};
+use crate::open::{several, staged, staging_file};
 use crate::segments::accounting::Origin;
 use crate::segments::buffers::{Backing, MemoryPool};
 use crate::segments::limit::spare_outputs;
@@ -147,12 +148,14 @@ struct Medium {
     memory: MemoryPlan,
     staging: Option<Arc<StagingFile>>,
     staged: Vec<Staged>,
+    /// Positions of the devices that are added to each tier.
+    added: Vec<Vec<usize>>,
 }
 
 impl Medium {
     /// Step 1. Finds a store, or creates one.
     async fn find(options: &Options, runtime: &Arc<dyn Runtime>) -> Result<Medium> {
-        let (plans, store_plan) = open_devices(options).await?;
+        let (plans, store_plan) = open_devices(options, runtime).await?;
         let superblocks = load_or_format(&plans, &store_plan, options, runtime).await?;
         check_against(options, &superblocks)?;
         let Extents { slots, packing } = Extents::of(&plans, &superblocks, options.accept_loss)?;
@@ -167,7 +170,9 @@ impl Medium {
         let (first, lane_shape) = (&superblocks[0], tiers[0].shape());
         let boot = options.boot.map(BootId::from).or_else(boot_id);
         let staging = staging_file::open(options, first, lane_shape, boot)?;
-        Ok(Medium { tiers, superblocks, packing, memory, staging, staged: Vec::new() })
+        let added = plans.iter().map(|plan| plan.joined.as_ref().map_or(Vec::new(), |joined| joined.added.clone()));
+        let added = added.collect();
+        Ok(Medium { tiers, superblocks, packing, memory, staging, staged: Vec::new(), added })
     }
 
     /// Step 2. Fills the index, and collects the work to be done before the first write. The devices are flushed
@@ -219,11 +224,26 @@ impl Medium {
         context.recover(reading).await
     }
 
+    /// Erases the starts of devices that are added, before they get superblocks.
+    async fn clear_added(&self) -> Result<()> {
+        for ((tier, superblock), added) in self.tiers.iter().zip(&self.superblocks).zip(&self.added) {
+            let Some(members) = tier.members().filter(|_| !added.is_empty()) else { continue };
+            for (position, device) in members.striped()?.devices() {
+                if added.contains(&position) {
+                    tracing::info!(path = device.path(), tier = tier.name().name(), "adding a device");
+                    several::clear_head(&device, tier.accounting(), superblock).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Step 3. Raises the epoch, durably.
     async fn begin_epoch(&mut self) -> Result<()> {
         for (tier, superblock) in self.tiers.iter().zip(&mut self.superblocks) {
             extent::make_whole(tier, superblock).await?;
         }
+        self.clear_added().await?;
         let epoch = self.superblocks.iter().map(|s| s.epoch).max().unwrap_or(0)
             + u64::from(!planted(Bug::EpochNotRaised));
         // A crash between the writes of two tiers leaves different superblocks: merge them.
@@ -434,14 +454,15 @@ fn make_tier(
         evicts: options.when_full.evicts(),
     };
     let grows = plan.device.geometry().kind == DeviceKind::File;
-    Arc::new(Tier::new(
-        plan.device.clone(),
-        shape_of(superblock),
-        superblock.data_offset,
-        slots,
-        grows,
-        accounts,
-    ))
+    let shape = shape_of(superblock);
+    let tier = Tier::new(plan.device.clone(), shape, superblock.data_offset, slots, grows, accounts);
+    Arc::new(match &plan.joined {
+        Some(joined) => {
+            let serves = options.on_device_loss == OnDeviceLoss::Serve;
+            tier.with_members(joined.striped.clone(), serves, &several::slots_within(superblock, slots))
+        }
+        None => tier,
+    })
 }
 
 /// Step 5. Writes the summary of a segment that was found without one.

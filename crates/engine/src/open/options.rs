@@ -10,6 +10,7 @@ use esker_device::{Backend, Device, Runtime};
 use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::base::max_garbage::MaxGarbage;
+use crate::base::on_device_loss::OnDeviceLoss;
 use crate::base::when_full::WhenFull;
 use crate::open::progress::Progress;
 
@@ -26,6 +27,13 @@ impl fmt::Debug for Target {
             Target::Path(path) => path.fmt(f),
             Target::Device(device) => write!(f, "device {}", device.path()),
         }
+    }
+}
+
+impl Target {
+    /// Returns true if nothing exists at its path.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Target::Path(path) if std::fs::metadata(path).is_err())
     }
 }
 
@@ -46,6 +54,9 @@ pub(crate) enum Layout {
 #[derive(Clone)]
 pub struct Options {
     pub(crate) layout: Layout,
+    pub(crate) more_fast: Vec<Target>,
+    pub(crate) more_capacity: Vec<Target>,
+    pub(crate) on_device_loss: OnDeviceLoss,
     pub(crate) memory_bytes: u64,
     pub(crate) fast_limit_bytes: Option<u64>,
     pub(crate) capacity_limit_bytes: Option<u64>,
@@ -80,6 +91,9 @@ impl fmt::Debug for Options {
         // Destructured, so that the compiler rejects a field that is missing here.
         let Options {
             layout,
+            more_fast,
+            more_capacity,
+            on_device_loss,
             memory_bytes,
             fast_limit_bytes,
             capacity_limit_bytes,
@@ -110,6 +124,9 @@ impl fmt::Debug for Options {
         } = self;
         f.debug_struct("Options")
             .field("layout", layout)
+            .field("more_fast", more_fast)
+            .field("more_capacity", more_capacity)
+            .field("on_device_loss", on_device_loss)
             .field("memory_bytes", memory_bytes)
             .field("fast_limit_bytes", fast_limit_bytes)
             .field("capacity_limit_bytes", capacity_limit_bytes)
@@ -144,6 +161,9 @@ impl Options {
     fn with(layout: Layout) -> Options {
         Options {
             layout,
+            more_fast: Vec::new(),
+            more_capacity: Vec::new(),
+            on_device_loss: OnDeviceLoss::Stop,
             memory_bytes: 512 << 20,
             fast_limit_bytes: None,
             capacity_limit_bytes: None,
@@ -208,6 +228,37 @@ impl Options {
             (None, Some(capacity)) => Layout::CapacityOnly(Target::Device(capacity)),
             (None, None) => panic!("Options::devices needs at least one device"),
         })
+    }
+
+    /// Adds a device to the fast tier: a block device, or a file that gets its full length at once. A device without a store is
+    /// added to the tier; later openings need all of them, in any order. See `docs/operations.md`.
+    pub fn add_fast(mut self, path: impl AsRef<Path>) -> Options {
+        self.more_fast.push(Target::Path(path.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds a device to the capacity tier; see [`add_fast`](Self::add_fast).
+    pub fn add_capacity(mut self, path: impl AsRef<Path>) -> Options {
+        self.more_capacity.push(Target::Path(path.as_ref().to_owned()));
+        self
+    }
+
+    /// As [`add_fast`](Self::add_fast), with a device that the caller opened.
+    pub fn add_fast_device(mut self, device: Arc<dyn Device>) -> Options {
+        self.more_fast.push(Target::Device(device));
+        self
+    }
+
+    /// As [`add_capacity`](Self::add_capacity), with a device that the caller opened.
+    pub fn add_capacity_device(mut self, device: Arc<dyn Device>) -> Options {
+        self.more_capacity.push(Target::Device(device));
+        self
+    }
+
+    /// What the store does when one of several devices of a tier fails. Default [`OnDeviceLoss::Stop`].
+    pub fn on_device_loss(mut self, policy: OnDeviceLoss) -> Options {
+        self.on_device_loss = policy;
+        self
     }
 
     /// Memory budget for index, write buffers, read cache, input and output together. Default 512 MiB.

@@ -3,15 +3,18 @@
 
 pub(crate) mod accounting;
 pub(crate) mod allocation;
+pub(crate) mod allocations;
 pub(crate) mod buffers;
 pub(crate) mod contents;
 pub(crate) mod counts;
 pub(crate) mod damaged;
+pub(crate) mod device_failure;
 pub(crate) mod discards;
 pub(crate) mod groups;
 pub(crate) mod handles;
 pub(crate) mod kept_segments;
 pub(crate) mod limit;
+pub(crate) mod members;
 pub(crate) mod oldest;
 pub(crate) mod preallocated;
 pub(crate) mod room;

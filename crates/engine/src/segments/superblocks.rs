@@ -1,10 +1,9 @@
 //! The superblocks of an open store. Only this module writes them.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use esker_device::{Buffer, Device, DeviceKind, Source, WriteMode};
-use esker_log::{SUPERBLOCK_COPIES, Superblock, Tier as TierName};
+use esker_log::{DeviceMember, SUPERBLOCK_COPIES, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
 use tokio::sync::{Mutex, Notify};
@@ -49,10 +48,26 @@ impl Superblocks {
             let mut next = superblock.clone();
             change(tier, &mut next);
             next.generation += 1;
-            write_superblock(&tier.device()?, tier.accounting(), &next).await?;
+            write_tier_superblock(tier, &next).await?;
             *superblock = next;
         }
         Ok(())
+    }
+
+    /// Changes the superblock of one tier, durably.
+    pub(crate) async fn update_tier<T>(
+        &self,
+        tier: &Tier,
+        change: impl FnOnce(&mut Superblock) -> Result<T>,
+    ) -> Result<T> {
+        let mut superblocks = self.all.lock().await;
+        let superblock = of_tier(&mut superblocks, tier.name());
+        let mut next = superblock.clone();
+        let changed = change(&mut next)?;
+        next.generation += 1;
+        write_tier_superblock(tier, &next).await?;
+        *superblock = next;
+        Ok(changed)
     }
 
     /// Reads the copies on the devices under the lock, and returns an error for each that is damaged.
@@ -63,22 +78,18 @@ impl Superblocks {
         let superblocks = self.all.lock().await;
         let mut damaged = Vec::new();
         for (tier, superblock) in tiers.zip(superblocks.iter()) {
-            let device = tier.device()?;
-            let bytes = SUPERBLOCK_COPIES as u64 * Superblock::stride_bytes(superblock.unit_bytes);
-            let (head, result) = device.read_background(0, device.buffer(bytes as usize)).await;
-            match result.map_err(Error::from) {
-                Ok(()) => {}
-                Err(error) if error.is_of_reading() => {
-                    damaged.push(error);
-                    continue;
+            let name = tier.name().name();
+            match tier.members() {
+                None => {
+                    let name = format!("{name} tier");
+                    damaged.extend(damaged_copies_on(&tier.device()?, superblock, &name).await?);
                 }
-                Err(error) => return Err(error),
-            }
-            for (number, copy) in superblock.copies(&head).iter().enumerate() {
-                if copy.as_ref() != Ok(superblock) {
-                    let tier = tier.name().name();
-                    let what = format!("copy {number} of the superblock of the {tier} tier is damaged");
-                    damaged.push(Error::Corrupt { key: None, segment: 0, offset: 0, what });
+                Some(members) => {
+                    for (position, device) in members.healthy() {
+                        let superblock = superblock.of_member(position);
+                        let name = format!("{name} tier on {}", device.path());
+                        damaged.extend(damaged_copies_on(&device, &superblock, &name).await?);
+                    }
                 }
             }
         }
@@ -93,25 +104,29 @@ impl Superblocks {
     /// Makes the superblock of a tier cover a slot before the slot is used for the first time. It is covered already, unless
     /// slots are taken faster than they are cleared ahead.
     pub(crate) async fn cover_slot(&self, tier: &Tier, slot: u32) -> Result<()> {
-        let covered = self.covered(tier).await;
-        if slot + CLEARED_AHEAD / 2 >= covered && covered < tier.slots_total() {
+        let Coverage { at, covered, total, .. } = self.coverage(tier, slot).await;
+        if at + CLEARED_AHEAD / 2 >= covered && covered < total {
             self.clear_ahead.notify_one();
         }
-        if slot < covered { Ok(()) } else { self.cover_more(tier, slot).await }
+        if at < covered { Ok(()) } else { self.cover_more(tier, slot).await }
     }
 
-    /// Clears slots ahead of a slot that is in use, step by step.
+    /// Clears slots ahead of a slot that is in use, step by step, on its device.
     pub(crate) async fn cover_ahead(&self, tier: &Tier, slot: u32) -> Result<()> {
-        let last = slot.saturating_add(CLEARED_AHEAD).min(tier.slots_total().saturating_sub(1));
-        while self.covered(tier).await <= last {
-            let next = self.covered(tier).await;
+        let Coverage { member, at, total, .. } = self.coverage(tier, slot).await;
+        let last = at.saturating_add(CLEARED_AHEAD).min(total.saturating_sub(1));
+        loop {
+            let covered = self.coverage(tier, slot).await.covered;
+            if covered > last {
+                return Ok(());
+            }
+            let Some(next) = tier.slot_on(member, covered) else { return Ok(()) };
             self.cover_more(tier, next).await?;
         }
-        Ok(())
     }
 
-    async fn covered(&self, tier: &Tier) -> u32 {
-        of_tier(&mut self.all.lock().await, tier.name()).used_slots
+    async fn coverage(&self, tier: &Tier, slot: u32) -> Coverage {
+        Coverage::of(tier, of_tier(&mut self.all.lock().await, tier.name()), slot)
     }
 
     /// Clears slots up to a slot and a few more, and then makes the superblock cover them. Slots are cleared in turns, because
@@ -122,23 +137,86 @@ impl Superblocks {
             false => Some(self.clearing.lock().await),
         };
         let before = of_tier(&mut self.all.lock().await, tier.name()).clone();
-        if slot < before.used_slots {
+        let Coverage { member, at, covered, total } = Coverage::of(tier, &before, slot);
+        if at < covered {
             return Ok(());
         }
-        let used_slots = used_slots_for(slot + 1, tier.slots_total(), tier.grows());
+        let used_slots = used_slots_for(at + 1, total, tier.grows());
         let device = tier.device()?;
         // Before the superblock is written, because otherwise a crash would leave a file that looks truncated.
         tier.extend(used_slots).await?;
-        clear_slots(&device, tier.accounting(), &before, before.used_slots..used_slots).await?;
+        let slots = (covered..used_slots).filter_map(|at| tier.slot_on(member, at));
+        clear_slots(&device, tier.accounting(), &before, slots).await?;
         let mut superblocks = self.all.lock().await;
         let superblock = of_tier(&mut superblocks, tier.name());
-        let generation = superblock.generation + 1;
-        let next = Superblock { used_slots, generation, ..superblock.clone() };
-        write_superblock(&device, tier.accounting(), &next).await?;
+        let mut next = Superblock { generation: superblock.generation + 1, ..superblock.clone() };
+        match member {
+            None => next.used_slots = used_slots,
+            Some(member) => cover_member(tier, &mut next, member, used_slots),
+        }
+        write_tier_superblock(tier, &next).await?;
         *superblock = next;
+        if let (Some(members), Some(member)) = (tier.members(), member) {
+            members.cover(member, used_slots);
+        }
         drop(turn);
         Ok(())
     }
+}
+
+/// The slots of a device that its superblock covers.
+struct Coverage {
+    /// Position of the device, if the tier has several.
+    member: Option<usize>,
+    /// Number of the slot on the device.
+    at: u32,
+    /// Number of its slots that are covered.
+    covered: u32,
+    /// Number of its slots.
+    total: u32,
+}
+
+impl Coverage {
+    /// Returns the coverage of the device that a slot lies on.
+    fn of(tier: &Tier, superblock: &Superblock, slot: u32) -> Coverage {
+        match tier.members().and_then(|members| members.place(slot)) {
+            None => Coverage {
+                member: None,
+                at: slot,
+                covered: superblock.used_slots,
+                total: tier.slots_total(),
+            },
+            Some(place) => {
+                let DeviceMember { used_slots, slots, .. } = superblock.devices[place.member];
+                Coverage { member: Some(place.member), at: place.local, covered: used_slots, total: slots }
+            }
+        }
+    }
+}
+
+/// Makes a superblock cover the first slots of one of several devices.
+fn cover_member(tier: &Tier, superblock: &mut Superblock, member: usize, used_slots: u32) {
+    superblock.devices[member].used_slots = used_slots;
+    let last = (0..used_slots).rev().find_map(|at| tier.slot_on(Some(member), at));
+    superblock.used_slots = superblock.used_slots.max(last.map_or(0, |last| last + 1));
+}
+
+/// Returns an error for each damaged copy on a device. `of`: words for the superblock.
+async fn damaged_copies_on(device: &Arc<dyn Device>, superblock: &Superblock, of: &str) -> Result<Vec<Error>> {
+    let bytes = SUPERBLOCK_COPIES as u64 * Superblock::stride_bytes(superblock.unit_bytes);
+    let (head, result) = device.read_background(0, device.buffer(bytes as usize)).await;
+    match result.map_err(Error::from) {
+        Ok(()) => {}
+        Err(error) if error.is_of_reading() => return Ok(vec![error]),
+        Err(error) => return Err(error),
+    }
+    let copies = superblock.copies(&head);
+    let damaged = copies.iter().enumerate().filter(|(_, copy)| copy.as_ref() != Ok(superblock));
+    let error = |(number, _)| {
+        let what = format!("copy {number} of the superblock of the {of} is damaged");
+        Error::Corrupt { key: None, segment: 0, offset: 0, what }
+    };
+    Ok(damaged.map(error).collect())
 }
 
 fn of_tier(superblocks: &mut [Superblock], name: TierName) -> &mut Superblock {
@@ -165,7 +243,7 @@ pub(crate) async fn clear_slots(
     device: &Arc<dyn Device>,
     accounting: &WriteAccounting,
     superblock: &Superblock,
-    slots: Range<u32>,
+    slots: impl Iterator<Item = u32>,
 ) -> Result<()> {
     if device.geometry().kind == DeviceKind::File {
         return Ok(());
@@ -184,6 +262,14 @@ pub(crate) async fn clear_slots(
         try_join_all(writes).await?;
     }
     device.flush().await.map_err(Error::from)
+}
+
+/// Writes the superblock of a tier to each of its devices.
+pub(crate) async fn write_tier_superblock(tier: &Tier, superblock: &Superblock) -> Result<()> {
+    match tier.members() {
+        None => write_superblock(&tier.device()?, tier.accounting(), superblock).await,
+        Some(members) => members.write_superblock(tier.accounting(), superblock).await,
+    }
 }
 
 /// Writes all copies, two at a time, so that a crash leaves two copies of one generation. Generations begin with alternating

@@ -43,6 +43,10 @@ impl<'a> SegmentWriter<'a> {
         frame: &ClosedFrame,
         mode: WriteMode,
     ) -> FrameWrite {
+        let is_in_place = frame.memory.start == frame.offset as usize;
+        if let Some(members) = self.tier.members().filter(|_| self.origin == Origin::User && is_in_place) {
+            members.open.begin(slot, &buffer, frame.memory.end as u32);
+        }
         let source = Source::Shared { buffer, range: frame.memory.clone() };
         let payload_bytes = frame.payload_bytes;
         let padding_bytes = source.len() as u64 - u64::from(payload_bytes);
@@ -69,7 +73,18 @@ impl<'a> SegmentWriter<'a> {
         let began = self.space.runtime.now();
         let written = self.begin_frame(&self.tier.device()?, slot, buffer, frame, mode).await;
         self.tier.wrote_since(began);
-        written.map_err(Error::from).map(|()| began)
+        match written.map_err(Error::from) {
+            Err(error) if self.is_written_elsewhere(slot, &error).await => Ok(began),
+            written => written.map(|()| began),
+        }
+    }
+
+    /// Called with the error of writing a frame of the segment that a lane is filling in a slot. Returns true if the frame was
+    /// durably written to another device.
+    pub(crate) async fn is_written_elsewhere(&self, slot: u32, error: &Error) -> bool {
+        self.origin == Origin::User
+            && self.space.survives(self.tier, error).await
+            && !Space::is_lost(self.tier, slot)
     }
 
     /// Writes an empty frame behind the durable part of a segment, durably: its header proves how far the segment is durable.
@@ -93,9 +108,19 @@ impl<'a> SegmentWriter<'a> {
     pub(crate) async fn write_summary(&self, summary: &Summary) -> Result<()> {
         let Summary { slot, start, bytes, .. } = summary;
         self.space.counters.count_summary(bytes.len() as u64);
-        let source = Source::Owned(Buffer::copy_from(bytes));
-        let device = self.tier.device()?;
-        self.tier.write(&device, *slot, *start, source, WriteMode::Durable, Content::Summary).await
+        loop {
+            let source = Source::Owned(Buffer::copy_from(bytes));
+            let device = self.tier.device()?;
+            let written =
+                self.tier.write(&device, *slot, *start, source, WriteMode::Durable, Content::Summary).await;
+            match written {
+                Err(error) if self.is_written_elsewhere(*slot, &error).await => {}
+                written => {
+                    self.tier.members().iter().for_each(|members| members.open.end(*slot));
+                    return written;
+                }
+            }
+        }
     }
 
     /// Marks a segment whose summary is written as sealed: it may be relocated from now on.

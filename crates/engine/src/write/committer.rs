@@ -90,7 +90,7 @@ pub(crate) async fn run(catalog: Arc<Catalog>, tasks: Arc<Tasks>, lane: Arc<Lane
     if let Err(error) = &ended
         && !planted(Bug::FailureNotLatched)
     {
-        space.health.latch(error);
+        space.latch(error);
     }
     lane.ended(ended);
 }
@@ -201,15 +201,20 @@ impl Committer<'_> {
     }
 
     async fn finish_front(&mut self) -> Result<()> {
+        let writer = SegmentWriter::new(self.space, self.tier, Origin::User);
         let Some(front) = self.in_flight.front_mut() else { return Ok(()) };
         let mut result = Ok(());
-        for write in &mut front.writes {
-            result = result.and(write.await);
+        for (write, part) in front.writes.iter_mut().zip(&front.frame.parts) {
+            let written = match write.await.map_err(Error::from) {
+                Err(error) if writer.is_written_elsewhere(part.slot, &error).await => Ok(()),
+                written => written,
+            };
+            result = result.and(written);
         }
         self.tier.wrote_since(front.began);
         let InFlight { frame, mode, began, .. } =
             self.in_flight.pop_front().expect("the front was checked above");
-        let result = match result.map_err(Error::from) {
+        let result = match result {
             Ok(()) => self.make_durable(&frame, mode).await,
             Err(error) => Err(error),
         };
@@ -264,7 +269,7 @@ impl Committer<'_> {
 
     async fn flush(&mut self) -> Result<()> {
         if self.dirty {
-            self.tier.device()?.flush().await.map_err(Error::from)?;
+            self.space.flush_tier(self.tier).await?;
             self.space.counters.count_flush();
             self.dirty = false;
             self.tell_durable();
@@ -298,7 +303,7 @@ impl Committer<'_> {
         // system.
         self.tasks.spawn("seal", async move {
             if let Err(error) = seal(&catalog.space, &lane, segment, piece).await {
-                catalog.space.health.latch(&error);
+                catalog.space.latch(&error);
             }
         });
         Ok(())

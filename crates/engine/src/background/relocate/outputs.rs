@@ -3,15 +3,17 @@
 use std::sync::atomic::Ordering;
 
 use esker_gc::{Output, Target};
-use esker_log::{SegmentName, Stream};
+use esker_log::{SegmentName, Stream, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 
 use super::Relocator;
 
 use crate::background::expire::Due;
 use crate::background::pause::OutputEnds;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::segments::contents::NEVER_MS;
+use crate::segments::slot::SlotState;
+use crate::segments::space::Space;
 
 impl Relocator<'_> {
     /// Seals all outputs, so that rot in them can be distinguished from a torn tail.
@@ -21,6 +23,28 @@ impl Relocator<'_> {
             self.target(0.0).seal(output.segment).await?;
         }
         Ok(())
+    }
+
+    /// Called after a device failed that the store goes on without: drops the outputs on it, and lets the victims be that were
+    /// being emptied.
+    pub(crate) fn abandon_lost(&mut self) {
+        let tier = self.space.output_tier();
+        let is_lost = |output: &mut Output| Space::is_lost(tier, output.segment.name().slot);
+        for (_, output) in self.outputs.extract_if(.., |_, output| is_lost(output)) {
+            tier.slots().set_state(output.segment.name().slot, SlotState::Damaged);
+        }
+        let waits = |tier: TierName, slot: u32| {
+            let of_tier = self.emptied.iter().filter(|emptied| emptied.tier == tier);
+            of_tier.flat_map(|emptied| &emptied.victims).any(|(victim, _)| victim.slot == slot)
+        };
+        for tier in self.space.tiers() {
+            let slots = tier.slots().in_use().filter(|(_, slot)| slot.state() == SlotState::Victim);
+            let victims: Vec<u32> = slots.map(|(slot, _)| slot).collect();
+            for slot in victims.into_iter().filter(|&slot| !waits(tier.name(), slot)) {
+                let is_lost = Space::is_lost(tier, slot);
+                tier.slots().set_state(slot, if is_lost { SlotState::Damaged } else { SlotState::Sealed });
+            }
+        }
     }
 
     /// Writes the frame that a failed relocation may have left open.
@@ -78,7 +102,7 @@ impl Relocator<'_> {
 
     pub(super) async fn flush_outputs(&mut self) -> Result<()> {
         if !planted(Bug::FreedBeforeCopiesDurable) {
-            self.space.output_tier().device()?.flush().await.map_err(Error::from)?;
+            self.space.flush_tier(self.space.output_tier()).await?;
         }
         self.outputs.values_mut().for_each(|output| output.durable_through = output.segment.tail());
         Ok(())

@@ -62,7 +62,11 @@ impl RecoveryContext<'_> {
         let used = used.min(tier.slots_total());
         let mut taken = found.iter().map(|f| f.slot).peekable();
         let free = (0..used).filter(|slot| taken.next_if_eq(slot).is_none());
-        tier.restore_allocation(used, free.collect());
+        let of_devices: Vec<u32> = match superblock.devices.is_empty() {
+            true => vec![used],
+            false => superblock.devices.iter().map(|device| device.used_slots).collect(),
+        };
+        tier.restore_allocation(&of_devices, free.collect());
         known.found.extend(found.into_iter().map(|in_slot| Found { tier: name, in_slot }));
         Ok(())
     }

@@ -1,0 +1,328 @@
+//! Free slots of a tier, device by device.
+//!
+//! Each device of the tier has an [`Allocation`] of its own slots. A new segment goes to the device with the largest share of
+//! free slots, so that a device that was added is filled first, and equal devices take turns.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use esker_device::{SlotPlace, StripeMap};
+
+use crate::segments::allocation::{Allocation, Next, Taken};
+
+/// The slots of one device that hold no segment.
+#[derive(Debug, Default)]
+struct OfDevice {
+    slots: Allocation,
+    /// Number of its slots.
+    total: u32,
+    /// True if no slot of it is taken: the device is drained, has failed, or is not there.
+    closed: bool,
+}
+
+/// The slots of a tier that hold no segment.
+#[derive(Debug)]
+pub(crate) struct Allocations {
+    devices: Vec<OfDevice>,
+    /// Places of slots on several devices; `None` if the tier has one device.
+    map: Option<StripeMap>,
+    grows: bool,
+    discards: bool,
+}
+
+/// One device of a tier of several, for [`Allocations::several`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceSlots {
+    /// Number of its slots.
+    pub(crate) total: u32,
+    /// True if no slot of it is to be taken.
+    pub(crate) closed: bool,
+}
+
+impl Allocations {
+    /// Returns the slots of a tier of one device.
+    pub(crate) fn one(total: u32, grows: bool) -> Allocations {
+        let device = OfDevice { slots: Allocation::new(total, grows), total, closed: false };
+        Allocations { devices: vec![device], map: None, grows, discards: false }
+    }
+
+    /// Returns the slots of a tier of several devices.
+    pub(crate) fn several(map: StripeMap, devices: &[DeviceSlots]) -> Allocations {
+        let device = |&DeviceSlots { total, closed }: &DeviceSlots| OfDevice {
+            slots: Allocation::new(total, false),
+            total,
+            closed,
+        };
+        let devices = devices.iter().map(device).collect();
+        Allocations { devices, map: Some(map), grows: false, discards: false }
+    }
+
+    /// Adds a device, or puts it at a position where none is, with the new map.
+    pub(crate) fn put(&mut self, position: usize, total: u32, map: StripeMap) {
+        let mut slots = Allocation::new(total, false);
+        if self.discards {
+            slots.begin_discards(0);
+        }
+        let device = OfDevice { slots, total, closed: false };
+        match self.devices.get_mut(position) {
+            Some(at) => *at = device,
+            None => self.devices.push(device),
+        }
+        self.map = Some(map);
+    }
+
+    /// Sets whether slots of a device are taken.
+    pub(crate) fn set_closed(&mut self, position: usize, closed: bool) {
+        self.devices[position].closed = closed;
+    }
+
+    /// Replaces the map after a slot was moved.
+    pub(crate) fn set_map(&mut self, map: StripeMap) {
+        self.map = Some(map);
+    }
+
+    /// Recovery: sets the number of slots ever used of each device, and the free slots of the tier among them.
+    pub(crate) fn restore(&mut self, used: &[u32], free: BTreeSet<u32>) {
+        let mut of_devices: Vec<BTreeSet<u32>> = self.devices.iter().map(|_| BTreeSet::new()).collect();
+        for slot in free {
+            let Some(SlotPlace { member, local }) = self.place(slot) else { continue };
+            if local < used[member].min(self.devices[member].total) {
+                of_devices[member].insert(local);
+            }
+        }
+        for ((device, free), used) in self.devices.iter_mut().zip(of_devices).zip(used) {
+            device.slots.restore((*used).min(device.total), free);
+        }
+    }
+
+    fn place(&self, slot: u32) -> Option<SlotPlace> {
+        match &self.map {
+            Some(map) => map.place(slot),
+            None => Some(SlotPlace { member: 0, local: slot }),
+        }
+    }
+
+    fn slot(&self, member: usize, local: u32) -> Option<u32> {
+        match &self.map {
+            Some(map) => map.slot_at(SlotPlace { member, local }),
+            None => Some(local),
+        }
+    }
+
+    /// Calls `with` for the device of a slot and the slot's number there. Does nothing for a slot without a place.
+    fn at<T>(&mut self, slot: u32, with: impl FnOnce(&mut Allocation, u32) -> T) -> Option<T> {
+        let SlotPlace { member, local } = self.place(slot)?;
+        Some(with(&mut self.devices[member].slots, local))
+    }
+
+    fn open(&self) -> impl Iterator<Item = &OfDevice> {
+        self.devices.iter().filter(|device| !device.closed)
+    }
+
+    fn sum(&self, of: impl Fn(&Allocation) -> u32) -> u32 {
+        self.open().map(|device| of(&device.slots)).sum()
+    }
+
+    /// Returns the number of slots on devices whose slots are taken.
+    pub(crate) fn total(&self) -> u32 {
+        self.open().map(|device| device.total).sum()
+    }
+
+    /// Returns for each device whose slots are taken the slot that it uses next for the first time, if it has one.
+    pub(crate) fn unused(&self) -> Vec<u32> {
+        let next = self.devices.iter().enumerate().filter(|(_, device)| !device.closed);
+        next.filter_map(|(member, device)| {
+            (device.slots.used() < device.total).then(|| self.slot(member, device.slots.used()))?
+        })
+        .collect()
+    }
+
+    /// Returns the number of slots that can be taken now.
+    pub(crate) fn free_slots(&self) -> u32 {
+        self.sum(Allocation::free_slots)
+    }
+
+    /// Returns the number of slots that can be taken now or as soon as the discards in flight end.
+    pub(crate) fn free_slots_soon(&self) -> u32 {
+        self.sum(Allocation::free_slots_soon)
+    }
+
+    /// Returns the number of free slots that certainly have their blocks.
+    pub(crate) fn with_blocks(&self) -> u32 {
+        self.sum(Allocation::with_blocks)
+    }
+
+    /// Returns the number of free slots that the file system has no space for.
+    pub(crate) fn out_of_reach(&self) -> u32 {
+        self.sum(Allocation::out_of_reach)
+    }
+
+    /// Returns the number of slots that hold a segment, are about to, or are being examined.
+    #[cfg(test)]
+    pub(crate) fn in_use(&self) -> u32 {
+        self.sum(Allocation::in_use)
+    }
+
+    /// The slots of the file of a tier that grows, which has one device.
+    pub(crate) fn of_file(&mut self) -> &mut Allocation {
+        debug_assert!(self.map.is_none(), "a tier of several devices does not grow");
+        &mut self.devices[0].slots
+    }
+
+    /// Makes a slot available that was taken to be given its blocks, and now has them.
+    pub(crate) fn secured(&mut self, slot: u32) {
+        self.at(slot, Allocation::secured);
+    }
+
+    /// Returns true if freed slots are discarded.
+    pub(crate) fn discards(&self) -> bool {
+        self.open().any(|device| device.slots.discards())
+    }
+
+    /// Returns the number of slots to be discarded or examined.
+    pub(crate) fn to_discard(&self) -> u32 {
+        self.sum(Allocation::to_discard)
+    }
+
+    /// Takes a slot if more than `keep` are free.
+    pub(crate) fn take(&mut self, keep: u32) -> Option<Taken> {
+        if self.free_slots() <= keep {
+            return None;
+        }
+        let free_share = |device: &OfDevice| f64::from(device.slots.free_slots()) / f64::from(device.total.max(1));
+        let open = self.devices.iter().enumerate().filter(|(_, device)| !device.closed);
+        // Of equal devices the first, so that the result is the same in each run.
+        let (member, _) = open.rev().max_by(|(_, a), (_, b)| free_share(a).total_cmp(&free_share(b)))?;
+        let taken = self.devices[member].slots.take(0)?;
+        let slot = self.slot(member, taken.slot).expect("free slots have numbers");
+        Some(Taken { slot, ..taken })
+    }
+
+    /// Makes a taken slot free again that was not written to.
+    pub(crate) fn give_back(&mut self, slot: u32) {
+        self.at(slot, Allocation::give_back);
+    }
+
+    /// Makes the slot of a freed segment available.
+    pub(crate) fn freed(&mut self, slot: u32, now: Duration) {
+        self.at(slot, |slots, local| slots.freed(local, now));
+    }
+
+    /// Starts discarding freed slots and examining already free ones; see [`Allocation::begin_discards`].
+    pub(crate) fn begin_discards(&mut self, in_file: u32) {
+        self.discards = true;
+        self.devices.iter_mut().for_each(|device| device.slots.begin_discards(in_file));
+    }
+
+    /// Stops discarding freed slots.
+    pub(crate) fn end_discards(&mut self) {
+        self.discards = false;
+        self.devices.iter_mut().for_each(|device| device.slots.end_discards());
+    }
+
+    /// Leaves the slots that were free when the store was opened as they are.
+    pub(crate) fn forget_unknown(&mut self) {
+        self.devices.iter_mut().for_each(|device| device.slots.forget_unknown());
+    }
+
+    /// Returns the slot to discard next; see [`Allocation::next_to_discard`].
+    pub(crate) fn next_to_discard(&mut self, now: Duration, rest: Duration, keep: u32) -> Next {
+        if self.map.is_none() {
+            return self.devices[0].slots.next_to_discard(now, rest, keep);
+        }
+        if self.free_slots() <= keep {
+            return Next::Nothing;
+        }
+        let mut soonest = Next::Nothing;
+        for member in 0..self.devices.len() {
+            if self.devices[member].closed {
+                continue;
+            }
+            let next = match self.devices[member].slots.next_to_discard(now, rest, 0) {
+                Next::Stale(local) => self.slot(member, local).map(Next::Stale),
+                Next::Unknown(local) => self.slot(member, local).map(Next::Unknown),
+                Next::At(at) => {
+                    soonest = match soonest {
+                        Next::At(other) if other <= at => soonest,
+                        _ => Next::At(at),
+                    };
+                    None
+                }
+                Next::Nothing => None,
+            };
+            if let Some(next) = next {
+                return next;
+            }
+        }
+        soonest
+    }
+
+    /// Makes a slot from [`next_to_discard`](Self::next_to_discard) available again.
+    pub(crate) fn discarded(&mut self, slot: u32) {
+        self.at(slot, Allocation::discarded);
+    }
+
+    /// Returns true if the tier is a file that grows.
+    pub(crate) fn grows(&self) -> bool {
+        self.grows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(totals: &[u32]) -> Allocations {
+        let mut map = StripeMap::new(4096, 65_536);
+        esker_device::stripes_for(totals, 1000).into_iter().for_each(|(rows, members)| map.add(rows, members));
+        let devices: Vec<_> = totals.iter().map(|&total| DeviceSlots { total, closed: false }).collect();
+        Allocations::several(map, &devices)
+    }
+
+    fn take(slots: &mut Allocations) -> Option<usize> {
+        let slot = slots.take(0)?.slot;
+        slots.place(slot).map(|place| place.member)
+    }
+
+    #[test]
+    fn device_with_largest_free_share_is_next() {
+        let mut slots = of(&[2, 4, 2]);
+        let order: Vec<usize> = std::iter::from_fn(|| take(&mut slots)).collect();
+        assert_eq!(order, [0, 1, 2, 1, 0, 1, 2, 1]);
+        assert_eq!((slots.free_slots(), slots.total()), (0, 8));
+    }
+
+    #[test]
+    fn closed_device_gives_no_slot_and_counts_none() {
+        let mut slots = of(&[2, 2]);
+        slots.set_closed(0, true);
+        assert_eq!((slots.free_slots(), slots.total()), (2, 2));
+        assert_eq!([take(&mut slots), take(&mut slots), take(&mut slots)], [Some(1), Some(1), None]);
+        slots.freed(0, Duration::ZERO);
+        assert_eq!(slots.free_slots(), 0);
+        slots.set_closed(0, false);
+        assert_eq!(slots.free_slots(), 3);
+    }
+
+    #[test]
+    fn added_device_takes_the_next_segments() {
+        let mut slots = of(&[4, 4]);
+        (0..6).for_each(|_| drop(slots.take(0)));
+        let mut map = slots.map.clone().expect("it has several devices");
+        map.add(4, 0b100);
+        slots.put(2, 4, map);
+        assert_eq!([take(&mut slots), take(&mut slots), take(&mut slots)], [Some(2), Some(2), Some(2)]);
+        assert_eq!((slots.free_slots(), slots.total()), (3, 12));
+    }
+
+    #[test]
+    fn restored_slots_are_those_of_their_devices() {
+        let mut slots = of(&[2, 4]);
+        // Slots 0, 2 lie on the first device, 1, 3, 4, 5 on the second, of which three were used.
+        slots.restore(&[2, 3], [2, 3, 5].into());
+        assert_eq!(slots.free_slots(), 3);
+        assert_eq!(slots.unused(), [5], "only the second device has a slot that was never used");
+        let taken: BTreeSet<u32> = std::iter::from_fn(|| slots.take(0)).map(|taken| taken.slot).collect();
+        assert_eq!(taken, [2, 3, 5].into());
+    }
+}
