@@ -48,6 +48,7 @@ mod refused_openings;
 mod reopen;
 mod room;
 mod scrub;
+mod several_devices;
 mod sizes;
 mod small_limits;
 mod space;

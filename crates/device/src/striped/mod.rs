@@ -1,7 +1,7 @@
 //! Several devices as one: the slots of a tier, distributed by a [`StripeMap`].
 //!
-//! * The range in front of the slots has no place here: each device has its own, and the caller writes it there
-//!   ([`Striped::member`]).
+//! * The range in front of the slots has no place here, and reads as zeros: each device has its own, and the caller writes it
+//!   there ([`Striped::member`]).
 //! * Slots that were never covered, and slots of a position without a device, read as zeros. A caller covers a slot
 //!   ([`Striped::cover`]) after it made it read as free.
 //! * Each device stops at its first failed write or flush ([`FailStop`]). A device that was [left out](Striped::leave_out) is
@@ -132,10 +132,12 @@ impl Striped {
         map.slot_at(SlotPlace { member, local: u32::try_from(local).ok()? })
     }
 
-    /// Returns the target of a range within one slot.
-    fn target(&self, offset: u64) -> Option<Target> {
+    /// Returns the target of a range that begins at an offset.
+    fn target(&self, offset: u64) -> Target {
         let map = self.map.read();
-        let in_slots = offset.checked_sub(map.head_bytes())?;
+        let Some(in_slots) = offset.checked_sub(map.head_bytes()) else {
+            return Target { at: None, left: map.head_bytes() - offset };
+        };
         let (slot, within) = (in_slots / map.slot_bytes(), in_slots % map.slot_bytes());
         let left = map.slot_bytes() - within;
         let place = u32::try_from(slot).ok().and_then(|slot| map.place(slot));
@@ -145,7 +147,7 @@ impl Striped {
             let offset = map.head_bytes() + u64::from(local) * map.slot_bytes() + within;
             Some(At { device, offset, is_covered: local < of_member.covered.load(Ordering::Acquire), member: of_member })
         });
-        Some(Target { at, left })
+        Target { at, left }
     }
 
     fn invalid(&self, what: &str, offset: u64, bytes: u64) -> DeviceError {
@@ -163,7 +165,7 @@ impl Striped {
         run: impl FnOnce(At) -> Pending<Outcome>,
     ) -> Pending<Outcome> {
         match self.target(offset) {
-            Some(Target { at: Some(at), left }) if bytes <= left => run(at),
+            Target { at: Some(at), left } if bytes <= left => run(at),
             _ => Pending::ready(Err(self.invalid(what, offset, bytes))),
         }
     }
@@ -171,12 +173,11 @@ impl Striped {
     fn read_by(&self, offset: u64, buffer: Buffer, read: Read) -> Pending<(Buffer, Outcome)> {
         let bytes = buffer.len() as u64;
         match self.target(offset) {
-            Some(Target { at, left }) if bytes <= left => match at.filter(|at| at.is_covered) {
+            Target { at, left } if bytes <= left => match at.filter(|at| at.is_covered) {
                 Some(at) => read(&at.device, at.offset, buffer),
                 None => Pending::ready(zeros(buffer)),
             },
-            Some(_) => self.read_pieces(offset, buffer, read),
-            None => Pending::ready((buffer, Err(self.invalid("read", offset, bytes)))),
+            _ => self.read_pieces(offset, buffer, read),
         }
     }
 
@@ -184,7 +185,7 @@ impl Striped {
     fn read_pieces(&self, offset: u64, buffer: Buffer, read: Read) -> Pending<(Buffer, Outcome)> {
         let (mut at, end, mut pieces) = (offset, offset + buffer.len() as u64, Vec::new());
         while at < end {
-            let left = self.target(at).map_or(end - at, |target| target.left).min(end - at);
+            let left = self.target(at).left.min(end - at);
             pieces.push(((at - offset) as usize, self.read_by(at, self.buffer(left as usize), read)));
             at += left;
         }

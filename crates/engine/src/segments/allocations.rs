@@ -26,7 +26,6 @@ pub(crate) struct Allocations {
     devices: Vec<OfDevice>,
     /// Places of slots on several devices; `None` if the tier has one device.
     map: Option<StripeMap>,
-    grows: bool,
     discards: bool,
 }
 
@@ -43,7 +42,7 @@ impl Allocations {
     /// Returns the slots of a tier of one device.
     pub(crate) fn one(total: u32, grows: bool) -> Allocations {
         let device = OfDevice { slots: Allocation::new(total, grows), total, closed: false };
-        Allocations { devices: vec![device], map: None, grows, discards: false }
+        Allocations { devices: vec![device], map: None, discards: false }
     }
 
     /// Returns the slots of a tier of several devices.
@@ -54,7 +53,7 @@ impl Allocations {
             closed,
         };
         let devices = devices.iter().map(device).collect();
-        Allocations { devices, map: Some(map), grows: false, discards: false }
+        Allocations { devices, map: Some(map), discards: false }
     }
 
     /// Adds a device, or puts it at a position where none is, with the new map.
@@ -157,12 +156,6 @@ impl Allocations {
         self.sum(Allocation::out_of_reach)
     }
 
-    /// Returns the number of slots that hold a segment, are about to, or are being examined.
-    #[cfg(test)]
-    pub(crate) fn in_use(&self) -> u32 {
-        self.sum(Allocation::in_use)
-    }
-
     /// The slots of the file of a tier that grows, which has one device.
     pub(crate) fn of_file(&mut self) -> &mut Allocation {
         debug_assert!(self.map.is_none(), "a tier of several devices does not grow");
@@ -261,11 +254,6 @@ impl Allocations {
     pub(crate) fn discarded(&mut self, slot: u32) {
         self.at(slot, Allocation::discarded);
     }
-
-    /// Returns true if the tier is a file that grows.
-    pub(crate) fn grows(&self) -> bool {
-        self.grows
-    }
 }
 
 #[cfg(test)]
@@ -307,7 +295,7 @@ mod tests {
     #[test]
     fn added_device_takes_the_next_segments() {
         let mut slots = of(&[4, 4]);
-        (0..6).for_each(|_| drop(slots.take(0)));
+        (0..6).for_each(|_| assert!(slots.take(0).is_some()));
         let mut map = slots.map.clone().expect("it has several devices");
         map.add(4, 0b100);
         slots.put(2, 4, map);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use esker_device::{Device, DeviceError, SegmentBuffer, SlotPlace, StripeMap, Striped};
+use esker_device::{Device, DeviceError, SegmentBuffer, SlotPlace, Striped};
 use esker_log::Superblock;
 use futures_util::future::try_join_all;
 use parking_lot::{Mutex, RwLock};
@@ -83,11 +83,6 @@ impl Members {
     /// Returns the slot at an offset of a device.
     pub(crate) fn slot_on(&self, path: &str, offset: u64) -> Option<u32> {
         self.striped.read().as_ref()?.slot_on(path, offset)
-    }
-
-    /// Returns the map from slots to devices.
-    pub(crate) fn map(&self) -> Result<StripeMap> {
-        Ok(self.striped()?.map())
     }
 
     /// Marks the first slots of a device as readable.

@@ -1,0 +1,334 @@
+//! Tiers of several devices: which device is which, a device that is added, one that fails, one that is missing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use esker::device::{Fault, MemoryDevice, MemoryOptions, OperationKind};
+use esker::{Blocking, Device, ErrorKind, OnDeviceLoss, Options};
+
+const SEGMENT: u64 = 64 << 10;
+const HEAD: u64 = 1 << 20;
+
+/// Returns a device with room for `slots` segments, named `name`.
+fn device(name: &str, slots: u64) -> MemoryDevice {
+    MemoryDevice::with(MemoryOptions { path: name.to_owned(), ..MemoryOptions::new(HEAD + slots * SEGMENT) })
+}
+
+/// Returns three devices of different sizes.
+fn three() -> Vec<MemoryDevice> {
+    vec![device("first", 40), device("second", 70), device("third", 50)]
+}
+
+fn on(devices: &[MemoryDevice]) -> Options {
+    let target = |device: &MemoryDevice| Arc::new(device.clone()) as Arc<dyn Device>;
+    let first = Options::devices(None, Some(target(&devices[0])));
+    devices[1..]
+        .iter()
+        .fold(first, |options, device| options.add_capacity_device(target(device)))
+        .segment_bytes(SEGMENT)
+        .indirection_unit_bytes(4096)
+        .memory_bytes(64 << 20)
+}
+
+fn open(options: Options) -> Blocking {
+    Blocking::open(options).expect("the store opens")
+}
+
+fn refusal(options: Options) -> String {
+    match Blocking::open(options) {
+        Ok(_) => panic!("the store opened"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The acknowledged value of each key.
+type Expected = BTreeMap<u64, Vec<u8>>;
+
+fn value(key: u64, round: u64) -> Vec<u8> {
+    let mut value = vec![0; 900 + (key % 7) as usize * 300];
+    let seed = (key << 20 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    value.chunks_mut(8).for_each(|word| word.copy_from_slice(&seed.to_le_bytes()[..word.len()]));
+    value
+}
+
+/// Puts keys of a round, and returns the first error.
+fn put(store: &Blocking, expected: &mut Expected, keys: std::ops::Range<u64>, round: u64) -> Option<esker::Error> {
+    for key in keys {
+        let value = value(key, round);
+        if let Err(error) = store.put(key.to_le_bytes().to_vec(), value.clone()) {
+            return Some(error);
+        }
+        expected.insert(key, value);
+    }
+    None
+}
+
+fn check(store: &Blocking, expected: &Expected) {
+    for (key, value) in expected {
+        let found = store.get(key.to_le_bytes()).expect("the get succeeds");
+        assert!(found.as_deref() == Some(&value[..]), "key {key} has the value last put");
+    }
+    assert_eq!(store.store().len(), expected.len() as u64);
+}
+
+/// Returns the bytes written to each device in data slots.
+fn written(devices: &[MemoryDevice]) -> Vec<bool> {
+    devices.iter().map(|device| device.snapshot()[HEAD as usize..].iter().any(|byte| *byte != 0)).collect()
+}
+
+#[test]
+fn store_on_devices_of_different_sizes_keeps_every_record() {
+    let devices = three();
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    for round in 0..6 {
+        assert!(put(&store, &mut expected, 0..1500, round).is_none());
+    }
+    let activity = store.store().stats().activity;
+    assert!(activity.segments_freed > 0, "segments were collected: {activity:?}");
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    assert_eq!(written(&devices), [true; 3], "all devices have segments");
+    // In any order.
+    let order = [devices[2].clone(), devices[0].clone(), devices[1].clone()];
+    for round in 6..8 {
+        let store = open(on(&order));
+        check(&store, &expected);
+        assert!(put(&store, &mut expected, 0..500, round).is_none());
+        store.close().expect("the store closes");
+    }
+    check(&open(on(&devices)), &expected);
+}
+
+#[test]
+fn crash_keeps_records_of_all_devices() {
+    let devices = three();
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    for round in 0..3 {
+        assert!(put(&store, &mut expected, 0..800, round).is_none());
+    }
+    let mut seed = 7;
+    let mut random = move || {
+        seed = (seed as u64).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        seed >> 7
+    };
+    let crashed: Vec<MemoryDevice> = devices.iter().map(|device| device.crash(&mut random)).collect();
+    drop(store);
+    check(&open(on(&crashed)), &expected);
+}
+
+/// Returns a closed store on three devices.
+fn closed() -> (Vec<MemoryDevice>, Expected) {
+    let (devices, mut expected) = (three(), Expected::new());
+    let store = open(on(&devices));
+    for round in 0..2 {
+        assert!(put(&store, &mut expected, 0..800, round).is_none());
+    }
+    store.close().expect("the store closes");
+    (devices, expected)
+}
+
+#[test]
+fn device_of_another_store_is_refused() {
+    let (devices, expected) = closed();
+    let (others, _) = closed();
+    let text = refusal(on(&[devices[0].clone(), others[1].clone(), devices[2].clone()]));
+    assert!(text.contains("belongs to another store") && text.contains("capacity"), "{text}");
+    let text = refusal(on(&[devices[0].clone(), devices[1].clone(), devices[2].clone(), others[1].clone()]));
+    assert!(text.contains("belongs to another store"), "{text}");
+    check(&open(on(&devices)), &expected);
+}
+
+#[test]
+fn missing_device_is_refused_unless_loss_is_accepted() {
+    let (devices, expected) = closed();
+    let there = [devices[0].clone(), devices[2].clone()];
+    let text = refusal(on(&there));
+    assert!(text.contains("device 2 of 3") && text.contains("accept_loss") && text.contains("first, third"), "{text}");
+    // Nor does an empty device replace it.
+    let empty = device("empty", 70);
+    let text = refusal(on(&[devices[0].clone(), devices[2].clone(), empty.clone()]));
+    assert!(text.contains("device 2 of 3") && text.contains("empty holds no store"), "{text}");
+    assert!(!written(&[empty])[0], "a refused opening writes nothing");
+
+    let store = open(on(&there).accept_loss(true));
+    let mut left = 0;
+    for (key, value) in &expected {
+        left += usize::from(store.get(key.to_le_bytes()).expect("the get succeeds").as_deref() == Some(&value[..]));
+    }
+    assert!(left > 100 && left < expected.len(), "{left} of {} keys are left", expected.len());
+    store.close().expect("the store closes");
+    // From now on the store has two devices, and the third is not believed any more.
+    let store = open(on(&there));
+    let mut expected = Expected::new();
+    assert!(put(&store, &mut expected, 0..800, 9).is_none());
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    let text = refusal(on(&devices));
+    assert!(text.contains("second") && text.contains("its loss was accepted"), "{text}");
+    check(&open(on(&there)), &expected);
+}
+
+#[test]
+fn device_from_another_time_is_refused() {
+    let (devices, mut expected) = closed();
+    let old = MemoryDevice::from_bytes(
+        MemoryOptions { path: "second".into(), ..MemoryOptions::new(0) },
+        &devices[1].snapshot(),
+    );
+    for round in 2..4 {
+        let store = open(on(&devices));
+        assert!(put(&store, &mut expected, 0..300, round).is_none());
+        store.close().expect("the store closes");
+    }
+    let text = refusal(on(&[devices[0].clone(), old, devices[2].clone()]));
+    assert!(text.contains("from another time"), "{text}");
+    check(&open(on(&devices)), &expected);
+}
+
+#[test]
+fn added_device_takes_new_segments() {
+    let (mut devices, mut expected) = closed();
+    devices.push(device("fourth", 60));
+    let store = open(on(&devices));
+    check(&store, &expected);
+    let before = store.store().stats().tiers[0].segments_total;
+    assert_eq!(before, 40 + 70 + 50 + 60);
+    for round in 2..5 {
+        assert!(put(&store, &mut expected, 0..1500, round).is_none());
+    }
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    assert!(written(&devices)[3], "the added device has segments");
+    check(&open(on(&devices)), &expected);
+    assert!(refusal(on(&devices[..3])).contains("device 4 of 4"));
+}
+
+#[test]
+fn tier_of_one_device_becomes_one_of_two() {
+    let mut devices = vec![device("first", 40)];
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    assert!(put(&store, &mut expected, 0..500, 0).is_none());
+    store.close().expect("the store closes");
+    devices.push(device("second", 40));
+    let store = open(on(&devices));
+    check(&store, &expected);
+    assert!(put(&store, &mut expected, 0..1500, 1).is_none());
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    assert!(refusal(on(&devices[..1])).contains("device 2 of 2"));
+    check(&open(on(&devices)), &expected);
+}
+
+/// Makes every write and flush of a device fail from now on, and with `reads` also every read.
+fn fail(device: &MemoryDevice, reads: bool) {
+    let is_hit = move |kind| matches!(kind, OperationKind::Write | OperationKind::Flush) || reads && kind == OperationKind::Read;
+    device.set_faults(Box::new(move |operation| match is_hit(operation.kind) {
+        true => Fault::Error(libc_eio()),
+        false => Fault::None,
+    }));
+}
+
+const fn libc_eio() -> i32 {
+    5
+}
+
+#[test]
+fn failed_device_stops_the_store_by_default() {
+    let devices = three();
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    assert!(put(&store, &mut expected, 0..800, 0).is_none());
+    fail(&devices[1], false);
+    let first = (1..50).find_map(|round| put(&store, &mut expected, 0..800, round)).expect("a put fails");
+    assert!(first.to_string().contains("second"), "{first}");
+    let error = store.put(b"key".to_vec(), b"value".to_vec()).expect_err("the store has stopped");
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert!(text.contains("second") && text.contains("on_device_loss"), "{text}");
+}
+
+#[test]
+fn store_goes_on_without_a_failed_device() {
+    let devices = three();
+    let mut expected = Expected::new();
+    let store = open(on(&devices).on_device_loss(OnDeviceLoss::Serve));
+    assert!(put(&store, &mut expected, 0..1000, 0).is_none());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Beside the writer below, so that frames are in flight when the device fails.
+        for part in 1..4u64 {
+            let (store, stop) = (&store, &stop);
+            scope.spawn(move || {
+                let mut round = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let keys = part * 100_000..part * 100_000 + 50;
+                    assert!(put(store, &mut Expected::new(), keys, round).is_none(), "no put fails");
+                    round += 1;
+                }
+            });
+        }
+        assert!(put(&store, &mut expected, 0..300, 1).is_none());
+        fail(&devices[1], true);
+        let error = put(&store, &mut expected, 1000..2500, 1);
+        stop.store(true, Ordering::Relaxed);
+        assert!(error.is_none(), "puts go to the other devices: {error:?}");
+    });
+    let mut lost = 0;
+    for (key, value) in &expected {
+        match store.get(key.to_le_bytes()) {
+            Ok(found) => assert!(found.as_deref() == Some(&value[..]), "key {key} has the value last put"),
+            Err(error) => {
+                assert!(error.to_string().contains("second"), "{error}");
+                assert!(*key < 1000, "key {key} was put after the device failed: {error}");
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 0 && lost < 900, "{lost} keys of 1000 were on the failed device");
+    // Putting them again replaces them.
+    for round in 2..8 {
+        assert!(put(&store, &mut expected, 0..2500, round).is_none());
+    }
+    for (key, value) in &expected {
+        assert_eq!(store.get(key.to_le_bytes()).expect("it was put again").as_deref(), Some(&value[..]));
+    }
+    store.close().expect("the store closes");
+    devices[1].clear_faults();
+    let store = open(on(&devices));
+    for (key, value) in &expected {
+        assert_eq!(store.get(key.to_le_bytes()).expect("the get succeeds").as_deref(), Some(&value[..]), "{key}");
+    }
+}
+
+#[test]
+fn segments_being_written_move_off_a_failed_device() {
+    for seed in 0..6u64 {
+        let devices = three();
+        let mut expected = Expected::new();
+        let store = open(on(&devices).on_device_loss(OnDeviceLoss::Serve));
+        // Each device in turn is the one that the open segment lies on.
+        assert!(put(&store, &mut expected, 0..10 + seed * 31, 0).is_none());
+        let failed = seed as usize % 3;
+        fail(&devices[failed], true);
+        assert!(put(&store, &mut expected, 5000..5100, 0).is_none(), "seed {seed}");
+        let acknowledged: Expected = expected.range(5000..).map(|(key, value)| (*key, value.clone())).collect();
+        // A crash of the others; the failed one is gone.
+        let mut seed = seed;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            seed >> 7
+        };
+        let left: Vec<MemoryDevice> = (0..3).filter(|&at| at != failed).map(|at| devices[at].crash(&mut random)).collect();
+        drop(store);
+        assert!(refusal(on(&left)).contains("is missing"));
+        let store = open(on(&left).accept_loss(true));
+        for (key, value) in &acknowledged {
+            let found = store.get(key.to_le_bytes()).expect("the get succeeds");
+            assert!(found.as_deref() == Some(&value[..]), "key {key} was acknowledged after the failure");
+        }
+    }
+}
