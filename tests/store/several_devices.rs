@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use esker::device::{Fault, MemoryDevice, MemoryOptions, OperationKind};
+use esker::device::block_on;
 use esker::{Blocking, Device, ErrorKind, OnDeviceLoss, Options};
 
 const SEGMENT: u64 = 64 << 10;
@@ -331,4 +332,102 @@ fn segments_being_written_move_off_a_failed_device() {
             assert!(found.as_deref() == Some(&value[..]), "key {key} was acknowledged after the failure");
         }
     }
+}
+
+#[test]
+fn drained_device_is_emptied_and_removed_under_load() {
+    let (devices, mut expected) = closed();
+    let store = open(on(&devices));
+    let error = block_on(store.store().drain_device("fourth")).expect_err("there is no such device");
+    assert!(error.to_string().contains("fourth"), "{error}");
+    block_on(store.store().drain_device("second")).expect("it begins");
+    for round in 2..400 {
+        assert!(put(&store, &mut expected, 0..800, round).is_none());
+        if !store.store().devices().iter().any(|device| device.path == "second") {
+            break;
+        }
+    }
+    let left: Vec<String> = store.store().devices().into_iter().map(|device| device.path).collect();
+    assert_eq!(left, ["first", "third"], "the drained device was removed");
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    assert!(devices[1].snapshot()[..HEAD as usize].iter().all(|byte| *byte == 0), "its superblocks are erased");
+    let left = [devices[0].clone(), devices[2].clone()];
+    let store = open(on(&left));
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    // As a new device, it takes the place that it had.
+    let store = open(on(&devices));
+    for round in 500..503 {
+        assert!(put(&store, &mut expected, 0..1500, round).is_none());
+    }
+    check(&store, &expected);
+    assert!(store.store().devices().iter().all(|device| device.segments_used > 0));
+    store.close().expect("the store closes");
+    check(&open(on(&devices)), &expected);
+}
+
+#[test]
+fn drain_goes_on_after_a_restart_and_without_writes() {
+    let (devices, expected) = closed();
+    let store = open(on(&devices));
+    block_on(store.store().drain_device("third")).expect("it begins");
+    store.close().expect("the store closes");
+    let store = open(on(&devices));
+    let is_there = || store.store().devices().iter().any(|device| device.path == "third");
+    // All its segments were sealed by the close.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while is_there() && std::time::Instant::now() < end {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(!is_there(), "{:?}", store.store().devices());
+    check(&store, &expected);
+}
+
+#[test]
+fn drain_without_room_for_the_records_is_refused() {
+    let devices = three();
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    // 160 segments, of which users can fill 80 %; without the second device there are 90.
+    assert!(put(&store, &mut expected, 0..3000, 0).is_none());
+    let error = block_on(store.store().drain_device("second")).expect_err("there is no room");
+    assert!(error.to_string().contains("second") && error.to_string().contains("add a device"), "{error}");
+    assert!(store.store().devices().iter().all(|device| !device.draining));
+    assert!(put(&store, &mut expected, 0..500, 1).is_none());
+    check(&store, &expected);
+}
+
+#[test]
+fn tools_read_a_store_on_several_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths: Vec<std::path::PathBuf> = (0..4).map(|number| dir.path().join(format!("device{number}"))).collect();
+    let options = |paths: &[std::path::PathBuf]| {
+        let first = Options::capacity_only(&paths[0]).capacity_limit_bytes(4 * (HEAD + 40 * SEGMENT));
+        let all = paths[1..].iter().fold(first, Options::add_capacity);
+        all.segment_bytes(SEGMENT).indirection_unit_bytes(4096).memory_bytes(64 << 20)
+    };
+    let mut expected = Expected::new();
+    let store = open(options(&paths));
+    for round in 0..4 {
+        assert!(put(&store, &mut expected, 0..800, round).is_none());
+    }
+    store.close().expect("the store closes");
+    let mut reversed = paths.clone();
+    reversed.reverse();
+    let view = esker_inspect::StoreView::open(&reversed).expect("the store is found");
+    let report = view.check(esker_inspect::CheckOptions::default(), &esker_inspect::Silent).expect("it is checked");
+    assert!(report.well && report.findings.is_empty(), "{report:?}");
+    let error = esker_inspect::StoreView::open(&paths[1..]).map(drop).expect_err("one is missing");
+    assert!(error.to_string().contains("device 1 of 4") && error.to_string().contains("--peer"), "{error}");
+    // Exchanged names are no other devices.
+    let aside = dir.path().join("aside");
+    for (from, to) in [(&paths[0], &aside), (&paths[2], &paths[0]), (&aside, &paths[2])] {
+        std::fs::rename(from, to).expect("it is renamed");
+    }
+    let store = open(options(&paths));
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    std::fs::remove_file(&paths[3]).expect("it is removed");
+    assert!(refusal(options(&paths)).contains("device 4 of 4"));
 }

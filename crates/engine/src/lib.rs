@@ -53,6 +53,7 @@ pub use segments::accounting::Written;
 pub use segments::counts::{Classes, States};
 pub use store::blocking::Blocking;
 pub use store::checkpoint::{Checkpoint, CheckpointSegment};
+pub use store::devices::TierDevice;
 pub use store::handle::Store;
 pub use store::iterating::{EntryStream, Iter};
 pub use store::places::RecordPlace;

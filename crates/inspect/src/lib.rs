@@ -27,6 +27,7 @@ mod owner;
 mod records;
 mod repair;
 mod segments;
+mod several;
 mod slots;
 mod store;
 mod svg;

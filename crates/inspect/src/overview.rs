@@ -246,6 +246,7 @@ impl TierView {
             }
             let head = self.head()?;
             let Ok(newest) = Superblock::find(&head) else { continue };
+            // Of a tier of several devices, those on its first device.
             let good = newest.copies(&head).iter().filter(|copy| **copy == Ok(newest.clone())).count();
             found = (newest, good);
             if good == SUPERBLOCK_COPIES {

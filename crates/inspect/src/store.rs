@@ -17,6 +17,7 @@ use esker_log::{
 use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::memory::MemoryLimits;
+use crate::several;
 
 /// Length of the region at the start of a device that is searched for superblocks of all strides, in
 /// bytes.
@@ -32,8 +33,10 @@ pub(crate) const STAGING_IN_DIRECTORY: &str = "staging.esker";
 /// One tier of a store.
 pub struct TierView {
     pub(crate) source: Arc<dyn ReadAt>,
-    /// The path given by the caller.
-    given: Option<PathBuf>,
+    /// Its devices with their positions, if it has several; `source` is all of them then.
+    pub(crate) members: Vec<(usize, Arc<dyn ReadAt>)>,
+    /// The paths given by the caller.
+    pub(crate) given: Vec<PathBuf>,
     /// The newest copy of its superblock.
     pub superblock: Superblock,
     pub(crate) shape: SegmentShape,
@@ -65,7 +68,7 @@ impl StoreView {
         for path in paths {
             let file = ReadOnlyFile::open(&file_of(path)?).map_err(|error| not_opened(path, error))?;
             in_use |= file.is_locked();
-            tiers.push(TierView { given: Some(path.clone()), ..TierView::open(Arc::new(file))? });
+            tiers.push(TierView { given: vec![path.clone()], ..TierView::open(Arc::new(file))? });
         }
         Ok(StoreView { in_use, ..StoreView::of(tiers)? })
     }
@@ -81,13 +84,14 @@ impl StoreView {
     /// Opens the store again: beside a server, its superblocks may have changed.
     pub(crate) fn again(&self) -> Result<StoreView> {
         match &self.paths[..] {
-            [] => StoreView::over(self.tiers.iter().map(|tier| tier.source.clone()).collect()),
+            [] => StoreView::over(self.tiers.iter().flat_map(TierView::sources).collect()),
             paths => StoreView::open(paths),
         }
         .map(|view| view.with_memory(self.memory))
     }
 
-    fn of(mut tiers: Vec<TierView>) -> Result<StoreView> {
+    fn of(tiers: Vec<TierView>) -> Result<StoreView> {
+        let mut tiers = several::join(tiers)?;
         tiers.sort_by_key(|tier| tier.superblock.tier());
         let Some(first) = tiers.first() else {
             return Err(InspectError::call(
@@ -118,7 +122,7 @@ impl StoreView {
         };
         let superblocks = || tiers.iter().map(|tier| &tier.superblock);
         let (cleared, databases) = (Cleared::of(superblocks()), Databases::of(superblocks()));
-        let paths = tiers.iter().filter_map(|tier| tier.given.clone()).collect();
+        let paths = tiers.iter().flat_map(|tier| tier.given.clone()).collect();
         let memory = MemoryLimits::DEFAULT;
         Ok(StoreView { paths, secret, packing, cleared, databases, tiers, in_use: false, memory })
     }
@@ -201,7 +205,35 @@ impl TierView {
             granule_bytes: superblock.granule_bytes as u32,
             identity: TierIdentity::of(&superblock),
         };
-        Ok(TierView { source, given: None, superblock, shape })
+        Ok(TierView { source, members: Vec::new(), given: Vec::new(), superblock, shape })
+    }
+
+    /// Returns its devices.
+    pub(crate) fn sources(&self) -> Vec<Arc<dyn ReadAt>> {
+        match &self.members[..] {
+            [] => vec![self.source.clone()],
+            members => members.iter().map(|(_, source)| source.clone()).collect(),
+        }
+    }
+
+    /// Returns a view of each device, with the superblock that it should have.
+    pub(crate) fn singles(&self) -> Vec<TierView> {
+        let single = |source: &Arc<dyn ReadAt>, superblock| TierView {
+            source: source.clone(),
+            members: Vec::new(),
+            given: Vec::new(),
+            superblock,
+            shape: self.shape,
+        };
+        match &self.members[..] {
+            [] => vec![single(&self.source, self.superblock.clone())],
+            members => {
+                let of_member = |(position, source): &(usize, Arc<dyn ReadAt>)| {
+                    single(source, self.superblock.of_member(*position))
+                };
+                members.iter().map(of_member).collect()
+            }
+        }
     }
 
     /// Reads the region with the superblocks.

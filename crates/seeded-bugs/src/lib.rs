@@ -50,6 +50,8 @@ bugs! {
     ForeignDeviceTaken,
     /// A segment that a lane was filling on a device that failed is not written to another device.
     OpenSegmentNotMoved,
+    /// A device that was drained and erased is still in the list of the tier's devices.
+    RemovedDeviceListed,
 
     // The bytes.
     /// Checksums do not cover the store, segment and offset of a block.

@@ -52,17 +52,6 @@ impl Striped {
         Striped { members: RwLock::new(members), map: RwLock::new(map), path: paths.join(", ") }
     }
 
-    /// Puts a device at a position, the next one or one without a device, and replaces the map.
-    pub fn put(&self, position: usize, device: Arc<dyn Device>, map: StripeMap) {
-        let mut members = self.members.write();
-        let member = member(Some(device), 0);
-        match members.get_mut(position) {
-            Some(at) => *at = member,
-            None => members.push(member),
-        }
-        *self.map.write() = map;
-    }
-
     /// Removes the device at a position. Its slots have no place from then on.
     pub fn remove(&self, position: usize) {
         self.members.write()[position] = member(None, 0);

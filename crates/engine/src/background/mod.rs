@@ -7,6 +7,7 @@ mod compact;
 mod copies;
 pub(crate) mod discard;
 mod expire;
+mod drain;
 pub(crate) mod file_system;
 pub(crate) mod pause;
 pub(crate) mod reclaim;

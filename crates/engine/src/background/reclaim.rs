@@ -136,7 +136,8 @@ impl Reclaimer<'_> {
     /// Does one piece of work that was requested or is needed. Returns false if there is none. The two alternate, so that
     /// neither waits for the end of the other, which may never come.
     async fn step(&mut self) -> Result<bool> {
-        self.compacted_last = !self.compacted_last && self.compact().await?;
+        // Draining and compactions alternate with other work.
+        self.compacted_last = !self.compacted_last && (self.compact().await? || self.drain().await?);
         Ok(self.compacted_last || self.keep_up().await? || self.compaction.is_some())
     }
 

@@ -128,6 +128,12 @@ async fn open_all(options: Options) -> Result<Opened> {
     writer.catalog.balance_memory();
     // 6.
     let (compactions, pauses) = start(&options, &writer)?;
+    for path in &options.drain {
+        let path = path.display().to_string();
+        if let Err(error) = space.drain_device(&path, writer.used_bytes()).await {
+            tracing::warn!(%error, "a device is not drained");
+        }
+    }
     let bulk = space.output_tier();
     tracing::info!(
         user_limit_bytes = space.user_limit_bytes(),
@@ -459,7 +465,10 @@ fn make_tier(
     Arc::new(match &plan.joined {
         Some(joined) => {
             let serves = options.on_device_loss == OnDeviceLoss::Serve;
-            tier.with_members(joined.striped.clone(), serves, &several::slots_within(superblock, slots))
+            let draining = superblock.devices.iter().enumerate().filter(|(_, member)| member.draining);
+            let draining = draining.map(|(position, _)| position).collect();
+            let slots = several::slots_within(superblock, slots);
+            tier.with_members(joined.striped.clone(), serves, draining, &slots)
         }
         None => tier,
     })

@@ -57,6 +57,7 @@ pub struct Options {
     pub(crate) more_fast: Vec<Target>,
     pub(crate) more_capacity: Vec<Target>,
     pub(crate) on_device_loss: OnDeviceLoss,
+    pub(crate) drain: Vec<PathBuf>,
     pub(crate) memory_bytes: u64,
     pub(crate) fast_limit_bytes: Option<u64>,
     pub(crate) capacity_limit_bytes: Option<u64>,
@@ -94,6 +95,7 @@ impl fmt::Debug for Options {
             more_fast,
             more_capacity,
             on_device_loss,
+            drain,
             memory_bytes,
             fast_limit_bytes,
             capacity_limit_bytes,
@@ -127,6 +129,7 @@ impl fmt::Debug for Options {
             .field("more_fast", more_fast)
             .field("more_capacity", more_capacity)
             .field("on_device_loss", on_device_loss)
+            .field("drain", drain)
             .field("memory_bytes", memory_bytes)
             .field("fast_limit_bytes", fast_limit_bytes)
             .field("capacity_limit_bytes", capacity_limit_bytes)
@@ -164,6 +167,7 @@ impl Options {
             more_fast: Vec::new(),
             more_capacity: Vec::new(),
             on_device_loss: OnDeviceLoss::Stop,
+            drain: Vec::new(),
             memory_bytes: 512 << 20,
             fast_limit_bytes: None,
             capacity_limit_bytes: None,
@@ -258,6 +262,12 @@ impl Options {
     /// What the store does when one of several devices of a tier fails. Default [`OnDeviceLoss::Stop`].
     pub fn on_device_loss(mut self, policy: OnDeviceLoss) -> Options {
         self.on_device_loss = policy;
+        self
+    }
+
+    /// Drains a device of a tier of several devices, as [`Store::drain_device`](crate::Store::drain_device) does.
+    pub fn drain(mut self, path: impl AsRef<Path>) -> Options {
+        self.drain.push(path.as_ref().to_owned());
         self
     }
 

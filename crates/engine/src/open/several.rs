@@ -14,7 +14,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_device::{Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, Source, StripeMap, Striped, WriteMode, stripes_for};
+use esker_device::{
+    Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, Source, StripeMap, Striped, WriteMode, stripes_for,
+};
 use esker_log::{DeviceMember, MEMBERS_MAX, STRIPES_MAX, Stripe, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 

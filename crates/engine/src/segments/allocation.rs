@@ -113,7 +113,6 @@ impl Allocation {
     }
 
     /// Returns the number of slots that hold a segment, are about to, or are being examined.
-    #[cfg(test)]
     pub(crate) fn in_use(&self) -> u32 {
         self.total - self.with_blocks() - self.without_blocks()
     }

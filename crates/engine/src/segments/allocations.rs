@@ -56,20 +56,6 @@ impl Allocations {
         Allocations { devices, map: Some(map), discards: false }
     }
 
-    /// Adds a device, or puts it at a position where none is, with the new map.
-    pub(crate) fn put(&mut self, position: usize, total: u32, map: StripeMap) {
-        let mut slots = Allocation::new(total, false);
-        if self.discards {
-            slots.begin_discards(0);
-        }
-        let device = OfDevice { slots, total, closed: false };
-        match self.devices.get_mut(position) {
-            Some(at) => *at = device,
-            None => self.devices.push(device),
-        }
-        self.map = Some(map);
-    }
-
     /// Sets whether slots of a device are taken.
     pub(crate) fn set_closed(&mut self, position: usize, closed: bool) {
         self.devices[position].closed = closed;
@@ -120,6 +106,11 @@ impl Allocations {
 
     fn sum(&self, of: impl Fn(&Allocation) -> u32) -> u32 {
         self.open().map(|device| of(&device.slots)).sum()
+    }
+
+    /// Returns true if no slot of a device holds a segment or is about to.
+    pub(crate) fn is_unused(&self, position: usize) -> bool {
+        self.devices[position].slots.in_use() == 0
     }
 
     /// Returns the number of slots on devices whose slots are taken.
@@ -290,17 +281,6 @@ mod tests {
         assert_eq!(slots.free_slots(), 0);
         slots.set_closed(0, false);
         assert_eq!(slots.free_slots(), 3);
-    }
-
-    #[test]
-    fn added_device_takes_the_next_segments() {
-        let mut slots = of(&[4, 4]);
-        (0..6).for_each(|_| assert!(slots.take(0).is_some()));
-        let mut map = slots.map.clone().expect("it has several devices");
-        map.add(4, 0b100);
-        slots.put(2, 4, map);
-        assert_eq!([take(&mut slots), take(&mut slots), take(&mut slots)], [Some(2), Some(2), Some(2)]);
-        assert_eq!((slots.free_slots(), slots.total()), (3, 12));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The devices of a tier that has several.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use esker_device::{Device, DeviceError, SegmentBuffer, SlotPlace, Striped};
@@ -48,11 +48,14 @@ pub(crate) struct Members {
     striped: RwLock<Option<Arc<Striped>>>,
     /// True if the store goes on without a device that fails.
     serves: bool,
+    /// Positions of devices that are drained.
+    draining: Mutex<BTreeSet<usize>>,
 }
 
 impl Members {
-    pub(crate) fn new(striped: Arc<Striped>, serves: bool) -> Members {
-        Members { open: OpenSegments::default(), striped: RwLock::new(Some(striped)), serves }
+    pub(crate) fn new(striped: Arc<Striped>, serves: bool, draining: BTreeSet<usize>) -> Members {
+        let draining = Mutex::new(draining);
+        Members { open: OpenSegments::default(), striped: RwLock::new(Some(striped)), serves, draining }
     }
 
     /// Returns true if the store goes on without a device that fails.
@@ -98,8 +101,28 @@ impl Members {
         devices
     }
 
+    /// Returns the positions of devices that are drained.
+    pub(crate) fn draining(&self) -> Vec<usize> {
+        self.draining.lock().iter().copied().collect()
+    }
+
+    /// Returns true if a device is drained.
+    pub(crate) fn is_draining(&self, position: usize) -> bool {
+        self.draining.lock().contains(&position)
+    }
+
+    /// Notes that a device is drained.
+    pub(crate) fn set_draining(&self, position: usize) {
+        self.draining.lock().insert(position);
+    }
+
+    /// Notes that a device was removed.
+    pub(crate) fn forget(&self, position: usize) {
+        self.draining.lock().remove(&position);
+    }
+
     /// Returns the position of a device.
-    fn position_of(&self, path: &str) -> Option<usize> {
+    pub(crate) fn position_of(&self, path: &str) -> Option<usize> {
         let devices = self.striped().ok()?.devices();
         devices.iter().find(|(_, device)| device.path() == path).map(|(position, _)| *position)
     }
@@ -150,7 +173,8 @@ pub(crate) async fn write_to_members(
     let (mut written, mut failed) = (0, None);
     for empty in [true, false] {
         let devices = striped.devices();
-        let now = devices.iter().filter(|(position, _)| holds_nothing(*position) == empty);
+        let is_listed = |position: usize| !superblock.devices[position].is_vacant();
+        let now = devices.iter().filter(|(p, _)| is_listed(*p) && holds_nothing(*p) == empty);
         let writes = now.map(|(position, device)| async move {
             let of_member = superblock.of_member(*position);
             match write_superblock(device, accounting, &of_member).await {

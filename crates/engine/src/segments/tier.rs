@@ -98,11 +98,17 @@ impl Tier {
     }
 
     /// Makes it a tier of several devices. Called before anything else uses it.
-    pub(crate) fn with_members(mut self, striped: Arc<Striped>, serves: bool, slots: &[DeviceSlots]) -> Tier {
+    pub(crate) fn with_members(
+        mut self,
+        striped: Arc<Striped>,
+        serves: bool,
+        draining: BTreeSet<usize>,
+        slots: &[DeviceSlots],
+    ) -> Tier {
         let allocations = Allocations::several(striped.map(), slots);
         self.in_reach = AtomicU32::new(allocations.total());
         self.allocation = Mutex::new(allocations);
-        self.members = Some(Members::new(striped, serves));
+        self.members = Some(Members::new(striped, serves, draining));
         self
     }
 
