@@ -27,6 +27,10 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(BufferFreedWithFuture, "conformance", "a_small_ring_without_registered_memory"),
     row(SecondOpener, "esker_device", "private::tests::a_private_file_has_one_opener_and_no_other_readers"),
 
+    row(ForeignDeviceTaken, "store", "several_devices::device_of_another_store_is_refused"),
+    row(OpenSegmentNotMoved, "store", "several_devices::segments_being_written_move_off_a_failed_device"),
+    row(RemovedDeviceListed, "store", "several_devices::drained_device_is_emptied_and_removed_under_load"),
+
     row(UnsaltedChecksum, "format", "record::a_record_verifies_only_where_it_was_written"),
     row(ValueNotVerified, "format", "record::every_flipped_bit_of_a_record_is_noticed"),
     row(ShortDecompressionIsWhole, "format", "compression::wrong_stated_length_is_damage"),

@@ -9,4 +9,5 @@ mod moved;
 mod passes;
 mod refused;
 mod repairs;
+mod several_devices;
 mod sound;
