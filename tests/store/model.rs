@@ -61,7 +61,10 @@ fn three_devices() {
     cases("model::three_devices", THREE_DEVICES, |seed| {
         let media = [Media::Sound, Media::Sound, Media::Failing][seed as usize % 3];
         let operations = if seed % 50 == 49 { 800 } else { 100 };
-        let plan = Plan::draw(seed, Shape { media: Some(media), operations, three_devices: true, ..Shape::default() });
+        let plan = Plan::draw(
+            seed,
+            Shape { media: Some(media), operations, three_devices: true, ..Shape::default() },
+        );
         if let Err(failure) = run(&plan) {
             panic!("{}", failure.message);
         }

@@ -46,7 +46,9 @@ fn slots_lie_on_their_devices_and_are_read_across() {
 #[test]
 fn uncovered_slots_and_those_without_a_device_read_as_zeros() {
     let (devices, _) = three();
-    devices.iter().for_each(|device| device.write(HEAD, filled(7), WriteMode::Plain).wait().expect("it is written"));
+    devices
+        .iter()
+        .for_each(|device| device.write(HEAD, filled(7), WriteMode::Plain).wait().expect("it is written"));
     let mut map = StripeMap::new(HEAD, SLOT);
     map.add(1, 0b111);
     let of = |device: usize| Some(Arc::new(devices[device].clone()) as Arc<dyn Device>);

@@ -38,10 +38,13 @@ fn join_tier(views: Vec<TierView>) -> Result<TierView> {
         };
         if let Some(other) = members[position].replace(view) {
             let other = other.path();
-            return Err(InspectError::Call(format!("{path} and {other} are copies of one device of the {tier} tier")));
+            return Err(InspectError::Call(format!(
+                "{path} and {other} are copies of one device of the {tier} tier"
+            )));
         }
     }
-    let is_missing = |position: &usize| members[*position].is_none() && !newest.devices[*position].is_vacant();
+    let is_missing =
+        |position: &usize| members[*position].is_none() && !newest.devices[*position].is_vacant();
     if let Some(position) = (0..members.len()).find(is_missing) {
         let there: Vec<String> = views.iter().map(TierView::path).collect();
         return Err(InspectError::Call(format!(
@@ -57,7 +60,8 @@ fn join_tier(views: Vec<TierView>) -> Result<TierView> {
         .filter_map(|(position, view)| Some((position, view.as_ref()?.source.clone())))
         .collect();
     let sources = members.iter().zip(&newest.devices);
-    let sources = sources.map(|(view, member)| (view.map(|view| view.source.clone()), member.used_slots)).collect();
+    let sources =
+        sources.map(|(view, member)| (view.map(|view| view.source.clone()), member.used_slots)).collect();
     let map = newest.stripe_map().expect("it has several devices");
     let shape = views[0].shape;
     Ok(TierView {

@@ -60,7 +60,7 @@ pub use summary::{
     space_bytes as summary_space_bytes,
 };
 pub use superblock::{
-    COPIES as SUPERBLOCK_COPIES, Census, DeviceMember, ExpiryWatermark, FORMAT_VERSION, HEAD_BYTES, MEMBERS_MAX, MOVED_MAX, MovedSlot, STRIPES_MAX, Stripe,
-    Superblock, SuperblockError,
+    COPIES as SUPERBLOCK_COPIES, Census, DeviceMember, ExpiryWatermark, FORMAT_VERSION, HEAD_BYTES,
+    MEMBERS_MAX, MOVED_MAX, MovedSlot, STRIPES_MAX, Stripe, Superblock, SuperblockError,
 };
 pub use unsealed::{Follower, Unsealed, scan_unsealed};

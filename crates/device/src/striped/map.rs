@@ -129,6 +129,12 @@ impl StripeMap {
         (!self.moved.contains_key(&slot)).then_some(slot)
     }
 
+    /// Returns the number of a device's places that slots were moved from, and that hold nothing.
+    pub fn places_left(&self, member: usize) -> u32 {
+        let is_there = |slot: &&u32| self.formatted_place(**slot).is_some_and(|place| place.member == member);
+        self.moved.keys().filter(is_there).count() as u32
+    }
+
     /// Returns the slot that the ranges put at a place.
     fn formatted_slot(&self, member: usize, local: u32) -> Option<u32> {
         self.ranges.iter().find_map(|range| {
@@ -210,5 +216,6 @@ mod tests {
         assert_eq!((map.place(1), map.place(8)), (places[8], None));
         assert_eq!(places[8].and_then(|place| map.slot_at(place)), Some(1));
         assert_eq!(places[1].and_then(|place| map.slot_at(place)), None, "the old place holds nothing");
+        assert_eq!([map.places_left(0), map.places_left(1)], [0, 1]);
     }
 }

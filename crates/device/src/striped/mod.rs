@@ -46,7 +46,8 @@ pub struct Striped {
 impl Striped {
     /// Joins devices. `members` has for each position its device, if there is one, and the number of its covered slots.
     pub fn new(members: Vec<(Option<Arc<dyn Device>>, u32)>, map: StripeMap) -> Striped {
-        let members: Vec<Arc<Member>> = members.into_iter().map(|(device, covered)| member(device, covered)).collect();
+        let members: Vec<Arc<Member>> =
+            members.into_iter().map(|(device, covered)| member(device, covered)).collect();
         let paths: Vec<String> =
             members.iter().filter_map(|member| member.device.as_ref()).map(|device| device.path()).collect();
         Striped { members: RwLock::new(members), map: RwLock::new(map), path: paths.join(", ") }
@@ -134,7 +135,12 @@ impl Striped {
             let of_member = self.members.read().get(member)?.clone();
             let device = of_member.device.clone()?;
             let offset = map.head_bytes() + u64::from(local) * map.slot_bytes() + within;
-            Some(At { device, offset, is_covered: local < of_member.covered.load(Ordering::Acquire), member: of_member })
+            Some(At {
+                device,
+                offset,
+                is_covered: local < of_member.covered.load(Ordering::Acquire),
+                member: of_member,
+            })
         });
         Target { at, left }
     }
@@ -270,7 +276,9 @@ impl Device for Striped {
         let bytes = map.head_bytes() + u64::from(map.slots()) * map.slot_bytes();
         drop(map);
         let all: Vec<Geometry> = self.present().iter().map(|device| device.geometry()).collect();
-        let Some(first) = all.first() else { return Geometry { kind: DeviceKind::Block, ..Geometry::memory(bytes) } };
+        let Some(first) = all.first() else {
+            return Geometry { kind: DeviceKind::Block, ..Geometry::memory(bytes) };
+        };
         Geometry {
             bytes,
             block_bytes: all.iter().map(|it| it.block_bytes).max().unwrap_or(512),
@@ -372,7 +380,10 @@ impl Device for Striped {
 
     /// Returns the sums over the devices.
     fn counters(&self) -> DeviceCounters {
-        self.present().iter().map(|device| device.counters()).fold(DeviceCounters::default(), DeviceCounters::plus)
+        self.present()
+            .iter()
+            .map(|device| device.counters())
+            .fold(DeviceCounters::default(), DeviceCounters::plus)
     }
 
     fn spawn_on_io_thread(&self, name: &'static str, task: Task) -> Option<Task> {

@@ -39,7 +39,7 @@ impl Reclaimer<'_> {
         let Some(members) = tier.members() else { return Ok(false) };
         let is_there = |slot: u32| members.place(slot).is_some_and(|place| place.member == position);
         let sealed = tier.slots().sealed().map(|(slot, _)| slot).find(|&slot| is_there(slot));
-        let Some(slot) = sealed else { return Ok(false) };
+        let Some(slot) = sealed else { return self.relocator.seal_outputs_at(is_there).await };
         if !self.may_free(tier.name(), &[slot]) {
             return Ok(false);
         }

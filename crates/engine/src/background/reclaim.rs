@@ -138,7 +138,7 @@ impl Reclaimer<'_> {
     async fn step(&mut self) -> Result<bool> {
         // Draining and compactions alternate with other work.
         self.compacted_last = !self.compacted_last && (self.compact().await? || self.drain().await?);
-        Ok(self.compacted_last || self.keep_up().await? || self.compaction.is_some())
+        Ok(self.compacted_last || self.keep_up().await? || self.compaction.is_some() || self.drain().await?)
     }
 
     /// Returns true if writers wait for room, or soon will.

@@ -17,8 +17,7 @@ use crate::base::error::{Error, Result};
 use crate::base::max_garbage::MaxGarbage;
 use crate::base::option_name::OptionName;
 use crate::open::format::{
-    StorePlan, TierPlan, check_sizes, refuse_foreign, refuse_signature,
-    refused_beside_store, was_opened,
+    StorePlan, TierPlan, check_sizes, refuse_foreign, refuse_signature, refused_beside_store, was_opened,
 };
 use crate::open::memory_plan::{check_memory, least_segments};
 use crate::open::options::{DATA_FILE, Layout, Options, Target};
@@ -156,12 +155,8 @@ impl Choice {
     /// Opens the devices of the tier. `create`: files that do not exist are created.
     async fn open(&self, options: &Options, create: bool, runtime: &Arc<dyn Runtime>) -> Result<TierPlan> {
         self.refuse_short_file(options)?;
-        let terms = Terms {
-            tier: self.tier,
-            accept_loss: options.accept_loss,
-            force: options.force_format,
-            runtime,
-        };
+        let terms =
+            Terms { tier: self.tier, accept_loss: options.accept_loss, force: options.force_format, runtime };
         let devices = self.open_all(options, create).await?;
         let only = devices[0].clone();
         match several::join(devices, &terms).await? {

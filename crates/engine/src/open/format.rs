@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use esker_device::{
-    Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, foreign_signature,
-};
+use esker_device::{Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, foreign_signature};
 use esker_log::{
     Cleared, Databases, HEAD_BYTES, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError,
     Tier, TierIdentity, Tiers,

@@ -176,7 +176,8 @@ impl Medium {
         let (first, lane_shape) = (&superblocks[0], tiers[0].shape());
         let boot = options.boot.map(BootId::from).or_else(boot_id);
         let staging = staging_file::open(options, first, lane_shape, boot)?;
-        let added = plans.iter().map(|plan| plan.joined.as_ref().map_or(Vec::new(), |joined| joined.added.clone()));
+        let added =
+            plans.iter().map(|plan| plan.joined.as_ref().map_or(Vec::new(), |joined| joined.added.clone()));
         let added = added.collect();
         Ok(Medium { tiers, superblocks, packing, memory, staging, staged: Vec::new(), added })
     }

@@ -134,7 +134,8 @@ impl Existing<'_> {
         if !superblock.devices.is_empty() {
             return Ok(());
         }
-        let is_it = |given: &&Given| given.superblock.as_ref().is_some_and(|s| s.device_id == superblock.device_id);
+        let is_it =
+            |given: &&Given| given.superblock.as_ref().is_some_and(|s| s.device_id == superblock.device_id);
         let Some(first) = all.iter().find(is_it) else { return Ok(()) };
         let geometry = first.device.geometry();
         if geometry.kind == DeviceKind::File {
@@ -158,9 +159,12 @@ impl Existing<'_> {
     /// Step 1. Returns the position of a device in the list.
     fn position_of(&self, device: &Arc<dyn Device>, own: &Superblock) -> Result<usize> {
         let (path, newest, tier) = (device.path(), &self.superblock, self.terms.tier.name());
-        let refused = |what: String| Err(Error::invalid(format!("{path}, given for the {tier} tier, {what}")));
+        let refused =
+            |what: String| Err(Error::invalid(format!("{path}, given for the {tier} tier, {what}")));
         if own.store_id != newest.store_id && !planted(Bug::ForeignDeviceTaken) {
-            return refused("belongs to another store than the devices beside it; give the devices of one store".into());
+            return refused(
+                "belongs to another store than the devices beside it; give the devices of one store".into(),
+            );
         }
         if own.tier() != newest.tier() {
             return refused(format!("is a device of the {} tier of its store", own.tier().name()));
@@ -169,8 +173,8 @@ impl Existing<'_> {
         let by_bug = || planted(Bug::ForeignDeviceTaken).then_some(newest.devices.len() - 1);
         let Some(position) = listed.or_else(by_bug) else {
             return refused(
-                "was removed from its store, or its loss was accepted; to use it again, erase its start (blkdiscard, \
-                 or dd of 4 MiB zeros) and it is added as a new device"
+                "was removed from its store, or its loss was accepted; to add it as a new device, discard all of it \
+                 (blkdiscard), or erase its first 4 MiB and use force_format (esker serve --force-format)"
                     .into(),
             );
         };
@@ -228,7 +232,8 @@ impl Existing<'_> {
     fn check_lengths(&mut self, at: &[Option<Arc<dyn Device>>]) -> Result<()> {
         for (position, device) in at.iter().enumerate() {
             let Some(device) = device else { continue };
-            let (has, needs) = (slots_on(device, &self.superblock), self.superblock.devices[position].used_slots);
+            let (has, needs) =
+                (slots_on(device, &self.superblock), self.superblock.devices[position].used_slots);
             if has >= needs {
                 continue;
             }

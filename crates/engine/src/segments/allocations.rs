@@ -110,7 +110,8 @@ impl Allocations {
 
     /// Returns true if no slot of a device holds a segment or is about to.
     pub(crate) fn is_unused(&self, position: usize) -> bool {
-        self.devices[position].slots.in_use() == 0
+        let left = self.map.as_ref().map_or(0, |map| map.places_left(position));
+        self.devices[position].slots.in_use() == left
     }
 
     /// Returns the number of slots on devices whose slots are taken.
@@ -173,7 +174,8 @@ impl Allocations {
         if self.free_slots() <= keep {
             return None;
         }
-        let free_share = |device: &OfDevice| f64::from(device.slots.free_slots()) / f64::from(device.total.max(1));
+        let free_share =
+            |device: &OfDevice| f64::from(device.slots.free_slots()) / f64::from(device.total.max(1));
         let open = self.devices.iter().enumerate().filter(|(_, device)| !device.closed);
         // Of equal devices the first, so that the result is the same in each run.
         let (member, _) = open.rev().max_by(|(_, a), (_, b)| free_share(a).total_cmp(&free_share(b)))?;
@@ -253,7 +255,9 @@ mod tests {
 
     fn of(totals: &[u32]) -> Allocations {
         let mut map = StripeMap::new(4096, 65_536);
-        esker_device::stripes_for(totals, 1000).into_iter().for_each(|(rows, members)| map.add(rows, members));
+        esker_device::stripes_for(totals, 1000)
+            .into_iter()
+            .for_each(|(rows, members)| map.add(rows, members));
         let devices: Vec<_> = totals.iter().map(|&total| DeviceSlots { total, closed: false }).collect();
         Allocations::several(map, &devices)
     }

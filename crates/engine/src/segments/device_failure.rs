@@ -40,7 +40,9 @@ impl Space {
 
     /// Returns true if a slot lies on a device that was left out.
     pub(crate) fn is_lost(tier: &Tier, slot: u32) -> bool {
-        tier.members().is_some_and(|members| members.place(slot).is_some_and(|place| members.has_left_out(place.member)))
+        tier.members().is_some_and(|members| {
+            members.place(slot).is_some_and(|place| members.has_left_out(place.member))
+        })
     }
 
     /// Steps 2 to 5.
@@ -77,7 +79,9 @@ impl Space {
         let to = loop {
             let taken = tier.allocation(|slots| slots.take(0));
             let Some(taken) = taken else {
-                return Err(Error::invalid("no slot is free on another device for a segment that was being written"));
+                return Err(Error::invalid(
+                    "no slot is free on another device for a segment that was being written",
+                ));
             };
             match self.superblocks.cover_slot(tier, taken.slot).await {
                 Ok(()) => break taken.slot,
@@ -90,7 +94,9 @@ impl Space {
         self.superblocks
             .update_tier(tier, |superblock| {
                 if superblock.moved.len() == MOVED_MAX {
-                    return Err(Error::invalid(format!("{MOVED_MAX} segments were moved from failed devices already")));
+                    return Err(Error::invalid(format!(
+                        "{MOVED_MAX} segments were moved from failed devices already"
+                    )));
                 }
                 superblock.moved.push(MovedSlot { slot, to });
                 let map = superblock.stripe_map().expect("it has several devices");
@@ -122,7 +128,8 @@ impl Space {
         }
         let payload_bytes = range.end - range.start;
         let content = Content::Frame { origin: Origin::Recovered, header_bytes: 0, payload_bytes };
-        let source = Source::Shared { buffer: buffer.clone(), range: range.start as usize..range.end as usize };
+        let source =
+            Source::Shared { buffer: buffer.clone(), range: range.start as usize..range.end as usize };
         let device = tier.device()?;
         tier.write(&device, slot, range.start, source, WriteMode::Durable, content).await
     }

@@ -1,6 +1,6 @@
 //! Devices of a tier that are taken out of it while the store is open.
 
-use esker_device::{Buffer, Source, WriteMode};
+use esker_device::{Buffer, FORMAT_MARK, Source, WriteMode};
 use esker_log::DeviceMember;
 use esker_seeded_bugs::{Bug, planted};
 
@@ -16,12 +16,19 @@ impl Space {
     pub(crate) async fn drain_device(&self, path: &str, used_bytes: u64) -> Result<()> {
         let found = self.tiers().find_map(|tier| Some((tier, tier.members()?.position_of(path)?)));
         let Some((tier, position)) = found else {
-            return Err(Error::invalid(format!("{path} cannot be drained: it is no device of a tier of several devices")));
+            return Err(Error::invalid(format!(
+                "{path} cannot be drained: it is no device of a tier of several devices"
+            )));
         };
         let members = tier.members().expect("it was found in them");
-        let others = members.healthy().into_iter().filter(|(other, _)| *other != position && !members.is_draining(*other));
+        let others = members
+            .healthy()
+            .into_iter()
+            .filter(|(other, _)| *other != position && !members.is_draining(*other));
         if others.count() == 0 {
-            return Err(Error::invalid(format!("{path} cannot be drained: no other device of its tier gets new segments")));
+            return Err(Error::invalid(format!(
+                "{path} cannot be drained: no other device of its tier gets new segments"
+            )));
         }
         tier.close_member(position, true);
         self.note_limit();
@@ -68,10 +75,16 @@ impl Space {
         striped.remove(position);
         let Some(device) = device else { return Ok(()) };
         let path = device.path();
-        let empty = Source::Owned(Buffer::zeroed(data_offset as usize));
-        match device.write(0, empty, WriteMode::Durable).await {
-            Ok(()) => tracing::info!(path, "a drained device is empty and was removed: do not give it any more"),
-            Err(error) => tracing::warn!(path, %error, "a device was removed, but its superblock cannot be erased"),
+        // The mark permits a store to format it, although it still has old segments.
+        let mut empty = Buffer::zeroed(data_offset as usize);
+        empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
+        match device.write(0, Source::Owned(empty), WriteMode::Durable).await {
+            Ok(()) => {
+                tracing::info!(path, "a drained device is empty and was removed: do not give it any more")
+            }
+            Err(error) => {
+                tracing::warn!(path, %error, "a device was removed, but its superblock cannot be erased")
+            }
         }
         Ok(())
     }

@@ -200,7 +200,9 @@ pub(crate) async fn write_to_members(
 pub(crate) fn path_of(error: &Error) -> Option<&str> {
     match error {
         Error::Io(
-            DeviceError::Io { path, .. } | DeviceError::Full { path, .. } | DeviceError::Vanished { path, .. },
+            DeviceError::Io { path, .. }
+            | DeviceError::Full { path, .. }
+            | DeviceError::Vanished { path, .. },
         ) => Some(path),
         _ => None,
     }

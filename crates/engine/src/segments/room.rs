@@ -231,7 +231,9 @@ impl Tier {
         let mut grown = room.grown.lock().await;
         let in_file = self.slots_within(*grown);
         for slot in self.allocation(|slots| slots.of_file().doubtful(in_file)) {
-            if self.allocation(|allocation| allocation.with_blocks() >= slots || !allocation.of_file().pick(slot)) {
+            if self.allocation(|allocation| {
+                allocation.with_blocks() >= slots || !allocation.of_file().pick(slot)
+            }) {
                 break;
             }
             match self.give_blocks(&mut grown, slot).await {

@@ -180,12 +180,9 @@ impl Coverage {
     /// Returns the coverage of the device that a slot lies on.
     fn of(tier: &Tier, superblock: &Superblock, slot: u32) -> Coverage {
         match tier.members().and_then(|members| members.place(slot)) {
-            None => Coverage {
-                member: None,
-                at: slot,
-                covered: superblock.used_slots,
-                total: tier.slots_total(),
-            },
+            None => {
+                Coverage { member: None, at: slot, covered: superblock.used_slots, total: tier.slots_total() }
+            }
             Some(place) => {
                 let DeviceMember { used_slots, slots, .. } = superblock.devices[place.member];
                 Coverage { member: Some(place.member), at: place.local, covered: used_slots, total: slots }
@@ -202,7 +199,11 @@ fn cover_member(tier: &Tier, superblock: &mut Superblock, member: usize, used_sl
 }
 
 /// Returns an error for each damaged copy on a device. `of`: words for the superblock.
-async fn damaged_copies_on(device: &Arc<dyn Device>, superblock: &Superblock, of: &str) -> Result<Vec<Error>> {
+async fn damaged_copies_on(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    of: &str,
+) -> Result<Vec<Error>> {
     let bytes = SUPERBLOCK_COPIES as u64 * Superblock::stride_bytes(superblock.unit_bytes);
     let (head, result) = device.read_background(0, device.buffer(bytes as usize)).await;
     match result.map_err(Error::from) {

@@ -210,8 +210,7 @@ fn open(view: &StoreView, keys: u64) -> esker_engine::Result<Blocking> {
     let (mut fast, mut capacity) = (devices(Tier::Fast), devices(Tier::Capacity));
     let memory = memory_bytes(view.packing.segment_bytes, keys);
     // The staging file is examined separately. A different boot number makes the engine ignore it.
-    let options =
-        Options::devices(fast.next(), capacity.next()).memory_bytes(memory).boot_number(1);
+    let options = Options::devices(fast.next(), capacity.next()).memory_bytes(memory).boot_number(1);
     let options = fast.fold(options, Options::add_fast_device);
     let options = capacity.fold(options, Options::add_capacity_device);
     Blocking::open(options.create(false).discard(false).background_bytes_per_s(BACKGROUND_BYTES_PER_S))

@@ -21,7 +21,8 @@ fn made() -> Vec<MemoryDevice> {
     let given = |device: &MemoryDevice| Arc::new(device.clone()) as Arc<dyn Device>;
     let first = Options::devices(None, Some(given(&devices[0])));
     let options = devices[1..].iter().map(given).fold(first, Options::add_capacity_device);
-    let options = options.segment_bytes(SEGMENT_BYTES).indirection_unit_bytes(4096).durability(Durability::None);
+    let options =
+        options.segment_bytes(SEGMENT_BYTES).indirection_unit_bytes(4096).durability(Durability::None);
     let store = block_on(Store::open(options.memory_bytes(64 << 20))).expect("a new store opens");
     for _ in 0..4 {
         for key in 0..KEYS {
@@ -54,7 +55,10 @@ fn missing_and_foreign_devices_are_named() {
     let (devices, others) = (made(), made());
     let refused = |devices: &[&MemoryDevice]| view(devices).map(drop).expect_err("it is refused").to_string();
     let text = refused(&[&devices[0], &devices[2]]);
-    assert!(text.contains("device 2 of 3 of the capacity tier is missing") && text.contains("--peer"), "{text}");
+    assert!(
+        text.contains("device 2 of 3 of the capacity tier is missing") && text.contains("--peer"),
+        "{text}"
+    );
     let text = refused(&[&devices[0], &devices[1], &devices[2], &others[1]]);
     assert!(text.contains("missing") || text.contains("different stores"), "{text}");
     let text = refused(&[&devices[0], &devices[1], &devices[2], &devices[1]]);

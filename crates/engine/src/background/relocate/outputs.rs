@@ -25,6 +25,15 @@ impl Relocator<'_> {
         Ok(())
     }
 
+    /// Seals all outputs if one is in a slot of this kind. Returns false if none is.
+    pub(crate) async fn seal_outputs_at(&mut self, is_there: impl Fn(u32) -> bool) -> Result<bool> {
+        let is_one = self.outputs.values().any(|output| is_there(output.segment.name().slot));
+        if is_one {
+            self.finish().await?;
+        }
+        Ok(is_one)
+    }
+
     /// Called after a device failed that the store goes on without: drops the outputs on it, and lets the victims be that were
     /// being emptied.
     pub(crate) fn abandon_lost(&mut self) {
