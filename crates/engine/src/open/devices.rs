@@ -21,7 +21,7 @@ use crate::open::format::{
 };
 use crate::open::memory_plan::{check_memory, least_segments};
 use crate::open::options::{DATA_FILE, Layout, Options, Target};
-use crate::open::several::{self, Joined, Terms, is_missing};
+use crate::open::several::{self, Found, Joined, Terms, is_missing};
 use crate::segments::table::SLOT_BYTES;
 
 /// Maximum length of a segment in bytes: beyond it, segments in memory would take gigabytes.
@@ -160,8 +160,8 @@ impl Choice {
         let devices = self.open_all(options, create).await?;
         let only = devices[0].clone();
         match several::join(devices, &terms).await? {
-            Some(joined) => Ok(self.plan_of(joined)),
-            None => Ok(self.plan(Arc::new(FailStop::over(only)))),
+            Found::Several(joined) => Ok(self.plan_of(joined)),
+            Found::One(superblock) => Ok(self.plan(Arc::new(FailStop::over(only)), superblock)),
         }
     }
 
@@ -205,13 +205,14 @@ impl Choice {
             asked_bytes: self.limit_bytes,
             unit_bytes: self.unit_bytes(units.max()),
             accounting: Arc::default(),
+            superblock: joined.superblock.clone(),
             joined: Some(joined),
         }
     }
 
     /// Returns the plan of a tier of one device, wrapped in a [`FailStop`]: it ensures that no write that depends on a failed
     /// write or flush is taken for durable.
-    fn plan(&self, device: Arc<dyn Device>) -> TierPlan {
+    fn plan(&self, device: Arc<dyn Device>, superblock: Option<Superblock>) -> TierPlan {
         let geometry = device.geometry();
         let limit_bytes = match geometry.kind {
             DeviceKind::File => self.file_limit_bytes(),
@@ -226,6 +227,7 @@ impl Choice {
             asked_bytes,
             unit_bytes,
             accounting: Arc::default(),
+            superblock,
             joined: None,
         }
     }
@@ -299,7 +301,7 @@ pub(crate) async fn open_devices(
     {
         // If a crash interrupted the creation of a store, its tier may be formatted again.
         let is_refused = |superblock: &Superblock| was_opened(superblock) || !options.force_format;
-        if there.find_superblock().await?.is_some_and(|superblock| is_refused(&superblock))
+        if there.superblock.as_ref().is_some_and(is_refused)
             && let Some(new) = missing.first()
         {
             let what = refused_beside_store(&path.display(), new.tier, &there.device.path(), there.tier);

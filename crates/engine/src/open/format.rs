@@ -37,19 +37,13 @@ pub(crate) struct TierPlan {
     pub(crate) asked_bytes: Option<u64>,
     pub(crate) unit_bytes: u64,
     pub(crate) accounting: Arc<WriteAccounting>,
+    /// Its superblock, if it has one.
+    pub(crate) superblock: Option<Superblock>,
     /// Its devices, if it has several; `device` is all of them then.
     pub(crate) joined: Option<Joined>,
 }
 
 impl TierPlan {
-    /// Returns the superblock of the tier, if it has one.
-    pub(crate) async fn find_superblock(&self) -> Result<Option<Superblock>> {
-        match &self.joined {
-            Some(joined) => Ok(joined.superblock.clone()),
-            None => find_superblock(&self.device).await,
-        }
-    }
-
     /// Returns its devices.
     fn devices(&self) -> Vec<Arc<dyn Device>> {
         match &self.joined {
@@ -138,10 +132,7 @@ pub(crate) async fn load_or_format(
     options: &Options,
     runtime: &Arc<dyn Runtime>,
 ) -> Result<Vec<Superblock>> {
-    let mut found = Vec::new();
-    for tier in tiers {
-        found.push(tier.find_superblock().await?);
-    }
+    let found: Vec<Option<Superblock>> = tiers.iter().map(|tier| tier.superblock.clone()).collect();
     // A crash during the creation of a store of two tiers leaves one tier without a superblock, and the other with a
     // superblock that was never opened: both are marked as opened, durably, before anything else is written to either.
     // A tier of a store that was opened is never formatted, even with `force_format`.

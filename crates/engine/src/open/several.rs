@@ -50,8 +50,16 @@ struct Given {
     superblock: Option<Superblock>,
 }
 
-/// Joins the devices of a tier; `None` if it is a tier of one device.
-pub(crate) async fn join(devices: Vec<Arc<dyn Device>>, terms: &Terms<'_>) -> Result<Option<Joined>> {
+/// What the devices of a tier hold.
+pub(crate) enum Found {
+    /// It is a tier of one device, with this superblock.
+    One(Option<Superblock>),
+    /// It has several devices.
+    Several(Joined),
+}
+
+/// Reads the superblocks of a tier's devices, and joins them if there are several.
+pub(crate) async fn join(devices: Vec<Arc<dyn Device>>, terms: &Terms<'_>) -> Result<Found> {
     let mut all = Vec::new();
     for device in devices {
         let superblock = find_superblock(&device).await?;
@@ -60,7 +68,7 @@ pub(crate) async fn join(devices: Vec<Arc<dyn Device>>, terms: &Terms<'_>) -> Re
     if let [only] = &all[..]
         && only.superblock.as_ref().is_none_or(|superblock| superblock.devices.is_empty())
     {
-        return Ok(None);
+        return Ok(Found::One(only.superblock.clone()));
     }
     if all.len() > MEMBERS_MAX {
         let (count, tier) = (all.len(), terms.tier.name());
@@ -70,8 +78,8 @@ pub(crate) async fn join(devices: Vec<Arc<dyn Device>>, terms: &Terms<'_>) -> Re
     }
     let opened = all.iter().filter_map(|given| given.superblock.as_ref()).filter(|s| was_opened(s));
     match opened.max_by_key(|superblock| (superblock.epoch, superblock.generation)).cloned() {
-        Some(newest) => Existing { terms, superblock: newest }.join(all).await.map(Some),
-        None => Ok(Some(new(all))),
+        Some(newest) => Existing { terms, superblock: newest }.join(all).await.map(Found::Several),
+        None => Ok(Found::Several(new(all))),
     }
 }
 
