@@ -33,6 +33,8 @@ struct Member {
     covered: AtomicU32,
     /// True if a write has completed since the last flush began.
     dirty: AtomicBool,
+    /// Number of flushes in flight.
+    flushing: AtomicU32,
     left_out: AtomicBool,
 }
 
@@ -233,6 +235,7 @@ fn member(device: Option<Arc<dyn Device>>, covered: u32) -> Arc<Member> {
         device: device.map(|device| Arc::new(FailStop::over(device))),
         covered: AtomicU32::new(covered),
         dirty: AtomicBool::new(true),
+        flushing: AtomicU32::new(0),
         left_out: AtomicBool::new(false),
     })
 }
@@ -341,13 +344,24 @@ impl Device for Striped {
         })
     }
 
-    /// Flushes the devices that were written to since the last flush.
+    /// Flushes the devices that were written to since the last flush. A device whose last flush is still in flight is flushed
+    /// again, because that flush may have taken note of a write that is not durable yet.
     fn flush(&self) -> Pending<Outcome> {
         let members = self.members.read().clone();
-        let flushes = members.iter().filter_map(|member| {
-            let device = member.device.as_ref().filter(|_| !member.left_out.load(Ordering::Acquire))?;
+        let flushes = members.into_iter().filter_map(|member| {
+            let device = member.device.clone().filter(|_| !member.left_out.load(Ordering::Acquire))?;
+            let is_flushing = member.flushing.fetch_add(1, Ordering::AcqRel) > 0;
             let was_dirty = member.dirty.swap(false, Ordering::AcqRel);
-            (was_dirty || device.failure().is_some()).then(|| device.flush())
+            if !was_dirty && !is_flushing && device.failure().is_none() {
+                member.flushing.fetch_sub(1, Ordering::AcqRel);
+                return None;
+            }
+            let (pending, answer) = Pending::new();
+            device.flush().pass_on(move |outcome| {
+                member.flushing.fetch_sub(1, Ordering::AcqRel);
+                answer.complete(outcome)
+            });
+            Some(pending)
         });
         join(flushes.collect())
     }
