@@ -392,6 +392,10 @@ fn drain_goes_on_after_a_restart_and_without_writes() {
     let store = open(on(&devices));
     block_on(store.store().drain_device("third")).expect("it begins");
     store.close().expect("the store closes");
+    if !devices[2].snapshot()[..HEAD as usize].windows(8).any(|bytes| bytes == b"ESKERSB1") {
+        // It was empty before the close, and was removed.
+        return check(&open(on(&devices[..2])), &expected);
+    }
     let store = open(on(&devices));
     let is_there = || store.store().devices().iter().any(|device| device.path == "third");
     // All its segments were sealed by the close.

@@ -245,14 +245,16 @@ fn zeros(mut buffer: Buffer) -> (Buffer, Outcome) {
     (buffer, Ok(()))
 }
 
+/// Operations that have not completed, the first error, and the completion of all.
+type Joining = (usize, Outcome, Option<Completion<Outcome>>);
+
 /// Completes when all operations have; with the first error, if any fails.
 fn join(all: Vec<Pending<Outcome>>) -> Pending<Outcome> {
     if all.is_empty() {
         return Pending::ready(Ok(()));
     }
     let (pending, answer) = Pending::new();
-    let state: Arc<Mutex<(usize, Outcome, Option<Completion<Outcome>>)>> =
-        Arc::new(Mutex::new((all.len(), Ok(()), Some(answer))));
+    let state: Arc<Mutex<Joining>> = Arc::new(Mutex::new((all.len(), Ok(()), Some(answer))));
     for one in all {
         let state = state.clone();
         one.pass_on(move |outcome| {

@@ -32,7 +32,10 @@ impl StripedReader {
         let Some(in_slots) = offset.checked_sub(self.map.head_bytes()) else {
             return match self.sources().next() {
                 Some(source) => source.read_at(offset, buffer),
-                None => Ok(buffer.fill(0)),
+                None => {
+                    buffer.fill(0);
+                    Ok(())
+                }
             };
         };
         let slot = u32::try_from(in_slots / self.map.slot_bytes()).ok();
@@ -41,7 +44,10 @@ impl StripedReader {
             Some((Some(source), covered)) if local < *covered => Some((source, local)),
             _ => None,
         });
-        let Some((source, local)) = source else { return Ok(buffer.fill(0)) };
+        let Some((source, local)) = source else {
+            buffer.fill(0);
+            return Ok(());
+        };
         let at = self.map.head_bytes() + u64::from(local) * self.map.slot_bytes();
         source.read_at(at + in_slots % self.map.slot_bytes(), buffer)
     }
