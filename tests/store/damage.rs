@@ -21,9 +21,9 @@
 //! No other loss is allowed. A last frame that is also in staged memory is not lost with the one on the
 //! device. The last frame of *copies* is no exception: as long as the segment of the originals is not
 //! free, the records are in it, and once it is free, the copies were durable, which its marker proves. A
-//! closed store may lose nothing. Damage to padding, to the old content of freed slots, or to slots that
-//! were never used may go unnoticed. A lone tier without even its first sector is an empty device, and is
-//! formatted.
+//! closed store may lose nothing. Damage to padding, to the identities of segments, to the old content of
+//! freed slots, or to slots that were never used may go unnoticed. A lone tier without even its first
+//! sector is an empty device, and is formatted.
 //!
 //! **The expected state of every key** is read from the same store without damage, and must agree with
 //! the acknowledged writes. Times to live have either run out by then or are longer than the test.
@@ -235,12 +235,13 @@ fn a_file_that_ends_too_early_is_told() {
 /// Checks that every structure was hit at every possible place.
 fn check_reach(hit: &BTreeSet<(Part, What)>) {
     use What::{
-        Footer, FrameHeader, FreeMarker, Key, LastCopies, LastFrame, Padding, RecordHeader, StagedRecord,
-        StagingHeader, Stale, Summary, Superblock, Tombstone, Value,
+        Footer, FrameHeader, FreeMarker, Identity, Key, LastCopies, LastFrame, Padding, RecordHeader,
+        StagedRecord, StagingHeader, Stale, Summary, Superblock, Tombstone, Value,
     };
     let everywhere = [
         Superblock,
         FrameHeader,
+        Identity,
         RecordHeader,
         Key,
         Value,

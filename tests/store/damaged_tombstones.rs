@@ -4,6 +4,8 @@
 use esker::{Blocking, Durability, ErrorKind, Options, WhenFull};
 use esker_device::{Device as _, MemoryDevice, WriteMode};
 
+use crate::support::{Config, Tiers, World};
+
 const SEGMENT: u64 = 64 << 10;
 const BYTES: u64 = 4 << 20;
 const OLD_KEYS: u64 = 60;
@@ -173,4 +175,71 @@ fn damaged_summary_is_replaced_by_relocation() {
     assert_eq!(store.stats().damaged_segments, 0);
     assert_eq!(store.get(old(DAMAGED)).expect("it is read").as_deref(), Some(&value(DAMAGED)[..]));
     store.close().expect("it closes");
+}
+
+/// Keys of the segment that holds the older version of [`DELETED`], and of the segment that holds its tombstone.
+const BESIDE_VERSION: u64 = 14;
+const BESIDE_TOMBSTONE: u64 = 8;
+const DELETED: &str = "deleted key";
+
+/// Puts keys from `first` on, each in a write of its own.
+fn put_in(world: &World, store: &esker::Store, numbers: std::ops::Range<u64>, bytes: usize) {
+    for number in numbers {
+        let value = value(number)[..bytes].to_vec();
+        world.runtime.run(store.put(old(number), value)).expect("there is room");
+    }
+}
+
+fn reopened(world: &World, store: esker::Store) -> esker::Store {
+    world.runtime.run(store.close()).expect("it closes");
+    drop(store);
+    world.open()
+}
+
+/// Returns a store in which a key was deleted. The older segment holds its first version, the newer one its second version
+/// and the tombstone, which is damaged; all else in the newer segment is garbage.
+fn with_damaged_tombstone(world: &World) -> esker::Store {
+    let end = BESIDE_VERSION + BESIDE_TOMBSTONE;
+    let store = world.open();
+    world.runtime.run(store.put(DELETED, "first")).expect("there is room");
+    put_in(world, &store, 0..BESIDE_VERSION, 4000);
+    let store = reopened(world, store);
+    world.runtime.run(store.put(DELETED, "second")).expect("there is room");
+    put_in(world, &store, BESIDE_VERSION..end, 4000);
+    assert!(world.runtime.run(store.delete(DELETED)).expect("it is deleted"));
+    let store = reopened(world, store);
+    let device = world.capacity.as_ref().expect("it has one");
+    let bytes = device.snapshot();
+    let records =
+        bytes.windows(DELETED.len()).enumerate().filter(|(_, window)| *window == DELETED.as_bytes());
+    let records: Vec<usize> = records.map(|(at, _)| at).collect();
+    assert_eq!(records.len(), 3, "two versions and a tombstone");
+    device.corrupt(records[2] as u64, 0x55);
+    put_in(world, &store, BESIDE_VERSION..end, 20);
+    store
+}
+
+#[test]
+fn damaged_tombstone_keeps_its_segment_while_it_is_needed() {
+    let world = World::new(1, Config::new(Tiers::Capacity));
+    // Far less than a reclaimer takes that meets the same damage without end.
+    world.runtime.set_steps_max(1_000_000);
+    let mut store = with_damaged_tombstone(&world);
+    for when in ["at first", "after an opening"] {
+        world.runtime.run(store.compact()).expect("it is compacted");
+        assert_eq!(store.stats().damaged_segments, 1, "{when}: {:?}", store.stats());
+        store = reopened(&world, store);
+        let found = world.runtime.run(store.get(DELETED)).expect("it is read");
+        assert_eq!(found, None, "{when}: the tombstone still hides the version in the older segment");
+    }
+    world.runtime.run(store.compact()).expect("it is compacted");
+    assert_eq!(store.stats().damaged_segments, 1);
+    // Nothing of the older segment is current any more.
+    put_in(&world, &store, 0..BESIDE_VERSION, 20);
+    world.runtime.run(store.compact()).expect("it is compacted");
+    assert_eq!(store.stats().damaged_segments, 0, "the tombstone hides nothing: {:?}", store.stats());
+    let store = reopened(&world, store);
+    assert_eq!(world.runtime.run(store.get(DELETED)).expect("it is read"), None);
+    drop(store);
+    world.end();
 }

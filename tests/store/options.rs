@@ -198,6 +198,32 @@ fn too_little_memory_is_refused_with_what_is_needed() {
     refused(d, two, ErrorKind::Invalid, &["memory_bytes", &least_of_two.to_string()]);
 }
 
+/// The slot table grows with the slots used, and the store opens with the same memory nevertheless.
+#[test]
+fn least_memory_suffices_after_many_slots_were_used() {
+    let dir = temp();
+    let least = (24 << 20) + 4 * (64 << 10);
+    let options =
+        |bytes| Options::directory(dir.path().join("store")).segment_bytes(64 << 10).memory_bytes(bytes);
+    refused(
+        dir.path(),
+        options(least - 1),
+        ErrorKind::Invalid,
+        &[&(least - 1).to_string(), &least.to_string()],
+    );
+    let store = Blocking::open(options(least)).expect("it opens");
+    for number in 0..400_u32 {
+        store.put(number.to_le_bytes(), vec![number as u8; 40_000]).expect("there is room");
+    }
+    assert!(store.store().stats().tiers[0].segments_total > 400);
+    store.close().expect("it closes");
+    let store = Blocking::open(options(least)).expect("it opens with the same memory");
+    for number in 0..400_u32 {
+        assert_eq!(store.get(number.to_le_bytes()).expect("it is read").map(|it| it.len()), Some(40_000));
+    }
+    store.close().expect("it closes");
+}
+
 #[test]
 fn durability_that_cannot_be_had_is_refused() {
     let device = Arc::new(MemoryDevice::new(64 << 20));

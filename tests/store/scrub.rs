@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{Durability, Error, ErrorKind, Store, Verification, WriteOptions};
 use esker_device::{Fault, MemoryDevice, Operation, OperationKind, Runtime};
-use esker_log::Superblock;
+use esker_log::{FOOTER_BYTES, Footer, Superblock};
 use esker_simulated::Random;
 use futures_util::future::join;
 
@@ -101,9 +101,15 @@ fn damage_of_what_keys_do_not_lie_in_is_told() {
     device(&world).corrupt(2 * Superblock::stride_bytes(superblock.unit_bytes) + 100, 1);
     assert_eq!(verify(&world, &store).damaged.len(), 1);
     assert!(verify(&world, &store).damaged[0].to_string().contains("copy 2 of the superblock"));
-    // The footer of the first segment, whose records are intact.
-    let first = superblock.data_offset + superblock.segment_bytes;
-    device(&world).corrupt(first - 10, 1);
+    // The footer of the first segment, whose records are intact. It need not lie in slot 0, which may have been discarded
+    // while the segment was opened.
+    let (secret, segment_bytes) = (superblock.secret(), superblock.segment_bytes as usize);
+    let mut ends = (superblock.data_offset as usize..=bytes.len()).step_by(segment_bytes).skip(1);
+    let is_sealed = |end: &usize| {
+        Footer::parse(&bytes[end - FOOTER_BYTES..*end], &secret, segment_bytes as u32).is_some()
+    };
+    let first = ends.find(is_sealed).expect("a segment has a footer");
+    device(&world).corrupt(first as u64 - 10, 1);
     let found = verify(&world, &store);
     assert_eq!(found.damages, 2, "{:?}", found.damaged);
     assert!(found.damaged.iter().any(|error| error.to_string().contains("summary")), "{:?}", found.damaged);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use esker::{Blocking, ErrorKind, Options};
 use esker_device::{Device as _, Fault, MemoryDevice, Operation, OperationKind, WriteMode};
-use esker_log::{FOOTER_BYTES, FRAME_HEADER_BYTES, FrameHeader, Superblock, free_marker};
+use esker_log::{
+    FOOTER_BYTES, FRAME_HEADER_BYTES, FrameHeader, IDENTITY_BYTES, SegmentIdentity, Superblock, free_marker,
+};
 
 const PAGE: u64 = 4096;
 const SEGMENT: u64 = 64 << 10;
@@ -21,11 +23,11 @@ fn key(number: u64) -> String {
     format!("key {number:04}")
 }
 
-/// Returns a value that fills a page with its frame: without padding, nothing is collected while an image
-/// is made.
+/// Returns a value that fills a page with its frame, even with the first one of a segment, which also has the identity:
+/// without padding, nothing is collected while an image is made.
 fn value(number: u64) -> Vec<u8> {
     let mut random = esker_simulated::Random::new(number);
-    (0..490).flat_map(|_| random.bits().to_le_bytes()).collect()
+    (0..478).flat_map(|_| random.bits().to_le_bytes()).collect()
 }
 
 fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
@@ -162,7 +164,7 @@ fn a_frame_is_lost_if_what_cannot_be_read_may_prove_it() {
     let secret = Superblock::find(&image).expect("it has one").secret();
     let start = open_segment(&image);
     let first = FrameHeader::parse(&image[start as usize..], &secret, 0).expect("it begins with a frame");
-    image[start as usize + FRAME_HEADER_BYTES + 8] ^= 1;
+    image[start as usize + FRAME_HEADER_BYTES + IDENTITY_BYTES + 8] ^= 1;
     let device = device_with(&image);
     let told = |device: &MemoryDevice| {
         let error = Blocking::open(on(device)).expect_err("it is refused");
@@ -171,6 +173,26 @@ fn a_frame_is_lost_if_what_cannot_be_read_may_prove_it() {
     told(&device);
     lose(&device, start + u64::from(first.padded_bytes)..start + SEGMENT - PAGE);
     told(&device);
+}
+
+/// The superblocks have all that the identity says, so a frame does not depend on it.
+#[test]
+fn damaged_identities_lose_no_record() {
+    let mut image = image(false);
+    let superblock = Superblock::find(&image).expect("it has one");
+    let data = superblock.data_offset as usize;
+    let mut damaged = 0;
+    for start in (data..image.len()).step_by(SEGMENT as usize) {
+        if SegmentIdentity::parse(&image[start..]).is_some() {
+            image[start + FRAME_HEADER_BYTES + damaged % IDENTITY_BYTES] ^= 1;
+            assert_eq!(SegmentIdentity::parse(&image[start..]), None);
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 10, "{damaged} segments");
+    let store = Blocking::open(on(&device_with(&image))).expect("nothing is lost");
+    assert_eq!(readable(&store, "without identities"), KEYS);
+    store.close().expect("it closes");
 }
 
 /// An accepted loss is permanent, even if the device becomes readable again.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use esker::{Backend, Blocking, Durability, Options, WriteOptions};
+use esker::{Backend, Blocking, Durability, MaxGarbage, Options, WriteOptions};
 use esker_device::{Buffer, Device, Direct, OpenOptions, SegmentBuffer, Source, WriteMode, block_on};
 use futures_util::future::{join, join_all};
 
@@ -205,8 +205,8 @@ fn a_device_gets_stripes_as_a_whole() {
     }
 }
 
-fn value(key: u64, round: u64, bytes: usize) -> Vec<u8> {
-    let mut word = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
+fn value(key: u64, bytes: usize) -> Vec<u8> {
+    let mut word = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut value = Vec::with_capacity(bytes + 8);
     while value.len() < bytes {
         word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -216,56 +216,68 @@ fn value(key: u64, round: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-const KEYS: u64 = 1500;
-const ROUNDS: u64 = 4;
-
 fn value_bytes(key: u64) -> usize {
-    if key.is_multiple_of(50) { 300_000 } else { 8_000 + 7 * key as usize }
+    if key.is_multiple_of(50) { 300_000 } else { 8_000 + 7 * (key % 1500) as usize }
 }
 
-/// Puts every key in every round, except that a third of them keep their first value, so that collection
-/// has records to copy.
-fn fill(store: &Blocking) {
-    std::thread::scope(|scope| {
-        for part in 0..4 {
-            scope.spawn(move || {
-                for round in 0..ROUNDS {
-                    for key in (part..KEYS).step_by(4).filter(|key| round == 0 || key % 3 > 0) {
+/// Passes after which nine of ten keys of a pass are deleted: more than the fast tier has segments, so that the records
+/// are destaged before.
+const KEPT: u64 = 12;
+/// Passes after which records have been destaged and collected for certain.
+const PASSES: u64 = 60;
+
+/// Puts new keys in passes of 1 segment, and deletes nine of ten of each pass again, so that 12 segments and a tenth of
+/// what was put are live, until records have been destaged and collected. Then checks every key.
+fn fill(store: &Blocking, segment_bytes: u64) {
+    let keys = segment_bytes / 19_000;
+    let range = |pass: u64| pass * keys..(pass + 1) * keys;
+    let deleted = |key: &u64| !key.is_multiple_of(10);
+    let written = || store.store().stats().tiers[1].written;
+    let mut passes = 0;
+    while written().destaged_bytes == 0 || written().collected_bytes == 0 {
+        assert!(passes < PASSES, "destaging or collection has not started: {:?}", store.store().stats());
+        std::thread::scope(|scope| {
+            for part in 0..4 {
+                scope.spawn(move || {
+                    for key in range(passes).filter(|key| key % 4 == part) {
                         let durability = if key % 16 == 0 { Durability::Sync } else { Durability::None };
                         let options =
                             WriteOptions { durability: Some(durability), ..WriteOptions::default() };
                         store
-                            .put_with(
-                                key.to_le_bytes().to_vec(),
-                                value(key, round, value_bytes(key)),
-                                options,
-                            )
+                            .put_with(key.to_le_bytes().to_vec(), value(key, value_bytes(key)), options)
                             .expect("the put succeeds");
                     }
-                }
-            });
+                    let old = passes.checked_sub(KEPT).map_or(0..0, range);
+                    for key in old.filter(|key| key % 4 == part).filter(deleted) {
+                        assert!(store.delete(key.to_le_bytes()).expect("the delete succeeds"));
+                    }
+                });
+            }
+        });
+        passes += 1;
+    }
+    for key in 0..passes * keys {
+        let found = store.get(key.to_le_bytes()).expect("the get succeeds");
+        if key / keys + KEPT < passes && deleted(&key) {
+            assert!(found.is_none(), "key {key} was deleted");
+        } else {
+            let found = found.expect("the key is there");
+            assert!(*found == *value(key, value_bytes(key)), "key {key} has the value that was put");
         }
-    });
-}
-
-fn check(store: &Blocking) {
-    for key in 0..KEYS {
-        let round = if key % 3 > 0 { ROUNDS - 1 } else { 0 };
-        let found = store.get(key.to_le_bytes()).expect("the get succeeds").expect("the key is there");
-        assert!(*found == *value(key, round, value_bytes(key)), "key {key} has the value last put");
     }
 }
 
 fn a_store_keeps_units_whole(backend: Backend, max_sectors_kb: Option<u64>) {
     let dir = tempfile::tempdir().expect("a directory");
     let Some(capacity) = Traced::new(&dir.path().join("capacity"), 72 * MIB, max_sectors_kb) else { return };
-    let unit_bytes = 64 * KIB;
+    let (unit_bytes, segment_bytes) = (64 * KIB, 2 * MIB);
     let options = || {
         Options::fast_and_capacity(dir.path().join("fast"), &capacity.device.0)
             .fast_limit_bytes(32 << 20)
             .indirection_unit_bytes(unit_bytes)
-            .segment_bytes(2 << 20)
+            .segment_bytes(segment_bytes)
             .memory_bytes(48 << 20)
+            .max_garbage(MaxGarbage::Percent(10))
             .backend(backend)
     };
     for _ in 0..times() {
@@ -273,17 +285,8 @@ fn a_store_keeps_units_whole(backend: Backend, max_sectors_kb: Option<u64>) {
             Err(error) if backend == Backend::Uring => return skipped(&error.to_string()),
             store => store.expect("the store opens"),
         };
-        let written = || store.store().stats().tiers[1].written;
-        // The start of collection varies between runs.
-        for _ in 0..20 {
-            fill(&store);
-            if written().collected_bytes > 0 {
-                break;
-            }
-        }
-        let written = written();
-        assert!(written.destaged_bytes > 0 && written.collected_bytes > 0, "{written:?}");
-        check(&store);
+        fill(&store, segment_bytes);
+        let written = store.store().stats().tiers[1].written;
         store.close().expect("the store closes");
         let issued: u64 = capacity.assert_whole(unit_bytes).iter().map(|issued| issued.bytes).sum();
         assert!(issued >= written.total(), "all of {written:?} was traced, {issued} bytes");
@@ -294,31 +297,25 @@ fn a_store_keeps_units_whole(backend: Backend, max_sectors_kb: Option<u64>) {
 /// markers of freed slots are whole stripes too, so no write of a store makes an array read parity.
 #[test]
 fn stores_write_whole_stripes() {
-    // A segment is 8 units, and the records need these segments.
-    for (unit, segments) in STRIPES.into_iter().zip([44, 34, 23]) {
+    // A segment is 8 units. The store keeps about 25 of them free.
+    const SEGMENTS: u64 = 48;
+    for unit in STRIPES {
         let dir = tempfile::tempdir().expect("a directory");
         let (segment, metadata) = (8 * unit, 17 * MIB);
         let path = |name: &str| dir.path().join(name);
         let attach = |name: &str, segments| Traced::new(&path(name), metadata + segments * segment, None);
-        let (Some(capacity), Some(alone)) = (attach("capacity", segments), attach("alone", 10)) else {
+        let (Some(capacity), Some(alone)) = (attach("capacity", SEGMENTS), attach("alone", 66)) else {
             return;
         };
         let options = Options::fast_and_capacity(path("fast"), &capacity.device.0)
-            .fast_limit_bytes(metadata + 9 * segment)
+            .fast_limit_bytes(MIB + 9 * segment)
             .indirection_unit_bytes(unit)
             .segment_bytes(segment)
-            .memory_bytes((48 << 20) + 6 * segment);
+            .memory_bytes((48 << 20) + 6 * segment)
+            .max_garbage(MaxGarbage::Percent(10));
         let store = Blocking::open(options).expect("the store opens");
-        let written = || store.store().stats().tiers[1].written;
-        for _ in 0..40 {
-            fill(&store);
-            if written().collected_bytes > 0 {
-                break;
-            }
-        }
-        let written = written();
-        assert!(written.destaged_bytes > 0 && written.collected_bytes > 0, "unit {unit}: {written:?}");
-        check(&store);
+        fill(&store, segment);
+        let written = store.store().stats().tiers[1].written;
         store.close().expect("the store closes");
         let issued: u64 = capacity.assert_stripes(unit).iter().map(|issued| issued.bytes).sum();
         assert!(issued >= written.total(), "all of {written:?} was traced, {issued} bytes");
@@ -327,10 +324,19 @@ fn stores_write_whole_stripes() {
         let options = options.segment_bytes(segment).memory_bytes((48 << 20) + 4 * segment);
         let store = Blocking::open(options).expect("the store opens");
         for key in 0..20u64 {
-            store.put(key.to_le_bytes().to_vec(), value(key, 0, 1000)).expect("the put succeeds");
+            store.put(key.to_le_bytes().to_vec(), value(key, 1000)).expect("the put succeeds");
         }
         store.close().expect("the store closes");
-        alone.assert_stripes(unit);
+        let issued = alone.assert_stripes(unit);
+        let (device, _) =
+            esker_device::open(OpenOptions::new(&alone.device.0)).expect("it is no longer in use");
+        let (head, read) = device.read(0, device.buffer(esker_log::HEAD_BYTES as usize)).wait();
+        read.expect("it can be read");
+        let far_copies = esker_log::Superblock::find(&head).expect("it has one").far_copies;
+        assert_eq!(far_copies.len(), 2, "a middle and an end copy");
+        for at in far_copies {
+            assert!(issued.iter().any(|command| command.offset == at), "no command at {at}");
+        }
     }
 }
 

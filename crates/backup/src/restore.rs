@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, RESTORE_MARK, UNFINISHED_RESTORE, foreign_signature, make_directory};
-use esker_log::{FOOTER_BYTES, HEAD_BYTES, SUPERBLOCK_COPIES, Superblock, Tier, free_marker};
+use esker_log::{COPY_BYTES, FOOTER_BYTES, HEAD_BYTES, Superblock, Tier, free_marker};
 use esker_seeded_bugs::{Bug, planted};
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -161,10 +161,11 @@ fn restore_where(
             devices: Vec::new(),
             stripes: Vec::new(),
             moved: Vec::new(),
+            far_copies: place.far_copies(superblock, &manifest)?,
             ..(*superblock).clone()
         };
-        for copy in 0..SUPERBLOCK_COPIES {
-            place.write(copy as u64 * Superblock::stride_bytes(made.unit_bytes), &made.encode(copy))?;
+        for copy in made.copy_places() {
+            place.write(copy.offset, &made.encode(copy.number))?;
         }
         place.sync()?;
     }
@@ -268,6 +269,7 @@ impl Place {
         Ok(match Superblock::find(&start) {
             Ok(superblock) => Held::Store(Some(superblock.store_id.to_le_bytes())),
             Err(esker_log::SuperblockError::Absent) => match foreign_signature(&start) {
+                None if self.has_far_copy() => Held::Store(None),
                 None => Held::Nothing,
                 Some(UNFINISHED_RESTORE) => {
                     let identity = start.get(RESTORE_MARK.len()..).and_then(|rest| rest.first_chunk());
@@ -317,6 +319,30 @@ impl Place {
             zeroed(bytes);
         }
         self.sync()
+    }
+
+    /// Returns the positions of far copies of the superblock on a device, away from the segments of the backup.
+    fn far_copies(&self, superblock: &Superblock, manifest: &Manifest) -> Result<Vec<u64>> {
+        let Some(bytes) = self.device_bytes else { return Ok(Vec::new()) };
+        let mut taken = BTreeSet::new();
+        manifest.each_segment(|segment| {
+            taken.extend((segment.tier == superblock.tier()).then_some(segment.slot));
+            Ok(())
+        })?;
+        let placed = superblock.place_far_copies(bytes, |slot| taken.contains(&slot));
+        let made = Superblock { far_copies: placed, ..superblock.clone() };
+        // An end copy would cut off slots that the superblock covers; an opening places it when they are known to be free.
+        let is_apart = |at: &u64| made.middle_copy() == Some(*at) || *at >= bytes_of(superblock);
+        Ok(made.far_copies.iter().copied().filter(is_apart).collect())
+    }
+
+    /// Returns true if a device without a superblock at its start has a copy elsewhere.
+    fn has_far_copy(&self) -> bool {
+        let Some(bytes) = self.device_bytes else { return false };
+        Superblock::far_candidates(bytes).into_iter().any(|at| {
+            let mut copy = [0; COPY_BYTES];
+            self.file.read_exact_at(&mut copy, at).is_ok() && Superblock::decode_far(&copy, at).is_ok()
+        })
     }
 
     /// Marks the free slots of a tier below its last segment, because otherwise the store would read each of them whole at the

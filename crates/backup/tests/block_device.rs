@@ -9,6 +9,7 @@ use std::process::Command;
 
 use esker_backup::{Target, backup, restore};
 use esker_engine::{Blocking, Durability, Options};
+use esker_log::Superblock;
 
 const DEVICE_BYTES: u64 = 96 << 20;
 
@@ -77,7 +78,15 @@ fn a_device_that_was_full_has_the_backup_and_zeros() {
     restore(&copies, None, &Target::directory(&fresh), |_, _| {}).expect("it is restored");
     let mut expected = std::fs::read(fresh.join("data.esker")).expect("it can be read");
     expected.resize(DEVICE_BYTES as usize, 0);
-    let found = std::fs::read(&device.0).expect("it can be read");
+    let mut found = std::fs::read(&device.0).expect("it can be read");
+    // A device also has copies of its superblock away from the segments.
+    let superblock = Superblock::find(&found).expect("it has one");
+    assert!(!superblock.far_copies.is_empty(), "{superblock:?}");
+    for at in superblock.far_copies.clone() {
+        let copy = &mut found[at as usize..][..superblock.unit_bytes as usize];
+        assert_eq!(Superblock::decode_far(copy, at).as_ref(), Ok(&superblock));
+        copy.fill(0);
+    }
     // Each store's superblocks have their own identity.
     assert!(found.len() == expected.len() && found[1 << 20..] == expected[1 << 20..]);
     let restored = open();

@@ -66,12 +66,11 @@ impl fmt::Display for Shortage {
 }
 
 /// The reason why an operation on a device failed.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// The operating system reported an error. After a failed write the content of the range is undefined. After a
     /// failed flush no write that it covered may be assumed durable, even if a later flush succeeds.
-    #[error("{op} of {bytes} bytes at offset {offset} of {path}: {source}")]
     Io {
         /// The failed operation.
         op: OperationKind,
@@ -85,7 +84,6 @@ pub enum DeviceError {
         source: Arc<io::Error>,
     },
     /// No space is left for the operation, or the file has reached its maximum size.
-    #[error("{op} of {bytes} bytes at offset {offset} of {path}: {shortage}")]
     Full {
         /// The limit that was exceeded.
         shortage: Shortage,
@@ -99,7 +97,6 @@ pub enum DeviceError {
         path: Arc<str>,
     },
     /// The device disappeared (ENODEV, ENXIO). Later operations cannot be expected to succeed.
-    #[error("{op} of {bytes} bytes at offset {offset} of {path}: the device has vanished")]
     Vanished {
         /// The failed operation.
         op: OperationKind,
@@ -111,7 +108,6 @@ pub enum DeviceError {
         path: Arc<str>,
     },
     /// Another process, or another handle of this process, has the device open.
-    #[error("{path} is in use by {holder}; a device can be open only once")]
     Locked {
         /// The device.
         path: Arc<str>,
@@ -119,7 +115,6 @@ pub enum DeviceError {
         holder: String,
     },
     /// An invalid request or path, independent of the state of the medium.
-    #[error("{path}: {what}")]
     Invalid {
         /// The device.
         path: Arc<str>,
@@ -127,9 +122,6 @@ pub enum DeviceError {
         what: String,
     },
     /// Offset or length is not a multiple of the logical block size.
-    #[error(
-        "{op} of {bytes} bytes at offset {offset} of {path} is not aligned to blocks of {block_bytes} bytes"
-    )]
     Unaligned {
         /// The failed operation.
         op: OperationKind,
@@ -143,7 +135,6 @@ pub enum DeviceError {
         path: Arc<str>,
     },
     /// The range extends beyond the end of the device.
-    #[error("{op} of {bytes} bytes at offset {offset} of {path} ends beyond its {device_bytes} bytes")]
     OutOfRange {
         /// The failed operation.
         op: OperationKind,
@@ -156,6 +147,45 @@ pub enum DeviceError {
         /// The device.
         path: Arc<str>,
     },
+}
+
+impl std::error::Error for DeviceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            DeviceError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceError::Locked { path, holder } => {
+                return write!(f, "{path} is in use by {holder}; a device can be open only once");
+            }
+            DeviceError::Invalid { path, what } => return write!(f, "{path}: {what}"),
+            DeviceError::Io { op, offset, bytes, path, .. }
+            | DeviceError::Full { op, offset, bytes, path, .. }
+            | DeviceError::Vanished { op, offset, bytes, path }
+            | DeviceError::Unaligned { op, offset, bytes, path, .. }
+            | DeviceError::OutOfRange { op, offset, bytes, path, .. } => {
+                write!(f, "{op} of {bytes} bytes at offset {offset} of {path}")?;
+            }
+        }
+        match self {
+            DeviceError::Io { source, .. } => write!(f, ": {source}"),
+            DeviceError::Full { shortage, .. } => write!(f, ": {shortage}"),
+            DeviceError::Unaligned { block_bytes, .. } => {
+                write!(f, " is not aligned to blocks of {block_bytes} bytes")
+            }
+            DeviceError::OutOfRange { device_bytes, .. } => {
+                write!(f, " ends beyond its {device_bytes} bytes")
+            }
+            DeviceError::Vanished { .. } => f.write_str(": the device has vanished"),
+            DeviceError::Locked { .. } | DeviceError::Invalid { .. } => Ok(()),
+        }
+    }
 }
 
 impl DeviceError {

@@ -42,6 +42,8 @@ pub use catalog::record_heads::KeyEntry;
 pub use open::devices::DEFAULT_UNIT_BYTES;
 pub use open::options::Options;
 pub use open::progress::{Progress, Recovery, RecoveryStep, StepProgress};
+#[doc(hidden)]
+pub use open::sizing;
 pub use open::staging_look::{StagingContent, StagingLook};
 pub use read::keys::KeyPage;
 pub use read::peek::{Peek, Usage, View};

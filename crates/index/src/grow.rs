@@ -57,7 +57,7 @@ impl Writer<'_> {
         grown
     }
 
-    /// Makes the table hold a pointer with these bits. Returns false if no larger table can be had.
+    /// Makes the table hold a pointer with these bits. Returns false if there is no larger table size.
     #[inline]
     pub(crate) fn widen(&mut self, pointer_bits: u64) -> bool {
         let fits = self.table().fits(pointer_bits) || self.grow_for(pointer_bits);

@@ -14,7 +14,7 @@ use crate::shard::{Shard, Writer};
 use crate::slab::Slabs;
 use crate::slot::Pointer;
 use crate::table::Found;
-use crate::unverified::{Suspects, UnverifiedOverwrite, Verified};
+use crate::unverified::{Standing, Suspects, UnverifiedOverwrite, Verified};
 
 /// The in-memory hash index. See the documentation of the crate.
 #[derive(Debug)]
@@ -270,6 +270,22 @@ impl Index {
         let Place { shard, stored } = self.cut.place(hash);
         let writer = self.lock(shard);
         is_at(&writer, stored, hash, pointer) || writer.state.unverified.against(stored, pointer) > 0
+    }
+
+    /// Returns the way in which the index leads to a record that was found to have this hash. Changes nothing.
+    pub fn standing(&self, hash: &KeyHash, pointer: Pointer) -> Standing {
+        if self.is_current(hash, pointer) {
+            return Standing::Current;
+        }
+        let Place { shard, stored } = self.cut.place(hash);
+        let writer = self.lock(shard);
+        let of_key = UnverifiedOverwrite { displaced: pointer, check: hash.check };
+        match () {
+            () if is_at(&writer, stored, hash, pointer) => Standing::Current,
+            () if writer.state.unverified.against(stored, pointer) == 0 => Standing::Dead,
+            () if writer.state.unverified.has(stored, of_key) => Standing::Dead,
+            () => Standing::Displaced,
+        }
     }
 
     /// Called after the record at `pointer` was found to have this hash. If its own key displaced it, drops all unverified

@@ -13,7 +13,7 @@ use crate::options::IndexOptions;
 use crate::publish::{Occupant, Published};
 use crate::scan::{Cursor, Step};
 use crate::slot::Pointer;
-use crate::unverified::{Suspects, Verified};
+use crate::unverified::{Standing, Suspects, Verified};
 
 /// Bit positions of the shard and of the keyspace in the result of [`Indexes::stored_hash`].
 const SHARD_SHIFT: u32 = 32;
@@ -198,6 +198,11 @@ impl Indexes {
     /// See [`Index::is_known`].
     pub fn is_known(&self, hash: &KeyHash, pointer: Pointer) -> bool {
         self.known(hash.keyspace()).is_some_and(|index| index.is_known(hash, pointer))
+    }
+
+    /// See [`Index::standing`].
+    pub fn standing(&self, hash: &KeyHash, pointer: Pointer) -> Standing {
+        self.known(hash.keyspace()).map_or(Standing::Dead, |index| index.standing(hash, pointer))
     }
 
     /// See [`Index::verify`].

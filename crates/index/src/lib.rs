@@ -48,4 +48,4 @@ pub use options::{IndexOptions, UnverifiedLimit};
 pub use publish::{Occupant, Published};
 pub use scan::{Cursor, Step};
 pub use slot::Pointer;
-pub use unverified::{Suspects, UnverifiedOverwrite, Verified};
+pub use unverified::{Standing, Suspects, UnverifiedOverwrite, Verified};

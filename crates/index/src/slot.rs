@@ -12,7 +12,7 @@ use esker_seeded_bugs::{Bug, planted};
 pub struct Pointer(NonZeroU64);
 
 impl Pointer {
-    /// Maximum number of bits of a pointer: those that a slot of the largest table holds.
+    /// Maximum number of bits of a pointer: as many as a slot of the largest table holds.
     pub const BITS: u32 = 54;
 
     /// Returns the pointer with these bits; `None` if they are zero or exceed [`Pointer::BITS`].

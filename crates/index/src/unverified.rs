@@ -33,6 +33,17 @@ pub struct Suspects {
     pub unverified: Vec<UnverifiedOverwrite>,
 }
 
+/// The way in which the index leads to a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// The slot or the side table points at it: it is the current version of its key.
+    Current,
+    /// Only unverified overwrites by other keys lead to it. It may be the current version of its key.
+    Displaced,
+    /// Nothing leads to it, or its own key displaced it.
+    Dead,
+}
+
 /// Result of verifying a record: the state of its unverified overwrites, and of the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verified {

@@ -8,20 +8,18 @@
 //! and which segments a closed store had. These come from the superblock of the other tier, or are assumed to be those of a new
 //! store: cleared and expired records may be back, and missing segments are not noticed.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esker_device::{Buffer, ReadAt, ReadOnlyFile};
+use esker_device::{Backend, Buffer, DeviceError, DeviceKind, OpenOptions, ReadAt, ReadOnlyFile};
 use esker_log::{
-    Cleared, Databases, FOOTER_BYTES, Footer, SUPERBLOCK_COPIES, SegmentIdentity, SlotStart, Superblock,
-    Tier, slot_start,
+    Cleared, Databases, FOOTER_BYTES, Footer, SegmentIdentity, SlotStart, Superblock, Tier, slot_start,
 };
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
 use crate::store::{TierView, file_of, not_opened};
+use crate::superblocks::write_copies;
 use crate::watch::Watcher;
 
 /// Length of the parts of a slot that are read, in bytes.
@@ -197,7 +195,7 @@ pub fn restore_superblocks(paths: &[PathBuf], writes: bool, watcher: &dyn Watche
     }
     if lost.is_empty() {
         return Err(InspectError::call(
-            "every tier that was named has a superblock: there is nothing to rebuild",
+            "every tier that was named has a superblock: there is nothing to rebuild; --superblocks rewrites damaged copies",
         ));
     }
     let mut found = Vec::new();
@@ -206,24 +204,27 @@ pub fn restore_superblocks(paths: &[PathBuf], writes: bool, watcher: &dyn Watche
         peer.get_or_insert_with(|| tier.superblock.clone());
         found.push((file, tier));
     }
-    for (file, tier) in found.iter().filter(|_| writes) {
-        write(file, &tier.superblock)?;
+    for (file, tier) in found.iter_mut().filter(|_| writes) {
+        write(file, &mut tier.superblock)?;
     }
     Ok(found.into_iter().map(|(_, tier)| tier).collect())
 }
 
-/// Writes all copies of a superblock.
-fn write(path: &Path, superblock: &Superblock) -> Result<()> {
-    let failed = |source: std::io::Error| {
+/// Writes all copies of a rebuilt superblock. Far copies are placed where no segment lies.
+fn write(path: &Path, superblock: &mut Superblock) -> Result<()> {
+    let failed = |source: DeviceError| {
         InspectError::Damaged(format!(
             "{} cannot be written: {source}; it has no superblock yet",
             path.display()
         ))
     };
-    let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
-    for copy in 0..SUPERBLOCK_COPIES {
-        let offset = copy as u64 * Superblock::stride_bytes(superblock.unit_bytes);
-        file.write_all_at(&superblock.encode(copy), offset).map_err(failed)?;
+    let source = ReadOnlyFile::open(path).map_err(failed)?;
+    if source.kind() != DeviceKind::File {
+        let start = |slot| read(&source, superblock.data_offset + u64::from(slot) * superblock.segment_bytes);
+        let is_used = |slot| is_used(&source, superblock, slot, &start(slot));
+        let far_copies = superblock.place_far_copies(source.bytes(), is_used);
+        superblock.far_copies = far_copies;
     }
-    file.sync_all().map_err(failed)
+    let (device, _) = esker_device::open(OpenOptions::new(path).backend(Backend::Threads)).map_err(failed)?;
+    write_copies(&*device, superblock).map_err(failed)
 }

@@ -5,7 +5,8 @@
 //!   [`StoreView::get`] and [`StoreView::scan`] show the content, from the log alone.
 //! * [`StoreView::check`] verifies every byte in use. [`StoreView::repair_to`] makes a new store from the
 //!   healthy records.
-//! * [`find_segments`] rebuilds a superblock from the segments if all its copies are lost.
+//! * [`restore_copies`] rewrites damaged copies of a superblock from any copy that is left;
+//!   [`find_segments`] rebuilds a superblock from the segments if all its copies are lost.
 //!
 //! The parsers of `esker-log` read all bytes. The engine is used only to compare its index with the log,
 //! and to write repaired stores.
@@ -30,6 +31,7 @@ mod segments;
 mod several;
 mod slots;
 mod store;
+mod superblocks;
 mod svg;
 mod versions;
 mod watch;
@@ -47,6 +49,7 @@ pub use records::{Item, RecordRow, Records, Standing};
 pub use repair::Repaired;
 pub use segments::{Segments, SlotRow, SlotState};
 pub use store::{StoreView, TierView, holds_store};
+pub use superblocks::{RestoredCopies, SuperblockCopy, restore_copies, write_copies};
 pub use svg::{colour, svg};
 pub use watch::Watcher;
 

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use esker_log::{
-    Databases, FORMAT_VERSION, FoundSlot, Keyspace, SUPERBLOCK_COPIES, SegmentClass, Superblock,
-};
+use esker_log::{Databases, FORMAT_VERSION, FoundSlot, Keyspace, SegmentClass, SlotEnds, Superblock};
 use serde::Serialize;
 
 use crate::error::Result;
 use crate::slots::{TierSlots, is_plainly_free};
 use crate::store::{StoreView, TierView};
+use crate::superblocks::{self, SuperblockCopy};
 
 /// Limit of reads of the superblock copies, which differ while a server writes them.
 const LOOKS_MAX: u32 = 5;
@@ -80,8 +79,8 @@ pub struct TierOverview {
     pub data_offset: u64,
     /// Number of superblock writes.
     pub generation: u64,
-    /// Number of superblock copies that verify and have the newest generation.
-    pub superblock_copies: usize,
+    /// Copies of the superblock.
+    pub superblock_copies: Vec<SuperblockCopy>,
     /// Slots that were ever prepared. A file grows beyond them, up to the limit with which it is opened.
     pub slots: u64,
     /// Numbers of free, sealed, open and unclear slots.
@@ -205,10 +204,9 @@ impl StoreView {
             State::Closed => {}
         }
         for (tier, view) in tiers.iter().zip(&self.tiers) {
-            if tier.superblock_copies < SUPERBLOCK_COPIES && !self.is_in_use() {
-                let (good, path) = (tier.superblock_copies, &tier.path);
-                notes
-                    .push(format!("{path}: {good} of {SUPERBLOCK_COPIES} copies of the superblock are good"));
+            for copy in tier.superblock_copies.iter().filter(|copy| !copy.is_good && !self.is_in_use()) {
+                let (SuperblockCopy { number, offset, .. }, path) = (copy, &tier.path);
+                notes.push(format!("{path}: copy {number} of the superblock, at byte {offset}, is damaged"));
             }
             if tier.device_bytes < view.bytes_needed() {
                 notes.push(view.cut_off());
@@ -238,18 +236,17 @@ impl TierView {
         clippy::disallowed_methods,
         reason = "a look at a store lives in real time; only the engine is replayed"
     )]
-    fn newest_copies(&self) -> Result<(Superblock, usize)> {
-        let mut found = (self.superblock.clone(), 0);
+    fn newest_copies(&self) -> Result<(Superblock, Vec<SuperblockCopy>)> {
+        let mut found = (self.superblock.clone(), self.copies(&self.superblock)?);
         for look in 0..LOOKS_MAX {
             if look > 0 {
                 std::thread::sleep(LOOK_AGAIN_AFTER);
             }
-            let head = self.head()?;
-            let Ok(newest) = Superblock::find(&head) else { continue };
-            // Of a tier of several devices, those on its first device.
-            let good = newest.copies(&head).iter().filter(|copy| **copy == Ok(newest.clone())).count();
-            found = (newest, good);
-            if good == SUPERBLOCK_COPIES {
+            let Ok(Ok(newest)) = superblocks::find(&*self.source) else { continue };
+            let copies = self.copies(&newest)?;
+            let are_good = copies.iter().all(|copy| copy.is_good);
+            found = (newest, copies);
+            if are_good {
                 break;
             }
         }
@@ -266,14 +263,15 @@ impl TierView {
             data_offset: self.superblock.data_offset,
             generation: superblock.generation,
             superblock_copies,
-            slots: slots.ends.len() as u64,
+            slots: (slots.ends.len() - self.superblock.slots_out_of_use(slots.ends.len() as u32).count())
+                as u64,
             states: States::default(),
             space: Space::default(),
             classes: BTreeMap::new(),
             written: Written::default(),
         };
         let mut found = slots.found.iter().peekable();
-        for (slot, ends) in (0..).zip(&slots.ends) {
+        for (slot, ends) in (0..).zip(&slots.ends).filter(|(_, ends)| **ends != SlotEnds::OUT_OF_USE) {
             match found.next_if(|found| found.slot == slot) {
                 Some(found) => overview.count(found, &self.superblock),
                 None => {

@@ -77,9 +77,13 @@ impl TierView {
         let mut read: Vec<_> = in_parallel(&borders, READERS, Vec::new, look).into_iter().flatten().collect();
         read.sort_by_key(|(slot, _)| *slot);
         let secret = self.superblock.secret();
+        let out_of_use: Vec<u32> = self.superblock.slots_out_of_use(self.slots_there()).collect();
         let ends = read.windows(2).map(|borders| {
             let ((slot, front), (_, behind)) = (&borders[0], &borders[1]);
-            SlotEnds::parse(&front.start, &behind.end, &secret, *slot, self.shape.segment_bytes)
+            match out_of_use.contains(slot) {
+                true => SlotEnds::OUT_OF_USE,
+                false => SlotEnds::parse(&front.start, &behind.end, &secret, *slot, self.shape.segment_bytes),
+            }
         });
         let ends: Vec<SlotEnds> = ends.collect();
         let found = find_in_slots(&ends, self.superblock.census.is_some());

@@ -18,6 +18,7 @@ use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::memory::MemoryLimits;
 use crate::several;
+use crate::superblocks;
 
 /// Length of the region at the start of a device that is searched for superblocks of all strides, in
 /// bytes.
@@ -183,14 +184,14 @@ impl StoreView {
 impl TierView {
     pub(crate) fn open(source: Arc<dyn ReadAt>) -> Result<TierView> {
         let path = source.path();
-        let head = read_head(&*source)?;
-        let superblock = Superblock::find(&head).map_err(|error| match error {
-            SuperblockError::Absent => {
-                InspectError::call(format!("{path} holds no store: it has no superblock at its start; if one was lost, esker repair --find-segments looks for the segments of its store"))
-            }
+        let superblock = superblocks::find(&*source)?.map_err(|error| match error {
+            SuperblockError::Absent => InspectError::call(format!(
+                "{path} holds no store: it has no superblock; if it was lost, esker repair {path} --find-segments looks for the \
+                 segments of its store"
+            )),
             SuperblockError::Version { .. } => InspectError::call(format!("{path}: {error}")),
             SuperblockError::Damaged => InspectError::Damaged(format!(
-                "{path}: {error}; esker repair --find-segments rebuilds it from the segments"
+                "{path}: {error}; esker repair {path} --find-segments rebuilds it from the segments"
             )),
         })?;
         if let Some(what) = superblock.nonsense() {
@@ -333,7 +334,7 @@ impl TierView {
 }
 
 /// Reads the first bytes of a device. Unreadable pages are zeros.
-fn read_head(source: &dyn ReadAt) -> Result<Buffer> {
+pub(crate) fn read_head(source: &dyn ReadAt) -> Result<Buffer> {
     let mut head = Buffer::zeroed(HEAD_BYTES);
     let Err(error) = source.read_at(0, &mut head) else { return Ok(head) };
     let (mut page, mut given) = (Buffer::zeroed(PAGE_BYTES as usize), 0);
@@ -405,7 +406,12 @@ pub(crate) fn file_of(path: &Path) -> Result<PathBuf> {
 /// If the path cannot be read, or is neither a file nor a block device.
 pub fn holds_store(path: &Path) -> Result<bool> {
     let file = ReadOnlyFile::open(path).map_err(|error| not_opened(path, error))?;
-    Ok(!matches!(Superblock::find(&read_head(&file)?), Err(SuperblockError::Absent)))
+    match superblocks::find(&file) {
+        Ok(found) => Ok(found != Err(SuperblockError::Absent)),
+        // Copies of the superblocks of several stores.
+        Err(InspectError::Damaged(_)) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns true if a path is a regular file or a directory.

@@ -138,7 +138,7 @@ pub(crate) fn count(versions: &[Version]) -> u64 {
     versions.iter().map(Version::count).sum()
 }
 
-/// Returns the digest bits that choose part and group, with those that choose the unit last: every part
+/// Returns the digest bits that choose part and group, then the bits that choose the unit: every part
 /// holds keys of all units, so that a smaller range takes less of each.
 fn spread(hash: &KeyHash) -> u64 {
     hash.slot.rotate_left(UNIT_BITS)

@@ -3,17 +3,19 @@
 //! A store with two tiers writes one superblock after the other, so after a crash they may differ. For both values the
 //! later one can be determined.
 
+use bincode::error::{DecodeError, EncodeError};
+use bincode::{Decode, Encode, de::Decoder, enc::Encoder};
 use esker_index::{KeyHash, Keyspace};
-use serde::{Deserialize, Serialize};
 
-use crate::superblock::Superblock;
+use crate::superblock::{Superblock, encoded_as};
 
 /// Bits of a keyspace number.
 const BITS: u32 = 4;
 
 /// Keyspace of each database. Users address databases by number; swapping two databases changes this mapping and no
 /// key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Databases {
     /// Number of changes so far.
     changes: u64,
@@ -79,6 +81,8 @@ impl Databases {
     }
 }
 
+encoded_as!(Databases { changes, keyspaces });
+
 impl Default for Databases {
     /// Maps each database to the keyspace of its number.
     fn default() -> Databases {
@@ -89,8 +93,9 @@ impl Default for Databases {
 
 /// Per keyspace, the sequence number up to which its records were cleared. On the medium it is a list of the keyspaces that
 /// were, in ascending order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "Vec<(u8, u64)>", try_from = "Vec<(u8, u64)>")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "Vec<(u8, u64)>", try_from = "Vec<(u8, u64)>"))]
 pub struct Cleared([u64; Keyspace::COUNT]);
 
 impl From<Cleared> for Vec<(u8, u64)> {
@@ -113,6 +118,18 @@ impl TryFrom<Vec<(u8, u64)>> for Cleared {
             cleared.clear(keyspace, through);
         }
         Ok(cleared)
+    }
+}
+
+impl Encode for Cleared {
+    fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
+        Vec::from(*self).encode(encoder)
+    }
+}
+
+impl<Context> Decode<Context> for Cleared {
+    fn decode<D: Decoder<Context = Context>>(decoder: &mut D) -> Result<Cleared, DecodeError> {
+        Cleared::try_from(Vec::decode(decoder)?).map_err(DecodeError::Other)
     }
 }
 

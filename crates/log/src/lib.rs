@@ -12,6 +12,7 @@ mod class;
 mod compression;
 mod databases;
 mod entries;
+mod far_copies;
 mod format;
 mod frame;
 mod header;
@@ -20,6 +21,7 @@ mod layout;
 mod location;
 mod page;
 mod record;
+mod record_walk;
 mod scan;
 mod segment;
 mod slots;
@@ -34,6 +36,7 @@ pub use compression::{BLOCK_BYTES, Codec, Compressed, Decompressor, compress};
 pub use databases::{Cleared, Databases};
 pub use entries::{Entries, EntryList, OwnedEntries, Position};
 pub use esker_index::{KeyHash, Keyspace};
+pub use far_copies::{COPY_BYTES, CopyPlace, FAR_COPIES_MAX, FarSearch, FoundFar};
 pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SEGMENT_STEP, SlotStart, Stream, free_marker, slot_start,
@@ -52,6 +55,7 @@ pub use location::{
 };
 pub use page::{GAP_BYTES_MAX, PAGE_BYTES, gap_before, skip_gap};
 pub use record::{Record, RecordHead, RecordView, expansion_of};
+pub use record_walk::{RecordWalk, WalkStep, WalkedRecord};
 pub use scan::{SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
 pub use slots::{FoundSlot, SlotEnds, SlotFinder, find_in_slots};

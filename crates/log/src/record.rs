@@ -253,6 +253,11 @@ impl<'a> RecordHead<'a> {
     pub fn bytes(&self) -> usize {
         self.value_offset + self.value_bytes
     }
+
+    /// Returns the [`expansion_of`] this record.
+    pub fn expansion(&self) -> u8 {
+        expansion_of(self.bytes(), self.value_bytes, self.compressed)
+    }
 }
 
 /// A record as parsed, together with the result of its verification.

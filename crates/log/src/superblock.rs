@@ -1,18 +1,23 @@
-//! The superblock: identity and parameters of a tier. Four copies, each in an indirection unit of its own.
+//! The superblock: identity and parameters of a tier. Four copies at the start of a device, each in a write unit of its own,
+//! and up to two far copies ([`far_copies`](crate::far_copies)).
 //!
-//! It is written two copies at a time with a flush in between, so that a crash leaves two copies of one generation. The
+//! It is written in two groups of copies with a flush in between, so that a crash leaves a whole group of one generation. The
 //! highest valid generation counts.
 
+use std::fmt;
+
+use bincode::error::{DecodeError, EncodeError};
+use bincode::{Decode, Encode, de::Decoder, enc::Encoder};
 use esker_device::{StripeMap, UNIT_BYTES_MAX};
-use serde::{Deserialize, Serialize};
 
 use crate::checksum::{Identity, Secret};
 use crate::databases::{Cleared, Databases};
+use crate::far_copies::FAR_COPIES_MAX;
 use crate::layout::{Field, is_dense};
 use crate::location::{MIN_GRANULE_BYTES, SEGMENT_GRANULES_MAX, Tier};
 use crate::page::PAGE_BYTES;
 
-/// Number of copies.
+/// Number of copies at the start of a device.
 pub const COPIES: usize = 4;
 /// Bytes at the start of a device that contain every position of a superblock copy, for any write unit.
 pub const HEAD_BYTES: u64 = COPIES as u64 * UNIT_BYTES_MAX;
@@ -39,7 +44,8 @@ pub(crate) const FIELDS: &[Field] = &[MAGIC, CRC, VERSION, COPY, PAYLOAD_BYTES];
 const _: () = assert!(is_dense(FIELDS, PREFIX_BYTES));
 
 /// Content of a superblock, encoded as bincode (fixed-width integers, little-endian).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Superblock {
     /// Number of writes of this superblock so far.
     pub generation: u64,
@@ -87,7 +93,8 @@ pub struct Superblock {
     pub device_id: u128,
     /// Devices of the tier, in the order of their slots, if it has several.
     pub devices: Vec<DeviceMember>,
-    /// Byte offsets on the device of further copies, beside the [`COPIES`] at its start.
+    /// Byte offsets on the device of further copies, beside the [`COPIES`] at its start, in ascending order: in the middle, and
+    /// at the end.
     pub far_copies: Vec<u64>,
     /// Distribution of the tier's slots over `devices`: ranges of slots, in ascending order.
     pub stripes: Vec<Stripe>,
@@ -96,7 +103,8 @@ pub struct Superblock {
 }
 
 /// One of several devices of a tier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceMember {
     /// Identity of the device; 0: no device is at this position, because it was removed or lost.
     pub device_id: u128,
@@ -116,7 +124,8 @@ impl DeviceMember {
 }
 
 /// A range of slots of a tier that rotates over some of its devices: each takes the next slot in turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stripe {
     /// Number of slots of the range on each device.
     pub rows: u32,
@@ -125,7 +134,8 @@ pub struct Stripe {
 }
 
 /// A slot of a failed device whose segment was written again to the place of another slot, which holds nothing from then on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MovedSlot {
     /// The slot of the segment.
     pub slot: u32,
@@ -135,7 +145,8 @@ pub struct MovedSlot {
 
 /// The segments on a tier of a closed store, all of which recovery must find. Damage that hides or resurrects a
 /// segment, or its last frame, changes the census.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Census {
     /// Number of segments.
     pub segments: u32,
@@ -153,7 +164,8 @@ impl Census {
 }
 
 /// Records that have expired for good: those numbered up to `sequence` that expire by `time_ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ExpiryWatermark {
     /// Highest sequence number.
     pub sequence: u64,
@@ -162,20 +174,33 @@ pub struct ExpiryWatermark {
 }
 
 /// The reason why a device has no usable superblock.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SuperblockError {
     /// No superblock: the device was never formatted.
-    #[error("no superblock")]
     Absent,
     /// A superblock exists, but every copy is damaged.
-    #[error("all {COPIES} copies of the superblock are damaged")]
     Damaged,
     /// The superblock has an unsupported format version.
-    #[error("the store has format version {found}; this program reads version {FORMAT_VERSION}")]
     Version {
         /// The version found.
         found: u64,
     },
+}
+
+impl std::error::Error for SuperblockError {}
+
+impl fmt::Display for SuperblockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SuperblockError::Absent => f.write_str("no superblock"),
+            SuperblockError::Damaged => {
+                write!(f, "all {COPIES} copies of the superblock at the start are damaged")
+            }
+            SuperblockError::Version { found } => {
+                write!(f, "the store has format version {found}; this program reads version {FORMAT_VERSION}")
+            }
+        }
+    }
 }
 
 impl Superblock {
@@ -207,7 +232,12 @@ impl Superblock {
             return Some(what);
         }
         let is_place = data_offset.is_multiple_of(page) && data_offset <= DATA_OFFSET_MAX;
-        (!is_place).then(|| format!("that its data begin at {data_offset}"))
+        if !is_place {
+            return Some(format!("that its data begin at {data_offset}"));
+        }
+        let is_far = |at: &u64| *at >= data_offset && at.is_multiple_of(unit_bytes);
+        let is_sound = self.far_copies.len() <= FAR_COPIES_MAX && self.far_copies.iter().all(is_far);
+        (!is_sound).then(|| format!("that it has far copies at {:?}", self.far_copies))
     }
 
     /// Returns what no tier has in the lists about its devices, if any.
@@ -267,8 +297,7 @@ impl Superblock {
 
     /// Encodes one copy, padded to the stride.
     pub fn encode(&self, copy: usize) -> Vec<u8> {
-        let payload =
-            bincode::serde::encode_to_vec(self, config()).expect("integers and flags always encode");
+        let payload = bincode::encode_to_vec(self, config()).expect("integers and flags always encode");
         let mut bytes = vec![0u8; Superblock::stride_bytes(self.unit_bytes) as usize];
         MAGIC.put(&mut bytes, MAGIC_VALUE);
         VERSION.put(&mut bytes, FORMAT_VERSION);
@@ -280,8 +309,21 @@ impl Superblock {
         bytes
     }
 
-    /// Decodes the copy at `offset` of a device.
-    fn decode(bytes: &[u8], offset: u64) -> Result<Superblock, SuperblockError> {
+    /// Returns true if these bytes begin like a copy of any version, damaged or not.
+    pub fn is_likely(bytes: &[u8]) -> bool {
+        bytes.get(..PREFIX_BYTES).is_some_and(|prefix| MAGIC.get(prefix) == MAGIC_VALUE)
+    }
+
+    /// Decodes the copy at `offset` of the start of a device.
+    fn decode_near(bytes: &[u8], offset: u64) -> Result<Superblock, SuperblockError> {
+        match Superblock::decode(bytes, offset)? {
+            (0..COPIES, superblock) => Ok(superblock),
+            _ => Err(SuperblockError::Absent),
+        }
+    }
+
+    /// Decodes the copy at `offset` of a device, and its number.
+    pub(crate) fn decode(bytes: &[u8], offset: u64) -> Result<(usize, Superblock), SuperblockError> {
         let prefix = bytes.get(..PREFIX_BYTES).ok_or(SuperblockError::Absent)?;
         if MAGIC.get(prefix) != MAGIC_VALUE {
             return Err(SuperblockError::Absent);
@@ -295,27 +337,26 @@ impl Superblock {
         if VERSION.get(prefix) != FORMAT_VERSION {
             return Err(SuperblockError::Version { found: VERSION.get(prefix) });
         }
-        let decoded = bincode::serde::decode_from_slice(payload, config());
+        let decoded = bincode::decode_from_slice(payload, config());
         let (superblock, _): (Superblock, usize) = decoded.map_err(|_| SuperblockError::Damaged)?;
         let stride = Superblock::stride_bytes(superblock.unit_bytes);
         let copies_end = stride.checked_mul(COPIES as u64).ok_or(SuperblockError::Damaged)?;
-        let belongs = COPY.get(prefix) < COPIES as u64
-            && COPY.get(prefix) * stride == offset
-            && superblock.data_offset >= copies_end;
-        if belongs { Ok(superblock) } else { Err(SuperblockError::Absent) }
+        let number = COPY.get(prefix) as usize;
+        let belongs = superblock.copy_offset(number) == Some(offset) && superblock.data_offset >= copies_end;
+        if belongs { Ok((number, superblock)) } else { Err(SuperblockError::Absent) }
     }
 
-    /// Decodes each copy of a superblock with this one's stride, from the first bytes of a device.
+    /// Decodes each copy at the start of a device with this one's stride, from the first bytes of the device.
     pub fn copies(&self, bytes: &[u8]) -> [Result<Superblock, SuperblockError>; COPIES] {
         let stride = Superblock::stride_bytes(self.unit_bytes);
         std::array::from_fn(|copy| {
             let offset = copy as u64 * stride;
             let from = bytes.get(offset as usize..).unwrap_or(&[]);
-            Superblock::decode(from, offset)
+            Superblock::decode_near(from, offset)
         })
     }
 
-    /// Returns the newest valid copy in the first [`HEAD_BYTES`] of a device, or in a device that is shorter. The stride
+    /// Returns the newest valid copy in the first [`HEAD_BYTES`] of a device, far copies apart, or in a device that is shorter. The stride
     /// is unknown before a copy is read, so every power of two is tried.
     ///
     /// A copy counts only at the position that its own number and stride imply, and the lowest copy determines the
@@ -332,7 +373,7 @@ impl Superblock {
                 break;
             }
             let Some(bytes) = bytes.get(offset..) else { break };
-            match (Superblock::decode(bytes, offset as u64), &best) {
+            match (Superblock::decode_near(bytes, offset as u64), &best) {
                 (Ok(found), Ok(known)) => {
                     if found.store_id == known.store_id && found.generation > known.generation {
                         best = Ok(found);
@@ -349,9 +390,64 @@ impl Superblock {
     }
 }
 
-/// Fixed-width integers, little-endian.
+/// Implements the encoding of a structure as that of its fields, in this order.
+macro_rules! encoded_as {
+    ($name:ident { $($field:ident),* $(,)? }) => {
+        impl Encode for $name {
+            fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
+                $(self.$field.encode(encoder)?;)*
+                Ok(())
+            }
+        }
+
+        impl<Context> Decode<Context> for $name {
+            fn decode<D: Decoder<Context = Context>>(decoder: &mut D) -> Result<$name, DecodeError> {
+                Ok($name { $($field: Decode::decode(decoder)?),* })
+            }
+        }
+    };
+}
+pub(crate) use encoded_as;
+
+encoded_as!(Superblock {
+    generation,
+    store_id,
+    fast,
+    has_peer,
+    epoch,
+    staging_epoch,
+    digest_key,
+    salt,
+    granule_bytes,
+    segment_bytes,
+    unit_bytes,
+    data_offset,
+    used_slots,
+    cleared,
+    databases,
+    created_at_ms,
+    clock_ms,
+    staging_boot,
+    staging_bytes,
+    census,
+    expired,
+    device_id,
+    devices,
+    far_copies,
+    stripes,
+    moved,
+});
+encoded_as!(DeviceMember { device_id, slots, used_slots, draining });
+encoded_as!(Stripe { rows, members });
+encoded_as!(MovedSlot { slot, to });
+encoded_as!(Census { segments, sum });
+encoded_as!(ExpiryWatermark { sequence, time_ms });
+
+/// Fixed-width integers, little-endian. The limit bounds the memory that the length of a list reserves before its items are
+/// read: an attacker can forge a length with a matching checksum.
 fn config() -> impl bincode::config::Config {
-    bincode::config::standard().with_little_endian().with_fixed_int_encoding()
+    const LIMIT_BYTES: usize = 2 * UNIT_BYTES_MAX as usize;
+    bincode::config::standard().with_little_endian().with_fixed_int_encoding().with_limit::<LIMIT_BYTES>()
 }
 
 fn crc(bytes: &[u8], payload_bytes: usize) -> u32 {

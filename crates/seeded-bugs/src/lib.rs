@@ -129,6 +129,8 @@ bugs! {
     /// The low-water mark of free slots does not count the slots that only relocation may take, so that collecting
     /// starts when writers are out of slots.
     MarkWithoutRelocation,
+    /// A compaction leaves garbage while automatic collection is given up for lack of gain.
+    CompactionGivesUp,
     /// A copy is published over a newer version.
     CopyOverNewer,
     /// Copies count as live even if a newer version was published first.
@@ -202,6 +204,17 @@ bugs! {
     UnverifiedForgotten,
     /// A scan misses keys that the insertion of another key moves.
     ScanSkipsAtGrowth,
+    /// A scan in log order does not note records that move from places it has still to visit to places it has passed.
+    ScanMissesMoved,
+    /// A scan in log order forgets the copies that became current behind its reader in the segment that it reads.
+    ScanMissesBehindReader,
+    /// A scan in log order returns a record of a freed segment if the index leads to the same place of the next segment in
+    /// that slot.
+    ScanTrustsFreedSlot,
+    /// A scan in log order looks up the key of a displaced record although it may have returned a newer record of the key.
+    ScanTrustsOverwrites,
+    /// A scan in log order reports damage in a segment that was freed while it was being read.
+    FreedSegmentTakenForDamage,
     /// The side table's filter is cleared when one of its keys is removed.
     SideFilterCleared,
 
@@ -414,12 +427,19 @@ bugs! {
     DamagedSegmentForgotten,
     /// A damaged segment keeps every younger tombstone, of any key.
     DamagedSegmentKeepsAll,
+    /// A segment with a damaged tombstone is returned to the collector while the tombstone is needed, so that it is found
+    /// damaged again without end.
+    DamagedTombstoneOverlooked,
     /// A copy that began while a segment was listed as damaged drops its tombstones after the segment is unlisted.
     UnlistedDamageMissed,
     /// A restore leaves free slots without markers.
     RestoredFreeSlotsUnmarked,
     /// A slot is cleared ahead without the turn, after it was taken and written.
     ClearedWithoutTurn,
+    /// Writes that clear slots are still in flight when their repetition begins.
+    FailedClearLeftInFlight,
+    /// A device without space for slots that are cleared ahead stops the store.
+    ClearingAheadStops,
     /// A slot that was taken is missing in the order of opening.
     SlotNotFiled,
     /// A segment stays in its bucket of live bytes when records of it die.
@@ -442,6 +462,14 @@ bugs! {
     // The staging file.
     /// A store opens as if nothing was acknowledged when the staging file of a killed process is missing.
     MissingStagingOpened,
+
+    // Far copies of the superblock.
+    /// A superblock of another store is believed if its generation is higher.
+    ForeignSuperblockBelieved,
+    /// The slot that the middle copy of the superblock overlaps is taken for a segment.
+    SlotUnderCopyTaken,
+    /// Formatting leaves far copies of the former store as they are.
+    FarCopiesLeft,
 }
 
 /// True if this process has the bug.

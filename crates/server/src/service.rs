@@ -32,6 +32,7 @@ pub(crate) mod events;
 pub(crate) mod expiring;
 pub(crate) mod fullness;
 mod grpc_calls;
+pub(crate) mod key_scans;
 pub(crate) mod pauses;
 mod prefix_search;
 pub(crate) mod retries;
@@ -53,6 +54,7 @@ pub(crate) use counters::{Dropped, Reloads};
 use drive::DriveLog;
 use events::Events;
 use expiring::Expiring;
+use key_scans::KeyScans;
 use pauses::Pauses;
 use retries::Retries;
 use scripts::Scripts;
@@ -97,6 +99,7 @@ pub(crate) struct Service {
     /// Refusals for ACL LOG.
     pub(crate) acl_log: AclLog,
     pub(crate) expiring: Expiring,
+    pub(crate) key_scans: Arc<KeyScans>,
     pub(crate) scripts: Scripts,
     /// Runs jobs that cannot yield: compiling scripts, parsing long settings.
     pub(crate) pool: Pool,
@@ -211,6 +214,7 @@ impl Service {
             slowlog: Slowlog::new(slowlog_bytes),
             acl_log: AclLog::new(acl_log_bytes),
             expiring: Expiring::default(),
+            key_scans: Arc::default(),
             scripts: Scripts::new(script_bytes),
             pool: Pool::new("background", JOBS_RUNNING_MAX, JOBS_WAITING_MAX),
             retries: Retries::new(retries_bytes, of_retries),

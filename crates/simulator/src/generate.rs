@@ -252,8 +252,7 @@ impl Draw {
                 slots: (0..1 + self.random.below(6)).map(|_| self.random.below(self.slots)).collect(),
             },
             170 => {
-                let kind =
-                    [ScanKind::Entries, ScanKind::Keys, ScanKind::Stream][self.random.below(3) as usize];
+                let kind = ScanKind::ALL[self.random.below(ScanKind::ALL.len() as u64) as usize];
                 Op::Scan(kind, 1 + self.random.below(40))
             }
             171..177 => Op::Flush,

@@ -296,6 +296,16 @@ pub enum ScanKind {
     Keys,
     /// A stream of entries.
     Stream,
+    /// A stream of entries in the order of the log.
+    LogEntries,
+    /// A stream of keys in the order of the log.
+    LogKeys,
+}
+
+impl ScanKind {
+    /// Every way.
+    pub const ALL: [ScanKind; 5] =
+        [ScanKind::Entries, ScanKind::Keys, ScanKind::Stream, ScanKind::LogEntries, ScanKind::LogKeys];
 }
 
 /// A durability level: the time of acknowledgement.

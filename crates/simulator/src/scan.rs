@@ -1,9 +1,9 @@
 //! Scans concurrent with writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use esker_engine::{Cursor, Entry, Error, KeyEntry, Store};
+use esker_engine::{Cursor, Entry, EntryStream, Error, KeyEntry, Store};
 
 use crate::client::Client;
 use crate::model::Reading;
@@ -25,7 +25,9 @@ impl Client {
             let seen = match kind {
                 ScanKind::Entries => pages(&store, limit).await,
                 ScanKind::Keys => key_pages(&store, limit).await,
-                ScanKind::Stream => stream(&store).await,
+                ScanKind::Stream => self.stream(store.stream(), of_entry).await,
+                ScanKind::LogEntries => self.stream(store.stream_in_log_order(), of_entry).await,
+                ScanKind::LogKeys => self.stream(store.stream_keys_in_log_order(), of_key).await,
             };
             match seen {
                 Ok(seen) => self.check_scan(&before, elsewhere, seen),
@@ -65,6 +67,19 @@ impl Client {
         seen.retain(|key, _| elsewhere || !key.starts_with(b"counter"));
         assert!(seen.is_empty(), "a scan found keys that nobody wrote: {:?}", seen.keys());
     }
+
+    /// Reads a stream to its end, and checks that it returns no version of a key twice, unless it says that it may.
+    async fn stream<T>(&self, mut stream: EntryStream<T>, of: fn(T) -> (Bytes, Met)) -> Result<Seen, Error> {
+        let mut seen = Seen::new();
+        while let Some(item) = stream.next().await {
+            let (key, met) = of(item?);
+            seen.entry(key).or_default().push(met);
+        }
+        if !stream.began_again() && !self.model.lock().is_lied_to() {
+            seen.iter().for_each(|(key, met)| check_once(key, met));
+        }
+        Ok(seen)
+    }
 }
 
 async fn pages(store: &Store, limit: usize) -> Result<Seen, Error> {
@@ -73,7 +88,8 @@ async fn pages(store: &Store, limit: usize) -> Result<Seen, Error> {
         let page = store.scan(at, limit).await?;
         page.damaged.first().map_or(Ok(()), |error| Err(error.clone()))?;
         for entry in page.entries {
-            seen.entry(entry.key.clone()).or_default().push(Met::Entry(entry));
+            let (key, met) = of_entry(entry);
+            seen.entry(key).or_default().push(met);
         }
         cursor = page.next;
     }
@@ -85,19 +101,28 @@ async fn key_pages(store: &Store, limit: usize) -> Result<Seen, Error> {
     while let Some(at) = cursor {
         let page = store.scan_keys(at, limit, 2000).await?;
         page.damaged.first().map_or(Ok(()), |error| Err(error.clone()))?;
-        for KeyEntry { key, version, expires_at_ms, .. } in page.keys {
-            seen.entry(key).or_default().push(Met::Key { version, expires_at_ms });
+        for (key, met) in page.keys.into_iter().map(of_key) {
+            seen.entry(key).or_default().push(met);
         }
         cursor = page.next;
     }
     Ok(seen)
 }
 
-async fn stream(store: &Store) -> Result<Seen, Error> {
-    let (mut seen, mut stream) = (Seen::new(), store.stream());
-    while let Some(entry) = stream.next().await {
-        let entry = entry?;
-        seen.entry(entry.key.clone()).or_default().push(Met::Entry(entry));
-    }
-    Ok(seen)
+fn of_entry(entry: Entry) -> (Bytes, Met) {
+    (entry.key.clone(), Met::Entry(entry))
+}
+
+fn of_key(KeyEntry { key, version, expires_at_ms, .. }: KeyEntry) -> (Bytes, Met) {
+    (key, Met::Key { version, expires_at_ms })
+}
+
+/// Checks that an iteration found each version of a key once.
+fn check_once(key: &Bytes, met: &[Met]) {
+    let version = |met: &Met| match met {
+        Met::Entry(entry) => entry.version,
+        Met::Key { version, .. } => *version,
+    };
+    let versions: BTreeSet<u64> = met.iter().map(version).collect();
+    assert_eq!(versions.len(), met.len(), "a scan found a version of {key:?} twice");
 }

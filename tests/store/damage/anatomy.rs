@@ -23,6 +23,8 @@ pub(crate) enum Part {
 pub(crate) enum What {
     Superblock,
     FrameHeader,
+    /// The identity block of a segment, in its first frame.
+    Identity,
     RecordHeader,
     Key,
     Value,
@@ -315,6 +317,9 @@ fn dissect_frames(
             break;
         }
         surgeon.piece(What::FrameHeader, offset..offset + FRAME_HEADER_BYTES);
+        if offset == 0 {
+            surgeon.piece(What::Identity, FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + IDENTITY_BYTES);
+        }
         for _ in 0..header.records {
             let begin = skip_gap(&bytes[..end], at);
             surgeon.piece(What::Padding, at..begin);

@@ -184,8 +184,8 @@ fn aim<'a>(random: &mut Random, pieces: &'a [Piece]) -> &'a Piece {
     let mut kinds: Vec<What> = pieces.iter().map(|piece| piece.what).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    // Damage to unused bytes shows little.
-    let dull = [What::Unused, What::Stale, What::Padding, What::Gap];
+    // Damage to bytes that no opening reads shows little.
+    let dull = [What::Unused, What::Stale, What::Padding, What::Gap, What::Identity];
     let mut what = kinds[random.below(kinds.len() as u64) as usize];
     if dull.contains(&what) {
         what = kinds[random.below(kinds.len() as u64) as usize];

@@ -116,7 +116,7 @@ impl Arguments {
             },
             fast_bytes: self.fast,
             reserve: f64::from(self.reserve) / 100.0,
-            segment_bytes: rules::segment_bytes(self.iu),
+            segment_bytes: None,
         }
     }
 }
@@ -167,8 +167,9 @@ fn shown(plan: &Plan, of: &Estimate) -> String {
         "check",
         seconds(of.check_seconds),
         format!(
-            "at {} a second; it needs {} of memory",
+            "at {} a second, in {} over the keys with {} of memory",
             decimal(plan.drive.read_bytes_per_s),
+            passes(of.check_passes),
             size(of.check_memory_bytes)
         ),
     );
@@ -213,6 +214,10 @@ fn shown(plan: &Plan, of: &Estimate) -> String {
         let _ = writeln!(text, "\nwarning: {warning}");
     }
     text
+}
+
+fn passes(number: u64) -> String {
+    if number == 1 { "1 pass".to_owned() } else { format!("{number} passes") }
 }
 
 /// Formats bytes in powers of 1000, as drives are sold: `122.88 TB`.

@@ -2,12 +2,12 @@
 //! real store.
 
 use esker_device::UNIT_BYTES_MAX;
-use esker_log::{SEQUENCE_EPOCH_SHIFT, record_header_bytes};
+use esker_engine::sizing::{NewStore, NewTier, frame_length, granule_for, user_limit_of};
+use esker_inspect::{MemoryLimits, estimate_check};
+use esker_log::{IDENTITY_BYTES, SEQUENCE_EPOCH_SHIFT, Superblock, record_header_bytes};
 use serde::Serialize;
 
-use super::rules::{
-    check_memory_bytes, frame_bytes, granule, index_bytes, memory_bytes, metadata_bytes, opening_seconds,
-};
+use super::rules::{index_bytes, memory_bytes, opening_seconds, slots_of_far_copies, store_share};
 
 /// Bytes of a frame header and of the footer, and of a record's summary entry: a digest of 14 bytes and
 /// about six bytes of numbers, as for relocated records (`docs/format.md`).
@@ -18,12 +18,14 @@ const SUMMARY_RECORD_BYTES: f64 = 20.0;
 /// Maximum number of keys: slots in the largest tables of an index (decision 0043).
 const KEYS_MAX: u64 = 1 << 35;
 
-/// Slots that are open, spare or kept free; their minimum in a small tier; and the unusable share of a
-/// full segment (`segments/limit.rs`).
+/// Slots that are open, spare or kept free, and their minimum in a small tier (`segments/limit.rs`).
 const WORKING_SLOTS: f64 = 20.0;
 const LEAST_WORKING_SLOTS: f64 = 7.0;
-const LEAST_YIELD: f64 = 0.05;
-const SEGMENT_END: f64 = 1.0 / 16.0;
+
+/// Length of a drive that is not given, for the first attempt to find the segment length, in bytes; and the number of further
+/// attempts, because the length depends on the memory, and the memory on the length.
+const FIRST_TIER_BYTES: u64 = 1 << 40;
+const LENGTHS_TRIED: u32 = 16;
 
 /// Planned share of the user limit. Beyond it, new keys may find no space before the limit is reached,
 /// and without a warning.
@@ -52,7 +54,8 @@ pub(super) struct Plan {
     pub(super) fast_bytes: Option<u64>,
     /// Share of the capacity that users cannot fill.
     pub(super) reserve: f64,
-    pub(super) segment_bytes: u64,
+    /// Length of a segment in bytes. `None`: the one that the engine chooses.
+    pub(super) segment_bytes: Option<u64>,
 }
 
 /// The drive of the capacity tier.
@@ -95,8 +98,10 @@ pub(super) struct Estimate {
     pub(super) memory_bytes: u64,
     /// Time of an opening after a kill, in seconds, on two processors.
     pub(super) opening_seconds: f64,
-    /// Memory of `esker check` in bytes, and its time in seconds if the drive limits it.
+    /// Memory of `esker check` with its default limit in bytes, its passes over the keys, and its time in seconds if the drive
+    /// limits it.
     pub(super) check_memory_bytes: u64,
+    pub(super) check_passes: u64,
     pub(super) check_seconds: f64,
     /// Minimum length of the capacity tier in bytes.
     pub(super) capacity_bytes: u64,
@@ -119,58 +124,105 @@ pub(super) struct Estimate {
 
 /// Returns the resources that a plan needs, or the reason why it is impossible.
 pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
+    check(plan)?;
+    let Some(segment_bytes) = plan.segment_bytes else { return estimate_default(plan) };
+    estimate_with(plan, segment_bytes)
+}
+
+/// Returns the estimate with the segment length that the engine chooses for these tiers and this memory. The memory depends on the
+/// length too.
+fn estimate_default(plan: &Plan) -> Result<Estimate, String> {
+    let first_bytes = plan.drive.bytes.unwrap_or(FIRST_TIER_BYTES);
+    let mut segment_bytes = default_segment_bytes(plan, 0, first_bytes, 0);
+    let mut estimated = estimate_with(plan, segment_bytes)?;
+    for _ in 0..LENGTHS_TRIED {
+        let tier_bytes = plan.drive.bytes.unwrap_or(estimated.capacity_bytes);
+        let memory_bytes = store_share(estimated.memory_bytes);
+        let next = default_segment_bytes(plan, memory_bytes, tier_bytes, estimated.fast_bytes);
+        if next == segment_bytes {
+            break;
+        }
+        segment_bytes = next;
+        estimated = estimate_with(plan, segment_bytes)?;
+    }
+    Ok(estimated)
+}
+
+/// Returns the segment length that the engine chooses, in bytes.
+fn default_segment_bytes(plan: &Plan, memory_bytes: u64, tier_bytes: u64, fast_bytes: u64) -> u64 {
+    let tier = |bytes, unit_bytes, in_front| NewTier { sizes: Some((bytes, bytes)), unit_bytes, in_front };
+    let fast = (fast_bytes > 0).then(|| tier(fast_bytes, FAST_UNIT_BYTES, true));
+    let tiers = fast.into_iter().chain([tier(tier_bytes, plan.drive.unit_bytes, false)]).collect();
+    NewStore { memory_bytes, coalesces: false, tiers }.default_segment_bytes()
+}
+
+/// Refuses what no store holds.
+fn check(plan: &Plan) -> Result<(), String> {
     let unit = plan.drive.unit_bytes;
     if !unit.is_power_of_two() || !(4096..=UNIT_BYTES_MAX).contains(&unit) {
         return Err(format!("--iu is {unit}; it must be a power of two from 4k to 4m"));
     }
-    let rated_bytes = rated_bytes(&plan.drive)?;
-    let user_bytes = plan.key_bytes.saturating_add(plan.value_bytes);
     if plan.keys > KEYS_MAX {
         return Err(format!("no store holds that many keys: --keys can be {KEYS_MAX} at most"));
     }
     if plan.keys == 0 || plan.key_bytes == 0 || plan.key_bytes > 1 << 16 {
         return Err("there must be at least one key, of 1 to 65536 bytes".to_owned());
     }
-    if user_bytes > plan.segment_bytes / 2 {
-        return Err(format!("no record is longer than half a segment, {} bytes", plan.segment_bytes / 2));
+    Ok(())
+}
+
+fn estimate_with(plan: &Plan, segment_bytes: u64) -> Result<Estimate, String> {
+    let unit = plan.drive.unit_bytes;
+    let rated_bytes = rated_bytes(&plan.drive)?;
+    let user_bytes = plan.key_bytes.saturating_add(plan.value_bytes);
+    if user_bytes > segment_bytes / 2 {
+        return Err(format!("no record is longer than half a segment, {} bytes", segment_bytes / 2));
     }
-    let (tier, fast_bytes, all_bytes) = capacity(plan)?;
+    let (tier, fast_bytes, all_bytes) = capacity(plan, segment_bytes)?;
     let live_bytes = plan.keys * tier.record_bytes;
-    let lanes = if fast_bytes > 0 { 2 } else { 1 };
     let index_bytes = index_bytes(plan.keys);
     // Share of records that leave the fast tier current: puts are spread evenly over all keys, so of the
     // records put before the last `fast` bytes a share of e^(-fast/live) is still current.
     let destaged_share = (-(fast_bytes as f64) / live_bytes as f64).exp();
     let slots = plan.drive.bytes.map_or(tier.slots_least, |bytes| {
-        (bytes.saturating_sub(metadata_bytes(unit)) as f64 / tier.segment_bytes).floor()
+        let metadata_bytes = Superblock::data_offset_for(unit);
+        let slots = (bytes.saturating_sub(metadata_bytes) as f64 / tier.segment_bytes).floor();
+        slots - slots_of_far_copies(slots)
     });
     // Garbage stays until free slots run low, so the whole drive is used (decision 0005).
     let there = tier.spare_factor(slots);
     let collection = collection(there);
     let per_user_byte = |tier: &Tier| tier.written_bytes() / (tier.records * user_bytes as f64);
     let capacity_bytes_per_user_byte = destaged_share * collection * per_user_byte(&tier);
-    let fast = Tier::of(plan, FAST_UNIT_BYTES, all_bytes);
+    let fast = Tier::of(plan, segment_bytes, FAST_UNIT_BYTES, all_bytes);
     let fast_bytes_per_user_byte = if fast_bytes > 0 { per_user_byte(&fast) } else { 0.0 };
     let user_bytes_per_day = plan.writes_per_day.map(|writes| writes.saturating_mul(user_bytes));
     let capacity_bytes_per_day = user_bytes_per_day.map(|bytes| bytes as f64 * capacity_bytes_per_user_byte);
     // Until garbage is collected it fills the segments that the collector may use.
     let used_segments = tier.live_segments * there;
-    let records_there = (used_segments * tier.records).max(plan.keys as f64) as u64;
+    let records_there = (used_segments * tier.records).max(plan.keys as f64);
+    let fast_slots = (fast_bytes / segment_bytes) as u32;
+    let all_slots = [slots as u32, fast_slots];
+    let lanes = if fast_bytes > 0 { 2 } else { 1 };
+    let check = estimate_check(plan.keys, segment_bytes, MemoryLimits::DEFAULT.bytes);
+    let check_bytes =
+        used_segments * tier.segment_bytes + (check.passes - 1) as f64 * records_there * SUMMARY_RECORD_BYTES;
     Ok(Estimate {
         record_bytes: tier.record_bytes,
         header_bytes: tier.header_bytes,
         padding_bytes: tier.record_bytes - tier.header_bytes - user_bytes,
         granule_bytes: tier.granule_bytes,
         medium_bytes_per_record: short(tier.segment_bytes / tier.records),
-        segment_bytes: plan.segment_bytes,
+        segment_bytes,
         live_bytes,
         index_bytes,
-        memory_bytes: memory_bytes(index_bytes, lanes, plan.segment_bytes),
+        memory_bytes: memory_bytes(index_bytes, segment_bytes, &all_slots[..lanes]),
         opening_seconds: short(opening_seconds(plan.keys)),
-        check_memory_bytes: check_memory_bytes(records_there, plan.keys),
-        check_seconds: short(used_segments * tier.segment_bytes / plan.drive.read_bytes_per_s as f64),
+        check_memory_bytes: check.memory_bytes,
+        check_passes: check.passes,
+        check_seconds: short(check_bytes / plan.drive.read_bytes_per_s as f64),
         capacity_bytes: tier.bytes_least(),
-        user_limit_bytes: tier.user_limit_bytes(slots, plan.reserve) as u64,
+        user_limit_bytes: tier.user_limit_bytes(slots, plan.reserve),
         fast_bytes,
         destaged_share: short(destaged_share),
         collection: short(collection),
@@ -202,17 +254,17 @@ fn rated_bytes(drive: &Drive) -> Result<Option<f64>, String> {
 
 /// Returns the capacity tier, the bytes of the fast tier, and the bytes of both. The padding of records
 /// depends on the total size.
-fn capacity(plan: &Plan) -> Result<(Tier, u64, u64), String> {
-    let most = u64::from(u32::MAX) * plan.segment_bytes;
-    let mut all = plan.drive.bytes.unwrap_or(0);
+fn capacity(plan: &Plan, segment_bytes: u64) -> Result<(Tier, u64, u64), String> {
+    let most = u64::from(u32::MAX) * segment_bytes;
+    let fits = |bytes: u64| match bytes <= most {
+        true => Ok(bytes),
+        false => Err(format!(
+            "no store is that large: with segments of {segment_bytes} bytes it has {most} bytes at most"
+        )),
+    };
+    let mut all = fits(plan.drive.bytes.unwrap_or(0))?;
     loop {
-        if all > most {
-            return Err(format!(
-                "no store is that large: with segments of {} bytes it has {most} bytes at most",
-                plan.segment_bytes
-            ));
-        }
-        let tier = Tier::of(plan, plan.drive.unit_bytes, all).with_least_slots(plan);
+        let tier = Tier::of(plan, segment_bytes, plan.drive.unit_bytes, all).with_least_slots(plan);
         let proposed = (plan.keys * tier.record_bytes / FAST_PART).max(FAST_LEAST);
         let fast_bytes = plan.fast_bytes.unwrap_or(proposed);
         let least = tier.bytes_least();
@@ -221,8 +273,8 @@ fn capacity(plan: &Plan) -> Result<(Tier, u64, u64), String> {
                 "it does not fit: a drive of at least {least} bytes is needed, and --drive is {drive}; take a larger one, fewer keys, or a smaller --reserve"
             ));
         }
-        let found = plan.drive.bytes.unwrap_or(least).saturating_add(fast_bytes);
-        if granule(found, plan.segment_bytes) == granule(all, plan.segment_bytes) {
+        let found = fits(plan.drive.bytes.unwrap_or(least).saturating_add(fast_bytes))?;
+        if granule_for(found, segment_bytes) == granule_for(all, segment_bytes) {
             return Ok((tier, fast_bytes, found));
         }
         all = found;
@@ -246,20 +298,21 @@ struct Tier {
 
 impl Tier {
     /// A tier in a store of `all_bytes` bytes.
-    fn of(plan: &Plan, unit_bytes: u64, all_bytes: u64) -> Tier {
-        let (granule, segment) = (granule(all_bytes, plan.segment_bytes), plan.segment_bytes as f64);
+    fn of(plan: &Plan, segment_bytes: u64, unit_bytes: u64, all_bytes: u64) -> Tier {
+        let (granule, segment) = (granule_for(all_bytes, segment_bytes), segment_bytes as f64);
         // A sequence number is encoded with the length that the last put of the first epoch needs.
         let sequence = 1 << SEQUENCE_EPOCH_SHIFT | plan.keys;
         let (key, value) = (plan.key_bytes as usize, plan.value_bytes as usize);
         let header = record_header_bytes(key, value, sequence, None) as u64;
         let record_bytes = (header + plan.key_bytes + plan.value_bytes).next_multiple_of(granule);
-        let frames = (plan.segment_bytes / frame_bytes(plan.segment_bytes, unit_bytes)) as f64;
+        let frames =
+            (segment_bytes / u64::from(frame_length(segment_bytes as u32, unit_bytes as u32))) as f64;
         let unit = unit_bytes as f64;
         // A frame is closed before it extends into another unit, so half a record is lost. The last unit of the summary is
         // half empty on average.
         let lost = unit.min(record_bytes as f64) / 2.0;
         let beside = frames * (FRAME_HEADER_BYTES.next_multiple_of(granule) as f64 + lost)
-            + FOOTER_BYTES as f64
+            + (IDENTITY_BYTES as u64 + FOOTER_BYTES) as f64
             + unit / 2.0;
         let records = ((segment - beside) / (record_bytes as f64 + SUMMARY_RECORD_BYTES)).floor().max(1.0);
         Tier {
@@ -279,7 +332,7 @@ impl Tier {
     fn with_least_slots(mut self, plan: &Plan) -> Tier {
         let live = plan.keys as f64 * self.record_bytes as f64;
         let beside_reserve = self.live_segments / (1.0 - plan.reserve) + WORKING_SLOTS;
-        let fits = |slots: f64| self.user_limit_bytes(slots, plan.reserve) * FILLED_MOST >= live;
+        let fits = |slots: f64| self.user_limit_bytes(slots, plan.reserve) as f64 * FILLED_MOST >= live;
         let (mut least, mut most) = (LEAST_WORKING_SLOTS, 64.0);
         while !fits(most) {
             most *= 2.0;
@@ -295,18 +348,15 @@ impl Tier {
 
     /// Returns the length of a device with the smallest number of slots, in bytes.
     fn bytes_least(&self) -> u64 {
-        (self.slots_least * self.segment_bytes) as u64 + metadata_bytes(self.unit_bytes as u64)
+        let slots = self.slots_least + slots_of_far_copies(self.slots_least);
+        (slots * self.segment_bytes) as u64 + Superblock::data_offset_for(self.unit_bytes as u64)
     }
 
-    /// Returns the bytes that users may fill in a number of slots: the formula of `segments/limit.rs`.
-    fn user_limit_bytes(&self, slots: f64, reserve: f64) -> f64 {
-        let frame = frame_bytes(self.segment_bytes as u64, self.unit_bytes as u64) as f64;
-        let beside_reserve = (slots - (slots / 16.0).min(WORKING_SLOTS)) * (1.0 - reserve);
-        let lost = (slots * (LEAST_YIELD + SEGMENT_END + self.unit_bytes / frame / 2.0)).min(WORKING_SLOTS);
-        let workable = (slots - LEAST_WORKING_SLOTS - lost).max(1.0);
-        let proofs = 2.0 * self.unit_bytes / self.segment_bytes;
-        let longest_record = self.segment_bytes - self.unit_bytes - FRAME_HEADER_BYTES as f64;
-        beside_reserve.min(workable) * (1.0 - proofs) * longest_record
+    /// Returns the bytes that users may fill in a number of slots.
+    fn user_limit_bytes(&self, slots: f64, reserve: f64) -> u64 {
+        let (segment_bytes, unit_bytes) = (self.segment_bytes as u32, self.unit_bytes as u32);
+        let beside = u64::from(unit_bytes) + FRAME_HEADER_BYTES + IDENTITY_BYTES as u64;
+        user_limit_of(slots as u32, reserve, segment_bytes, unit_bytes, u64::from(segment_bytes) - beside)
     }
 
     /// Returns the number of usable segments per segment of current records. Garbage stays until free slots run low, so all

@@ -67,13 +67,5 @@ pub(super) fn of(plan: &Plan, of: &Estimate) -> Vec<String> {
             of.opening_seconds
         ),
     );
-    warn(
-        of.check_memory_bytes > of.memory_bytes,
-        format!(
-            "esker check needs {} of memory, more than the server ({})",
-            size(of.check_memory_bytes),
-            size(of.memory_bytes)
-        ),
-    );
     warnings
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use esker_inspect::{
-    CheckOptions, Effort, Finding, FoundTier, IndexCheck, Key, Repaired, Report, Severity,
-    restore_superblocks,
+    CheckOptions, Effort, Finding, FoundTier, IndexCheck, Key, Repaired, Report, RestoredCopies, Severity,
+    SuperblockCopy, restore_copies, restore_superblocks,
 };
 
 use super::exit::{Outcome, failure};
@@ -58,6 +58,7 @@ pub(crate) struct Check {
     "  esker repair /var/lib/esker/store --to /var/lib/esker/store.new\n",
     "  esker repair fast.img --peer capacity.img --to new-fast.img --to-peer new-capacity.img\n",
     "  esker repair /var/lib/esker/store --in-place --confirm      the old store is kept as store.damaged\n",
+    "  esker repair /dev/nvme0n1 --superblocks --confirm           rewrite lost or damaged copies of the superblock\n",
     "  esker repair /dev/nvme0n1 --find-segments --confirm         rebuild lost superblocks, then esker check\n",
     "\nExit codes: 0 nothing was lost; 1 something was, or something failed; 2 the call is wrong."
 ))]
@@ -67,7 +68,7 @@ pub(crate) struct Repair {
     #[command(flatten)]
     memory: Memory,
     /// Path of the new store; for a store with two tiers, its fast tier.
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["in_place", "find_segments"])]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["in_place", "find_segments", "superblocks"])]
     to: Option<PathBuf>,
     /// Path of the new store's capacity tier.
     #[arg(long, value_name = "PATH", requires = "to")]
@@ -75,6 +76,10 @@ pub(crate) struct Repair {
     /// Make the new store beside the old one and give it the old one's name; the old one is kept as PATH.damaged.
     #[arg(long, requires = "confirm", conflicts_with = "to")]
     in_place: bool,
+    /// Rewrite lost or damaged copies of the superblock from one that is left, at the start, in the middle or at the end of the
+    /// device. Nothing of the store is lost. Without --confirm, show the copies and write nothing.
+    #[arg(long, conflicts_with_all = ["to", "in_place", "find_segments"])]
+    superblocks: bool,
     /// Rebuild superblocks that were lost from the segments of the store. Without --confirm, show what was found and write
     /// nothing; with it, write the superblocks at the start of the tier. Then check the store.
     #[arg(long, conflicts_with_all = ["to", "in_place"])]
@@ -214,6 +219,9 @@ pub(crate) fn repair(arguments: &Repair) -> Result<Outcome, Failure> {
     if arguments.find_segments {
         return find_segments(arguments);
     }
+    if arguments.superblocks {
+        return superblocks(arguments);
+    }
     let view = arguments.memory.view(&arguments.place)?;
     let bar = Bar::new();
     let to: Vec<PathBuf> = arguments.to.iter().chain(&arguments.to_peer).cloned().collect();
@@ -267,6 +275,40 @@ fn find_segments(arguments: &Repair) -> Result<Outcome, Failure> {
     });
     say(&text)?;
     Ok(Outcome::Well)
+}
+
+fn superblocks(arguments: &Repair) -> Result<Outcome, Failure> {
+    let restored = restore_copies(&arguments.place.paths(), arguments.confirm).map_err(failure)?;
+    if arguments.output.json {
+        json(&restored)?;
+        return Ok(Outcome::Well);
+    }
+    let mut text = String::new();
+    for RestoredCopies { path, tier, generation, from, copies } in &restored {
+        let _ = writeln!(
+            text,
+            "{path}: the {tier} tier, generation {generation} of its superblock, found at byte {from}"
+        );
+        for copy in copies {
+            let _ = writeln!(text, "  {}", copy_text(copy));
+        }
+    }
+    text.push_str(match arguments.confirm {
+        true => "all copies are written\n",
+        false => "nothing was written; write all copies with --confirm\n",
+    });
+    say(&text)?;
+    Ok(Outcome::Well)
+}
+
+/// Describes a copy of a superblock: number, offset and state.
+pub(super) fn copy_text(copy: &SuperblockCopy) -> String {
+    let state = match (copy.is_good, copy.generation) {
+        (true, _) => "good".to_owned(),
+        (false, Some(generation)) => format!("old: generation {generation}"),
+        (false, None) => "lost or damaged".to_owned(),
+    };
+    format!("copy {} at byte {}: {state}", copy.number, copy.offset)
 }
 
 fn repaired_text(repaired: &Repaired) -> String {

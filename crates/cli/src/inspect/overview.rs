@@ -8,6 +8,7 @@ use esker_inspect::{
     layout_text,
 };
 
+use super::check::copy_text;
 use super::exit::{Outcome, failure};
 use super::place::{Output, Place};
 use super::show::{at_ms, bytes, count, json, percent, table};
@@ -111,8 +112,16 @@ fn of_tier(tier: &TierOverview) -> String {
     line("write unit", bytes(tier.unit_bytes));
     line(
         "superblock",
-        format!("generation {}, {} of 4 copies good", tier.generation, tier.superblock_copies),
+        format!(
+            "generation {}, {} of {} copies good",
+            tier.generation,
+            tier.superblock_copies.iter().filter(|copy| copy.is_good).count(),
+            tier.superblock_copies.len()
+        ),
     );
+    for copy in &tier.superblock_copies {
+        line("", copy_text(copy));
+    }
     let states = &tier.states;
     let unclear = if states.unclear > 0 { format!(", {} unclear", states.unclear) } else { String::new() };
     line(

@@ -1,21 +1,9 @@
 //! Refuses sizes with which no store can be made or opened, by the names of the settings, before the
 //! store is opened. The store itself checks the size of a tier, because it knows the device.
 
+use esker_engine::sizing::{NewStore, NewTier};
+
 use super::layers::{Given, Settings};
-
-/// Longest segment of a new store in bytes, unless its write units require longer ones.
-const SEGMENT_BYTES_MOST: u64 = 16 << 20;
-
-/// Number of segments for which a small tier shortens its segments; the second constant is for a fast
-/// tier in front of another.
-const SEGMENTS: u64 = 64;
-const FAST_SEGMENTS: u64 = 16;
-
-/// Smallest number of units in a segment.
-const SEGMENT_UNITS_LEAST: u64 = 16;
-
-/// Memory of a store beside its segment buffers, in bytes.
-const FIXED_MEMORY_BYTES: u64 = 24 << 20;
 
 /// The shortest and the longest segment in bytes.
 const SEGMENTS_BYTES: (u64, u64) = (64 << 10, 512 << 20);
@@ -42,28 +30,29 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the segment length of a new store in bytes, as far as the limits of its tiers determine
-    /// it.
-    fn segment_bytes(&self, tiers: u64) -> u64 {
-        if let Some(bytes) = self.bytes("segment-size") {
-            return bytes;
-        }
-        let fast_segments = if tiers == 2 { FAST_SEGMENTS } else { SEGMENTS };
-        let limits = [(self.bytes("fast-limit"), fast_segments), (self.bytes("capacity-limit"), SEGMENTS)];
-        let shares = limits.into_iter().filter_map(|(limit, segments)| limit.map(|limit| limit / segments));
-        let shortest = shares.map(|share| 1 << share.max(1).ilog2()).min();
-        let least = SEGMENT_UNITS_LEAST * self.bytes("iu").unwrap_or(UNITS.0);
-        shortest.unwrap_or(SEGMENT_BYTES_MOST).min(SEGMENT_BYTES_MOST).max(least)
+    /// Returns a new store of these settings, as far as they determine it.
+    fn new_store(&self, server_bytes: u64) -> NewStore {
+        let is_given = |tier: &str| self.get(tier).is_some();
+        let has_two = is_given("fast") && is_given("capacity");
+        let tier = |limit: &str, unit_bytes, in_front| {
+            let sizes = self.bytes(limit).map(|limit| (limit, limit));
+            NewTier { sizes, unit_bytes, in_front }
+        };
+        let unit = self.bytes("iu").unwrap_or(UNITS.0);
+        let tiers = match (has_two, is_given("fast")) {
+            (true, _) => vec![tier("fast-limit", UNITS.0, true), tier("capacity-limit", unit, false)],
+            (false, true) => vec![tier("fast-limit", unit, false)],
+            (false, false) => vec![tier("capacity-limit", unit, false)],
+        };
+        let memory_bytes = self.bytes("memory").unwrap_or(0).saturating_sub(server_bytes);
+        NewStore { memory_bytes, coalesces: self.time("coalesce-for").is_some(), tiers }
     }
 
     /// Refuses less memory than the store needs beside the clients' part and logins.
     pub(super) fn check_memory(&self, server_bytes: u64, login_bytes: u64) -> Result<(), String> {
-        let tiers = if self.get("fast").is_some() && self.get("capacity").is_some() { 2 } else { 1 };
-        // Two segments: one is filled while the other is written. With two tiers, the fast one coalesces
-        // instead.
-        let coalescing = if tiers == 1 && self.time("coalesce-for").is_some() { 2 } else { 0 };
-        // Two segments per tier, and two for relocation.
-        let store = FIXED_MEMORY_BYTES + (2 * tiers + 2 + coalescing) * self.segment_bytes(tiers);
+        let new = self.new_store(server_bytes);
+        let segment_bytes = self.bytes("segment-size").unwrap_or_else(|| new.default_segment_bytes());
+        let store = new.needs(segment_bytes).bytes();
         let given = self.get("memory").expect("memory has a default");
         if self.bytes("memory").is_some_and(|memory| memory >= store + server_bytes) {
             return Ok(());

@@ -1,12 +1,11 @@
 //! Reads and writes records of a store that no process has open.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use esker_backup::Target;
 use esker_engine::{
-    Blocking, Bytes, Cursor, Durability, Error, ErrorKind, OptionName, Options, Store, WriteOptions,
+    Blocking, Bytes, Durability, Entry, Error, ErrorKind, Iter, OptionName, Options, Store, WriteOptions,
 };
 use esker_inspect::StoreView;
 use esker_log::MAX_KEY_BYTES;
@@ -25,10 +24,6 @@ pub(super) const DAMAGED: &str = "damaged";
 /// Limits of records and bytes in one write.
 const PUTS_MAX: usize = 1024;
 const PUTS_BYTES: usize = 4 << 20;
-
-/// Limits of records and bytes in one read.
-const STEP: usize = 1024;
-const STEP_BYTES: usize = 16 << 20;
 
 /// Where a store is.
 #[derive(Args)]
@@ -229,10 +224,9 @@ pub(super) fn source(places: &Places) -> Result<Box<dyn Source>, Failure> {
 }
 
 pub(super) struct LocalSource {
-    /// The database being read.
+    /// The database being read, and its entries.
     store: Blocking,
-    next: Option<Cursor>,
-    records: VecDeque<Record>,
+    entries: Iter,
     passed: u64,
     total: u64,
 }
@@ -240,41 +234,36 @@ pub(super) struct LocalSource {
 impl LocalSource {
     fn open(places: &Places) -> Result<LocalSource, Failure> {
         let store = places.open(false, None)?;
-        let total = store.stats().keys;
-        Ok(LocalSource { store, next: Some(Cursor::START), records: VecDeque::new(), passed: 0, total })
+        let (total, entries) = (store.stats().keys, store.iter());
+        Ok(LocalSource { store, entries, passed: 0, total })
     }
 }
 
 impl Source for LocalSource {
     fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure> {
-        while self.records.is_empty() {
-            let Some(at) = self.next else {
-                let next = self.store.database_number() + 1;
-                if next == Store::DATABASES {
-                    self.store.close().map_err(|error| failed(&error))?;
-                    return Ok(None);
+        loop {
+            match self.entries.next() {
+                Some(Ok(Entry { key, value, expires_at_ms, .. })) => {
+                    self.passed += 1;
+                    let database = self.store.database_number();
+                    return Ok(Some(Record { database, key, value, expires_at_ms }));
                 }
-                self.store = self.store.database(next).map_err(|error| failed(&error))?;
-                self.next = Some(Cursor::START);
-                continue;
-            };
-            let mut step = STEP;
-            while step > 1 && self.store.scan_bytes_hint(at, step) > STEP_BYTES {
-                step /= 2;
+                // A record that cannot be read.
+                Some(Err(error)) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io) => {
+                    left_out.add_many(DAMAGED, 1);
+                }
+                Some(Err(error)) => return Err(failed(&error)),
+                None => {
+                    let next = self.store.database_number() + 1;
+                    if next == Store::DATABASES {
+                        self.store.close().map_err(|error| failed(&error))?;
+                        return Ok(None);
+                    }
+                    self.store = self.store.database(next).map_err(|error| failed(&error))?;
+                    self.entries = self.store.iter();
+                }
             }
-            let page = self.store.scan(at, step).map_err(|error| failed(&error))?;
-            left_out.add_many(DAMAGED, page.damaged.len() as u64);
-            self.passed += page.entries.len() as u64;
-            self.next = page.next;
-            let database = self.store.database_number();
-            self.records.extend(page.entries.into_iter().map(|entry| Record {
-                database,
-                key: entry.key,
-                value: entry.value,
-                expires_at_ms: entry.expires_at_ms,
-            }));
         }
-        Ok(self.records.pop_front())
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

@@ -13,18 +13,17 @@ mod rank;
 mod sweep;
 mod unverified;
 
-use std::collections::{BTreeMap, BTreeSet};
+pub(super) use self::choose::SURE_YIELD;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use esker_gc::CopyBudget;
 use esker_log::{EntryList, TYPICAL_ENTRY_BYTES, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 
-use crate::background::expire::Expirer;
 use crate::background::pause::Pauses;
-use crate::background::reclaimer::{Choice, Progress, Reclaimer, Sweep, Unverified};
-use crate::background::relocate::{AT_LAST, Outcome, Relocator, Terms, may_free};
+use crate::background::reclaimer::{Choice, Reclaimer};
+use crate::background::relocate::{AT_LAST, Outcome, Terms, may_free};
 use crate::base::error::{Error, Result};
 use crate::base::requests::Requests;
 use crate::base::waiting::woken_or_after;
@@ -40,30 +39,8 @@ const READ_ATTEMPTS: u32 = 3;
 
 /// Destages and collects until the store closes.
 pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses: Arc<Pauses>) {
-    let (space, catalog, writer) = (&*writer.space, &*writer.catalog, &*writer);
-    let expirer = Expirer { space, catalog, writer };
-    let mut reclaimer = Reclaimer {
-        space,
-        catalog,
-        writer,
-        expirer,
-        relocator: Relocator::new(expirer),
-        compactions: &compactions,
-        progress: Progress::default(),
-        stuck: None,
-        one_at_a_time: false,
-        hiding: BTreeSet::new(),
-        none_dead: None,
-        failures: BTreeMap::new(),
-        unverified: Unverified::default(),
-        sweep: Sweep::default(),
-        copies: CopyBudget::default(),
-        nothing_to_evict: None,
-        leaves_kept: false,
-        waits_for_reader: false,
-        compaction: None,
-        compacted_last: false,
-    };
+    let (space, writer) = (&*writer.space, &*writer);
+    let mut reclaimer = Reclaimer::new(writer, &compactions);
     loop {
         let woken = space.reclaim.notified();
         if space.health.check_writable().is_err() {

@@ -53,6 +53,36 @@ pub(super) struct Reclaimer<'a> {
     pub(super) compacted_last: bool,
 }
 
+impl<'a> Reclaimer<'a> {
+    /// Creates the reclaimer of a store that was just opened.
+    pub(super) fn new(writer: &'a Writer, compactions: &'a Requests) -> Reclaimer<'a> {
+        let (space, catalog) = (&*writer.space, &*writer.catalog);
+        let expirer = Expirer { space, catalog, writer };
+        Reclaimer {
+            space,
+            catalog,
+            writer,
+            expirer,
+            relocator: Relocator::new(expirer),
+            compactions,
+            progress: Progress::default(),
+            stuck: None,
+            one_at_a_time: false,
+            hiding: BTreeSet::new(),
+            none_dead: None,
+            failures: BTreeMap::new(),
+            unverified: Unverified::default(),
+            sweep: Sweep::default(),
+            copies: CopyBudget::default(),
+            nothing_to_evict: None,
+            leaves_kept: false,
+            waits_for_reader: false,
+            compaction: None,
+            compacted_last: false,
+        }
+    }
+}
+
 /// Segments to relocate, and the urgency.
 pub(super) struct Choice {
     pub(super) tier: TierName,

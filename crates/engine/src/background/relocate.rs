@@ -356,8 +356,7 @@ impl<'a> Relocator<'a> {
             }
             let is_live = match (entry.kind, m.kind) {
                 (Kind::Put, Kind::Put) => {
-                    let (old, new) = (self.catalog.pointer(old), self.catalog.pointer(new));
-                    self.catalog.index.replace(&entry.key_hash, old, new)
+                    self.catalog.swing(&entry.key_hash, (victim.segment, old), (new, m.bytes))
                         || planted(Bug::LiveBytesMovedBeforeSwing)
                 }
                 _ => {

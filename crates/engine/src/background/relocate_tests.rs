@@ -16,6 +16,8 @@ use crate::testing::{Bench, Plan};
 
 #[path = "relocate_evict_tests.rs"]
 mod evict;
+#[path = "relocate_scan_tests.rs"]
+mod scan;
 
 const SYNC: Durability = Durability::Sync;
 const CAPACITY: TierName = TierName::Capacity;

@@ -2,6 +2,7 @@
 //!
 //! [`Error`] carries the details; [`ErrorKind`] is the small set that callers branch on. A missing key is not an error.
 
+use std::fmt;
 use std::io;
 
 use esker_device::{DeviceError, OperationKind};
@@ -35,16 +36,14 @@ pub enum ErrorKind {
 
 /// An error of the store.
 #[non_exhaustive]
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 pub enum Error {
     /// The arguments or options are invalid.
-    #[error("{what}")]
     Invalid {
         /// The problem, with the value and the limit.
         what: String,
     },
     /// An option has an unusable value, or its value forbids the call.
-    #[error("{option} {what}")]
     Option {
         /// The option.
         option: OptionName,
@@ -52,7 +51,6 @@ pub enum Error {
         what: String,
     },
     /// The condition of a write did not hold. Read the key again to decide what to write next.
-    #[error("condition failed: {what}")]
     Conflict {
         /// The condition, and the state that was found.
         what: String,
@@ -60,7 +58,6 @@ pub enum Error {
         current: Option<u64>,
     },
     /// The store is full: no room within its limits.
-    #[error("{}", full_text(*live_bytes, *limit_bytes, option.as_str()))]
     Full {
         /// Bytes of current records, and of their entries in the summaries of segments.
         live_bytes: u64,
@@ -70,10 +67,6 @@ pub enum Error {
         option: OptionName,
     },
     /// The file system is full.
-    #[error(
-        "the file system of {path} has no room for the store to grow: {live_bytes} bytes are used of at most {limit_bytes}; \
-         make room on the file system, or delete keys"
-    )]
     FileSystemFull {
         /// The file that cannot grow.
         path: String,
@@ -83,7 +76,6 @@ pub enum Error {
         limit_bytes: u64,
     },
     /// The index has no memory for more keys.
-    #[error("{}", out_of_memory_text(*index_bytes, *budget_bytes, OptionName::Memory.as_str()))]
     OutOfMemory {
         /// Memory of the index, in bytes.
         index_bytes: u64,
@@ -91,7 +83,6 @@ pub enum Error {
         budget_bytes: u64,
     },
     /// A record or a segment is damaged.
-    #[error("damaged data{}: {what} (segment {segment}, offset {offset}){}", key_suffix(.key), remedy(.key))]
     Corrupt {
         /// The key, if known.
         key: Option<Vec<u8>>,
@@ -102,18 +93,18 @@ pub enum Error {
         /// The check that failed.
         what: String,
     },
-    /// A device has no superblock, but segments of a store.
-    #[error("{}", superblocks_lost_text(path, *offset, *holds))]
+    /// A device has no superblock at its start, but a copy elsewhere, or segments of a store.
     SuperblocksLost {
         /// The file or device.
         path: String,
-        /// Byte offset on the device of a segment that was found.
+        /// Byte offset on the device of the copy or the segment that was found.
         offset: u64,
+        /// True if a copy of the superblock was found, false if only a segment.
+        is_copy: bool,
         /// The data that the start of the device holds now, if it is not zeros.
         holds: Option<&'static str>,
     },
     /// The store is open in another process, or a second time in this one.
-    #[error("{path} is in use by {holder}; a store can be open only once, so close it there first")]
     Locked {
         /// The file or device.
         path: String,
@@ -121,16 +112,13 @@ pub enum Error {
         holder: String,
     },
     /// The store is closed or latched after a failed write.
-    #[error("store is closed: {reason}; open it again to go on")]
     Closed {
         /// The reason.
         reason: String,
     },
     /// The device failed.
-    #[error(transparent)]
     Io(DeviceError),
     /// One of several devices of a tier failed, and the store stops then. Reads continue.
-    #[error("{}", device_failed_text(path, cause, option.as_str()))]
     DeviceFailed {
         /// The file or device.
         path: String,
@@ -140,15 +128,11 @@ pub enum Error {
         option: OptionName,
     },
     /// A checkpoint was cancelled.
-    #[error("the checkpoint was cancelled: {reason}")]
     Cancelled {
         /// The reason, and the remedy.
         reason: String,
     },
     /// The call needs a cargo feature that this build lacks.
-    #[error(
-        "{what}, and this program was built without the feature \"{feature}\"; build it with that feature"
-    )]
     MissingFeature {
         /// The feature of the package.
         feature: &'static str,
@@ -157,31 +141,18 @@ pub enum Error {
     },
 }
 
-fn full_text(live_bytes: u64, limit_bytes: u64, option: &str) -> String {
-    format!(
-        "store is full: {live_bytes} bytes are used of at most {limit_bytes}; delete keys, or raise {option}"
-    )
-}
-
-fn device_failed_text(path: &str, cause: &DeviceError, option: &str) -> String {
-    format!(
-        "the store takes no more writes, because its device {path} failed: {cause}; replace the device, or set {option} to \"serve\" \
-         to go on with the other devices after the next start"
-    )
-}
-
-fn superblocks_lost_text(path: &str, offset: u64, holds: Option<&str>) -> String {
-    let holds = holds.map_or(String::new(), |what| format!(", which now holds {what}"));
+fn superblocks_lost_text(path: &str, offset: u64, is_copy: bool, holds: Option<&str>) -> String {
+    let holds = holds.map_or(String::new(), |what| format!(", which now holds {what},"));
+    if is_copy {
+        return format!(
+            "{path} has a copy of the superblock of a store at byte {offset}, but none at its start{holds} which was overwritten. \
+             The records are still there: do not format it. `esker repair {path} --superblocks --confirm` restores the start, \
+             which destroys other data there; then run `esker check`"
+        );
+    }
     format!(
         "{path} has a segment of a store at byte {offset}, but no superblock: its start{holds} was overwritten. The records are \
-         still there: do not format it, rebuild the superblock with `esker repair --find-segments`"
-    )
-}
-
-fn out_of_memory_text(index_bytes: u64, budget_bytes: u64, option: &str) -> String {
-    format!(
-        "the index takes {index_bytes} of the {budget_bytes} bytes of memory for index and cache; delete keys or raise \
-         {option}"
+         still there: do not format it, rebuild the superblock with `esker repair {path} --find-segments --confirm`"
     )
 }
 
@@ -191,6 +162,21 @@ fn key_suffix(key: &Option<Vec<u8>>) -> String {
 
 fn remedy(key: &Option<Vec<u8>>) -> &'static str {
     key.as_ref().map_or("", |_| "; put the key again, which replaces it")
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.in_words(|option| option.as_str().to_owned()))
+    }
 }
 
 impl Error {
@@ -207,15 +193,46 @@ impl Error {
     /// names.
     pub fn in_words(&self, name: impl Fn(OptionName) -> String) -> String {
         match self {
+            Error::Invalid { what } => what.clone(),
             Error::Option { option, what } => format!("{} {what}", name(*option)),
-            Error::Full { live_bytes, limit_bytes, option } => {
-                full_text(*live_bytes, *limit_bytes, &name(*option))
+            Error::Conflict { what, .. } => format!("condition failed: {what}"),
+            Error::Full { live_bytes, limit_bytes, option } => format!(
+                "store is full: {live_bytes} bytes are used of at most {limit_bytes}; delete keys, or raise {}",
+                name(*option)
+            ),
+            Error::FileSystemFull { path, live_bytes, limit_bytes } => format!(
+                "the file system of {path} has no room for the store to grow: {live_bytes} bytes are used of at most \
+                 {limit_bytes}; make room on the file system, or delete keys"
+            ),
+            Error::OutOfMemory { index_bytes, budget_bytes } => format!(
+                "the index takes {index_bytes} of the {budget_bytes} bytes of memory for index and cache; delete keys or \
+                 raise {}",
+                name(OptionName::Memory)
+            ),
+            Error::Corrupt { key, segment, offset, what } => format!(
+                "damaged data{}: {what} (segment {segment}, offset {offset}){}",
+                key_suffix(key),
+                remedy(key)
+            ),
+            Error::SuperblocksLost { path, offset, is_copy, holds } => {
+                superblocks_lost_text(path, *offset, *is_copy, *holds)
             }
-            Error::OutOfMemory { index_bytes, budget_bytes } => {
-                out_of_memory_text(*index_bytes, *budget_bytes, &name(OptionName::Memory))
+            Error::Locked { path, holder } => {
+                format!(
+                    "{path} is in use by {holder}; a store can be open only once, so close it there first"
+                )
             }
-            Error::DeviceFailed { path, cause, option } => device_failed_text(path, cause, &name(*option)),
-            other => other.to_string(),
+            Error::DeviceFailed { path, cause, option } => format!(
+                "the store takes no more writes, because its device {path} failed: {cause}; replace the device, or set {} to \
+                 \"serve\" to go on with the other devices after the next start",
+                name(*option)
+            ),
+            Error::Closed { reason } => format!("store is closed: {reason}; open it again to go on"),
+            Error::Io(error) => error.to_string(),
+            Error::Cancelled { reason } => format!("the checkpoint was cancelled: {reason}"),
+            Error::MissingFeature { feature, what } => format!(
+                "{what}, and this program was built without the feature \"{feature}\"; build it with that feature"
+            ),
         }
     }
 

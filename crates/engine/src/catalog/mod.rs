@@ -17,6 +17,8 @@ mod publish;
 pub(crate) mod recency;
 pub(crate) mod record_heads;
 pub(crate) mod records;
+pub(crate) mod scans;
+pub(crate) mod unvisited;
 pub(crate) mod verify;
 
 use std::sync::Arc;
@@ -34,6 +36,7 @@ use crate::catalog::clock::Clock;
 use crate::catalog::expansions::Expansions;
 use crate::catalog::feed::Feed;
 use crate::catalog::recency::Recency;
+use crate::catalog::scans::{SCAN_READ_BYTES, Scans};
 use crate::segments::space::Space;
 
 /// Upper bound of the index memory per key, in bytes, when no table is growing.
@@ -45,6 +48,12 @@ const GAPS_DIVISOR: u64 = 8;
 
 /// The memory for the keys of damaged segments is that of index and read cache, divided by this.
 const DAMAGED_MEMORY_DIVISOR: u64 = 8;
+
+/// The memory of one scan for places and keys is that of index and read cache, divided by this.
+const SCAN_MEMORY_DIVISOR: u64 = 16;
+const SCAN_MEMORY_MAX: u64 = 64 << 20;
+/// All scans that are begun because they are expected to be fast share the same memory, divided by this.
+const SCANS_MEMORY_DIVISOR: u64 = 4;
 
 /// The parts of a catalog, as the opening made or found them.
 pub(crate) struct CatalogParts {
@@ -73,6 +82,7 @@ pub(crate) struct Catalog {
     pub(crate) expansions: Arc<Expansions>,
     pub(crate) recency: Recency,
     pub(crate) feed: Arc<Feed>,
+    pub(crate) scans: Scans,
     memory_bytes: u64,
     /// True if the index alone exceeds its memory: puts are refused.
     out_of_memory: AtomicBool,
@@ -96,6 +106,7 @@ impl Catalog {
             expansions: parts.expansions,
             recency: parts.recency,
             feed: Arc::default(),
+            scans: Scans::default(),
             memory_bytes: parts.memory_bytes,
             out_of_memory: AtomicBool::new(false),
             refusal_logged: AtomicBool::new(false),
@@ -205,7 +216,9 @@ impl Catalog {
     /// periodically by writers.
     pub(crate) fn balance_memory(&self) {
         let (index_bytes, memory_bytes) = (self.index.memory_bytes(), self.memory_for_index());
-        self.cache.set_capacity(memory_bytes.saturating_sub(index_bytes));
+        // A scan is no reason to refuse puts, so it takes memory from the cache alone.
+        let for_cache = memory_bytes.saturating_sub(index_bytes + self.scans.memory_bytes());
+        self.cache.set_capacity(for_cache);
         // After removals, tables keep their size while they are half full. New keys fill the gaps and take no more
         // memory, so gaps are no reason to refuse puts.
         let keys_bytes = self.index.len() * INDEX_BYTES_A_KEY
@@ -227,6 +240,17 @@ impl Catalog {
     pub(crate) fn memory_for_index(&self) -> u64 {
         let slots: u64 = self.space.tiers().map(|tier| tier.slots().memory_bytes()).sum();
         self.memory_bytes.saturating_sub(self.recency.bytes() + self.space.damaged.memory_bytes() + slots)
+    }
+
+    /// Returns the memory limit of one scan for places and keys, in bytes.
+    pub(crate) fn memory_for_scan(&self) -> u64 {
+        (self.memory_bytes / SCAN_MEMORY_DIVISOR).min(SCAN_MEMORY_MAX)
+    }
+
+    /// Returns true if another scan in log order fits in the memory for scans: a quarter of that for index and cache.
+    pub(crate) fn has_memory_for_scan(&self) -> bool {
+        let scans = self.scans.count() as u64 + 1;
+        scans * (self.memory_for_scan() + SCAN_READ_BYTES) <= self.memory_bytes / SCANS_MEMORY_DIVISOR
     }
 
     /// Returns the memory limit for the key lists of damaged segments, in bytes.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use esker_index::{Occupant, Pointer};
+use esker_index::{KeyHash, Occupant, Pointer};
 use esker_log::{Claim, Entry, Kind, Location, RecordView, class_bytes};
 use esker_seeded_bugs::{Bug, planted};
 
@@ -11,6 +11,7 @@ use crate::catalog::Catalog;
 use crate::catalog::appended::{Appended, Ephemeral};
 use crate::catalog::feed::{Cause, Change};
 use crate::catalog::place::Place;
+use crate::catalog::scans::OldPlace;
 use crate::segments::damaged::Tombstone;
 
 impl Catalog {
@@ -43,8 +44,13 @@ impl Catalog {
 
     fn publish_put(&self, record: &Appended, key: &Bytes) {
         self.space.add_live(record.location, i64::from(record.padded_bytes));
-        let mut known_bytes = None;
+        let (mut known_bytes, mut old_place) = (None, None);
+        let mut scans = self.scans.lock();
         let published = self.index.publish(record.hash, record.pointer, |old| {
+            if !scans.is_empty() {
+                // Read while the index leads to it, so that its segment cannot be freed.
+                old_place = Some(self.old_place(old));
+            }
             if let Some(replaced) = record.replaces
                 && replaced.pointer == old
             {
@@ -55,6 +61,11 @@ impl Catalog {
             known_bytes = bytes;
             occupant
         });
+        if !scans.is_empty() {
+            let displaced = old_place.filter(|_| published.displaced.is_some());
+            scans.published(self, record, key, displaced, published.is_first);
+        }
+        drop(scans);
         if let Some(old) = published.displaced {
             let bytes = known_bytes.filter(|_| !published.unverified).unwrap_or_else(|| self.estimate(old));
             self.space.add_live(self.packing.unpack(old.get()), -bytes);
@@ -87,6 +98,23 @@ impl Catalog {
             }
         }
         self.space.add_live(self.packing.unpack(current.get()), -i64::from(replaced.padded_bytes));
+    }
+
+    /// Relocation: makes a copy current, durably written, if the index still leads to the record in the victim. Returns false
+    /// if it does not. `old`: segment and location of the record.
+    pub(crate) fn swing(
+        &self,
+        hash: &KeyHash,
+        (segment, old): (u64, Location),
+        (new, bytes): (Location, u32),
+    ) -> bool {
+        let mut scans = self.scans.lock();
+        let is_swung = self.index.replace(hash, self.pointer(old), self.pointer(new));
+        if is_swung && !scans.is_empty() {
+            let old = OldPlace { segment, offset: old.offset };
+            scans.copied(old, self.new_place(new, bytes));
+        }
+        is_swung
     }
 
     /// Removes a record from the index, if the index leads to this location, and notifies observers of the cause if the

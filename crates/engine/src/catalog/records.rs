@@ -115,9 +115,14 @@ pub(crate) struct Damaged {
 impl Damaged {
     /// Returns the error for the caller; `key` is the requested key.
     pub(crate) fn into_error(self, key: Option<&[u8]>) -> Error {
-        let key = key.map(<[u8]>::to_vec).or(self.key);
-        match self.damage {
-            Damage::MissingCodec(codec) => missing_codec(codec, &key.unwrap_or_default()),
+        self.error(key)
+    }
+
+    /// As [`into_error`](Self::into_error).
+    pub(crate) fn error(&self, key: Option<&[u8]>) -> Error {
+        let key = key.map(<[u8]>::to_vec).or_else(|| self.key.clone());
+        match &self.damage {
+            Damage::MissingCodec(codec) => missing_codec(*codec, &key.unwrap_or_default()),
             damage => Error::Corrupt {
                 key,
                 segment: self.segment,

@@ -6,7 +6,6 @@
 //!    other software.
 //! 4. Missing files are created.
 
-use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,32 +18,11 @@ use crate::base::option_name::OptionName;
 use crate::open::format::{
     StorePlan, TierPlan, check_sizes, refuse_foreign, refuse_signature, refused_beside_store, was_opened,
 };
-use crate::open::memory_plan::{check_memory, least_segments};
+use crate::open::memory_plan::coalesces;
 use crate::open::options::{DATA_FILE, Layout, Options, Target};
 use crate::open::several::{self, Found, Joined, Terms, is_missing};
-use crate::segments::table::SLOT_BYTES;
+use crate::open::sizing::{NewStore, NewTier, SEGMENT_BYTES_MAX, UNITS_OF_SEGMENT};
 
-/// Maximum length of a segment in bytes: beyond it, segments in memory would take gigabytes.
-pub(crate) const SEGMENT_BYTES_MAX: u64 = 1 << 29;
-/// Length of a segment in a large store, in bytes, as long as its slot table stays small; and the minimum in a small one.
-const USUAL_SEGMENT_BYTES: u64 = 16 << 20;
-const SHORTEST_DEFAULT_SEGMENT_BYTES: u64 = 64 << 10;
-/// Number of slots of a store above which segments of the default length are longer; see
-/// `docs/decisions/0042-slots-of-large-drives.md`.
-const SLOTS_WANTED: u64 = 300_000;
-/// Part of the memory that the segments in memory take at most, as a divisor, unless the slot table would not fit otherwise;
-/// and then.
-const SEGMENTS_MEMORY_DIVISOR: u64 = 8;
-const SEGMENTS_MEMORY_DIVISOR_LEAST: u64 = 2;
-/// Minimum number of segments in a small tier, because otherwise open and reserved segments would take most of it. A
-/// fast tier in front of another needs fewer.
-const DEFAULT_SEGMENTS: u64 = 64;
-const DEFAULT_FAST_SEGMENTS: u64 = 16;
-/// Maximum number of segments within the limit, at the default length. It takes effect if the file system has little
-/// room now and may have more later.
-const MOST_DEFAULT_SEGMENTS: u64 = 16 << 10;
-/// Minimum number of write units in a segment of the default length: shorter segments fill badly.
-const UNITS_OF_SEGMENT: u64 = 16;
 pub(crate) const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
 const DEFAULT_FAST_FILE_LIMIT_BYTES: u64 = 1 << 30;
 /// Write unit of a capacity tier whose device reports none, in bytes: the coarsest unit of drives on the market.
@@ -114,6 +92,10 @@ impl Choice {
     /// Returns the maximum size and the size possible now, in bytes; `None` if the device must be opened to find out.
     fn sizes(&self) -> Option<(u64, u64)> {
         let limited = |bytes: u64| self.limit_bytes.map_or(bytes, |limit| limit.min(bytes));
+        if !self.more.is_empty() {
+            let bytes: Option<u64> = std::iter::once(&self.place).chain(&self.more).map(Target::bytes).sum();
+            return bytes.map(limited).or(self.limit_bytes).map(|bytes| (bytes, bytes));
+        }
         let path = match &self.place {
             Target::Device(device) if device.geometry().kind == DeviceKind::File => {
                 return Some((self.file_limit_bytes(), self.file_limit_bytes()));
@@ -130,7 +112,7 @@ impl Choice {
             let room = esker_device::file_system(path).map_or(limit, |it| it.available_bytes);
             return Some((limit, limit.min(room)));
         }
-        let bytes = std::fs::File::open(path).and_then(|mut device| device.seek(SeekFrom::End(0))).ok()?;
+        let bytes = self.place.bytes()?;
         Some((limited(bytes), limited(bytes)))
     }
 
@@ -236,34 +218,18 @@ impl Choice {
 /// A file shorter than this may be shorter than a block, and then looks like an empty device. In bytes.
 const SHORT_FILE_BYTES: u64 = 4096;
 
-/// Returns the segment length of a new store with tiers of `total_bytes` together, in bytes, as far as its slot table and its
-/// memory determine it: long enough for [`SLOTS_WANTED`] slots, but segments in memory take at most an eighth of the memory, or
-/// as much as they need for table and segments together to take the least memory.
-fn length_for_table(options: &Options, total_bytes: u64, lanes: u64) -> u64 {
-    let power = |bytes: u64| 1 << bytes.max(1).ilog2();
-    let pieces = least_segments(options, lanes);
-    let wanted = (total_bytes / SLOTS_WANTED).next_power_of_two();
-    let calm = power(options.memory_bytes / SEGMENTS_MEMORY_DIVISOR / pieces);
-    // Where `pieces` segments take as much memory as the slots of all segments.
-    let balanced = power((total_bytes as f64 * SLOT_BYTES as f64 / pieces as f64).sqrt() as u64);
-    let most = power(options.memory_bytes / SEGMENTS_MEMORY_DIVISOR_LEAST / pieces);
-    wanted.min(calm.max(balanced.min(most))).clamp(USUAL_SEGMENT_BYTES, SEGMENT_BYTES_MAX)
-}
-
-/// Returns the default segment length of a new store on these tiers, in bytes.
-fn default_segment_bytes(options: &Options, choices: &[Choice]) -> u64 {
-    let total: u64 = choices.iter().filter_map(Choice::sizes).map(|(limit, _)| limit).sum();
-    let mut bytes = length_for_table(options, total, choices.len() as u64);
-    let (mut units, mut least) = (0, SHORTEST_DEFAULT_SEGMENT_BYTES);
-    for choice in choices {
-        units = units.max(UNITS_OF_SEGMENT * choice.unit_bytes(None));
-        let Some((limit, now)) = choice.sizes() else { continue };
-        let in_front = choices.len() > 1 && choice.tier == TierName::Fast;
-        let share = now / if in_front { DEFAULT_FAST_SEGMENTS } else { DEFAULT_SEGMENTS };
-        bytes = bytes.min(1 << share.max(1).ilog2());
-        least = least.max((limit / MOST_DEFAULT_SEGMENTS).next_power_of_two());
+/// Returns the sizes of a new store on these tiers.
+fn new_store(options: &Options, choices: &[Choice]) -> NewStore {
+    let tiers = choices.iter().map(|choice| NewTier {
+        sizes: choice.sizes(),
+        unit_bytes: choice.unit_bytes(None),
+        in_front: choices.len() > 1 && choice.tier == TierName::Fast,
+    });
+    NewStore {
+        memory_bytes: options.memory_bytes,
+        coalesces: coalesces(options, choices.len() as u64),
+        tiers: tiers.collect(),
     }
-    bytes.max(least.min(USUAL_SEGMENT_BYTES)).max(units)
 }
 
 /// Opens the devices of a store. Also returns the parameters for creating a store on them.
@@ -275,8 +241,9 @@ pub(crate) async fn open_devices(
     validate(options)?;
     crate::open::staging_file::check(options)?;
     let choices = Choice::of(options);
-    let segment_bytes = options.segment_bytes.unwrap_or_else(|| default_segment_bytes(options, &choices));
-    let memory = check_memory(options, segment_bytes, choices.len() as u64);
+    let new_store = new_store(options, &choices);
+    let segment_bytes = options.segment_bytes.unwrap_or_else(|| new_store.default_segment_bytes());
+    let memory = new_store.needs(segment_bytes).check(options.memory_bytes);
     let mut plan = StorePlan { segment_bytes, memory, force: options.force_format, create: options.create };
     // 2.
     if let Layout::Directory(dir) = &options.layout {
@@ -323,7 +290,7 @@ pub(crate) async fn open_devices(
         // A device may have reported a coarser unit.
         let units = plans.iter().map(|plan| UNITS_OF_SEGMENT * plan.unit_bytes).max().unwrap_or(0);
         plan.segment_bytes = plan.segment_bytes.max(units);
-        plan.memory = check_memory(options, plan.segment_bytes, choices.len() as u64);
+        plan.memory = new_store.needs(plan.segment_bytes).check(options.memory_bytes);
     }
     Ok((plans, plan))
 }

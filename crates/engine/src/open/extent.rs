@@ -8,7 +8,9 @@
 //! ([0043](../../../../docs/decisions/0043-locations.md)). The granule, fixed when the store is formatted, determines the
 //! bytes that are addressed.
 
-use esker_device::DeviceKind;
+use std::sync::Arc;
+
+use esker_device::{Device, DeviceKind};
 use esker_log::{Packing, Superblock, Tier as TierName, Tiers};
 
 use crate::base::error::{Error, Result};
@@ -94,7 +96,18 @@ pub(crate) fn too_large(path: &dyn std::fmt::Display, most_bytes: u64, packing: 
 
 /// Returns the number of slots within `bytes` of a device.
 fn slots_in(bytes: u64, superblock: &Superblock) -> u64 {
-    bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes
+    superblock.slots_within(bytes)
+}
+
+/// Moves the far copies to their positions on the device as it is now. They are written with the next update, before any slot is
+/// taken: a device that has grown keeps its former end copy until the new one is durable, because no slot there was ever used.
+pub(crate) fn place_far_copies(device: &Arc<dyn Device>, superblock: &mut Superblock) {
+    let geometry = device.geometry();
+    let used_slots = superblock.used_slots;
+    superblock.far_copies = match geometry.kind {
+        DeviceKind::File => Vec::new(),
+        _ => superblock.place_far_copies(geometry.bytes, |slot| slot < used_slots),
+    };
 }
 
 /// Returns the device length that `slots` slots need, in bytes.

@@ -11,12 +11,13 @@ use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
-use crate::open::extent::{bytes_for, too_large};
-use crate::open::lost::refuse_lost_superblocks;
+use crate::open::extent::{bytes_for, place_far_copies, too_large};
+use crate::open::lost::{refuse_far_copies, refuse_lost_superblocks};
 use crate::open::options::Options;
 use crate::open::several::{self, Joined};
 use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
+use crate::segments::far_copies;
 use crate::segments::members::write_to_members;
 use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
 
@@ -72,7 +73,7 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
     let (head, unread) = read_head(device, bytes as usize).await?;
     match (Superblock::find(&head), unread) {
         (Ok(superblock), _) => match superblock.nonsense() {
-            None => Ok(Some(superblock)),
+            None => far_copies::newest(device, superblock).await.map(Some),
             Some(what) => {
                 let path = device.path();
                 let what = format!("{path}: the superblock says {what}, which no store has");
@@ -80,22 +81,24 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
             }
         },
         // A superblock may be in the unreadable part.
-        (Err(SuperblockError::Absent), Some(error)) => Err(error),
+        (Err(SuperblockError::Absent), Some(error)) => {
+            refuse_far_copies(device, &head).await?;
+            Err(error)
+        }
         (Err(SuperblockError::Absent), None) => Ok(None),
         // A crash tore the first pair of superblocks while the store was created: it was never opened.
         (Err(SuperblockError::Damaged), None) if head.starts_with(FORMAT_MARK) => Ok(None),
         (Err(error @ SuperblockError::Version { .. }), _) => {
             Err(Error::invalid(format!("{}: {error}", device.path())))
         }
-        (Err(error), _) => Err(Error::Corrupt {
-            key: None,
-            segment: 0,
-            offset: 0,
-            what: format!(
-                "{}: {error}; `esker repair --find-segments` rebuilds it from the segments",
-                device.path()
-            ),
-        }),
+        (Err(error), _) => {
+            refuse_far_copies(device, &head).await?;
+            let path = device.path();
+            let what = format!(
+                "{path}: {error}; `esker repair {path} --find-segments` rebuilds it from the segments"
+            );
+            Err(Error::Corrupt { key: None, segment: 0, offset: 0, what })
+        }
     }
 }
 
@@ -145,6 +148,7 @@ pub(crate) async fn load_or_format(
     if let (Some(new), Some(kept)) =
         (found.iter().position(Option::is_none), found.iter().position(Option::is_some))
     {
+        refuse_foreign(&tiers[new], false).await.or_else(only_if_lost)?;
         return Err(refuse_beside_store(&tiers[new], &tiers[kept]));
     }
     let mut superblocks = Vec::new();
@@ -170,6 +174,14 @@ pub(crate) async fn load_or_format(
     }
     refuse_other_time(tiers, &superblocks)?;
     Ok(superblocks)
+}
+
+/// Keeps the error for a tier whose superblocks were lost, for which that of a tier without a store gives the wrong remedy.
+fn only_if_lost(error: Error) -> Result<()> {
+    match error {
+        Error::SuperblocksLost { .. } => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Returns true if a store was opened on a tier, so that the tier may hold records.
@@ -239,11 +251,12 @@ async fn format(
             return Err(Error::invalid(format!("{} holds no store", tier.device.path())));
         }
         refuse_foreign(tier, plan.force || found.is_some()).await?;
-        plan.memory.clone()?;
         check_sizes(&tier.device.path(), tier.limit_bytes, tier.unit_bytes, plan.segment_bytes)?;
         let data_offset = Superblock::data_offset_for(tier.unit_bytes);
         let slots = tier.limit_bytes.saturating_sub(data_offset) / plan.segment_bytes;
         refuse_beyond(tier, tiers.len(), slots, granule_bytes, plan.segment_bytes)?;
+        // Afterwards, because more memory does not help a store that is impossible.
+        plan.memory.clone()?;
         let grows = tier.device.geometry().kind == DeviceKind::File;
         let mut superblock = Superblock {
             generation: 1,
@@ -258,7 +271,7 @@ async fn format(
             segment_bytes: plan.segment_bytes,
             unit_bytes: tier.unit_bytes,
             data_offset,
-            used_slots: used_slots_for(0, slots as u32, grows),
+            used_slots: 0,
             cleared: Cleared::default(),
             databases: Databases::default(),
             created_at_ms: runtime.wall_clock_ms(),
@@ -273,14 +286,20 @@ async fn format(
             stripes: Vec::new(),
             moved: Vec::new(),
         };
-        if let Some(joined) = &tier.joined {
-            superblock.used_slots = 0;
-            several::distribute(&mut superblock, joined, slots, runtime)?;
+        match &tier.joined {
+            Some(joined) => several::distribute(&mut superblock, joined, slots, runtime)?,
+            None => {
+                place_far_copies(&tier.device, &mut superblock);
+                let slots = superblock.slots_within(tier.limit_bytes);
+                superblock.used_slots = used_slots_for(0, slots as u32, grows);
+            }
         }
         superblocks.push(superblock);
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
         let device = &tier.device;
+        // Before the first write: otherwise the device may issue a unit in parts.
+        device.set_write_unit(superblock.unit_bytes as u32);
         if device.geometry().kind == DeviceKind::File {
             device.resize(superblock.data_offset).await?;
             device.extend(bytes_for(superblock.used_slots, superblock)).await?;
@@ -384,7 +403,7 @@ pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Re
 
 /// Returns the alignment of records for a store with these limits in total: fine enough to waste little, and coarse
 /// enough that the smallest tables of the index still suffice when the limits are doubled.
-fn granule_for(total_bytes: u64, segment_bytes: u64) -> u64 {
+pub fn granule_for(total_bytes: u64, segment_bytes: u64) -> u64 {
     Packing::granule_for(total_bytes.saturating_mul(2)).max(segment_bytes / SEGMENT_GRANULES_MAX)
 }
 

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use esker_device::{Device, FORMAT_MARK, RESTORE_MARK, foreign_signature};
-use esker_log::{SegmentIdentity, Superblock};
+use esker_log::{FoundFar, SegmentIdentity, Superblock};
 
 use crate::base::error::{Error, Result};
+use crate::segments::far_copies;
 
 /// Positions that are searched for starts of segments, as (distance, number). Segments are powers of two of 64 KiB or more, and
 /// slots begin behind the superblocks.
@@ -20,10 +21,28 @@ pub(crate) async fn refuse_lost_superblocks(device: &Arc<dyn Device>, head: &[u8
     if head.starts_with(FORMAT_MARK) || head.starts_with(RESTORE_MARK) {
         return Ok(());
     }
+    refuse_far_copies(device, head).await?;
     match find_segment(device).await? {
         None => Ok(()),
         Some(offset) => {
-            Err(Error::SuperblocksLost { path: device.path(), offset, holds: foreign_signature(head) })
+            let holds = foreign_signature(head);
+            Err(Error::SuperblocksLost { path: device.path(), offset, is_copy: false, holds })
+        }
+    }
+}
+
+/// Refuses a device without a usable superblock at its start that has one elsewhere.
+pub(crate) async fn refuse_far_copies(device: &Arc<dyn Device>, head: &[u8]) -> Result<()> {
+    let (path, holds) = (device.path(), foreign_signature(head));
+    match far_copies::search(device).await? {
+        FoundFar::Nothing => Ok(()),
+        FoundFar::One(offset, _) => Err(Error::SuperblocksLost { path, offset, is_copy: true, holds }),
+        FoundFar::Several(first, second) => {
+            let what = format!(
+                "{path}: the superblock at the start is lost, and the copies at bytes {first} and {second} belong to different \
+                 stores; `esker repair {path} --find-segments` rebuilds the superblock of the first segments"
+            );
+            Err(Error::Corrupt { key: None, segment: 0, offset: first, what })
         }
     }
 }

@@ -7,10 +7,14 @@ use crate::base::option_name::OptionName;
 use crate::open::options::Options;
 use crate::segments::table::slots_memory_bytes;
 
-/// Memory of every store besides its segments, in bytes: registered buffers, stacks, tasks, and an empty index.
+/// Memory of every store besides its segments, in bytes: registered buffers, stacks, tasks, an empty index, and a small slot
+/// table.
 const FIXED_MEMORY_BYTES: u64 = 24 << 20;
 /// Memory of an index with up to a million keys, in bytes; part of the above.
-const EMPTY_INDEX_BYTES: u64 = 10 << 20;
+pub const EMPTY_INDEX_BYTES: u64 = 10 << 20;
+/// Memory of the table of about 11,000 slots, in bytes; part of the above. So a small store that was opened once opens with the
+/// same memory however many of its slots were used.
+const SMALL_TABLE_BYTES: u64 = 1 << 20;
 /// Segment buffers for relocation.
 const RELOCATION_PIECES: u64 = 2;
 /// Minimum number of segment buffers per lane.
@@ -30,7 +34,7 @@ const LISTED_BYTES: u64 = 15 + 31;
 const LISTED_RECORD_BYTES: u64 = 40;
 
 /// Returns true if puts wait in memory to be overwritten. With two tiers, the fast tier has that effect.
-fn coalesces(options: &Options, lanes: u64) -> bool {
+pub(super) fn coalesces(options: &Options, lanes: u64) -> bool {
     lanes == 1 && !options.coalesce_for.is_zero()
 }
 
@@ -56,13 +60,11 @@ impl MemoryPlan {
     pub(super) fn of(options: &Options, superblocks: &[Superblock], slots: &[u32]) -> Result<MemoryPlan> {
         let segment_bytes = superblocks[0].segment_bytes;
         let lanes = superblocks.len() as u64;
-        check_memory(options, segment_bytes, lanes)?;
-        let used =
-            || superblocks.iter().zip(slots).map(|(superblock, slots)| superblock.used_slots.min(*slots));
-        let table_bytes =
-            slots.iter().zip(used()).map(|(slots, used)| slots_memory_bytes(*slots, used)).sum();
-        check_table(options, segment_bytes, lanes, table_bytes, used().map(u64::from).sum())?;
-        let pieces = (options.memory_bytes / 8 / segment_bytes / lanes).clamp(LEAST_LANE_PIECES, 8);
+        let used = superblocks.iter().map(|superblock| superblock.used_slots);
+        let slots_used = slots.iter().copied().zip(used).map(|(slots, used)| (slots, used.min(slots)));
+        let needs = Needs::of(coalesces(options, lanes), lanes, segment_bytes, slots_used);
+        needs.check(options.memory_bytes)?;
+        let pieces = lane_pieces(options.memory_bytes, lanes, segment_bytes);
         let coalescing = match coalesces(options, lanes) {
             true => (options.memory_bytes / COALESCING_MEMORY_DIVISOR / segment_bytes)
                 .min(u64::from(slots[0]) / COALESCING_SLOTS_DIVISOR)
@@ -75,48 +77,89 @@ impl MemoryPlan {
         Ok(MemoryPlan {
             lane_buffers: pieces as usize,
             coalescing_segments: coalescing as usize,
-            cache_bytes: left + EMPTY_INDEX_BYTES,
+            cache_bytes: left + EMPTY_INDEX_BYTES + SMALL_TABLE_BYTES,
             unverified_bytes: (left / 8).clamp(64 << 10, 64 << 20),
             // The lanes have no segment buffers yet.
             recovery_bytes: options
                 .memory_bytes
-                .saturating_sub(FIXED_MEMORY_BYTES + table_bytes)
+                .saturating_sub(FIXED_MEMORY_BYTES + needs.table_bytes)
                 .max(16 << 20),
         })
     }
 }
 
+/// Returns the number of segment buffers of each lane.
+fn lane_pieces(memory_bytes: u64, lanes: u64, segment_bytes: u64) -> u64 {
+    (memory_bytes / 8 / segment_bytes / lanes).clamp(LEAST_LANE_PIECES, 8)
+}
+
+/// Returns the memory of all segment buffers of a store that does not coalesce, in bytes.
+pub fn segments_memory_bytes(memory_bytes: u64, lanes: u64, segment_bytes: u64) -> u64 {
+    (lanes * lane_pieces(memory_bytes, lanes, segment_bytes) + RELOCATION_PIECES) * segment_bytes
+}
+
 /// Returns the minimum number of segments in memory.
-pub(crate) fn least_segments(options: &Options, lanes: u64) -> u64 {
-    let coalescing = if coalesces(options, lanes) { LEAST_COALESCING_PIECES } else { 0 };
+pub(crate) fn least_segments(coalesces: bool, lanes: u64) -> u64 {
+    let coalescing = if coalesces && lanes == 1 { LEAST_COALESCING_PIECES } else { 0 };
     lanes * LEAST_LANE_PIECES + coalescing + RELOCATION_PIECES
 }
 
-/// Checks that the memory budget also suffices for the table of the slots in use.
-fn check_table(options: &Options, segment_bytes: u64, lanes: u64, table_bytes: u64, used: u64) -> Result<()> {
-    let segments_bytes = least_segments(options, lanes) * segment_bytes;
-    let least = FIXED_MEMORY_BYTES + segments_bytes + table_bytes;
-    if options.memory_bytes < least {
-        let what = format!(
-            "is {}; at least {least} are needed: {table_bytes} for the table of the slots, of which {used} were used, and \
-             {segments_bytes} for segments of {segment_bytes} bytes in memory",
-            options.memory_bytes
-        );
-        return Err(Error::option(OptionName::Memory, what));
-    }
-    Ok(())
+/// What a store needs of its memory at least.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    segments: u64,
+    segment_bytes: u64,
+    slots_used: u64,
+    table_bytes: u64,
 }
 
-/// Checks that the memory budget suffices for `lanes` lanes with segments of this length.
-pub(crate) fn check_memory(options: &Options, segment_bytes: u64, lanes: u64) -> Result<()> {
-    let segments = least_segments(options, lanes);
-    let least = FIXED_MEMORY_BYTES + segments * segment_bytes;
-    if options.memory_bytes < least {
-        let what = format!(
-            "is {}; at least {least} are needed for {segments} segments of {segment_bytes} bytes in memory",
-            options.memory_bytes
-        );
-        return Err(Error::option(OptionName::Memory, what));
+impl Needs {
+    /// `slots`: the number of slots of each tier, and the number of used ones.
+    pub fn of(
+        coalesces: bool,
+        lanes: u64,
+        segment_bytes: u64,
+        slots: impl Iterator<Item = (u32, u32)>,
+    ) -> Needs {
+        let mut needs = Needs {
+            segments: least_segments(coalesces, lanes),
+            segment_bytes,
+            slots_used: 0,
+            table_bytes: 0,
+        };
+        for (slots, used) in slots {
+            needs.slots_used += u64::from(used);
+            needs.table_bytes += slots_memory_bytes(slots, used);
+        }
+        needs
     }
-    Ok(())
+
+    /// Returns the memory in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.beside_segments_bytes() + self.segments * self.segment_bytes
+    }
+
+    /// Returns the memory beside that of segments in bytes; includes [`EMPTY_INDEX_BYTES`].
+    pub fn beside_segments_bytes(&self) -> u64 {
+        FIXED_MEMORY_BYTES + self.table_bytes.saturating_sub(SMALL_TABLE_BYTES)
+    }
+
+    /// # Errors
+    /// `Option` if the memory does not suffice. The error names the memory that does.
+    pub(crate) fn check(&self, memory_bytes: u64) -> Result<()> {
+        let (least, Needs { segments, segment_bytes, slots_used, table_bytes }) = (self.bytes(), *self);
+        if memory_bytes >= least {
+            return Ok(());
+        }
+        let table = match table_bytes {
+            ..=SMALL_TABLE_BYTES => String::new(),
+            _ => format!("{table_bytes} for the table of the slots, of which {slots_used} were used, and "),
+        };
+        let what = format!(
+            "is {memory_bytes}; at least {least} are needed: {table}{} for {segments} segments of {segment_bytes} bytes in \
+             memory",
+            segments * segment_bytes
+        );
+        Err(Error::option(OptionName::Memory, what))
+    }
 }

@@ -11,6 +11,7 @@ pub(crate) mod progress;
 pub(crate) mod recover;
 mod run;
 pub(crate) mod several;
+pub mod sizing;
 pub(crate) mod staged;
 pub(crate) mod staging_file;
 pub(crate) mod staging_look;

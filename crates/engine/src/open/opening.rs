@@ -162,7 +162,11 @@ impl Medium {
     /// Step 1. Finds a store, or creates one.
     async fn find(options: &Options, runtime: &Arc<dyn Runtime>) -> Result<Medium> {
         let (plans, store_plan) = open_devices(options, runtime).await?;
-        let superblocks = load_or_format(&plans, &store_plan, options, runtime).await?;
+        let mut superblocks = load_or_format(&plans, &store_plan, options, runtime).await?;
+        for (plan, superblock) in plans.iter().zip(&mut superblocks).filter(|(plan, _)| plan.joined.is_none())
+        {
+            extent::place_far_copies(&plan.device, superblock);
+        }
         check_against(options, &superblocks)?;
         let Extents { slots, packing } = Extents::of(&plans, &superblocks, options.accept_loss)?;
         let memory = MemoryPlan::of(options, &superblocks, &slots)?;
@@ -251,6 +255,9 @@ impl Medium {
             extent::make_whole(tier, superblock).await?;
         }
         self.clear_added().await?;
+        for (tier, superblock) in self.tiers.iter().zip(&self.superblocks) {
+            several::erase_far_copies(tier, superblock).await?;
+        }
         let epoch = self.superblocks.iter().map(|s| s.epoch).max().unwrap_or(0)
             + u64::from(!planted(Bug::EpochNotRaised));
         // A crash between the writes of two tiers leaves different superblocks: merge them.
@@ -263,6 +270,9 @@ impl Medium {
         superblocks
             .update(&self.tiers, |_, s| {
                 s.epoch = epoch;
+                if !s.devices.is_empty() {
+                    s.far_copies.clear();
+                }
                 s.census = None;
                 if !is_expected {
                     (s.staging_boot, s.staging_bytes) = (0, 0);
@@ -461,9 +471,9 @@ fn make_tier(
         evicts: options.when_full.evicts(),
     };
     let grows = plan.device.geometry().kind == DeviceKind::File;
-    let shape = shape_of(superblock);
-    let tier = Tier::new(plan.device.clone(), shape, superblock.data_offset, slots, grows, accounts);
-    Arc::new(match &plan.joined {
+    let (device, shape) = (plan.device.clone(), shape_of(superblock));
+    let tier = Tier::new(device, shape, superblock.data_offset, slots, grows, accounts);
+    let mut tier = match &plan.joined {
         Some(joined) => {
             let serves = options.on_device_loss == OnDeviceLoss::Serve;
             let draining = superblock.devices.iter().enumerate().filter(|(_, member)| member.draining);
@@ -472,7 +482,9 @@ fn make_tier(
             tier.with_members(joined.striped.clone(), serves, draining, &slots)
         }
         None => tier,
-    })
+    };
+    tier.take_out_of_use(superblock.slots_out_of_use(slots).collect());
+    Arc::new(tier)
 }
 
 /// Step 5. Writes the summary of a segment that was found without one.

@@ -1,6 +1,7 @@
 //! Options of a store: location, limits, durability.
 
 use std::fmt;
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,16 @@ impl Target {
     /// Returns true if nothing exists at its path.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Target::Path(path) if std::fs::metadata(path).is_err())
+    }
+
+    /// Returns its length in bytes; `None` if nothing can be opened at its path.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        match self {
+            Target::Path(path) => {
+                std::fs::File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0))).ok()
+            }
+            Target::Device(device) => Some(device.geometry().bytes),
+        }
     }
 }
 

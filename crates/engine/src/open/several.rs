@@ -24,6 +24,9 @@ use crate::base::error::{Error, Result};
 use crate::open::format::{find_superblock, refuse_foreign_device, was_opened};
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::allocations::DeviceSlots;
+use crate::segments::far_copies;
+use crate::segments::superblocks::clear_slots;
+use crate::segments::tier::Tier;
 
 /// The devices of a tier that has several.
 pub(crate) struct Joined {
@@ -337,7 +340,7 @@ pub(crate) fn slots_within(superblock: &Superblock, limit: u32) -> Vec<DeviceSlo
     superblock.devices.iter().enumerate().map(of).collect()
 }
 
-/// Marks the start of a device that is being added, and erases what it held.
+/// Marks the start of a device that is being formatted or added, and erases what it held, far copies included.
 pub(crate) async fn clear_head(
     device: &Arc<dyn Device>,
     accounting: &WriteAccounting,
@@ -346,7 +349,28 @@ pub(crate) async fn clear_head(
     let mut empty = Buffer::zeroed(superblock.data_offset as usize);
     empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
     accounting.superblock(superblock.data_offset);
-    device.write(0, Source::Owned(empty), WriteMode::Durable).await.map_err(Error::from)
+    device.write(0, Source::Owned(empty), WriteMode::Durable).await?;
+    match device.geometry().kind {
+        DeviceKind::File => Ok(()),
+        _ => far_copies::invalidate(device, accounting, superblock.unit_bytes).await,
+    }
+}
+
+/// Erases the far copies of a tier that had one device until now, and makes the slots that they overlap read as free. Those
+/// slots stay out of use in this opening.
+///
+/// The superblock of the tier is written afterwards, because otherwise a crash could leave copies that name no other device.
+pub(crate) async fn erase_far_copies(tier: &Tier, superblock: &Superblock) -> Result<()> {
+    let Some(members) = tier.members().filter(|_| !superblock.far_copies.is_empty()) else { return Ok(()) };
+    let first = members.striped()?.member(0).ok_or_else(|| Error::invalid("the first device is missing"))?;
+    for &offset in &superblock.far_copies {
+        tier.accounting().superblock(superblock.unit_bytes);
+        let zeros = Source::Owned(Buffer::zeroed(superblock.unit_bytes as usize));
+        first.write(offset, zeros, WriteMode::Durable).await?;
+    }
+    let without = Superblock { far_copies: Vec::new(), ..superblock.clone() };
+    let slots: Vec<u32> = superblock.slots_out_of_use(superblock.used_slots).collect();
+    clear_slots(&tier.device()?, tier.accounting(), &without, slots.into_iter()).await
 }
 
 /// Lists a new tier's devices in its superblock, and distributes at most `most` slots over them.

@@ -2,11 +2,13 @@
 
 pub(crate) mod hints;
 pub(crate) mod keys;
+pub(crate) mod log_scan;
 pub(crate) mod peek;
 pub(crate) mod probe;
 pub(crate) mod range;
 pub(crate) mod scan;
 mod scan_filter;
+mod segment_reader;
 pub(crate) mod verification;
 
 use std::sync::Arc;

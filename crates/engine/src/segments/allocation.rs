@@ -51,6 +51,8 @@ pub(crate) enum Next {
 pub(crate) struct Allocation {
     /// Number of slots.
     total: u32,
+    /// Slots that are never taken.
+    out_of_use: BTreeSet<u32>,
     /// Number of the first slot that was never used; all later ones were not either.
     used: u32,
     /// Free slots that are discarded or were never examined.
@@ -77,9 +79,21 @@ impl Allocation {
         Allocation { total, grows, ..Allocation::default() }
     }
 
+    /// Takes slots out of use, before any slot is taken.
+    pub(crate) fn take_out_of_use(&mut self, slots: BTreeSet<u32>) {
+        self.out_of_use = slots;
+    }
+
+    /// Returns the number of slots that are never taken.
+    pub(crate) fn out_of_use(&self) -> u32 {
+        self.out_of_use.len() as u32
+    }
+
     /// Recovery: sets the number of slots ever used, and the free ones among them.
-    pub(crate) fn restore(&mut self, used: u32, free: BTreeSet<u32>) {
-        *self = Allocation { used, free, ..Allocation::new(self.total, self.grows) };
+    pub(crate) fn restore(&mut self, used: u32, mut free: BTreeSet<u32>) {
+        let out_of_use = std::mem::take(&mut self.out_of_use);
+        free.retain(|slot| !out_of_use.contains(slot));
+        *self = Allocation { used, free, out_of_use, ..Allocation::new(self.total, self.grows) };
     }
 
     /// Returns the number of the first slot that was never used.
@@ -104,7 +118,12 @@ impl Allocation {
     }
 
     fn without_blocks(&self) -> u32 {
-        self.free.len() as u32 + (self.total - self.used)
+        self.free.len() as u32 + self.never_used()
+    }
+
+    /// Returns the number of slots that were never used and can be taken.
+    fn never_used(&self) -> u32 {
+        self.total - self.used - self.out_of_use.range(self.used..).count() as u32
     }
 
     /// Returns the number of free slots that the file system has no space for.
@@ -114,7 +133,7 @@ impl Allocation {
 
     /// Returns the number of slots that hold a segment, are about to, or are being examined.
     pub(crate) fn in_use(&self) -> u32 {
-        self.total - self.with_blocks() - self.without_blocks()
+        self.total - self.out_of_use.len() as u32 - self.with_blocks() - self.without_blocks()
     }
 
     /// Sets the number of slots without blocks that the file system has space for.
@@ -142,7 +161,7 @@ impl Allocation {
 
     /// Counts the slots below `end` as used before.
     fn use_through(&mut self, end: u32) {
-        self.free.extend(self.used..end);
+        self.free.extend((self.used..end).filter(|slot| !self.out_of_use.contains(slot)));
         self.used = self.used.max(end);
     }
 
@@ -183,7 +202,7 @@ impl Allocation {
 
     fn take_without_blocks(&mut self) -> Option<Taken> {
         let slot = self.free.pop_first();
-        if slot.is_none() && self.used == self.total {
+        if slot.is_none() && self.never_used() == 0 {
             return None;
         }
         if let Some(room) = &mut self.room {
@@ -192,6 +211,9 @@ impl Allocation {
         if let Some(slot) = slot {
             self.unknown.remove(&slot);
             return Some(Taken { slot, was: Was::Discarded });
+        }
+        while self.out_of_use.contains(&self.used) {
+            self.used += 1;
         }
         self.used += 1;
         Some(Taken { slot: self.used - 1, was: Was::Fresh })

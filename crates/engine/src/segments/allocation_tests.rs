@@ -411,3 +411,19 @@ fn an_unknown_slot_that_is_being_discarded_cannot_be_taken() {
     slots.discarded(6);
     assert_eq!(slots.take(0), Some(Taken { slot: 6, was: Was::Discarded }));
 }
+
+#[test]
+fn slots_out_of_use_are_never_taken_and_do_not_count() {
+    for (used, free) in [(0, vec![]), (5, vec![1, 3, 4]), (8, vec![0, 3, 7])] {
+        let mut slots = Allocation::new(10, false);
+        slots.take_out_of_use([3, 7].into());
+        slots.restore(used, free.iter().copied().collect());
+        let expected = 10 - used - (used..10).filter(|slot| [3, 7].contains(slot)).count() as u32
+            + free.iter().filter(|slot| ![3, 7].contains(*slot)).count() as u32;
+        assert_eq!(slots.free_slots(), expected, "{used}");
+        let taken: Vec<u32> = std::iter::from_fn(|| slots.take(0)).map(|taken| taken.slot).collect();
+        assert_eq!(taken.len() as u32, expected);
+        assert!(!taken.contains(&3) && !taken.contains(&7), "{taken:?}");
+        assert_eq!(slots.free_slots(), 0);
+    }
+}

@@ -114,9 +114,20 @@ impl Allocations {
         self.devices[position].slots.in_use() == left
     }
 
-    /// Returns the number of slots on devices whose slots are taken.
+    /// Returns the number of slots on devices whose slots are taken, except slots that are out of use.
     pub(crate) fn total(&self) -> u32 {
-        self.open().map(|device| device.total).sum()
+        self.open().map(|device| device.total - device.slots.out_of_use()).sum()
+    }
+
+    /// Takes slots out of use, before any slot is taken.
+    pub(crate) fn take_out_of_use(&mut self, slots: &BTreeSet<u32>) {
+        let mut of_devices: Vec<BTreeSet<u32>> = self.devices.iter().map(|_| BTreeSet::new()).collect();
+        for SlotPlace { member, local } in slots.iter().filter_map(|slot| self.place(*slot)) {
+            of_devices[member].insert(local);
+        }
+        for (device, slots) in self.devices.iter_mut().zip(of_devices) {
+            device.slots.take_out_of_use(slots);
+        }
     }
 
     /// Returns for each device whose slots are taken the slot that it uses next for the first time, if it has one.
@@ -148,9 +159,9 @@ impl Allocations {
         self.sum(Allocation::out_of_reach)
     }
 
-    /// The slots of the file of a tier that grows, which has one device.
-    pub(crate) fn of_file(&mut self) -> &mut Allocation {
-        debug_assert!(self.map.is_none(), "a tier of several devices does not grow");
+    /// The slots of a tier of one device.
+    pub(crate) fn of_only_device(&mut self) -> &mut Allocation {
+        debug_assert!(self.map.is_none(), "the tier has several devices");
         &mut self.devices[0].slots
     }
 

@@ -45,6 +45,11 @@ impl BufferedSegments {
         HeldBuffered(self.list.load())
     }
 
+    /// Returns the length of all segments whose bytes are in memory, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.list.load().iter().map(|segment| segment.buffer.capacity() as u64).sum()
+    }
+
     pub(crate) fn add(&self, buffered_segment: BufferedSegment) {
         self.change(|list| list.push(buffered_segment));
     }

@@ -30,6 +30,9 @@ use crate::segments::space::Space;
 /// Maximum memory per listed key in bytes: its digest, and its newest tombstone including the free space of the map.
 const BYTES_A_KEY: u64 = 8 + 2 * size_of::<(u64, Tombstone)>() as u64;
 
+/// Number of no segment.
+const NO_SEGMENT: u64 = 0;
+
 /// Location of a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tombstone {
@@ -75,9 +78,15 @@ struct State {
 }
 
 impl State {
-    fn lists(&self, digest: u64) -> bool {
-        let mut keys = self.segments.values().filter_map(|segment| segment.keys.as_ref());
+    /// Returns true if a segment other than `segment` lists a key.
+    fn lists_beside(&self, segment: u64, digest: u64) -> bool {
+        let others = self.segments.iter().filter(|(number, _)| **number != segment);
+        let mut keys = others.filter_map(|(_, segment)| segment.keys.as_ref());
         keys.any(|keys| keys.binary_search(&digest).is_ok())
+    }
+
+    fn lists(&self, digest: u64) -> bool {
+        self.lists_beside(NO_SEGMENT, digest)
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -108,14 +117,15 @@ impl DamagedSegments {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns true if a damaged segment may hold an older version of the key of `entry` that only `entry` hides.
-    pub(crate) fn need(&self, entry: &Entry) -> bool {
+    /// Returns true if a damaged segment other than `segment` may hold an older version of the key of `entry` that only `entry`
+    /// hides.
+    pub(crate) fn need(&self, segment: u64, entry: &Entry) -> bool {
         if self.len() == 0 || planted(Bug::DamagedSegmentForgotten) {
             return false;
         }
         let (state, digest) = (self.state.lock(), digest(&entry.key_hash));
         let is_newest = || state.newest.get(&digest).is_none_or(|newest| newest.sequence <= entry.sequence);
-        state.lists(digest) && is_newest()
+        state.lists_beside(segment, digest) && is_newest()
     }
 
     /// Returns number, tier and slot of every damaged segment.

@@ -120,22 +120,34 @@ impl Space {
     }
 }
 
-/// Returns the user limit of a tier in bytes: the part outside the reserve, and no more than the collector can work with.
+/// Returns the user limit of a tier in bytes. `coalescing_slots` are set aside for memtables.
+fn user_limit_bytes(tier: &Tier, reserve_share: f64, coalescing_slots: u32) -> u64 {
+    let (slots, shape) = (tier.slots_in_reach().saturating_sub(coalescing_slots), tier.shape());
+    let longest_record_bytes = shape.max_record_bytes();
+    user_limit_of(slots, reserve_share, shape.segment_bytes, shape.unit_bytes, longest_record_bytes)
+}
+
+/// Returns the user limit of a tier of `slots` slots in bytes: the part outside the reserve, and no more than the collector can
+/// work with.
 ///
 /// The reserve is the collector's working space, so open, spare and free slots do not count as part of it. In a tier of few
-/// slots they are most of it; see `docs/decisions/0005-placement.md` for the arithmetic. `coalescing_slots` are set aside for
-/// memtables.
-fn user_limit_bytes(tier: &Tier, reserve_share: f64, coalescing_slots: u32) -> u64 {
-    let (slots, shape) = (f64::from(tier.slots_in_reach().saturating_sub(coalescing_slots)), tier.shape());
-    let working = f64::from(WORKING_SLOTS);
+/// slots they are most of it; see `docs/decisions/0005-placement.md` for the arithmetic.
+pub fn user_limit_of(
+    slots: u32,
+    reserve_share: f64,
+    segment_bytes: u32,
+    unit_bytes: u32,
+    longest_record_bytes: u64,
+) -> u64 {
+    let (slots, working) = (f64::from(slots), f64::from(WORKING_SLOTS));
     let beside_reserve = (slots - (slots / 16.0).min(working)) * (1.0 - reserve_share);
     // The last write unit of a frame is half empty on average.
-    let padding = f64::from(shape.unit_bytes) / f64::from(frame_bytes(shape)) / 2.0;
+    let padding = f64::from(unit_bytes) / f64::from(frame_length(segment_bytes, unit_bytes)) / 2.0;
     let lost = (slots * (LEAST_YIELD + SEGMENT_END + padding)).min(working);
     let workable = (slots - f64::from(LEAST_WORKING_SLOTS) - lost).max(1.0);
     // Frames that prove copies durable: fewer than two in each segment of copies.
-    let proofs = 2.0 * f64::from(shape.unit_bytes) / f64::from(shape.segment_bytes);
-    (beside_reserve.min(workable) * (1.0 - proofs) * shape.max_record_bytes() as f64) as u64
+    let proofs = 2.0 * f64::from(unit_bytes) / f64::from(segment_bytes);
+    (beside_reserve.min(workable) * (1.0 - proofs) * longest_record_bytes as f64) as u64
 }
 
 /// Returns the number of slots for segments that wait for memtables, if live records leave `left` slots.
@@ -155,7 +167,12 @@ pub(crate) const FRAME_BYTES: u32 = 1 << 20;
 
 /// Returns the maximum length of a frame of copies in bytes: at least a write unit, because a shorter frame would be padded.
 pub(crate) fn frame_bytes(shape: SegmentShape) -> u32 {
-    FRAME_BYTES.min(shape.segment_bytes / 2).max(shape.unit_bytes)
+    frame_length(shape.segment_bytes, shape.unit_bytes)
+}
+
+/// Like [`frame_bytes`], for lengths in bytes.
+pub fn frame_length(segment_bytes: u32, unit_bytes: u32) -> u32 {
+    FRAME_BYTES.min(segment_bytes / 2).max(unit_bytes)
 }
 
 /// Returns the length of a lane's frame in bytes at which it is written without waiting for more records.

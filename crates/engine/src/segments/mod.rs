@@ -11,6 +11,7 @@ pub(crate) mod damaged;
 pub(crate) mod device_failure;
 pub(crate) mod discards;
 pub(crate) mod draining;
+pub(crate) mod far_copies;
 pub(crate) mod groups;
 pub(crate) mod handles;
 pub(crate) mod kept_segments;

@@ -67,7 +67,7 @@ impl Space {
     /// current records, none of which it hides.
     pub(crate) fn may_hold_older(&self, oldest: &Oldest, segment: u64, entry: &Entry) -> bool {
         oldest.other_than(segment) <= entry.sequence
-            || self.damaged.need(entry)
+            || self.damaged.need(segment, entry)
             // Last: a segment that `need` no longer lists was a damaged one, and missing from `oldest`, when those were read.
             || (oldest.unlisted != self.damaged.unlisted() && !planted(Bug::UnlistedDamageMissed))
     }

@@ -65,8 +65,8 @@ impl Tier {
 
     fn set_room(&self, slots: Option<u32>) {
         let mut allocation = self.allocation.lock();
-        allocation.of_file().set_room(slots);
-        self.in_reach.store(self.slots_total() - allocation.out_of_reach(), Ordering::Relaxed);
+        allocation.of_only_device().set_room(slots);
+        self.in_reach.store(self.slots_usable() - allocation.out_of_reach(), Ordering::Relaxed);
     }
 
     /// Queries the file system, unless that was done a moment ago.
@@ -86,7 +86,7 @@ impl Tier {
         }
         let slots = self.room_slots();
         self.set_room(slots);
-        if slots == Some(0) && self.slots_in_reach() < self.slots_total() {
+        if slots == Some(0) && self.slots_in_reach() < self.slots_usable() {
             self.becomes_short();
         }
     }
@@ -193,7 +193,7 @@ impl Tier {
     async fn secure_more(&self, room: &Room, slots: u32) -> Result<bool> {
         let mut grown = room.grown.lock().await;
         loop {
-            let next = self.allocation.lock().of_file().next_to_secure(slots);
+            let next = self.allocation.lock().of_only_device().next_to_secure(slots);
             let Some(slot) = next else { return Ok(self.allocation.lock().with_blocks() >= slots) };
             match self.give_blocks(&mut grown, slot).await {
                 Ok(()) => self.give_back_with_blocks(slot),
@@ -230,9 +230,9 @@ impl Tier {
         }
         let mut grown = room.grown.lock().await;
         let in_file = self.slots_within(*grown);
-        for slot in self.allocation(|slots| slots.of_file().doubtful(in_file)) {
+        for slot in self.allocation(|slots| slots.of_only_device().doubtful(in_file)) {
             if self.allocation(|allocation| {
-                allocation.with_blocks() >= slots || !allocation.of_file().pick(slot)
+                allocation.with_blocks() >= slots || !allocation.of_only_device().pick(slot)
             }) {
                 break;
             }

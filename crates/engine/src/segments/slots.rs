@@ -69,6 +69,11 @@ impl Slots {
         slots
     }
 
+    /// Excludes this many slots from the count of free slots: they are never taken.
+    pub(crate) fn take_out_of_use(&self, count: u32) {
+        self.states[SlotState::Free as usize].fetch_sub(count, Ordering::Relaxed);
+    }
+
     /// Returns the number of slots.
     pub(crate) fn len(&self) -> u32 {
         self.table.len()

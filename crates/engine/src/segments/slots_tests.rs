@@ -93,7 +93,7 @@ fn counts(held: &[Held]) -> (States, [u64; SegmentClass::ALL.len()]) {
     (states, classes)
 }
 
-/// Returns the slots in the order of a value, without those that have none.
+/// Returns the slots that have a value, in its order.
 fn in_order<T: Ord>(held: &[Held], value: impl Fn(&Held) -> Option<T>) -> Vec<(T, u32)> {
     let slots = (0..).zip(held).filter_map(|(slot, held)| Some((value(held)?, slot)));
     let mut all: Vec<_> = slots.collect();

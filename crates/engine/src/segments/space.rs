@@ -308,7 +308,7 @@ impl Space {
         let output = self.output_tier();
         let is_limited = |tier: &&Tier| {
             tier.is_short()
-                || tier.grows() && tier.name() == output.name() && tier.slots_in_reach() < tier.slots_total()
+                || tier.grows() && tier.name() == output.name() && tier.slots_in_reach() < tier.slots_usable()
         };
         match self.tiers().find(is_limited) {
             Some(tier) => {

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use esker_device::{Buffer, Device, DeviceKind, Source, WriteMode};
-use esker_log::{DeviceMember, SUPERBLOCK_COPIES, Superblock, Tier as TierName};
+use esker_device::{Buffer, Device, DeviceError, DeviceKind, Pending, Source, WriteMode};
+use esker_log::{CopyPlace, DeviceMember, SUPERBLOCK_COPIES, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::sync::{Mutex, Notify};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::WriteAccounting;
+use crate::segments::far_copies;
 use crate::segments::tier::Tier;
 
 /// The superblocks of the tiers, in order. Changed by one task at a time.
@@ -198,6 +199,12 @@ fn cover_member(tier: &Tier, superblock: &mut Superblock, member: usize, used_sl
     superblock.used_slots = superblock.used_slots.max(last.map_or(0, |last| last + 1));
 }
 
+/// Returns the error for a damaged copy. `of`: words for the superblock.
+fn damaged_copy(of: &str, CopyPlace { number, offset }: CopyPlace) -> Error {
+    let what = format!("copy {number} of the superblock of the {of}, at byte {offset}, is damaged");
+    Error::Corrupt { key: None, segment: 0, offset: 0, what }
+}
+
 /// Returns an error for each damaged copy on a device. `of`: words for the superblock.
 async fn damaged_copies_on(
     device: &Arc<dyn Device>,
@@ -211,13 +218,31 @@ async fn damaged_copies_on(
         Err(error) if error.is_of_reading() => return Ok(vec![error]),
         Err(error) => return Err(error),
     }
-    let copies = superblock.copies(&head);
-    let damaged = copies.iter().enumerate().filter(|(_, copy)| copy.as_ref() != Ok(superblock));
-    let error = |(number, _)| {
-        let what = format!("copy {number} of the superblock of the {of} is damaged");
-        Error::Corrupt { key: None, segment: 0, offset: 0, what }
-    };
-    Ok(damaged.map(error).collect())
+    let copies = superblock.copy_places().zip(superblock.copies(&head));
+    let damaged = copies.filter(|(_, copy)| copy.as_ref() != Ok(superblock));
+    let mut damaged: Vec<Error> = damaged.map(|(place, _)| damaged_copy(of, place)).collect();
+    damaged.extend(damaged_far_copies(device, superblock, of).await?);
+    Ok(damaged)
+}
+
+/// Reads the far copies of a superblock, and returns an error for each that is damaged.
+async fn damaged_far_copies(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    of: &str,
+) -> Result<Vec<Error>> {
+    let mut damaged = Vec::new();
+    for place in superblock.copy_places().filter(|place| place.number >= SUPERBLOCK_COPIES) {
+        match far_copies::read(device, place.offset).await {
+            Ok(bytes) if Superblock::decode_far(&bytes, place.offset).as_ref() == Ok(superblock) => {}
+            Ok(_) => {
+                damaged.push(damaged_copy(of, place));
+            }
+            Err(error) if error.is_of_reading() => damaged.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(damaged)
 }
 
 fn of_tier(superblocks: &mut [Superblock], name: TierName) -> &mut Superblock {
@@ -227,7 +252,7 @@ fn of_tier(superblocks: &mut [Superblock], name: TierName) -> &mut Superblock {
 /// Number of slots to clear at a time, so that no task that needs the next slot waits for long.
 const CLEARED_AT_ONCE: u32 = 64;
 /// Number of slots that are cleared ahead of those in use.
-const CLEARED_AHEAD: u32 = 256;
+pub(crate) const CLEARED_AHEAD: u32 = 256;
 
 /// Returns the number of slots for the superblock to cover if `needed` are used: more than needed, so that it is rarely
 /// written. A file that grows is extended to that length, which costs little however many slots that are.
@@ -253,14 +278,15 @@ pub(crate) async fn clear_slots(
         let unit = Buffer::zeroed(superblock.unit_bytes as usize);
         device.write(at, Source::Owned(unit), WriteMode::Plain)
     };
-    let slots: Vec<u32> = slots.collect();
+    let out_of_use: Vec<u32> = superblock.slots_out_of_use(u32::MAX).collect();
+    let slots: Vec<u32> = slots.filter(|slot| !out_of_use.contains(slot)).collect();
     for some in slots.chunks(CLEARS_IN_FLIGHT) {
         let writes = some.iter().flat_map(|&slot| {
             let start = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
             accounting.clearing(2 * superblock.unit_bytes);
             [write(start), write(start + superblock.segment_bytes - superblock.unit_bytes)]
         });
-        try_join_all(writes).await?;
+        all_written(writes).await?;
     }
     device.flush().await.map_err(Error::from)
 }
@@ -273,24 +299,38 @@ pub(crate) async fn write_tier_superblock(tier: &Tier, superblock: &Superblock) 
     }
 }
 
-/// Writes all copies, two at a time, so that a crash leaves two copies of one generation. Generations begin with alternating
-/// pairs: after a crash between the two pairs, the next generation begins with the pair that does not hold the newest, so that
-/// a second crash can tear only that.
+/// Waits for all of these writes, and returns the first error. None is in flight afterwards: one that was left in flight by a
+/// failure would complete after its repetition, and overwrite what was written since.
+async fn all_written(
+    writes: impl Iterator<Item = Pending<std::result::Result<(), DeviceError>>>,
+) -> Result<()> {
+    let writes: Vec<_> = writes.collect();
+    if planted(Bug::FailedClearLeftInFlight) {
+        return try_join_all(writes).await.map(drop).map_err(Error::from);
+    }
+    let written = join_all(writes).await;
+    written.into_iter().collect::<std::result::Result<(), _>>().map_err(Error::from)
+}
+
+/// Writes all copies in two groups, so that a crash leaves a whole group of one generation. Generations begin with alternating
+/// groups: after a crash between the two groups, the next generation begins with the group that does not hold the newest, so
+/// that a second crash can tear only that.
 pub(crate) async fn write_superblock(
     device: &Arc<dyn Device>,
     accounting: &WriteAccounting,
     superblock: &Superblock,
 ) -> Result<()> {
-    let stride = Superblock::stride_bytes(superblock.unit_bytes);
-    let at_once = if planted(Bug::SuperblocksAtOnce) { SUPERBLOCK_COPIES } else { 2 };
-    for step in (0..SUPERBLOCK_COPIES).step_by(at_once) {
-        let first = step + 2 * (superblock.generation % 2) as usize;
-        let copies = (first..first + at_once).map(|copy| copy % SUPERBLOCK_COPIES).map(|copy| {
-            let bytes = Buffer::copy_from(&superblock.encode(copy));
+    let mut groups = Vec::from(superblock.copy_groups());
+    if planted(Bug::SuperblocksAtOnce) {
+        groups = vec![groups.concat()];
+    }
+    for group in groups {
+        let copies = group.iter().map(|place| {
+            let bytes = Buffer::copy_from(&superblock.encode(place.number));
             accounting.superblock(bytes.len() as u64);
-            device.write(copy as u64 * stride, Source::Owned(bytes), WriteMode::Durable)
+            device.write(place.offset, Source::Owned(bytes), WriteMode::Durable)
         });
-        try_join_all(copies).await?;
+        all_written(copies).await?;
     }
     Ok(())
 }

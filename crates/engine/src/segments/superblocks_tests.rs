@@ -258,6 +258,40 @@ fn slot_is_not_cleared_after_it_was_covered_and_written() {
     }
 }
 
+/// One of the writes that clear slots finds no space; the others are slow.
+#[test]
+fn failed_clearing_leaves_no_write_in_flight() {
+    for seed in 0..20 {
+        let store = Store::new(Plan { slots: 200, ..slow(seed, &[TierName::Capacity]) });
+        let (world, tier) = (&store.plan.world, &store.tiers[0]);
+        let superblocks = store.formatted().into_iter().map(|s| Superblock { used_slots: 0, ..s }).collect();
+        let superblocks = Superblocks::new(superblocks);
+        let device = tier.device().expect("it is open");
+        let mut clears = 0;
+        let (first, rest) = (tier.device_offset(0, 0), Fault::Late(Duration::from_millis(5)));
+        store.devices[0].set_faults(Box::new(move |operation| {
+            let is_clear = operation.kind == OperationKind::Write && operation.offset >= first;
+            clears += i32::from(is_clear);
+            match clears {
+                1 if is_clear => Fault::Error(28),
+                2..=32 if is_clear => rest,
+                _ => Fault::None,
+            }
+        }));
+        assert!(world.run(superblocks.cover_slot(tier, 10)).is_err());
+        world.run(superblocks.cover_slot(tier, 10)).expect("there is room again");
+        let bytes = Source::Owned(Buffer::copy_from(&vec![7; UNIT_BYTES as usize]));
+        let at = tier.device_offset(10, 0);
+        world.run(device.write(at, bytes, WriteMode::Durable)).expect("it is written");
+        world.run(world.sleep(Duration::from_millis(10)));
+        assert_eq!(
+            store.devices[0].snapshot()[at as usize],
+            7,
+            "seed {seed}: the slot was cleared after the write"
+        );
+    }
+}
+
 #[test]
 fn clearing_does_not_hold_up_other_updates() {
     let store = Store::new(Plan { slots: 200, ..slow(1, &[TierName::Capacity]) });
@@ -279,4 +313,85 @@ fn clearing_does_not_hold_up_other_updates() {
     let found = superblocks.into_inner();
     assert_eq!(found[0].used_slots, 200);
     assert!(found[0].generation > 2, "the slots are cleared in several steps");
+}
+
+/// A store on a device that is large enough for far copies.
+fn with_far_copies(seed: u64) -> (Store, Superblock) {
+    let store = Store::new(Plan { slots: 100, ..slow(seed, &[TierName::Capacity]) });
+    let mut first = store.formatted().remove(0);
+    (first.used_slots, first.unit_bytes) = (10, 4096);
+    first.far_copies =
+        first.place_far_copies(store.devices[0].snapshot().len() as u64 / 4 * 3, |slot| slot < 10);
+    assert_eq!(first.far_copies.len(), 2);
+    let device = store.tiers[0].device().expect("it is open");
+    let write = write_superblock(&device, store.tiers[0].accounting(), &first);
+    store.plan.world.run(write).expect("it is written");
+    (store, first)
+}
+
+/// Returns the generation that a search finds after the loss of the start of a device.
+fn far_generation(bytes: &[u8]) -> Option<u64> {
+    let mut search = esker_log::FarSearch::default();
+    for at in Superblock::far_candidates(bytes.len() as u64) {
+        for named in search.add(at, &bytes[at as usize..]) {
+            search.add(named, &bytes[named as usize..]);
+        }
+    }
+    match search.finish() {
+        esker_log::FoundFar::One(_, found) => Some(found.generation),
+        _ => None,
+    }
+}
+
+/// The update moves the end copy, as after the device has grown.
+#[test]
+fn crash_in_an_update_leaves_a_whole_far_copy() {
+    let (mut old, mut new) = (0, 0);
+    for (seed, moment) in (0..).zip(moments()) {
+        let (store, first) = with_far_copies(seed);
+        let bytes = store.devices[0].snapshot().len() as u64;
+        let far_copies = first.place_far_copies(bytes, |slot| slot < 10);
+        assert!(far_copies[0] == first.far_copies[0] && far_copies[1] > first.far_copies[1]);
+        let superblocks = Superblocks::new(vec![first]);
+        let update = superblocks.update(&store.tiers, |_, s| s.far_copies.clone_from(&far_copies));
+        let left = store.cut_after(moment, update);
+        match far_generation(&left[0]) {
+            Some(1) => old += 1,
+            Some(2) => new += 1,
+            other => panic!("{moment:?}: generation {other:?} is left"),
+        }
+        assert!(generation(&left[0]).is_ok(), "the start is whole, too");
+    }
+    assert!(old > 5 && new > 5, "the power was cut before and after: {old}, {new}");
+}
+
+#[test]
+fn scrub_names_damaged_far_copies_with_their_offsets() {
+    let (store, first) = with_far_copies(1);
+    let superblocks = Superblocks::new(vec![first.clone()]);
+    let find = || {
+        let damaged = superblocks.damaged_copies(store.tiers.iter().map(Arc::as_ref));
+        let damaged = store.plan.world.run(damaged).expect("it can be read");
+        damaged.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(find(), Vec::<String>::new());
+    for (number, at) in (4..).zip(first.far_copies.clone()) {
+        store.devices[0].corrupt(at + 60, 1);
+        let found = find();
+        assert_eq!(found.len(), number - 3, "{found:?}");
+        let words = format!("copy {number} of the superblock of the capacity tier, at byte {at}, is damaged");
+        assert!(found[number - 4].contains(&words), "{found:?}");
+    }
+}
+
+#[test]
+fn slots_under_far_copies_are_not_cleared() {
+    let (store, first) = with_far_copies(1);
+    let device = store.tiers[0].device().expect("it is open");
+    let clear = clear_slots(&device, store.tiers[0].accounting(), &first, 10..100);
+    store.plan.world.run(clear).expect("they are cleared");
+    let bytes = store.devices[0].snapshot();
+    for at in first.far_copies.clone() {
+        assert_eq!(Superblock::decode_far(&bytes[at as usize..], at).as_ref(), Ok(&first));
+    }
 }

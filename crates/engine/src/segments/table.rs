@@ -80,10 +80,12 @@ pub(crate) const SLOT_BYTES: u64 = (size_of::<Slot>() as u64) + 2 * SET_ENTRY_BY
 /// Approximate memory of one entry of an ordered set in bytes, with the free space of its tree nodes.
 pub(super) const SET_ENTRY_BYTES: u64 = 26;
 
-/// Returns the memory of a tier with `slots` slots, of which `used` hold segments, in bytes.
-pub(crate) fn slots_memory_bytes(slots: u32, used: u32) -> u64 {
-    let chunks = u64::from(slots).div_ceil(CHUNK_SLOTS as u64) * size_of::<OnceLock<Box<Chunk>>>() as u64;
-    chunks + u64::from(used) * SLOT_BYTES
+/// Returns the memory of the table of `slots` slots, of which the first `used` hold segments, and of its sets, in bytes.
+pub fn slots_memory_bytes(slots: u32, used: u32) -> u64 {
+    let chunks = |slots: u32| u64::from(slots).div_ceil(CHUNK_SLOTS as u64);
+    chunks(slots) * size_of::<OnceLock<Box<Chunk>>>() as u64
+        + chunks(used) * size_of::<Chunk>() as u64
+        + u64::from(used) * 2 * SET_ENTRY_BYTES
 }
 
 impl Chunk {

@@ -38,7 +38,10 @@ pub(crate) struct Tier {
     placement_handles: u8,
     slots: Slots,
     pub(crate) allocation: Mutex<Allocations>,
-    /// Number of slots, except slots that the file system has no space for, and those of devices that get no segments; changed with the allocation locked.
+    /// Slots that are never taken, because copies of the superblock overlap them.
+    out_of_use: BTreeSet<u32>,
+    /// Number of slots, except slots that the file system has no space for, and those of devices that get no segments; changed
+    /// with the allocation locked.
     pub(crate) in_reach: AtomicU32,
     /// Present if the device is a file that grows.
     pub(crate) room: Option<Room>,
@@ -86,6 +89,7 @@ impl Tier {
             slots: Slots::new(limit_slots, shape.segment_bytes, groups, accounts.evicts),
             allocation: Mutex::new(Allocations::one(limit_slots, grows)),
             members: None,
+            out_of_use: BTreeSet::new(),
             in_reach: AtomicU32::new(limit_slots),
             room,
             live_bytes: AtomicI64::new(0),
@@ -122,6 +126,19 @@ impl Tier {
         let mut allocation = self.allocation.lock();
         allocation.set_closed(position, closed);
         self.in_reach.store(allocation.total(), Ordering::Relaxed);
+    }
+
+    /// Takes slots out of use, before any slot is taken.
+    pub(crate) fn take_out_of_use(&mut self, slots: BTreeSet<u32>) {
+        self.in_reach.fetch_sub(slots.len() as u32, Ordering::Relaxed);
+        self.slots.take_out_of_use(slots.len() as u32);
+        self.allocation.lock().take_out_of_use(&slots);
+        self.out_of_use = slots;
+    }
+
+    /// Returns true if the slot is never taken.
+    pub(crate) fn is_out_of_use(&self, slot: u32) -> bool {
+        self.out_of_use.contains(&slot)
     }
 
     pub(crate) fn name(&self) -> TierName {
@@ -226,9 +243,14 @@ impl Tier {
         self.slots.len()
     }
 
+    /// Returns the number of slots that can hold a segment.
+    pub(crate) fn slots_usable(&self) -> u32 {
+        self.slots_total() - self.out_of_use.len() as u32
+    }
+
     /// Returns true if no slot holds a segment. A slot that is being given blocks, or discarded, holds none.
     pub(crate) fn holds_nothing(&self) -> bool {
-        self.slots.count(SlotState::Free) == self.slots_total()
+        self.slots.count(SlotState::Free) == self.slots_usable()
     }
 
     /// Returns the number of slots, except slots that the file system has no space for, and those of devices that get no

@@ -1,36 +1,37 @@
 //! Blocking calls of the store for threads without an executor: the calling thread sleeps while it waits.
 
-use std::ops::RangeBounds;
-use std::sync::Arc;
+use std::ops::{Deref, RangeBounds};
 
 use bytes::Bytes;
 use esker_device::block_on;
 
 use crate::Batch;
-use crate::base::compression::Compression;
-use crate::base::durability::Durability;
 use crate::base::error::Result;
-use crate::base::latency::Latencies;
 use crate::base::to_bytes::ToBytes;
-use crate::base::when_full::WhenFull;
 use crate::catalog::cache::Entry;
-use crate::catalog::feed::{KeyWatch, Observation, Observer};
 use crate::catalog::record_heads::KeyEntry;
 use crate::open::options::Options;
-use crate::open::progress::Recovery;
 use crate::read::keys::KeyPage;
-use crate::read::peek::{Peek, Usage, View};
 use crate::read::scan::{Cursor, Page};
 use crate::read::verification::Verification;
 use crate::store::handle::Store;
-use crate::store::segments::Segment;
-use crate::store::stats::Stats;
 use crate::write::options::WriteOptions;
 
 /// Handle whose calls block. Made by [`Store::blocking`] or [`Blocking::open`].
+///
+/// The calls of [`Store`] that do not wait are available through [`Deref`]; each asynchronous one has a blocking call of its
+/// name here, which takes precedence.
 #[derive(Clone, Debug)]
 pub struct Blocking {
     store: Store,
+}
+
+impl Deref for Blocking {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
 }
 
 impl Blocking {
@@ -57,36 +58,6 @@ impl Blocking {
     /// As there.
     pub fn database(&self, number: u8) -> Result<Blocking> {
         Ok(self.store.database(number)?.blocking())
-    }
-
-    /// See [`Store::database_number`].
-    pub fn database_number(&self) -> u8 {
-        self.store.database_number()
-    }
-
-    /// See [`Store::keyspace_number`].
-    pub fn keyspace_number(&self) -> u8 {
-        self.store.keyspace_number()
-    }
-
-    /// See [`Store::database_of_keyspace`].
-    pub fn database_of_keyspace(&self, keyspace: u8) -> Option<u8> {
-        self.store.database_of_keyspace(keyspace)
-    }
-
-    /// See [`Store::when_full`].
-    pub fn when_full(&self) -> WhenFull {
-        self.store.when_full()
-    }
-
-    /// See [`Store::set_when_full`].
-    pub fn set_when_full(&self, when_full: WhenFull) {
-        self.store.set_when_full(when_full);
-    }
-
-    /// See [`Store::usage`].
-    pub fn usage(&self, key: impl AsRef<[u8]>) -> Option<Usage> {
-        self.store.usage(key)
     }
 
     /// See [`Store::get`].
@@ -132,41 +103,6 @@ impl Blocking {
     /// As there.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         block_on(self.store.contains(key))
-    }
-
-    /// See [`Store::peek`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn peek<T>(&self, key: impl AsRef<[u8]>, see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
-        self.store.peek(key, see)
-    }
-
-    /// See [`Store::peek_many`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn peek_many<'k>(
-        &self,
-        keys: impl IntoIterator<Item = &'k [u8]>,
-        see: impl FnMut(Option<View<'_>>) -> bool,
-    ) -> Result<usize> {
-        self.store.peek_many(keys, see)
-    }
-
-    /// See [`Store::read_bytes_hint`].
-    pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
-        self.store.read_bytes_hint(key)
-    }
-
-    /// See [`Store::watch`].
-    pub fn watch(&self, key: impl AsRef<[u8]>) -> KeyWatch {
-        self.store.watch(key)
-    }
-
-    /// See [`Store::observe`].
-    pub fn observe(&self, observer: Arc<dyn Observer>) -> Observation {
-        self.store.observe(observer)
     }
 
     /// See [`Store::put`].
@@ -315,22 +251,12 @@ impl Blocking {
         block_on(self.store.scan(cursor, limit))
     }
 
-    /// See [`Store::scan_bytes_hint`].
-    pub fn scan_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
-        self.store.scan_bytes_hint(cursor, limit)
-    }
-
     /// See [`Store::scan_keys`].
     ///
     /// # Errors
     /// As there.
     pub fn scan_keys(&self, cursor: Cursor, limit: usize, bytes: usize) -> Result<KeyPage> {
         block_on(self.store.scan_keys(cursor, limit, bytes))
-    }
-
-    /// See [`Store::scan_keys_bytes_hint`].
-    pub fn scan_keys_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
-        self.store.scan_keys_bytes_hint(cursor, limit)
     }
 
     /// See [`Store::clear`].
@@ -379,118 +305,6 @@ impl Blocking {
     /// As there.
     pub fn compact(&self) -> Result<()> {
         block_on(self.store.compact())
-    }
-
-    /// See [`Store::latencies`].
-    pub fn latencies(&self) -> Latencies {
-        self.store.latencies()
-    }
-
-    /// See [`Store::stats`].
-    pub fn stats(&self) -> Stats {
-        self.store.stats()
-    }
-
-    /// See [`Store::segments`].
-    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
-        self.store.segments()
-    }
-
-    /// See [`Store::durability`].
-    pub fn durability(&self) -> Durability {
-        self.store.durability()
-    }
-
-    /// See [`Store::set_durability`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set_durability(&self, durability: Durability) -> Result<()> {
-        self.store.set_durability(durability)
-    }
-
-    /// See [`Store::compression`].
-    pub fn compression(&self) -> Compression {
-        self.store.compression()
-    }
-
-    /// See [`Store::set_compression`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set_compression(&self, compression: Compression) -> Result<()> {
-        self.store.set_compression(compression)
-    }
-
-    /// See [`Store::background_bytes_per_s`].
-    pub fn background_bytes_per_s(&self) -> Option<u64> {
-        self.store.background_bytes_per_s()
-    }
-
-    /// See [`Store::scrub_bytes_per_s`].
-    pub fn scrub_bytes_per_s(&self) -> Option<u64> {
-        self.store.scrub_bytes_per_s()
-    }
-
-    /// See [`Store::set_scrub_bytes_per_s`].
-    pub fn set_scrub_bytes_per_s(&self, bytes: Option<u64>) {
-        self.store.set_scrub_bytes_per_s(bytes);
-    }
-
-    /// See [`Store::set_background_bytes_per_s`].
-    pub fn set_background_bytes_per_s(&self, bytes: Option<u64>) {
-        self.store.set_background_bytes_per_s(bytes);
-    }
-
-    /// See [`Store::recovery`].
-    pub fn recovery(&self) -> Recovery {
-        self.store.recovery()
-    }
-
-    /// See [`Store::len`].
-    pub fn len(&self) -> u64 {
-        self.store.len()
-    }
-
-    /// See [`Store::is_empty`].
-    pub fn is_empty(&self) -> bool {
-        self.store.is_empty()
-    }
-
-    /// See [`Store::max_value_bytes`].
-    pub fn max_value_bytes(&self, key_bytes: usize) -> u64 {
-        self.store.max_value_bytes(key_bytes)
-    }
-
-    /// See [`Store::check_writable`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn check_writable(&self) -> Result<()> {
-        self.store.check_writable()
-    }
-
-    /// See [`Store::check_writable_for`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn check_writable_for(&self, bytes: u64) -> Result<()> {
-        self.store.check_writable_for(bytes)
-    }
-
-    /// See [`Store::refused_write`].
-    pub fn refused_write(&self) -> Option<crate::RefusedWrite> {
-        self.store.refused_write()
-    }
-
-    /// See [`Store::now_ms`].
-    pub fn now_ms(&self) -> u64 {
-        self.store.now_ms()
-    }
-
-    /// See [`Store::is_closed`].
-    pub fn is_closed(&self) -> bool {
-        self.store.is_closed()
     }
 
     /// See [`Store::close`].

@@ -1,4 +1,4 @@
-//! Iteration over all entries or keys, as a stream or as a blocking iterator. About 1 MiB is read at a time.
+//! Iteration over all entries or keys, as a stream or as a blocking iterator. About 1 MiB is returned at a time.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -13,6 +13,7 @@ use crate::base::error::Result;
 use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
 use crate::catalog::record_heads::KeyEntry;
+use crate::read::log_scan::{LogItem, LogPage, LogScan};
 use crate::read::scan::Cursor;
 use crate::store::blocking::Blocking;
 use crate::store::handle::Store;
@@ -21,44 +22,51 @@ use crate::store::handle::Store;
 const PIECE_ENTRIES: usize = 256;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// An item of an iteration.
-trait Item: Sized {
-    fn key(&self) -> &Bytes;
+/// Order in which an iteration reads.
+enum Order<T> {
+    /// To be decided by the first read.
+    Undecided,
+    /// In the order of the index, from a cursor on.
+    Index(Cursor),
+    /// In the order of the log.
+    Log(Box<LogScan<T>>),
+    Ended,
 }
 
-impl Item for Entry {
-    fn key(&self) -> &Bytes {
-        &self.key
-    }
-}
-
-impl Item for KeyEntry {
-    fn key(&self) -> &Bytes {
-        &self.key
-    }
-}
-
-/// One page of an iteration.
+/// Items that were read at a time, and the order in which the next are read.
 struct Piece<T> {
     items: Vec<Result<T>>,
-    next: Option<Cursor>,
+    next: Order<T>,
+    began_again: bool,
 }
 
 type Reading<T> = Pin<Box<dyn Future<Output = Result<Piece<T>>> + Send>>;
 
+/// Reads one page in the order of the index.
+type ReadPage<T> = fn(Store, Cursor) -> Pin<Box<dyn Future<Output = Result<IndexPage<T>>> + Send>>;
+
+/// Items of a page, and the cursor of the next.
+type IndexPage<T> = (Vec<Result<T>>, Option<Cursor>);
+
 /// Stream of the entries or keys of a store, in no order. Made by [`Store::stream`] and [`Store::stream_keys`].
 ///
-/// A key that exists from beginning to end is returned at least once; a key that is written meanwhile may be returned
-/// again. An unreadable record yields an error item, and the iteration continues. It ends after an error of the store
-/// itself: the store was closed, or its device failed.
+/// * A key that exists from beginning to end is returned, with a value that was current at some moment in between. A key
+///   that never existed in between is not returned.
+/// * A key that is written meanwhile may be returned again, with another version. No version of a key is returned twice,
+///   unless [`began_again`](Self::began_again) returns true.
+/// * If two databases are swapped meanwhile, keys of both may be missing.
+/// * The order is that of the index, or that of the log if reading all of it is expected to take less time.
+/// * An unreadable record yields an error item, and the iteration continues. It ends after an error of the store itself:
+///   the store was closed, or its device failed.
 pub struct EntryStream<T = Entry> {
     store: Store,
-    read: fn(Store, Cursor) -> Reading<T>,
+    read: fn(Store, Order<T>, Bytes) -> Reading<T>,
     key: fn(&T) -> &Bytes,
     prefix: Bytes,
-    /// Items already read, and the cursor of the next page.
+    /// Items already read.
     piece: std::vec::IntoIter<Result<T>>,
-    next: Option<Cursor>,
+    order: Order<T>,
+    began_again: bool,
     reading: Option<Reading<T>>,
 }
 
@@ -66,11 +74,18 @@ pub struct EntryStream<T = Entry> {
 impl<T> Unpin for EntryStream<T> {}
 
 impl<T> EntryStream<T> {
-    /// Restricts the stream to keys with this prefix, and errors. The index has no order, so all keys are read
-    /// nevertheless.
+    /// Restricts the stream to keys with this prefix, and errors. Neither index nor log has an order of keys, so all keys
+    /// are read nevertheless.
     pub fn prefix(mut self, prefix: impl ToBytes) -> EntryStream<T> {
         self.prefix = prefix.into_bytes();
         self
+    }
+
+    /// Returns true if the iteration began again from the start, so that keys may be returned twice. It does if more keys
+    /// were written during an iteration in log order than fit in its memory: a sixteenth of the memory for index and cache,
+    /// at most 64 MiB, at 40 bytes a key.
+    pub fn began_again(&self) -> bool {
+        self.began_again
     }
 
     /// Returns the next item; `None` at the end.
@@ -93,16 +108,23 @@ impl<T> Stream for EntryStream<T> {
         if let Some(item) = stream.take() {
             return Poll::Ready(Some(item));
         }
-        let Some(cursor) = stream.next else { return Poll::Ready(None) };
-        let reading = stream.reading.get_or_insert_with(|| (stream.read)(stream.store.clone(), cursor));
+        let reading = match &mut stream.reading {
+            Some(reading) => reading,
+            None if matches!(stream.order, Order::Ended) => return Poll::Ready(None),
+            none => {
+                // Until the read is complete, and for good if it fails, there is no next one.
+                let order = std::mem::replace(&mut stream.order, Order::Ended);
+                none.insert((stream.read)(stream.store.clone(), order, stream.prefix.clone()))
+            }
+        };
         let piece = ready!(reading.as_mut().poll(context));
         stream.reading = None;
         match piece {
-            Ok(Piece { items, next }) => (stream.piece, stream.next) = (items.into_iter(), next),
-            Err(error) => {
-                stream.next = None;
-                return Poll::Ready(Some(Err(error)));
+            Ok(Piece { items, next, began_again }) => {
+                (stream.piece, stream.order) = (items.into_iter(), next);
+                stream.began_again |= began_again;
             }
+            Err(error) => return Poll::Ready(Some(Err(error))),
         }
         if let Some(item) = stream.take() {
             return Poll::Ready(Some(item));
@@ -115,8 +137,14 @@ impl<T> Stream for EntryStream<T> {
 
 impl<T> fmt::Debug for EntryStream<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let EntryStream { prefix, next, .. } = self;
-        f.debug_struct("EntryStream").field("prefix", prefix).field("next", next).finish_non_exhaustive()
+        let order = match &self.order {
+            Order::Undecided => "undecided",
+            Order::Index(_) => "index",
+            Order::Log(_) => "log",
+            Order::Ended => "ended",
+        };
+        let EntryStream { prefix, .. } = self;
+        f.debug_struct("EntryStream").field("prefix", prefix).field("order", &order).finish_non_exhaustive()
     }
 }
 
@@ -144,24 +172,45 @@ impl Store {
     /// Returns all entries, in no order, as a [`Stream`] of the crate `futures-core`; [`EntryStream::next`] needs no
     /// other crate.
     pub fn stream(&self) -> EntryStream {
-        self.iterate(|store, cursor| Box::pin(async move { read_entries(&store, cursor).await }))
+        self.iterate(|store, order, prefix| Box::pin(read_piece(store, order, prefix, read_entries)))
     }
 
     /// As [`stream`](Self::stream), without reading the values. Damage in a value is not found.
     pub fn stream_keys(&self) -> EntryStream<KeyEntry> {
-        self.iterate(|store, cursor| Box::pin(async move { read_keys(&store, cursor).await }))
+        self.iterate(|store, order, prefix| Box::pin(read_piece(store, order, prefix, read_keys)))
     }
 
-    fn iterate<T: Item>(&self, read: fn(Store, Cursor) -> Reading<T>) -> EntryStream<T> {
+    /// Returns true if [`stream_keys`](Self::stream_keys) would now read in the order of the log, because that is expected
+    /// to take less time than one random read for each key that is not in memory.
+    pub fn log_order_pays(&self) -> bool {
+        self.reader.log_order_pays(self.database, false)
+    }
+
+    fn iterate<T: LogItem>(&self, read: fn(Store, Order<T>, Bytes) -> Reading<T>) -> EntryStream<T> {
         EntryStream {
             store: self.clone(),
             read,
             key: T::key,
             prefix: Bytes::new(),
             piece: Vec::new().into_iter(),
-            next: Some(Cursor::START),
+            order: Order::Undecided,
+            began_again: false,
             reading: None,
         }
+    }
+
+    #[doc(hidden)]
+    pub fn stream_in_log_order(&self) -> EntryStream {
+        EntryStream { order: Order::Log(Box::new(self.log_scan(Bytes::new()))), ..self.stream() }
+    }
+
+    #[doc(hidden)]
+    pub fn stream_keys_in_log_order(&self) -> EntryStream<KeyEntry> {
+        EntryStream { order: Order::Log(Box::new(self.log_scan(Bytes::new()))), ..self.stream_keys() }
+    }
+
+    fn log_scan<T: LogItem>(&self, prefix: Bytes) -> LogScan<T> {
+        self.reader.log_scan(self.database, prefix)
     }
 }
 
@@ -177,18 +226,59 @@ impl Blocking {
     }
 }
 
-async fn read_entries(store: &Store, cursor: Cursor) -> Result<Piece<Entry>> {
-    let mut limit = PIECE_ENTRIES;
-    while limit > 1 && store.scan_bytes_hint(cursor, limit) > PIECE_BYTES {
-        limit /= 2;
-    }
-    let page = store.scan(cursor, limit).await?;
-    let entries = page.entries.into_iter().map(Ok);
-    Ok(Piece { items: entries.chain(page.damaged.into_iter().map(Err)).collect(), next: page.next })
+/// Reads the next items in an order.
+async fn read_piece<T: LogItem>(
+    store: Store,
+    order: Order<T>,
+    prefix: Bytes,
+    read: ReadPage<T>,
+) -> Result<Piece<T>> {
+    let mut scan = match order {
+        Order::Undecided if store.reader.log_order_pays(store.database, T::WITH_VALUES) => {
+            Box::new(store.log_scan(prefix))
+        }
+        Order::Log(scan) => scan,
+        Order::Index(cursor) => return read_index(store, cursor, read).await,
+        Order::Undecided => return read_index(store, Cursor::START, read).await,
+        Order::Ended => return Ok(Piece { items: Vec::new(), next: Order::Ended, began_again: false }),
+    };
+    let page = scan.page().await?;
+    let began_again = matches!(page, LogPage::Overtaken);
+    let (items, next) = match page {
+        LogPage::Items(items) => (items, Order::Log(scan)),
+        LogPage::Overtaken => (Vec::new(), Order::Index(Cursor::START)),
+        LogPage::End => (Vec::new(), Order::Ended),
+    };
+    Ok(Piece { items, next, began_again })
 }
 
-async fn read_keys(store: &Store, cursor: Cursor) -> Result<Piece<KeyEntry>> {
-    let page = store.scan_keys(cursor, PIECE_ENTRIES, PIECE_BYTES).await?;
-    let keys = page.keys.into_iter().map(Ok);
-    Ok(Piece { items: keys.chain(page.damaged.into_iter().map(Err)).collect(), next: page.next })
+async fn read_index<T>(store: Store, cursor: Cursor, read: ReadPage<T>) -> Result<Piece<T>> {
+    let (items, next) = read(store, cursor).await?;
+    Ok(Piece { items, next: next.map_or(Order::Ended, Order::Index), began_again: false })
+}
+
+fn read_entries(
+    store: Store,
+    cursor: Cursor,
+) -> Pin<Box<dyn Future<Output = Result<IndexPage<Entry>>> + Send>> {
+    Box::pin(async move {
+        let mut limit = PIECE_ENTRIES;
+        while limit > 1 && store.scan_bytes_hint(cursor, limit) > PIECE_BYTES {
+            limit /= 2;
+        }
+        let page = store.scan(cursor, limit).await?;
+        let entries = page.entries.into_iter().map(Ok);
+        Ok((entries.chain(page.damaged.into_iter().map(Err)).collect(), page.next))
+    })
+}
+
+fn read_keys(
+    store: Store,
+    cursor: Cursor,
+) -> Pin<Box<dyn Future<Output = Result<IndexPage<KeyEntry>>> + Send>> {
+    Box::pin(async move {
+        let page = store.scan_keys(cursor, PIECE_ENTRIES, PIECE_BYTES).await?;
+        let keys = page.keys.into_iter().map(Ok);
+        Ok((keys.chain(page.damaged.into_iter().map(Err)).collect(), page.next))
+    })
 }

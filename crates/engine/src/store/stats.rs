@@ -41,7 +41,7 @@ pub struct TierStats {
     pub written: Written,
     /// Bytes discarded since the store was opened.
     pub discarded_bytes: u64,
-    /// Bytes of current records. An estimate while overwrites are unverified.
+    /// Bytes of current records and of tombstones that are still needed. An estimate while overwrites are unverified.
     pub live_bytes: u64,
     /// Bytes of segments in use that hold nothing current: dead records, padding, summaries, and the unfilled part of
     /// open segments. `live_bytes`, `free_bytes` and this add up to the size of the tier.
@@ -62,9 +62,11 @@ pub struct TierStats {
 pub struct Stats {
     /// Keys of all databases.
     pub keys: u64,
-    /// Bytes of current records. An overwrite whose predecessor was not in memory counts as an estimate until it is
-    /// verified.
+    /// Bytes of current records and of tombstones that are still needed. An overwrite whose predecessor was not in
+    /// memory counts as an estimate until it is verified.
     pub live_bytes: u64,
+    /// Bytes of tombstones, which `live_bytes` includes.
+    pub tombstone_bytes: u64,
     /// Bytes that users can fill. Lower than the configured limits allow if the file system has less room. Below this
     /// limit, a put that is no longer than the record it replaces always finds room, if no record is longer than an
     /// eighth of a segment.
@@ -128,6 +130,7 @@ impl Stats {
         Stats {
             keys: catalog.index.len(),
             live_bytes: space.live_bytes(),
+            tombstone_bytes: space.tombstone_bytes(),
             user_limit_bytes: space.user_limit_bytes(),
             reserve_bytes: output_bytes.saturating_sub(space.user_limit_bytes()),
             index_bytes: catalog.index.memory_bytes(),

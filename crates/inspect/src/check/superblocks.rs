@@ -1,10 +1,11 @@
 //! Checks the superblocks of a store: copies, sizes, and that the epochs of the tiers match.
 
-use esker_log::{SUPERBLOCK_COPIES, Superblock};
+use esker_log::{CopyPlace, SUPERBLOCK_COPIES, Superblock};
 
 use super::report::{Finding, Findings, Severity};
 use crate::error::Result;
 use crate::store::{HEAD_BYTES, StoreView, TierView};
+use crate::superblocks::read_copy;
 
 /// Checks every copy on every tier.
 pub(super) fn check(view: &StoreView, findings: &mut Findings) -> Result<()> {
@@ -26,20 +27,22 @@ pub(super) fn check(view: &StoreView, findings: &mut Findings) -> Result<()> {
 fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<()> {
     let head = tier.head()?;
     let newest = &tier.superblock;
-    let stride = Superblock::stride_bytes(newest.unit_bytes);
-    for (copy, found) in (0u64..).zip(newest.copies(&head)) {
-        let at = copy * stride;
+    for place in newest.copy_places() {
+        let CopyPlace { number: copy, offset: at } = place;
         let add = |findings: &mut Findings, what: String| {
-            let so = "nothing is lost while another copy is good; every opening rewrites all copies";
+            let so = "nothing is lost while another copy is good; every opening rewrites all copies, or esker repair --superblocks";
             findings.add(Finding::at(tier, at, Severity::Damage, what).so(so));
         };
-        match found {
+        match read_copy(&*tier.source, place, &head, newest) {
             Ok(found) if found == *newest => {
-                padding(tier, &head, at, &found.encode(copy as usize), findings);
+                let wanted = found.encode(copy);
+                if let Ok(bytes) = tier.read_bytes(at, wanted.len()) {
+                    padding(tier, &bytes, at, &wanted, findings);
+                }
             }
-            // Copies are written two at a time: a crash in between leaves two old and two new ones.
+            // Copies are written in two groups: a crash in between leaves one group old and one new.
             Ok(found) if !view.is_closed() && found.generation + 1 == newest.generation => {}
-            Ok(found) if found.store_id == newest.store_id => {
+            Ok(found) if newest.is_of_same_device(&found) => {
                 let (has, newest) = (found.generation, newest.generation);
                 add(
                     findings,
@@ -52,6 +55,7 @@ fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<
             Err(error) => add(findings, format!("copy {copy} of the superblock cannot be used: {error}")),
         }
     }
+    let stride = Superblock::stride_bytes(newest.unit_bytes);
     let behind = SUPERBLOCK_COPIES * stride as usize..(newest.data_offset as usize).min(HEAD_BYTES);
     if let Some(at) = head.get(behind.clone()).and_then(|bytes| bytes.iter().position(|byte| *byte != 0)) {
         let at = (behind.start + at) as u64;
@@ -62,8 +66,7 @@ fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<
 }
 
 /// Checks that the padding after a copy is zeros.
-fn padding(tier: &TierView, head: &[u8], at: u64, wanted: &[u8], findings: &mut Findings) {
-    let found = &head[at as usize..(at as usize + wanted.len()).min(head.len())];
+fn padding(tier: &TierView, found: &[u8], at: u64, wanted: &[u8], findings: &mut Findings) {
     if let Some(differs) = found.iter().zip(wanted).position(|(a, b)| a != b) {
         let what = "padding behind a copy of the superblock is not zeros";
         findings

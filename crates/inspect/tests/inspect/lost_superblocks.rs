@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use esker_device::{Device, MemoryDevice, WriteMode};
 use esker_engine::{Compression, Durability, ErrorKind, Options, Store};
-use esker_inspect::{CheckOptions, StoreView, find_segments};
-use esker_log::{SUPERBLOCK_COPIES, Superblock};
+use esker_inspect::{CheckOptions, FoundTier, IndexCheck, StoreView, find_segments};
+use esker_log::{FRAME_HEADER_BYTES, IDENTITY_BYTES, SUPERBLOCK_COPIES, SegmentIdentity, Superblock};
 use esker_simulated::SimRuntime;
 
 use crate::made::{SEGMENT_BYTES, device};
@@ -62,15 +62,13 @@ fn write(device: &MemoryDevice, offset: u64, bytes: Vec<u8>) {
 }
 
 /// Writes the superblock that is found on a device whose superblocks were lost.
-fn rebuild(device: &MemoryDevice, peer: Option<&Superblock>) -> Superblock {
-    let bytes = device.snapshot();
-    let found = find_segments(&bytes, peer, &()).expect("it has segments");
-    assert!(found.segments > 3, "{found:?}");
+fn rebuild(device: &MemoryDevice) -> FoundTier {
+    let found = find_segments(&device.snapshot(), None, &()).expect("it has segments");
     for copy in 0..SUPERBLOCK_COPIES {
         let offset = copy as u64 * Superblock::stride_bytes(found.superblock.unit_bytes);
         write(device, offset, found.superblock.encode(copy));
     }
-    found.superblock
+    found
 }
 
 #[test]
@@ -86,12 +84,16 @@ fn all_records_come_back_after_superblocks_were_lost() {
             runtime.run(Store::open(options(None, &capacity, &runtime))).expect_err("it is refused");
         assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
         let text = refused.to_string();
-        assert!(text.contains("repair --find-segments") && !text.contains("force"), "{text}");
-        rebuild(&capacity, None);
+        assert!(
+            text.contains("`esker repair memory --find-segments --confirm`") && !text.contains("force"),
+            "{text}"
+        );
+        let found = rebuild(&capacity);
+        assert!(found.segments > 3, "{found:?}");
         let report = StoreView::over(vec![Arc::new(capacity.snapshot())]).expect("it is a store");
-        // The index is compared by reading every key below.
-        let report = report.check(CheckOptions { index: false }, &()).expect("it can be checked");
+        let report = report.check(CheckOptions::default(), &()).expect("it can be checked");
         assert!(report.well, "{report:?}");
+        assert_eq!(report.index, IndexCheck::Compared { keys: KEYS - KEYS / 10, wrong: 0 });
         holds_all(options(None, &capacity, &runtime), &runtime);
     }
 }
@@ -125,10 +127,10 @@ fn lost_superblock_of_one_tier_is_completed_by_the_other() {
 #[test]
 fn remains_of_another_store_are_ignored() {
     let runtime = SimRuntime::new(7);
-    let capacity = device(200, 4096);
-    // More segments than formatting clears.
+    let capacity = device(500, 4096);
+    // More segments than a new store clears: two records fill one, and up to 321 are cleared ahead.
     let old = runtime.run(Store::open(options(None, &capacity, &runtime))).expect("it opens");
-    for number in 0..180 {
+    for number in 0..740 {
         runtime.run(old.put(key(number), vec![7; 60_000])).expect("there is room");
     }
     runtime.run(old.close()).expect("it closes");
@@ -143,6 +145,37 @@ fn remains_of_another_store_are_ignored() {
     let found = find_segments(&capacity.snapshot(), None, &()).expect("it has segments");
     assert_eq!(found.superblock.store_id, before.store_id);
     assert!(found.segments == 1 && found.foreign_segments > 5, "{found:?}");
+}
+
+/// Nothing but the rebuilding of superblocks reads identities, and one of them is enough for that.
+#[test]
+fn damaged_identities_are_noted_and_one_intact_is_enough() {
+    let runtime = SimRuntime::new(9);
+    let capacity = device(40, 4096);
+    fill(options(None, &capacity, &runtime), &runtime);
+    let before = Superblock::find(&capacity.snapshot()).expect("it has one");
+    let slots = (0..before.used_slots).map(|slot| before.data_offset + u64::from(slot) * SEGMENT_BYTES);
+    let bytes = capacity.snapshot();
+    let mut starts: Vec<u64> =
+        slots.filter(|start| SegmentIdentity::parse(&bytes[*start as usize..]).is_some()).collect();
+    let last = starts.pop().expect("it has segments");
+    for start in &starts {
+        capacity.corrupt(start + (FRAME_HEADER_BYTES + IDENTITY_BYTES) as u64 - 1, 1);
+    }
+    let report = StoreView::over(vec![Arc::new(capacity.snapshot())]).expect("it is a store");
+    let report = report.check(CheckOptions::default(), &()).expect("it can be checked");
+    assert!(report.well && report.findings.iter().all(|f| f.what.contains("identity block")), "{report:?}");
+    assert_eq!(report.notes, starts.len() as u64);
+    write(&capacity, 0, vec![0; LOST_BYTES as usize]);
+    let found = rebuild(&capacity);
+    assert_eq!((found.segments, found.superblock.store_id), (1, before.store_id));
+    holds_all(options(None, &capacity, &runtime), &runtime);
+    // Without any identity the segments cannot be read, and nothing is formatted.
+    write(&capacity, 0, vec![0; LOST_BYTES as usize]);
+    capacity.corrupt(last + FRAME_HEADER_BYTES as u64, 1);
+    assert!(find_segments(&capacity.snapshot(), None, &()).is_err());
+    let refused = runtime.run(Store::open(options(None, &capacity, &runtime))).expect_err("it is refused");
+    assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
 }
 
 /// In front of the first segment lies a copy of a segment's start of another store.

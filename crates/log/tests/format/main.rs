@@ -2,6 +2,7 @@
 
 mod compression;
 mod document;
+mod far_copies;
 mod frame;
 mod golden;
 mod hostile;

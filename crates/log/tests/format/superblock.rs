@@ -83,6 +83,15 @@ fn forge(copy: &mut [u8], at: usize, value: u32) {
 }
 
 #[test]
+fn forged_length_of_a_list_is_damage() {
+    let mut copy = superblock(4096, 3).encode(0);
+    let payload = u32::from_le_bytes(copy[20..24].try_into().expect("four bytes")) as usize;
+    // The upper half of the length of the last list, which is empty.
+    forge(&mut copy, 24 + payload - 4, 1 << 28);
+    assert_eq!(Superblock::find(&copy), Err(SuperblockError::Damaged));
+}
+
+#[test]
 fn another_version_is_refused() {
     let mut bytes = full(&superblock(4096, 3));
     for copy in 0..SUPERBLOCK_COPIES {

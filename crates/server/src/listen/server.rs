@@ -31,7 +31,7 @@ use crate::base::counting::count;
 use crate::base::shutdown::Stopper;
 use crate::base::socket::Listener;
 use crate::service::status::Sampler;
-use crate::service::{Service, fullness};
+use crate::service::{Service, fullness, key_scans};
 use crate::tls::Application;
 use crate::{Config, Result};
 
@@ -144,6 +144,7 @@ impl Server {
         watching.spawn(service.clone().tell_changes());
         watching.spawn(service.drive.clone().run());
         watching.spawn(fullness::run(service.clone()));
+        watching.spawn(key_scans::run(service.key_scans.clone()));
 
         let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());
         let mut clients = JoinSet::new();

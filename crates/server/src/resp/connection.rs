@@ -8,9 +8,8 @@
 //!    and input is read in the same step. Before that, messages to a subscriber are appended to the answers, up to
 //!    the backlog limit.
 //!
-//! Memory is acquired from the session's share before it is allocated: the input buffer in step 3, memory for the
-//! commands in step 2. If too little is left, the client waits. A connection that waits for its client keeps only a
-//! small buffer. The watch (`watch`) detects missed time limits. A stop of the server is noticed only in step 3:
+//! Memory (`memory`) is acquired for the input buffer in step 3 and for the commands in step 2. A connection that waits for
+//! its client keeps only a small buffer. The watch (`watch`) detects missed time limits. A stop of the server is noticed only in step 3:
 //! commands that were read are run and answered.
 
 use std::io;
@@ -42,29 +41,14 @@ use crate::service::{Dropped, Service};
 
 mod dialogue;
 mod interrupts;
+mod memory;
 
 pub(crate) use dialogue::{Dialogue, Peer};
 use interrupts::{Interrupt, Interrupts, interrupts};
-
-/// Bytes that one argument of a command takes while it runs: its position, the handle of its copy, its entries in
-/// sets and lists.
-const ARGUMENT_BYTES: usize = 128;
-
-/// Bytes that one operation of the store takes while it runs.
-const OPERATION_BYTES: usize = 512;
-
-/// Operations of the store that one batch runs at once.
-const OPERATIONS_MAX: usize = 1024;
-
-/// Commands of a batch while memory is scarce. Memory held by batches that wait for more must leave room for the
-/// answers of some of them, because otherwise all of them wait in vain.
-const BATCH_MAX_IF_TIGHT: usize = 64;
+use memory::LARGE_BYTES;
 
 /// Maximum number of arguments parsed in one turn.
 const PARSED_MAX: usize = 8192;
-
-/// Bytes of a connection above which freeing them may take longer than a turn, because the allocator returns them to the kernel.
-const LARGE_BYTES: usize = 4 << 20;
 
 /// The reason why a connection ended early.
 enum Ended {
@@ -181,12 +165,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     fn limits(&self) -> &Limits {
         if self.is_narrow { &self.narrow } else { &self.service.config.limits }
-    }
-
-    /// Returns the limit of commands in the next batch.
-    fn batch_max(&self) -> usize {
-        let most = self.limits().pipeline_max;
-        if self.service.budget.is_tight() { most.min(BATCH_MAX_IF_TIGHT) } else { most }
     }
 
     /// Serves the client until its end, and sends it the answers that are left.
@@ -322,17 +300,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         Ok(())
     }
 
-    /// Returns the bytes that the connection holds between steps.
-    fn held(&self) -> usize {
-        let buffers = self.transport.held_bytes() + self.commands.held_bytes() + self.parser.held_bytes();
-        buffers + self.session.kept_bytes()
-    }
-
     async fn run(&mut self, data: Bytes) -> Result<(), Ended> {
-        let arguments = self.commands.arguments_len();
-        let copies = self.service.compressed_bytes(data.len());
-        let operations = arguments.min(OPERATIONS_MAX) * OPERATION_BYTES;
-        let work = data.len() + copies + arguments * ARGUMENT_BYTES + operations;
+        let work = self.batch_bytes(data.len());
         let held = self.held() + work;
         self.session.held_bytes = held;
         self.session.hold(held).await.map_err(|_| Ended::Dropped(Dropped::Memory))?;
@@ -483,32 +452,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     /// Returns true if the unsent answers exceed the backlog limit, so that the client has to take some first.
     fn has_backlog(&self) -> bool {
         self.transport.replies.unsent_bytes() > self.limits().backlog_bytes_max
-    }
-
-    /// Waits for memory, and writes answers meanwhile. Returns false if the server ends the conversation.
-    async fn wait_for_memory(&mut self, bytes: usize) -> Result<bool, Ended> {
-        loop {
-            let interrupt = {
-                let mut hold = pin!(self.session.hold(bytes));
-                loop {
-                    tokio::select! {
-                        biased;
-                        held = &mut hold => {
-                            held.map_err(|_| Ended::Dropped(Dropped::Memory))?;
-                            return Ok(true);
-                        }
-                        exchanged = self.transport.exchange(false, self.service), if self.transport.replies.unsent_bytes() > 0 => {
-                            exchanged?;
-                            turn::pause().await;
-                        }
-                        interrupt = &mut self.interrupts => break interrupt.unwrap_or(Interrupt::Stopped),
-                    }
-                }
-            };
-            if !self.goes_on_after(interrupt)? {
-                return Ok(false);
-            }
-        }
     }
 
     /// Handles an interrupt of a wait. Returns true if the conversation continues.

@@ -4,7 +4,7 @@
 //!
 //! - `wire`: parses bytes into commands and encodes answers as bytes.
 //! - `session`: the state of a connection between commands, and the `view` of keys that a command works on.
-//! - `verb`: the descriptor of a command, and the table of all descriptors.
+//! - `verb`: the descriptor of a command; the table of all descriptors.
 //! - `commands`: the commands, by family: descriptors and the functions that run them.
 //! - `script`: scripts, which call commands; its interpreter, in `lua`, knows no commands.
 //! - `run`: groups commands that go to the store together, and runs transactions.

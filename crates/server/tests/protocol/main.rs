@@ -18,6 +18,7 @@ mod pipeline;
 mod redis;
 #[path = "../running/mod.rs"]
 mod running;
+mod scans;
 mod script_limits;
 mod script_rows;
 mod scripts;

@@ -28,7 +28,7 @@ const LOOK_FOR_DEAD_AFTER: Duration = Duration::from_secs(1);
 /// Number of sealed segments up to which a segment is collected only if at least half of it is garbage.
 const FEW_SEGMENTS: u64 = 4;
 /// Yield of a segment from which its copies surely take less room, however much padding they need.
-const SURE_YIELD: f64 = 0.5;
+pub(crate) const SURE_YIELD: f64 = 0.5;
 /// Collecting is given up if less than the expected gain divided by this was gained.
 const LEAST_GAIN: u64 = 8;
 /// Maximum number of times the garbage required for the next attempt is doubled: up to three segments' worth.
@@ -130,7 +130,8 @@ impl Reclaimer<'_> {
 
     fn choose_to_collect(&mut self) -> Option<Choice> {
         let needed = if self.space.runs_low() { Some(LEAST_YIELD) } else { self.yield_beyond_bound() };
-        let choice = needed.and_then(|least_yield| self.choose_among(least_yield, u64::MAX));
+        let given_up = if self.is_given_up() { SURE_YIELD } else { 0.0 };
+        let choice = needed.and_then(|least_yield| self.choose_among(least_yield.max(given_up), u64::MAX));
         choice.or_else(|| self.choose_dead())
     }
 
@@ -175,12 +176,9 @@ impl Reclaimer<'_> {
     }
 
     /// Chooses segments with at least this yield to collect, among those up to number `through`.
-    pub(crate) fn choose_among(&mut self, mut least_yield: f64, through: u64) -> Option<Choice> {
+    pub(crate) fn choose_among(&mut self, least_yield: f64, through: u64) -> Option<Choice> {
         let space = self.space;
         let tier = space.output_tier();
-        if self.is_given_up() {
-            least_yield = least_yield.max(SURE_YIELD);
-        }
         let newest = self.space.newest_segment() / SEGMENT_STEP;
         // Without a slot for another output, only records that fit in the open ones can be moved.
         let room = if self.relocator.may_open() { u64::MAX } else { self.relocator.room_bytes() };
@@ -209,7 +207,7 @@ impl Reclaimer<'_> {
     }
 
     /// Returns true if collecting gained nothing, and too little has died since for another attempt.
-    fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         let died = self.space.dead_bytes.load(Ordering::Relaxed);
         self.progress.given_up_until.is_some_and(|until| died < until)
     }

@@ -1,4 +1,4 @@
-//! Collecting damaged segments after none of their damaged records is current any more.
+//! Collecting damaged segments after none of their damaged records is needed any more.
 
 use esker_log::Tier as TierName;
 
@@ -8,7 +8,7 @@ use crate::segments::slot::SlotState;
 use crate::segments::tier::Tier;
 
 impl Reclaimer<'_> {
-    /// Lists the damaged segments that are not listed yet, and turns those without any current damaged record into sealed ones,
+    /// Lists the damaged segments that are not listed yet, and turns those without any needed damaged record into sealed ones,
     /// so that they are collected. Returns true if there were any.
     pub(super) async fn look_at_damaged(&mut self) -> Result<bool> {
         let count = |tier: &Tier| tier.slots().count(SlotState::Damaged) as usize;
@@ -37,8 +37,9 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// Returns true if a damaged record of a segment is current, or is needed because it has expired and hides older versions
-    /// of its key. For a segment that could not be read, returns true if any record of it is current.
+    /// Returns true if a damaged record of a segment is needed: because it is current, or because it is a tombstone or has
+    /// expired, and hides older versions of its key. Otherwise relocation would meet the same damage again, and again. For a
+    /// segment that could not be read, returns true if any record of it is current.
     async fn holds_damage(&self, segment: u64, tier: TierName, slot: u32) -> Result<bool> {
         let Some((damaged, listed_bytes)) = self.space.damaged.damaged_records(segment) else {
             return Ok(true);
@@ -56,8 +57,7 @@ impl Reclaimer<'_> {
                     verified => verified?,
                 }
             }
-            let has_expired = || catalog.has_expired_for_good(entry) && !catalog.is_cleared(entry);
-            if catalog.is_known(tier, slot, entry) || has_expired() {
+            if catalog.is_known(tier, slot, entry) || self.relocator.needs(tier, slot, entry) {
                 return Ok(true);
             }
         }

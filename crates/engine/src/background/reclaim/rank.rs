@@ -95,14 +95,14 @@ const RANK: [Row; 14] = [
         reason: Reason::Damaged,
         applies: |reclaimer| reclaimer.holds_damaged(),
         when: "a segment is kept because of damage",
-        action: "return it to the collector, once no damaged record of it is current",
+        action: "return it to the collector, once no damaged record of it is needed",
         urgency: "none",
     },
     Row {
         reason: Reason::NeedlessTombstones,
         applies: |reclaimer| reclaimer.space.tombstone_bytes() > 0,
         when: "there are tombstones",
-        action: "write off those that hide nothing; then go on",
+        action: "write off tombstones that hide nothing; then go on",
         urgency: "none",
     },
     Row {

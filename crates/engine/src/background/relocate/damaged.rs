@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use esker_log::{Damage, Entry, Tier as TierName};
+use esker_gc::{Need, Source, Victim};
+use esker_log::{Damage, Entry, Kind, Tier as TierName};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::{Relocator, Victims};
 
@@ -28,6 +30,15 @@ impl Relocator<'_> {
             self.space.tier(tier).slots().set_state(slot, SlotState::Damaged);
             self.list_damaged(tier, slot, damaged).await;
         }
+    }
+
+    /// Returns true if a relocation of the segment in `slot` would copy the record, or a tombstone in its place.
+    pub(crate) fn needs(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
+        let (tier, at) = (self.space.tier(tier), self.space.tier(tier).slot(slot));
+        let (segment, stream) = (at.segment(), at.stream());
+        let victim = Victim { segment, slot, shape: tier.shape(), stream, records: 0 };
+        let is_overlooked = entry.kind == Kind::Tombstone && planted(Bug::DamagedTombstoneOverlooked);
+        self.source(true, 1.0).need(&victim, entry) != Need::Nothing && !is_overlooked
     }
 
     /// Lists the keys of a damaged segment, so that it keeps only their tombstones.

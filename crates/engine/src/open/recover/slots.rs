@@ -44,7 +44,9 @@ impl RecoveryContext<'_> {
         let used = u64::from(superblock.used_slots).min(on_device) as u32;
         let name = tier.name();
         let mut finder = SlotFinder::new(superblock.census.is_some());
+        let seen = |slot, ends| if tier.is_out_of_use(slot) { SlotEnds::OUT_OF_USE } else { ends };
         self.read_ends(tier, used, |slot, ends| {
+            let ends = &seen(slot, *ends);
             tell_stray(name, slot, ends);
             let half_freed = ends.half_freed().filter(|_| slot < tier.slots_total());
             let half_freed = half_freed.filter(|_| !planted(Bug::HalfFreedLeft));
@@ -56,7 +58,7 @@ impl RecoveryContext<'_> {
         })
         .await?;
         if finder.needs_second_look() {
-            self.read_ends(tier, used, |slot, ends| finder.see_again(slot, ends)).await?;
+            self.read_ends(tier, used, |slot, ends| finder.see_again(slot, &seen(slot, *ends))).await?;
         }
         let found = finder.finish();
         let used = used.min(tier.slots_total());

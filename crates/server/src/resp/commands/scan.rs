@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 
 use bytes::Bytes;
-use esker_engine::{Cursor, KeyPage};
+use esker_engine::{Cursor, KeyEntry, KeyPage};
 
 use crate::auth::Needs;
 use crate::base::turn::{self, beside};
@@ -18,6 +18,7 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 use crate::service::expiring::CURSOR_MASK;
+use crate::service::key_scans::{KeyScan, is_in_log_order};
 
 const ON_ALL_KEYS: Verb = Verb {
     group: Group::Generic,
@@ -57,6 +58,11 @@ const KEYS_MAX: u64 = 1_000_000;
 /// Keys per look-up in the store: some 200 us of work.
 const PART_MAX: usize = 100;
 
+/// Keys that a step in log order examines until COUNT keys were found, and limit of the bytes of the keys that it returns,
+/// exceeded only by the last one, which is no longer than that either.
+const EXAMINED_MAX: usize = 1000;
+const LOG_STEP_BYTES: usize = 64 << 10;
+
 /// Limit of the key bytes of one step of an iteration, exceeded only by a single long key; and bytes of a key's entry
 /// beside the key.
 const STEP_BYTES: usize = 1 << 20;
@@ -91,20 +97,102 @@ pub(in crate::resp) async fn scan(
         Ok(pattern) => pattern,
         Err(error) => return replies.error(error),
     };
-    let beside = pattern.as_ref().map_or(0, Pattern::held_bytes);
-    let page = match page(Cursor::from_u64(cursor), count, beside, session, service).await {
-        Ok(page) => page,
+    let wanted = Wanted { pattern, count, strings };
+    let step = match log_scan(cursor, session, service) {
+        Some(scan) => log_step(scan, wanted, session, service).await,
+        None => {
+            // A cursor in log order whose scan was dropped begins a scan in the order of the index.
+            let at = if is_in_log_order(cursor) { Cursor::START } else { Cursor::from_u64(cursor) };
+            index_step(at, wanted, session, service).await
+        }
+    };
+    let Step { keys, next } = match step {
+        Ok(step) => step,
         Err(error) => return replies.error(&error),
     };
-    let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
-    keys.retain(|key| strings && may_see(session, key));
-    if let Some(pattern) = pattern {
-        keys = matching(&pattern, keys).await;
-    }
     replies.array(2);
-    replies.bulk(page.next.map_or(0, Cursor::to_u64).to_string().as_bytes());
+    replies.bulk(next.to_string().as_bytes());
     replies.array(keys.len());
     keys.iter().for_each(|key| replies.bulk(key));
+}
+
+/// The arguments of a SCAN.
+struct Wanted {
+    pattern: Option<Pattern>,
+    count: usize,
+    /// False if keys of another type are wanted, of which there are none.
+    strings: bool,
+}
+
+/// The result of one step of a SCAN: keys, and the cursor of the next step.
+struct Step {
+    keys: Vec<Bytes>,
+    next: u64,
+}
+
+async fn index_step(
+    at: Cursor,
+    wanted: Wanted,
+    session: &mut Session,
+    service: &Service,
+) -> Result<Step, String> {
+    let beside = wanted.pattern.as_ref().map_or(0, Pattern::held_bytes);
+    let page = page(at, wanted.count, beside, session, service).await?;
+    let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
+    keys.retain(|key| wanted.strings && may_see(session, key));
+    if let Some(pattern) = wanted.pattern {
+        keys = matching(&pattern, keys).await;
+    }
+    Ok(Step { keys, next: page.next.map_or(0, Cursor::to_u64) })
+}
+
+/// Returns the scan in log order that a cursor continues or begins, if there is one.
+fn log_scan(cursor: u64, session: &Session, service: &Service) -> Option<KeyScan> {
+    let store = session.store(service);
+    let database = store.database_number();
+    if cursor == 0 && !store.log_order_pays() {
+        service.key_scans.make_room();
+    }
+    match cursor {
+        0 if store.log_order_pays() => Some(KeyScan::new(database, store.stream_keys())),
+        _ if is_in_log_order(cursor) => service.key_scans.take(cursor, database),
+        _ => None,
+    }
+}
+
+/// Makes a step in log order. Keys that do not match cost little there, so a step examines more than `count` of them.
+async fn log_step(
+    mut scan: KeyScan,
+    wanted: Wanted,
+    session: &mut Session,
+    service: &Service,
+) -> Result<Step, String> {
+    let Wanted { pattern, count, strings } = wanted;
+    let held = pattern.as_ref().map_or(0, Pattern::held_bytes);
+    session
+        .hold_also(2 * LOG_STEP_BYTES + count * ENTRY_BYTES + held)
+        .await
+        .map_err(|refused| format!("ERR cannot answer: {refused}"))?;
+    let (mut keys, mut bytes) = (Vec::new(), 0);
+    for examined in 0..count.max(EXAMINED_MAX) {
+        if keys.len() >= count || bytes >= LOG_STEP_BYTES {
+            break;
+        }
+        if examined % PART_MAX == 0 {
+            turn::pause().await;
+        }
+        let Some(item) = scan.stream().next().await else { return Ok(Step { keys, next: 0 }) };
+        let KeyEntry { key, .. } = item.map_err(|error| Replies::text_of(&error))?;
+        let matches = match &pattern {
+            Some(pattern) => pattern.matches_long(&key).await,
+            None => true,
+        };
+        if matches && strings && may_see(session, &key) {
+            bytes += key.len();
+            keys.push(key);
+        }
+    }
+    Ok(Step { keys, next: service.key_scans.keep(scan) })
 }
 
 /// Returns the keys that match.
@@ -185,24 +273,64 @@ pub(in crate::resp) async fn keys(
         Ok(pattern) => pattern,
         Err(error) => return replies.error(error),
     };
-    let (mut found, mut cursor) = (Found::default(), Some(Cursor::START));
-    while let Some(at) = cursor {
-        let beside = found.answered_bytes() + pattern.held_bytes();
-        match page(at, COUNT_MAX, beside, session, service).await {
-            Ok(page) => {
-                let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
-                keys.retain(|key| may_see(session, key));
-                matching(&pattern, keys).await.iter().for_each(|key| found.push(key));
-                cursor = page.next;
-            }
-            Err(error) => return replies.error(&error),
-        }
+    let mut found = Found::default();
+    let read = match session.store(service).log_order_pays() {
+        true => keys_in_log_order(&pattern, &mut found, session, service).await,
+        false => keys_in_index_order(&pattern, &mut found, session, service).await,
+    };
+    if let Err(error) = read {
+        return replies.error(&error);
     }
     if let Err(refused) = session.hold_also(found.answered_bytes()).await {
         return replies.error(&format!("ERR cannot answer: {refused}"));
     }
     let is_long = found.spans.len() > PART_MAX;
     beside(is_long, pin!(async { found.answer(replies) })).await;
+}
+
+async fn keys_in_index_order(
+    pattern: &Pattern,
+    found: &mut Found,
+    session: &mut Session,
+    service: &Service,
+) -> Result<(), String> {
+    let mut cursor = Some(Cursor::START);
+    while let Some(at) = cursor {
+        let beside = found.answered_bytes() + pattern.held_bytes();
+        let page = page(at, COUNT_MAX, beside, session, service).await?;
+        let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
+        keys.retain(|key| may_see(session, key));
+        matching(pattern, keys).await.iter().for_each(|key| found.push(key));
+        cursor = page.next;
+    }
+    Ok(())
+}
+
+async fn keys_in_log_order(
+    pattern: &Pattern,
+    found: &mut Found,
+    session: &mut Session,
+    service: &Service,
+) -> Result<(), String> {
+    let mut stream = session.store(service).stream_keys();
+    // More is held before as many keys as fit may have been found.
+    let mut left = 0;
+    while let Some(item) = stream.next().await {
+        // A reply cannot report damage beside keys, and a partial list must not look complete.
+        let KeyEntry { key, .. } = item.map_err(|error| Replies::text_of(&error))?;
+        if left < key.len() + ENTRY_BYTES {
+            turn::pause().await;
+            left = LOG_STEP_BYTES + key.len();
+            let wanted = found.answered_bytes() + pattern.held_bytes() + left;
+            session.hold_also(wanted).await.map_err(|refused| format!("ERR cannot answer: {refused}"))?;
+        }
+        left -= ENTRY_BYTES;
+        if may_see(session, &key) && pattern.matches_long(&key).await {
+            left = left.saturating_sub(key.len());
+            found.push(&key);
+        }
+    }
+    Ok(())
 }
 
 /// Keys that matched, concatenated.
