@@ -214,7 +214,12 @@ fn with_damaged_tombstone(world: &World) -> esker::Store {
         bytes.windows(DELETED.len()).enumerate().filter(|(_, window)| *window == DELETED.as_bytes());
     let records: Vec<usize> = records.map(|(at, _)| at).collect();
     assert_eq!(records.len(), 3, "two versions and a tombstone");
-    device.corrupt(records[2] as u64, 0x55);
+    let has_value = |at: usize| {
+        ["first", "second"].iter().any(|value| bytes[at + DELETED.len()..].starts_with(value.as_bytes()))
+    };
+    let tombstones: Vec<usize> = records.into_iter().filter(|at| !has_value(*at)).collect();
+    assert_eq!(tombstones.len(), 1, "a value follows its key");
+    device.corrupt(tombstones[0] as u64, 0x55);
     put_in(world, &store, BESIDE_VERSION..end, 20);
     store
 }

@@ -60,12 +60,9 @@ fn near(device: &MemoryDevice) -> Superblock {
 }
 
 fn search(device: &MemoryDevice) -> FoundFar {
-    let mut search = FarSearch::default();
-    let mut offsets = Superblock::far_candidates(device.geometry().bytes);
-    let mut next = 0;
-    while let Some(&offset) = offsets.get(next) {
-        next += 1;
-        offsets.extend(search.add(offset, &read(device, offset, COPY_BYTES)));
+    let mut search = FarSearch::of(device.geometry().bytes);
+    while let Some(offset) = search.next_offset() {
+        search.add(offset, &read(device, offset, COPY_BYTES));
     }
     search.finish()
 }
@@ -98,7 +95,7 @@ fn refused_with_the_repair(options: Options) -> Error {
 }
 
 #[test]
-fn lost_start_is_refused_with_its_repair_and_all_keys_are_there_after_it() {
+fn lost_start_is_refused_and_repair_keeps_all_keys() {
     let mut ext4 = vec![0; MIB as usize];
     ext4[1024 + 56..][..2].copy_from_slice(b"\x53\xef");
     let losses = [
@@ -144,7 +141,7 @@ fn store_is_found_from_any_one_region() {
 }
 
 #[test]
-fn damaged_far_copy_is_found_by_a_verification_and_written_by_an_opening() {
+fn damaged_far_copy_is_found_and_rewritten() {
     let device = MemoryDevice::new(BYTES);
     fill(on(&device), 0..50);
     for number in [0, 1] {
@@ -216,6 +213,24 @@ fn forced_formatting_invalidates_far_copies_of_the_former_store() {
     refused_with_the_repair(on(&device));
     restore(&device);
     holds(on(&device), 100..150);
+}
+
+/// The last unit of the new store would end beyond the device: the end copy of the former store lies in a part of a unit.
+#[test]
+fn far_copy_in_part_of_a_unit_is_invalidated() {
+    const LONG_UNIT: u64 = 128 << 10;
+    let device = MemoryDevice::new(BYTES + LONG_UNIT / 2);
+    fill(on(&device), 0..50);
+    let former = near(&device).far_copies;
+    assert!(former[1] / LONG_UNIT * LONG_UNIT + LONG_UNIT > device.geometry().bytes);
+    write(&device, 0, &vec![0; MIB as usize]);
+    let new = || on(&device).indirection_unit_bytes(LONG_UNIT);
+    fill(new().force_format(true), 100..150);
+    for at in former {
+        let found = Superblock::decode_far(&read(&device, at, COPY_BYTES), at);
+        assert!(found.is_err() || found.as_ref() == Ok(&near(&device)), "at {at}");
+    }
+    holds(new(), 100..150);
 }
 
 #[test]

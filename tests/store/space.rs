@@ -198,7 +198,8 @@ fn compacted_under_load(seed: u64) {
     const HOT_KEYS: u32 = 8;
     const RECORD_BYTES: u64 = 4096;
     let mut config = Config::new(Tiers::Capacity);
-    (config.capacity_segments, config.reserve_percent, config.durability) = (400, 50, Durability::None);
+    // So large that slots do not run low meanwhile: that would collect what writers overwrite.
+    (config.capacity_segments, config.reserve_percent, config.durability) = (800, 50, Durability::None);
     config.max_garbage = [MaxGarbage::Auto, MaxGarbage::Percent(100)][seed as usize % 2];
     let bytes = (2 << 20) + config.capacity_segments * config.segment_bytes;
     let mut world = World::new(seed, config);
@@ -211,7 +212,7 @@ fn compacted_under_load(seed: u64) {
         let options = WriteOptions { durability: Some(durability), ..WriteOptions::default() };
         store.put_with(Bytes::from(key.to_le_bytes().to_vec()), value(key).split_off(1024), options)
     };
-    let keys = HOT_KEYS + (store.stats().user_limit_bytes * 75 / 100 / RECORD_BYTES) as u32;
+    let keys = HOT_KEYS + (store.stats().user_limit_bytes * 38 / 100 / RECORD_BYTES) as u32;
     let overwritten = (0..keys).filter(|key| *key < HOT_KEYS || key % 10 < 3);
     for key in (0..keys).chain(overwritten) {
         world.runtime.run(put(key, Durability::None)).expect("there is room");

@@ -219,12 +219,12 @@ fn openings_that_are_killed_one_after_the_other_get_on() {
     for round in 1.. {
         assert!(round < 50, "each opening begins anew");
         let device = after_a_kill(&killed);
-        // Killed in its second segment.
+        // Killed in its second segment, after six copies of the superblock.
         let mut written = 0;
         device.set_faults(Box::new(move |operation: &Operation| {
             let is_write = operation.kind == OperationKind::Write;
             written += if is_write { operation.bytes } else { 0 };
-            if is_write && written > 800 << 10 { Fault::Error(libc::EIO) } else { Fault::None }
+            if is_write && written > 928 << 10 { Fault::Error(libc::EIO) } else { Fault::None }
         }));
         let error = match Blocking::open(options(&device, round)) {
             Ok(store) => {

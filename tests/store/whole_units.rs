@@ -297,7 +297,7 @@ fn a_store_keeps_units_whole(backend: Backend, max_sectors_kb: Option<u64>) {
 /// markers of freed slots are whole stripes too, so no write of a store makes an array read parity.
 #[test]
 fn stores_write_whole_stripes() {
-    // A segment is 8 units. The store keeps about 25 of them free.
+    // A segment is 8 units. Live records take 14, and the store keeps about 30 free.
     const SEGMENTS: u64 = 48;
     for unit in STRIPES {
         let dir = tempfile::tempdir().expect("a directory");

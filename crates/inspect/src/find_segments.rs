@@ -6,19 +6,25 @@
 //!
 //! The segments do not tell which keyspaces were cleared, which keyspace a database has, which records have expired for good,
 //! and which segments a closed store had. These come from the superblock of the other tier, or are assumed to be those of a new
-//! store: cleared and expired records may be back, and missing segments are not noticed.
+//! store: cleared and expired records may be back, and missing segments are not noticed. The staging file of a killed process is
+//! found in the place where a server expects it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esker_device::{Backend, Buffer, DeviceError, DeviceKind, OpenOptions, ReadAt, ReadOnlyFile};
+use esker_device::{
+    Backend, Buffer, DeviceError, DeviceKind, OpenOptions, RESTORE_MARK, ReadAt, ReadOnlyFile,
+};
+use esker_engine::StagingLook;
 use esker_log::{
-    Cleared, Databases, FOOTER_BYTES, Footer, SegmentIdentity, SlotStart, Superblock, Tier, slot_start,
+    Cleared, Databases, FOOTER_BYTES, Footer, SegmentIdentity, SegmentShape, SlotStart, Superblock,
+    SuperblockError, Tier, slot_start,
 };
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
-use crate::store::{TierView, file_of, not_opened};
+use crate::find_superblock::{self, read_head};
+use crate::store::{file_of, not_opened};
 use crate::superblocks::write_copies;
 use crate::watch::Watcher;
 
@@ -52,7 +58,7 @@ pub struct FoundTier {
 /// Rebuilds the superblock of the tier on a device. `peer`: the superblock of the other tier, if it has one.
 ///
 /// # Errors
-/// If no segment has an identity, or the device is that of another store than the peer's.
+/// If no segment has an identity, or the device is of another store than the peer, or of a later time.
 pub fn find_segments(
     source: &dyn ReadAt,
     peer: Option<&Superblock>,
@@ -102,6 +108,15 @@ pub fn find_segments(
             superblock.used_slots = slot + 1;
         }
     }
+    // An opening raises the number in the superblocks of both tiers before it writes a segment.
+    if let Some(peer) = peer.filter(|peer| peer.epoch < epoch) {
+        return Err(InspectError::Call(format!(
+            "{} has a segment of opening {epoch}, but the other tier of its store was last opened as number {}; give the tiers \
+             that were last used together",
+            source.path(),
+            peer.epoch
+        )));
+    }
     superblock.epoch = peer.map_or(epoch + EPOCHS_SKIPPED, |peer| peer.epoch);
     Ok(FoundTier {
         path: source.path(),
@@ -144,6 +159,8 @@ fn read(source: &dyn ReadAt, offset: u64) -> Buffer {
 /// Returns the superblock that a segment's identity implies, without slots.
 fn superblock_of(identity: &SegmentIdentity, peer: Option<&Superblock>) -> Superblock {
     let shape = identity.shape;
+    // A closed store has left nothing in its staging file.
+    let killed = peer.filter(|peer| peer.census.is_none());
     Superblock {
         generation: 1,
         // That of a restored store differs from that of the segments restored.
@@ -151,7 +168,7 @@ fn superblock_of(identity: &SegmentIdentity, peer: Option<&Superblock>) -> Super
         fast: shape.tier == Tier::Fast,
         has_peer: shape.identity.has_peer,
         epoch: identity.epoch,
-        staging_epoch: 0,
+        staging_epoch: killed.map_or(0, |peer| peer.staging_epoch),
         digest_key: identity.secret.digest_key,
         salt: identity.secret.salt,
         granule_bytes: shape.granule_bytes.into(),
@@ -163,8 +180,8 @@ fn superblock_of(identity: &SegmentIdentity, peer: Option<&Superblock>) -> Super
         databases: peer.map_or_else(Databases::default, |peer| peer.databases),
         created_at_ms: peer.map_or(0, |peer| peer.created_at_ms),
         clock_ms: peer.map_or(0, |peer| peer.clock_ms),
-        staging_boot: 0,
-        staging_bytes: 0,
+        staging_boot: killed.map_or(0, |peer| peer.staging_boot),
+        staging_bytes: killed.map_or(0, |peer| peer.staging_bytes),
         census: None,
         expired: peer.map_or_else(Vec::new, |peer| peer.expired.clone()),
         device_id: shape.identity.device_id,
@@ -178,7 +195,8 @@ fn superblock_of(identity: &SegmentIdentity, peer: Option<&Superblock>) -> Super
 /// Rebuilds the superblocks of the tiers at these paths that have none. Writes them if `writes`.
 ///
 /// # Errors
-/// If all tiers have superblocks, a tier is in use, or no segment of it is found.
+/// If all tiers have superblocks; if a tier of the store was not named, is in use, holds a store of another version or an
+/// unfinished restore, or has no segment; if the staging file cannot be read.
 pub fn restore_superblocks(paths: &[PathBuf], writes: bool, watcher: &dyn Watcher) -> Result<Vec<FoundTier>> {
     let (mut lost, mut peer) = (Vec::new(), None);
     for path in paths {
@@ -188,26 +206,80 @@ pub fn restore_superblocks(paths: &[PathBuf], writes: bool, watcher: &dyn Watche
             let what = format!("{} is open in another process; stop it first", source.path());
             return Err(InspectError::Call(what));
         }
-        match TierView::open(source.clone()) {
-            Ok(tier) => peer = Some(tier.superblock),
-            Err(_) => lost.push((file, source)),
+        match superblock_on(&*source)? {
+            Some(superblock) => peer = Some(superblock),
+            None => lost.push((path, file, source)),
         }
     }
+    let has_peer = peer.is_some();
     if lost.is_empty() {
         return Err(InspectError::call(
             "every tier that was named has a superblock: there is nothing to rebuild; --superblocks rewrites damaged copies",
         ));
     }
     let mut found = Vec::new();
-    for (file, source) in lost {
+    for (path, file, source) in lost {
         let tier = find_segments(&*source, peer.as_ref(), watcher)?;
         peer.get_or_insert_with(|| tier.superblock.clone());
-        found.push((file, tier));
+        found.push((path, file, tier));
     }
-    for (file, tier) in found.iter_mut().filter(|_| writes) {
+    if !has_peer {
+        refuse_half_store(&found)?;
+        find_staging_file(&mut found)?;
+    }
+    for (_, file, tier) in found.iter_mut().filter(|_| writes) {
         write(file, &mut tier.superblock)?;
     }
-    Ok(found.into_iter().map(|(_, tier)| tier).collect())
+    Ok(found.into_iter().map(|(_, _, tier)| tier).collect())
+}
+
+/// Refuses one tier of two: without the superblock of the other tier, the number of the last opening would differ from it.
+fn refuse_half_store(found: &[(&PathBuf, PathBuf, FoundTier)]) -> Result<()> {
+    match found {
+        [(_, _, FoundTier { path, tier, superblock, .. })] if superblock.has_peer => Err(InspectError::Call(
+            format!("{path} is the {tier} tier of a store that has two; name the other one with --peer"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the superblock of a tier, or `None` if all its copies are lost.
+fn superblock_on(source: &dyn ReadAt) -> Result<Option<Superblock>> {
+    let head = read_head(source)?;
+    if head.starts_with(RESTORE_MARK) {
+        return Err(InspectError::Call(format!(
+            "{} holds an unfinished restore, of which segments are missing: restore the backup again",
+            source.path()
+        )));
+    }
+    let found = match find_superblock::find(source) {
+        // Far copies of different stores.
+        Err(InspectError::Damaged(_)) => return Ok(None),
+        found => found?,
+    };
+    match found {
+        Ok(superblock) => Ok(Some(superblock).filter(|superblock| superblock.nonsense().is_none())),
+        Err(SuperblockError::Absent | SuperblockError::Damaged) => Ok(None),
+        Err(error @ SuperblockError::Version { .. }) => {
+            Err(InspectError::Call(format!("{}: {error}; nothing is lost", source.path())))
+        }
+    }
+}
+
+/// Sets in the superblocks of all tiers the records that a killed process left in the staging file beside the first tier.
+fn find_staging_file(found: &mut [(&PathBuf, PathBuf, FoundTier)]) -> Result<()> {
+    let Some((path, _, first)) = found.iter_mut().min_by_key(|(_, _, tier)| tier.superblock.tier()) else {
+        return Ok(());
+    };
+    let shape = SegmentShape::of(&first.superblock);
+    StagingLook::expect(path, &mut first.superblock, shape)
+        .map_err(|error| InspectError::Call(error.to_string()))?;
+    let Superblock { staging_epoch, staging_boot, staging_bytes, .. } = first.superblock;
+    for (_, _, tier) in found {
+        let to = &mut tier.superblock;
+        (to.staging_epoch, to.staging_boot, to.staging_bytes) = (staging_epoch, staging_boot, staging_bytes);
+    }
+    Ok(())
 }
 
 /// Writes all copies of a rebuilt superblock. Far copies are placed where no segment lies.

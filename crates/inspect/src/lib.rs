@@ -16,6 +16,7 @@ mod class;
 mod current;
 mod error;
 mod find_segments;
+mod find_superblock;
 mod fold;
 mod key;
 mod layout;

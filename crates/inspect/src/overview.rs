@@ -7,9 +7,10 @@ use esker_log::{Databases, FORMAT_VERSION, FoundSlot, Keyspace, SegmentClass, Sl
 use serde::Serialize;
 
 use crate::error::Result;
+use crate::find_superblock;
 use crate::slots::{TierSlots, is_plainly_free};
 use crate::store::{StoreView, TierView};
-use crate::superblocks::{self, SuperblockCopy};
+use crate::superblocks::SuperblockCopy;
 
 /// Limit of reads of the superblock copies, which differ while a server writes them.
 const LOOKS_MAX: u32 = 5;
@@ -242,7 +243,7 @@ impl TierView {
             if look > 0 {
                 std::thread::sleep(LOOK_AGAIN_AFTER);
             }
-            let Ok(Ok(newest)) = superblocks::find(&*self.source) else { continue };
+            let Ok(Ok(newest)) = find_superblock::find(&*self.source) else { continue };
             let copies = self.copies(&newest)?;
             let are_good = copies.iter().all(|copy| copy.is_good);
             found = (newest, copies);

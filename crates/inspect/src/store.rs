@@ -11,14 +11,14 @@ use std::sync::Arc;
 use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
 use esker_log::{
     Cleared, Databases, KeyHash, Keyspace, Packing, RecordView, Secret, SegmentShape, Superblock,
-    SuperblockError, Tier, TierIdentity, Tiers,
+    SuperblockError, Tier, Tiers,
 };
 
 use crate::error::{InspectError, Result};
+use crate::find_superblock::{self, read_head};
 use crate::key::Key;
 use crate::memory::MemoryLimits;
 use crate::several;
-use crate::superblocks;
 
 /// Length of the region at the start of a device that is searched for superblocks of all strides, in
 /// bytes.
@@ -184,7 +184,7 @@ impl StoreView {
 impl TierView {
     pub(crate) fn open(source: Arc<dyn ReadAt>) -> Result<TierView> {
         let path = source.path();
-        let superblock = superblocks::find(&*source)?.map_err(|error| match error {
+        let superblock = find_superblock::find(&*source)?.map_err(|error| match error {
             SuperblockError::Absent => InspectError::call(format!(
                 "{path} holds no store: it has no superblock; if it was lost, esker repair {path} --find-segments looks for the \
                  segments of its store"
@@ -199,13 +199,7 @@ impl TierView {
                 "{path}: the superblock says {what}, which no store has"
             )));
         }
-        let shape = SegmentShape {
-            tier: superblock.tier(),
-            segment_bytes: superblock.segment_bytes as u32,
-            unit_bytes: superblock.unit_bytes as u32,
-            granule_bytes: superblock.granule_bytes as u32,
-            identity: TierIdentity::of(&superblock),
-        };
+        let shape = SegmentShape::of(&superblock);
         Ok(TierView { source, members: Vec::new(), given: Vec::new(), superblock, shape })
     }
 
@@ -333,26 +327,6 @@ impl TierView {
     }
 }
 
-/// Reads the first bytes of a device. Unreadable pages are zeros.
-pub(crate) fn read_head(source: &dyn ReadAt) -> Result<Buffer> {
-    let mut head = Buffer::zeroed(HEAD_BYTES);
-    let Err(error) = source.read_at(0, &mut head) else { return Ok(head) };
-    let (mut page, mut given) = (Buffer::zeroed(PAGE_BYTES as usize), 0);
-    for (number, part) in (0u64..).zip(head.chunks_mut(PAGE_BYTES as usize)) {
-        match source.read_at(number * PAGE_BYTES, &mut page) {
-            Ok(()) => {
-                part.copy_from_slice(&page);
-                given += 1;
-            }
-            Err(_) => part.fill(0),
-        }
-    }
-    match given {
-        0 => Err(InspectError::Read { path: source.path(), offset: 0, source: error }),
-        _ => Ok(head),
-    }
-}
-
 /// Bytes read from a device, within an aligned buffer.
 pub(crate) struct Part {
     buffer: Buffer,
@@ -406,7 +380,7 @@ pub(crate) fn file_of(path: &Path) -> Result<PathBuf> {
 /// If the path cannot be read, or is neither a file nor a block device.
 pub fn holds_store(path: &Path) -> Result<bool> {
     let file = ReadOnlyFile::open(path).map_err(|error| not_opened(path, error))?;
-    match superblocks::find(&file) {
+    match find_superblock::find(&file) {
         Ok(found) => Ok(found != Err(SuperblockError::Absent)),
         // Copies of the superblocks of several stores.
         Err(InspectError::Damaged(_)) => Ok(true),

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use esker_device::{Backend, Buffer, Device, OpenOptions, ReadAt, ReadOnlyFile, WriteMode};
-use esker_log::{COPY_BYTES, CopyPlace, FarSearch, FoundFar, SUPERBLOCK_COPIES, Superblock, SuperblockError};
+use esker_log::{CopyPlace, SUPERBLOCK_COPIES, Superblock, SuperblockError};
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
-use crate::store::{TierView, file_of, not_opened, read_head};
+use crate::find_superblock::read;
+use crate::store::{TierView, file_of, not_opened};
 
 /// A copy of a superblock on a device.
 #[derive(Clone, Debug, Serialize)]
@@ -36,52 +37,6 @@ pub struct RestoredCopies {
     pub from: u64,
     /// All copies before the repair.
     pub copies: Vec<SuperblockCopy>,
-}
-
-/// Returns the newest superblock of a device: of the copies at its start or, if none of them is usable, of the far ones.
-pub(crate) fn find(source: &dyn ReadAt) -> Result<std::result::Result<Superblock, SuperblockError>> {
-    match Superblock::find(&read_head(source)?) {
-        Ok(near) => Ok(Ok(newest(source, near))),
-        Err(error) => match search(source) {
-            FoundFar::One(_, superblock) => Ok(Ok(*superblock)),
-            FoundFar::Nothing => Ok(Err(error)),
-            FoundFar::Several(first, second) => {
-                let path = source.path();
-                Err(InspectError::Damaged(format!(
-                    "{path}: the superblock at the start is lost, and the copies at bytes {first} and {second} belong to \
-                     different stores; esker repair {path} --find-segments rebuilds the superblock of the first segments"
-                )))
-            }
-        },
-    }
-}
-
-/// Returns the newest copy of a superblock that was found at the start of a device.
-fn newest(source: &dyn ReadAt, near: Superblock) -> Superblock {
-    let far = near.far_copies.iter().filter_map(|at| Superblock::decode_far(&read(source, *at)?, *at).ok());
-    let far = far.filter(|far| near.is_of_same_device(far)).max_by_key(|far| far.generation);
-    far.filter(|far| far.generation > near.generation).unwrap_or(near)
-}
-
-/// Searches a device for far copies.
-fn search(source: &dyn ReadAt) -> FoundFar {
-    let mut search = FarSearch::default();
-    let mut offsets = Superblock::far_candidates(source.bytes());
-    let mut next = 0;
-    while let Some(&offset) = offsets.get(next) {
-        next += 1;
-        if let Some(bytes) = read(source, offset) {
-            offsets.extend(search.add(offset, &bytes));
-        }
-    }
-    search.finish()
-}
-
-/// Reads the bytes of a copy. `None` if the device cannot read them, or ends before them.
-fn read(source: &dyn ReadAt, offset: u64) -> Option<Buffer> {
-    let mut bytes = Buffer::zeroed(COPY_BYTES);
-    let ends = offset.checked_add(COPY_BYTES as u64)?;
-    (ends <= source.bytes() && source.read_at(offset, &mut bytes).is_ok()).then_some(bytes)
 }
 
 /// Decodes the copy of a superblock at a place of a device.

@@ -13,12 +13,10 @@ use crate::frame::SlotStart;
 use crate::slots::SlotEnds;
 use crate::superblock::{COPIES, Superblock, SuperblockError};
 
-/// Maximum number of far copies.
-pub const FAR_COPIES_MAX: usize = 2;
 /// Bytes of a device that are read to decode a copy: a payload fits the shortest unit.
 pub const COPY_BYTES: usize = 4096;
 /// Minimum number of slots of a device whose far copies may take slots out of use, at most two.
-const LEAST_SLOTS: u64 = 64;
+pub const FAR_COPIES_LEAST_SLOTS: u64 = 64;
 /// Alignment of the end copy in bytes, unless the write unit is longer: a backup partition table, which is shorter, fits behind.
 const END_ALIGNMENT_BYTES: u64 = 64 << 10;
 /// The middle copy lies this many eighths of a power of two behind it, at most of `MIDDLE_STEP_BYTES`. File systems write their
@@ -96,7 +94,7 @@ impl Superblock {
     /// overlaps a slot for which `is_used` returns true, and none is placed if it would take slots of a small device out of use.
     pub fn place_far_copies(&self, device_bytes: u64, is_used: impl Fn(u32) -> bool) -> Vec<u64> {
         let slots = device_bytes.saturating_sub(self.data_offset) / self.segment_bytes;
-        let is_large = slots >= LEAST_SLOTS;
+        let is_large = slots >= FAR_COPIES_LEAST_SLOTS;
         let is_free =
             |mut range: std::ops::Range<u64>| !range.any(|slot| u32::try_from(slot).is_ok_and(&is_used));
         let fits = |at: &u64| *at >= self.data_offset && at + self.unit_bytes <= device_bytes;
@@ -153,9 +151,11 @@ impl Superblock {
     }
 }
 
-/// Superblocks found in far copies of a device whose copies at the start are lost.
-#[derive(Debug, Default)]
+/// A search of a device for far copies: the positions to read, and the superblocks found there.
+#[derive(Debug)]
 pub struct FarSearch {
+    offsets: Vec<u64>,
+    next: usize,
     found: Vec<(u64, Superblock)>,
 }
 
@@ -171,16 +171,27 @@ pub enum FoundFar {
 }
 
 impl FarSearch {
-    /// Adds the bytes at a position. Returns the further positions that a copy there names.
-    pub fn add(&mut self, offset: u64, bytes: &[u8]) -> Vec<u64> {
-        match Superblock::decode_far(bytes, offset) {
-            Ok(found) if self.found.iter().all(|(at, _)| *at != offset) => {
-                let named = found.far_copies.clone();
-                self.found.push((offset, found));
-                named
+    /// Begins the search of a device of `device_bytes`.
+    pub fn of(device_bytes: u64) -> FarSearch {
+        FarSearch { offsets: Superblock::far_candidates(device_bytes), next: 0, found: Vec::new() }
+    }
+
+    /// Returns the next position to read [`COPY_BYTES`] at. It may lie beyond the end of the device.
+    pub fn next_offset(&mut self) -> Option<u64> {
+        let offset = self.offsets.get(self.next).copied();
+        self.next += 1;
+        offset
+    }
+
+    /// Adds the bytes at a position, and the further positions that a copy there names.
+    pub fn add(&mut self, offset: u64, bytes: &[u8]) {
+        let Ok(found) = Superblock::decode_far(bytes, offset) else { return };
+        for named in &found.far_copies {
+            if !self.offsets.contains(named) {
+                self.offsets.push(*named);
             }
-            _ => Vec::new(),
         }
+        self.found.push((offset, found));
     }
 
     /// Returns the result. The highest generation counts.

@@ -82,6 +82,19 @@ impl TierIdentity {
     }
 }
 
+impl SegmentShape {
+    /// Returns the shape of the segments of the tier with this superblock.
+    pub fn of(superblock: &Superblock) -> SegmentShape {
+        SegmentShape {
+            tier: superblock.tier(),
+            segment_bytes: superblock.segment_bytes as u32,
+            unit_bytes: superblock.unit_bytes as u32,
+            granule_bytes: superblock.granule_bytes as u32,
+            identity: TierIdentity::of(superblock),
+        }
+    }
+}
+
 /// The content of an identity block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentIdentity {

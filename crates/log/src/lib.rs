@@ -36,7 +36,7 @@ pub use compression::{BLOCK_BYTES, Codec, Compressed, Decompressor, compress};
 pub use databases::{Cleared, Databases};
 pub use entries::{Entries, EntryList, OwnedEntries, Position};
 pub use esker_index::{KeyHash, Keyspace};
-pub use far_copies::{COPY_BYTES, CopyPlace, FAR_COPIES_MAX, FarSearch, FoundFar};
+pub use far_copies::{COPY_BYTES, CopyPlace, FAR_COPIES_LEAST_SLOTS, FarSearch, FoundFar};
 pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SEGMENT_STEP, SlotStart, Stream, free_marker, slot_start,
@@ -64,7 +64,7 @@ pub use summary::{
     space_bytes as summary_space_bytes,
 };
 pub use superblock::{
-    COPIES as SUPERBLOCK_COPIES, Census, DeviceMember, ExpiryWatermark, FORMAT_VERSION, HEAD_BYTES,
-    MEMBERS_MAX, MOVED_MAX, MovedSlot, STRIPES_MAX, Stripe, Superblock, SuperblockError,
+    COPIES as SUPERBLOCK_COPIES, Census, DeviceMember, ExpiryWatermark, FAR_COPIES_MAX, FORMAT_VERSION,
+    HEAD_BYTES, MEMBERS_MAX, MOVED_MAX, MovedSlot, STRIPES_MAX, Stripe, Superblock, SuperblockError,
 };
 pub use unsealed::{Follower, Unsealed, scan_unsealed};

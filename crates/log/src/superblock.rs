@@ -12,11 +12,12 @@ use esker_device::{StripeMap, UNIT_BYTES_MAX};
 
 use crate::checksum::{Identity, Secret};
 use crate::databases::{Cleared, Databases};
-use crate::far_copies::FAR_COPIES_MAX;
 use crate::layout::{Field, is_dense};
 use crate::location::{MIN_GRANULE_BYTES, SEGMENT_GRANULES_MAX, Tier};
 use crate::page::PAGE_BYTES;
 
+/// Maximum number of copies far from the start of a device.
+pub const FAR_COPIES_MAX: usize = 2;
 /// Number of copies at the start of a device.
 pub const COPIES: usize = 4;
 /// Bytes at the start of a device that contain every position of a superblock copy, for any write unit.
@@ -356,8 +357,8 @@ impl Superblock {
         })
     }
 
-    /// Returns the newest valid copy in the first [`HEAD_BYTES`] of a device, far copies apart, or in a device that is shorter. The stride
-    /// is unknown before a copy is read, so every power of two is tried.
+    /// Returns the newest valid copy, far copies apart, in the first [`HEAD_BYTES`] of a device, or in a device that is
+    /// shorter. The stride is unknown before a copy is read, so every power of two is tried.
     ///
     /// A copy counts only at the position that its own number and stride imply, and the lowest copy determines the
     /// store: with a small stride, higher positions lie among the records, where a value may contain the superblock of

@@ -131,6 +131,10 @@ bugs! {
     MarkWithoutRelocation,
     /// A compaction leaves garbage while automatic collection is given up for lack of gain.
     CompactionGivesUp,
+    /// If there is no room for the copies of the best segment, segments without a current record are not tried.
+    DeadSegmentsNotTried,
+    /// A segment is not collected if tombstones for its expired records take as much room as it gives back.
+    TombstonesMustPay,
     /// A copy is published over a newer version.
     CopyOverNewer,
     /// Copies count as live even if a newer version was published first.

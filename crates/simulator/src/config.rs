@@ -155,7 +155,7 @@ impl Config {
 }
 
 /// Memory of the smallest index, rounded up.
-const INDEX_BYTES: u64 = 12 << 20;
+const INDEX_BYTES: u64 = 11 << 20;
 
 /// Returns the full-store policy of a history. Derived instead of drawn, so that existing seeds keep the rest of their
 /// plan.

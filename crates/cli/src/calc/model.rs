@@ -2,7 +2,7 @@
 //! real store.
 
 use esker_device::UNIT_BYTES_MAX;
-use esker_engine::sizing::{NewStore, NewTier, frame_length, granule_for, user_limit_of};
+use esker_engine::sizing::{self, NewStore, NewTier, frame_length, granule_for, user_limit_of};
 use esker_inspect::{MemoryLimits, estimate_check};
 use esker_log::{IDENTITY_BYTES, SEQUENCE_EPOCH_SHIFT, Superblock, record_header_bytes};
 use serde::Serialize;
@@ -18,9 +18,8 @@ const SUMMARY_RECORD_BYTES: f64 = 20.0;
 /// Maximum number of keys: slots in the largest tables of an index (decision 0043).
 const KEYS_MAX: u64 = 1 << 35;
 
-/// Slots that are open, spare or kept free, and their minimum in a small tier (`segments/limit.rs`).
-const WORKING_SLOTS: f64 = 20.0;
-const LEAST_WORKING_SLOTS: f64 = 7.0;
+const WORKING_SLOTS: f64 = sizing::WORKING_SLOTS as f64;
+const LEAST_WORKING_SLOTS: f64 = sizing::LEAST_WORKING_SLOTS as f64;
 
 /// Length of a drive that is not given, for the first attempt to find the segment length, in bytes; and the number of further
 /// attempts, because the length depends on the memory, and the memory on the length.

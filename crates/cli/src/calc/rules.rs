@@ -1,7 +1,7 @@
 //! The rules that the formulas use beside those of the engine itself (`esker_engine::sizing`).
 
 use esker_engine::sizing::{EMPTY_INDEX_BYTES, Needs, segments_memory_bytes};
-use esker_log::FAR_COPIES_MAX;
+use esker_log::{FAR_COPIES_LEAST_SLOTS, FAR_COPIES_MAX};
 
 /// Memory of the index per key in bytes, upper bound (`docs/benchmarks.md`: 9.1 to 9.4 measured).
 const INDEX_KEY_BYTES: u64 = 10;
@@ -9,17 +9,13 @@ const INDEX_KEY_BYTES: u64 = 10;
 /// Divisor of the memory reserved for clients, unless a setting gives it: one eighth of all memory.
 const CLIENT_SHARE: u64 = 8;
 
-/// Minimum number of slots of a device whose far copies may take slots out of use (`crates/log/src/far_copies.rs`).
-const FAR_COPIES_SLOTS: f64 = 64.0;
-
 /// Time per key of an opening after a kill, in nanoseconds, on two processors: 150 ms for 2.5 M keys of
 /// 4 KiB, the slowest of the runs of `cargo bench --bench store -- open` (`docs/decisions/0004-opening.md`).
 const OPENING_KEY_NS: f64 = 60.0;
 
-/// Returns the number of slots of a device that far copies of the superblock take out of use, at most
-/// (`crates/log/src/far_copies.rs`).
+/// Returns the maximum number of slots of a device that far copies of the superblock take out of use.
 pub(super) fn slots_of_far_copies(slots: f64) -> f64 {
-    if slots >= FAR_COPIES_SLOTS { FAR_COPIES_MAX as f64 } else { 0.0 }
+    if slots >= FAR_COPIES_LEAST_SLOTS as f64 { FAR_COPIES_MAX as f64 } else { 0.0 }
 }
 
 /// Returns the memory of the index at rest, in bytes: 10 bytes per key.

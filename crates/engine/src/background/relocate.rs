@@ -57,7 +57,7 @@ pub(crate) enum Outcome {
 pub(crate) enum Terms {
     /// Whatever that gains.
     Always,
-    /// If its copies take noticeably less room.
+    /// If the copies of its records take noticeably less room.
     IfItPays,
     /// If nothing of it is copied.
     IfNothingIsCopied,

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use esker_device::{Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, foreign_signature};
 use esker_log::{
-    Cleared, Databases, HEAD_BYTES, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError,
-    Tier, TierIdentity, Tiers,
+    Cleared, Databases, HEAD_BYTES, Packing, SEGMENT_GRANULES_MAX, Superblock, SuperblockError, Tier, Tiers,
 };
 use esker_seeded_bugs::{Bug, planted};
 
@@ -142,8 +141,7 @@ pub(crate) async fn load_or_format(
     let was_never_opened = !found.iter().flatten().any(was_opened);
     let may_format = was_never_opened || planted(Bug::OpenedTierFormatted) && plan.force;
     if found.iter().any(Option::is_none) && may_format {
-        staging_file::check_of_new_store(options)?;
-        return format(tiers, &found, plan, runtime).await;
+        return format(tiers, &found, plan, options, runtime).await;
     }
     if let (Some(new), Some(kept)) =
         (found.iter().position(Option::is_none), found.iter().position(Option::is_some))
@@ -238,6 +236,7 @@ async fn format(
     tiers: &[TierPlan],
     found: &[Option<Superblock>],
     plan: &StorePlan,
+    options: &Options,
     runtime: &Arc<dyn Runtime>,
 ) -> Result<Vec<Superblock>> {
     let store_id = u128::from(runtime.random()) << 64 | u128::from(runtime.random());
@@ -296,6 +295,8 @@ async fn format(
         }
         superblocks.push(superblock);
     }
+    // After lost superblocks are refused, because the staging file may be that of their store.
+    staging_file::check_of_new_store(options)?;
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
         let device = &tier.device;
         // Before the first write: otherwise the device may issue a unit in parts.
@@ -405,17 +406,6 @@ pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Re
 /// enough that the smallest tables of the index still suffice when the limits are doubled.
 pub fn granule_for(total_bytes: u64, segment_bytes: u64) -> u64 {
     Packing::granule_for(total_bytes.saturating_mul(2)).max(segment_bytes / SEGMENT_GRANULES_MAX)
-}
-
-/// Returns the shape of a tier's segments.
-pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
-    SegmentShape {
-        tier: superblock.tier(),
-        segment_bytes: superblock.segment_bytes as u32,
-        unit_bytes: superblock.unit_bytes as u32,
-        granule_bytes: superblock.granule_bytes as u32,
-        identity: TierIdentity::of(superblock),
-    }
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ pub(crate) fn least_segments(coalesces: bool, lanes: u64) -> u64 {
     lanes * LEAST_LANE_PIECES + coalescing + RELOCATION_PIECES
 }
 
-/// What a store needs of its memory at least.
+/// The least memory with which a store opens.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
     segments: u64,

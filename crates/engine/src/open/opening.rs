@@ -15,7 +15,9 @@ use std::sync::Arc;
 use esker_device::{DeviceKind, Runtime, Threads};
 use esker_gc::Placement;
 use esker_index::{IndexOptions, Indexes, UnverifiedLimit};
-use esker_log::{Cleared, Databases, Packing, Stream, SummaryHead, Superblock, Tier as TierName};
+use esker_log::{
+    Cleared, Databases, Packing, SegmentShape, Stream, SummaryHead, Superblock, Tier as TierName,
+};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{BoxFuture, try_join, try_join_all};
 
@@ -34,7 +36,7 @@ use crate::catalog::recency::Recency;
 use crate::catalog::{Catalog, CatalogParts};
 use crate::open::devices::open_devices;
 use crate::open::extent::{self, Extents};
-use crate::open::format::{TierPlan, load_or_format, shape_of};
+use crate::open::format::{TierPlan, load_or_format};
 use crate::open::memory_plan::MemoryPlan;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
@@ -471,7 +473,7 @@ fn make_tier(
         evicts: options.when_full.evicts(),
     };
     let grows = plan.device.geometry().kind == DeviceKind::File;
-    let (device, shape) = (plan.device.clone(), shape_of(superblock));
+    let (device, shape) = (plan.device.clone(), SegmentShape::of(superblock));
     let tier = Tier::new(device, shape, superblock.data_offset, slots, grows, accounts);
     let mut tier = match &plan.joined {
         Some(joined) => {

@@ -40,7 +40,7 @@ fn segments_spread_over_a_large_device_are_found() {
     assert_eq!(slots.count(SlotState::Sealed), 1000);
     assert!(slots.memory_bytes() < 16 << 20, "{} bytes", slots.memory_bytes());
     let before = slots.visited();
-    let first = slots.least_live(u64::MAX, 4, false, |_, _| true);
+    let first = slots.least_live(u64::MAX, (4, usize::MAX), false, |_, _| true);
     assert_eq!(first.len(), 4, "all have the same live bytes, and the oldest come first");
     assert_eq!(first[0], 0);
     assert!(slots.visited() - before <= 4);

@@ -5,7 +5,7 @@
 
 pub use crate::open::format::granule_for;
 pub use crate::open::memory_plan::{EMPTY_INDEX_BYTES, Needs, segments_memory_bytes};
-pub use crate::segments::limit::{frame_length, user_limit_of};
+pub use crate::segments::limit::{LEAST_WORKING_SLOTS, WORKING_SLOTS, frame_length, user_limit_of};
 pub use crate::segments::table::slots_memory_bytes;
 
 use crate::open::memory_plan::least_segments;

@@ -9,7 +9,7 @@ use esker_log::{Entry, SegmentShape, Superblock};
 
 use crate::base::error::{Error, Result};
 use crate::open::staging_file::{beside, in_directory};
-use crate::segments::staging::{Reading, boot_id};
+use crate::segments::staging::{Reading, boot_id, last_process};
 
 /// The staging file of a store that was not closed.
 #[derive(Debug)]
@@ -47,13 +47,33 @@ impl StagingLook {
         beside(file, 0)
     }
 
+    /// Completes a superblock of the first tier that was rebuilt without knowing the staging file: if the last process of the
+    /// store was killed since the machine was started, and left records in the file, the next opening takes them. `place` and
+    /// `shape` as for [`of`](Self::of).
+    ///
+    /// # Errors
+    /// The file exists and cannot be read.
+    pub fn expect(place: &Path, first: &mut Superblock, shape: SegmentShape) -> Result<()> {
+        let path = path_of(place, first.store_id);
+        let failed = |error| Error::invalid(format!("staging file {}: {error}", path.display()));
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            opened => opened.map_err(failed)?,
+        };
+        let Some(boot) = boot_id() else { return Ok(()) };
+        if let Some(last) = last_process(&file, &first.secret(), shape, boot)? {
+            first.staging_epoch = last.epoch;
+            (first.staging_boot, first.staging_bytes) = (boot.number(), last.bytes);
+        }
+        Ok(())
+    }
+
     /// Reads the staging file of a store. `place` is the store's directory, or the file or device of its first tier;
     /// `first` and `shape` are that tier's superblock and segment shape.
     ///
     /// The file exists and cannot be read.
     pub fn of(place: &Path, first: &Superblock, shape: SegmentShape) -> Result<StagingLook> {
-        let path =
-            if place.is_dir() { in_directory(place, first.store_id) } else { beside(place, first.store_id) };
+        let path = path_of(place, first.store_id);
         let is_of_this_start = boot_id().is_some_and(|boot| boot.number() == first.staging_boot);
         let missing = || match is_of_this_start && first.staging_bytes > 0 {
             true => StagingContent::Lost,
@@ -81,4 +101,8 @@ impl StagingLook {
         };
         Ok(StagingLook { path, content })
     }
+}
+
+fn path_of(place: &Path, store_id: u128) -> PathBuf {
+    if place.is_dir() { in_directory(place, store_id) } else { beside(place, store_id) }
 }

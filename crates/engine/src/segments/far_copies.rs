@@ -53,19 +53,17 @@ pub(crate) async fn newest(device: &Arc<dyn Device>, near: Superblock) -> Result
 
 /// Searches a device without a superblock at its start for far copies.
 pub(crate) async fn search(device: &Arc<dyn Device>) -> Result<FoundFar> {
-    let mut search = FarSearch::default();
-    let mut offsets = Superblock::far_candidates(device.geometry().bytes);
-    let mut next = 0;
-    while let Some(&offset) = offsets.get(next) {
-        next += 1;
+    let mut search = FarSearch::of(device.geometry().bytes);
+    while let Some(offset) = search.next_offset() {
         if let Some(bytes) = read_if_possible(device, offset).await? {
-            offsets.extend(search.add(offset, &bytes));
+            search.add(offset, &bytes);
         }
     }
     Ok(search.finish())
 }
 
-/// Overwrites all far copies of former stores on a device, durably, in whole write units of the store that is being made.
+/// Overwrites all far copies of former stores on a device, durably, in whole write units of the store that is being made, or
+/// in the part of a unit at the end of the device.
 pub(crate) async fn invalidate(
     device: &Arc<dyn Device>,
     accounting: &WriteAccounting,
@@ -74,19 +72,18 @@ pub(crate) async fn invalidate(
     if planted(Bug::FarCopiesLeft) {
         return Ok(());
     }
-    let mut offsets = Superblock::far_candidates(device.geometry().bytes);
-    let mut next = 0;
-    while let Some(&offset) = offsets.get(next) {
-        next += 1;
+    let device_bytes = device.geometry().bytes;
+    let mut search = FarSearch::of(device_bytes);
+    while let Some(offset) = search.next_offset() {
         let Some(bytes) = read_if_possible(device, offset).await? else { continue };
-        if !Superblock::is_likely(&bytes) {
-            continue;
+        if Superblock::is_likely(&bytes) {
+            search.add(offset, &bytes);
+            let start = offset / unit_bytes * unit_bytes;
+            let bytes = unit_bytes.min(device_bytes - start);
+            accounting.superblock(bytes);
+            let zeros = Source::Owned(Buffer::zeroed(bytes as usize));
+            device.write(start, zeros, WriteMode::Durable).await?;
         }
-        let named = Superblock::decode_far(&bytes, offset).map_or_else(|_| Vec::new(), |far| far.far_copies);
-        offsets.extend(named);
-        accounting.superblock(unit_bytes);
-        let zeros = Source::Owned(Buffer::zeroed(unit_bytes as usize));
-        device.write(offset / unit_bytes * unit_bytes, zeros, WriteMode::Durable).await?;
     }
     Ok(())
 }

@@ -11,9 +11,9 @@ use crate::segments::tier::Tier;
 
 /// Approximate number of slots of a tier that are open (at most 6), spare, being sealed or emptied, or kept free (at most 8)
 /// while it is written to; in a small tier a sixteenth of its slots.
-const WORKING_SLOTS: u32 = 20;
+pub const WORKING_SLOTS: u32 = 20;
 /// Minimum number of these in a small tier: those kept for relocation, and a lane's open, spare and sealing one.
-const LEAST_WORKING_SLOTS: u32 = KEEP_FOR_RELOCATION + 3;
+pub const LEAST_WORKING_SLOTS: u32 = KEEP_FOR_RELOCATION + 3;
 /// Emptied segments that may wait for memtables, as a multiple of the memtables' slots: as many as are written while the
 /// memtables are filled and written out, and as many again.
 const MEMTABLES_WAITED_FOR: u32 = 2;
@@ -170,7 +170,7 @@ pub(crate) fn frame_bytes(shape: SegmentShape) -> u32 {
     frame_length(shape.segment_bytes, shape.unit_bytes)
 }
 
-/// Like [`frame_bytes`], for lengths in bytes.
+/// Like `frame_bytes`, for lengths in bytes.
 pub fn frame_length(segment_bytes: u32, unit_bytes: u32) -> u32 {
     FRAME_BYTES.min(segment_bytes / 2).max(unit_bytes)
 }

@@ -44,7 +44,10 @@ impl Buckets {
 
     /// Returns the least live bytes of a bucket.
     fn least(self, bucket: usize) -> u64 {
-        (bucket.saturating_sub(1) as u64) << self.shift
+        match bucket {
+            0 => 0,
+            _ => ((bucket as u64 - 1) << self.shift).max(1),
+        }
     }
 }
 

@@ -367,11 +367,12 @@ impl Slots {
     }
 
     /// Returns sealed segments of at most about `most_bytes` live bytes that `fits` accepts: of each 64th of live bytes the
-    /// `count` segments sealed first. Those excluded from collection come last, and only if `with_excluded`.
+    /// `count` segments sealed first, among the `visits` sealed first and as many sealed last. Those excluded from collection come
+    /// last, and only if `with_excluded`.
     pub(crate) fn least_live(
         &self,
         most_bytes: u64,
-        count: usize,
+        (count, visits): (usize, usize),
         with_excluded: bool,
         fits: impl Fn(u32, SlotRef<'_>) -> bool,
     ) -> Vec<u32> {
@@ -382,7 +383,9 @@ impl Slots {
             fits(*slot, self.slot(*slot))
         };
         for order in sets.by_live(most_bytes) {
-            found.extend(order.iter().map(|(_, slot)| *slot).filter(&mut accepts).take(count));
+            let last = order.len().saturating_sub(visits).min(visits);
+            let ends = order.iter().take(visits).chain(order.iter().rev().take(last));
+            found.extend(ends.map(|(_, slot)| *slot).filter(&mut accepts).take(count));
         }
         let excluded = sets.parked().filter(|slot| self.slot(*slot).state() == SlotState::Sealed);
         found.extend(excluded.filter(|_| with_excluded).filter(&mut accepts));

@@ -116,7 +116,7 @@ fn check_sets(slots: &Slots, held: &[Held]) -> Result<(), TestCaseError> {
     prop_assert_eq!(found, with_tombstones.into_iter().map(|(_, slot)| slot).collect::<Vec<_>>());
     let bucket = |held: &Held| Buckets::new(SEGMENT_BYTES).of(held.live);
     let by_live = in_order(held, |held| sealed(held).then(|| (bucket(held), held.segment)));
-    let found = slots.least_live(u64::MAX, COUNT as usize, true, |_, _| true);
+    let found = slots.least_live(u64::MAX, (COUNT as usize, usize::MAX), true, |_, _| true);
     let found: Vec<_> = found
         .into_iter()
         .map(|slot| ((bucket(&held[slot as usize]), held[slot as usize].segment), slot))
@@ -296,7 +296,7 @@ fn decisions_visit_as_many_slots_on_a_large_drive() {
         slots.unsealed();
         slots.with_tombstones_below(u64::MAX);
         slots.expired(Expiry::First, u64::MAX);
-        let least = slots.least_live(u64::from(SEGMENT_BYTES), 4, false, |_, _| true);
+        let least = slots.least_live(u64::from(SEGMENT_BYTES), (4, usize::MAX), false, |_, _| true);
         assert_eq!(least[0], at[0], "the emptiest segment comes first");
         slots.next_by_clock(None);
         assert_eq!(slots.probation(|_| false).oldest, Some((SEGMENT_STEP, at[0])));
@@ -311,19 +311,21 @@ fn decisions_visit_as_many_slots_on_a_large_drive() {
 fn overwritten_segment_is_chosen_by_its_live_bytes() {
     let (slots, at) = spread(1000, false);
     slots.add_live(at[999], -i64::from(SEGMENT_BYTES) / 1000 * 1000);
-    let least = slots.least_live(0, 1, false, |_, _| true);
+    let least = slots.least_live(0, (1, usize::MAX), false, |_, _| true);
     assert_eq!(least[0], at[999]);
 }
 
 #[test]
 fn excluded_segment_is_a_candidate_again_when_more_of_it_is_dead() {
     let (slots, at) = spread(1000, false);
-    let has = |slot| slots.least_live(u64::MAX, 1000, false, |_, _| true).contains(&slot);
+    let has = |slot| slots.least_live(u64::MAX, (1000, usize::MAX), false, |_, _| true).contains(&slot);
     assert!(has(at[500]));
     slots.advance(at[500], SlotState::Sealed, SlotState::Victim);
     slots.do_not_collect(at[500]);
     slots.set_state(at[500], SlotState::Sealed);
-    assert!(!has(at[500]) && slots.least_live(u64::MAX, 1000, true, |_, _| true).contains(&at[500]));
+    assert!(
+        !has(at[500]) && slots.least_live(u64::MAX, (1000, usize::MAX), true, |_, _| true).contains(&at[500])
+    );
     slots.add_live(at[500], -i64::from(SEGMENT_BYTES) / 64 * 2);
     assert!(!has(at[500]), "less than a twentieth of it died");
     slots.add_live(at[500], -i64::from(SEGMENT_BYTES) / 64 * 2);

@@ -24,7 +24,7 @@ use esker_log::{Secret, SegmentName, SegmentShape};
 pub(crate) use self::boot::{BootId, boot_id};
 use self::header::{Head, io, start_of};
 pub(crate) use self::previous_run::{Left, Staged};
-pub(crate) use self::reading::{Reading, holds_acknowledged, is_something_else};
+pub(crate) use self::reading::{Reading, holds_acknowledged, is_something_else, last_process};
 
 use crate::base::error::Result;
 use crate::segments::buffers::STAGING_HEADER_BYTES;

@@ -331,11 +331,9 @@ fn with_far_copies(seed: u64) -> (Store, Superblock) {
 
 /// Returns the generation that a search finds after the loss of the start of a device.
 fn far_generation(bytes: &[u8]) -> Option<u64> {
-    let mut search = esker_log::FarSearch::default();
-    for at in Superblock::far_candidates(bytes.len() as u64) {
-        for named in search.add(at, &bytes[at as usize..]) {
-            search.add(named, &bytes[named as usize..]);
-        }
+    let mut search = esker_log::FarSearch::of(bytes.len() as u64);
+    while let Some(at) = search.next_offset() {
+        search.add(at, &bytes[at as usize..]);
     }
     match search.finish() {
         esker_log::FoundFar::One(_, found) => Some(found.generation),

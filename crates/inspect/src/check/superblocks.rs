@@ -30,7 +30,7 @@ fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<
     for place in newest.copy_places() {
         let CopyPlace { number: copy, offset: at } = place;
         let add = |findings: &mut Findings, what: String| {
-            let so = "nothing is lost while another copy is good; every opening rewrites all copies, or esker repair --superblocks";
+            let so = "nothing is lost while another copy is good; every opening rewrites all copies, as does esker repair --superblocks";
             findings.add(Finding::at(tier, at, Severity::Damage, what).so(so));
         };
         match read_copy(&*tier.source, place, &head, newest) {

@@ -108,9 +108,9 @@ fn lost_superblock_of_one_tier_is_completed_by_the_other() {
         let before = Superblock::find(&lost.snapshot()).expect("it has one");
         let peer = Superblock::find(&kept.snapshot()).expect("it has one");
         write(lost, 0, vec![0; LOST_BYTES as usize]);
-        if runtime.run(Store::open(options(Some(&fast), &capacity, &runtime))).is_ok() {
-            panic!("it opens without one of its superblocks");
-        }
+        let refused = runtime.run(Store::open(options(Some(&fast), &capacity, &runtime)));
+        let text = refused.expect_err("it is refused without one of its superblocks").to_string();
+        assert!(text.contains("--find-segments") && !text.contains("force"), "{text}");
         let found = find_segments(&lost.snapshot(), Some(&peer), &()).expect("it has segments");
         assert!(found.completed_by_peer);
         let s = &found.superblock;

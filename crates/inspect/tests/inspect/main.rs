@@ -7,6 +7,7 @@ mod made;
 mod many;
 mod moved;
 mod passes;
+mod rebuilt_superblocks;
 mod refused;
 mod repairs;
 mod several_devices;

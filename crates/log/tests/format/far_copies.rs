@@ -20,7 +20,7 @@ fn slots(s: &Superblock, device_bytes: u64) -> u64 {
 }
 
 #[test]
-fn far_copies_lie_in_the_middle_and_at_the_end_and_cost_two_slots() {
+fn far_copies_in_middle_and_at_end_cost_two_slots() {
     let mut devices = 0;
     for unit in (12..=22).map(|shift| 1u64 << shift) {
         for segment in (16..=29).map(|shift| 1u64 << shift).filter(|segment| *segment >= 8 * unit) {
@@ -69,7 +69,7 @@ fn far_copies_never_overlap_a_slot_in_use() {
 }
 
 #[test]
-fn end_copy_follows_the_end_of_the_device_and_the_middle_copy_stays() {
+fn end_copy_follows_device_length_and_middle_copy_stays() {
     let mut made = placed(200 * MIB, 4096, MIB);
     let [middle, end] = made.far_copies[..] else { panic!("{made:?}") };
     made.used_slots = 150;
@@ -84,7 +84,7 @@ fn end_copy_follows_the_end_of_the_device_and_the_middle_copy_stays() {
 }
 
 #[test]
-fn far_copy_counts_only_at_its_place_and_not_as_one_of_the_start() {
+fn far_copy_counts_at_its_own_place_only() {
     let made = placed(200 * MIB, 4096, MIB);
     for (number, at) in (SUPERBLOCK_COPIES..).zip(made.far_copies.clone()) {
         let bytes = made.encode(number);
@@ -120,14 +120,11 @@ fn each_group_has_copies_at_the_start_and_far_from_it() {
 
 /// Searches a device whose positions have these bytes.
 fn search(device_bytes: u64, copies: &[(u64, Vec<u8>)]) -> FoundFar {
-    let mut search = FarSearch::default();
-    let mut offsets = Superblock::far_candidates(device_bytes);
-    let mut next = 0;
-    while let Some(&offset) = offsets.get(next) {
-        next += 1;
+    let mut search = FarSearch::of(device_bytes);
+    while let Some(offset) = search.next_offset() {
         if let Some((_, bytes)) = copies.iter().find(|(at, _)| *at == offset) {
             assert!(bytes.len() >= COPY_BYTES);
-            offsets.extend(search.add(offset, bytes));
+            search.add(offset, bytes);
         }
     }
     search.finish()

@@ -40,6 +40,6 @@ mod tests {
         let memory = text_of(&Error::OutOfMemory { index_bytes: 9, budget_bytes: 8 });
         assert!(memory.ends_with("delete keys or raise memory"), "{memory}");
         let long = Error::Option { option: OptionName::Segment, what: "allows values of 1 bytes".to_owned() };
-        assert_eq!(text_of(&long), "the segment size allows values of 1 bytes");
+        assert_eq!(text_of(&long), "segment-size allows values of 1 bytes");
     }
 }

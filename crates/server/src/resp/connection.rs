@@ -9,8 +9,8 @@
 //!    the backlog limit.
 //!
 //! Memory (`memory`) is acquired for the input buffer in step 3 and for the commands in step 2. A connection that waits for
-//! its client keeps only a small buffer. The watch (`watch`) detects missed time limits. A stop of the server is noticed only in step 3:
-//! commands that were read are run and answered.
+//! its client keeps only a small buffer. The watch (`watch`) detects missed time limits. A stop of the server is noticed only
+//! in step 3: commands that were read are run and answered.
 
 use std::io;
 use std::pin::pin;

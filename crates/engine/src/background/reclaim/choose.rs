@@ -35,6 +35,9 @@ const LEAST_GAIN: u64 = 8;
 const LONGEST_WAIT: u32 = 6;
 /// Minimum number of candidates per 64th of live bytes: among the oldest of them, a slightly emptier one may be better.
 const LEAST_CANDIDATES: usize = 4;
+/// Number of segments that are visited from each end of a 64th of live bytes while a checkpoint keeps segments. The
+/// segments that it has read are the oldest, and the ones sealed since it began are the youngest.
+const VISITED_BESIDE_KEPT: usize = 64;
 /// Maximum total length in bytes of segments that are relocated together.
 const BATCH_BYTES: u32 = 4 << 20;
 
@@ -69,7 +72,9 @@ impl Reclaimer<'_> {
             }
         };
         let count = count.max(LEAST_CANDIDATES);
-        let slots = tier.slots().least_live(most_bytes, count, with_excluded, |slot, s| {
+        let is_any_kept = kept.is_some_and(|kept| kept.len() > 0);
+        let visits = if is_any_kept { count.max(VISITED_BESIDE_KEPT) } else { usize::MAX };
+        let slots = tier.slots().least_live(most_bytes, (count, visits), with_excluded, |slot, s| {
             kept.is_none_or(|kept| !kept.has(s.segment())) && fits(&candidate(slot))
         });
         slots.into_iter().map(candidate).collect()
@@ -137,7 +142,7 @@ impl Reclaimer<'_> {
 
     /// Chooses segments of the output tier that can be freed without a copy. They are freed at once, because that costs no more
     /// now than later, and their space can be discarded.
-    fn choose_dead(&mut self) -> Option<Choice> {
+    pub(super) fn choose_dead(&mut self) -> Option<Choice> {
         let tier = self.space.output_tier();
         let (died, now) = (self.space.dead_bytes.load(Ordering::Relaxed), self.space.runtime.now());
         let is_due = |known: &NoneDead| {
@@ -156,12 +161,12 @@ impl Reclaimer<'_> {
     }
 
     /// Returns the time until dead segments are to be looked for, if records have died since the last look. If free slots run
-    /// low, they are found by any choice.
+    /// low, they are found by any choice. If the look is overdue, the step that just ended had no occasion for it.
     pub(super) fn dead_due(&self) -> Option<Duration> {
         let died = self.space.dead_bytes.load(Ordering::Relaxed);
         let known = self.none_dead.as_ref().filter(|known| died > known.dead_bytes)?;
         let due = (known.at + LOOK_FOR_DEAD_AFTER).saturating_sub(self.space.runtime.now());
-        (!self.space.runs_low()).then(|| due.max(Duration::from_millis(1)))
+        (!self.space.runs_low()).then(|| if due.is_zero() { LOOK_FOR_DEAD_AFTER } else { due })
     }
 
     /// Notes those of the segments, chosen as dead, that were not freed because something of them must be copied.
@@ -265,3 +270,7 @@ impl Reclaimer<'_> {
         Some(if sealed <= FEW_SEGMENTS { SURE_YIELD } else { LEAST_YIELD })
     }
 }
+
+#[cfg(test)]
+#[path = "choose_tests.rs"]
+mod tests;

@@ -4,6 +4,8 @@
 
 use std::sync::atomic::Ordering;
 
+use esker_seeded_bugs::{Bug, planted};
+
 use super::AT_LAST;
 
 use crate::background::reclaimer::Reclaimer;
@@ -239,6 +241,14 @@ impl Reclaimer<'_> {
         let Some(choice) = self.choose() else { return Ok(Acted::Nothing) };
         let is_of_output = choice.tier == self.space.output_tier().name();
         if self.carry_out(choice).await? || !is_of_output {
+            return Ok(Acted::Worked);
+        }
+        // One without a current record needs no room.
+        self.none_dead = None;
+        if !planted(Bug::DeadSegmentsNotTried)
+            && let Some(dead) = self.choose_dead()
+            && self.carry_out(dead).await?
+        {
             return Ok(Acted::Worked);
         }
         Ok(if self.evict_or_declare_full(seals).await? { Acted::Worked } else { Acted::Rest })

@@ -18,9 +18,6 @@ use crate::segments::sets::LEAST_YIELD;
 use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
 
-/// Assumed length in bytes of a tombstone if the length of its key is unknown.
-const TOMBSTONE_BYTES: u32 = 96;
-
 /// Returns true if no checkpoint has still to read a segment. If one has, it reads that segment next, and is cancelled if it is
 /// overdue and slots run short.
 pub(crate) fn may_free(space: &Space, segment: u64, runs_short: bool) -> bool {
@@ -225,18 +222,20 @@ impl Relocator<'_> {
         }
     }
 
-    /// Returns true if a victim of the output tier meets the terms of relocating it.
+    /// Returns true if a victim of the output tier meets the terms of relocating it. Whether it pays depends on its records alone:
+    /// tombstones for expired ones are copied even if they take as much room, because tombstones count, and are dropped when they
+    /// become too many (`tombstones`), while expired records would stay as long as the segment.
     fn meets(&self, terms: Terms, victim: &Victim, entries: &EntryList) -> bool {
         if terms == Terms::Always {
             return true;
         }
         let source = self.source(true, 1.0);
-        let copies = entries.iter().filter_map(|entry| match source.need(victim, &entry) {
-            Need::Nothing => None,
-            Need::Record => Some(entry),
-            // A tombstone has the key of the record, but not its value.
-            Need::Tombstone => Some(Entry { bytes: entry.bytes.min(TOMBSTONE_BYTES), ..entry }),
-        });
+        let is_copied = |entry: &Entry| match source.need(victim, entry) {
+            Need::Nothing => false,
+            Need::Record => true,
+            Need::Tombstone => terms == Terms::IfNothingIsCopied || planted(Bug::TombstonesMustPay),
+        };
+        let copies = entries.iter().filter(is_copied);
         let shape = self.space.output_tier().shape();
         let bytes = copied_bytes(copies, shape, frame_bytes(shape));
         let gives_back = self.space.tier(victim.shape.tier).slots().gives_back_bytes(victim.slot);

@@ -134,7 +134,8 @@ impl Candidate {
 /// Slots per allocation of [`Live`].
 const LIVE_CHUNK: usize = 64;
 
-/// Bytes of current records and of tombstones, by tier and slot. Takes memory only for chunks of slots in which a slot holds records.
+/// Bytes of current records and of tombstones, by tier and slot. Takes memory only for chunks of slots in which a slot
+/// holds records.
 #[derive(Default)]
 pub(super) struct Live(Vec<(TierName, Vec<LiveChunk>)>);
 

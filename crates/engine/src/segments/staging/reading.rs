@@ -50,6 +50,36 @@ pub(crate) fn holds_acknowledged(file: &File, boot: BootId) -> Result<bool> {
     Ok(false)
 }
 
+/// The process that left records in a staging file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastProcess {
+    /// The opening of the store by that process.
+    pub(crate) epoch: u64,
+    /// Length of the file up to the end of that process's last piece, in bytes.
+    pub(crate) bytes: u64,
+}
+
+/// Returns the last process of the store with this secret that left records in the file since this start of the machine.
+/// `None` if that process closed the store, which voids all headers.
+pub(crate) fn last_process(
+    file: &File,
+    secret: &Secret,
+    shape: SegmentShape,
+    boot: BootId,
+) -> Result<Option<LastProcess>> {
+    let bytes = file.metadata().map_err(io)?.len();
+    let (mut last, mut holds_records) = (LastProcess { epoch: 0, bytes: 0 }, false);
+    for index in 0..bytes / start_of(1, shape) {
+        let mut head = [0u8; HEADER_BYTES];
+        file.read_exact_at(&mut head, start_of(index, shape)).map_err(io)?;
+        let head = Head::parse(&head, secret, index).filter(|head| head.boot == boot.number());
+        let Some(head) = head.filter(|head| head.epoch >= last.epoch) else { continue };
+        holds_records = head.segment != 0 || holds_records && head.epoch == last.epoch;
+        last = LastProcess { epoch: head.epoch, bytes: start_of(index + 1, shape) };
+    }
+    Ok(holds_records.then_some(last))
+}
+
 /// Parameters for reading a staging file.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
