@@ -72,23 +72,6 @@ fn three_devices() {
 }
 
 #[test]
-fn dbg() {
-    let seed: u64 = std::env::var("DBG_SEED").map_or(108, |s| s.parse().unwrap());
-    let media = [Media::Sound, Media::Sound, Media::Failing][seed as usize % 3];
-    let operations = if seed % 50 == 49 { 800 } else { 100 };
-    let plan =
-        Plan::draw(seed, Shape { media: Some(media), operations, three_devices: true, ..Shape::default() });
-    let first = run(&plan);
-    println!("first {:?}", first.as_ref().err());
-    if first.is_err() {
-        let (least, failure) = shrink(&plan, 400).unwrap();
-        println!("least {:#?} {:?}", least, failure);
-        unsafe { std::env::set_var("DBG_TRACE", "1") };
-        let _ = run(&least);
-    }
-}
-
-#[test]
 fn fast_only() {
     histories("model::fast_only", Some(Tiers::Fast), Some(false));
 }

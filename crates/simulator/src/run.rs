@@ -88,15 +88,6 @@ impl<'a> History<'a> {
         if plan.three_devices {
             config.grows = false;
             config.more_devices = vec![3 + plan.seed % 5, 9];
-            if std::env::var("DBG_ONE").is_ok() {
-                config.capacity_segments += 12 + plan.seed % 5;
-                config.fast_segments +=
-                    if plan.tiers == crate::config::Tiers::Fast { 12 + plan.seed % 5 } else { 0 };
-                config.more_devices.clear();
-            }
-            if std::env::var("DBG_TRACE").is_ok() {
-                eprintln!("{config:#?}");
-            }
         }
         config.when_full = when_full(plan.seed);
         config.room_segments = plan.lives.iter().map(|life| life.more_segments).sum();
