@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use esker::device::block_on;
-use esker::device::{Fault, MemoryDevice, MemoryOptions, OperationKind};
+use esker::device::{Buffer, Fault, MemoryDevice, MemoryOptions, OperationKind, Source, WriteMode};
 use esker::{Blocking, Compression, Device, ErrorKind, OnDeviceLoss, Options};
 
 const SEGMENT: u64 = 64 << 10;
@@ -137,6 +137,26 @@ fn closed() -> (Vec<MemoryDevice>, Expected) {
 }
 
 #[test]
+fn first_opening_that_reached_some_devices_is_repeated() {
+    let devices = three();
+    // The start is erased, and four copies are written: all later writes to the start are of the first opening.
+    let writes = AtomicU32::new(0);
+    devices[1].set_faults(Box::new(move |operation| {
+        let is_of_start = operation.kind == OperationKind::Write && operation.offset < HEAD;
+        match is_of_start && writes.fetch_add(1, Ordering::Relaxed) >= 5 {
+            true => Fault::Error(5),
+            false => Fault::None,
+        }
+    }));
+    assert!(Blocking::open(on(&devices)).is_err());
+    devices[1].set_faults(Box::new(|_| Fault::None));
+    let (store, mut expected) = (open(on(&devices)), Expected::new());
+    assert!(put(&store, &mut expected, 0..100, 0).is_none());
+    store.close().expect("the store closes");
+    check(&open(on(&devices)), &expected);
+}
+
+#[test]
 fn device_of_another_store_is_refused() {
     let (devices, expected) = closed();
     let (others, _) = closed();
@@ -232,6 +252,38 @@ fn tier_of_one_device_becomes_one_of_two() {
     store.close().expect("the store closes");
     assert!(refusal(on(&devices[..1])).contains("device 2 of 2"));
     check(&open(on(&devices)), &expected);
+}
+
+/// Returns the number of copies of the superblock among the slots of a device.
+fn far_copies(device: &MemoryDevice) -> usize {
+    device.snapshot()[HEAD as usize..].chunks(4096).filter(|page| page.starts_with(b"ESKERSB1")).count()
+}
+
+#[test]
+fn added_device_ends_far_copies_and_their_slots_are_used() {
+    let mut devices = vec![device("first", 100)];
+    // A former user of the device has left data everywhere.
+    let remains = vec![0xa5; devices[0].snapshot().len() - HEAD as usize];
+    block_on(devices[0].write(HEAD, Source::Owned(Buffer::copy_from(&remains)), WriteMode::Durable))
+        .expect("it is written");
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    assert!(put(&store, &mut expected, 0..500, 0).is_none());
+    store.close().expect("the store closes");
+    assert_eq!(far_copies(&devices[0]), 2);
+    devices.push(device("second", 80));
+    for round in 1..3 {
+        let store = open(on(&devices));
+        check(&store, &expected);
+        assert!(put(&store, &mut expected, 0..2000, round).is_none());
+        check(&store, &expected);
+        store.close().expect("the store closes");
+        assert_eq!(devices.iter().map(far_copies).collect::<Vec<_>>(), [0, 0]);
+    }
+    let store = open(on(&devices));
+    check(&store, &expected);
+    let stats = store.store().stats();
+    assert_eq!((stats.tiers[0].segments_total, stats.damaged_segments), (180, 0));
 }
 
 /// Makes every write and flush of a device fail from now on, and with `reads` also every read.

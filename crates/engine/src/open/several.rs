@@ -107,8 +107,10 @@ impl Existing<'_> {
         let mut at: Vec<Option<Arc<dyn Device>>> = vec![None; self.superblock.devices.len()];
         let mut without_store = Vec::new();
         for given in all {
+            // A crash in the first opening leaves devices that were opened, and others that were only formatted with them.
+            let is_of_it = |s: &Superblock| was_opened(s) || s.store_id == self.superblock.store_id;
             match &given.superblock {
-                Some(superblock) if was_opened(superblock) => {
+                Some(superblock) if is_of_it(superblock) => {
                     let position = self.position_of(&given.device, superblock)?;
                     if let Some(other) = at[position].replace(given.device.clone()) {
                         return Err(Error::invalid(format!(
