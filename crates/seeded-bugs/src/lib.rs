@@ -52,6 +52,10 @@ bugs! {
     OpenSegmentNotMoved,
     /// A device that was drained and erased is still in the list of the tier's devices.
     RemovedDeviceListed,
+    /// The other devices name a device that is being added before it has its superblock.
+    AddedDeviceListedFirst,
+    /// A device that an interrupted opening did not reach does not get the superblock of the others before the next epoch.
+    LaggardLeftBehind,
 
     // The bytes.
     /// Checksums do not cover the store, segment and offset of a block.

@@ -129,10 +129,10 @@ impl StripeMap {
         (!self.moved.contains_key(&slot)).then_some(slot)
     }
 
-    /// Returns the number of a device's places that slots were moved from, and that hold nothing.
-    pub fn places_left(&self, member: usize) -> u32 {
-        let is_there = |slot: &&u32| self.formatted_place(**slot).is_some_and(|place| place.member == member);
-        self.moved.keys().filter(is_there).count() as u32
+    /// Returns the places of a device, by number on it, that slots were moved from, and that hold nothing from then on.
+    pub fn places_left(&self, member: usize) -> impl Iterator<Item = u32> {
+        let places = self.moved.keys().filter_map(|slot| self.formatted_place(*slot));
+        places.filter(move |place| place.member == member).map(|place| place.local)
     }
 
     /// Returns the slot that the ranges put at a place.
@@ -216,6 +216,6 @@ mod tests {
         assert_eq!((map.place(1), map.place(8)), (places[8], None));
         assert_eq!(places[8].and_then(|place| map.slot_at(place)), Some(1));
         assert_eq!(places[1].and_then(|place| map.slot_at(place)), None, "the old place holds nothing");
-        assert_eq!([map.places_left(0), map.places_left(1)], [0, 1]);
+        assert_eq!([0, 1].map(|member| map.places_left(member).collect::<Vec<_>>()), [vec![], vec![0]]);
     }
 }

@@ -55,6 +55,15 @@ impl Striped {
         Striped { members: RwLock::new(members), map: RwLock::new(map), path: paths.join(", ") }
     }
 
+    /// Puts a device at a position that has none, or behind the last. None of its slots is covered.
+    pub fn put(&self, position: usize, device: Arc<dyn Device>) {
+        let mut members = self.members.write();
+        if position == members.len() {
+            members.push(member(None, 0));
+        }
+        members[position] = member(Some(device), 0);
+    }
+
     /// Removes the device at a position. Its slots have no place from then on.
     pub fn remove(&self, position: usize) {
         self.members.write()[position] = member(None, 0);

@@ -2,7 +2,7 @@
 //!
 //! No new segment goes to a device that is drained. On the tier where records stay, its sealed segments are relocated one by
 //! one; a fast tier in front of another is emptied by destaging, in the order of age as always. A segment that a lane still fills
-//! leaves the device after it is sealed.
+//! leaves the device after it is sealed; it is sealed as soon as no other is left there.
 
 use crate::background::reclaimer::{Choice, Reclaimer};
 use crate::background::relocate::Terms;
@@ -20,13 +20,16 @@ impl Reclaimer<'_> {
         for tier in space.tiers() {
             let Some(members) = tier.members() else { continue };
             for position in members.draining() {
-                if tier.allocation(|slots| slots.is_unused(position)) {
+                if tier.allocation(|slots| slots.in_use(position)) == 0 {
                     space.remove_device(tier, position).await?;
                     return Ok(true);
                 }
                 if self.drain_one(tier, position).await? {
                     return Ok(true);
                 }
+                let is_there = |slot: u32| members.place(slot).is_some_and(|place| place.member == position);
+                let lanes = self.writer.lanes().filter(|lane| lane.shape.tier == tier.name());
+                lanes.for_each(|lane| lane.leave_slots(is_there));
             }
         }
         Ok(false)

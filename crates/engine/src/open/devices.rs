@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions, Runtime, UNIT_BYTES_MAX};
+use esker_device::{Backend, Device, DeviceKind, Direct, FailStop, OpenOptions, Runtime, UNIT_BYTES_MAX};
 use esker_log::{Superblock, Tier as TierName};
 
 use crate::base::error::{Error, Result};
@@ -369,13 +369,30 @@ fn make_directory(dir: &Path) -> Result<()> {
 }
 
 fn open_place(options: &Options, place: &Target, create: bool) -> Result<Arc<dyn Device>> {
-    let path = match place {
-        Target::Device(device) => return Ok(device.clone()),
-        Target::Path(path) => path,
-    };
+    match place {
+        Target::Device(device) => Ok(device.clone()),
+        Target::Path(path) => open_path(Access::of(options), path, create),
+    }
+}
+
+/// The way in which the devices of a store are opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    backend: Backend,
+    direct: Direct,
+}
+
+impl Access {
+    pub(crate) fn of(options: &Options) -> Access {
+        let direct = if options.direct { Direct::Auto } else { Direct::Never };
+        Access { backend: options.backend, direct }
+    }
+}
+
+/// Opens a device or file.
+pub(crate) fn open_path(access: Access, path: &Path, create: bool) -> Result<Arc<dyn Device>> {
     let mut how = OpenOptions::new(path).create(create);
-    how.backend = options.backend;
-    how.direct = if options.direct { Direct::Auto } else { Direct::Never };
+    (how.backend, how.direct) = (access.backend, access.direct);
     let (device, warnings) = esker_device::open(how)?;
     for warning in warnings {
         tracing::warn!("{warning}");

@@ -10,6 +10,7 @@ use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
+use crate::open::changes::clear_head;
 use crate::open::extent::{bytes_for, place_far_copies, too_large};
 use crate::open::lost::{refuse_far_copies, refuse_lost_superblocks};
 use crate::open::options::Options;
@@ -307,7 +308,7 @@ async fn format(
         }
         // Old content must not be mistaken for a superblock of this store or another one.
         for device in tier.devices() {
-            several::clear_head(&device, &tier.accounting, superblock).await?;
+            clear_head(&device, &tier.accounting, superblock).await?;
         }
         clear_slots(device, &tier.accounting, superblock, 0..superblock.used_slots).await?;
     }

@@ -1,5 +1,7 @@
 //! Opening a store: its devices, its superblocks, and recovery of its content.
 
+pub(crate) mod adding;
+mod changes;
 pub(crate) mod devices;
 pub(crate) mod extent;
 pub(crate) mod format;

@@ -34,6 +34,7 @@ use crate::catalog::clock::Clock;
 use crate::catalog::expansions::Expansions;
 use crate::catalog::recency::Recency;
 use crate::catalog::{Catalog, CatalogParts};
+use crate::open::changes::Changes;
 use crate::open::devices::open_devices;
 use crate::open::extent::{self, Extents};
 use crate::open::format::{TierPlan, load_or_format};
@@ -74,6 +75,8 @@ pub(crate) struct Opened {
     /// Requests for the reclaimer to pause.
     pub(crate) pauses: Arc<Pauses>,
     pub(crate) recovery: Recovery,
+    /// The way in which devices that are added are opened.
+    pub(crate) access: Access,
 }
 
 /// Opens or creates a store.
@@ -145,7 +148,7 @@ async fn open_all(options: Options) -> Result<Opened> {
     );
     let duration = space.runtime.now().saturating_sub(began);
     let recovery = Recovery { keys: writer.catalog.index.len(), segments, metadata_bytes, duration };
-    Ok(Opened { writer, compactions, pauses, recovery })
+    Ok(Opened { writer, compactions, pauses, recovery, access: Access::of(&options) })
 }
 
 /// The devices of a store, with the content of their superblocks and of the staging file.
@@ -156,8 +159,8 @@ struct Medium {
     memory: MemoryPlan,
     staging: Option<Arc<StagingFile>>,
     staged: Vec<Staged>,
-    /// Positions of the devices that are added to each tier.
-    added: Vec<Vec<usize>>,
+    /// Devices of each tier to be written to before the epoch is raised.
+    changes: Vec<Changes>,
 }
 
 impl Medium {
@@ -182,10 +185,9 @@ impl Medium {
         let (first, lane_shape) = (&superblocks[0], tiers[0].shape());
         let boot = options.boot.map(BootId::from).or_else(boot_id);
         let staging = staging_file::open(options, first, lane_shape, boot)?;
-        let added =
-            plans.iter().map(|plan| plan.joined.as_ref().map_or(Vec::new(), |joined| joined.added.clone()));
-        let added = added.collect();
-        Ok(Medium { tiers, superblocks, packing, memory, staging, staged: Vec::new(), added })
+        let joined = plans.into_iter().map(|plan| plan.joined);
+        let changes = joined.map(|joined| joined.map_or_else(Changes::default, |it| it.changes)).collect();
+        Ok(Medium { tiers, superblocks, packing, memory, staging, staged: Vec::new(), changes })
     }
 
     /// Step 2. Fills the index, and collects the work to be done before the first write. The devices are flushed
@@ -237,28 +239,13 @@ impl Medium {
         context.recover(reading).await
     }
 
-    /// Erases the starts of devices that are added, before they get superblocks.
-    async fn clear_added(&self) -> Result<()> {
-        for ((tier, superblock), added) in self.tiers.iter().zip(&self.superblocks).zip(&self.added) {
-            let Some(members) = tier.members().filter(|_| !added.is_empty()) else { continue };
-            for (position, device) in members.striped()?.devices() {
-                if added.contains(&position) {
-                    tracing::info!(path = device.path(), tier = tier.name().name(), "adding a device");
-                    several::clear_head(&device, tier.accounting(), superblock).await?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Step 3. Raises the epoch, durably.
     async fn begin_epoch(&mut self) -> Result<()> {
         for (tier, superblock) in self.tiers.iter().zip(&mut self.superblocks) {
             extent::make_whole(tier, superblock).await?;
         }
-        self.clear_added().await?;
-        for (tier, superblock) in self.tiers.iter().zip(&self.superblocks) {
-            several::erase_far_copies(tier, superblock).await?;
+        for ((tier, superblock), changes) in self.tiers.iter().zip(&self.superblocks).zip(&self.changes) {
+            changes.prepare(tier, superblock).await?;
         }
         let epoch = self.superblocks.iter().map(|s| s.epoch).max().unwrap_or(0)
             + u64::from(!planted(Bug::EpochNotRaised));

@@ -14,29 +14,24 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_device::{
-    Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, Source, StripeMap, Striped, WriteMode, stripes_for,
-};
+use esker_device::{Device, DeviceKind, Runtime, StripeMap, Striped, stripes_for};
 use esker_log::{DeviceMember, MEMBERS_MAX, STRIPES_MAX, Stripe, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
+use crate::open::changes::{Changes, Laggard};
 use crate::open::format::{find_superblock, refuse_foreign_device, was_opened};
-use crate::segments::accounting::WriteAccounting;
 use crate::segments::allocations::DeviceSlots;
-use crate::segments::far_copies;
-use crate::segments::superblocks::clear_slots;
-use crate::segments::tier::Tier;
 
 /// The devices of a tier that has several.
 pub(crate) struct Joined {
     pub(crate) striped: Arc<Striped>,
     /// The superblock with the changes of this opening, if the tier has one.
     pub(crate) superblock: Option<Superblock>,
-    /// Positions of devices that are added.
-    pub(crate) added: Vec<usize>,
     /// The devices in the order of the paths; only for a new tier.
     pub(crate) given: Vec<Arc<dyn Device>>,
+    /// Devices to be written to before the epoch is raised.
+    pub(crate) changes: Changes,
 }
 
 /// The conditions of an opening.
@@ -91,7 +86,7 @@ fn new(all: Vec<Given>) -> Joined {
     let given: Vec<_> = all.into_iter().map(|given| given.device).collect();
     let members = given.iter().map(|device| (Some(device.clone()), 0)).collect();
     let striped = Arc::new(Striped::new(members, StripeMap::new(0, 1)));
-    Joined { striped, superblock: None, added: Vec::new(), given }
+    Joined { striped, superblock: None, given, changes: Changes::default() }
 }
 
 /// A tier that exists.
@@ -105,13 +100,18 @@ impl Existing<'_> {
     async fn join(mut self, all: Vec<Given>) -> Result<Joined> {
         self.make_list(&all)?;
         let mut at: Vec<Option<Arc<dyn Device>>> = vec![None; self.superblock.devices.len()];
-        let mut without_store = Vec::new();
+        let newest = self.superblock.clone();
+        let (mut without_store, mut behind) = (Vec::new(), Vec::new());
         for given in all {
             // A crash in the first opening leaves devices that were opened, and others that were only formatted with them.
             let is_of_it = |s: &Superblock| was_opened(s) || s.store_id == self.superblock.store_id;
             match &given.superblock {
                 Some(superblock) if is_of_it(superblock) => {
                     let position = self.position_of(&given.device, superblock)?;
+                    if (superblock.epoch, superblock.generation) != (newest.epoch, newest.generation) {
+                        let (generation, newest) = (superblock.generation, newest.of_member(position));
+                        behind.push(Laggard { position, generation, newest });
+                    }
                     if let Some(other) = at[position].replace(given.device.clone()) {
                         return Err(Error::invalid(format!(
                             "{} and {} are copies of one device of the store; give the one that was used last",
@@ -138,7 +138,8 @@ impl Existing<'_> {
         let covered = self.superblock.devices.iter().map(|device| device.used_slots);
         let members = at.into_iter().zip(covered).collect();
         let striped = Arc::new(Striped::new(members, map));
-        Ok(Joined { striped, superblock: Some(self.superblock), added, given: Vec::new() })
+        let changes = Changes { added, behind };
+        Ok(Joined { striped, superblock: Some(self.superblock), given: Vec::new(), changes })
     }
 
     /// Gives a tier of one device, to which others are added, its list.
@@ -278,7 +279,8 @@ impl Existing<'_> {
                 self.superblock.devices[position].slots = slots;
             }
         }
-        extend_stripes(&mut self.superblock);
+        let all = u32::MAX;
+        extend_stripes(&mut self.superblock, all);
     }
 }
 
@@ -311,8 +313,8 @@ pub(crate) fn add_member(
     Ok(position)
 }
 
-/// Adds ranges for the slots of devices that are in none yet.
-pub(crate) fn extend_stripes(superblock: &mut Superblock) {
+/// Adds ranges for the slots of devices that are in none yet, as far as the tier has at most `slots_max` slots.
+pub(crate) fn extend_stripes(superblock: &mut Superblock, slots_max: u32) {
     let map = superblock.stripe_map().expect("the tier has several devices");
     let more: Vec<u32> = superblock
         .devices
@@ -320,7 +322,7 @@ pub(crate) fn extend_stripes(superblock: &mut Superblock) {
         .enumerate()
         .map(|(position, device)| device.slots.saturating_sub(map.slots_of(position)))
         .collect();
-    let most = u64::from(u32::MAX - map.slots());
+    let most = u64::from(slots_max.saturating_sub(map.slots()));
     let stripes = stripes_for(&more, most).into_iter().map(|(rows, members)| Stripe { rows, members });
     let room = STRIPES_MAX - superblock.stripes.len();
     superblock.stripes.extend(stripes.take(room));
@@ -340,39 +342,6 @@ pub(crate) fn slots_within(superblock: &Superblock, limit: u32) -> Vec<DeviceSlo
         closed: member.is_vacant() || member.draining,
     };
     superblock.devices.iter().enumerate().map(of).collect()
-}
-
-/// Marks the start of a device that is being formatted or added, and erases what it held, far copies included.
-pub(crate) async fn clear_head(
-    device: &Arc<dyn Device>,
-    accounting: &WriteAccounting,
-    superblock: &Superblock,
-) -> Result<()> {
-    let mut empty = Buffer::zeroed(superblock.data_offset as usize);
-    empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
-    accounting.superblock(superblock.data_offset);
-    device.write(0, Source::Owned(empty), WriteMode::Durable).await?;
-    match device.geometry().kind {
-        DeviceKind::File => Ok(()),
-        _ => far_copies::invalidate(device, accounting, superblock.unit_bytes).await,
-    }
-}
-
-/// Erases the far copies of a tier that had one device until now, and makes the slots that they overlap read as free. Those
-/// slots stay out of use in this opening.
-///
-/// The superblock of the tier is written afterwards, because otherwise a crash could leave copies that name no other device.
-pub(crate) async fn erase_far_copies(tier: &Tier, superblock: &Superblock) -> Result<()> {
-    let Some(members) = tier.members().filter(|_| !superblock.far_copies.is_empty()) else { return Ok(()) };
-    let first = members.striped()?.member(0).ok_or_else(|| Error::invalid("the first device is missing"))?;
-    for &offset in &superblock.far_copies {
-        tier.accounting().superblock(superblock.unit_bytes);
-        let zeros = Source::Owned(Buffer::zeroed(superblock.unit_bytes as usize));
-        first.write(offset, zeros, WriteMode::Durable).await?;
-    }
-    let without = Superblock { far_copies: Vec::new(), ..superblock.clone() };
-    let slots: Vec<u32> = superblock.slots_out_of_use(superblock.used_slots).collect();
-    clear_slots(&tier.device()?, tier.accounting(), &without, slots.into_iter()).await
 }
 
 /// Lists a new tier's devices in its superblock, and distributes at most `most` slots over them.

@@ -81,7 +81,7 @@ impl Allocation {
 
     /// Takes slots out of use, before any slot is taken.
     pub(crate) fn take_out_of_use(&mut self, slots: BTreeSet<u32>) {
-        self.out_of_use = slots;
+        self.out_of_use.extend(slots);
     }
 
     /// Returns the number of slots that are never taken.

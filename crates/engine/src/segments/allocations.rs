@@ -29,6 +29,15 @@ pub(crate) struct Allocations {
     discards: bool,
 }
 
+impl OfDevice {
+    /// Returns the slots of one of several devices. Places that slots were moved from are never taken: they have no numbers.
+    fn new(map: &StripeMap, position: usize, &DeviceSlots { total, closed }: &DeviceSlots) -> OfDevice {
+        let mut slots = Allocation::new(total, false);
+        slots.take_out_of_use(map.places_left(position).filter(|local| *local < total).collect());
+        OfDevice { slots, total, closed }
+    }
+}
+
 /// One device of a tier of several, for [`Allocations::several`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceSlots {
@@ -47,13 +56,22 @@ impl Allocations {
 
     /// Returns the slots of a tier of several devices.
     pub(crate) fn several(map: StripeMap, devices: &[DeviceSlots]) -> Allocations {
-        let device = |&DeviceSlots { total, closed }: &DeviceSlots| OfDevice {
-            slots: Allocation::new(total, false),
-            total,
-            closed,
-        };
-        let devices = devices.iter().map(device).collect();
+        let devices =
+            (0..).zip(devices).map(|(position, slots)| OfDevice::new(&map, position, slots)).collect();
         Allocations { devices, map: Some(map), discards: false }
+    }
+
+    /// Puts a device at a position that has none, or behind the last.
+    pub(crate) fn put(&mut self, position: usize, slots: DeviceSlots, map: StripeMap) {
+        let mut device = OfDevice::new(&map, position, &slots);
+        if self.discards {
+            device.slots.begin_discards(0);
+        }
+        match self.devices.get_mut(position) {
+            Some(vacant) => *vacant = device,
+            None => self.devices.push(device),
+        }
+        self.map = Some(map);
     }
 
     /// Sets whether slots of a device are taken.
@@ -108,10 +126,14 @@ impl Allocations {
         self.open().map(|device| of(&device.slots)).sum()
     }
 
-    /// Returns true if no slot of a device holds a segment or is about to.
-    pub(crate) fn is_unused(&self, position: usize) -> bool {
-        let left = self.map.as_ref().map_or(0, |map| map.places_left(position));
-        self.devices[position].slots.in_use() == left
+    /// Returns the number of slots of a device that hold a segment, are about to, or are being discarded.
+    pub(crate) fn in_use(&self, position: usize) -> u32 {
+        self.devices.get(position).map_or(0, |device| device.slots.in_use())
+    }
+
+    /// Returns the number of slots of a device, except slots that are out of use. 0 if it is being added.
+    pub(crate) fn total_of(&self, position: usize) -> u32 {
+        self.devices.get(position).map_or(0, |device| device.total - device.slots.out_of_use())
     }
 
     /// Returns the number of slots on devices whose slots are taken, except slots that are out of use.
@@ -296,6 +318,21 @@ mod tests {
         assert_eq!(slots.free_slots(), 0);
         slots.set_closed(0, false);
         assert_eq!(slots.free_slots(), 3);
+    }
+
+    #[test]
+    fn added_device_gives_no_place_that_a_slot_left() {
+        let mut slots = of(&[2, 4]);
+        assert_eq!([take(&mut slots), take(&mut slots)], [Some(0), Some(1)]);
+        let mut map = slots.map.clone().expect("it has several devices");
+        map.add(3, 0b100);
+        // A segment of the third position was moved to the second when an earlier device of this position failed.
+        map.move_slot(7, 4);
+        slots.put(2, DeviceSlots { total: 3, closed: false }, map);
+        assert_eq!((slots.total(), slots.free_slots()), (8, 6));
+        let order: Vec<usize> = std::iter::from_fn(|| take(&mut slots)).collect();
+        assert_eq!(order, [1, 2, 0, 1, 2, 1]);
+        assert_eq!([slots.in_use(0), slots.in_use(1), slots.in_use(2)], [2, 4, 2]);
     }
 
     #[test]

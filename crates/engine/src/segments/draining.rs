@@ -14,6 +14,7 @@ impl Space {
     /// # Errors
     /// `Invalid` if it is no device of a tier of several, or the only one left, or if the others have no room for the records.
     pub(crate) async fn drain_device(&self, path: &str, used_bytes: u64) -> Result<()> {
+        let _turn = self.changing_devices.lock().await;
         let found = self.tiers().find_map(|tier| Some((tier, tier.members()?.position_of(path)?)));
         let Some((tier, position)) = found else {
             return Err(Error::invalid(format!(
@@ -21,6 +22,14 @@ impl Space {
             )));
         };
         let members = tier.members().expect("it was found in them");
+        if members.is_draining(position) {
+            return Ok(());
+        }
+        if members.has_failed(path) {
+            return Err(Error::invalid(format!(
+                "{path} cannot be drained: it has failed; its records are lost if it is not back at the next opening"
+            )));
+        }
         let others = members
             .healthy()
             .into_iter()
@@ -56,8 +65,10 @@ impl Space {
         marked
     }
 
-    /// Removes a device without segments: first from the list, durably, because otherwise the next opening would miss it.
+    /// Removes a device without segments: first from the list, durably, because otherwise the next opening would miss it. The
+    /// caller knows that no slot of it is taken any more, since it is drained.
     pub(crate) async fn remove_device(&self, tier: &Tier, position: usize) -> Result<()> {
+        let _turn = self.changing_devices.lock().await;
         let Some(members) = tier.members() else { return Ok(()) };
         let striped = members.striped()?;
         let device = striped.member(position);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use esker_device::{Device, DeviceError, SegmentBuffer, SlotPlace, Striped};
 use esker_log::Superblock;
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
 use parking_lot::{Mutex, RwLock};
 
@@ -171,7 +172,7 @@ pub(crate) async fn write_to_members(
 ) -> Result<()> {
     let holds_nothing = |position: usize| superblock.devices[position].used_slots == 0;
     let (mut written, mut failed) = (0, None);
-    for empty in [true, false] {
+    for empty in if planted(Bug::AddedDeviceListedFirst) { [false, true] } else { [true, false] } {
         let devices = striped.devices();
         let is_listed = |position: usize| !superblock.devices[position].is_vacant();
         let now = devices.iter().filter(|(p, _)| is_listed(*p) && holds_nothing(*p) == empty);

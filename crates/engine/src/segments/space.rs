@@ -93,8 +93,8 @@ pub(crate) struct Space {
     fast: Option<Arc<Tier>>,
     capacity: Option<Arc<Tier>>,
     pub(crate) superblocks: Superblocks,
-    /// Held by the task that makes the store go on without a device that failed.
-    pub(super) leaving_out: tokio::sync::Mutex<()>,
+    /// Held by the task that adds, drains or removes a device, or makes the store go on without one that failed.
+    pub(crate) changing_devices: tokio::sync::Mutex<()>,
     pub(crate) reserve_share: f64,
     pub(crate) max_garbage_share: Option<f64>,
     pub(crate) coalescing_slots: u32,
@@ -152,7 +152,7 @@ impl Space {
             epoch,
             tiers: parts.tiers,
             superblocks: Superblocks::new(parts.superblocks),
-            leaving_out: tokio::sync::Mutex::default(),
+            changing_devices: tokio::sync::Mutex::default(),
             reserve_share: parts.reserve_share,
             max_garbage_share: parts.max_garbage_share,
             coalescing_slots: parts.coalescing_slots,

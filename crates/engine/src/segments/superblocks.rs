@@ -44,13 +44,9 @@ impl Superblocks {
         let mut both: Vec<_> = tiers.iter().zip(superblocks.iter_mut()).collect();
         both.sort_by_key(|(_, superblock)| superblock.epoch);
         for (tier, superblock) in both {
-            // A failed write changes nothing in memory: the next update begins with the same generation, and so the same
-            // copies.
             let mut next = superblock.clone();
             change(tier, &mut next);
-            next.generation += 1;
-            write_tier_superblock(tier, &next).await?;
-            *superblock = next;
+            replace(tier, superblock, next).await?;
         }
         Ok(())
     }
@@ -65,9 +61,7 @@ impl Superblocks {
         let superblock = of_tier(&mut superblocks, tier.name());
         let mut next = superblock.clone();
         let changed = change(&mut next)?;
-        next.generation += 1;
-        write_tier_superblock(tier, &next).await?;
-        *superblock = next;
+        replace(tier, superblock, next).await?;
         Ok(changed)
     }
 
@@ -95,6 +89,11 @@ impl Superblocks {
             }
         }
         Ok(damaged)
+    }
+
+    /// Returns the current superblock of a tier.
+    pub(crate) async fn of(&self, name: TierName) -> Superblock {
+        of_tier(&mut self.all.lock().await, name).clone()
     }
 
     /// Returns the current superblocks.
@@ -150,13 +149,12 @@ impl Superblocks {
         clear_slots(&device, tier.accounting(), &before, slots).await?;
         let mut superblocks = self.all.lock().await;
         let superblock = of_tier(&mut superblocks, tier.name());
-        let mut next = Superblock { generation: superblock.generation + 1, ..superblock.clone() };
+        let mut next = superblock.clone();
         match member {
             None => next.used_slots = used_slots,
             Some(member) => cover_member(tier, &mut next, member, used_slots),
         }
-        write_tier_superblock(tier, &next).await?;
-        *superblock = next;
+        replace(tier, superblock, next).await?;
         if let (Some(members), Some(member)) = (tier.members(), member) {
             members.cover(member, used_slots);
         }
@@ -291,8 +289,22 @@ pub(crate) async fn clear_slots(
     device.flush().await.map_err(Error::from)
 }
 
+/// Replaces the superblock of a tier by its next generation, durably. A failed write changes nothing in memory but the
+/// generation of a tier of several devices: some of them may have the one that failed, and it must not be taken for another of
+/// the same number. Two are skipped, so that the next update begins with the same copies.
+async fn replace(tier: &Tier, superblock: &mut Superblock, mut next: Superblock) -> Result<()> {
+    next.generation = superblock.generation + 1;
+    let written = write_tier_superblock(tier, &next).await;
+    match &written {
+        Ok(()) => *superblock = next,
+        Err(_) if tier.members().is_some() => superblock.generation += 2,
+        Err(_) => {}
+    }
+    written
+}
+
 /// Writes the superblock of a tier to each of its devices.
-pub(crate) async fn write_tier_superblock(tier: &Tier, superblock: &Superblock) -> Result<()> {
+async fn write_tier_superblock(tier: &Tier, superblock: &Superblock) -> Result<()> {
     match tier.members() {
         None => write_superblock(&tier.device()?, tier.accounting(), superblock).await,
         Some(members) => members.write_superblock(tier.accounting(), superblock).await,
@@ -320,7 +332,20 @@ pub(crate) async fn write_superblock(
     accounting: &WriteAccounting,
     superblock: &Superblock,
 ) -> Result<()> {
+    write_superblock_over(device, accounting, superblock, superblock.generation.wrapping_sub(1)).await
+}
+
+/// As [`write_superblock`], on a device that has the generation `before`: begins with the group that may not hold it.
+pub(crate) async fn write_superblock_over(
+    device: &Arc<dyn Device>,
+    accounting: &WriteAccounting,
+    superblock: &Superblock,
+    before: u64,
+) -> Result<()> {
     let mut groups = Vec::from(superblock.copy_groups());
+    if before % 2 == superblock.generation % 2 {
+        groups.reverse();
+    }
     if planted(Bug::SuperblocksAtOnce) {
         groups = vec![groups.concat()];
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
-use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, Striped, WriteMode};
+use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, StripeMap, Striped, WriteMode};
 use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
 use esker_seeded_bugs::{Bug, planted};
 use parking_lot::{Mutex, RwLock};
@@ -119,6 +119,19 @@ impl Tier {
     /// Returns its devices, if it has several.
     pub(crate) fn members(&self) -> Option<&Members> {
         self.members.as_ref()
+    }
+
+    /// Gives one of several devices, which was put at a position of [`Members::striped`], its `slots`.
+    pub(crate) fn add_member(&self, striped: &Striped, position: usize, slots: u32, map: StripeMap) {
+        striped.set_map(map.clone());
+        self.slots.extend(map.slots());
+        let mut allocation = self.allocation.lock();
+        allocation.put(
+            position,
+            DeviceSlots { total: slots.min(map.slots_of(position)), closed: false },
+            map,
+        );
+        self.in_reach.store(allocation.total(), Ordering::Relaxed);
     }
 
     /// Sets whether new segments are written to the device at a position.

@@ -1,11 +1,20 @@
 //! Devices of a store whose tiers have several.
 
-use crate::base::error::Result;
+use std::path::Path;
+use std::sync::Arc;
+
+use esker_device::Device;
+use esker_log::Tier as TierName;
+
+use crate::base::error::{Error, Result};
+use crate::open::adding;
+use crate::open::devices::open_path;
 use crate::segments::tier::Tier;
 use crate::store::handle::Store;
 
 /// A device of a tier of several devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TierDevice {
     /// `fast` or `capacity`.
     pub tier: &'static str,
@@ -17,14 +26,52 @@ pub struct TierDevice {
     pub segments_used: u64,
     /// True if it gets no new segments, and its records are moved to other devices.
     pub draining: bool,
-    /// True if a write to it has failed.
-    pub failed: bool,
+    /// The write or flush that failed and ended all writing to it, if one has.
+    pub failure: Option<String>,
+}
+
+impl TierDevice {
+    /// Returns `in use`, `draining` or `failed`.
+    pub fn state(&self) -> &'static str {
+        match (&self.failure, self.draining) {
+            (Some(_), _) => "failed",
+            (None, true) => "draining",
+            (None, false) => "in use",
+        }
+    }
 }
 
 impl Store {
-    /// Returns the devices of tiers of several devices. Takes time proportional to the number of segments.
+    /// Returns the devices of tiers of several devices.
     pub fn devices(&self) -> Vec<TierDevice> {
         self.space.tiers().flat_map(devices_of).collect()
+    }
+
+    /// Adds a block device, or a file of its full length, to a tier of several devices. It must be blank: its start must be
+    /// zeros. Segments are written to it from then on, and later openings need it.
+    ///
+    /// # Errors
+    /// `Invalid` if the tier has only one device, or if the device is not blank, too short, or one too many. `Io` if it cannot be
+    /// written to; then the store is as before. `Closed` after a close or a failed write.
+    pub async fn add_device(&self, tier: TierName, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if std::fs::metadata(path).is_err() {
+            let path = path.display();
+            return Err(Error::invalid(format!("{path} cannot be added: no device or file is there")));
+        }
+        self.add_opened_device(tier, open_path(self.access, path, false)?).await
+    }
+
+    /// As [`add_device`](Self::add_device), with a device that the caller opened.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn add_opened_device(&self, tier: TierName, device: Arc<dyn Device>) -> Result<()> {
+        let slots_max = u32::try_from(self.catalog.packing.slots_max()).unwrap_or(u32::MAX);
+        self.finish("add device", move |writer| async move {
+            adding::add_device(&writer.space, tier, device, slots_max).await
+        })
+        .await
     }
 
     /// Begins to drain a device of a tier of several devices: it gets no new segments, its records are moved to the other
@@ -34,25 +81,27 @@ impl Store {
     /// `Invalid` if it is no device of a tier of several, or the only one left, or if the others have no room for the records.
     /// `Closed` after a close or a failed write.
     pub async fn drain_device(&self, path: &str) -> Result<()> {
-        self.space.health.check_writable()?;
-        self.space.drain_device(path, self.writer.used_bytes()).await
+        let path = path.to_owned();
+        self.finish("drain device", |writer| async move {
+            writer.space.drain_device(&path, writer.used_bytes()).await
+        })
+        .await
     }
 }
 
 fn devices_of(tier: &Tier) -> Vec<TierDevice> {
     let Some(members) = tier.members() else { return Vec::new() };
     let Ok(striped) = members.striped() else { return Vec::new() };
-    let mut used = vec![0; striped.positions()];
-    for (slot, _) in tier.slots().in_use() {
-        members.place(slot).into_iter().for_each(|place| used[place.member] += 1);
-    }
-    let device = |(position, path): (usize, String)| TierDevice {
-        tier: tier.name().name(),
-        path,
-        segments_total: striped.map().slots_of(position).into(),
-        segments_used: used[position],
-        draining: members.is_draining(position),
-        failed: striped.failure(position).is_some(),
+    let device = |(position, path): (usize, String)| {
+        let (total, used) = tier.allocation(|slots| (slots.total_of(position), slots.in_use(position)));
+        TierDevice {
+            tier: tier.name().name(),
+            path,
+            segments_total: total.into(),
+            segments_used: used.into(),
+            draining: members.is_draining(position),
+            failure: striped.failure(position).map(|error| error.to_string()),
+        }
     };
     striped.devices().into_iter().map(|(position, device)| (position, device.path())).map(device).collect()
 }
