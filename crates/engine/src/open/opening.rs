@@ -35,7 +35,7 @@ use crate::catalog::expansions::Expansions;
 use crate::catalog::recency::Recency;
 use crate::catalog::{Catalog, CatalogParts};
 use crate::open::changes::Changes;
-use crate::open::devices::open_devices;
+use crate::open::devices::{Access, open_devices};
 use crate::open::extent::{self, Extents};
 use crate::open::format::{TierPlan, load_or_format};
 use crate::open::memory_plan::MemoryPlan;
