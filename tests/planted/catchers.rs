@@ -31,6 +31,9 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(OpenSegmentNotMoved, "store", "several_devices::segments_being_written_move_off_a_failed_device"),
     row(RemovedDeviceListed, "store", "several_devices::drained_device_is_emptied_and_removed_under_load"),
 
+    row(AddedDeviceListedFirst, "store", "changing_devices::interrupted_addition_leaves_the_store_as_it_was"),
+    row(LaggardLeftBehind, "store", "changing_devices::interrupted_openings_do_not_move_devices_apart"),
+
     row(UnsaltedChecksum, "format", "record::a_record_verifies_only_where_it_was_written"),
     row(ValueNotVerified, "format", "record::every_flipped_bit_of_a_record_is_noticed"),
     row(ShortDecompressionIsWhole, "format", "compression::wrong_stated_length_is_damage"),

@@ -116,11 +116,15 @@ fn unfit_devices_are_not_added() {
     let before = used.snapshot();
     assert!(add(&used).contains("used is not blank"));
     assert!(used.snapshot() == before, "nothing was written to it");
-    assert!(add(&MemoryDevice::with(MemoryOptions { path: "short".into(), ..MemoryOptions::new(HEAD) })).contains("no room for a segment"));
+    assert!(
+        add(&MemoryDevice::with(MemoryOptions { path: "short".into(), ..MemoryOptions::new(HEAD) }))
+            .contains("no room for a segment")
+    );
     let again = add(&devices[1]);
     assert!(again.contains("is a device of the store"), "{again}");
     let other = device("other", 30);
-    let error = block_on(store.store().add_opened_device(Tier::Fast, shared(&other))).expect_err("no such tier");
+    let error =
+        block_on(store.store().add_opened_device(Tier::Fast, shared(&other))).expect_err("no such tier");
     assert!(error.to_string().contains("it has no fast tier"), "{error}");
     fill(&store, 0..100, 0);
     store.close().expect("the store closes");
@@ -246,19 +250,30 @@ async fn until(runtime: &SimRuntime, what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// Adds a fourth device, drains the second, and lets the third fail.
-async fn change_devices(store: &Store, runtime: &SimRuntime, devices: &[MemoryDevice], known: &Known, reads_fail: bool) {
+async fn change_devices(
+    store: &Store,
+    runtime: &SimRuntime,
+    devices: &[MemoryDevice],
+    known: &Known,
+    reads_fail: bool,
+) {
     let mut random = runtime.fork_random();
     let pause = Duration::from_millis(50 + random.below(200));
     runtime.sleep(pause).await;
     store.add_opened_device(Tier::Capacity, shared(&devices[3])).await.expect("it is added");
-    let used = |path: &str| store.devices().iter().find(|device| device.path == path).map(|device| device.segments_used);
+    let used = |path: &str| {
+        store.devices().iter().find(|device| device.path == path).map(|device| device.segments_used)
+    };
     until(runtime, "the new device is used", || used("fourth") > Some(2)).await;
     store.drain_device("second").await.expect("it begins");
     until(runtime, "the second device is removed", || used("second").is_none()).await;
     runtime.sleep(pause).await;
     known.failing.set(true);
     fail(&devices[2], if reads_fail { EVERYTHING } else { WRITES }, random.below(5));
-    until(runtime, "the third device fails", || store.devices().iter().any(|device| device.state() == "failed")).await;
+    until(runtime, "the third device fails", || {
+        store.devices().iter().any(|device| device.state() == "failed")
+    })
+    .await;
     runtime.sleep(Duration::from_millis(300)).await;
     known.stop.set(true);
 }

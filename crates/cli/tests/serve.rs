@@ -23,6 +23,8 @@ mod inspect;
 mod live;
 #[path = "serve/service.rs"]
 mod service;
+#[path = "serve/several_devices.rs"]
+mod several_devices;
 #[path = "serve/surroundings.rs"]
 mod surroundings;
 #[path = "serve/tls.rs"]

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use esker_device::{ReadAt, StripedReader};
+use esker_device::{Buffer, ReadAt, SlotPlace, StripedReader};
+use esker_log::{DeviceMember, SegmentIdentity, SegmentShape, Superblock};
 
 use crate::error::{InspectError, Result};
 use crate::store::TierView;
+
+/// Bytes of a segment's start that are read.
+const START_BYTES: usize = 4096;
 
 /// Joins the devices of a tier to one view.
 ///
@@ -22,6 +26,35 @@ pub(crate) fn join(views: Vec<TierView>) -> Result<Vec<TierView>> {
         tiers.push(join_tier(same)?);
     }
     Ok(tiers)
+}
+
+/// Returns a view of a device without a superblock, if it is one of several of a tier: `known` are the superblocks of other
+/// devices. The device must have segments of the tier where only a missing device has them.
+pub(crate) fn without_superblock(source: &Arc<dyn ReadAt>, known: &[Superblock]) -> Option<TierView> {
+    let newest = known.iter().filter(|superblock| !superblock.devices.is_empty());
+    let newest = newest.max_by_key(|superblock| (superblock.epoch, superblock.generation))?;
+    let (map, shape) = (newest.stripe_map()?, SegmentShape::of(newest));
+    let is_known =
+        |member: &DeviceMember| known.iter().any(|superblock| superblock.device_id == member.device_id);
+    let has_segment = |position: usize, local: u32| {
+        let mut start = Buffer::zeroed(START_BYTES);
+        let offset = newest.data_offset + u64::from(local) * newest.segment_bytes;
+        let identity = source.read_at(offset, &mut start).ok().and_then(|()| SegmentIdentity::parse(&start));
+        identity.is_some_and(|identity| {
+            identity.is_of(&shape, &newest.secret())
+                && map.slot_at(SlotPlace { member: position, local }) == Some(identity.slot)
+        })
+    };
+    let missing =
+        newest.devices.iter().enumerate().filter(|(_, member)| !member.is_vacant() && !is_known(member));
+    let mut its = missing
+        .filter(|(position, member)| (0..member.used_slots).any(|local| has_segment(*position, local)));
+    let (position, _) = its.next()?;
+    if its.next().is_some() {
+        return None;
+    }
+    let superblock = newest.of_member(position);
+    Some(TierView { source: source.clone(), members: Vec::new(), given: Vec::new(), superblock, shape })
 }
 
 fn join_tier(views: Vec<TierView>) -> Result<TierView> {

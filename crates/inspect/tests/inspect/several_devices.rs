@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use esker_device::{Device, MemoryDevice, MemoryOptions, ReadAt, block_on};
 use esker_engine::{Durability, Options, Store};
-use esker_inspect::{CheckOptions, IndexCheck, StoreView};
+use esker_inspect::{CheckOptions, IndexCheck, StoreView, restore_copies, restore_superblocks};
 
 use crate::made::{SEGMENT_BYTES, device};
 
@@ -88,4 +88,55 @@ fn repair_copies_the_records_to_one_file() {
     let repaired = StoreView::open(&to).expect("it is a store");
     let report = repaired.check(CheckOptions::default(), &()).expect("it can be checked");
     assert!(report.well && report.counts.keys == KEYS, "{report:?}");
+}
+
+/// Writes the devices to files in a directory, and erases the start of one.
+fn files(devices: &[MemoryDevice], erased: usize) -> (tempfile::TempDir, Vec<PathBuf>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let write = |(number, device): (usize, &MemoryDevice)| {
+        let mut bytes = device.snapshot();
+        if number == erased {
+            bytes[..256 << 10].fill(0);
+        }
+        let path = dir.path().join(format!("device{number}"));
+        std::fs::write(&path, bytes).expect("it is written");
+        path
+    };
+    let paths = devices.iter().enumerate().map(write).collect();
+    (dir, paths)
+}
+
+#[test]
+fn erased_superblock_of_one_device_is_restored_from_the_others() {
+    for erased in 0..3 {
+        let (_dir, paths) = files(&made(), erased);
+        assert!(StoreView::open(&paths).is_err());
+        let copies = restore_copies(&paths, false).expect("the others have it");
+        assert!(copies[erased].copies.iter().all(|copy| !copy.is_good), "{copies:?}");
+        assert!(StoreView::open(&paths).is_err(), "nothing was written");
+        restore_copies(&paths, true).expect("it is written");
+        let view = StoreView::open(&paths).expect("it is a store");
+        let report = view.check(CheckOptions::default(), &()).expect("it can be checked");
+        assert!(report.well && report.counts.keys == KEYS, "{report:?}");
+    }
+}
+
+#[test]
+fn device_of_another_store_gets_no_superblock() {
+    let (_dir, mut paths) = files(&made(), 1);
+    let (_other, others) = files(&made(), 1);
+    paths[1] = others[1].clone();
+    let error = restore_copies(&paths, true).expect_err("its segments are of another store").to_string();
+    assert!(error.contains("holds no store"), "{error}");
+}
+
+#[test]
+fn segments_of_one_of_several_devices_make_no_superblock() {
+    for erased in 0..3 {
+        let (_dir, paths) = files(&made(), erased);
+        for given in [&paths[erased..=erased], &paths] {
+            let error = restore_superblocks(given, true, &()).expect_err("it is refused").to_string();
+            assert!(error.contains("one of several devices") && error.contains("--superblocks"), "{error}");
+        }
+    }
 }
