@@ -30,6 +30,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(ForeignDeviceTaken, "store", "several_devices::device_of_another_store_is_refused"),
     row(OpenSegmentNotMoved, "store", "several_devices::segments_being_written_move_off_a_failed_device"),
     row(RemovedDeviceListed, "store", "several_devices::drained_device_is_emptied_and_removed_under_load"),
+    row(MemberWriteLeftInFlight, "esker_engine", "segments::members::tests::failed_update_of_one_device_leaves_no_write_in_flight_on_another"),
 
     row(UnsaltedChecksum, "format", "record::a_record_verifies_only_where_it_was_written"),
     row(ValueNotVerified, "format", "record::every_flipped_bit_of_a_record_is_noticed"),

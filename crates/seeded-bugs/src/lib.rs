@@ -52,6 +52,8 @@ bugs! {
     OpenSegmentNotMoved,
     /// A device that was drained and erased is still in the list of the tier's devices.
     RemovedDeviceListed,
+    /// Writes of superblocks to some devices of a tier are still in flight when the update fails at another one.
+    MemberWriteLeftInFlight,
 
     // The bytes.
     /// Checksums do not cover the store, segment and offset of a block.
