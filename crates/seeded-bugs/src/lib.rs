@@ -56,6 +56,12 @@ bugs! {
     AddedDeviceListedFirst,
     /// A device that an interrupted opening did not reach does not get the superblock of the others before the next epoch.
     LaggardLeftBehind,
+    /// Writes of superblocks to some devices of a tier are still in flight when the update fails at another one.
+    MemberWriteLeftInFlight,
+    /// A slot that was never used is noted as free once more after an opening examined it, and is taken twice.
+    UnusedSlotGivenBack,
+    /// An opening takes the slots of several devices for those of one, which are used in order.
+    DevicesTakenForOne,
 
     // The bytes.
     /// Checksums do not cover the store, segment and offset of a block.

@@ -219,9 +219,12 @@ impl Allocation {
         Some(Taken { slot: self.used - 1, was: Was::Fresh })
     }
 
-    /// Makes a taken slot free again that was not written to.
+    /// Makes a slot free again that was taken, or examined by an opening, and not written to. One that was never used is free
+    /// already: if it were noted once more, it would be taken twice.
     pub(crate) fn give_back(&mut self, slot: u32) {
-        self.free.insert(slot);
+        if slot < self.used || planted(Bug::UnusedSlotGivenBack) {
+            self.free.insert(slot);
+        }
     }
 
     /// Makes the slot of a freed segment available.

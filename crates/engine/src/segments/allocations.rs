@@ -345,4 +345,16 @@ mod tests {
         let taken: BTreeSet<u32> = std::iter::from_fn(|| slots.take(0)).map(|taken| taken.slot).collect();
         assert_eq!(taken, [2, 3, 5].into());
     }
+
+    #[test]
+    fn slot_that_was_never_used_is_taken_once_although_it_was_given_back() {
+        let mut slots = of(&[2, 4]);
+        // An opening examined slots 2 to 5, and found nothing.
+        slots.restore(&[2, 0], [0].into());
+        [2, 3, 4, 5].into_iter().for_each(|slot| slots.give_back(slot));
+        assert_eq!(slots.free_slots(), 6);
+        let mut taken: Vec<u32> = std::iter::from_fn(|| slots.take(0)).map(|taken| taken.slot).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1, 2, 3, 4, 5]);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use esker_device::{Device, DeviceError, SegmentBuffer, SlotPlace, Striped};
 use esker_log::Superblock;
 use esker_seeded_bugs::{Bug, planted};
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use parking_lot::{Mutex, RwLock};
 
 use crate::base::error::{Error, Result};
@@ -184,7 +184,7 @@ pub(crate) async fn write_to_members(
                 Err(error) => Err(error),
             }
         });
-        for outcome in try_join_all(writes).await? {
+        for outcome in all_ended(writes).await? {
             match outcome {
                 Ok(()) => written += 1,
                 Err(error) => failed = Some(error),
@@ -195,6 +195,15 @@ pub(crate) async fn write_to_members(
         Some(error) if written == 0 => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Waits for all of these writes, and returns the first error. None is in flight afterwards: one that was left in flight by the
+/// failure of another would complete after the next update, and bring back what that replaced.
+async fn all_ended<T>(writes: impl Iterator<Item = impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
+    if planted(Bug::MemberWriteLeftInFlight) {
+        return try_join_all(writes).await;
+    }
+    join_all(writes).await.into_iter().collect()
 }
 
 /// Returns the path of the device that an error is about.
@@ -208,3 +217,7 @@ pub(crate) fn path_of(error: &Error) -> Option<&str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+#[path = "members_tests.rs"]
+mod tests;

@@ -43,7 +43,7 @@ impl RecoveryContext<'_> {
         // Shorter than the superblock's count only if the loss of the rest was accepted.
         let used = u64::from(superblock.used_slots).min(on_device) as u32;
         let name = tier.name();
-        let mut finder = SlotFinder::new(superblock.census.is_some());
+        let mut finder = SlotFinder::new(superblock);
         let seen = |slot, ends| if tier.is_out_of_use(slot) { SlotEnds::OUT_OF_USE } else { ends };
         self.read_ends(tier, used, |slot, ends| {
             let ends = &seen(slot, *ends);
