@@ -386,7 +386,7 @@ fn segments_being_written_move_off_a_failed_device() {
         assert!(put(&store, &mut expected, 5000..5100, 0).is_none(), "seed {seed}");
         let acknowledged: Expected =
             expected.range(5000..).map(|(key, value)| (*key, value.clone())).collect();
-        // A crash of the others; the failed one is gone.
+        // A crash of the others; the failed one is missing.
         let mut seed = seed;
         let mut random = move || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

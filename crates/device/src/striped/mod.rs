@@ -225,7 +225,7 @@ impl Striped {
 
 type Read = fn(&FailStop, u64, Buffer) -> Pending<(Buffer, Outcome)>;
 
-/// The device and offset of a range, if a device is there.
+/// The device and offset of a range, if its slot has a device.
 struct Target {
     at: Option<At>,
     /// Bytes up to the end of the slot.

@@ -7,7 +7,7 @@ use super::{SlotPlace, StripeMap};
 
 use crate::{Buffer, ReadAt};
 
-/// Bytes of a position: its device, if it is there, and the number of its covered slots.
+/// Bytes of a position: its device, if it has one, and the number of its covered slots.
 type Source = (Option<Arc<dyn ReadAt>>, u32);
 
 /// Devices that look like one. The range in front of the slots is that of the first device.

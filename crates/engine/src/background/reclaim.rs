@@ -85,7 +85,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
     writer.pressure.sweeps.fail(&error);
 }
 
-/// Returns true if the error is about a device that the store goes on without.
+/// Returns true if the error is about a device that the store left out.
 async fn survives(space: &Space, error: &Error) -> bool {
     for tier in space.tiers() {
         if space.survives(tier, error).await {

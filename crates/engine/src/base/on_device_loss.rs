@@ -6,7 +6,7 @@ pub enum OnDeviceLoss {
     /// The store takes no more writes. Reads continue.
     #[default]
     Stop,
-    /// The store goes on without the device: writes go to the other devices, and reads of keys on the failed one are errors
+    /// The store leaves the device out: writes go to the other devices, and reads of keys on the failed one are errors
     /// that name it.
     Serve,
 }

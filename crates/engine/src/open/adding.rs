@@ -73,7 +73,7 @@ pub(crate) async fn add_device(
             return Err(error);
         }
     };
-    // A store that goes on without a device that fails wrote the superblock to the others.
+    // A store that leaves out a device that fails wrote the superblock to the others.
     if let Some(failure) = striped.failure(position) {
         let left = space.superblocks.update_tier(tier, |superblock| {
             superblock.devices[position] = DeviceMember::default();

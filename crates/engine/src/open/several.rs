@@ -3,7 +3,7 @@
 //! Each device has the superblock of the tier, which lists the identities of all devices, and names its own. A path is never
 //! believed:
 //!
-//! 1. Devices of another store, another tier or another time are refused, and those that were removed from this one.
+//! 1. Devices of another store, another tier or another time are refused, and so are devices that were removed from this one.
 //! 2. A device of the list that was not given is missing. The opening is refused, unless the loss is accepted: then its
 //!    position becomes vacant for good.
 //! 3. A device without a store is added.

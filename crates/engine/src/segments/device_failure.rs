@@ -1,4 +1,4 @@
-//! The failure of one of several devices of a tier, in a store that goes on without it.
+//! The failure of one of several devices of a tier, in a store that leaves it out.
 //!
 //! 1. The first failed write or flush ends all writing to the device ([`FailStop`](esker_device::FailStop)). Each operation that
 //!    fails asks [`Space::survives`], and is repeated if the answer is yes.
@@ -26,7 +26,7 @@ use crate::segments::tier::Tier;
 
 impl Space {
     /// Called with the error of a write or flush. Returns true if the operation is to be repeated: a device has failed, the store
-    /// goes on without it, and what lanes were writing to it has another place.
+    /// left it out, and the segments that lanes were filling on it have another place.
     pub(crate) async fn survives(&self, tier: &Tier, error: &Error) -> bool {
         let Some(members) = tier.members().filter(|members| members.serves()) else { return false };
         let Some(path) = path_of(error) else { return false };

@@ -47,7 +47,7 @@ pub(crate) struct Members {
     /// The segments that lanes are filling.
     pub(crate) open: OpenSegments,
     striped: RwLock<Option<Arc<Striped>>>,
-    /// True if the store goes on without a device that fails.
+    /// True if the store leaves out a device that fails.
     serves: bool,
     /// Positions of devices that are drained.
     draining: Mutex<BTreeSet<usize>>,
@@ -59,7 +59,7 @@ impl Members {
         Members { open: OpenSegments::default(), striped: RwLock::new(Some(striped)), serves, draining }
     }
 
-    /// Returns true if the store goes on without a device that fails.
+    /// Returns true if the store leaves out a device that fails.
     pub(crate) fn serves(&self) -> bool {
         self.serves
     }
@@ -134,22 +134,22 @@ impl Members {
         self.striped().is_ok_and(|striped| position.is_some_and(|at| striped.failure(at).is_some()))
     }
 
-    /// Returns true if the store goes on without the device with this path.
+    /// Returns true if the store left out the device with this path.
     pub(crate) fn is_left_out(&self, path: &str) -> bool {
         self.position_of(path).is_some_and(|position| self.has_left_out(position))
     }
 
-    /// Returns true if the store goes on without the device at a position.
+    /// Returns true if the store left out the device at a position.
     pub(crate) fn has_left_out(&self, position: usize) -> bool {
         self.striped().is_ok_and(|striped| striped.is_left_out(position))
     }
 
-    /// Returns true if the store goes on without some device.
+    /// Returns true if the store left out some device.
     pub(crate) fn has_left_out_any(&self) -> bool {
         self.striped().is_ok_and(|striped| (0..striped.positions()).any(|at| striped.is_left_out(at)))
     }
 
-    /// Writes the superblock to each device. A device that has failed is left out if the store goes on without it.
+    /// Writes the superblock to each device. A device that has failed is skipped if the store leaves it out.
     ///
     /// Devices that hold nothing are written first: a device that is being added has its superblock before the others name it,
     /// because otherwise a crash in between would leave a store that misses a device.

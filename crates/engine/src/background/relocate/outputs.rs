@@ -34,7 +34,7 @@ impl Relocator<'_> {
         Ok(is_one)
     }
 
-    /// Called after a device failed that the store goes on without: drops the outputs on it, and lets the victims be that were
+    /// Called after the store left out a device that failed: drops the outputs on it, and lets the victims be that were
     /// being emptied.
     pub(crate) fn abandon_lost(&mut self) {
         let tier = self.space.output_tier();
