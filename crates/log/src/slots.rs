@@ -178,7 +178,8 @@ impl SlotFinder {
         // lies far beyond the last slot of its device with known content.
         let is_near = |slot: &u32| {
             let known_end = |member| self.known_ends.get(&member).copied().unwrap_or(0);
-            self.place(*slot).is_some_and(|SlotPlace { member, local }| local < known_end(member) + OPEN_AT_MOST)
+            self.place(*slot)
+                .is_some_and(|SlotPlace { member, local }| local < known_end(member) + OPEN_AT_MOST)
         };
         let blank = self.blank.iter().filter(|_| !self.is_closed).cloned().flatten();
         for slot in blank.filter(is_near).collect::<Vec<u32>>() {

@@ -44,7 +44,8 @@ fn failed_update_of_one_device_leaves_no_write_in_flight_on_another() {
         write(&Superblock { staging_bytes: 9, ..superblock.clone() }).expect("there is room again");
         world.run(world.sleep(Duration::from_millis(10)));
         for device in &devices {
-            let copies = superblock.copies(&device.snapshot()).map(|copy| copy.map(|copy| copy.staging_bytes));
+            let copies =
+                superblock.copies(&device.snapshot()).map(|copy| copy.map(|copy| copy.staging_bytes));
             assert_eq!(copies, [const { Ok(9) }; SUPERBLOCK_COPIES], "a write came after the next update");
         }
     }

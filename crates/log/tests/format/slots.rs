@@ -1,8 +1,8 @@
 //! Combined interpretation of the starts and ends of slots.
 
 use esker_log::{
-    Census, DeviceMember, FOOTER_BYTES, FRAME_HEADER_BYTES, FoundSlot, SlotEnds, SlotStart, Stripe, Superblock,
-    Unsealed, scan_unsealed,
+    Census, DeviceMember, FOOTER_BYTES, FRAME_HEADER_BYTES, FoundSlot, SlotEnds, SlotStart, Stripe,
+    Superblock, Unsealed, scan_unsealed,
 };
 
 use crate::scan::{durable, unproven};
@@ -25,7 +25,8 @@ fn slots_without_a_trace_are_examined_device_by_device() {
     let mut slots = vec![nothing; 200];
     slots[5].start = SlotStart::Free(Some(7));
     let found_if = |used_slots, is_closed: bool| {
-        let member = |device_id, used_slots| DeviceMember { device_id, slots: 100, used_slots, draining: false };
+        let member =
+            |device_id, used_slots| DeviceMember { device_id, slots: 100, used_slots, draining: false };
         let superblock = Superblock {
             census: is_closed.then(Census::default),
             devices: vec![member(1, 100), member(2, used_slots)],
