@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use esker::device::block_on;
 use esker::device::{Buffer, Fault, MemoryDevice, MemoryOptions, OperationKind, Source, WriteMode};
-use esker::{Blocking, Compression, Device, ErrorKind, OnDeviceLoss, Options};
+use esker::{Blocking, Compression, Device, Durability, ErrorKind, MaxGarbage, OnDeviceLoss, Options};
 
 const SEGMENT: u64 = 64 << 10;
 const HEAD: u64 = 1 << 20;
@@ -57,7 +58,7 @@ fn value(key: u64, round: u64) -> Vec<u8> {
 fn put(
     store: &Blocking,
     expected: &mut Expected,
-    keys: std::ops::Range<u64>,
+    keys: impl IntoIterator<Item = u64>,
     round: u64,
 ) -> Option<esker::Error> {
     for key in keys {
@@ -404,6 +405,83 @@ fn segments_being_written_move_off_a_failed_device() {
     }
 }
 
+/// Makes a device fail at a write to a slot or a flush: at operation number `at` of this kind from now on.
+fn fail_at(device: &MemoryDevice, kind: OperationKind, at: u32) -> Arc<AtomicBool> {
+    let (count, struck) = (AtomicU32::new(0), Arc::new(AtomicBool::new(false)));
+    let has_struck = struck.clone();
+    device.set_faults(Box::new(move |operation| {
+        let is_one = operation.kind == kind && (kind == OperationKind::Flush || operation.offset >= HEAD);
+        if is_one && count.fetch_add(1, Ordering::Relaxed) >= at {
+            struck.store(true, Ordering::Relaxed);
+        }
+        match struck.load(Ordering::Relaxed) && operation.kind != OperationKind::Read {
+            true => Fault::Error(libc_eio()),
+            false => Fault::None,
+        }
+    }));
+    has_struck
+}
+
+/// Returns what is left of devices after a power failure.
+fn crashed(devices: &[MemoryDevice], mut seed: u64) -> Vec<MemoryDevice> {
+    let mut random = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        seed >> 7
+    };
+    devices.iter().map(|device| device.crash(&mut random)).collect()
+}
+
+/// Calls `test` with each device, kind of operation and number of the operation at which the device fails, until there are fewer
+/// operations. `test` returns true if the device failed.
+fn at_each_failure(test: impl Fn(usize, OperationKind, u32) -> bool) {
+    for kind in [OperationKind::Write, OperationKind::Flush] {
+        let failures = (0..3).map(|failed| (0..40).take_while(|&at| test(failed, kind, at)).count());
+        assert!(failures.sum::<usize>() > 2, "a device failed at a {kind:?}");
+    }
+}
+
+/// All records are in memory when the device fails, so none is lost.
+#[test]
+fn memtable_is_written_out_whatever_device_fails() {
+    at_each_failure(|failed, kind, at| {
+        let (devices, mut expected) = (three(), Expected::new());
+        let options = on(&devices).on_device_loss(OnDeviceLoss::Serve).compression(Compression::Off);
+        let options = options.coalesce_for(Duration::from_secs(600)).durability(Durability::None);
+        let store = open(options);
+        (0..4).for_each(|round| assert!(put(&store, &mut expected, 0..40, round).is_none()));
+        assert!(!written(&devices).contains(&true), "nothing is written yet");
+        let struck = fail_at(&devices[failed], kind, at);
+        store.flush().expect("the store goes on");
+        check(&store, &expected);
+        let struck = struck.load(Ordering::Relaxed);
+        let left = crashed(&devices, at.into());
+        drop(store);
+        check(&open(on(&left)), &expected);
+        struck
+    });
+}
+
+/// The records are durable when the device fails, and it is back in the end, so none is lost.
+#[test]
+fn collection_survives_a_failed_device_and_a_crash() {
+    at_each_failure(|failed, kind, at| {
+        let (devices, mut expected) = (three(), Expected::new());
+        let options = on(&devices).on_device_loss(OnDeviceLoss::Serve).compression(Compression::Off);
+        let store = open(options.max_garbage(MaxGarbage::Off));
+        for round in 0..3 {
+            assert!(put(&store, &mut expected, (0..200).step_by(1 + round), round as u64).is_none());
+        }
+        let struck = fail_at(&devices[failed], kind, at);
+        let compacted = store.compact();
+        let struck = struck.load(Ordering::Relaxed);
+        assert!(struck || compacted.is_ok(), "{compacted:?}");
+        let left = crashed(&devices, at.into());
+        drop(store);
+        check(&open(on(&left)), &expected);
+        struck
+    });
+}
+
 #[test]
 fn drained_device_is_emptied_and_removed_under_load() {
     let (devices, mut expected) = closed();
@@ -453,7 +531,7 @@ fn drain_goes_on_after_a_restart_and_without_writes() {
     // All its segments were sealed by the close.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while is_there() && std::time::Instant::now() < end {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     assert!(!is_there(), "{:?}", store.store().devices());
     check(&store, &expected);

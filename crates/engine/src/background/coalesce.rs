@@ -23,7 +23,6 @@ use crate::background::relocate::{Newest, Relocator, Victims};
 use crate::base::error::{Error, Result};
 use crate::base::waiting::woken_or_after;
 use crate::catalog::Catalog;
-use crate::segments::accounting::Origin;
 use crate::segments::buffers::BufferedSegment;
 use crate::segments::space::Space;
 use crate::segments::writer::SegmentWriter;
@@ -184,12 +183,12 @@ impl Coalescer<'_> {
         let (mut whole, mut left): (Vec<Closed>, Vec<Closed>) =
             pieces.into_iter().map(Closed::of).partition(|closed| closed.is_mostly_current(self.space));
         let mut victims: Victims = left.iter().map(|closed| closed.victim(&newest, self.catalog)).collect();
-        let (emptied, copied) = self.relocator.copy_coalesced(&mut victims, opened_at, &newest).await?;
+        let (emptied, copied) = self.copy(&mut victims, opened_at, &newest).await?;
         whole.extend(left.drain(emptied..));
         let records: usize = left.iter().map(|closed| closed.segment.0.entries().len()).sum();
         self.space.counters.count_coalesced((records - copied) as u64);
 
-        let writer = SegmentWriter::new(self.space, tier, Origin::User);
+        let writer = SegmentWriter::of_lane(self.space, tier);
         for Closed { segment: (segment, _), frame } in &whole {
             let (slot, buffer) = (segment.name().slot, segment.memory().buffer());
             writer.write_frame(slot, buffer, frame, WriteMode::Plain).await?;
@@ -216,6 +215,22 @@ impl Coalescer<'_> {
         self.lane.give_coalescing_slots_back(given_back);
         self.space.announce_free_slot();
         Ok(())
+    }
+
+    /// Copies the survivors; those that were on their way to a device that failed once more, if the store goes on without it.
+    async fn copy(
+        &mut self,
+        victims: &mut Victims,
+        opened_at: u64,
+        newest: &Newest,
+    ) -> Result<(usize, usize)> {
+        let tier = self.space.output_tier();
+        loop {
+            match self.relocator.copy_coalesced(victims, opened_at, newest).await {
+                Err(error) if self.space.survives(tier, &error).await => self.relocator.drop_lost_outputs(),
+                copied => return copied,
+            }
+        }
     }
 }
 

@@ -166,6 +166,19 @@ impl Tier {
         })
     }
 
+    /// Returns the failure if one of these slots is on a device that was left out.
+    pub(crate) fn check_not_lost(&self, mut slots: impl Iterator<Item = u32>) -> Result<()> {
+        let Some(members) = self.members().filter(|members| members.has_left_out_any()) else {
+            return Ok(());
+        };
+        let is_lost = |slot: &u32| Space::is_lost(self, *slot) && !planted(Bug::CopiesOnLostDeviceBelieved);
+        let Some(lost) = slots.find(is_lost) else { return Ok(()) };
+        let position = members.place(lost).map(|place| place.member);
+        let failure =
+            position.map(|position| Ok::<_, Error>(members.striped()?.failure(position))).transpose()?;
+        failure.flatten().map_or(Ok(()), |failure| Err(failure.into()))
+    }
+
     /// Takes no more slots of devices that have failed. Returns true if there was one.
     fn close_failed(&self) -> bool {
         let Some(Ok(striped)) = self.members().map(|members| members.striped()) else { return false };

@@ -48,6 +48,7 @@ impl Space {
         memory: Appender,
         opened_at: u64,
     ) -> OpenSegment {
+        debug_assert_eq!(tier.slot(slot).segment(), 0, "slot {slot} holds another segment");
         let name = SegmentName { segment: self.next_segment(), slot, epoch: self.epoch, stream, opened_at };
         tier.occupy(slot, name.segment, SlotState::Open, opened_at);
         tier.slots().begin(slot, stream, self.sequence.load(std::sync::atomic::Ordering::Relaxed));

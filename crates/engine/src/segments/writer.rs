@@ -23,11 +23,18 @@ pub(crate) struct SegmentWriter<'a> {
     tier: &'a Tier,
     /// Source of the records it writes.
     origin: Origin,
+    /// True if the memory of a segment holds all of it, as that of a lane does: then it can be written again elsewhere.
+    is_whole: bool,
 }
 
 impl<'a> SegmentWriter<'a> {
     pub(crate) fn new(space: &'a Space, tier: &'a Tier, origin: Origin) -> SegmentWriter<'a> {
-        SegmentWriter { space, tier, origin }
+        SegmentWriter { space, tier, origin, is_whole: false }
+    }
+
+    /// Writes the segments that a lane fills, whose memory is kept until they have their summary.
+    pub(crate) fn of_lane(space: &'a Space, tier: &'a Tier) -> SegmentWriter<'a> {
+        SegmentWriter { space, tier, origin: Origin::User, is_whole: true }
     }
 
     pub(crate) fn tier(&self) -> &'a Tier {
@@ -43,8 +50,7 @@ impl<'a> SegmentWriter<'a> {
         frame: &ClosedFrame,
         mode: WriteMode,
     ) -> FrameWrite {
-        let is_in_place = frame.memory.start == frame.offset as usize;
-        if let Some(members) = self.tier.members().filter(|_| self.origin == Origin::User && is_in_place) {
+        if let Some(members) = self.tier.members().filter(|_| self.is_whole) {
             members.open.begin(slot, &buffer, frame.memory.end as u32);
         }
         let source = Source::Shared { buffer, range: frame.memory.clone() };
@@ -82,9 +88,7 @@ impl<'a> SegmentWriter<'a> {
     /// Called with the error of writing a frame of the segment that a lane is filling in a slot. Returns true if the frame was
     /// durably written to another device.
     pub(crate) async fn is_written_elsewhere(&self, slot: u32, error: &Error) -> bool {
-        self.origin == Origin::User
-            && self.space.survives(self.tier, error).await
-            && !Space::is_lost(self.tier, slot)
+        self.is_whole && self.space.survives(self.tier, error).await && !Space::is_lost(self.tier, slot)
     }
 
     /// Writes an empty frame behind the durable part of a segment, durably: its header proves how far the segment is durable.

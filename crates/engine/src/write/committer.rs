@@ -24,7 +24,6 @@ use crate::base::error::{Error, Result};
 use crate::base::tasks::Tasks;
 use crate::base::waiting::woken_or_at;
 use crate::catalog::Catalog;
-use crate::segments::accounting::Origin;
 use crate::segments::space::Space;
 use crate::segments::tier::Tier;
 use crate::segments::writer::{FrameWrite, SegmentWriter, Summary};
@@ -192,7 +191,7 @@ impl Committer<'_> {
             }
         }
         let began = self.space.runtime.now();
-        let writer = SegmentWriter::new(self.space, self.tier, Origin::User);
+        let writer = SegmentWriter::of_lane(self.space, self.tier);
         let begin = |part: &FramePart| {
             writer.begin_frame(&device, part.slot, part.buffer.clone(), &part.closed, mode)
         };
@@ -201,7 +200,7 @@ impl Committer<'_> {
     }
 
     async fn finish_front(&mut self) -> Result<()> {
-        let writer = SegmentWriter::new(self.space, self.tier, Origin::User);
+        let writer = SegmentWriter::of_lane(self.space, self.tier);
         let Some(front) = self.in_flight.front_mut() else { return Ok(()) };
         let mut result = Ok(());
         for (write, part) in front.writes.iter_mut().zip(&front.frame.parts) {
@@ -326,7 +325,7 @@ pub(crate) async fn seal(space: &Space, lane: &Lane, segment: OpenSegment, piece
     tier.slot(name.slot).expect_records_of(segment.tail() / records);
     lane.pool.park(segment, piece);
     voided?;
-    SegmentWriter::new(space, tier, Origin::User).seal(summary, || space.newest_segment()).await?;
+    SegmentWriter::of_lane(space, tier).seal(summary, || space.newest_segment()).await?;
     lane.sealed(name.segment);
     // After the seal, because no write is refused as full while a segment is being sealed.
     space.reclaim.notify_one();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use esker_gc::{Output, Target};
+use esker_gc::{Output, Relocated, Target};
 use esker_log::{SegmentName, Stream, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 
@@ -34,14 +34,19 @@ impl Relocator<'_> {
         Ok(is_one)
     }
 
-    /// Called after the store left out a device that failed: drops the outputs on it, and lets the victims be that were
-    /// being emptied.
-    pub(crate) fn abandon_lost(&mut self) {
+    /// Called after the store left out a device that failed: drops the outputs on it.
+    pub(crate) fn drop_lost_outputs(&mut self) {
         let tier = self.space.output_tier();
         let is_lost = |output: &mut Output| Space::is_lost(tier, output.segment.name().slot);
         for (_, output) in self.outputs.extract_if(.., |_, output| is_lost(output)) {
             tier.slots().set_state(output.segment.name().slot, SlotState::Damaged);
         }
+    }
+
+    /// Called after a device failed that the store goes on without: drops the outputs on it, and lets the victims be that were
+    /// being emptied.
+    pub(crate) fn abandon_lost(&mut self) {
+        self.drop_lost_outputs();
         let waits = |tier: TierName, slot: u32| {
             let of_tier = self.emptied.iter().filter(|emptied| emptied.tier == tier);
             of_tier.flat_map(|emptied| &emptied.victims).any(|(victim, _)| victim.slot == slot)
@@ -109,7 +114,14 @@ impl Relocator<'_> {
         self.outputs.values().map(|output| output.segment.room_bytes()).max().unwrap_or(0)
     }
 
-    pub(super) async fn flush_outputs(&mut self) -> Result<()> {
+    /// Makes copies durable. Returns an error if a device that holds some of them has failed, even if the store goes on without
+    /// it, because otherwise the index would lead to lost copies of records that are still in their victims.
+    pub(super) async fn flush_copies(&mut self, copied: &Relocated) -> Result<()> {
+        self.flush_outputs().await?;
+        self.space.output_tier().check_not_lost(copied.moves.iter().map(|copy| copy.slot))
+    }
+
+    async fn flush_outputs(&mut self) -> Result<()> {
         if !planted(Bug::FreedBeforeCopiesDurable) {
             self.space.flush_tier(self.space.output_tier()).await?;
         }
