@@ -10,7 +10,8 @@ use crate::base::error::{Error, Result};
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::far_copies;
 use crate::segments::members::Members;
-use crate::segments::superblocks::{clear_slots, write_superblock_over};
+use crate::segments::superblock_copies::write_superblock_over;
+use crate::segments::superblocks::clear_slots;
 use crate::segments::tier::Tier;
 
 /// Devices of a tier to be written to before the epoch is raised.

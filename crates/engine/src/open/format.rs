@@ -19,7 +19,8 @@ use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::far_copies;
 use crate::segments::members::write_to_members;
-use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
+use crate::segments::superblock_copies::write_superblock;
+use crate::segments::superblocks::{clear_slots, used_slots_for};
 
 /// Minimum distance of two copies of a superblock, in bytes.
 const SUPERBLOCK_STRIDE_BYTES: usize = 4096;

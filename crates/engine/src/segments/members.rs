@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::WriteAccounting;
-use crate::segments::superblocks::write_superblock;
+use crate::segments::superblock_copies::write_superblock;
 
 /// The segments that lanes are filling on a tier of several devices, by slot: their memory, and the end of the last frame that
 /// was begun.

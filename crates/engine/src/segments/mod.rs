@@ -25,6 +25,7 @@ pub(crate) mod slot;
 pub(crate) mod slots;
 pub(crate) mod space;
 pub(crate) mod staging;
+pub(crate) mod superblock_copies;
 pub(crate) mod superblocks;
 pub(crate) mod table;
 pub(crate) mod tier;

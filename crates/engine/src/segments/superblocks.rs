@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use esker_device::{Buffer, Device, DeviceError, DeviceKind, Pending, Source, WriteMode};
+use esker_device::{Buffer, Device, DeviceKind, Source, WriteMode};
 use esker_log::{CopyPlace, DeviceMember, SUPERBLOCK_COPIES, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
-use futures_util::future::{join_all, try_join_all};
 use tokio::sync::{Mutex, Notify};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::far_copies;
+use crate::segments::superblock_copies::{all_written, write_superblock};
 use crate::segments::tier::Tier;
 
 /// The superblocks of the tiers, in order. Changed by one task at a time.
@@ -309,55 +309,6 @@ async fn write_tier_superblock(tier: &Tier, superblock: &Superblock) -> Result<(
         None => write_superblock(&tier.device()?, tier.accounting(), superblock).await,
         Some(members) => members.write_superblock(tier.accounting(), superblock).await,
     }
-}
-
-/// Waits for all of these writes, and returns the first error. None is in flight afterwards: one that was left in flight by a
-/// failure would complete after its repetition, and overwrite what was written since.
-async fn all_written(
-    writes: impl Iterator<Item = Pending<std::result::Result<(), DeviceError>>>,
-) -> Result<()> {
-    let writes: Vec<_> = writes.collect();
-    if planted(Bug::FailedClearLeftInFlight) {
-        return try_join_all(writes).await.map(drop).map_err(Error::from);
-    }
-    let written = join_all(writes).await;
-    written.into_iter().collect::<std::result::Result<(), _>>().map_err(Error::from)
-}
-
-/// Writes all copies in two groups, so that a crash leaves a whole group of one generation. Generations begin with alternating
-/// groups: after a crash between the two groups, the next generation begins with the group that does not hold the newest, so
-/// that a second crash can tear only that.
-pub(crate) async fn write_superblock(
-    device: &Arc<dyn Device>,
-    accounting: &WriteAccounting,
-    superblock: &Superblock,
-) -> Result<()> {
-    write_superblock_over(device, accounting, superblock, superblock.generation.wrapping_sub(1)).await
-}
-
-/// As [`write_superblock`], on a device that has the generation `before`: begins with the group that may not hold it.
-pub(crate) async fn write_superblock_over(
-    device: &Arc<dyn Device>,
-    accounting: &WriteAccounting,
-    superblock: &Superblock,
-    before: u64,
-) -> Result<()> {
-    let mut groups = Vec::from(superblock.copy_groups());
-    if before % 2 == superblock.generation % 2 {
-        groups.reverse();
-    }
-    if planted(Bug::SuperblocksAtOnce) {
-        groups = vec![groups.concat()];
-    }
-    for group in groups {
-        let copies = group.iter().map(|place| {
-            let bytes = Buffer::copy_from(&superblock.encode(place.number));
-            accounting.superblock(bytes.len() as u64);
-            device.write(place.offset, Source::Owned(bytes), WriteMode::Durable)
-        });
-        all_written(copies).await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
