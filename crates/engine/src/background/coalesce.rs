@@ -217,7 +217,7 @@ impl Coalescer<'_> {
         Ok(())
     }
 
-    /// Copies the survivors; those that were on their way to a device that failed once more, if the store goes on without it.
+    /// Copies the survivors; once more those that were on their way to a device that failed and was left out.
     async fn copy(
         &mut self,
         victims: &mut Victims,

@@ -16,11 +16,23 @@ use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
 
 impl Relocator<'_> {
-    /// Seals all outputs, so that rot in them can be distinguished from a torn tail.
+    /// Seals all outputs, so that rot in them can be distinguished from a torn tail. Drops those on a device that was left out.
     pub(crate) async fn finish(&mut self) -> Result<()> {
-        for (_, mut output) in std::mem::take(&mut self.outputs) {
-            self.close_left_open(&mut output).await?;
-            self.target(0.0).seal(output.segment).await?;
+        let tier = self.space.output_tier();
+        self.drop_lost_outputs();
+        while let Some((_, mut output)) = self.outputs.pop_first() {
+            let slot = output.segment.name().slot;
+            let sealed = async {
+                self.close_left_open(&mut output).await?;
+                self.target(0.0).seal(output.segment).await
+            };
+            match sealed.await {
+                Err(error) if self.space.survives(tier, &error).await && Space::is_lost(tier, slot) => {
+                    tier.slots().set_state(slot, SlotState::Damaged);
+                    self.drop_lost_outputs();
+                }
+                sealed => sealed?,
+            }
         }
         Ok(())
     }
@@ -34,7 +46,7 @@ impl Relocator<'_> {
         Ok(is_one)
     }
 
-    /// Called after the store left out a device that failed: drops the outputs on it.
+    /// Drops the outputs on devices that were left out.
     pub(crate) fn drop_lost_outputs(&mut self) {
         let tier = self.space.output_tier();
         let is_lost = |output: &mut Output| Space::is_lost(tier, output.segment.name().slot);
@@ -114,8 +126,8 @@ impl Relocator<'_> {
         self.outputs.values().map(|output| output.segment.room_bytes()).max().unwrap_or(0)
     }
 
-    /// Makes copies durable. Returns an error if a device that holds some of them has failed, even if the store goes on without
-    /// it, because otherwise the index would lead to lost copies of records that are still in their victims.
+    /// Makes copies durable. Returns an error also if a device that holds some of them was left out, because otherwise the index
+    /// would lead to lost copies of records that are still in their victims.
     pub(super) async fn flush_copies(&mut self, copied: &Relocated) -> Result<()> {
         self.flush_outputs().await?;
         self.space.output_tier().check_not_lost(copied.moves.iter().map(|copy| copy.slot))
@@ -136,8 +148,9 @@ impl Relocator<'_> {
         let unproven: Vec<Stream> = unproven.map(|(&stream, _)| stream).collect();
         for stream in &unproven {
             let mut output = self.outputs.remove(stream).expect("it is open");
-            self.close_left_open(&mut output).await?;
+            let closed = self.close_left_open(&mut output).await;
             self.outputs.insert(*stream, output);
+            closed?;
         }
         let is_durable = |output: &Output| output.durable_through == output.segment.tail();
         if !unproven.iter().all(|stream| is_durable(&self.outputs[stream])) {
@@ -147,9 +160,12 @@ impl Relocator<'_> {
             let mut output = self.outputs.remove(&stream).expect("it is open");
             let target = self.target(0.0);
             if output.segment.has_room(0, 0) {
-                target.write_proof(&mut output.segment).await?;
-                output.durable_through = output.segment.tail();
+                let proved = target.write_proof(&mut output.segment).await;
+                if proved.is_ok() {
+                    output.durable_through = output.segment.tail();
+                }
                 self.outputs.insert(stream, output);
+                proved?;
             } else {
                 // The summary is as good a proof.
                 target.seal(output.segment).await?;
