@@ -24,7 +24,7 @@ fn made() -> Vec<MemoryDevice> {
     let options =
         options.segment_bytes(SEGMENT_BYTES).indirection_unit_bytes(4096).durability(Durability::None);
     let store = block_on(Store::open(options.memory_bytes(64 << 20))).expect("a new store opens");
-    for _ in 0..4 {
+    for _ in 0..60 {
         for key in 0..KEYS {
             block_on(store.put(key.to_le_bytes().to_vec(), value(key))).expect("there is room");
         }
