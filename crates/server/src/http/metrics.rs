@@ -320,6 +320,9 @@ fn store(text: &mut Text, stats: &Stats) {
 
 /// Adds the devices of tiers of several devices.
 fn devices(text: &mut Text, devices: &[TierDevice]) {
+    if devices.is_empty() {
+        return;
+    }
     type Number = fn(&TierDevice) -> u64;
     let numbers: [(&str, &str, Number); 4] = [
         ("segments", "Segments that fit on a device of a tier of several.", |device| device.segments_total),
