@@ -34,6 +34,7 @@ mod slots;
 mod store;
 mod superblocks;
 mod svg;
+mod tier_view;
 mod versions;
 mod watch;
 

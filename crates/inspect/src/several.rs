@@ -6,7 +6,7 @@ use esker_device::{Buffer, ReadAt, SlotPlace, StripedReader};
 use esker_log::{DeviceMember, SegmentIdentity, SegmentShape, Superblock};
 
 use crate::error::{InspectError, Result};
-use crate::store::TierView;
+use crate::tier_view::TierView;
 
 /// Bytes of a segment's start that are read.
 const START_BYTES: usize = 4096;
