@@ -217,7 +217,7 @@ impl Coalescer<'_> {
         Ok(())
     }
 
-    /// Copies the survivors; once more those that were on their way to a device that failed and was left out.
+    /// Copies the survivors, and repeats that for those whose copies were written to a device that failed and was left out.
     async fn copy(
         &mut self,
         victims: &mut Victims,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use esker_device::{Device, MemoryDevice, MemoryOptions, ReadAt, block_on};
-use esker_engine::{Durability, Options, Store};
+use esker_engine::{Compression, Durability, Options, Store};
 use esker_inspect::{CheckOptions, IndexCheck, StoreView, restore_copies, restore_superblocks};
 
 use crate::made::{SEGMENT_BYTES, device};
@@ -12,7 +12,7 @@ use crate::made::{SEGMENT_BYTES, device};
 const KEYS: u64 = 600;
 
 fn value(key: u64) -> Vec<u8> {
-    format!("value {key} ").into_bytes().repeat(40)
+    format!("value {key} ").into_bytes().repeat(200)
 }
 
 /// Returns three devices with a closed store.
@@ -23,8 +23,9 @@ fn made() -> Vec<MemoryDevice> {
     let options = devices[1..].iter().map(given).fold(first, Options::add_capacity_device);
     let options =
         options.segment_bytes(SEGMENT_BYTES).indirection_unit_bytes(4096).durability(Durability::None);
+    let options = options.compression(Compression::Off);
     let store = block_on(Store::open(options.memory_bytes(64 << 20))).expect("a new store opens");
-    for _ in 0..60 {
+    for _ in 0..2 {
         for key in 0..KEYS {
             block_on(store.put(key.to_le_bytes().to_vec(), value(key))).expect("there is room");
         }

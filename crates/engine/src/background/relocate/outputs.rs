@@ -49,14 +49,18 @@ impl Relocator<'_> {
     /// Drops the outputs on devices that were left out.
     pub(crate) fn drop_lost_outputs(&mut self) {
         let tier = self.space.output_tier();
-        let is_lost = |output: &mut Output| Space::is_lost(tier, output.segment.name().slot);
-        for (_, output) in self.outputs.extract_if(.., |_, output| is_lost(output)) {
-            tier.slots().set_state(output.segment.name().slot, SlotState::Damaged);
-        }
+        self.outputs.retain(|_, output| {
+            let slot = output.segment.name().slot;
+            let is_lost = Space::is_lost(tier, slot);
+            if is_lost {
+                tier.slots().set_state(slot, SlotState::Damaged);
+            }
+            !is_lost
+        });
     }
 
-    /// Called after a device failed that the store goes on without: drops the outputs on it, and lets the victims be that were
-    /// being emptied.
+    /// Called after the store left out a device that failed: drops the outputs on it, and returns the victims that were being
+    /// emptied to their earlier state.
     pub(crate) fn abandon_lost(&mut self) {
         self.drop_lost_outputs();
         let waits = |tier: TierName, slot: u32| {
