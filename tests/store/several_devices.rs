@@ -436,7 +436,7 @@ fn crashed(devices: &[MemoryDevice], mut seed: u64) -> Vec<MemoryDevice> {
 fn at_each_failure(test: impl Fn(usize, OperationKind, u32) -> bool) {
     for kind in [OperationKind::Write, OperationKind::Flush] {
         let failures = (0..3).map(|failed| (0..40).take_while(|&at| test(failed, kind, at)).count());
-        assert!(failures.sum::<usize>() > 2, "a device failed at a {kind:?}");
+        assert!(failures.sum::<usize>() > 0, "a device failed at a {kind:?}");
     }
 }
 
