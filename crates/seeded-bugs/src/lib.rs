@@ -58,6 +58,8 @@ bugs! {
     UnusedSlotGivenBack,
     /// An opening takes the slots of several devices for those of one, which are used in order.
     DevicesTakenForOne,
+    /// The index is swung to copies on a device that failed and was left out.
+    CopiesOnLostDeviceBelieved,
 
     // The bytes.
     /// Checksums do not cover the store, segment and offset of a block.

@@ -171,7 +171,8 @@ impl Tier {
         let Some(members) = self.members().filter(|members| members.has_left_out_any()) else {
             return Ok(());
         };
-        let Some(lost) = slots.find(|&slot| Space::is_lost(self, slot)) else { return Ok(()) };
+        let is_lost = |slot: &u32| Space::is_lost(self, *slot) && !planted(Bug::CopiesOnLostDeviceBelieved);
+        let Some(lost) = slots.find(is_lost) else { return Ok(()) };
         let position = members.place(lost).map(|place| place.member);
         let failure =
             position.map(|position| Ok::<_, Error>(members.striped()?.failure(position))).transpose()?;
