@@ -62,8 +62,6 @@ bugs! {
     UnusedSlotGivenBack,
     /// An opening takes the slots of several devices for those of one, which are used in order.
     DevicesTakenForOne,
-    /// A segment of survivors of a memtable counts as one whose memory holds all of it, and moves off a device that failed.
-    OutputTakenForWhole,
     /// The index is swung to copies on a device that failed and was left out.
     CopiesOnLostDeviceBelieved,
 

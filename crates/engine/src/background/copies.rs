@@ -201,9 +201,6 @@ impl CopyTarget<'_> {
     }
 
     fn segment_writer(&self) -> SegmentWriter<'_> {
-        if self.origin == Origin::User && planted(Bug::OutputTakenForWhole) {
-            return SegmentWriter::of_lane(self.space, self.space.output_tier());
-        }
         SegmentWriter::new(self.space, self.space.output_tier(), self.origin)
     }
 }
