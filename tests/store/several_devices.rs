@@ -1,5 +1,7 @@
 //! Tiers of several devices: which device is which, a device that is added, one that fails, one that is missing.
 
+#![allow(clippy::disallowed_methods, reason = "the tests use threads as any program does")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -116,9 +118,9 @@ fn crash_keeps_records_of_all_devices() {
     for round in 0..3 {
         assert!(put(&store, &mut expected, 0..800, round).is_none());
     }
-    let mut seed = 7;
+    let mut seed = 7u64;
     let mut random = move || {
-        seed = (seed as u64).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         seed >> 7
     };
     let crashed: Vec<MemoryDevice> = devices.iter().map(|device| device.crash(&mut random)).collect();

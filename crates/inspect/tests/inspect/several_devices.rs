@@ -84,7 +84,7 @@ fn repair_copies_the_records_to_one_file() {
     let devices = made();
     let view = view(&[&devices[0], &devices[1], &devices[2]]).expect("it is a store");
     let dir = tempfile::tempdir().expect("a directory");
-    let to = [PathBuf::from(dir.path().join("repaired"))];
+    let to = [dir.path().join("repaired")];
     view.repair_to(&to, &()).expect("it is repaired");
     let repaired = StoreView::open(&to).expect("it is a store");
     let report = repaired.check(CheckOptions::default(), &()).expect("it can be checked");
