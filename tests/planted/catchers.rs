@@ -27,6 +27,17 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(BufferFreedWithFuture, "conformance", "a_small_ring_without_registered_memory"),
     row(SecondOpener, "esker_device", "private::tests::a_private_file_has_one_opener_and_no_other_readers"),
 
+    row(ForeignDeviceTaken, "store", "several_devices::device_of_another_store_is_refused"),
+    row(OpenSegmentNotMoved, "store", "several_devices::segments_being_written_move_off_a_failed_device"),
+    row(RemovedDeviceListed, "store", "several_devices::drained_device_is_emptied_and_removed_under_load"),
+    row(UnusedSlotGivenBack, "esker_engine", "segments::allocations::tests::slot_that_was_never_used_is_taken_once_although_it_was_given_back"),
+    row(CopiesOnLostDeviceBelieved, "store", "several_devices::memtable_is_written_out_whatever_device_fails"),
+    row(DevicesTakenForOne, "format", "slots::slots_without_a_trace_are_examined_device_by_device"),
+    row(MemberWriteLeftInFlight, "esker_engine", "segments::members::tests::failed_update_of_one_device_leaves_no_write_in_flight_on_another"),
+
+    row(AddedDeviceListedFirst, "store", "changing_devices::interrupted_addition_leaves_the_store_as_it_was"),
+    row(LaggardLeftBehind, "store", "changing_devices::interrupted_openings_do_not_move_devices_apart"),
+
     row(UnsaltedChecksum, "format", "record::a_record_verifies_only_where_it_was_written"),
     row(ValueNotVerified, "format", "record::every_flipped_bit_of_a_record_is_noticed"),
     row(ShortDecompressionIsWhole, "format", "compression::wrong_stated_length_is_damage"),

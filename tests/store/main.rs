@@ -5,6 +5,7 @@
 //! A test that examines its own process runs in a child of this program, by means of `support::child`.
 
 mod cache_mode;
+mod changing_devices;
 mod checkpoints;
 mod clock_in_doubt;
 mod coalescing;
@@ -50,6 +51,7 @@ mod refused_openings;
 mod reopen;
 mod room;
 mod scrub;
+mod several_devices;
 mod sizes;
 mod small_limits;
 mod space;

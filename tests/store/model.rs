@@ -22,12 +22,15 @@ const SHORT: u64 = 2950;
 /// Number of long histories.
 const LONG: u64 = 60;
 
+/// Number of histories of stores on several devices.
+const THREE_DEVICES: u64 = 600;
+
 /// Runs the histories of one kind of store.
 fn histories(test: &str, tiers: Option<Tiers>, staging: Option<bool>) -> Reached {
     let reached = Mutex::new(Reached::default());
     cases(test, SHORT + LONG, |seed| {
         let operations = if seed < SHORT { 100 } else { 800 };
-        let plan = Plan::draw(seed, Shape { tiers, staging, operations, media: None });
+        let plan = Plan::draw(seed, Shape { tiers, staging, operations, ..Shape::default() });
         match run(&plan) {
             Ok(of_one) => reached.lock().add(&of_one),
             Err(failure) => panic!("{}", failure.message),
@@ -49,6 +52,23 @@ fn fast_and_capacity() {
         let expected = ["records were overwritten in memory", "records of the staging file were taken"];
         assert_eq!(reached.missed().collect::<Vec<_>>(), expected);
     }
+}
+
+/// Histories of stores whose last tier has three devices of different sizes. Devices do not lie: a lost write to one of several
+/// superblocks would be a device from another time.
+#[test]
+fn three_devices() {
+    cases("model::three_devices", THREE_DEVICES, |seed| {
+        let media = [Media::Sound, Media::Sound, Media::Failing][seed as usize % 3];
+        let operations = if seed % 50 == 49 { 800 } else { 100 };
+        let plan = Plan::draw(
+            seed,
+            Shape { media: Some(media), operations, three_devices: true, ..Shape::default() },
+        );
+        if let Err(failure) = run(&plan) {
+            panic!("{}", failure.message);
+        }
+    });
 }
 
 #[test]

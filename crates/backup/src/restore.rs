@@ -157,6 +157,10 @@ fn restore_where(
             staging_boot: 0,
             staging_bytes: 0,
             census: None,
+            // Slots have the same numbers, but all lie on one device.
+            devices: Vec::new(),
+            stripes: Vec::new(),
+            moved: Vec::new(),
             far_copies: place.far_copies(superblock, &manifest)?,
             ..(*superblock).clone()
         };

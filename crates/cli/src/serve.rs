@@ -114,6 +114,9 @@ fn flags(command: Command) -> Command {
             .help(help)
             .help_heading(setting.group)
             .value_parser(move |text: &str| kind.parse(text).map(|_| text.to_owned()));
+        if kind.is_list() {
+            flag = flag.action(ArgAction::Append);
+        }
         if kind.is_switch() {
             flag = flag.num_args(0..=1).require_equals(true).default_missing_value("true");
         }
@@ -135,8 +138,9 @@ fn settings(
     }
     let warnings = settings.read_environment(environment)?;
     for setting in SETTINGS.iter().filter(|setting| setting.places != Places::Secret) {
-        if let Some(text) = matches.get_one::<String>(setting.name) {
-            settings.flag(setting, text)?;
+        if let Some(texts) = matches.get_many::<String>(setting.name) {
+            let texts: Vec<&str> = texts.map(String::as_str).collect();
+            settings.flag(setting, &texts.join(","))?;
         }
     }
     Ok((settings, warnings))

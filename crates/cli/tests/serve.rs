@@ -25,6 +25,8 @@ mod live;
 mod packages;
 #[path = "serve/service.rs"]
 mod service;
+#[path = "serve/several_devices.rs"]
+mod several_devices;
 #[path = "serve/surroundings.rs"]
 mod surroundings;
 #[path = "serve/tls.rs"]

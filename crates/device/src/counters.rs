@@ -36,6 +36,21 @@ impl DeviceCounters {
     pub fn completed(&self) -> u64 {
         self.submitted().saturating_sub(self.in_flight)
     }
+
+    /// Returns the sums of the counters of two devices.
+    pub(crate) fn plus(self, other: DeviceCounters) -> DeviceCounters {
+        DeviceCounters {
+            reads: self.reads + other.reads,
+            read_bytes: self.read_bytes + other.read_bytes,
+            writes: self.writes + other.writes,
+            write_bytes: self.write_bytes + other.write_bytes,
+            flushes: self.flushes + other.flushes,
+            discards: self.discards + other.discards,
+            discard_bytes: self.discard_bytes + other.discard_bytes,
+            in_flight: self.in_flight + other.in_flight,
+            submit_calls: self.submit_calls + other.submit_calls,
+        }
+    }
 }
 
 #[derive(Default)]

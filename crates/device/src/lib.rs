@@ -34,6 +34,7 @@ mod runtime_threads;
 mod segment_buffer;
 mod signature;
 mod split_writes;
+mod striped;
 mod threads;
 #[cfg(target_os = "linux")]
 mod uring;
@@ -59,6 +60,7 @@ pub use runtime::{Runtime, Task};
 pub use runtime_threads::Threads;
 pub use segment_buffer::{Appender, SegmentBuffer};
 pub use signature::{FORMAT_MARK, RESTORE_MARK, SIGNATURE_BYTES, UNFINISHED_RESTORE, foreign_signature};
+pub use striped::{SlotPlace, StripeMap, Striped, StripedReader, stripes_for};
 #[cfg(target_os = "linux")]
 pub use uring::try_uring;
 pub use wake::wake;

@@ -119,6 +119,8 @@ impl Plan {
             device_id: 9,
             devices: Vec::new(),
             far_copies: Vec::new(),
+            stripes: Vec::new(),
+            moved: Vec::new(),
         }
     }
 

@@ -8,6 +8,8 @@
 //! and which segments a closed store had. These come from the superblock of the other tier, or are assumed to be those of a new
 //! store: cleared and expired records may be back, and missing segments are not noticed. The staging file of a killed process is
 //! found in the place where a server expects it.
+//!
+//! A device of a tier of several is refused: the segments do not tell which slots lie on it. The other devices have its superblock.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,7 +60,8 @@ pub struct FoundTier {
 /// Rebuilds the superblock of the tier on a device. `peer`: the superblock of the other tier, if it has one.
 ///
 /// # Errors
-/// If no segment has an identity, or the device is of another store than the peer, or of a later time.
+/// If no segment has an identity, or the device is of another store than the peer, or of a later time, or one of several of its
+/// tier.
 pub fn find_segments(
     source: &dyn ReadAt,
     peer: Option<&Superblock>,
@@ -66,16 +69,27 @@ pub fn find_segments(
 ) -> Result<FoundTier> {
     // 1.
     watcher.begin("searching for segments", source.bytes());
+    let mut is_elsewhere = false;
     let first = (0..source.bytes()).step_by(SEARCH_BYTES as usize).find_map(|offset| {
         watcher.advance(SEARCH_BYTES);
-        identity_at(source, offset).filter(|identity| superblock_of(identity, peer).nonsense().is_none())
+        let identity = SegmentIdentity::parse(&read(source, offset))?;
+        is_elsewhere |= !identity.lies_at(offset);
+        let lies_here = identity.lies_at(offset) && superblock_of(&identity, peer).nonsense().is_none();
+        lies_here.then_some(identity)
     });
     let Some(first) = first else {
+        if is_elsewhere {
+            return Err(one_of_several(source));
+        }
         return Err(InspectError::Damaged(format!(
             "{}: no segment of a store was found; without them the data cannot be interpreted: restore a backup",
             source.path()
         )));
     };
+    let is_of_several = |peer: &&Superblock| !peer.devices.is_empty() && peer.tier() == first.shape.tier;
+    if peer.filter(is_of_several).is_some_and(|peer| peer.secret() == first.secret) {
+        return Err(one_of_several(source));
+    }
     if let Some(peer) = peer.filter(|peer| peer.secret() != first.secret || peer.tier() == first.shape.tier) {
         return Err(InspectError::Call(format!(
             "{} holds the {} tier of store {:032x}, which does not belong to the {} tier of store {:032x}",
@@ -88,25 +102,30 @@ pub fn find_segments(
     }
     // 2.
     let mut superblock = superblock_of(&first, peer);
-    let (mut segments, mut foreign_segments, mut epoch) = (0, 0, first.epoch);
+    let (mut segments, mut foreign_segments, mut misplaced_segments, mut epoch) = (0, 0, 0, first.epoch);
     let segment_bytes = superblock.segment_bytes;
     let slots = source.bytes().saturating_sub(superblock.data_offset) / segment_bytes;
     watcher.begin("looking at slots", slots * segment_bytes);
     for slot in 0..u32::try_from(slots).unwrap_or(u32::MAX) {
         watcher.advance(segment_bytes);
         let start = read(source, superblock.data_offset + u64::from(slot) * segment_bytes);
-        let identity = SegmentIdentity::parse(&start).filter(|identity| identity.slot == slot);
-        match identity {
-            Some(identity) if identity.is_of(&first.shape, &first.secret) => {
-                segments += 1;
-                epoch = epoch.max(identity.epoch);
+        if let Some(identity) = SegmentIdentity::parse(&start) {
+            match (identity.slot == slot, identity.is_of(&first.shape, &first.secret)) {
+                (true, true) => {
+                    segments += 1;
+                    epoch = epoch.max(identity.epoch);
+                }
+                (true, false) => foreign_segments += 1,
+                (false, is_of_it) => misplaced_segments += u64::from(is_of_it),
             }
-            Some(_) => foreign_segments += 1,
-            None => {}
         }
         if is_used(source, &superblock, slot, &start) {
             superblock.used_slots = slot + 1;
         }
+    }
+    // A few may have been written to the wrong place.
+    if misplaced_segments > segments / 4 {
+        return Err(one_of_several(source));
     }
     // An opening raises the number in the superblocks of both tiers before it writes a segment.
     if let Some(peer) = peer.filter(|peer| peer.epoch < epoch) {
@@ -142,9 +161,12 @@ fn is_used(source: &dyn ReadAt, superblock: &Superblock, slot: u32, start: &[u8]
     is_freed || Footer::parse(last, &secret, superblock.segment_bytes as u32).is_some()
 }
 
-/// Returns the identity of the segment that begins at an offset, if it says that it does.
-fn identity_at(source: &dyn ReadAt, offset: u64) -> Option<SegmentIdentity> {
-    SegmentIdentity::parse(&read(source, offset)).filter(|identity| identity.lies_at(offset))
+/// Returns the error about a device of a tier that has several.
+fn one_of_several(source: &dyn ReadAt) -> InspectError {
+    let path = source.path();
+    InspectError::Call(format!(
+        "{path} is one of several devices of its tier: segments do not tell which slots lie on it, but each other device of the          tier has its superblock; esker repair OTHER --peer {path} --superblocks, with every device of the tier, writes it again"
+    ))
 }
 
 /// Reads a part of a slot. Unreadable bytes are zeros.
@@ -187,6 +209,8 @@ fn superblock_of(identity: &SegmentIdentity, peer: Option<&Superblock>) -> Super
         device_id: shape.identity.device_id,
         devices: Vec::new(),
         far_copies: Vec::new(),
+        stripes: Vec::new(),
+        moved: Vec::new(),
     }
 }
 

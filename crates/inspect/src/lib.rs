@@ -29,10 +29,12 @@ mod owner;
 mod records;
 mod repair;
 mod segments;
+mod several;
 mod slots;
 mod store;
 mod superblocks;
 mod svg;
+mod tier_view;
 mod versions;
 mod watch;
 

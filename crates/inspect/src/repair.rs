@@ -141,6 +141,12 @@ impl StoreView {
     /// # Errors
     /// As `repair_to`; and if the store lies on a block device.
     pub fn repair_in_place(&self, watcher: &dyn Watcher) -> Result<Repaired> {
+        if self.tiers.iter().any(|tier| !tier.members.is_empty()) {
+            return Err(InspectError::call(
+                "a tier of several devices cannot be swapped by renaming; repair to other files or devices, one per tier, with \
+                 --to, and serve those",
+            ));
+        }
         for path in &self.paths {
             if !is_on_file_system(path)? {
                 return Err(InspectError::call(format!(

@@ -86,7 +86,7 @@ impl TierView {
             }
         });
         let ends: Vec<SlotEnds> = ends.collect();
-        let found = find_in_slots(&ends, self.superblock.census.is_some());
+        let found = find_in_slots(&ends, &self.superblock);
         TierSlots { ends, found }
     }
 

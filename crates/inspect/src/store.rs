@@ -8,37 +8,23 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
-use esker_log::{
-    Cleared, Databases, KeyHash, Keyspace, Packing, RecordView, Secret, SegmentShape, Superblock,
-    SuperblockError, Tier, Tiers,
-};
+use esker_device::{DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
+use esker_log::{Cleared, Databases, KeyHash, Keyspace, Packing, RecordView, Secret, SuperblockError, Tiers};
 
 use crate::error::{InspectError, Result};
-use crate::find_superblock::{self, read_head};
+use crate::find_superblock;
 use crate::key::Key;
 use crate::memory::MemoryLimits;
+use crate::several;
+pub use crate::tier_view::TierView;
 
 /// Length of the region at the start of a device that is searched for superblocks of all strides, in
 /// bytes.
 pub(crate) const HEAD_BYTES: usize = esker_log::HEAD_BYTES as usize;
-/// Length of one read in bytes.
-const READ_BYTES: usize = 4 << 20;
-const PAGE_BYTES: u64 = 4096;
 /// Name of the data file of a store that lies in a directory.
 pub(crate) const FILE_IN_DIRECTORY: &str = "data.esker";
 /// Name of the staging file of such a store, which survives a killed process.
 pub(crate) const STAGING_IN_DIRECTORY: &str = "staging.esker";
-
-/// One tier of a store.
-pub struct TierView {
-    pub(crate) source: Arc<dyn ReadAt>,
-    /// The path given by the caller.
-    given: Option<PathBuf>,
-    /// The newest copy of its superblock.
-    pub superblock: Superblock,
-    pub(crate) shape: SegmentShape,
-}
 
 /// A view of a store.
 pub struct StoreView {
@@ -66,7 +52,7 @@ impl StoreView {
         for path in paths {
             let file = ReadOnlyFile::open(&file_of(path)?).map_err(|error| not_opened(path, error))?;
             in_use |= file.is_locked();
-            tiers.push(TierView { given: Some(path.clone()), ..TierView::open(Arc::new(file))? });
+            tiers.push(TierView { given: vec![path.clone()], ..TierView::open(Arc::new(file))? });
         }
         Ok(StoreView { in_use, ..StoreView::of(tiers)? })
     }
@@ -82,13 +68,14 @@ impl StoreView {
     /// Opens the store again: beside a server, its superblocks may have changed.
     pub(crate) fn again(&self) -> Result<StoreView> {
         match &self.paths[..] {
-            [] => StoreView::over(self.tiers.iter().map(|tier| tier.source.clone()).collect()),
+            [] => StoreView::over(self.tiers.iter().flat_map(TierView::sources).collect()),
             paths => StoreView::open(paths),
         }
         .map(|view| view.with_memory(self.memory))
     }
 
-    fn of(mut tiers: Vec<TierView>) -> Result<StoreView> {
+    fn of(tiers: Vec<TierView>) -> Result<StoreView> {
+        let mut tiers = several::join(tiers)?;
         tiers.sort_by_key(|tier| tier.superblock.tier());
         let Some(first) = tiers.first() else {
             return Err(InspectError::call(
@@ -119,7 +106,7 @@ impl StoreView {
         };
         let superblocks = || tiers.iter().map(|tier| &tier.superblock);
         let (cleared, databases) = (Cleared::of(superblocks()), Databases::of(superblocks()));
-        let paths = tiers.iter().filter_map(|tier| tier.given.clone()).collect();
+        let paths = tiers.iter().flat_map(|tier| tier.given.clone()).collect();
         let memory = MemoryLimits::DEFAULT;
         Ok(StoreView { paths, secret, packing, cleared, databases, tiers, in_use: false, memory })
     }
@@ -174,138 +161,6 @@ impl StoreView {
             ))),
             false => Ok(()),
         }
-    }
-}
-
-impl TierView {
-    pub(crate) fn open(source: Arc<dyn ReadAt>) -> Result<TierView> {
-        let path = source.path();
-        let superblock = find_superblock::find(&*source)?.map_err(|error| match error {
-            SuperblockError::Absent => InspectError::call(format!(
-                "{path} holds no store: it has no superblock; if it was lost, esker repair {path} --find-segments looks for the \
-                 segments of its store"
-            )),
-            SuperblockError::Version { .. } => InspectError::call(format!("{path}: {error}")),
-            SuperblockError::Damaged => InspectError::Damaged(format!(
-                "{path}: {error}; esker repair {path} --find-segments rebuilds it from the segments"
-            )),
-        })?;
-        if let Some(what) = superblock.nonsense() {
-            return Err(InspectError::Damaged(format!(
-                "{path}: the superblock says {what}, which no store has"
-            )));
-        }
-        let shape = SegmentShape::of(&superblock);
-        Ok(TierView { source, given: None, superblock, shape })
-    }
-
-    /// Reads the region with the superblocks.
-    pub(crate) fn head(&self) -> Result<Buffer> {
-        read_head(&*self.source)
-    }
-
-    /// Returns which tier it is.
-    pub fn name(&self) -> Tier {
-        self.superblock.tier()
-    }
-
-    /// Returns the path of the file or device.
-    pub fn path(&self) -> String {
-        self.source.path()
-    }
-
-    /// Returns the length of the file or device in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.source.bytes()
-    }
-
-    /// Returns the length in bytes that holds all slots that may be in use.
-    pub fn bytes_needed(&self) -> u64 {
-        self.superblock.data_offset + u64::from(self.superblock.used_slots) * self.superblock.segment_bytes
-    }
-
-    pub(crate) fn slot_offset(&self, slot: u32) -> u64 {
-        self.superblock.data_offset + u64::from(slot) * self.superblock.segment_bytes
-    }
-
-    /// Reads a part of a slot. Bytes beyond the end of the device read as zeros.
-    pub(crate) fn read(&self, slot: u32, offset: u32, bytes: u32) -> Result<Part> {
-        self.read_bytes(self.slot_offset(slot) + u64::from(offset), bytes as usize)
-    }
-
-    /// Reads bytes at any offset of the device.
-    pub(crate) fn read_bytes(&self, from: u64, bytes: usize) -> Result<Part> {
-        let aligned = from / PAGE_BYTES * PAGE_BYTES;
-        let end = (from + bytes as u64).next_multiple_of(PAGE_BYTES);
-        let mut buffer = Buffer::zeroed((end - aligned) as usize);
-        self.read_at(aligned, &mut buffer)?;
-        let start = (from - aligned) as usize;
-        Ok(Part { buffer, start, end: start + bytes })
-    }
-
-    /// Fills a buffer from an aligned offset of the device.
-    pub(crate) fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
-        self.source.read_at(offset, buffer).map_err(|source| InspectError::Read {
-            path: self.path(),
-            offset,
-            source,
-        })
-    }
-
-    /// Reads a whole slot, and sets `unread` to the ranges that the device cannot read.
-    pub(crate) fn read_slot(&self, slot: u32, buffer: &mut Buffer, unread: &mut Vec<std::ops::Range<u32>>) {
-        unread.clear();
-        let from = self.slot_offset(slot);
-        let whole = self.source.read_at(from, buffer);
-        if whole.is_ok() {
-            return;
-        }
-        // Reads piece by piece, and within a failed piece page by page, so that only unreadable pages are
-        // missing.
-        for (number, piece) in (0u64..).zip(buffer.chunks_mut(READ_BYTES)) {
-            let at = from + number * READ_BYTES as u64;
-            self.read_piece(at, at - from, piece, unread);
-        }
-    }
-
-    /// Reads a whole slot. Unreadable ranges are zeros.
-    pub(crate) fn read_whole(&self, slot: u32) -> Buffer {
-        let mut buffer = Buffer::zeroed(self.shape.segment_bytes as usize);
-        self.read_slot(slot, &mut buffer, &mut Vec::new());
-        buffer
-    }
-
-    fn read_piece(&self, at: u64, in_slot: u64, piece: &mut [u8], unread: &mut Vec<std::ops::Range<u32>>) {
-        let mut buffer = Buffer::zeroed(piece.len());
-        if self.source.read_at(at, &mut buffer).is_ok() {
-            return piece.copy_from_slice(&buffer);
-        }
-        let mut page = Buffer::zeroed(PAGE_BYTES as usize);
-        for (number, part) in (0u64..).zip(piece.chunks_mut(PAGE_BYTES as usize)) {
-            let offset = number * PAGE_BYTES;
-            match self.source.read_at(at + offset, &mut page) {
-                Ok(()) => part.copy_from_slice(&page[..part.len()]),
-                Err(_) => {
-                    part.fill(0);
-                    let start = (in_slot + offset) as u32;
-                    unread.push(start..start + part.len() as u32);
-                }
-            }
-        }
-    }
-}
-
-/// Bytes read from a device, within an aligned buffer.
-pub(crate) struct Part {
-    buffer: Buffer,
-    start: usize,
-    end: usize,
-}
-
-impl std::ops::Deref for Part {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
     }
 }
 

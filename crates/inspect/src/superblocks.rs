@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::error::{InspectError, Result};
 use crate::find_superblock::read;
+use crate::several;
 use crate::store::{TierView, file_of, not_opened};
 
 /// A copy of a superblock on a device.
@@ -73,12 +74,13 @@ impl TierView {
     }
 }
 
-/// Finds the newest copy of the superblock of each of these tiers. Writes it to all its places if `writes`.
+/// Finds the newest copy of the superblock of each of these devices. One of several devices of a tier that has none gets that of
+/// the others. Writes it to all its places if `writes`.
 ///
 /// # Errors
-/// If a tier is in use, has no usable copy, or cannot be written.
+/// If a device is in use, has no usable copy, or cannot be written.
 pub fn restore_copies(paths: &[PathBuf], writes: bool) -> Result<Vec<RestoredCopies>> {
-    let mut restored = Vec::new();
+    let mut opened = Vec::new();
     for path in paths {
         let file = file_of(path)?;
         let source = ReadOnlyFile::open(&file).map_err(|error| not_opened(path, error))?;
@@ -86,7 +88,14 @@ pub fn restore_copies(paths: &[PathBuf], writes: bool) -> Result<Vec<RestoredCop
             let what = format!("{} is open in another process; stop it first", source.path());
             return Err(InspectError::Call(what));
         }
-        let tier = TierView::open(Arc::new(source))?;
+        let source: Arc<dyn ReadAt> = Arc::new(source);
+        opened.push((file, TierView::open(source.clone()), source));
+    }
+    let known = opened.iter().filter_map(|(_, tier, _)| tier.as_ref().ok());
+    let known: Vec<Superblock> = known.map(|tier| tier.superblock.clone()).collect();
+    let mut restored = Vec::new();
+    for (file, tier, source) in opened {
+        let tier = tier.or_else(|error| several::without_superblock(&source, &known).ok_or(error))?;
         let copies = tier.copies(&tier.superblock)?;
         let from = copies.iter().find(|copy| copy.is_good).map_or(0, |copy| copy.offset);
         restored.push((file, tier, copies, from));

@@ -65,6 +65,6 @@ pub use summary::{
 };
 pub use superblock::{
     COPIES as SUPERBLOCK_COPIES, Census, DeviceMember, ExpiryWatermark, FAR_COPIES_MAX, FORMAT_VERSION,
-    HEAD_BYTES, Superblock, SuperblockError,
+    HEAD_BYTES, MEMBERS_MAX, MOVED_MAX, MovedSlot, STRIPES_MAX, Stripe, Superblock, SuperblockError,
 };
 pub use unsealed::{Follower, Unsealed, scan_unsealed};

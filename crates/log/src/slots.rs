@@ -6,9 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use esker_device::{SlotPlace, StripeMap};
+use esker_seeded_bugs::{Bug, planted};
+
 use crate::checksum::Secret;
 use crate::frame::{FrameHeader, SlotStart, slot_start};
 use crate::summary::Footer;
+use crate::superblock::Superblock;
 
 /// Content of the start and the end of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +49,9 @@ pub struct FoundSlot {
 /// out of use. Segments of a memtable do not count, because they have nothing on the device.
 const TORN_WITHIN: u32 = 12 + 1;
 
-/// Returns the slots of a tier that hold a segment or may hold one; all others are free. `is_closed`: the store was
-/// closed cleanly, so a slot without any trace of a segment holds none.
-pub fn find_in_slots(slots: &[SlotEnds], is_closed: bool) -> Vec<FoundSlot> {
-    let mut finder = SlotFinder::new(is_closed);
+/// Returns the slots of a tier that hold a segment or may hold one; all others are free.
+pub fn find_in_slots(slots: &[SlotEnds], superblock: &Superblock) -> Vec<FoundSlot> {
+    let mut finder = SlotFinder::new(superblock);
     (0..).zip(slots).for_each(|(slot, ends)| finder.see(slot, ends));
     if finder.needs_second_look() {
         (0..).zip(slots).for_each(|(slot, ends)| finder.see_again(slot, ends));
@@ -64,15 +67,17 @@ pub fn find_in_slots(slots: &[SlotEnds], is_closed: bool) -> Vec<FoundSlot> {
 /// 3. [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct SlotFinder {
+    /// True if the store was closed cleanly, so that a slot without any trace of a segment holds none.
     is_closed: bool,
+    /// The devices, if there are several.
+    devices: Option<Devices>,
     found: BTreeMap<u32, FoundSlot>,
     /// Slots whose content depends on other slots.
     doubtful: BTreeMap<u32, SlotEnds>,
     /// Slots that are blank.
     blank: Vec<Range<u32>>,
-    /// Number of the first slot after the last one that is not blank, and of the first slot that was not seen.
-    known_end: u32,
-    seen_end: u32,
+    /// For each device the number of the first slot after the last one that is not blank.
+    known_ends: BTreeMap<usize, u32>,
     /// Slots that begin with data meant for another slot: segment, and that slot.
     strays: BTreeMap<u32, (u64, u32)>,
     /// Segments in doubtful footers, and those of them that the start of a slot names.
@@ -82,16 +87,25 @@ pub struct SlotFinder {
     meant: BTreeMap<u32, SlotEnds>,
 }
 
+/// Several devices that the slots lie on.
+#[derive(Debug)]
+struct Devices {
+    map: StripeMap,
+    /// Number of slots of each that may have been written to.
+    used: Vec<u32>,
+}
+
 impl SlotFinder {
-    /// Begins. `is_closed`: the store was closed cleanly, so a slot without any trace of a segment holds none.
-    pub fn new(is_closed: bool) -> SlotFinder {
+    /// Begins with the slots of a tier.
+    pub fn new(superblock: &Superblock) -> SlotFinder {
+        let used = superblock.devices.iter().map(|device| device.used_slots);
         SlotFinder {
-            is_closed,
+            is_closed: superblock.census.is_some(),
+            devices: superblock.stripe_map().map(|map| Devices { map, used: used.collect() }),
             found: BTreeMap::new(),
             doubtful: BTreeMap::new(),
             blank: Vec::new(),
-            known_end: 0,
-            seen_end: 0,
+            known_ends: BTreeMap::new(),
             strays: BTreeMap::new(),
             footers: BTreeSet::new(),
             known: BTreeSet::new(),
@@ -99,9 +113,19 @@ impl SlotFinder {
         }
     }
 
+    /// Returns the place of a slot; `None` if it was never written to.
+    fn place(&self, slot: u32) -> Option<SlotPlace> {
+        match self.devices.as_ref().filter(|_| !planted(Bug::DevicesTakenForOne)) {
+            None => Some(SlotPlace { member: 0, local: slot }),
+            Some(Devices { map, used }) => {
+                map.place(slot).filter(|place| used.get(place.member).is_some_and(|used| place.local < *used))
+            }
+        }
+    }
+
     /// Adds the ends of the next slot.
     pub fn see(&mut self, slot: u32, ends: &SlotEnds) {
-        self.seen_end = slot + 1;
+        let Some(SlotPlace { member, local }) = self.place(slot) else { return };
         // It was never taken, so slots below it may never have been taken either.
         if *ends == SlotEnds::OUT_OF_USE {
             return;
@@ -113,7 +137,7 @@ impl SlotFinder {
             }
             return;
         }
-        self.known_end = slot + 1;
+        self.known_ends.insert(member, local + 1);
         if let SlotStart::Stray { segment, slot: meant } = ends.start {
             self.strays.insert(slot, (segment, meant));
         }
@@ -154,11 +178,15 @@ impl SlotFinder {
         for (slot, ends) in doubtful {
             self.judge(slot, &ends, beheaded.contains(&slot));
         }
-        // Never-used slots are taken in order, so no segment whose first frame is missing and that begins with zeros lies far
-        // beyond the last slot with known content.
-        let end =
-            if self.is_closed { 0 } else { self.known_end.saturating_add(TORN_WITHIN).min(self.seen_end) };
-        for slot in self.blank.iter().flat_map(|blank| blank.start..blank.end.min(end)) {
+        // Never-used slots of a device are taken in order, so no segment whose first frame is missing and that begins with zeros
+        // lies far beyond the last slot of its device with known content.
+        let is_near = |slot: &u32| {
+            let known_end = |member| self.known_ends.get(&member).copied().unwrap_or(0);
+            self.place(*slot)
+                .is_some_and(|SlotPlace { member, local }| local < known_end(member) + TORN_WITHIN)
+        };
+        let blank = self.blank.iter().filter(|_| !self.is_closed).cloned().flatten();
+        for slot in blank.filter(is_near).collect::<Vec<u32>>() {
             self.found.entry(slot).or_insert(FoundSlot { may_be_torn: true, ..FoundSlot::nothing(slot) });
         }
         self.found.into_values().collect()

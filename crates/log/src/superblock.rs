@@ -8,7 +8,7 @@ use std::fmt;
 
 use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode, de::Decoder, enc::Encoder};
-use esker_device::UNIT_BYTES_MAX;
+use esker_device::{StripeMap, UNIT_BYTES_MAX};
 
 use crate::checksum::{Identity, Secret};
 use crate::databases::{Cleared, Databases};
@@ -24,6 +24,12 @@ pub const COPIES: usize = 4;
 pub const HEAD_BYTES: u64 = COPIES as u64 * UNIT_BYTES_MAX;
 /// Format version that this code writes and reads.
 pub const FORMAT_VERSION: u64 = 5;
+/// Maximum number of devices of a tier.
+pub const MEMBERS_MAX: usize = 32;
+/// Maximum number of entries of [`Superblock::stripes`] and of [`Superblock::moved`]: a copy is at most a page.
+pub const STRIPES_MAX: usize = 64;
+/// See [`STRIPES_MAX`].
+pub const MOVED_MAX: usize = 64;
 /// Maximum offset of slot 0, far beyond the copies of the largest write unit.
 const DATA_OFFSET_MAX: u64 = 1 << 30;
 const PREFIX_BYTES: usize = 24;
@@ -91,16 +97,51 @@ pub struct Superblock {
     /// Byte offsets on the device of further copies, beside the [`COPIES`] at its start, in ascending order: in the middle, and
     /// at the end.
     pub far_copies: Vec<u64>,
+    /// Distribution of the tier's slots over `devices`: ranges of slots, in ascending order.
+    pub stripes: Vec<Stripe>,
+    /// Slots of a failed device whose segments were written again elsewhere.
+    pub moved: Vec<MovedSlot>,
 }
 
 /// One of several devices of a tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceMember {
-    /// Identity of the device.
+    /// Identity of the device; 0: no device is at this position, because it was removed or lost.
     pub device_id: u128,
     /// Number of slots on it.
     pub slots: u32,
+    /// Slots of the device from this number on were never written.
+    pub used_slots: u32,
+    /// True if no new segment is written to the device.
+    pub draining: bool,
+}
+
+impl DeviceMember {
+    /// Returns true if no device is at this position.
+    pub fn is_vacant(&self) -> bool {
+        self.device_id == 0
+    }
+}
+
+/// A range of slots of a tier that rotates over some of its devices: each takes the next slot in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Stripe {
+    /// Number of slots of the range on each device.
+    pub rows: u32,
+    /// Bit `n`: the device at position `n` of the list takes part.
+    pub members: u32,
+}
+
+/// A slot of a failed device whose segment was written again to the place of another slot, which holds nothing from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct MovedSlot {
+    /// The slot of the segment.
+    pub slot: u32,
+    /// The slot whose place on a device it has.
+    pub to: u32,
 }
 
 /// The segments on a tier of a closed store, all of which recovery must find. Damage that hides or resurrects a
@@ -188,9 +229,8 @@ impl Superblock {
         if !self.databases.is_sound() {
             return Some("that two databases have the same keyspace".to_owned());
         }
-        if !self.devices.is_empty() {
-            let count = self.devices.len();
-            return Some(format!("that its tier has {count} devices, which this version cannot open"));
+        if let Some(what) = self.nonsense_of_devices() {
+            return Some(what);
         }
         let is_place = data_offset.is_multiple_of(page) && data_offset <= DATA_OFFSET_MAX;
         if !is_place {
@@ -199,6 +239,46 @@ impl Superblock {
         let is_far = |at: &u64| *at >= data_offset && at.is_multiple_of(unit_bytes);
         let is_sound = self.far_copies.len() <= FAR_COPIES_MAX && self.far_copies.iter().all(is_far);
         (!is_sound).then(|| format!("that it has far copies at {:?}", self.far_copies))
+    }
+
+    /// Returns what no tier has in the lists about its devices, if any.
+    fn nonsense_of_devices(&self) -> Option<String> {
+        let Superblock { devices, stripes, moved, .. } = self;
+        if devices.len() > MEMBERS_MAX || stripes.len() > STRIPES_MAX || moved.len() > MOVED_MAX {
+            let counts = (devices.len(), stripes.len(), moved.len());
+            return Some(format!("that its tier has {counts:?} devices, ranges of slots and moved slots"));
+        }
+        if devices.is_empty() {
+            return (!stripes.is_empty() || !moved.is_empty())
+                .then(|| "that the slots of its only device are distributed".to_owned());
+        }
+        let known = u32::MAX >> (MEMBERS_MAX - devices.len());
+        let slots: u64 = stripes.iter().map(|s| u64::from(s.rows) * u64::from(s.members.count_ones())).sum();
+        let is_wrong = |stripe: &&Stripe| stripe.members == 0 || stripe.members & !known != 0;
+        if let Some(stripe) = stripes.iter().find(is_wrong) {
+            return Some(format!("that slots lie on the devices {:#b} of {}", stripe.members, devices.len()));
+        }
+        if slots > u64::from(u32::MAX) || u64::from(self.used_slots) > slots {
+            return Some(format!("that {} of {slots} slots were used", self.used_slots));
+        }
+        let beyond = moved.iter().find(|m| u64::from(m.slot.max(m.to)) >= slots || m.slot == m.to);
+        beyond.map(|moved| format!("that slot {} lies at slot {} of {slots}", moved.slot, moved.to))
+    }
+
+    /// Returns the map from slots to devices of a tier of several devices.
+    pub fn stripe_map(&self) -> Option<StripeMap> {
+        if self.devices.is_empty() {
+            return None;
+        }
+        let mut map = StripeMap::new(self.data_offset, self.segment_bytes);
+        self.stripes.iter().for_each(|stripe| map.add(stripe.rows, stripe.members));
+        self.moved.iter().for_each(|moved| map.move_slot(moved.slot, moved.to));
+        Some(map)
+    }
+
+    /// Returns this superblock as it is written to the device at a position of the list: with its identity.
+    pub fn of_member(&self, position: usize) -> Superblock {
+        Superblock { device_id: self.devices[position].device_id, ..self.clone() }
     }
 
     /// Returns the secret of the store's checksums and digests.
@@ -355,8 +435,12 @@ encoded_as!(Superblock {
     device_id,
     devices,
     far_copies,
+    stripes,
+    moved,
 });
-encoded_as!(DeviceMember { device_id, slots });
+encoded_as!(DeviceMember { device_id, slots, used_slots, draining });
+encoded_as!(Stripe { rows, members });
+encoded_as!(MovedSlot { slot, to });
 encoded_as!(Census { segments, sum });
 encoded_as!(ExpiryWatermark { sequence, time_ms });
 

@@ -46,6 +46,24 @@ bugs! {
     BufferFreedWithFuture,
     /// A device can be opened twice.
     SecondOpener,
+    /// A device of another store is taken for one of several devices of a tier.
+    ForeignDeviceTaken,
+    /// A segment that a lane was filling on a device that failed is not written to another device.
+    OpenSegmentNotMoved,
+    /// A device that was drained and erased is still in the list of the tier's devices.
+    RemovedDeviceListed,
+    /// The other devices name a device that is being added before it has its superblock.
+    AddedDeviceListedFirst,
+    /// A device that an interrupted opening did not reach does not get the superblock of the others before the next epoch.
+    LaggardLeftBehind,
+    /// Writes of superblocks to some devices of a tier are still in flight when the update fails at another one.
+    MemberWriteLeftInFlight,
+    /// A slot that was never used is noted as free once more after an opening examined it, and is taken twice.
+    UnusedSlotGivenBack,
+    /// An opening takes the slots of several devices for those of one, which are used in order.
+    DevicesTakenForOne,
+    /// The index is swung to copies on a device that failed and was left out.
+    CopiesOnLostDeviceBelieved,
 
     // The bytes.
     /// Checksums do not cover the store, segment and offset of a block.

@@ -76,7 +76,11 @@ impl Campaign {
 
     fn tell_of_failure(&self, seed: u64, plan: &Plan, failure: &Failure) {
         println!("the history of seed {seed} failed: {}", failure.message);
-        println!("replay: esker-simulator --seed {seed} --operations {}", self.shape.operations);
+        let three_devices = if self.shape.three_devices { " --three-devices" } else { "" };
+        println!(
+            "replay: esker-simulator --seed {seed} --operations {}{three_devices}",
+            self.shape.operations
+        );
         replay_failed(plan, failure, &self.failures);
     }
 }

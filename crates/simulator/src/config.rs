@@ -31,6 +31,8 @@ pub struct Config {
     pub fast_segments: u64,
     /// Segments of the capacity tier.
     pub capacity_segments: u64,
+    /// Segments of each further device of the tier where records stay.
+    pub more_devices: Vec<u64>,
     /// Bits of a hash that the index keeps; the default if `None`.
     pub hash_bits: Option<u32>,
     /// Memory beyond the accepted minimum.
@@ -76,6 +78,7 @@ impl Config {
             unit_bytes: 4096,
             fast_segments: 10,
             capacity_segments: 24,
+            more_devices: Vec::new(),
             hash_bits: None,
             more_memory_bytes: 0,
             shaping_threshold_bytes: None,

@@ -23,11 +23,13 @@ pub struct Shape {
     pub media: Option<Media>,
     /// Approximate number of operations of all clients in all lives.
     pub operations: u64,
+    /// True if the tier where records stay has three devices of different sizes.
+    pub three_devices: bool,
 }
 
 impl Default for Shape {
     fn default() -> Shape {
-        Shape { tiers: None, staging: None, media: None, operations: 100 }
+        Shape { tiers: None, staging: None, media: None, operations: 100, three_devices: false }
     }
 }
 
@@ -70,7 +72,8 @@ impl Plan {
         // Derived instead of drawn, so that existing seeds keep the rest of their plan.
         let mut random = Random::new(seed ^ IDLE);
         lives.iter_mut().for_each(|life| leave_alone(life, &mut random));
-        Plan { seed, tiers, staging, config_seed, small, media, slots, counters, lives }
+        let three_devices = shape.three_devices;
+        Plan { seed, tiers, staging, config_seed, small, three_devices, media, slots, counters, lives }
     }
 }
 

@@ -55,6 +55,9 @@ struct Call {
     /// Only devices of this kind.
     #[arg(long)]
     media: Option<MediaAsked>,
+    /// Only stores whose last tier has three devices.
+    #[arg(long)]
+    three_devices: bool,
     /// Print the plan.
     #[arg(long)]
     show: bool,
@@ -92,7 +95,8 @@ impl Call {
             MediaAsked::Failing => Media::Failing,
             MediaAsked::Lying => Media::Lying,
         });
-        Shape { tiers, media, operations: self.operations, ..Shape::default() }
+        let three_devices = self.three_devices;
+        Shape { tiers, media, operations: self.operations, three_devices, ..Shape::default() }
     }
 }
 

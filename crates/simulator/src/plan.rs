@@ -22,6 +22,9 @@ pub struct Plan {
     /// True for a store with few, short segments, which a short history can fill.
     #[serde(default)]
     pub small: bool,
+    /// True if the tier where records stay has three devices of different sizes.
+    #[serde(default)]
+    pub three_devices: bool,
     /// Behaviour of the devices.
     pub media: Media,
     /// Keys that are written together, each slot by one client.

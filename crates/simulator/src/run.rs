@@ -85,6 +85,10 @@ impl<'a> History<'a> {
             config.make_small();
         }
         config.staging = plan.staging;
+        if plan.three_devices {
+            config.grows = false;
+            config.more_devices = vec![3 + plan.seed % 5, 9];
+        }
         config.when_full = when_full(plan.seed);
         config.room_segments = plan.lives.iter().map(|life| life.more_segments).sum();
         let keys = plan.slots.iter().enumerate();

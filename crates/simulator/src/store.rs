@@ -27,6 +27,8 @@ pub struct World {
     pub fast: Option<MemoryDevice>,
     /// The capacity device, if any.
     pub capacity: Option<MemoryDevice>,
+    /// Further devices of the tier where records stay.
+    pub more: Vec<MemoryDevice>,
     staging: Option<tempfile::TempDir>,
     /// Number of the current machine boot.
     pub boots: u64,
@@ -101,6 +103,8 @@ impl World {
         };
         let fast = (config.tiers != Tiers::Capacity).then(|| device("fast", config.fast_segments));
         let capacity = (config.tiers != Tiers::Fast).then(|| device("capacity", config.capacity_segments));
+        let more = config.more_devices.iter().enumerate();
+        let more = more.map(|(number, segments)| device(&format!("further {number}"), *segments)).collect();
         let staging =
             config.staging.then(|| tempfile::tempdir_in("/dev/shm").expect("a temporary directory"));
         let world = World {
@@ -108,6 +112,7 @@ impl World {
             config,
             fast,
             capacity,
+            more,
             staging,
             boots: 1,
             submissions: Arc::default(),
@@ -121,7 +126,9 @@ impl World {
     /// aligned indirection units, from the first on.
     fn watch(&self) {
         let units = [(&self.fast, 1), (&self.capacity, self.config.unit_bytes)];
-        for (device, unit) in units.into_iter().filter_map(|(device, unit)| Some((device.as_ref()?, unit))) {
+        let units = units.into_iter().filter_map(|(device, unit)| Some((device.as_ref()?, unit)));
+        let unit_of_more = if self.capacity.is_some() { self.config.unit_bytes } else { 1 };
+        for (device, unit) in units.chain(self.more.iter().map(|device| (device, unit_of_more))) {
             let (runtime, submissions) = (self.runtime.clone(), self.submissions.clone());
             device.set_observer(Box::new(move |operation: &Operation| {
                 runtime.record(&[5, operation.kind as u64, operation.offset, operation.bytes]);
@@ -222,6 +229,11 @@ impl World {
                 .durability(config.durability)
                 .coalesce_for(config.coalesce_for)
                 .compression(config.compression);
+        let add = match config.tiers {
+            Tiers::Fast => Options::add_fast_device,
+            Tiers::Capacity | Tiers::Both => Options::add_capacity_device,
+        };
+        options = self.more.iter().map(shared).fold(options, add);
         if config.tiers != Tiers::Fast {
             options = options.indirection_unit_bytes(config.unit_bytes);
         }
@@ -253,7 +265,7 @@ impl World {
 
     /// Simulates a power failure: drops all tasks; devices keep durable data and any part of the rest.
     pub fn power_cut(&mut self) {
-        for device in [&mut self.fast, &mut self.capacity].into_iter().flatten() {
+        for device in [&mut self.fast, &mut self.capacity].into_iter().flatten().chain(&mut self.more) {
             *device = esker_simulated::power_cut(&self.runtime, device);
         }
         self.runtime.crash();
@@ -272,7 +284,7 @@ impl World {
     /// Kills the process: drops its tasks; devices keep their caches. Of each submitted write any subset of its blocks
     /// is written.
     pub fn kill(&mut self) {
-        for device in [&self.fast, &self.capacity].into_iter().flatten() {
+        for device in [&self.fast, &self.capacity].into_iter().flatten().chain(&self.more) {
             let mut random = self.runtime.fork_random();
             device.kill(&mut || random.bits());
         }

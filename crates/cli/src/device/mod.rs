@@ -5,6 +5,7 @@ mod array;
 mod block;
 mod doctor;
 mod measure;
+mod online;
 mod probe;
 mod scratch;
 #[cfg(test)]
@@ -31,6 +32,7 @@ Examples:
   esker device waf /dev/nvme0
   esker device /dev/nvme1n1 --measure --destroy-data
   esker device waf --help
+  esker device add capacity /dev/disk/by-id/nvme-D     to a running server
 
 Nothing is written, but by --measure, which overwrites up to 32 GiB of the device. Exit code 0; 1 if something about the device should be mended, or a drive or a log page does not tell; 2
 if the call is wrong."
@@ -46,11 +48,20 @@ pub(crate) struct Arguments {
 enum Verb {
     /// Shows how many bytes a drive writes to its flash for each byte that it is given.
     Waf(waf::Arguments),
+    /// Lists the devices of a running server's tiers of several devices.
+    List(online::List),
+    /// Adds a blank device to a tier of a running server.
+    Add(online::Add),
+    /// Moves the records of a running server's device to the others of its tier, and then removes it.
+    Drain(online::Drain),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.verb {
         Some(Verb::Waf(arguments)) => waf::run(arguments),
+        Some(Verb::List(arguments)) => online::list(arguments),
+        Some(Verb::Add(arguments)) => online::add(arguments),
+        Some(Verb::Drain(arguments)) => online::drain(arguments),
         None => doctor::run(&arguments.doctor),
     }
 }

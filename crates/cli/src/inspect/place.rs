@@ -16,9 +16,10 @@ pub(crate) struct Place {
     /// The store: its directory, or the file or block device of its tier.
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
-    /// The file or block device of the other tier, of a store that has two; in any order.
+    /// A further file or block device of the store: of its other tier, or of a tier of several devices; repeatable, in any
+    /// order.
     #[arg(long, value_name = "PATH")]
-    pub(crate) peer: Option<PathBuf>,
+    pub(crate) peer: Vec<PathBuf>,
 }
 
 impl Place {

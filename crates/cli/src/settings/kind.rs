@@ -15,6 +15,8 @@ pub(crate) enum Kind {
     Text,
     /// A path.
     Path,
+    /// Paths separated by commas.
+    Paths,
     /// Addresses `HOST:PORT` separated by commas, or `none`. A port alone is one of 127.0.0.1.
     Addresses,
     /// A number of bytes such as `512m`.
@@ -42,6 +44,7 @@ pub(crate) enum Kind {
 pub(crate) enum Value {
     Text(String),
     Path(PathBuf),
+    Paths(Vec<PathBuf>),
     Addresses(Vec<SocketAddr>),
     Size(u64),
     Count(u64),
@@ -62,6 +65,7 @@ impl Kind {
         Ok(match self {
             Kind::Text => Value::Text(text.to_owned()),
             Kind::Path => Value::Path(text.into()),
+            Kind::Paths => Value::Paths(text.split(',').map(PathBuf::from).collect()),
             Kind::Addresses => Value::Addresses(addresses(text)?),
             Kind::Size => Value::Size(esker_command::parse(text)?),
             Kind::Count(least, most) => match text.parse() {
@@ -88,6 +92,11 @@ impl Kind {
         })
     }
 
+    /// Returns true if its flag may be repeated.
+    pub(crate) fn is_list(self) -> bool {
+        matches!(self, Kind::Paths)
+    }
+
     /// Returns true if its flag needs no value.
     pub(crate) fn is_switch(self) -> bool {
         matches!(self, Kind::Switch)
@@ -98,6 +107,7 @@ impl Kind {
         match self {
             Kind::Text => "a text".to_owned(),
             Kind::Path => "a path".to_owned(),
+            Kind::Paths => "a path, or several with commas".to_owned(),
             Kind::Addresses => {
                 "HOST:PORT such as 127.0.0.1:6379 or a port alone for 127.0.0.1, several with commas, or none"
                     .to_owned()
@@ -119,7 +129,7 @@ impl Kind {
     pub(crate) fn placeholder(self) -> &'static str {
         match self {
             Kind::Text => "TEXT",
-            Kind::Path => "PATH",
+            Kind::Path | Kind::Paths => "PATH",
             Kind::Addresses => "HOST:PORT",
             Kind::Size => "SIZE",
             Kind::Count(..) => "NUMBER",

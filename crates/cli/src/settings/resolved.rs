@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_device::Backend;
-use esker_engine::{Compression, Durability, MaxGarbage, OptionName, Options, WhenFull};
+use esker_engine::{Compression, Durability, MaxGarbage, OnDeviceLoss, OptionName, Options, WhenFull};
 use esker_server::{
     Access, ClientCertificates, Config, Error, KeyspaceEvents, LOGIN_BYTES, Limits, Password, TlsFiles,
     UnixSocket, setting_of,
@@ -40,6 +40,14 @@ pub(crate) struct Outcome {
 }
 
 impl Settings {
+    /// Returns the paths of a list.
+    fn paths(&self, name: &str) -> Vec<PathBuf> {
+        self.get(name).map_or(Vec::new(), |given| match &given.value {
+            Value::Paths(paths) => paths.clone(),
+            other => unreachable!("{name} is a list of paths in the table, and not {other:?}"),
+        })
+    }
+
     fn path(&self, name: &str) -> Option<PathBuf> {
         self.get(name).map(|given| match &given.value {
             Value::Path(path) => path.clone(),
@@ -198,7 +206,8 @@ impl Settings {
         self.exclude("dir", "capacity", why)?;
         self.require("fast-limit", "fast", "for a directory or capacity alone use capacity-limit")?;
         if let (Some(fast), Some(capacity)) = (self.get("fast"), self.get("capacity")) {
-            if fast.text == capacity.text {
+            let fast_paths = self.paths("fast");
+            if self.paths("capacity").iter().any(|path| fast_paths.contains(path)) {
                 return Err(contradict(fast, capacity, "they name the same path; give each tier its own"));
             }
         } else if self.get("fast").is_some() {
@@ -412,29 +421,38 @@ impl Settings {
             given(OptionName::IndirectionUnit),
             given(OptionName::Reserve),
             (OptionName::ForceFormat, "--force-format".to_owned()),
+            given(OptionName::OnDeviceLoss),
         ]
     }
 
     fn places(&self) -> Vec<PathBuf> {
-        let places: Vec<_> = ["dir", "fast", "capacity"].iter().filter_map(|name| self.path(name)).collect();
+        let on_devices = ["fast", "capacity"].iter().flat_map(|name| self.paths(name));
+        let places: Vec<_> = self.path("dir").into_iter().chain(on_devices).collect();
         if places.is_empty() { vec![DIRECTORY_DEFAULT.into()] } else { places }
     }
 
     fn directory(&self) -> Option<PathBuf> {
-        let on_devices = self.path("fast").is_some() || self.path("capacity").is_some();
+        let on_devices = self.get("fast").is_some() || self.get("capacity").is_some();
         if on_devices { None } else { self.places().pop() }
     }
 
     fn options(&self, server_bytes: u64) -> Options {
-        let (fast, capacity) = (self.path("fast"), self.path("capacity"));
-        let mut options = match (self.path("dir"), fast, capacity) {
+        let (mut fast, mut capacity) = (self.paths("fast").into_iter(), self.paths("capacity").into_iter());
+        let mut options = match (self.path("dir"), fast.next(), capacity.next()) {
             (None, Some(fast), Some(capacity)) => Options::fast_and_capacity(fast, capacity),
             (None, Some(fast), None) => Options::fast_only(fast),
             (None, None, Some(capacity)) => Options::capacity_only(capacity),
             (dir, ..) => Options::directory(dir.as_deref().unwrap_or(Path::new(DIRECTORY_DEFAULT))),
         };
+        options = fast.fold(options, Options::add_fast);
+        options = capacity.fold(options, Options::add_capacity);
+        options = self.paths("drain").into_iter().fold(options, Options::drain);
         let memory = self.bytes("memory").expect("memory has a default");
         options = options
+            .on_device_loss(match self.word("on-device-loss") {
+                Some("serve") => OnDeviceLoss::Serve,
+                _ => OnDeviceLoss::Stop,
+            })
             .memory_bytes(memory - server_bytes)
             .durability(self.durability())
             .coalesce_for(self.time("coalesce-for").unwrap_or_default())

@@ -86,10 +86,14 @@ const ELSEWHERE: &[(&str, &str)] = &[
 settings! {
     STORE "dir" Kind::Path, "" else "./esker-data if neither fast nor capacity is given",
         "Directory that holds the store in files; its parent directory must exist.";
-    STORE "fast" Kind::Path, "" else "no fast tier",
-        "Block device or file of the fast tier; without capacity the only tier.";
-    STORE "capacity" Kind::Path, "" else "no capacity tier beside dir",
-        "Block device or file of the capacity tier; without fast the only tier.";
+    STORE "fast" Kind::Paths, "" else "no fast tier",
+        "Block device or file of the fast tier; without capacity the only tier. Given several times (in a file a list): the tier has several devices, at most 32, in any order.";
+    STORE "capacity" Kind::Paths, "" else "no capacity tier beside dir",
+        "Block device or file of the capacity tier; without fast the only tier. Given several times (in a file a list): the tier has several devices, at most 32, in any order.";
+    STORE "on-device-loss" Kind::Choice(&["stop", "serve"]), "stop",
+        "When one of several devices of a tier fails: stop (no more writes) or serve (writes go to the other devices, and reads of keys on the failed one are errors).";
+    STORE "drain" Kind::Paths, "" else "none",
+        "Devices of fast or capacity that get no new records: theirs are moved to the other devices of the tier. A device that is empty is removed from the store (the log says so), and must not be given again.";
     STORE "durability" Kind::Durability, "sync",
         "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic (a second), periodic:MS (more than a second only counts with coalesce-for) or none.";
     STORE "coalesce-for" Kind::Time, "0",

@@ -18,18 +18,20 @@ pub(crate) async fn run(space: Arc<Space>) {
             return;
         }
         for tier in space.tiers().filter(|tier| !tier.grows()) {
-            let used = tier.allocation(|slots| slots.used());
-            match space.superblocks.cover_ahead(tier, used).await {
-                Ok(()) => {}
-                Err(Error::Closed { .. }) => return,
-                // A thin volume has no space at the moment. No data was harmed, and the slots are not covered: they are cleared
-                // again when the next segment is opened, at the latest before one of them is used.
-                Err(Error::Io(error @ DeviceError::Full { .. })) if !planted(Bug::ClearingAheadStops) => {
-                    tracing::warn!(%error, "no room to clear slots ahead");
-                }
-                Err(error) => {
-                    space.health.latch(&error);
-                    return;
+            for unused in tier.allocation(|slots| slots.unused()) {
+                match space.superblocks.cover_ahead(tier, unused).await {
+                    Ok(()) => {}
+                    Err(Error::Closed { .. }) => return,
+                    // A thin volume has no space at the moment. No data was harmed, and the slots are not covered: they are
+                    // cleared again when the next segment is opened, at the latest before one of them is used.
+                    Err(Error::Io(error @ DeviceError::Full { .. })) if !planted(Bug::ClearingAheadStops) => {
+                        tracing::warn!(%error, "no room to clear slots ahead");
+                    }
+                    Err(error) if space.survives(tier, &error).await => {}
+                    Err(error) => {
+                        space.latch(&error);
+                        return;
+                    }
                 }
             }
         }

@@ -23,7 +23,6 @@ use crate::background::relocate::{Newest, Relocator, Victims};
 use crate::base::error::{Error, Result};
 use crate::base::waiting::woken_or_after;
 use crate::catalog::Catalog;
-use crate::segments::accounting::Origin;
 use crate::segments::buffers::BufferedSegment;
 use crate::segments::space::Space;
 use crate::segments::writer::SegmentWriter;
@@ -49,7 +48,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     let mut coalescer = Coalescer { space, catalog, lane: &writer.lane, relocator, wrote_at: None };
     let ended = coalescer.run().await;
     if let Err(error) = &ended {
-        space.health.latch(error);
+        space.latch(error);
     }
     writer.lane.coalescing_ended(ended);
 }
@@ -70,7 +69,7 @@ pub(crate) async fn provide(writer: Arc<Writer>) {
             match next {
                 Ok(Some(piece)) => lane.put_coalescing_spare(piece),
                 Ok(None) => lane.lacks_coalescing_spare(),
-                Err(error) => space.health.latch(&error),
+                Err(error) => space.latch(&error),
             }
             lane.end_providing();
             // Fewer slots are kept for memtables now, or one was given back: waiting writers may get one, or learn that there
@@ -136,7 +135,7 @@ impl Coalescer<'_> {
                 self.wrote_at = Some(self.space.runtime.now());
                 if let Err(error) = &written {
                     // Latched before any task can observe that no record waits any more.
-                    self.space.health.latch(error);
+                    self.space.latch(error);
                 }
                 self.lane.memtable_written(self.relocator.output_ends().into_iter().collect());
                 completion.open(written.clone());
@@ -184,18 +183,18 @@ impl Coalescer<'_> {
         let (mut whole, mut left): (Vec<Closed>, Vec<Closed>) =
             pieces.into_iter().map(Closed::of).partition(|closed| closed.is_mostly_current(self.space));
         let mut victims: Victims = left.iter().map(|closed| closed.victim(&newest, self.catalog)).collect();
-        let (emptied, copied) = self.relocator.copy_coalesced(&mut victims, opened_at, &newest).await?;
+        let (emptied, copied) = self.copy(&mut victims, opened_at, &newest).await?;
         whole.extend(left.drain(emptied..));
         let records: usize = left.iter().map(|closed| closed.segment.0.entries().len()).sum();
         self.space.counters.count_coalesced((records - copied) as u64);
 
-        let writer = SegmentWriter::new(self.space, tier, Origin::User);
+        let writer = SegmentWriter::of_lane(self.space, tier);
         for Closed { segment: (segment, _), frame } in &whole {
             let (slot, buffer) = (segment.name().slot, segment.memory().buffer());
             writer.write_frame(slot, buffer, frame, WriteMode::Plain).await?;
         }
         if !whole.is_empty() && !planted(Bug::WholeSegmentsNotFlushed) {
-            tier.device()?.flush().await.map_err(Error::from)?;
+            self.space.flush_tier(tier).await?;
         }
         if !planted(Bug::CoalescedFreedBeforeFlush) {
             self.lane.flush().wait().await?;
@@ -216,6 +215,22 @@ impl Coalescer<'_> {
         self.lane.give_coalescing_slots_back(given_back);
         self.space.announce_free_slot();
         Ok(())
+    }
+
+    /// Copies the survivors, and repeats that for those whose copies were written to a device that failed and was left out.
+    async fn copy(
+        &mut self,
+        victims: &mut Victims,
+        opened_at: u64,
+        newest: &Newest,
+    ) -> Result<(usize, usize)> {
+        let tier = self.space.output_tier();
+        loop {
+            match self.relocator.copy_coalesced(victims, opened_at, newest).await {
+                Err(error) if self.space.survives(tier, &error).await => self.relocator.drop_lost_outputs(),
+                copied => return copied,
+            }
+        }
     }
 }
 

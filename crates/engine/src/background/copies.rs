@@ -256,7 +256,7 @@ impl Target for CopyTarget<'_> {
     async fn seal(&self, output: OpenSegment) -> Result<()> {
         let tier = self.space.output_tier();
         // Before the summary, because otherwise it could name copies lost in a power failure.
-        tier.device()?.flush().await.map_err(Error::from)?;
+        self.space.flush_tier(tier).await?;
         let (writer, summary) = (self.segment_writer(), Summary::of(&output));
         writer.write_summary(&summary).await?;
         match self.filled.filter(|_| !planted(Bug::CoalescedSealedBeforeSwing)) {

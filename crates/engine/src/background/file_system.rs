@@ -52,7 +52,7 @@ async fn has_room_again(space: &Space, tier: &Tier, room: &Room) -> bool {
         Ok(has_room) => has_room,
         Err(Error::Closed { .. }) => false,
         Err(error) => {
-            space.health.latch(&error);
+            space.latch(&error);
             false
         }
     }

@@ -6,6 +6,7 @@ pub(crate) mod coalesce;
 mod compact;
 mod copies;
 pub(crate) mod discard;
+mod drain;
 mod expire;
 pub(crate) mod file_system;
 pub(crate) mod pause;

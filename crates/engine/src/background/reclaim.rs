@@ -30,6 +30,7 @@ use crate::base::waiting::woken_or_after;
 use crate::segments::contents::Expiry;
 use crate::segments::kept_segments::LOOK_EVERY;
 use crate::segments::slot::SlotState;
+use crate::segments::space::Space;
 use crate::write::Writer;
 use crate::write::lane::Lane;
 
@@ -46,7 +47,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
             if space.health.check_latch().is_ok()
                 && let Err(error) = reclaimer.relocator.finish().await
             {
-                space.health.latch(&error);
+                space.latch(&error);
             }
             break;
         }
@@ -70,8 +71,9 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
             // The store closes; leaves no output unsealed.
             Err(Error::Closed { .. }) if space.health.check_writable().is_err() => {}
             Err(Error::Closed { .. }) => break,
+            Err(error) if survives(space, &error).await => reclaimer.relocator.abandon_lost(),
             Err(error) => {
-                space.health.latch(&error);
+                space.latch(&error);
                 break;
             }
         }
@@ -81,6 +83,16 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
     pauses.end();
     writer.pressure.requests.fail(&error);
     writer.pressure.sweeps.fail(&error);
+}
+
+/// Returns true if the error is about a device that the store left out.
+async fn survives(space: &Space, error: &Error) -> bool {
+    for tier in space.tiers() {
+        if space.survives(tier, error).await {
+            return true;
+        }
+    }
+    false
 }
 
 impl Reclaimer<'_> {
@@ -101,8 +113,9 @@ impl Reclaimer<'_> {
     /// Does one piece of work that was requested or is needed. Returns false if there is none. The two alternate, so that
     /// neither waits for the end of the other, which may never come.
     async fn step(&mut self) -> Result<bool> {
-        self.compacted_last = !self.compacted_last && self.compact().await?;
-        Ok(self.compacted_last || self.keep_up().await? || self.compaction.is_some())
+        // Draining and compactions alternate with other work.
+        self.compacted_last = !self.compacted_last && (self.compact().await? || self.drain().await?);
+        Ok(self.compacted_last || self.keep_up().await? || self.compaction.is_some() || self.drain().await?)
     }
 
     /// Returns true if writers wait for room, or soon will.

@@ -231,7 +231,11 @@ impl<'a> Relocator<'a> {
             self.note_expiries(&relocated);
             self.note_buried(victims, &relocated.moves);
             if !relocated.moves.is_empty() {
-                self.flush_outputs().await.map_err(|error| Failed::at(0, error))?;
+                if let Err(error) = self.flush_copies(&relocated).await {
+                    let copies = relocated.moves.iter().map(|copy| copy.slot);
+                    self.note_left_copies(tier_name, victims, copies);
+                    return Err(Failed::at(0, error));
+                }
                 self.swing(tier_name, victims, &relocated);
                 self.space.counters.count_moved(relocated.moves.len() as u64);
             }

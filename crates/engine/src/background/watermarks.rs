@@ -23,7 +23,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         match saved.await {
             Ok(()) => {}
             Err(Error::Closed { .. }) => return,
-            Err(error) => return space.health.latch(&error),
+            Err(error) => return space.latch(&error),
         }
         woken_or_after(&*space.runtime, raised, catalog.watermarks_due()).await;
     }

@@ -118,6 +118,15 @@ pub enum Error {
     },
     /// The device failed.
     Io(DeviceError),
+    /// One of several devices of a tier failed, and the store stops then. Reads continue.
+    DeviceFailed {
+        /// The file or device.
+        path: String,
+        /// The failed write or flush.
+        cause: DeviceError,
+        /// The option that decides whether the store stops.
+        option: OptionName,
+    },
     /// A checkpoint was cancelled.
     Cancelled {
         /// The reason, and the remedy.
@@ -213,6 +222,11 @@ impl Error {
                     "{path} is in use by {holder}; a store can be open only once, so close it there first"
                 )
             }
+            Error::DeviceFailed { path, cause, option } => format!(
+                "the store takes no more writes, because its device {path} failed: {cause}; replace the device, or set {} to \
+                 \"serve\" to go on with the other devices after the next start",
+                name(*option)
+            ),
             Error::Closed { reason } => format!("store is closed: {reason}; open it again to go on"),
             Error::Io(error) => error.to_string(),
             Error::Cancelled { reason } => format!("the checkpoint was cancelled: {reason}"),
@@ -239,7 +253,7 @@ impl Error {
             Error::Io(error @ DeviceError::Full { .. }) if !error.leaves_doubt() => ErrorKind::Full,
             Error::Corrupt { .. } | Error::SuperblocksLost { .. } => ErrorKind::Corrupt,
             Error::Locked { .. } => ErrorKind::Locked,
-            Error::Closed { .. } => ErrorKind::Closed,
+            Error::Closed { .. } | Error::DeviceFailed { .. } => ErrorKind::Closed,
             Error::Io(_) => ErrorKind::Io,
             Error::Cancelled { .. } => ErrorKind::Cancelled,
             Error::MissingFeature { .. } => ErrorKind::Unsupported,
@@ -264,6 +278,7 @@ impl Error {
             | Error::Corrupt { .. }
             | Error::SuperblocksLost { .. }
             | Error::Closed { .. }
+            | Error::DeviceFailed { .. }
             | Error::Cancelled { .. }
             | Error::MissingFeature { .. } => false,
         }

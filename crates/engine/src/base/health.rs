@@ -33,6 +33,7 @@ impl Health {
     /// Returns an error if a failure was latched; nothing is acknowledged after it.
     pub(crate) fn check_latch(&self) -> Result<()> {
         match self.latched.get() {
+            Some(error @ Error::DeviceFailed { .. }) => Err(error.clone()),
             Some(error) => Err(Error::Closed { reason: format!("stopped after a failed write: {error}") }),
             None => Ok(()),
         }

@@ -10,6 +10,7 @@ pub(crate) mod fixed_hash;
 pub(crate) mod health;
 pub(crate) mod latency;
 pub(crate) mod max_garbage;
+pub(crate) mod on_device_loss;
 pub(crate) mod option_name;
 pub(crate) mod requests;
 pub(crate) mod tasks;

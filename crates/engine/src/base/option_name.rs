@@ -27,6 +27,8 @@ pub enum OptionName {
     MaxGarbage,
     /// `force_format`.
     ForceFormat,
+    /// `on_device_loss`.
+    OnDeviceLoss,
 }
 
 impl OptionName {
@@ -42,6 +44,7 @@ impl OptionName {
             OptionName::Reserve => "reserve_percent",
             OptionName::MaxGarbage => "max_garbage",
             OptionName::ForceFormat => "force_format",
+            OptionName::OnDeviceLoss => "on_device_loss",
         }
     }
 }

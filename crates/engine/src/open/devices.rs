@@ -6,22 +6,21 @@
 //!    other software.
 //! 4. Missing files are created.
 
-use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions, UNIT_BYTES_MAX};
+use esker_device::{Backend, Device, DeviceKind, Direct, FailStop, OpenOptions, Runtime, UNIT_BYTES_MAX};
 use esker_log::{Superblock, Tier as TierName};
 
 use crate::base::error::{Error, Result};
 use crate::base::max_garbage::MaxGarbage;
 use crate::base::option_name::OptionName;
 use crate::open::format::{
-    StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
-    refused_beside_store, was_opened,
+    StorePlan, TierPlan, check_sizes, refuse_foreign, refuse_signature, refused_beside_store, was_opened,
 };
 use crate::open::memory_plan::coalesces;
 use crate::open::options::{DATA_FILE, Layout, Options, Target};
+use crate::open::several::{self, Found, Joined, Terms, is_missing};
 use crate::open::sizing::{NewStore, NewTier, SEGMENT_BYTES_MAX, UNITS_OF_SEGMENT};
 
 pub(crate) const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
@@ -34,6 +33,8 @@ const PAGE_BYTES: u64 = 4096;
 struct Choice {
     tier: TierName,
     place: Target,
+    /// Further devices of the tier.
+    more: Vec<Target>,
     limit_bytes: Option<u64>,
     unit_bytes: Option<u64>,
 }
@@ -45,6 +46,10 @@ impl Choice {
         let choice = |tier, place: &Target, limit_bytes, unit_bytes| Choice {
             tier,
             place: place.clone(),
+            more: match tier {
+                TierName::Fast => options.more_fast.clone(),
+                TierName::Capacity => options.more_capacity.clone(),
+            },
             limit_bytes,
             unit_bytes,
         };
@@ -62,10 +67,10 @@ impl Choice {
         }
     }
 
-    /// Returns the path if nothing exists there.
+    /// Returns the first path if nothing exists there, nor at any other path of the tier.
     fn missing(&self) -> Option<&Path> {
         match &self.place {
-            Target::Path(path) if std::fs::metadata(path).is_err() => Some(path),
+            Target::Path(path) if is_missing(path) && self.more.iter().all(Target::is_missing) => Some(path),
             _ => None,
         }
     }
@@ -87,6 +92,10 @@ impl Choice {
     /// Returns the maximum size and the size possible now, in bytes; `None` if the device must be opened to find out.
     fn sizes(&self) -> Option<(u64, u64)> {
         let limited = |bytes: u64| self.limit_bytes.map_or(bytes, |limit| limit.min(bytes));
+        if !self.more.is_empty() {
+            let bytes: Option<u64> = std::iter::once(&self.place).chain(&self.more).map(Target::bytes).sum();
+            return bytes.map(limited).or(self.limit_bytes).map(|bytes| (bytes, bytes));
+        }
         let path = match &self.place {
             Target::Device(device) if device.geometry().kind == DeviceKind::File => {
                 return Some((self.file_limit_bytes(), self.file_limit_bytes()));
@@ -103,7 +112,7 @@ impl Choice {
             let room = esker_device::file_system(path).map_or(limit, |it| it.available_bytes);
             return Some((limit, limit.min(room)));
         }
-        let bytes = std::fs::File::open(path).and_then(|mut device| device.seek(SeekFrom::End(0))).ok()?;
+        let bytes = self.place.bytes()?;
         Some((limited(bytes), limited(bytes)))
     }
 
@@ -125,9 +134,67 @@ impl Choice {
         self.unit_bytes.or(reported).unwrap_or(default)
     }
 
-    fn open(&self, options: &Options, create: bool) -> Result<TierPlan> {
+    /// Opens the devices of the tier. `create`: files that do not exist are created.
+    async fn open(&self, options: &Options, create: bool, runtime: &Arc<dyn Runtime>) -> Result<TierPlan> {
         self.refuse_short_file(options)?;
-        let device = open_device(options, &self.place, create)?;
+        let terms =
+            Terms { tier: self.tier, accept_loss: options.accept_loss, force: options.force_format, runtime };
+        let devices = self.open_all(options, create).await?;
+        let only = devices[0].clone();
+        match several::join(devices, &terms).await? {
+            Found::Several(joined) => Ok(self.plan_of(joined)),
+            Found::One(superblock) => Ok(self.plan(Arc::new(FailStop::over(only)), superblock)),
+        }
+    }
+
+    /// Opens every device of the tier. Files that do not exist are created last, so that nothing is created if another device
+    /// cannot be opened.
+    async fn open_all(&self, options: &Options, create: bool) -> Result<Vec<Arc<dyn Device>>> {
+        if self.more.is_empty() {
+            return Ok(vec![open_place(options, &self.place, create)?]);
+        }
+        let places: Vec<&Target> = std::iter::once(&self.place).chain(&self.more).collect();
+        let mut devices: Vec<Option<Arc<dyn Device>>> = Vec::new();
+        for place in &places {
+            let opened = (!place.is_missing()).then(|| open_place(options, place, false)).transpose()?;
+            devices.push(opened);
+        }
+        let of_others = devices.iter().flatten().map(|device| device.geometry().bytes).max();
+        let share = self.limit_bytes.map(|limit| limit / places.len() as u64);
+        let length = share.or(of_others.filter(|&bytes| bytes > 0));
+        let mut opened = Vec::new();
+        for (place, device) in places.into_iter().zip(devices) {
+            let device = match device {
+                Some(device) => device,
+                None => open_place(options, place, options.create)?,
+            };
+            several::give_length(&device, length).await?;
+            opened.push(device);
+        }
+        Ok(opened)
+    }
+
+    /// Returns the plan of a tier of several devices.
+    fn plan_of(&self, joined: Joined) -> TierPlan {
+        let devices = joined.striped.devices();
+        let bytes: u64 = devices.iter().map(|(_, device)| device.geometry().bytes).sum();
+        let limit_bytes = self.limit_bytes.map_or(bytes, |limit| limit.min(bytes));
+        let units = devices.iter().filter_map(|(_, device)| device.geometry().indirection_unit_bytes);
+        TierPlan {
+            tier: self.tier,
+            device: joined.striped.clone(),
+            limit_bytes,
+            asked_bytes: self.limit_bytes,
+            unit_bytes: self.unit_bytes(units.max()),
+            accounting: Arc::default(),
+            superblock: joined.superblock.clone(),
+            joined: Some(joined),
+        }
+    }
+
+    /// Returns the plan of a tier of one device, wrapped in a [`FailStop`]: it ensures that no write that depends on a failed
+    /// write or flush is taken for durable.
+    fn plan(&self, device: Arc<dyn Device>, superblock: Option<Superblock>) -> TierPlan {
         let geometry = device.geometry();
         let limit_bytes = match geometry.kind {
             DeviceKind::File => self.file_limit_bytes(),
@@ -135,14 +202,16 @@ impl Choice {
         };
         let unit_bytes = self.unit_bytes(geometry.indirection_unit_bytes);
         let asked_bytes = self.limit_bytes;
-        Ok(TierPlan {
+        TierPlan {
             tier: self.tier,
             device,
             limit_bytes,
             asked_bytes,
             unit_bytes,
             accounting: Arc::default(),
-        })
+            superblock,
+            joined: None,
+        }
     }
 }
 
@@ -164,7 +233,10 @@ fn new_store(options: &Options, choices: &[Choice]) -> NewStore {
 }
 
 /// Opens the devices of a store. Also returns the parameters for creating a store on them.
-pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, StorePlan)> {
+pub(crate) async fn open_devices(
+    options: &Options,
+    runtime: &Arc<dyn Runtime>,
+) -> Result<(Vec<TierPlan>, StorePlan)> {
     // 1.
     validate(options)?;
     crate::open::staging_file::check(options)?;
@@ -189,14 +261,14 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
     // 3.
     let mut plans = Vec::new();
     for choice in choices.iter().filter(|c| c.missing().is_none()) {
-        plans.push(choice.open(options, false)?);
+        plans.push(choice.open(options, false, runtime).await?);
     }
     if let Some(path) = missing.first().and_then(|c| c.missing())
         && let Some(there) = plans.first()
     {
         // If a crash interrupted the creation of a store, its tier may be formatted again.
         let is_refused = |superblock: &Superblock| was_opened(superblock) || !options.force_format;
-        if find_superblock(&there.device).await?.is_some_and(|superblock| is_refused(&superblock))
+        if there.superblock.as_ref().is_some_and(is_refused)
             && let Some(new) = missing.first()
         {
             let what = refused_beside_store(&path.display(), new.tier, &there.device.path(), there.tier);
@@ -211,7 +283,7 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
         make_directory(dir)?;
     }
     for choice in missing {
-        plans.push(choice.open(options, options.create)?);
+        plans.push(choice.open(options, options.create, runtime).await?);
     }
     plans.sort_by_key(|plan| plan.tier);
     if options.segment_bytes.is_none() {
@@ -296,20 +368,31 @@ fn make_directory(dir: &Path) -> Result<()> {
         .map_err(|e| Error::invalid(format!("directory {} cannot be made: {e}", dir.display())))
 }
 
-/// Opens a device, wrapped in a [`FailStop`]: it ensures that no write that depends on a failed write or flush is taken
-/// for durable.
-fn open_device(options: &Options, place: &Target, create: bool) -> Result<Arc<dyn Device>> {
-    Ok(Arc::new(FailStop::over(open_place(options, place, create)?)))
+fn open_place(options: &Options, place: &Target, create: bool) -> Result<Arc<dyn Device>> {
+    match place {
+        Target::Device(device) => Ok(device.clone()),
+        Target::Path(path) => open_path(Access::of(options), path, create),
+    }
 }
 
-fn open_place(options: &Options, place: &Target, create: bool) -> Result<Arc<dyn Device>> {
-    let path = match place {
-        Target::Device(device) => return Ok(device.clone()),
-        Target::Path(path) => path,
-    };
+/// The way in which the devices of a store are opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    backend: Backend,
+    direct: Direct,
+}
+
+impl Access {
+    pub(crate) fn of(options: &Options) -> Access {
+        let direct = if options.direct { Direct::Auto } else { Direct::Never };
+        Access { backend: options.backend, direct }
+    }
+}
+
+/// Opens a device or file.
+pub(crate) fn open_path(access: Access, path: &Path, create: bool) -> Result<Arc<dyn Device>> {
     let mut how = OpenOptions::new(path).create(create);
-    how.backend = options.backend;
-    how.direct = if options.direct { Direct::Auto } else { Direct::Never };
+    (how.backend, how.direct) = (access.backend, access.direct);
     let (device, warnings) = esker_device::open(how)?;
     for warning in warnings {
         tracing::warn!("{warning}");

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use esker_device::{
-    Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
-};
+use esker_device::{Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, foreign_signature};
 use esker_log::{
     Cleared, Databases, HEAD_BYTES, Packing, SEGMENT_GRANULES_MAX, Superblock, SuperblockError, Tier, Tiers,
 };
@@ -12,13 +10,17 @@ use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
+use crate::open::changes::clear_head;
 use crate::open::extent::{bytes_for, place_far_copies, too_large};
 use crate::open::lost::{refuse_far_copies, refuse_lost_superblocks};
 use crate::open::options::Options;
+use crate::open::several::{self, Joined};
 use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::far_copies;
-use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
+use crate::segments::members::write_to_members;
+use crate::segments::superblock_copies::write_superblock;
+use crate::segments::superblocks::{clear_slots, used_slots_for};
 
 /// Minimum distance of two copies of a superblock, in bytes.
 const SUPERBLOCK_STRIDE_BYTES: usize = 4096;
@@ -37,6 +39,20 @@ pub(crate) struct TierPlan {
     pub(crate) asked_bytes: Option<u64>,
     pub(crate) unit_bytes: u64,
     pub(crate) accounting: Arc<WriteAccounting>,
+    /// Its superblock, if it has one.
+    pub(crate) superblock: Option<Superblock>,
+    /// Its devices, if it has several; `device` is all of them then.
+    pub(crate) joined: Option<Joined>,
+}
+
+impl TierPlan {
+    /// Returns its devices.
+    fn devices(&self) -> Vec<Arc<dyn Device>> {
+        match &self.joined {
+            Some(joined) => joined.striped.devices().into_iter().map(|(_, device)| device).collect(),
+            None => vec![self.device.clone()],
+        }
+    }
 }
 
 /// Common parameters of the tiers of a new store.
@@ -120,10 +136,7 @@ pub(crate) async fn load_or_format(
     options: &Options,
     runtime: &Arc<dyn Runtime>,
 ) -> Result<Vec<Superblock>> {
-    let mut found = Vec::new();
-    for tier in tiers {
-        found.push(find_superblock(&tier.device).await?);
-    }
+    let found: Vec<Option<Superblock>> = tiers.iter().map(|tier| tier.superblock.clone()).collect();
     // A crash during the creation of a store of two tiers leaves one tier without a superblock, and the other with a
     // superblock that was never opened: both are marked as opened, durably, before anything else is written to either.
     // A tier of a store that was opened is never formatted, even with `force_format`.
@@ -271,10 +284,17 @@ async fn format(
             device_id: u128::from(runtime.random()) << 64 | u128::from(runtime.random()),
             devices: Vec::new(),
             far_copies: Vec::new(),
+            stripes: Vec::new(),
+            moved: Vec::new(),
         };
-        place_far_copies(&tier.device, &mut superblock);
-        let slots = superblock.slots_within(tier.limit_bytes);
-        superblock.used_slots = used_slots_for(0, slots as u32, grows);
+        match &tier.joined {
+            Some(joined) => several::distribute(&mut superblock, joined, slots, runtime)?,
+            None => {
+                place_far_copies(&tier.device, &mut superblock);
+                let slots = superblock.slots_within(tier.limit_bytes);
+                superblock.used_slots = used_slots_for(0, slots as u32, grows);
+            }
+        }
         superblocks.push(superblock);
     }
     // After lost superblocks are refused, because the staging file may be that of their store.
@@ -288,17 +308,16 @@ async fn format(
             device.extend(bytes_for(superblock.used_slots, superblock)).await?;
         }
         // Old content must not be mistaken for a superblock of this store or another one.
-        let mut empty = Buffer::zeroed(superblock.data_offset as usize);
-        empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
-        tier.accounting.superblock(superblock.data_offset);
-        device.write(0, Source::Owned(empty), WriteMode::Durable).await?;
-        if device.geometry().kind != DeviceKind::File {
-            far_copies::invalidate(device, &tier.accounting, superblock.unit_bytes).await?;
+        for device in tier.devices() {
+            clear_head(&device, &tier.accounting, superblock).await?;
         }
         clear_slots(device, &tier.accounting, superblock, 0..superblock.used_slots).await?;
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
-        write_superblock(&tier.device, &tier.accounting, superblock).await?;
+        match &tier.joined {
+            Some(joined) => write_to_members(&joined.striped, false, &tier.accounting, superblock).await?,
+            None => write_superblock(&tier.device, &tier.accounting, superblock).await?,
+        }
     }
     Ok(superblocks)
 }
@@ -352,18 +371,26 @@ pub(crate) fn check_sizes(
 }
 
 pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
-    let bytes = (SIGNATURE_BYTES as u64).min(tier.device.geometry().bytes);
-    let bytes = bytes - bytes % u64::from(tier.device.geometry().block_bytes);
+    for device in tier.devices() {
+        refuse_foreign_device(&device, force).await?;
+    }
+    Ok(())
+}
+
+/// Refuses a device with data of other software, or with segments of a store whose superblocks are lost.
+pub(crate) async fn refuse_foreign_device(device: &Arc<dyn Device>, force: bool) -> Result<()> {
+    let bytes = (SIGNATURE_BYTES as u64).min(device.geometry().bytes);
+    let bytes = bytes - bytes % u64::from(device.geometry().block_bytes);
     if force || bytes == 0 {
         return Ok(());
     }
-    let (head, result) = tier.device.read(0, tier.device.buffer(bytes as usize)).await;
+    let (head, result) = device.read(0, device.buffer(bytes as usize)).await;
     result.map_err(Error::from)?;
     if head.starts_with(FORMAT_MARK) {
         return Ok(());
     }
-    refuse_lost_superblocks(&tier.device, &head).await?;
-    refuse_signature(&tier.device.path(), &head)
+    refuse_lost_superblocks(device, &head).await?;
+    refuse_signature(&device.path(), &head)
 }
 
 /// Refuses a device that begins with the signature of other software.

@@ -1,5 +1,7 @@
 //! Opening a store: its devices, its superblocks, and recovery of its content.
 
+pub(crate) mod adding;
+mod changes;
 pub(crate) mod devices;
 pub(crate) mod extent;
 pub(crate) mod format;
@@ -10,6 +12,7 @@ pub(crate) mod options;
 pub(crate) mod progress;
 pub(crate) mod recover;
 mod run;
+pub(crate) mod several;
 pub mod sizing;
 pub(crate) mod staged;
 pub(crate) mod staging_file;

@@ -26,6 +26,7 @@ use crate::background::{clear_ahead, coalesce, discard, file_system, reclaim, re
 use crate::base::error::{Error, Result};
 use crate::base::health::Health;
 use crate::base::latency::Recorder;
+use crate::base::on_device_loss::OnDeviceLoss;
 use crate::base::option_name::OptionName;
 use crate::base::requests::Requests;
 use crate::base::tasks::Tasks;
@@ -33,14 +34,15 @@ use crate::catalog::clock::Clock;
 use crate::catalog::expansions::Expansions;
 use crate::catalog::recency::Recency;
 use crate::catalog::{Catalog, CatalogParts};
-use crate::open::devices::open_devices;
+use crate::open::changes::Changes;
+use crate::open::devices::{Access, open_devices};
 use crate::open::extent::{self, Extents};
 use crate::open::format::{TierPlan, load_or_format};
 use crate::open::memory_plan::MemoryPlan;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
 use crate::open::recover::{Recovered, RecoveryContext, Unmarked, Unsealed};
-use crate::open::{staged, staging_file};
+use crate::open::{several, staged, staging_file};
 use crate::segments::accounting::Origin;
 use crate::segments::buffers::{Backing, MemoryPool};
 use crate::segments::limit::spare_outputs;
@@ -73,6 +75,8 @@ pub(crate) struct Opened {
     /// Requests for the reclaimer to pause.
     pub(crate) pauses: Arc<Pauses>,
     pub(crate) recovery: Recovery,
+    /// The way in which devices that are added are opened.
+    pub(crate) access: Access,
 }
 
 /// Opens or creates a store.
@@ -129,6 +133,12 @@ async fn open_all(options: Options) -> Result<Opened> {
     writer.catalog.balance_memory();
     // 6.
     let (compactions, pauses) = start(&options, &writer)?;
+    for path in &options.drain {
+        let path = path.display().to_string();
+        if let Err(error) = space.drain_device(&path, writer.used_bytes()).await {
+            tracing::warn!(%error, "a device is not drained");
+        }
+    }
     let bulk = space.output_tier();
     tracing::info!(
         user_limit_bytes = space.user_limit_bytes(),
@@ -138,7 +148,7 @@ async fn open_all(options: Options) -> Result<Opened> {
     );
     let duration = space.runtime.now().saturating_sub(began);
     let recovery = Recovery { keys: writer.catalog.index.len(), segments, metadata_bytes, duration };
-    Ok(Opened { writer, compactions, pauses, recovery })
+    Ok(Opened { writer, compactions, pauses, recovery, access: Access::of(&options) })
 }
 
 /// The devices of a store, with the content of their superblocks and of the staging file.
@@ -149,14 +159,17 @@ struct Medium {
     memory: MemoryPlan,
     staging: Option<Arc<StagingFile>>,
     staged: Vec<Staged>,
+    /// Devices of each tier to be written to before the epoch is raised.
+    changes: Vec<Changes>,
 }
 
 impl Medium {
     /// Step 1. Finds a store, or creates one.
     async fn find(options: &Options, runtime: &Arc<dyn Runtime>) -> Result<Medium> {
-        let (plans, store_plan) = open_devices(options).await?;
+        let (plans, store_plan) = open_devices(options, runtime).await?;
         let mut superblocks = load_or_format(&plans, &store_plan, options, runtime).await?;
-        for (plan, superblock) in plans.iter().zip(&mut superblocks) {
+        for (plan, superblock) in plans.iter().zip(&mut superblocks).filter(|(plan, _)| plan.joined.is_none())
+        {
             extent::place_far_copies(&plan.device, superblock);
         }
         check_against(options, &superblocks)?;
@@ -172,7 +185,9 @@ impl Medium {
         let (first, lane_shape) = (&superblocks[0], tiers[0].shape());
         let boot = options.boot.map(BootId::from).or_else(boot_id);
         let staging = staging_file::open(options, first, lane_shape, boot)?;
-        Ok(Medium { tiers, superblocks, packing, memory, staging, staged: Vec::new() })
+        let joined = plans.into_iter().map(|plan| plan.joined);
+        let changes = joined.map(|joined| joined.map_or_else(Changes::default, |it| it.changes)).collect();
+        Ok(Medium { tiers, superblocks, packing, memory, staging, staged: Vec::new(), changes })
     }
 
     /// Step 2. Fills the index, and collects the work to be done before the first write. The devices are flushed
@@ -229,6 +244,9 @@ impl Medium {
         for (tier, superblock) in self.tiers.iter().zip(&mut self.superblocks) {
             extent::make_whole(tier, superblock).await?;
         }
+        for ((tier, superblock), changes) in self.tiers.iter().zip(&self.superblocks).zip(&self.changes) {
+            changes.prepare(tier, superblock).await?;
+        }
         let epoch = self.superblocks.iter().map(|s| s.epoch).max().unwrap_or(0)
             + u64::from(!planted(Bug::EpochNotRaised));
         // A crash between the writes of two tiers leaves different superblocks: merge them.
@@ -241,6 +259,9 @@ impl Medium {
         superblocks
             .update(&self.tiers, |_, s| {
                 s.epoch = epoch;
+                if !s.devices.is_empty() {
+                    s.far_copies.clear();
+                }
                 s.census = None;
                 if !is_expected {
                     (s.staging_boot, s.staging_bytes) = (0, 0);
@@ -440,7 +461,17 @@ fn make_tier(
     };
     let grows = plan.device.geometry().kind == DeviceKind::File;
     let (device, shape) = (plan.device.clone(), SegmentShape::of(superblock));
-    let mut tier = Tier::new(device, shape, superblock.data_offset, slots, grows, accounts);
+    let tier = Tier::new(device, shape, superblock.data_offset, slots, grows, accounts);
+    let mut tier = match &plan.joined {
+        Some(joined) => {
+            let serves = options.on_device_loss == OnDeviceLoss::Serve;
+            let draining = superblock.devices.iter().enumerate().filter(|(_, member)| member.draining);
+            let draining = draining.map(|(position, _)| position).collect();
+            let slots = several::slots_within(superblock, slots);
+            tier.with_members(joined.striped.clone(), serves, draining, &slots)
+        }
+        None => tier,
+    };
     tier.take_out_of_use(superblock.slots_out_of_use(slots).collect());
     Arc::new(tier)
 }

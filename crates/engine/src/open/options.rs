@@ -1,6 +1,7 @@
 //! Options of a store: location, limits, durability.
 
 use std::fmt;
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use esker_device::{Backend, Device, Runtime};
 use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::base::max_garbage::MaxGarbage;
+use crate::base::on_device_loss::OnDeviceLoss;
 use crate::base::when_full::WhenFull;
 use crate::open::progress::Progress;
 
@@ -25,6 +27,23 @@ impl fmt::Debug for Target {
         match self {
             Target::Path(path) => path.fmt(f),
             Target::Device(device) => write!(f, "device {}", device.path()),
+        }
+    }
+}
+
+impl Target {
+    /// Returns true if nothing exists at its path.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Target::Path(path) if std::fs::metadata(path).is_err())
+    }
+
+    /// Returns its length in bytes; `None` if nothing can be opened at its path.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        match self {
+            Target::Path(path) => {
+                std::fs::File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0))).ok()
+            }
+            Target::Device(device) => Some(device.geometry().bytes),
         }
     }
 }
@@ -46,6 +65,10 @@ pub(crate) enum Layout {
 #[derive(Clone)]
 pub struct Options {
     pub(crate) layout: Layout,
+    pub(crate) more_fast: Vec<Target>,
+    pub(crate) more_capacity: Vec<Target>,
+    pub(crate) on_device_loss: OnDeviceLoss,
+    pub(crate) drain: Vec<PathBuf>,
     pub(crate) memory_bytes: u64,
     pub(crate) fast_limit_bytes: Option<u64>,
     pub(crate) capacity_limit_bytes: Option<u64>,
@@ -80,6 +103,10 @@ impl fmt::Debug for Options {
         // Destructured, so that the compiler rejects a field that is missing here.
         let Options {
             layout,
+            more_fast,
+            more_capacity,
+            on_device_loss,
+            drain,
             memory_bytes,
             fast_limit_bytes,
             capacity_limit_bytes,
@@ -110,6 +137,10 @@ impl fmt::Debug for Options {
         } = self;
         f.debug_struct("Options")
             .field("layout", layout)
+            .field("more_fast", more_fast)
+            .field("more_capacity", more_capacity)
+            .field("on_device_loss", on_device_loss)
+            .field("drain", drain)
             .field("memory_bytes", memory_bytes)
             .field("fast_limit_bytes", fast_limit_bytes)
             .field("capacity_limit_bytes", capacity_limit_bytes)
@@ -144,6 +175,10 @@ impl Options {
     fn with(layout: Layout) -> Options {
         Options {
             layout,
+            more_fast: Vec::new(),
+            more_capacity: Vec::new(),
+            on_device_loss: OnDeviceLoss::Stop,
+            drain: Vec::new(),
             memory_bytes: 512 << 20,
             fast_limit_bytes: None,
             capacity_limit_bytes: None,
@@ -208,6 +243,43 @@ impl Options {
             (None, Some(capacity)) => Layout::CapacityOnly(Target::Device(capacity)),
             (None, None) => panic!("Options::devices needs at least one device"),
         })
+    }
+
+    /// Adds a device to the fast tier: a block device, or a file that gets its full length at once. A device without a store is
+    /// added to the tier; later openings need all of them, in any order. See `docs/operations.md`.
+    pub fn add_fast(mut self, path: impl AsRef<Path>) -> Options {
+        self.more_fast.push(Target::Path(path.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds a device to the capacity tier; see [`add_fast`](Self::add_fast).
+    pub fn add_capacity(mut self, path: impl AsRef<Path>) -> Options {
+        self.more_capacity.push(Target::Path(path.as_ref().to_owned()));
+        self
+    }
+
+    /// As [`add_fast`](Self::add_fast), with a device that the caller opened.
+    pub fn add_fast_device(mut self, device: Arc<dyn Device>) -> Options {
+        self.more_fast.push(Target::Device(device));
+        self
+    }
+
+    /// As [`add_capacity`](Self::add_capacity), with a device that the caller opened.
+    pub fn add_capacity_device(mut self, device: Arc<dyn Device>) -> Options {
+        self.more_capacity.push(Target::Device(device));
+        self
+    }
+
+    /// What the store does when one of several devices of a tier fails. Default [`OnDeviceLoss::Stop`].
+    pub fn on_device_loss(mut self, policy: OnDeviceLoss) -> Options {
+        self.on_device_loss = policy;
+        self
+    }
+
+    /// Drains a device of a tier of several devices, as [`Store::drain_device`](crate::Store::drain_device) does.
+    pub fn drain(mut self, path: impl AsRef<Path>) -> Options {
+        self.drain.push(path.as_ref().to_owned());
+        self
     }
 
     /// Memory budget for index, write buffers, read cache, input and output together. Default 512 MiB.

@@ -40,7 +40,7 @@ causes! {
     user_bytes: "Records of users, including tombstones: header, key, value, padding to the granule.",
     destaged_bytes: "Records copied from the fast tier to the capacity tier.",
     collected_bytes: "Records copied within the tier.",
-    recovered_bytes: "Records that an opening recovered from the staging file of the last process.",
+    recovered_bytes: "Records that an opening recovered from the staging file of the last process, or that were written again after their device failed.",
     frame_header_bytes: "Headers of frames.",
     padding_bytes: "Padding of frames to whole write units.",
     summary_bytes: "Summaries of sealed segments, with their padding.",

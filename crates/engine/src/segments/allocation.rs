@@ -81,7 +81,12 @@ impl Allocation {
 
     /// Takes slots out of use, before any slot is taken.
     pub(crate) fn take_out_of_use(&mut self, slots: BTreeSet<u32>) {
-        self.out_of_use = slots;
+        self.out_of_use.extend(slots);
+    }
+
+    /// Returns the number of slots that are never taken.
+    pub(crate) fn out_of_use(&self) -> u32 {
+        self.out_of_use.len() as u32
     }
 
     /// Recovery: sets the number of slots ever used, and the free ones among them.
@@ -127,7 +132,6 @@ impl Allocation {
     }
 
     /// Returns the number of slots that hold a segment, are about to, or are being examined.
-    #[cfg(test)]
     pub(crate) fn in_use(&self) -> u32 {
         self.total - self.out_of_use.len() as u32 - self.with_blocks() - self.without_blocks()
     }
@@ -215,9 +219,12 @@ impl Allocation {
         Some(Taken { slot: self.used - 1, was: Was::Fresh })
     }
 
-    /// Makes a taken slot free again that was not written to.
+    /// Makes a slot free again that was taken, or examined by an opening, and not written to. One that was never used is free
+    /// already: if it were noted once more, it would be taken twice.
     pub(crate) fn give_back(&mut self, slot: u32) {
-        self.free.insert(slot);
+        if slot < self.used || planted(Bug::UnusedSlotGivenBack) {
+            self.free.insert(slot);
+        }
     }
 
     /// Makes the slot of a freed segment available.

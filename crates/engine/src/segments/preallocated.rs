@@ -28,13 +28,15 @@ impl Space {
 
     /// Takes a slot if more than `keep` are free, and prepares it for writing.
     pub(crate) async fn take_slot(&self, tier: &Tier, keep: u32) -> Result<Option<u32>> {
-        let Some(slot) = tier.take_slot(keep).await? else { return Ok(None) };
-        // For any slot: one that was taken and given back may never have been covered.
-        if let Err(error) = self.superblocks.cover_slot(tier, slot).await {
+        loop {
+            let Some(slot) = tier.take_slot(keep).await? else { return Ok(None) };
+            // For any slot: one that was taken and given back may never have been covered.
+            let Err(error) = self.superblocks.cover_slot(tier, slot).await else { return Ok(Some(slot)) };
             tier.give_back_with_blocks(slot);
-            return Err(error);
+            if !self.survives(tier, &error).await {
+                return Err(error);
+            }
         }
-        Ok(Some(slot))
     }
 
     /// Begins a segment in a taken slot. No delete published up to `opened_at` concerns the segment's content.
@@ -46,6 +48,7 @@ impl Space {
         memory: Appender,
         opened_at: u64,
     ) -> OpenSegment {
+        debug_assert_eq!(tier.slot(slot).segment(), 0, "slot {slot} holds another segment");
         let name = SegmentName { segment: self.next_segment(), slot, epoch: self.epoch, stream, opened_at };
         tier.occupy(slot, name.segment, SlotState::Open, opened_at);
         tier.slots().begin(slot, stream, self.sequence.load(std::sync::atomic::Ordering::Relaxed));

@@ -65,7 +65,7 @@ impl Tier {
 
     fn set_room(&self, slots: Option<u32>) {
         let mut allocation = self.allocation.lock();
-        allocation.set_room(slots);
+        allocation.of_only_device().set_room(slots);
         self.in_reach.store(self.slots_usable() - allocation.out_of_reach(), Ordering::Relaxed);
     }
 
@@ -193,7 +193,7 @@ impl Tier {
     async fn secure_more(&self, room: &Room, slots: u32) -> Result<bool> {
         let mut grown = room.grown.lock().await;
         loop {
-            let next = self.allocation.lock().next_to_secure(slots);
+            let next = self.allocation.lock().of_only_device().next_to_secure(slots);
             let Some(slot) = next else { return Ok(self.allocation.lock().with_blocks() >= slots) };
             match self.give_blocks(&mut grown, slot).await {
                 Ok(()) => self.give_back_with_blocks(slot),
@@ -230,8 +230,10 @@ impl Tier {
         }
         let mut grown = room.grown.lock().await;
         let in_file = self.slots_within(*grown);
-        for slot in self.allocation(|slots| slots.doubtful(in_file)) {
-            if self.allocation(|allocation| allocation.with_blocks() >= slots || !allocation.pick(slot)) {
+        for slot in self.allocation(|slots| slots.of_only_device().doubtful(in_file)) {
+            if self.allocation(|allocation| {
+                allocation.with_blocks() >= slots || !allocation.of_only_device().pick(slot)
+            }) {
                 break;
             }
             match self.give_blocks(&mut grown, slot).await {

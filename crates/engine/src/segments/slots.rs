@@ -69,6 +69,13 @@ impl Slots {
         slots
     }
 
+    /// Adds free slots, so that there are `count`. Called by one task at a time.
+    pub(crate) fn extend(&self, count: u32) {
+        let added = count.saturating_sub(self.len());
+        self.table.extend(count);
+        self.states[SlotState::Free as usize].fetch_add(added, Ordering::Relaxed);
+    }
+
     /// Excludes this many slots from the count of free slots: they are never taken.
     pub(crate) fn take_out_of_use(&self, count: u32) {
         self.states[SlotState::Free as usize].fetch_sub(count, Ordering::Relaxed);

@@ -93,6 +93,8 @@ pub(crate) struct Space {
     fast: Option<Arc<Tier>>,
     capacity: Option<Arc<Tier>>,
     pub(crate) superblocks: Superblocks,
+    /// Held by the task that adds, drains or removes a device, or makes the store go on without one that failed.
+    pub(crate) changing_devices: tokio::sync::Mutex<()>,
     pub(crate) reserve_share: f64,
     pub(crate) max_garbage_share: Option<f64>,
     pub(crate) coalescing_slots: u32,
@@ -150,6 +152,7 @@ impl Space {
             epoch,
             tiers: parts.tiers,
             superblocks: Superblocks::new(parts.superblocks),
+            changing_devices: tokio::sync::Mutex::default(),
             reserve_share: parts.reserve_share,
             max_garbage_share: parts.max_garbage_share,
             coalescing_slots: parts.coalescing_slots,
@@ -304,7 +307,8 @@ impl Space {
         // A nearly full file system lowers the limit before it is full; raising the configured limit would not help.
         let output = self.output_tier();
         let is_limited = |tier: &&Tier| {
-            tier.is_short() || tier.name() == output.name() && tier.slots_in_reach() < tier.slots_usable()
+            tier.is_short()
+                || tier.grows() && tier.name() == output.name() && tier.slots_in_reach() < tier.slots_usable()
         };
         match self.tiers().find(is_limited) {
             Some(tier) => {
@@ -390,7 +394,10 @@ impl Space {
                     tier.slots().in_use().find(|(_, slot)| slot.segment() == *segment).map(|(at, _)| at)
                 }
                 Error::Io(DeviceError::Io { op: OperationKind::Read, offset, path, .. }) => {
-                    (**path == *tier.device_name()).then(|| tier.slot_at(*offset)).flatten()
+                    match tier.members() {
+                        Some(members) => members.slot_on(path, *offset),
+                        None => (**path == *tier.device_name()).then(|| tier.slot_at(*offset)).flatten(),
+                    }
                 }
                 _ => None,
             };

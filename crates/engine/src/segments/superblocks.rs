@@ -1,17 +1,16 @@
 //! The superblocks of an open store. Only this module writes them.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use esker_device::{Buffer, Device, DeviceError, DeviceKind, Pending, Source, WriteMode};
-use esker_log::{CopyPlace, SUPERBLOCK_COPIES, Superblock, Tier as TierName};
+use esker_device::{Buffer, Device, DeviceKind, Source, WriteMode};
+use esker_log::{CopyPlace, DeviceMember, SUPERBLOCK_COPIES, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
-use futures_util::future::{join_all, try_join_all};
 use tokio::sync::{Mutex, Notify};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::far_copies;
+use crate::segments::superblock_copies::{all_written, write_superblock};
 use crate::segments::tier::Tier;
 
 /// The superblocks of the tiers, in order. Changed by one task at a time.
@@ -45,15 +44,25 @@ impl Superblocks {
         let mut both: Vec<_> = tiers.iter().zip(superblocks.iter_mut()).collect();
         both.sort_by_key(|(_, superblock)| superblock.epoch);
         for (tier, superblock) in both {
-            // A failed write changes nothing in memory: the next update begins with the same generation, and so the same
-            // copies.
             let mut next = superblock.clone();
             change(tier, &mut next);
-            next.generation += 1;
-            write_superblock(&tier.device()?, tier.accounting(), &next).await?;
-            *superblock = next;
+            replace(tier, superblock, next).await?;
         }
         Ok(())
+    }
+
+    /// Changes the superblock of one tier, durably.
+    pub(crate) async fn update_tier<T>(
+        &self,
+        tier: &Tier,
+        change: impl FnOnce(&mut Superblock) -> Result<T>,
+    ) -> Result<T> {
+        let mut superblocks = self.all.lock().await;
+        let superblock = of_tier(&mut superblocks, tier.name());
+        let mut next = superblock.clone();
+        let changed = change(&mut next)?;
+        replace(tier, superblock, next).await?;
+        Ok(changed)
     }
 
     /// Reads the copies on the devices under the lock, and returns an error for each that is damaged.
@@ -64,25 +73,27 @@ impl Superblocks {
         let superblocks = self.all.lock().await;
         let mut damaged = Vec::new();
         for (tier, superblock) in tiers.zip(superblocks.iter()) {
-            let device = tier.device()?;
-            let bytes = SUPERBLOCK_COPIES as u64 * Superblock::stride_bytes(superblock.unit_bytes);
-            let (head, result) = device.read_background(0, device.buffer(bytes as usize)).await;
-            match result.map_err(Error::from) {
-                Ok(()) => {}
-                Err(error) if error.is_of_reading() => {
-                    damaged.push(error);
-                    continue;
+            let name = tier.name().name();
+            match tier.members() {
+                None => {
+                    let name = format!("{name} tier");
+                    damaged.extend(damaged_copies_on(&tier.device()?, superblock, &name).await?);
                 }
-                Err(error) => return Err(error),
-            }
-            for (place, copy) in superblock.copy_places().zip(superblock.copies(&head)) {
-                if copy.as_ref() != Ok(superblock) {
-                    damaged.push(damaged_copy(tier, place));
+                Some(members) => {
+                    for (position, device) in members.healthy() {
+                        let superblock = superblock.of_member(position);
+                        let name = format!("{name} tier on {}", device.path());
+                        damaged.extend(damaged_copies_on(&device, &superblock, &name).await?);
+                    }
                 }
             }
-            damaged.extend(damaged_far_copies(&device, tier, superblock).await?);
         }
         Ok(damaged)
+    }
+
+    /// Returns the current superblock of a tier.
+    pub(crate) async fn of(&self, name: TierName) -> Superblock {
+        of_tier(&mut self.all.lock().await, name).clone()
     }
 
     /// Returns the current superblocks.
@@ -93,25 +104,29 @@ impl Superblocks {
     /// Makes the superblock of a tier cover a slot before the slot is used for the first time. It is covered already, unless
     /// slots are taken faster than they are cleared ahead.
     pub(crate) async fn cover_slot(&self, tier: &Tier, slot: u32) -> Result<()> {
-        let covered = self.covered(tier).await;
-        if slot + CLEARED_AHEAD / 2 >= covered && covered < tier.slots_total() {
+        let Coverage { at, covered, total, .. } = self.coverage(tier, slot).await;
+        if at + CLEARED_AHEAD / 2 >= covered && covered < total {
             self.clear_ahead.notify_one();
         }
-        if slot < covered { Ok(()) } else { self.cover_more(tier, slot).await }
+        if at < covered { Ok(()) } else { self.cover_more(tier, slot).await }
     }
 
-    /// Clears slots ahead of a slot that is in use, step by step.
+    /// Clears slots ahead of a slot that is in use, step by step, on its device.
     pub(crate) async fn cover_ahead(&self, tier: &Tier, slot: u32) -> Result<()> {
-        let last = slot.saturating_add(CLEARED_AHEAD).min(tier.slots_total().saturating_sub(1));
-        while self.covered(tier).await <= last {
-            let next = self.covered(tier).await;
+        let Coverage { member, at, total, .. } = self.coverage(tier, slot).await;
+        let last = at.saturating_add(CLEARED_AHEAD).min(total.saturating_sub(1));
+        loop {
+            let covered = self.coverage(tier, slot).await.covered;
+            if covered > last {
+                return Ok(());
+            }
+            let Some(next) = tier.slot_on(member, covered) else { return Ok(()) };
             self.cover_more(tier, next).await?;
         }
-        Ok(())
     }
 
-    async fn covered(&self, tier: &Tier) -> u32 {
-        of_tier(&mut self.all.lock().await, tier.name()).used_slots
+    async fn coverage(&self, tier: &Tier, slot: u32) -> Coverage {
+        Coverage::of(tier, of_tier(&mut self.all.lock().await, tier.name()), slot)
     }
 
     /// Clears slots up to a slot and a few more, and then makes the superblock cover them. Slots are cleared in turns, because
@@ -122,43 +137,104 @@ impl Superblocks {
             false => Some(self.clearing.lock().await),
         };
         let before = of_tier(&mut self.all.lock().await, tier.name()).clone();
-        if slot < before.used_slots {
+        let Coverage { member, at, covered, total } = Coverage::of(tier, &before, slot);
+        if at < covered {
             return Ok(());
         }
-        let used_slots = used_slots_for(slot + 1, tier.slots_total(), tier.grows());
+        let used_slots = used_slots_for(at + 1, total, tier.grows());
         let device = tier.device()?;
         // Before the superblock is written, because otherwise a crash would leave a file that looks truncated.
         tier.extend(used_slots).await?;
-        clear_slots(&device, tier.accounting(), &before, before.used_slots..used_slots).await?;
+        let slots = (covered..used_slots).filter_map(|at| tier.slot_on(member, at));
+        clear_slots(&device, tier.accounting(), &before, slots).await?;
         let mut superblocks = self.all.lock().await;
         let superblock = of_tier(&mut superblocks, tier.name());
-        let generation = superblock.generation + 1;
-        let next = Superblock { used_slots, generation, ..superblock.clone() };
-        write_superblock(&device, tier.accounting(), &next).await?;
-        *superblock = next;
+        let mut next = superblock.clone();
+        match member {
+            None => next.used_slots = used_slots,
+            Some(member) => cover_member(tier, &mut next, member, used_slots),
+        }
+        replace(tier, superblock, next).await?;
+        if let (Some(members), Some(member)) = (tier.members(), member) {
+            members.cover(member, used_slots);
+        }
         drop(turn);
         Ok(())
     }
 }
 
-fn damaged_copy(tier: &Tier, CopyPlace { number, offset }: CopyPlace) -> Error {
-    let tier = tier.name().name();
-    let what = format!("copy {number} of the superblock of the {tier} tier, at byte {offset}, is damaged");
-    Error::Corrupt { key: None, segment: 0, offset, what }
+/// The slots of a device that its superblock covers.
+struct Coverage {
+    /// Position of the device, if the tier has several.
+    member: Option<usize>,
+    /// Number of the slot on the device.
+    at: u32,
+    /// Number of its slots that are covered.
+    covered: u32,
+    /// Number of its slots.
+    total: u32,
+}
+
+impl Coverage {
+    /// Returns the coverage of the device that a slot lies on.
+    fn of(tier: &Tier, superblock: &Superblock, slot: u32) -> Coverage {
+        match tier.members().and_then(|members| members.place(slot)) {
+            None => {
+                Coverage { member: None, at: slot, covered: superblock.used_slots, total: tier.slots_total() }
+            }
+            Some(place) => {
+                let DeviceMember { used_slots, slots, .. } = superblock.devices[place.member];
+                Coverage { member: Some(place.member), at: place.local, covered: used_slots, total: slots }
+            }
+        }
+    }
+}
+
+/// Makes a superblock cover the first slots of one of several devices.
+fn cover_member(tier: &Tier, superblock: &mut Superblock, member: usize, used_slots: u32) {
+    superblock.devices[member].used_slots = used_slots;
+    let last = (0..used_slots).rev().find_map(|at| tier.slot_on(Some(member), at));
+    superblock.used_slots = superblock.used_slots.max(last.map_or(0, |last| last + 1));
+}
+
+/// Returns the error for a damaged copy. `of`: words for the superblock.
+fn damaged_copy(of: &str, CopyPlace { number, offset }: CopyPlace) -> Error {
+    let what = format!("copy {number} of the superblock of the {of}, at byte {offset}, is damaged");
+    Error::Corrupt { key: None, segment: 0, offset: 0, what }
+}
+
+/// Returns an error for each damaged copy on a device. `of`: words for the superblock.
+async fn damaged_copies_on(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    of: &str,
+) -> Result<Vec<Error>> {
+    let bytes = SUPERBLOCK_COPIES as u64 * Superblock::stride_bytes(superblock.unit_bytes);
+    let (head, result) = device.read_background(0, device.buffer(bytes as usize)).await;
+    match result.map_err(Error::from) {
+        Ok(()) => {}
+        Err(error) if error.is_of_reading() => return Ok(vec![error]),
+        Err(error) => return Err(error),
+    }
+    let copies = superblock.copy_places().zip(superblock.copies(&head));
+    let damaged = copies.filter(|(_, copy)| copy.as_ref() != Ok(superblock));
+    let mut damaged: Vec<Error> = damaged.map(|(place, _)| damaged_copy(of, place)).collect();
+    damaged.extend(damaged_far_copies(device, superblock, of).await?);
+    Ok(damaged)
 }
 
 /// Reads the far copies of a superblock, and returns an error for each that is damaged.
 async fn damaged_far_copies(
     device: &Arc<dyn Device>,
-    tier: &Tier,
     superblock: &Superblock,
+    of: &str,
 ) -> Result<Vec<Error>> {
     let mut damaged = Vec::new();
     for place in superblock.copy_places().filter(|place| place.number >= SUPERBLOCK_COPIES) {
         match far_copies::read(device, place.offset).await {
             Ok(bytes) if Superblock::decode_far(&bytes, place.offset).as_ref() == Ok(superblock) => {}
             Ok(_) => {
-                damaged.push(damaged_copy(tier, place));
+                damaged.push(damaged_copy(of, place));
             }
             Err(error) if error.is_of_reading() => damaged.push(error),
             Err(error) => return Err(error),
@@ -191,7 +267,7 @@ pub(crate) async fn clear_slots(
     device: &Arc<dyn Device>,
     accounting: &WriteAccounting,
     superblock: &Superblock,
-    slots: Range<u32>,
+    slots: impl Iterator<Item = u32>,
 ) -> Result<()> {
     if device.geometry().kind == DeviceKind::File {
         return Ok(());
@@ -200,7 +276,7 @@ pub(crate) async fn clear_slots(
         let unit = Buffer::zeroed(superblock.unit_bytes as usize);
         device.write(at, Source::Owned(unit), WriteMode::Plain)
     };
-    let out_of_use: Vec<u32> = superblock.slots_out_of_use(slots.end).collect();
+    let out_of_use: Vec<u32> = superblock.slots_out_of_use(u32::MAX).collect();
     let slots: Vec<u32> = slots.filter(|slot| !out_of_use.contains(slot)).collect();
     for some in slots.chunks(CLEARS_IN_FLIGHT) {
         let writes = some.iter().flat_map(|&slot| {
@@ -213,40 +289,26 @@ pub(crate) async fn clear_slots(
     device.flush().await.map_err(Error::from)
 }
 
-/// Waits for all of these writes, and returns the first error. None is in flight afterwards: one that was left in flight by a
-/// failure would complete after its repetition, and overwrite what was written since.
-async fn all_written(
-    writes: impl Iterator<Item = Pending<std::result::Result<(), DeviceError>>>,
-) -> Result<()> {
-    let writes: Vec<_> = writes.collect();
-    if planted(Bug::FailedClearLeftInFlight) {
-        return try_join_all(writes).await.map(drop).map_err(Error::from);
+/// Replaces the superblock of a tier by its next generation, durably. A failed write changes nothing in memory but the
+/// generation of a tier of several devices: some of them may have the one that failed, and it must not be taken for another of
+/// the same number. Two are skipped, so that the next update begins with the same copies.
+async fn replace(tier: &Tier, superblock: &mut Superblock, mut next: Superblock) -> Result<()> {
+    next.generation = superblock.generation + 1;
+    let written = write_tier_superblock(tier, &next).await;
+    match &written {
+        Ok(()) => *superblock = next,
+        Err(_) if tier.members().is_some() => superblock.generation += 2,
+        Err(_) => {}
     }
-    let written = join_all(writes).await;
-    written.into_iter().collect::<std::result::Result<(), _>>().map_err(Error::from)
+    written
 }
 
-/// Writes all copies in two groups, so that a crash leaves a whole group of one generation. Generations begin with alternating
-/// groups: after a crash between the two groups, the next generation begins with the group that does not hold the newest, so
-/// that a second crash can tear only that.
-pub(crate) async fn write_superblock(
-    device: &Arc<dyn Device>,
-    accounting: &WriteAccounting,
-    superblock: &Superblock,
-) -> Result<()> {
-    let mut groups = Vec::from(superblock.copy_groups());
-    if planted(Bug::SuperblocksAtOnce) {
-        groups = vec![groups.concat()];
+/// Writes the superblock of a tier to each of its devices.
+async fn write_tier_superblock(tier: &Tier, superblock: &Superblock) -> Result<()> {
+    match tier.members() {
+        None => write_superblock(&tier.device()?, tier.accounting(), superblock).await,
+        Some(members) => members.write_superblock(tier.accounting(), superblock).await,
     }
-    for group in groups {
-        let copies = group.iter().map(|place| {
-            let bytes = Buffer::copy_from(&superblock.encode(place.number));
-            accounting.superblock(bytes.len() as u64);
-            device.write(place.offset, Source::Owned(bytes), WriteMode::Durable)
-        });
-        all_written(copies).await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

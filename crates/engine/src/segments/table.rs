@@ -3,8 +3,10 @@
 
 use std::ops::Deref;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+
+use esker_log::STRIPES_MAX;
 
 use crate::segments::contents::{Contents, Expiry, NEVER_MS};
 use crate::segments::groups::Group;
@@ -100,24 +102,73 @@ impl Chunk {
     }
 }
 
+type Chunks = Box<[OnceLock<Box<Chunk>>]>;
+
+fn no_chunks(count: usize) -> Chunks {
+    (0..count).map(|_| OnceLock::new()).collect()
+}
+
+/// Chunks of slots that were added to an open tier.
+struct Added {
+    /// Number of the first chunk.
+    first: usize,
+    chunks: Chunks,
+}
+
+/// Number of times that an open tier can be extended: the number of stripes that a superblock has room for.
+const EXTENSIONS_MAX: usize = STRIPES_MAX;
+
 /// The slots of a tier, by number.
 pub(super) struct Table {
-    chunks: Box<[OnceLock<Box<Chunk>>]>,
-    count: u32,
+    chunks: Chunks,
+    /// The chunks behind those, in ascending order.
+    added: Box<[OnceLock<Added>]>,
+    count: AtomicU32,
     /// Memory of the table.
     bytes: AtomicU64,
 }
 
 impl Table {
     pub(super) fn new(count: u32) -> Table {
-        let chunks = (count as usize).div_ceil(CHUNK_SLOTS);
-        let chunks: Box<[_]> = (0..chunks).map(|_| OnceLock::new()).collect();
-        Table { bytes: AtomicU64::new(size_of_val(&*chunks) as u64), chunks, count }
+        let chunks = no_chunks((count as usize).div_ceil(CHUNK_SLOTS));
+        let added = (0..EXTENSIONS_MAX).map(|_| OnceLock::new()).collect();
+        Table { bytes: AtomicU64::new(size_of_val(&*chunks) as u64), chunks, added, count: count.into() }
+    }
+
+    /// Adds slots, so that there are `count`. Called by one task at a time.
+    ///
+    /// # Panics
+    /// If it is called more than `EXTENSIONS_MAX` times.
+    pub(super) fn extend(&self, count: u32) {
+        let first = self.all_chunks().map(|(first, chunks)| first + chunks.len()).max().unwrap_or(0);
+        let chunks = no_chunks((count as usize).div_ceil(CHUNK_SLOTS).saturating_sub(first));
+        if !chunks.is_empty() {
+            self.bytes.fetch_add(size_of_val(&*chunks) as u64, Ordering::Relaxed);
+            let added =
+                self.added.iter().find(|added| added.get().is_none()).expect("there are few extensions");
+            added.get_or_init(|| Added { first, chunks });
+        }
+        self.count.fetch_max(count, Ordering::Release);
+    }
+
+    /// Iterates over the arrays of chunks, each with the number of its first chunk.
+    fn all_chunks(&self) -> impl Iterator<Item = (usize, &Chunks)> {
+        let added = self.added.iter().map_while(OnceLock::get);
+        std::iter::once((0, &self.chunks)).chain(added.map(|added| (added.first, &added.chunks)))
+    }
+
+    fn chunk(&self, chunk: usize) -> Option<&OnceLock<Box<Chunk>>> {
+        self.chunks.get(chunk).or_else(|| self.added_chunk(chunk))
+    }
+
+    #[cold]
+    fn added_chunk(&self, chunk: usize) -> Option<&OnceLock<Box<Chunk>>> {
+        self.all_chunks().find_map(|(first, chunks)| chunks.get(chunk.checked_sub(first)?))
     }
 
     /// Returns the number of slots.
     pub(super) fn len(&self) -> u32 {
-        self.count
+        self.count.load(Ordering::Acquire)
     }
 
     /// Returns a slot. Allocates its chunk.
@@ -126,25 +177,28 @@ impl Table {
     /// If the tier has no such slot.
     #[inline]
     pub(super) fn slot(&self, slot: u32) -> SlotRef<'_> {
-        assert!(slot < self.count, "slot {slot} of {}", self.count);
         let (chunk, at) = (slot as usize / CHUNK_SLOTS, slot as usize % CHUNK_SLOTS);
+        let count = self.count.load(Ordering::Relaxed);
+        let chunk =
+            self.chunk(chunk).filter(|_| slot < count).unwrap_or_else(|| panic!("slot {slot} of {count}"));
         let make = || {
             self.bytes.fetch_add(size_of::<Chunk>() as u64, Ordering::Relaxed);
             Chunk::new()
         };
-        SlotRef { chunk: self.chunks[chunk].get_or_init(make), at, bytes: &self.bytes }
+        SlotRef { chunk: chunk.get_or_init(make), at, bytes: &self.bytes }
     }
 
     /// Returns a slot; `None` if no slot of its chunk was ever taken.
     pub(super) fn peek(&self, slot: u32) -> Option<SlotRef<'_>> {
         let (chunk, at) = (slot as usize / CHUNK_SLOTS, slot as usize % CHUNK_SLOTS);
-        self.chunks.get(chunk)?.get().map(|chunk| SlotRef { chunk, at, bytes: &self.bytes })
+        self.chunk(chunk)?.get().map(|chunk| SlotRef { chunk, at, bytes: &self.bytes })
     }
 
     /// Iterates over the slots that hold a segment.
     pub(super) fn in_use(&self) -> impl Iterator<Item = (u32, SlotRef<'_>)> {
-        let chunks = (0..).step_by(CHUNK_SLOTS).zip(&self.chunks);
-        let chunks = chunks.filter_map(|(first, chunk): (u32, _)| Some((first, &**chunk.get()?)));
+        let chunks = self.all_chunks().flat_map(|(first, chunks)| (first..).zip(chunks));
+        let first_slot = |chunk: usize| (chunk * CHUNK_SLOTS) as u32;
+        let chunks = chunks.filter_map(move |(number, chunk)| Some((first_slot(number), &**chunk.get()?)));
         chunks.flat_map(move |(first, chunk)| {
             let slot = move |at| (first + at as u32, SlotRef { chunk, at, bytes: &self.bytes });
             let slots = (0..CHUNK_SLOTS).map(slot);

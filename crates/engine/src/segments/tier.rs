@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
-use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, WriteMode};
+use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, StripeMap, Striped, WriteMode};
 use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
 use esker_seeded_bugs::{Bug, planted};
 use parking_lot::{Mutex, RwLock};
@@ -13,10 +13,11 @@ use parking_lot::{Mutex, RwLock};
 use crate::base::error::{Error, Result};
 use crate::base::latency::{Recorder, Timed};
 use crate::segments::accounting::{Content, WriteAccounting};
-use crate::segments::allocation::Allocation;
+use crate::segments::allocations::{Allocations, DeviceSlots};
 use crate::segments::discards::Discards;
 use crate::segments::groups::Groups;
 use crate::segments::handles::placement_handle;
+use crate::segments::members::Members;
 use crate::segments::room::Room;
 use crate::segments::slot::SlotState;
 use crate::segments::slots::Slots;
@@ -29,15 +30,18 @@ type DeviceRead = fn(&dyn Device, u64, Buffer) -> Pending<(Buffer, std::result::
 pub(crate) struct Tier {
     name: TierName,
     device: RwLock<Option<Arc<dyn Device>>>,
+    /// Its devices, if it has several.
+    members: Option<Members>,
     shape: SegmentShape,
     data_offset: u64,
     /// Number of placement handles of the device.
     placement_handles: u8,
     slots: Slots,
-    pub(crate) allocation: Mutex<Allocation>,
+    pub(crate) allocation: Mutex<Allocations>,
     /// Slots that are never taken, because copies of the superblock overlap them.
     out_of_use: BTreeSet<u32>,
-    /// Number of slots, except slots that the file system has no space for; changed with the allocation locked.
+    /// Number of slots, except slots that the file system has no space for, and those of devices that get no segments; changed
+    /// with the allocation locked.
     pub(crate) in_reach: AtomicU32,
     /// Present if the device is a file that grows.
     pub(crate) room: Option<Room>,
@@ -83,7 +87,8 @@ impl Tier {
             shape,
             data_offset,
             slots: Slots::new(limit_slots, shape.segment_bytes, groups, accounts.evicts),
-            allocation: Mutex::new(Allocation::new(limit_slots, grows)),
+            allocation: Mutex::new(Allocations::one(limit_slots, grows)),
+            members: None,
             out_of_use: BTreeSet::new(),
             in_reach: AtomicU32::new(limit_slots),
             room,
@@ -96,11 +101,51 @@ impl Tier {
         }
     }
 
+    /// Makes it a tier of several devices. Called before anything else uses it.
+    pub(crate) fn with_members(
+        mut self,
+        striped: Arc<Striped>,
+        serves: bool,
+        draining: BTreeSet<usize>,
+        slots: &[DeviceSlots],
+    ) -> Tier {
+        let allocations = Allocations::several(striped.map(), slots);
+        self.in_reach = AtomicU32::new(allocations.total());
+        self.allocation = Mutex::new(allocations);
+        self.members = Some(Members::new(striped, serves, draining));
+        self
+    }
+
+    /// Returns its devices, if it has several.
+    pub(crate) fn members(&self) -> Option<&Members> {
+        self.members.as_ref()
+    }
+
+    /// Gives one of several devices, which was put at a position of [`Members::striped`], its `slots`.
+    pub(crate) fn add_member(&self, striped: &Striped, position: usize, slots: u32, map: StripeMap) {
+        striped.set_map(map.clone());
+        self.slots.extend(map.slots());
+        let mut allocation = self.allocation.lock();
+        allocation.put(
+            position,
+            DeviceSlots { total: slots.min(map.slots_of(position)), closed: false },
+            map,
+        );
+        self.in_reach.store(allocation.total(), Ordering::Relaxed);
+    }
+
+    /// Sets whether new segments are written to the device at a position.
+    pub(crate) fn close_member(&self, position: usize, closed: bool) {
+        let mut allocation = self.allocation.lock();
+        allocation.set_closed(position, closed);
+        self.in_reach.store(allocation.total(), Ordering::Relaxed);
+    }
+
     /// Takes slots out of use, before any slot is taken.
     pub(crate) fn take_out_of_use(&mut self, slots: BTreeSet<u32>) {
         self.in_reach.fetch_sub(slots.len() as u32, Ordering::Relaxed);
         self.slots.take_out_of_use(slots.len() as u32);
-        self.allocation.lock().take_out_of_use(slots.clone());
+        self.allocation.lock().take_out_of_use(&slots);
         self.out_of_use = slots;
     }
 
@@ -129,6 +174,7 @@ impl Tier {
     /// Drops the device, so that another process can open it.
     pub(crate) fn release_device(&self) {
         self.device.write().take();
+        self.members.iter().for_each(Members::release);
     }
 
     pub(crate) fn slots(&self) -> &Slots {
@@ -197,6 +243,14 @@ impl Tier {
         u32::try_from(slot).ok().filter(|slot| *slot < self.slots.len())
     }
 
+    /// Returns the slot with a number on one of several devices, or on the only one (`None`).
+    pub(crate) fn slot_on(&self, member: Option<usize>, local: u32) -> Option<u32> {
+        match (&self.members, member) {
+            (Some(members), Some(member)) => members.slot_at(member, local),
+            _ => Some(local),
+        }
+    }
+
     /// Returns the number of slots.
     pub(crate) fn slots_total(&self) -> u32 {
         self.slots.len()
@@ -212,7 +266,8 @@ impl Tier {
         self.slots.count(SlotState::Free) == self.slots_usable()
     }
 
-    /// Returns the number of slots, except slots that the file system has no space for.
+    /// Returns the number of slots, except slots that the file system has no space for, and those of devices that get no
+    /// segments.
     pub(crate) fn slots_in_reach(&self) -> u32 {
         self.in_reach.load(Ordering::Relaxed)
     }
@@ -226,8 +281,8 @@ impl Tier {
         self.allocation.lock().free_slots()
     }
 
-    /// Recovery: sets the number of slots ever used, and the free ones among them.
-    pub(crate) fn restore_allocation(&self, used: u32, free: BTreeSet<u32>) {
+    /// Recovery: sets the number of slots ever used of each device, and the free ones of the tier among them.
+    pub(crate) fn restore_allocation(&self, used: &[u32], free: BTreeSet<u32>) {
         self.allocation.lock().restore(used, free);
     }
 
@@ -237,7 +292,7 @@ impl Tier {
     }
 
     /// Reads or changes the allocation of slots.
-    pub(crate) fn allocation<T>(&self, look: impl FnOnce(&mut Allocation) -> T) -> T {
+    pub(crate) fn allocation<T>(&self, look: impl FnOnce(&mut Allocations) -> T) -> T {
         look(&mut self.allocation.lock())
     }
 

@@ -23,11 +23,18 @@ pub(crate) struct SegmentWriter<'a> {
     tier: &'a Tier,
     /// Source of the records it writes.
     origin: Origin,
+    /// True if the memory of a segment holds all of it, as that of a lane does: then it can be written again elsewhere.
+    is_whole: bool,
 }
 
 impl<'a> SegmentWriter<'a> {
     pub(crate) fn new(space: &'a Space, tier: &'a Tier, origin: Origin) -> SegmentWriter<'a> {
-        SegmentWriter { space, tier, origin }
+        SegmentWriter { space, tier, origin, is_whole: false }
+    }
+
+    /// Writes the segments that a lane fills, whose memory is kept until they have their summary.
+    pub(crate) fn of_lane(space: &'a Space, tier: &'a Tier) -> SegmentWriter<'a> {
+        SegmentWriter { space, tier, origin: Origin::User, is_whole: true }
     }
 
     pub(crate) fn tier(&self) -> &'a Tier {
@@ -43,6 +50,9 @@ impl<'a> SegmentWriter<'a> {
         frame: &ClosedFrame,
         mode: WriteMode,
     ) -> FrameWrite {
+        if let Some(members) = self.tier.members().filter(|_| self.is_whole) {
+            members.open.begin(slot, &buffer, frame.memory.end as u32);
+        }
         let source = Source::Shared { buffer, range: frame.memory.clone() };
         let payload_bytes = frame.payload_bytes;
         let padding_bytes = source.len() as u64 - u64::from(payload_bytes);
@@ -69,7 +79,16 @@ impl<'a> SegmentWriter<'a> {
         let began = self.space.runtime.now();
         let written = self.begin_frame(&self.tier.device()?, slot, buffer, frame, mode).await;
         self.tier.wrote_since(began);
-        written.map_err(Error::from).map(|()| began)
+        match written.map_err(Error::from) {
+            Err(error) if self.is_written_elsewhere(slot, &error).await => Ok(began),
+            written => written.map(|()| began),
+        }
+    }
+
+    /// Called with the error of writing a frame of the segment that a lane is filling in a slot. Returns true if the frame was
+    /// durably written to another device.
+    pub(crate) async fn is_written_elsewhere(&self, slot: u32, error: &Error) -> bool {
+        self.is_whole && self.space.survives(self.tier, error).await && !Space::is_lost(self.tier, slot)
     }
 
     /// Writes an empty frame behind the durable part of a segment, durably: its header proves how far the segment is durable.
@@ -93,9 +112,19 @@ impl<'a> SegmentWriter<'a> {
     pub(crate) async fn write_summary(&self, summary: &Summary) -> Result<()> {
         let Summary { slot, start, bytes, .. } = summary;
         self.space.counters.count_summary(bytes.len() as u64);
-        let source = Source::Owned(Buffer::copy_from(bytes));
-        let device = self.tier.device()?;
-        self.tier.write(&device, *slot, *start, source, WriteMode::Durable, Content::Summary).await
+        loop {
+            let source = Source::Owned(Buffer::copy_from(bytes));
+            let device = self.tier.device()?;
+            let written =
+                self.tier.write(&device, *slot, *start, source, WriteMode::Durable, Content::Summary).await;
+            match written {
+                Err(error) if self.is_written_elsewhere(*slot, &error).await => {}
+                written => {
+                    self.tier.members().iter().for_each(|members| members.open.end(*slot));
+                    return written;
+                }
+            }
+        }
     }
 
     /// Marks a segment whose summary is written as sealed: it may be relocated from now on.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::segments::members::Members;
 use crate::segments::staging::{self, StagingFile};
 use crate::write::Writer;
 
@@ -49,7 +50,9 @@ async fn write_census(writer: &Writer) -> Result<()> {
     catalog.cover_reported();
     space
         .update_superblocks(|tier, superblock| {
-            superblock.census = Some(tier.slots().census(&space.secret));
+            // Segments on a device that failed cannot be counted by the next opening, unless the device is back.
+            let is_whole = !tier.members().is_some_and(Members::has_left_out_any);
+            superblock.census = is_whole.then(|| tier.slots().census(&space.secret));
             catalog.note_clock(superblock);
         })
         .await

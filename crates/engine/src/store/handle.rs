@@ -14,6 +14,7 @@ use crate::base::latency::Latencies;
 use crate::base::requests::Requests;
 use crate::base::when_full::WhenFull;
 use crate::catalog::Catalog;
+use crate::open::devices::Access;
 use crate::open::opening::{self, Opened};
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
@@ -44,6 +45,8 @@ pub struct Store {
     /// Requests for the reclaimer to pause.
     pub(super) pauses: Arc<Pauses>,
     recovery: Recovery,
+    /// The way in which devices that are added are opened.
+    pub(super) access: Access,
     /// Number of the database that this handle addresses.
     pub(super) database: u8,
     _last: Arc<LastHandle>,
@@ -75,7 +78,7 @@ impl Store {
     /// `Invalid` if options contradict each other or the store, `Locked` if the store is already open, `Corrupt` if
     /// damage makes it unknown which keys are affected, `Io` if a device fails.
     pub async fn open(options: Options) -> Result<Store> {
-        let Opened { writer, compactions, pauses, recovery } = opening::open(options).await?;
+        let Opened { writer, compactions, pauses, recovery, access } = opening::open(options).await?;
         Ok(Store {
             space: writer.space.clone(),
             catalog: writer.catalog.clone(),
@@ -85,6 +88,7 @@ impl Store {
             compactions,
             pauses,
             recovery,
+            access,
             database: 0,
         })
     }
@@ -154,7 +158,11 @@ impl Store {
     }
 
     /// Runs `work` in a task of its own, because it must not stop halfway when the caller drops its future.
-    async fn finish<F>(&self, name: &'static str, work: impl FnOnce(Arc<Writer>) -> F) -> Result<()>
+    pub(super) async fn finish<F>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce(Arc<Writer>) -> F,
+    ) -> Result<()>
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {

@@ -4,6 +4,7 @@ pub(crate) mod blocking;
 mod changing;
 pub(crate) mod checkpoint;
 pub(crate) mod close;
+pub(crate) mod devices;
 pub(crate) mod handle;
 pub(crate) mod iterating;
 pub(crate) mod places;

@@ -24,7 +24,6 @@ use crate::base::error::{Error, Result};
 use crate::base::tasks::Tasks;
 use crate::base::waiting::woken_or_at;
 use crate::catalog::Catalog;
-use crate::segments::accounting::Origin;
 use crate::segments::space::Space;
 use crate::segments::tier::Tier;
 use crate::segments::writer::{FrameWrite, SegmentWriter, Summary};
@@ -90,7 +89,7 @@ pub(crate) async fn run(catalog: Arc<Catalog>, tasks: Arc<Tasks>, lane: Arc<Lane
     if let Err(error) = &ended
         && !planted(Bug::FailureNotLatched)
     {
-        space.health.latch(error);
+        space.latch(error);
     }
     lane.ended(ended);
 }
@@ -192,7 +191,7 @@ impl Committer<'_> {
             }
         }
         let began = self.space.runtime.now();
-        let writer = SegmentWriter::new(self.space, self.tier, Origin::User);
+        let writer = SegmentWriter::of_lane(self.space, self.tier);
         let begin = |part: &FramePart| {
             writer.begin_frame(&device, part.slot, part.buffer.clone(), &part.closed, mode)
         };
@@ -201,15 +200,20 @@ impl Committer<'_> {
     }
 
     async fn finish_front(&mut self) -> Result<()> {
+        let writer = SegmentWriter::of_lane(self.space, self.tier);
         let Some(front) = self.in_flight.front_mut() else { return Ok(()) };
         let mut result = Ok(());
-        for write in &mut front.writes {
-            result = result.and(write.await);
+        for (write, part) in front.writes.iter_mut().zip(&front.frame.parts) {
+            let written = match write.await.map_err(Error::from) {
+                Err(error) if writer.is_written_elsewhere(part.slot, &error).await => Ok(()),
+                written => written,
+            };
+            result = result.and(written);
         }
         self.tier.wrote_since(front.began);
         let InFlight { frame, mode, began, .. } =
             self.in_flight.pop_front().expect("the front was checked above");
-        let result = match result.map_err(Error::from) {
+        let result = match result {
             Ok(()) => self.make_durable(&frame, mode).await,
             Err(error) => Err(error),
         };
@@ -264,7 +268,7 @@ impl Committer<'_> {
 
     async fn flush(&mut self) -> Result<()> {
         if self.dirty {
-            self.tier.device()?.flush().await.map_err(Error::from)?;
+            self.space.flush_tier(self.tier).await?;
             self.space.counters.count_flush();
             self.dirty = false;
             self.tell_durable();
@@ -298,7 +302,7 @@ impl Committer<'_> {
         // system.
         self.tasks.spawn("seal", async move {
             if let Err(error) = seal(&catalog.space, &lane, segment, piece).await {
-                catalog.space.health.latch(&error);
+                catalog.space.latch(&error);
             }
         });
         Ok(())
@@ -321,7 +325,7 @@ pub(crate) async fn seal(space: &Space, lane: &Lane, segment: OpenSegment, piece
     tier.slot(name.slot).expect_records_of(segment.tail() / records);
     lane.pool.park(segment, piece);
     voided?;
-    SegmentWriter::new(space, tier, Origin::User).seal(summary, || space.newest_segment()).await?;
+    SegmentWriter::of_lane(space, tier).seal(summary, || space.newest_segment()).await?;
     lane.sealed(name.segment);
     // After the seal, because no write is refused as full while a segment is being sealed.
     space.reclaim.notify_one();

@@ -34,7 +34,7 @@ async fn write_superblocks(space: &Space, change: impl FnMut(&mut esker_log::Sup
     let mut change = change;
     let written = space.update_superblocks(|_, superblock| change(superblock)).await;
     if let Err(error) = &written {
-        space.health.latch(error);
+        space.latch(error);
     }
     written
 }

@@ -64,7 +64,7 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
                     space.runtime.sleep(Duration::from_millis(100)).await;
                 }
                 Err(Error::Closed { .. }) => return,
-                Err(error) => space.health.latch(&error),
+                Err(error) => space.latch(&error),
             }
         }
         if lane.is_stopping() || space.health.check_writable().is_err() {

@@ -203,14 +203,17 @@ fn answers(view: &StoreView, rule: &Rule<'_>, store: &Blocking, suspect: &Versio
 
 fn open(view: &StoreView, keys: u64) -> esker_engine::Result<Blocking> {
     let room = ROOM_SEGMENTS * view.packing.segment_bytes;
-    let device = |name: Tier| {
-        let source = view.tiers.iter().find(|tier| tier.name() == name)?.source.clone();
-        Some(overlay(source, room))
+    let devices = |name: Tier| {
+        let tier = view.tiers.iter().find(|tier| tier.name() == name);
+        let sources = tier.map_or(Vec::new(), |tier| tier.sources());
+        sources.into_iter().map(move |source| overlay(source, room))
     };
+    let (mut fast, mut capacity) = (devices(Tier::Fast), devices(Tier::Capacity));
     let memory = memory_bytes(view.packing.segment_bytes, keys);
     // The staging file is examined separately. A different boot number makes the engine ignore it.
-    let options =
-        Options::devices(device(Tier::Fast), device(Tier::Capacity)).memory_bytes(memory).boot_number(1);
+    let options = Options::devices(fast.next(), capacity.next()).memory_bytes(memory).boot_number(1);
+    let options = fast.fold(options, Options::add_fast_device);
+    let options = capacity.fold(options, Options::add_capacity_device);
     Blocking::open(options.create(false).discard(false).background_bytes_per_s(BACKGROUND_BYTES_PER_S))
 }
 

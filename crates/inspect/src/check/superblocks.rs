@@ -10,7 +10,9 @@ use crate::superblocks::read_copy;
 /// Checks every copy on every tier.
 pub(super) fn check(view: &StoreView, findings: &mut Findings) -> Result<()> {
     for tier in &view.tiers {
-        copies(view, tier, findings)?;
+        for single in tier.singles() {
+            copies(view, &single, findings)?;
+        }
         if tier.bytes() < tier.bytes_needed() {
             let so = "the data beyond its end is lost; restore the device to its earlier size, or restore a backup";
             findings.add(Finding::at(tier, tier.bytes(), Severity::Damage, tier.cut_off()).so(so).unnamed());

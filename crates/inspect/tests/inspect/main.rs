@@ -10,4 +10,5 @@ mod passes;
 mod rebuilt_superblocks;
 mod refused;
 mod repairs;
+mod several_devices;
 mod sound;

@@ -1,14 +1,46 @@
 //! Combined interpretation of the starts and ends of slots.
 
 use esker_log::{
-    FOOTER_BYTES, FRAME_HEADER_BYTES, SlotEnds, SlotStart, Unsealed, find_in_slots, scan_unsealed,
+    Census, DeviceMember, FOOTER_BYTES, FRAME_HEADER_BYTES, FoundSlot, SlotEnds, SlotStart, Stripe,
+    Superblock, Unsealed, scan_unsealed,
 };
 
 use crate::scan::{durable, unproven};
-use crate::world::{SECRET, name};
+use crate::world::{SECRET, name, superblock};
 
 fn ends(start: SlotStart, marker: SlotStart) -> SlotEnds {
     SlotEnds { start, footer: None, marker }
+}
+
+/// Finds segments on the only device of a tier.
+fn find_in_slots(slots: &[SlotEnds], is_closed: bool) -> Vec<FoundSlot> {
+    let superblock = Superblock { census: is_closed.then(Census::default), ..superblock(4096, 3) };
+    esker_log::find_in_slots(slots, &superblock)
+}
+
+/// A tier of two devices, of which the second one was added when the first one had 100 slots.
+#[test]
+fn slots_without_a_trace_are_examined_device_by_device() {
+    let nothing = ends(SlotStart::Free(None), SlotStart::Free(None));
+    let mut slots = vec![nothing; 200];
+    slots[5].start = SlotStart::Free(Some(7));
+    let found_if = |used_slots, is_closed: bool| {
+        let member =
+            |device_id, used_slots| DeviceMember { device_id, slots: 100, used_slots, draining: false };
+        let superblock = Superblock {
+            census: is_closed.then(Census::default),
+            devices: vec![member(1, 100), member(2, used_slots)],
+            stripes: vec![Stripe { rows: 100, members: 0b1 }, Stripe { rows: 100, members: 0b10 }],
+            ..superblock(4096, 3)
+        };
+        let found = esker_log::find_in_slots(&slots, &superblock);
+        assert!(found.iter().all(|found| found.may_be_torn && found.first.is_none()), "{found:?}");
+        found.into_iter().map(|found| found.slot).collect::<Vec<u32>>()
+    };
+    let of_first: Vec<u32> = (0..5).chain(6..19).collect();
+    assert_eq!(found_if(0, false), of_first, "the second device was never written to");
+    assert_eq!(found_if(100, false), [of_first, (100..113).collect()].concat());
+    assert_eq!(found_if(100, true), []);
 }
 
 /// As after a swap of two pages of a slot: the bytes at its end are neither a marker nor a summary.

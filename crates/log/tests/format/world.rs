@@ -171,6 +171,8 @@ pub(crate) fn superblock(unit_bytes: u64, generation: u64) -> Superblock {
         device_id: 0xa1a2_a3a4_a5a6_a7a8_a9aa_abac_adae_afb0,
         devices: Vec::new(),
         far_copies: Vec::new(),
+        stripes: Vec::new(),
+        moved: Vec::new(),
     }
 }
 

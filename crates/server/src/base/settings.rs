@@ -13,6 +13,7 @@ pub fn setting_of(option: OptionName) -> &'static str {
         OptionName::Segment => "segment-size",
         OptionName::MaxGarbage => "max-garbage",
         OptionName::ForceFormat => "force-format",
+        OptionName::OnDeviceLoss => "on-device-loss",
         // These are not settings of a server.
         OptionName::ShapingThreshold => "the shaping threshold",
         other => other.as_str(),

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use esker_engine::{Stats, TierStats};
+use esker_engine::{Stats, TierDevice, TierStats};
 
 use crate::base::counting::{FIRST_BOUND_US, Histogram};
 use crate::base::process::resident_bytes;
@@ -15,6 +15,12 @@ mod features;
 
 /// Metrics text under construction.
 struct Text(String);
+
+/// Escapes the value of a label.
+fn escaped(value: &str) -> String {
+    // These three characters and no others.
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
 
 impl Text {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
@@ -34,8 +40,7 @@ impl Text {
     fn labelled(&mut self, name: &str, kind: &str, help: &str, lines: &[(&str, &str, u64)]) {
         self.head(name, kind, help);
         for (label, labelled, value) in lines {
-            // Label values escape these three characters and no others.
-            let labelled = labelled.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let labelled = escaped(labelled);
             let _ = writeln!(self.0, "esker_{name}{{{label}=\"{labelled}\"}} {value}");
         }
     }
@@ -85,6 +90,7 @@ pub(crate) fn text(service: &Service) -> String {
     features::features(&mut text, service);
     let stats = service.store.stats();
     store(&mut text, &stats);
+    devices(&mut text, &service.store.devices());
     drive(&mut text, service, &stats);
     operations(&mut text, service);
     text.0
@@ -310,6 +316,27 @@ fn store(text: &mut Text, stats: &Stats) {
     text.lines("tier_segments_by_state", "Segments by state.", states);
     let classes = stats.tiers.iter().flat_map(|tier| by(tier, "class", &mut tier.classes.all()));
     text.lines("tier_segments_by_class", "Segments by class.", classes);
+}
+
+/// Adds the devices of tiers of several devices.
+fn devices(text: &mut Text, devices: &[TierDevice]) {
+    if devices.is_empty() {
+        return;
+    }
+    type Number = fn(&TierDevice) -> u64;
+    let numbers: [(&str, &str, Number); 4] = [
+        ("segments", "Segments that fit on a device of a tier of several.", |device| device.segments_total),
+        ("segments_used", "Segments on it.", |device| device.segments_used),
+        ("draining", "1 if its records are moved to other devices.", |device| device.draining.into()),
+        ("failed", "1 if a write or flush of it has failed.", |device| device.failure.is_some().into()),
+    ];
+    for (name, help, number) in numbers {
+        let line = |device: &TierDevice| {
+            let path = escaped(&device.path);
+            format!("{{tier=\"{}\",device=\"{path}\"}} {}", device.tier, number(device))
+        };
+        text.lines(&format!("device_{name}"), help, devices.iter().map(line));
+    }
 }
 
 /// Adds the counters of the configured drive. Counters that it does not report are left out.

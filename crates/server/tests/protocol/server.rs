@@ -66,12 +66,29 @@ async fn a_backup_needs_a_directory_that_somebody_named() {
 }
 
 #[tokio::test]
+async fn device_commands_name_what_they_refuse() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    client.ask("DEVICE LIST", "*0\r\n").await;
+    client.ask("DEVICE ADD middle /dev/x", "-ERR 'middle' is not a tier; it is fast or capacity\r\n").await;
+    let refused = "-ERR /dev/x cannot be drained: it is no device of a tier of several devices\r\n";
+    client.ask("DEVICE DRAIN /dev/x", refused).await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("DEVICE DRAIN /dev/x", "-ERR").await;
+    drop(client);
+    let mut client = server.client().await;
+    client
+        .ask("DEVICE ADD capacity /nowhere/x", "-ERR /nowhere/x cannot be added: no device or file is there")
+        .await;
+}
+
+#[tokio::test]
 async fn command_describes_every_verb() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
-    client.ask("COMMAND COUNT", ":106\r\n").await;
+    client.ask("COMMAND COUNT", ":107\r\n").await;
     // Includes subcommands.
-    client.ask("COMMAND LIST", "*184\r\n$6\r\nappend\r\n").await;
+    client.ask("COMMAND LIST", "*189\r\n$6\r\nappend\r\n").await;
     drop(client);
     let mut client = server.client().await;
     client.ask("COMMAND INFO get none", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n").await;
@@ -91,7 +108,7 @@ async fn command_describes_every_verb() {
     client.ask("COMMAND INFO waitaof", "*1\r\n*10\r\n$7\r\nwaitaof\r\n:4\r\n*1\r\n+noscript\r\n").await;
     drop(client);
     let mut client = server.client().await;
-    client.ask("COMMAND", "*106\r\n*10\r\n$6\r\nappend\r\n").await;
+    client.ask("COMMAND", "*107\r\n*10\r\n$6\r\nappend\r\n").await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use esker_gc::{Inputs, Relocated, copy_needed};
 use esker_seeded_bugs::{Bug, planted};
 
 use super::memtable_versions::Newest;
-use super::{Relocator, Victims, mean_record_bytes};
+use super::{Relocator, Victims, mean_record_bytes, slots_of};
 
 use crate::background::copies::{CopyTarget, VictimReader};
 use crate::base::error::Result;
@@ -27,8 +27,12 @@ impl Relocator<'_> {
             let relocated = self.copy_round(victims, opened_at, memtable, first).await?;
             if !relocated.moves.is_empty() {
                 self.note_expiries(&relocated);
-                self.flush_outputs().await?;
-                self.swing(victims[0].0.shape.tier, victims, &relocated);
+                let tier = victims[0].0.shape.tier;
+                if let Err(error) = self.flush_copies(&relocated).await {
+                    self.note_left_copies(tier, victims, relocated.moves.iter().map(|copy| copy.slot));
+                    return Err(error);
+                }
+                self.swing(tier, victims, &relocated);
             }
             let writer = SegmentWriter::new(self.space, self.space.output_tier(), Origin::User);
             for summary in self.filled.get_mut().drain(..) {
@@ -67,6 +71,10 @@ impl Relocator<'_> {
         target.record_bytes = mean_record_bytes(victims, |entry| entry.bytes.into());
         let inputs = Inputs { secret: &self.space.secret, victims, shape, frame_bytes: frame_bytes(shape) };
         let copied = copy_needed(inputs, &source, &target, &mut outputs).await;
+        if let (Err(failed), Some((victim, _))) = (&copied, victims.first()) {
+            let sealed = failed.done.sealed.iter().copied();
+            self.note_left_copies(victim.shape.tier, victims, sealed.chain(slots_of(&outputs)));
+        }
         self.outputs = outputs;
         copied.map_err(|failed| failed.error)
     }

@@ -2,25 +2,79 @@
 
 use std::sync::atomic::Ordering;
 
-use esker_gc::{Output, Target};
-use esker_log::{SegmentName, Stream};
+use esker_gc::{Output, Relocated, Target};
+use esker_log::{SegmentName, Stream, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 
 use super::Relocator;
 
 use crate::background::expire::Due;
 use crate::background::pause::OutputEnds;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::segments::contents::NEVER_MS;
+use crate::segments::slot::SlotState;
+use crate::segments::space::Space;
 
 impl Relocator<'_> {
-    /// Seals all outputs, so that rot in them can be distinguished from a torn tail.
+    /// Seals all outputs, so that rot in them can be distinguished from a torn tail. Drops those on a device that was left out.
     pub(crate) async fn finish(&mut self) -> Result<()> {
-        for (_, mut output) in std::mem::take(&mut self.outputs) {
-            self.close_left_open(&mut output).await?;
-            self.target(0.0).seal(output.segment).await?;
+        let tier = self.space.output_tier();
+        self.drop_lost_outputs();
+        while let Some((_, mut output)) = self.outputs.pop_first() {
+            let slot = output.segment.name().slot;
+            let sealed = async {
+                self.close_left_open(&mut output).await?;
+                self.target(0.0).seal(output.segment).await
+            };
+            match sealed.await {
+                Err(error) if self.space.survives(tier, &error).await && Space::is_lost(tier, slot) => {
+                    tier.slots().set_state(slot, SlotState::Damaged);
+                    self.drop_lost_outputs();
+                }
+                sealed => sealed?,
+            }
         }
         Ok(())
+    }
+
+    /// Seals all outputs if one is in a slot of this kind. Returns false if none is.
+    pub(crate) async fn seal_outputs_at(&mut self, is_there: impl Fn(u32) -> bool) -> Result<bool> {
+        let is_one = self.outputs.values().any(|output| is_there(output.segment.name().slot));
+        if is_one {
+            self.finish().await?;
+        }
+        Ok(is_one)
+    }
+
+    /// Drops the outputs on devices that were left out.
+    pub(crate) fn drop_lost_outputs(&mut self) {
+        let tier = self.space.output_tier();
+        self.outputs.retain(|_, output| {
+            let slot = output.segment.name().slot;
+            let is_lost = Space::is_lost(tier, slot);
+            if is_lost {
+                tier.slots().set_state(slot, SlotState::Damaged);
+            }
+            !is_lost
+        });
+    }
+
+    /// Called after the store left out a device that failed: drops the outputs on it, and returns the victims that were being
+    /// emptied to their earlier state.
+    pub(crate) fn abandon_lost(&mut self) {
+        self.drop_lost_outputs();
+        let waits = |tier: TierName, slot: u32| {
+            let of_tier = self.emptied.iter().filter(|emptied| emptied.tier == tier);
+            of_tier.flat_map(|emptied| &emptied.victims).any(|(victim, _)| victim.slot == slot)
+        };
+        for tier in self.space.tiers() {
+            let slots = tier.slots().in_use().filter(|(_, slot)| slot.state() == SlotState::Victim);
+            let victims: Vec<u32> = slots.map(|(slot, _)| slot).collect();
+            for slot in victims.into_iter().filter(|&slot| !waits(tier.name(), slot)) {
+                let is_lost = Space::is_lost(tier, slot);
+                tier.slots().set_state(slot, if is_lost { SlotState::Damaged } else { SlotState::Sealed });
+            }
+        }
     }
 
     /// Writes the frame that a failed relocation may have left open.
@@ -76,9 +130,16 @@ impl Relocator<'_> {
         self.outputs.values().map(|output| output.segment.room_bytes()).max().unwrap_or(0)
     }
 
-    pub(super) async fn flush_outputs(&mut self) -> Result<()> {
+    /// Makes copies durable. Returns an error also if a device that holds some of them was left out, because otherwise the index
+    /// would lead to lost copies of records that are still in their victims.
+    pub(super) async fn flush_copies(&mut self, copied: &Relocated) -> Result<()> {
+        self.flush_outputs().await?;
+        self.space.output_tier().check_not_lost(copied.moves.iter().map(|copy| copy.slot))
+    }
+
+    async fn flush_outputs(&mut self) -> Result<()> {
         if !planted(Bug::FreedBeforeCopiesDurable) {
-            self.space.output_tier().device()?.flush().await.map_err(Error::from)?;
+            self.space.flush_tier(self.space.output_tier()).await?;
         }
         self.outputs.values_mut().for_each(|output| output.durable_through = output.segment.tail());
         Ok(())
@@ -91,8 +152,9 @@ impl Relocator<'_> {
         let unproven: Vec<Stream> = unproven.map(|(&stream, _)| stream).collect();
         for stream in &unproven {
             let mut output = self.outputs.remove(stream).expect("it is open");
-            self.close_left_open(&mut output).await?;
+            let closed = self.close_left_open(&mut output).await;
             self.outputs.insert(*stream, output);
+            closed?;
         }
         let is_durable = |output: &Output| output.durable_through == output.segment.tail();
         if !unproven.iter().all(|stream| is_durable(&self.outputs[stream])) {
@@ -102,9 +164,12 @@ impl Relocator<'_> {
             let mut output = self.outputs.remove(&stream).expect("it is open");
             let target = self.target(0.0);
             if output.segment.has_room(0, 0) {
-                target.write_proof(&mut output.segment).await?;
-                output.durable_through = output.segment.tail();
+                let proved = target.write_proof(&mut output.segment).await;
+                if proved.is_ok() {
+                    output.durable_through = output.segment.tail();
+                }
                 self.outputs.insert(stream, output);
+                proved?;
             } else {
                 // The summary is as good a proof.
                 target.seal(output.segment).await?;

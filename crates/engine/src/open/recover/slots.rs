@@ -43,7 +43,7 @@ impl RecoveryContext<'_> {
         // Shorter than the superblock's count only if the loss of the rest was accepted.
         let used = u64::from(superblock.used_slots).min(on_device) as u32;
         let name = tier.name();
-        let mut finder = SlotFinder::new(superblock.census.is_some());
+        let mut finder = SlotFinder::new(superblock);
         let seen = |slot, ends| if tier.is_out_of_use(slot) { SlotEnds::OUT_OF_USE } else { ends };
         self.read_ends(tier, used, |slot, ends| {
             let ends = &seen(slot, *ends);
@@ -64,7 +64,11 @@ impl RecoveryContext<'_> {
         let used = used.min(tier.slots_total());
         let mut taken = found.iter().map(|f| f.slot).peekable();
         let free = (0..used).filter(|slot| taken.next_if_eq(slot).is_none());
-        tier.restore_allocation(used, free.collect());
+        let of_devices: Vec<u32> = match superblock.devices.is_empty() {
+            true => vec![used],
+            false => superblock.devices.iter().map(|device| device.used_slots).collect(),
+        };
+        tier.restore_allocation(&of_devices, free.collect());
         known.found.extend(found.into_iter().map(|in_slot| Found { tier: name, in_slot }));
         Ok(())
     }

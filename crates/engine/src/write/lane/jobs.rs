@@ -92,6 +92,26 @@ impl Lane {
         }
     }
 
+    /// Leaves the slots for which `is_there` returns true: queues the sealing of open segments there, and gives a spare one back.
+    pub(crate) fn leave_slots(&self, is_there: impl Fn(u32) -> bool) {
+        let mut state = self.state.lock();
+        let spare = state.spare.take_if(|(segment, _)| is_there(segment.name().slot));
+        for point in [AppendPoint::MAIN, AppendPoint::LONG_LIVED] {
+            if state.points.open(point).is_some_and(|open| is_there(open.name().slot)) {
+                self.seal_point(&mut state, point);
+                state.spare_wanted = false;
+            }
+        }
+        drop(state);
+        if let Some((segment, piece)) = spare {
+            let space = &self.catalog.space;
+            space.buffered.remove(segment.name().segment);
+            space.tier(self.shape.tier).leave_slot(segment.name().slot, space.runtime.now());
+            self.pool.park(segment, piece);
+        }
+        self.spare_taken.notify_one();
+    }
+
     /// Returns the committer's next job. `may_close`: when an open frame with waiters may be closed. If it is not closed yet,
     /// the committer is woken when enough writers have arrived.
     pub(crate) fn next_job(&self, may_close: Close, now: Duration) -> Option<Job> {

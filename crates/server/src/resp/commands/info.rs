@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_engine::{Latencies, Stats};
 
 use self::absent::{OF_MEMORY, OF_PERSISTENCE, OF_STATS, zeros};
+use super::devices;
 use super::server::{ROLE, RUN_MODE};
 use crate::base::process::{machine_bytes, peak_bytes, resident_bytes};
 use crate::resp::session::Session;
@@ -76,9 +77,10 @@ pub(super) fn info(command: Command<'_>, _: &mut Session, service: &Service, rep
 const INFO_BYTES: usize = 24 << 10;
 const COMMAND_BYTES: usize = 384;
 
-pub(super) fn bound(command: Command<'_>, session: &Session) -> Bound {
+pub(super) fn bound(command: Command<'_>, session: &Session, service: &Service) -> Bound {
     let of_commands = session.commands.counted() * COMMAND_BYTES + BYTES_MAX;
-    Bound::twice(INFO_BYTES + if command.len() > 1 { of_commands } else { 0 })
+    let of_devices = devices::bytes(service);
+    Bound::twice(INFO_BYTES + of_devices + if command.len() > 1 { of_commands } else { 0 })
 }
 
 /// INFO while the store is being opened. `progress` describes the progress of the opening.
@@ -466,6 +468,9 @@ fn esker(service: &Service, text: &mut String) {
             line(text, &format!("tier_{}_written_{cause}", tier.name), bytes);
         }
         line(text, &format!("tier_{}_discarded_bytes", tier.name), tier.discarded_bytes);
+    }
+    for (number, device) in service.store.devices().iter().enumerate() {
+        line(text, &format!("device_{number}"), devices::facts(device));
     }
     for (name, amplification) in [
         ("write_amplification_per_user_byte", stats.write_amplification_per_user_byte()),

@@ -18,6 +18,7 @@ mod config;
 pub(super) mod connection;
 mod counters;
 pub(in crate::resp) mod databases;
+mod devices;
 mod dump;
 pub(super) mod durability;
 mod expiry;
@@ -70,6 +71,7 @@ const FAMILIES: &[&[Verb]] = &[
     server::COMMANDS,
     acl::COMMANDS,
     config::COMMANDS,
+    devices::COMMANDS,
     command::COMMANDS,
     latency::COMMANDS,
 ];

@@ -45,7 +45,7 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "info", arity: -1, run: Run::Sampled(info::info), flags: flags::TELL, categories: &["dangerous"],
         tips: &[tips::VARIES, tips::EVERYWHERE, tips::SPECIAL],
         while_opening: Some(|command, _, opening, replies| info::while_opening(command, &(opening.progress)(), replies)),
-        bound: |command, session, _| info::bound(command, session), since: "1.0.0",
+        bound: info::bound, since: "1.0.0",
         summary: "Returns facts and counters of the server.", ..SERVER },
     Verb { name: "lastsave", arity: 1, run: Run::Answer(lastsave), needs: Needs::Monitor, flags: flags::FAST,
         categories: &["admin"], tips: &[tips::VARIES], in_scripts: true, since: "1.0.0",

@@ -1,0 +1,582 @@
+//! Tiers of several devices: which device is which, a device that is added, one that fails, one that is missing.
+
+#![allow(clippy::disallowed_methods, reason = "the tests use threads as any program does")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use esker::device::block_on;
+use esker::device::{Buffer, Fault, MemoryDevice, MemoryOptions, OperationKind, Source, WriteMode};
+use esker::{Blocking, Compression, Device, Durability, ErrorKind, MaxGarbage, OnDeviceLoss, Options};
+
+const SEGMENT: u64 = 64 << 10;
+const HEAD: u64 = 1 << 20;
+
+/// Returns a device with room for `slots` segments, named `name`.
+fn device(name: &str, slots: u64) -> MemoryDevice {
+    MemoryDevice::with(MemoryOptions { path: name.to_owned(), ..MemoryOptions::new(HEAD + slots * SEGMENT) })
+}
+
+/// Returns three devices of different sizes.
+fn three() -> Vec<MemoryDevice> {
+    vec![device("first", 40), device("second", 70), device("third", 50)]
+}
+
+fn on(devices: &[MemoryDevice]) -> Options {
+    let target = |device: &MemoryDevice| Arc::new(device.clone()) as Arc<dyn Device>;
+    let first = Options::devices(None, Some(target(&devices[0])));
+    devices[1..]
+        .iter()
+        .fold(first, |options, device| options.add_capacity_device(target(device)))
+        .segment_bytes(SEGMENT)
+        .indirection_unit_bytes(4096)
+        .memory_bytes(64 << 20)
+}
+
+fn open(options: Options) -> Blocking {
+    Blocking::open(options).expect("the store opens")
+}
+
+fn refusal(options: Options) -> String {
+    match Blocking::open(options) {
+        Ok(_) => panic!("the store opened"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The acknowledged value of each key.
+type Expected = BTreeMap<u64, Vec<u8>>;
+
+fn value(key: u64, round: u64) -> Vec<u8> {
+    let mut value = vec![0; 900 + (key % 7) as usize * 300];
+    let seed = (key << 20 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    value.chunks_mut(8).for_each(|word| word.copy_from_slice(&seed.to_le_bytes()[..word.len()]));
+    value
+}
+
+/// Puts keys of a round, and returns the first error.
+fn put(
+    store: &Blocking,
+    expected: &mut Expected,
+    keys: impl IntoIterator<Item = u64>,
+    round: u64,
+) -> Option<esker::Error> {
+    for key in keys {
+        let value = value(key, round);
+        if let Err(error) = store.put(key.to_le_bytes().to_vec(), value.clone()) {
+            return Some(error);
+        }
+        expected.insert(key, value);
+    }
+    None
+}
+
+fn check(store: &Blocking, expected: &Expected) {
+    for (key, value) in expected {
+        let found = store.get(key.to_le_bytes()).expect("the get succeeds");
+        assert!(found.as_deref() == Some(&value[..]), "key {key} has the value last put");
+    }
+    assert_eq!(store.store().len(), expected.len() as u64);
+}
+
+/// Returns the bytes written to each device in data slots.
+fn written(devices: &[MemoryDevice]) -> Vec<bool> {
+    devices.iter().map(|device| device.snapshot()[HEAD as usize..].iter().any(|byte| *byte != 0)).collect()
+}
+
+#[test]
+fn store_on_devices_of_different_sizes_keeps_every_record() {
+    let devices = three();
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    for round in 0..6 {
+        assert!(put(&store, &mut expected, 0..1500, round).is_none());
+    }
+    let activity = store.store().stats().activity;
+    assert!(activity.segments_freed > 0, "segments were collected: {activity:?}");
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    assert_eq!(written(&devices), [true; 3], "all devices have segments");
+    // In any order.
+    let order = [devices[2].clone(), devices[0].clone(), devices[1].clone()];
+    for round in 6..8 {
+        let store = open(on(&order));
+        check(&store, &expected);
+        assert!(put(&store, &mut expected, 0..500, round).is_none());
+        store.close().expect("the store closes");
+    }
+    check(&open(on(&devices)), &expected);
+}
+
+#[test]
+fn crash_keeps_records_of_all_devices() {
+    let devices = three();
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    for round in 0..3 {
+        assert!(put(&store, &mut expected, 0..800, round).is_none());
+    }
+    let mut seed = 7u64;
+    let mut random = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        seed >> 7
+    };
+    let crashed: Vec<MemoryDevice> = devices.iter().map(|device| device.crash(&mut random)).collect();
+    drop(store);
+    check(&open(on(&crashed)), &expected);
+}
+
+/// Returns a closed store on three devices.
+fn closed() -> (Vec<MemoryDevice>, Expected) {
+    let (devices, mut expected) = (three(), Expected::new());
+    let store = open(on(&devices));
+    for round in 0..2 {
+        assert!(put(&store, &mut expected, 0..800, round).is_none());
+    }
+    store.close().expect("the store closes");
+    (devices, expected)
+}
+
+#[test]
+fn first_opening_that_reached_some_devices_is_repeated() {
+    let devices = three();
+    // The start is erased, and four copies are written: all later writes to the start are of the first opening.
+    let writes = AtomicU32::new(0);
+    devices[1].set_faults(Box::new(move |operation| {
+        let is_of_start = operation.kind == OperationKind::Write && operation.offset < HEAD;
+        match is_of_start && writes.fetch_add(1, Ordering::Relaxed) >= 5 {
+            true => Fault::Error(5),
+            false => Fault::None,
+        }
+    }));
+    assert!(Blocking::open(on(&devices)).is_err());
+    devices[1].set_faults(Box::new(|_| Fault::None));
+    let (store, mut expected) = (open(on(&devices)), Expected::new());
+    assert!(put(&store, &mut expected, 0..100, 0).is_none());
+    store.close().expect("the store closes");
+    check(&open(on(&devices)), &expected);
+}
+
+#[test]
+fn device_of_another_store_is_refused() {
+    let (devices, expected) = closed();
+    let (others, _) = closed();
+    let text = refusal(on(&[devices[0].clone(), others[1].clone(), devices[2].clone()]));
+    assert!(text.contains("belongs to another store") && text.contains("capacity"), "{text}");
+    let text = refusal(on(&[devices[0].clone(), devices[1].clone(), devices[2].clone(), others[1].clone()]));
+    assert!(text.contains("belongs to another store"), "{text}");
+    check(&open(on(&devices)), &expected);
+}
+
+#[test]
+fn missing_device_is_refused_unless_loss_is_accepted() {
+    let (devices, expected) = closed();
+    let there = [devices[0].clone(), devices[2].clone()];
+    let text = refusal(on(&there));
+    assert!(
+        text.contains("device 2 of 3") && text.contains("accept_loss") && text.contains("first, third"),
+        "{text}"
+    );
+    // Nor does an empty device replace it.
+    let empty = device("empty", 70);
+    let text = refusal(on(&[devices[0].clone(), devices[2].clone(), empty.clone()]));
+    assert!(text.contains("device 2 of 3") && text.contains("empty holds no store"), "{text}");
+    assert!(!written(&[empty])[0], "a refused opening writes nothing");
+
+    let store = open(on(&there).accept_loss(true));
+    let mut left = 0;
+    for (key, value) in &expected {
+        left += usize::from(
+            store.get(key.to_le_bytes()).expect("the get succeeds").as_deref() == Some(&value[..]),
+        );
+    }
+    assert!(left > 100 && left < expected.len(), "{left} of {} keys are left", expected.len());
+    store.close().expect("the store closes");
+    // From now on the store has two devices, and the third is not believed any more.
+    let store = open(on(&there));
+    let mut expected = Expected::new();
+    assert!(put(&store, &mut expected, 0..800, 9).is_none());
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    let text = refusal(on(&devices));
+    assert!(text.contains("second") && text.contains("its loss was accepted"), "{text}");
+    check(&open(on(&there)), &expected);
+}
+
+#[test]
+fn device_from_another_time_is_refused() {
+    let (devices, mut expected) = closed();
+    let old = MemoryDevice::from_bytes(
+        MemoryOptions { path: "second".into(), ..MemoryOptions::new(0) },
+        &devices[1].snapshot(),
+    );
+    for round in 2..4 {
+        let store = open(on(&devices));
+        assert!(put(&store, &mut expected, 0..300, round).is_none());
+        store.close().expect("the store closes");
+    }
+    let text = refusal(on(&[devices[0].clone(), old, devices[2].clone()]));
+    assert!(text.contains("from another time"), "{text}");
+    check(&open(on(&devices)), &expected);
+}
+
+#[test]
+fn added_device_takes_new_segments() {
+    let (mut devices, mut expected) = closed();
+    devices.push(device("fourth", 60));
+    let store = open(on(&devices));
+    check(&store, &expected);
+    let before = store.store().stats().tiers[0].segments_total;
+    assert_eq!(before, 40 + 70 + 50 + 60);
+    for round in 2..5 {
+        assert!(put(&store, &mut expected, 0..1500, round).is_none());
+    }
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    assert!(written(&devices)[3], "the added device has segments");
+    check(&open(on(&devices)), &expected);
+    assert!(refusal(on(&devices[..3])).contains("device 4 of 4"));
+}
+
+#[test]
+fn tier_of_one_device_becomes_one_of_two() {
+    let mut devices = vec![device("first", 40)];
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    assert!(put(&store, &mut expected, 0..500, 0).is_none());
+    store.close().expect("the store closes");
+    devices.push(device("second", 40));
+    let store = open(on(&devices));
+    check(&store, &expected);
+    assert!(put(&store, &mut expected, 0..1500, 1).is_none());
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    assert!(refusal(on(&devices[..1])).contains("device 2 of 2"));
+    check(&open(on(&devices)), &expected);
+}
+
+/// Returns the number of copies of the superblock among the slots of a device.
+fn far_copies(device: &MemoryDevice) -> usize {
+    device.snapshot()[HEAD as usize..].chunks(4096).filter(|page| page.starts_with(b"ESKERSB1")).count()
+}
+
+#[test]
+fn added_device_ends_far_copies_and_their_slots_are_used() {
+    let mut devices = vec![device("first", 100)];
+    // A former user of the device has left data everywhere.
+    let remains = vec![0xa5; devices[0].snapshot().len() - HEAD as usize];
+    block_on(devices[0].write(HEAD, Source::Owned(Buffer::copy_from(&remains)), WriteMode::Durable))
+        .expect("it is written");
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    assert!(put(&store, &mut expected, 0..500, 0).is_none());
+    store.close().expect("the store closes");
+    assert_eq!(far_copies(&devices[0]), 2);
+    devices.push(device("second", 80));
+    for round in 1..3 {
+        let store = open(on(&devices));
+        check(&store, &expected);
+        assert!(put(&store, &mut expected, 0..2000, round).is_none());
+        check(&store, &expected);
+        store.close().expect("the store closes");
+        assert_eq!(devices.iter().map(far_copies).collect::<Vec<_>>(), [0, 0]);
+    }
+    let store = open(on(&devices));
+    check(&store, &expected);
+    let stats = store.store().stats();
+    assert_eq!((stats.tiers[0].segments_total, stats.damaged_segments), (180, 0));
+}
+
+/// Makes every write and flush of a device fail from now on, and with `reads` also every read.
+fn fail(device: &MemoryDevice, reads: bool) {
+    let is_hit = move |kind| {
+        matches!(kind, OperationKind::Write | OperationKind::Flush) || reads && kind == OperationKind::Read
+    };
+    device.set_faults(Box::new(move |operation| match is_hit(operation.kind) {
+        true => Fault::Error(libc_eio()),
+        false => Fault::None,
+    }));
+}
+
+const fn libc_eio() -> i32 {
+    5
+}
+
+#[test]
+fn failed_device_stops_the_store_by_default() {
+    let devices = three();
+    let mut expected = Expected::new();
+    let store = open(on(&devices));
+    assert!(put(&store, &mut expected, 0..800, 0).is_none());
+    fail(&devices[1], false);
+    let first = (1..50).find_map(|round| put(&store, &mut expected, 0..800, round)).expect("a put fails");
+    assert!(first.to_string().contains("second"), "{first}");
+    let error = store.put(b"key".to_vec(), b"value".to_vec()).expect_err("the store has stopped");
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert!(text.contains("second") && text.contains("on_device_loss"), "{text}");
+}
+
+#[test]
+fn store_goes_on_without_a_failed_device() {
+    let devices = three();
+    let mut expected = Expected::new();
+    let store = open(on(&devices).on_device_loss(OnDeviceLoss::Serve));
+    assert!(put(&store, &mut expected, 0..1000, 0).is_none());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Beside the writer below, so that frames are in flight when the device fails.
+        for part in 1..4u64 {
+            let (store, stop) = (&store, &stop);
+            scope.spawn(move || {
+                let mut round = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let keys = part * 100_000..part * 100_000 + 50;
+                    assert!(put(store, &mut Expected::new(), keys, round).is_none(), "no put fails");
+                    round += 1;
+                }
+            });
+        }
+        assert!(put(&store, &mut expected, 0..300, 1).is_none());
+        fail(&devices[1], true);
+        let error = put(&store, &mut expected, 1000..2500, 1);
+        stop.store(true, Ordering::Relaxed);
+        assert!(error.is_none(), "puts go to the other devices: {error:?}");
+    });
+    let mut lost = 0;
+    for (key, value) in &expected {
+        match store.get(key.to_le_bytes()) {
+            Ok(found) => assert!(found.as_deref() == Some(&value[..]), "key {key} has the value last put"),
+            Err(error) => {
+                assert!(error.to_string().contains("second"), "{error}");
+                assert!(*key < 1000, "key {key} was put after the device failed: {error}");
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 0 && lost < 900, "{lost} keys of 1000 were on the failed device");
+    // Putting them again replaces them.
+    for round in 2..8 {
+        assert!(put(&store, &mut expected, 0..2500, round).is_none());
+    }
+    for (key, value) in &expected {
+        assert_eq!(store.get(key.to_le_bytes()).expect("it was put again").as_deref(), Some(&value[..]));
+    }
+    store.close().expect("the store closes");
+    devices[1].clear_faults();
+    let store = open(on(&devices));
+    for (key, value) in &expected {
+        assert_eq!(
+            store.get(key.to_le_bytes()).expect("the get succeeds").as_deref(),
+            Some(&value[..]),
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn segments_being_written_move_off_a_failed_device() {
+    for seed in 0..6u64 {
+        let devices = three();
+        let mut expected = Expected::new();
+        let store = open(on(&devices).on_device_loss(OnDeviceLoss::Serve));
+        // Each device in turn is the one that the open segment lies on.
+        assert!(put(&store, &mut expected, 0..10 + seed * 31, 0).is_none());
+        let failed = seed as usize % 3;
+        fail(&devices[failed], true);
+        assert!(put(&store, &mut expected, 5000..5100, 0).is_none(), "seed {seed}");
+        let acknowledged: Expected =
+            expected.range(5000..).map(|(key, value)| (*key, value.clone())).collect();
+        // A crash of the others; the failed one is missing.
+        let mut seed = seed;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            seed >> 7
+        };
+        let left: Vec<MemoryDevice> =
+            (0..3).filter(|&at| at != failed).map(|at| devices[at].crash(&mut random)).collect();
+        drop(store);
+        assert!(refusal(on(&left)).contains("is missing"));
+        let store = open(on(&left).accept_loss(true));
+        for (key, value) in &acknowledged {
+            let found = store.get(key.to_le_bytes()).expect("the get succeeds");
+            assert!(found.as_deref() == Some(&value[..]), "key {key} was acknowledged after the failure");
+        }
+    }
+}
+
+/// Makes a device fail at a write to a slot or a flush: at operation number `at` of this kind from now on.
+fn fail_at(device: &MemoryDevice, kind: OperationKind, at: u32) -> Arc<AtomicBool> {
+    let (count, struck) = (AtomicU32::new(0), Arc::new(AtomicBool::new(false)));
+    let has_struck = struck.clone();
+    device.set_faults(Box::new(move |operation| {
+        let is_one = operation.kind == kind && (kind == OperationKind::Flush || operation.offset >= HEAD);
+        if is_one && count.fetch_add(1, Ordering::Relaxed) >= at {
+            struck.store(true, Ordering::Relaxed);
+        }
+        match struck.load(Ordering::Relaxed) && operation.kind != OperationKind::Read {
+            true => Fault::Error(libc_eio()),
+            false => Fault::None,
+        }
+    }));
+    has_struck
+}
+
+/// Returns what is left of devices after a power failure.
+fn crashed(devices: &[MemoryDevice], mut seed: u64) -> Vec<MemoryDevice> {
+    let mut random = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        seed >> 7
+    };
+    devices.iter().map(|device| device.crash(&mut random)).collect()
+}
+
+/// Calls `test` with each device, kind of operation and number of the operation at which the device fails, until there are fewer
+/// operations. `test` returns true if the device failed.
+fn at_each_failure(test: impl Fn(usize, OperationKind, u32) -> bool) {
+    for kind in [OperationKind::Write, OperationKind::Flush] {
+        let failures = (0..3).map(|failed| (0..40).take_while(|&at| test(failed, kind, at)).count());
+        assert!(failures.sum::<usize>() > 0, "a device failed at a {kind:?}");
+    }
+}
+
+/// All records are in memory when the device fails, so none is lost.
+#[test]
+fn memtable_is_written_out_whatever_device_fails() {
+    at_each_failure(|failed, kind, at| {
+        let (devices, mut expected) = (three(), Expected::new());
+        let options = on(&devices).on_device_loss(OnDeviceLoss::Serve).compression(Compression::Off);
+        let options = options.coalesce_for(Duration::from_secs(600)).durability(Durability::None);
+        let store = open(options);
+        (0..4).for_each(|round| assert!(put(&store, &mut expected, 0..40, round).is_none()));
+        assert!(!written(&devices).contains(&true), "nothing is written yet");
+        let struck = fail_at(&devices[failed], kind, at);
+        store.flush().expect("the store goes on");
+        check(&store, &expected);
+        let struck = struck.load(Ordering::Relaxed);
+        let left = crashed(&devices, at.into());
+        drop(store);
+        check(&open(on(&left)), &expected);
+        struck
+    });
+}
+
+/// The records are durable when the device fails, and it is back in the end, so none is lost.
+#[test]
+fn collection_survives_a_failed_device_and_a_crash() {
+    at_each_failure(|failed, kind, at| {
+        let (devices, mut expected) = (three(), Expected::new());
+        let options = on(&devices).on_device_loss(OnDeviceLoss::Serve).compression(Compression::Off);
+        let store = open(options.max_garbage(MaxGarbage::Off));
+        for round in 0..3 {
+            assert!(put(&store, &mut expected, (0..200).step_by(1 + round), round as u64).is_none());
+        }
+        let struck = fail_at(&devices[failed], kind, at);
+        let compacted = store.compact();
+        let struck = struck.load(Ordering::Relaxed);
+        assert!(struck || compacted.is_ok(), "{compacted:?}");
+        let left = crashed(&devices, at.into());
+        drop(store);
+        check(&open(on(&left)), &expected);
+        struck
+    });
+}
+
+#[test]
+fn drained_device_is_emptied_and_removed_under_load() {
+    let (devices, mut expected) = closed();
+    let store = open(on(&devices));
+    let error = block_on(store.store().drain_device("fourth")).expect_err("there is no such device");
+    assert!(error.to_string().contains("fourth"), "{error}");
+    block_on(store.store().drain_device("second")).expect("it begins");
+    for round in 2..400 {
+        assert!(put(&store, &mut expected, 0..800, round).is_none());
+        if !store.store().devices().iter().any(|device| device.path == "second") {
+            break;
+        }
+    }
+    let left: Vec<String> = store.store().devices().into_iter().map(|device| device.path).collect();
+    assert_eq!(left, ["first", "third"], "the drained device was removed");
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    let head = &devices[1].snapshot()[..HEAD as usize];
+    assert!(!head.windows(8).any(|bytes| bytes == b"ESKERSB1"), "its superblocks are erased");
+    let left = [devices[0].clone(), devices[2].clone()];
+    let store = open(on(&left));
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    // As a new device, it takes the place that it had.
+    let store = open(on(&devices));
+    for round in 500..503 {
+        assert!(put(&store, &mut expected, 0..1500, round).is_none());
+    }
+    check(&store, &expected);
+    assert!(store.store().devices().iter().all(|device| device.segments_used > 0));
+    store.close().expect("the store closes");
+    check(&open(on(&devices)), &expected);
+}
+
+#[test]
+fn drain_goes_on_after_a_restart_and_without_writes() {
+    let (devices, expected) = closed();
+    let store = open(on(&devices));
+    block_on(store.store().drain_device("third")).expect("it begins");
+    store.close().expect("the store closes");
+    if !devices[2].snapshot()[..HEAD as usize].windows(8).any(|bytes| bytes == b"ESKERSB1") {
+        // It was empty before the close, and was removed.
+        return check(&open(on(&devices[..2])), &expected);
+    }
+    let store = open(on(&devices));
+    let is_there = || store.store().devices().iter().any(|device| device.path == "third");
+    // All its segments were sealed by the close.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while is_there() && std::time::Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!is_there(), "{:?}", store.store().devices());
+    check(&store, &expected);
+}
+
+#[test]
+fn drain_without_room_for_the_records_is_refused() {
+    let devices = three();
+    let mut expected = Expected::new();
+    let store = open(on(&devices).compression(Compression::Off));
+    // 160 segments, of which users can fill 80 %; without the second device there are 90.
+    assert!(put(&store, &mut expected, 0..3000, 0).is_none());
+    let error = block_on(store.store().drain_device("second")).expect_err("there is no room");
+    assert!(error.to_string().contains("second") && error.to_string().contains("add a device"), "{error}");
+    assert!(store.store().devices().iter().all(|device| !device.draining));
+    assert!(put(&store, &mut expected, 0..500, 1).is_none());
+    check(&store, &expected);
+}
+
+#[test]
+fn store_on_several_files_does_not_believe_their_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths: Vec<std::path::PathBuf> =
+        (0..4).map(|number| dir.path().join(format!("device{number}"))).collect();
+    let options = |paths: &[std::path::PathBuf]| {
+        let first = Options::capacity_only(&paths[0]).capacity_limit_bytes(4 * (HEAD + 40 * SEGMENT));
+        let all = paths[1..].iter().fold(first, Options::add_capacity);
+        all.segment_bytes(SEGMENT).indirection_unit_bytes(4096).memory_bytes(64 << 20)
+    };
+    let mut expected = Expected::new();
+    let store = open(options(&paths));
+    for round in 0..4 {
+        assert!(put(&store, &mut expected, 0..800, round).is_none());
+    }
+    store.close().expect("the store closes");
+    // Exchanged names are no other devices.
+    let aside = dir.path().join("aside");
+    for (from, to) in [(&paths[0], &aside), (&paths[2], &paths[0]), (&aside, &paths[2])] {
+        std::fs::rename(from, to).expect("it is renamed");
+    }
+    let store = open(options(&paths));
+    check(&store, &expected);
+    store.close().expect("the store closes");
+    std::fs::remove_file(&paths[3]).expect("it is removed");
+    assert!(refusal(options(&paths)).contains("device 4 of 4"));
+}
