@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use crate::support::{Config, Tiers, World, answer_of, cases, child, value};
 
 /// Number of short histories of each kind of store.
-const SHORT: u64 = 2950;
+const SHORT: u64 = 1960;
 
 /// Number of long histories.
-const LONG: u64 = 60;
+const LONG: u64 = 40;
 
 /// Number of histories of stores on several devices.
 const THREE_DEVICES: u64 = 600;
