@@ -172,7 +172,7 @@ fn stock_db_bench_accepts_every_line() {
     assert!(!report.contains("What failed"), "{report}");
     let all: Value = serde_json::from_str(&read(&out.join("results.json"))).expect("it is JSON");
     let records = all["records"].as_array().expect("records");
-    assert_eq!(records.len(), 26);
+    assert_eq!(records.len(), 34);
     for record in records {
         let run = &record["runs"].as_array().and_then(|runs| runs.last()).expect("a run")["run"];
         assert!(run["operations"].as_u64() > Some(0) && run["latency_us"].is_object(), "{record:#}");

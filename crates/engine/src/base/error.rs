@@ -120,9 +120,7 @@ pub enum Error {
     Io(DeviceError),
     /// One of several devices of a tier failed, and the store stops then. Reads continue.
     DeviceFailed {
-        /// The file or device.
-        path: String,
-        /// The failed write or flush.
+        /// The failed write or flush, which names the device.
         cause: DeviceError,
         /// The option that decides whether the store stops.
         option: OptionName,
@@ -222,8 +220,8 @@ impl Error {
                     "{path} is in use by {holder}; a store can be open only once, so close it there first"
                 )
             }
-            Error::DeviceFailed { path, cause, option } => format!(
-                "the store takes no more writes, because its device {path} failed: {cause}; replace the device, or set {} to \
+            Error::DeviceFailed { cause, option } => format!(
+                "the store takes no more writes, because a device failed: {cause}; replace the device, or set {} to \
                  \"serve\" to go on with the other devices after the next start",
                 name(*option)
             ),

@@ -159,11 +159,7 @@ impl Tier {
             return None;
         };
         let is_of_it = members.has_failed(path) && !members.serves();
-        is_of_it.then(|| Error::DeviceFailed {
-            path: path.to_owned(),
-            cause: cause.clone(),
-            option: OptionName::OnDeviceLoss,
-        })
+        is_of_it.then(|| Error::DeviceFailed { cause: cause.clone(), option: OptionName::OnDeviceLoss })
     }
 
     /// Returns the failure if one of these slots is on a device that was left out.

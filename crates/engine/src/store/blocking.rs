@@ -1,9 +1,11 @@
 //! Blocking calls of the store for threads without an executor: the calling thread sleeps while it waits.
 
 use std::ops::{Deref, RangeBounds};
+use std::path::Path;
 
 use bytes::Bytes;
 use esker_device::block_on;
+use esker_log::Tier as TierName;
 
 use crate::Batch;
 use crate::base::error::Result;
@@ -305,6 +307,22 @@ impl Blocking {
     /// As there.
     pub fn compact(&self) -> Result<()> {
         block_on(self.store.compact())
+    }
+
+    /// See [`Store::add_device`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_device(&self, tier: TierName, path: impl AsRef<Path>) -> Result<()> {
+        block_on(self.store.add_device(tier, path))
+    }
+
+    /// See [`Store::drain_device`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn drain_device(&self, path: &str) -> Result<()> {
+        block_on(self.store.drain_device(path))
     }
 
     /// See [`Store::close`].

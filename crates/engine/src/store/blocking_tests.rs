@@ -16,9 +16,10 @@ fn calls<'s>(source: &'s str, prefix: &str) -> BTreeSet<&'s str> {
 }
 
 /// Every file with calls of `Store`.
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 9] = [
     ("changing.rs", include_str!("changing.rs")),
     ("checkpoint.rs", include_str!("checkpoint.rs")),
+    ("devices.rs", include_str!("devices.rs")),
     ("handle.rs", include_str!("handle.rs")),
     ("iterating.rs", include_str!("iterating.rs")),
     ("places.rs", include_str!("places.rs")),
@@ -27,9 +28,9 @@ const SOURCES: [(&str, &str); 8] = [
     ("writing.rs", include_str!("writing.rs")),
 ];
 
-/// Asynchronous calls that only `Store` has: for backups, which read segments while others write, and for a server, whose
-/// reads take several steps.
-const OF_STORE_ONLY: [&str; 2] = ["checkpoint", "get_probed"];
+/// Asynchronous calls that only `Store` has: for backups, which read segments while others write, for a server, whose
+/// reads take several steps, and for devices that are not files.
+const OF_STORE_ONLY: [&str; 3] = ["add_opened_device", "checkpoint", "get_probed"];
 
 /// Other calls of `Blocking`: the way back, the handle of another database, and iterators.
 const OF_BLOCKING_ONLY: [&str; 4] = ["database", "iter", "keys", "store"];

@@ -265,6 +265,14 @@ pub(super) fn of(verb: &str) -> Option<Vec<Vec<u8>>> {
             with_value(&["CONFIG", "SET", "slowlog-max-len"]),
         ]),
         "info" => one(command(&[verb, "all"]).repeat(100)),
+        "device" => {
+            let path = "p".repeat(64 << 10);
+            Some(vec![
+                command(&["DEVICE", "LIST"]).repeat(100),
+                command(&["DEVICE", "DRAIN", &path]),
+                command(&["DEVICE", "ADD", "capacity", &path]),
+            ])
+        }
         "latency" => one(command(&["LATENCY", "HISTOGRAM"]).repeat(100)),
         "slowlog" => one(command(&["SLOWLOG", "GET", "-1"]).repeat(100)),
         "monitor" => one([command(&[verb]), with_value(&["SET", "m"])].concat()),
