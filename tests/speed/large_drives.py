@@ -227,7 +227,8 @@ def use_all_slots(device, drive_bytes):
     with open(device, "r+b") as drive:
         first = drive.read(4096)
         payload_end = 24 + number(first, 20, 4)
-        far = [number(first, payload_end - 16), number(first, payload_end - 8)]
+        # The offsets of two far copies come before the empty lists of stripes and moved slots.
+        far = [number(first, payload_end - 32), number(first, payload_end - 24)]
         segment_bytes, unit_bytes, data_offset = (number(first, 24 + 74 + 8 * field) for field in range(3))
         slots = (min(max(far), drive_bytes) - data_offset) // segment_bytes
         for offset in [copy * max(4096, unit_bytes) for copy in range(4)] + far:

@@ -13,7 +13,7 @@ use crate::redis::{Redis, exchange, read_reply};
 const LISTS: usize = 30;
 
 /// Excluded commands: those that end or block a connection, depend on the clock, the machine or chance, or are known to differ as
-/// a whole, as those that redis-server lacks. `docs/compatibility.md` gives the reasons.
+/// a whole, for example because redis-server lacks them. `docs/compatibility.md` gives the reasons.
 const LEFT_OUT: &[&str] = &[
     "acl",
     "bgsave",
