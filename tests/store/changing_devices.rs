@@ -7,51 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker::device::block_on;
-use esker::device::{Fault, MemoryDevice, MemoryOptions, OperationKind, Runtime as _};
-use esker::{Blocking, Device, OnDeviceLoss, Options, Store, Tier};
-use esker_simulated::{Random, SimRuntime};
+use esker::device::{MemoryDevice, MemoryOptions, Runtime as _};
+use esker::{Blocking, OnDeviceLoss, Options, Store, Tier};
+use esker_simulated::SimRuntime;
 use futures_util::future::{join, join_all};
 
 use crate::support::cases;
-
-const SEGMENT: u64 = 64 << 10;
-const HEAD: u64 = 1 << 20;
-
-fn options_of(name: &str, slots: u64) -> MemoryOptions {
-    MemoryOptions { path: name.to_owned(), ..MemoryOptions::new(HEAD + slots * SEGMENT) }
-}
-
-fn device(name: &str, slots: u64) -> MemoryDevice {
-    MemoryDevice::with(options_of(name, slots))
-}
-
-fn shared(device: &MemoryDevice) -> Arc<dyn Device> {
-    Arc::new(device.clone())
-}
-
-fn on(devices: &[MemoryDevice]) -> Options {
-    let first = Options::devices(None, Some(shared(&devices[0])));
-    devices[1..]
-        .iter()
-        .fold(first, |options, device| options.add_capacity_device(shared(device)))
-        .segment_bytes(SEGMENT)
-        .indirection_unit_bytes(4096)
-        .memory_bytes(64 << 20)
-}
-
-fn refusal(options: Options) -> String {
-    match Blocking::open(options) {
-        Ok(_) => panic!("the store opened"),
-        Err(error) => error.to_string(),
-    }
-}
-
-fn value(key: u64, version: u64) -> Vec<u8> {
-    let mut value = vec![0; 900 + (key % 7) as usize * 300];
-    let seed = (key << 32 | version).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    value.chunks_mut(8).for_each(|word| word.copy_from_slice(&seed.to_le_bytes()[..word.len()]));
-    value
-}
+use crate::support::several::{
+    EVERYTHING, HEAD, SEGMENT, WRITES, crashed, device, fail, on, open, options_of, refusal, shared,
+    short_segments, value,
+};
 
 fn fill(store: &Blocking, keys: std::ops::Range<u64>, version: u64) {
     for key in keys {
@@ -66,29 +31,10 @@ fn check(store: &Blocking, keys: std::ops::Range<u64>, version: u64) {
     }
 }
 
-/// Makes operations of these kinds fail after `after` of them.
-fn fail(device: &MemoryDevice, kinds: &'static [OperationKind], after: u64) {
-    let left = parking_lot::Mutex::new(after);
-    device.set_faults(Box::new(move |operation| {
-        let mut left = left.lock();
-        match kinds.contains(&operation.kind) {
-            true if *left == 0 => Fault::Error(libc::EIO),
-            true => {
-                *left -= 1;
-                Fault::None
-            }
-            false => Fault::None,
-        }
-    }));
-}
-
-const WRITES: &[OperationKind] = &[OperationKind::Write, OperationKind::Flush];
-const EVERYTHING: &[OperationKind] = &[OperationKind::Write, OperationKind::Flush, OperationKind::Read];
-
 #[test]
 fn added_device_is_used_at_once_and_needed_later() {
     let mut devices = vec![device("first", 30), device("second", 30)];
-    let store = Blocking::open(on(&devices)).expect("the store opens");
+    let store = open(on(&devices));
     fill(&store, 0..800, 0);
     let before = store.store().stats().user_limit_bytes;
     devices.push(device("third", 700));
@@ -100,13 +46,13 @@ fn added_device_is_used_at_once_and_needed_later() {
     check(&store, 0..8000, 1);
     store.close().expect("the store closes");
     assert!(refusal(on(&devices[..2])).contains("device 3 of 3"));
-    check(&Blocking::open(on(&devices)).expect("the store opens"), 0..8000, 1);
+    check(&open(on(&devices)), 0..8000, 1);
 }
 
 #[test]
 fn unfit_devices_are_not_added() {
     let devices = [device("first", 30), device("second", 30)];
-    let store = Blocking::open(on(&devices)).expect("the store opens");
+    let store = open(on(&devices));
     let add = |device: &MemoryDevice| {
         let added = block_on(store.store().add_opened_device(Tier::Capacity, shared(device)));
         added.expect_err("it is refused").to_string()
@@ -129,7 +75,7 @@ fn unfit_devices_are_not_added() {
     fill(&store, 0..100, 0);
     store.close().expect("the store closes");
 
-    let alone = Blocking::open(on(&[device("alone", 30)])).expect("the store opens");
+    let alone = open(on(&[device("alone", 30)]));
     let error = block_on(alone.store().add_opened_device(Tier::Capacity, shared(&other)));
     let error = error.expect_err("the tier has one device").to_string();
     assert!(error.contains("stop the store, and open it with both"), "{error}");
@@ -142,7 +88,7 @@ fn interrupted_addition_leaves_the_store_as_it_was() {
     let mut refused = 0;
     for writes in 0..16 {
         let devices = [device("first", 30), device("second", 30), device("third", 30)];
-        let store = Blocking::open(on(&devices[..2])).expect("the store opens");
+        let store = open(on(&devices[..2]));
         fill(&store, 0..200, 0);
         fail(&devices[2], WRITES, writes);
         let added = block_on(store.store().add_opened_device(Tier::Capacity, shared(&devices[2])));
@@ -152,10 +98,9 @@ fn interrupted_addition_leaves_the_store_as_it_was() {
         if added.is_err() {
             fill(&store, 0..100, 1);
         }
-        let mut random = Random::new(writes);
-        let crashed: Vec<_> = devices.iter().map(|device| device.crash(&mut || random.bits())).collect();
+        let left = crashed(&devices, writes);
         drop(store);
-        let given = if added.is_ok() { &crashed[..] } else { &crashed[..2] };
+        let given = if added.is_ok() { &left[..] } else { &left[..2] };
         let store = Blocking::open(on(given)).unwrap_or_else(|error| panic!("{writes} writes: {error}"));
         check(&store, 0..100, version);
         check(&store, 100..200, 0);
@@ -168,7 +113,7 @@ fn interrupted_addition_leaves_the_store_as_it_was() {
 fn interrupted_openings_do_not_move_devices_apart() {
     for writes in 0..8 {
         let devices = [device("first", 30), device("second", 30), device("third", 30)];
-        let store = Blocking::open(on(&devices)).expect("the store opens");
+        let store = open(on(&devices));
         fill(&store, 0..300, 0);
         store.close().expect("the store closes");
         for _ in 0..2 {
@@ -179,6 +124,34 @@ fn interrupted_openings_do_not_move_devices_apart() {
         let store = Blocking::open(on(&devices)).unwrap_or_else(|error| panic!("{writes} writes: {error}"));
         check(&store, 0..300, 0);
     }
+}
+
+/// On the backend of the machine: a task on the I/O thread of a device would end with that device.
+#[test]
+fn store_goes_on_after_its_first_device_is_removed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = ["first", "second", "third"].map(|name| dir.path().join(name));
+    for path in &paths {
+        let file = std::fs::File::create(path).expect("a file is made");
+        file.set_len(HEAD + 60 * SEGMENT).expect("it gets its length");
+    }
+    let all = Options::capacity_only(&paths[0]).add_capacity(&paths[1]).add_capacity(&paths[2]);
+    let store = open(short_segments(all));
+    for (left, path) in [(2, &paths[0]), (1, &paths[1])] {
+        fill(&store, 0..500, 0);
+        store.drain_device(path.to_str().expect("it is UTF-8")).expect("it begins");
+        for version in 1..200 {
+            fill(&store, 0..500, version);
+            if store.devices().len() == left {
+                break;
+            }
+        }
+        assert_eq!(store.devices().len(), left, "{:?}", store.devices());
+        fill(&store, 0..500, 200);
+        check(&store, 0..500, 200);
+    }
+    store.close().expect("the store closes");
+    check(&open(short_segments(Options::capacity_only(&paths[2]))), 0..500, 200);
 }
 
 /// What clients know about the keys, each of which one client writes.

@@ -8,53 +8,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use esker::device::block_on;
-use esker::device::{Buffer, Fault, MemoryDevice, MemoryOptions, OperationKind, Source, WriteMode};
-use esker::{Blocking, Compression, Device, Durability, ErrorKind, MaxGarbage, OnDeviceLoss, Options};
+use esker::device::{
+    Buffer, Device as _, Fault, MemoryDevice, MemoryOptions, OperationKind, Source, WriteMode,
+};
+use esker::{Blocking, Compression, Durability, ErrorKind, MaxGarbage, OnDeviceLoss, Options};
 
-const SEGMENT: u64 = 64 << 10;
-const HEAD: u64 = 1 << 20;
-
-/// Returns a device with room for `slots` segments, named `name`.
-fn device(name: &str, slots: u64) -> MemoryDevice {
-    MemoryDevice::with(MemoryOptions { path: name.to_owned(), ..MemoryOptions::new(HEAD + slots * SEGMENT) })
-}
+use crate::support::several::{
+    EVERYTHING, HEAD, SEGMENT, WRITES, crashed, device, fail, on, open, refusal, short_segments, value,
+};
 
 /// Returns three devices of different sizes.
 fn three() -> Vec<MemoryDevice> {
     vec![device("first", 40), device("second", 70), device("third", 50)]
 }
 
-fn on(devices: &[MemoryDevice]) -> Options {
-    let target = |device: &MemoryDevice| Arc::new(device.clone()) as Arc<dyn Device>;
-    let first = Options::devices(None, Some(target(&devices[0])));
-    devices[1..]
-        .iter()
-        .fold(first, |options, device| options.add_capacity_device(target(device)))
-        .segment_bytes(SEGMENT)
-        .indirection_unit_bytes(4096)
-        .memory_bytes(64 << 20)
-}
-
-fn open(options: Options) -> Blocking {
-    Blocking::open(options).expect("the store opens")
-}
-
-fn refusal(options: Options) -> String {
-    match Blocking::open(options) {
-        Ok(_) => panic!("the store opened"),
-        Err(error) => error.to_string(),
-    }
-}
-
 /// The acknowledged value of each key.
 type Expected = BTreeMap<u64, Vec<u8>>;
-
-fn value(key: u64, round: u64) -> Vec<u8> {
-    let mut value = vec![0; 900 + (key % 7) as usize * 300];
-    let seed = (key << 20 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    value.chunks_mut(8).for_each(|word| word.copy_from_slice(&seed.to_le_bytes()[..word.len()]));
-    value
-}
 
 /// Puts keys of a round, and returns the first error.
 fn put(
@@ -74,14 +43,19 @@ fn put(
 }
 
 fn check(store: &Blocking, expected: &Expected) {
+    check_values(store, expected);
+    assert_eq!(store.store().len(), expected.len() as u64);
+}
+
+/// Checks the values of some keys of a store.
+fn check_values(store: &Blocking, expected: &Expected) {
     for (key, value) in expected {
         let found = store.get(key.to_le_bytes()).expect("the get succeeds");
         assert!(found.as_deref() == Some(&value[..]), "key {key} has the value last put");
     }
-    assert_eq!(store.store().len(), expected.len() as u64);
 }
 
-/// Returns the bytes written to each device in data slots.
+/// Returns for each device true if something was written behind its head.
 fn written(devices: &[MemoryDevice]) -> Vec<bool> {
     devices.iter().map(|device| device.snapshot()[HEAD as usize..].iter().any(|byte| *byte != 0)).collect()
 }
@@ -118,14 +92,9 @@ fn crash_keeps_records_of_all_devices() {
     for round in 0..3 {
         assert!(put(&store, &mut expected, 0..800, round).is_none());
     }
-    let mut seed = 7u64;
-    let mut random = move || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        seed >> 7
-    };
-    let crashed: Vec<MemoryDevice> = devices.iter().map(|device| device.crash(&mut random)).collect();
+    let left = crashed(&devices, 7);
     drop(store);
-    check(&open(on(&crashed)), &expected);
+    check(&open(on(&left)), &expected);
 }
 
 /// Returns a closed store on three devices.
@@ -147,7 +116,7 @@ fn first_opening_that_reached_some_devices_is_repeated() {
     devices[1].set_faults(Box::new(move |operation| {
         let is_of_start = operation.kind == OperationKind::Write && operation.offset < HEAD;
         match is_of_start && writes.fetch_add(1, Ordering::Relaxed) >= 5 {
-            true => Fault::Error(5),
+            true => Fault::Error(libc::EIO),
             false => Fault::None,
         }
     }));
@@ -289,28 +258,13 @@ fn added_device_ends_far_copies_and_their_slots_are_used() {
     assert_eq!((stats.tiers[0].segments_total, stats.damaged_segments), (180, 0));
 }
 
-/// Makes every write and flush of a device fail from now on, and with `reads` also every read.
-fn fail(device: &MemoryDevice, reads: bool) {
-    let is_hit = move |kind| {
-        matches!(kind, OperationKind::Write | OperationKind::Flush) || reads && kind == OperationKind::Read
-    };
-    device.set_faults(Box::new(move |operation| match is_hit(operation.kind) {
-        true => Fault::Error(libc_eio()),
-        false => Fault::None,
-    }));
-}
-
-const fn libc_eio() -> i32 {
-    5
-}
-
 #[test]
 fn failed_device_stops_the_store_by_default() {
     let devices = three();
     let mut expected = Expected::new();
     let store = open(on(&devices));
     assert!(put(&store, &mut expected, 0..800, 0).is_none());
-    fail(&devices[1], false);
+    fail(&devices[1], WRITES, 0);
     let first = (1..50).find_map(|round| put(&store, &mut expected, 0..800, round)).expect("a put fails");
     assert!(first.to_string().contains("second"), "{first}");
     let error = store.put(b"key".to_vec(), b"value".to_vec()).expect_err("the store has stopped");
@@ -340,7 +294,7 @@ fn store_goes_on_without_a_failed_device() {
             });
         }
         assert!(put(&store, &mut expected, 0..300, 1).is_none());
-        fail(&devices[1], true);
+        fail(&devices[1], EVERYTHING, 0);
         let error = put(&store, &mut expected, 1000..2500, 1);
         stop.store(true, Ordering::Relaxed);
         assert!(error.is_none(), "puts go to the other devices: {error:?}");
@@ -361,19 +315,11 @@ fn store_goes_on_without_a_failed_device() {
     for round in 2..8 {
         assert!(put(&store, &mut expected, 0..2500, round).is_none());
     }
-    for (key, value) in &expected {
-        assert_eq!(store.get(key.to_le_bytes()).expect("it was put again").as_deref(), Some(&value[..]));
-    }
+    check_values(&store, &expected);
     store.close().expect("the store closes");
     devices[1].clear_faults();
     let store = open(on(&devices));
-    for (key, value) in &expected {
-        assert_eq!(
-            store.get(key.to_le_bytes()).expect("the get succeeds").as_deref(),
-            Some(&value[..]),
-            "{key}"
-        );
-    }
+    check_values(&store, &expected);
 }
 
 #[test]
@@ -385,25 +331,17 @@ fn segments_being_written_move_off_a_failed_device() {
         // Each device in turn is the one that the open segment lies on.
         assert!(put(&store, &mut expected, 0..10 + seed * 31, 0).is_none());
         let failed = seed as usize % 3;
-        fail(&devices[failed], true);
+        fail(&devices[failed], EVERYTHING, 0);
         assert!(put(&store, &mut expected, 5000..5100, 0).is_none(), "seed {seed}");
         let acknowledged: Expected =
             expected.range(5000..).map(|(key, value)| (*key, value.clone())).collect();
         // A crash of the others; the failed one is missing.
-        let mut seed = seed;
-        let mut random = move || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            seed >> 7
-        };
-        let left: Vec<MemoryDevice> =
-            (0..3).filter(|&at| at != failed).map(|at| devices[at].crash(&mut random)).collect();
+        let mut left = crashed(&devices, seed);
+        left.remove(failed);
         drop(store);
         assert!(refusal(on(&left)).contains("is missing"));
         let store = open(on(&left).accept_loss(true));
-        for (key, value) in &acknowledged {
-            let found = store.get(key.to_le_bytes()).expect("the get succeeds");
-            assert!(found.as_deref() == Some(&value[..]), "key {key} was acknowledged after the failure");
-        }
+        check_values(&store, &acknowledged);
     }
 }
 
@@ -417,20 +355,11 @@ fn fail_at(device: &MemoryDevice, kind: OperationKind, at: u32) -> Arc<AtomicBoo
             struck.store(true, Ordering::Relaxed);
         }
         match struck.load(Ordering::Relaxed) && operation.kind != OperationKind::Read {
-            true => Fault::Error(libc_eio()),
+            true => Fault::Error(libc::EIO),
             false => Fault::None,
         }
     }));
     has_struck
-}
-
-/// Returns what is left of devices after a power failure.
-fn crashed(devices: &[MemoryDevice], mut seed: u64) -> Vec<MemoryDevice> {
-    let mut random = move || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        seed >> 7
-    };
-    devices.iter().map(|device| device.crash(&mut random)).collect()
 }
 
 /// Calls `test` with each device, kind of operation and number of the operation at which the device fails, until there are fewer
@@ -560,8 +489,7 @@ fn store_on_several_files_does_not_believe_their_names() {
         (0..4).map(|number| dir.path().join(format!("device{number}"))).collect();
     let options = |paths: &[std::path::PathBuf]| {
         let first = Options::capacity_only(&paths[0]).capacity_limit_bytes(4 * (HEAD + 40 * SEGMENT));
-        let all = paths[1..].iter().fold(first, Options::add_capacity);
-        all.segment_bytes(SEGMENT).indirection_unit_bytes(4096).memory_bytes(64 << 20)
+        short_segments(paths[1..].iter().fold(first, Options::add_capacity))
     };
     let mut expected = Expected::new();
     let store = open(options(&paths));

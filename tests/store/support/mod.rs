@@ -7,6 +7,7 @@
 pub(crate) mod block;
 pub(crate) mod history;
 pub(crate) mod opening;
+pub(crate) mod several;
 pub(crate) mod writer;
 
 use std::path::Path;

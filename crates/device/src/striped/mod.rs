@@ -6,6 +6,7 @@
 //!   ([`Striped::cover`]) after it made it read as free.
 //! * Each device stops at its first failed write or flush ([`FailStop`]). A device that was [left out](Striped::leave_out) is
 //!   not flushed any more; its writes fail, and its reads are tried.
+//! * No task runs on the I/O thread of a device, because it would end when that device is removed.
 
 mod map;
 mod reading;
@@ -21,7 +22,7 @@ pub use self::reading::StripedReader;
 use crate::pending::Completion;
 use crate::{
     Buffer, Device, DeviceCounters, DeviceError, DeviceKind, FailStop, Geometry, Pending, PlacementHandle,
-    Source, Task, WriteMode,
+    Source, WriteMode,
 };
 
 type Outcome = Result<(), DeviceError>;
@@ -409,13 +410,6 @@ impl Device for Striped {
             .iter()
             .map(|device| device.counters())
             .fold(DeviceCounters::default(), DeviceCounters::plus)
-    }
-
-    fn spawn_on_io_thread(&self, name: &'static str, task: Task) -> Option<Task> {
-        match self.present().first() {
-            Some(device) => device.spawn_on_io_thread(name, task),
-            None => Some(task),
-        }
     }
 }
 

@@ -54,12 +54,17 @@ impl Store {
     /// `Invalid` if the tier has only one device, or if the device is not blank, too short, or one too many. `Io` if it cannot be
     /// written to; then the store is as before. `Closed` after a close or a failed write.
     pub async fn add_device(&self, tier: TierName, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        if std::fs::metadata(path).is_err() {
-            let path = path.display();
-            return Err(Error::invalid(format!("{path} cannot be added: no device or file is there")));
-        }
-        self.add_opened_device(tier, open_path(self.access, path, false)?).await
+        let (access, path) = (self.access, path.as_ref().to_owned());
+        let slots_max = self.slots_max();
+        self.finish("add device", move |writer| async move {
+            if std::fs::metadata(&path).is_err() {
+                let path = path.display();
+                return Err(Error::invalid(format!("{path} cannot be added: no device or file is there")));
+            }
+            let device = open_path(access, &path, false)?;
+            adding::add_device(&writer.space, tier, device, slots_max).await
+        })
+        .await
     }
 
     /// As [`add_device`](Self::add_device), with a device that the caller opened.
@@ -67,11 +72,15 @@ impl Store {
     /// # Errors
     /// As there.
     pub async fn add_opened_device(&self, tier: TierName, device: Arc<dyn Device>) -> Result<()> {
-        let slots_max = u32::try_from(self.catalog.packing.slots_max()).unwrap_or(u32::MAX);
+        let slots_max = self.slots_max();
         self.finish("add device", move |writer| async move {
             adding::add_device(&writer.space, tier, device, slots_max).await
         })
         .await
+    }
+
+    fn slots_max(&self) -> u32 {
+        u32::try_from(self.catalog.packing.slots_max()).unwrap_or(u32::MAX)
     }
 
     /// Begins to drain a device of a tier of several devices: it gets no new segments, its records are moved to the other
