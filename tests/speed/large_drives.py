@@ -106,6 +106,11 @@ class Server:
         if self.many(((b"SET", b"%016d" % key, value(key)), b"OK") for key in keys):
             sys.exit("a SET failed")
 
+    def make_durable(self):
+        """Waits until all acknowledged writes are on the drive."""
+        if self.client.call("WAITAOF", 1, 0, 0) != ("*", [(":", 1), (":", 0)]):
+            sys.exit("WAITAOF failed")
+
     def kill(self):
         self.process.kill()
         self.process.wait()
@@ -167,9 +172,7 @@ def wipe(esker, drives):
     device = drives.new(61_440 * TB // 1000)
     server = Server(esker, device)
     server.put(range(KEYS), lambda key: b"value %d" % key)
-    server.client.call("BGSAVE")
-    while server.info("rdb_bgsave_in_progress"):
-        time.sleep(0.1)
+    server.make_durable()
     server.kill()
     with open(device, "r+b") as drive:
         drive.write(os.urandom(1 << 20))
@@ -189,6 +192,7 @@ def opening(esker, drives):
         device = drives.new(drive_bytes)
         server = Server(esker, device, memory=store_memory)
         server.put(range(KEYS), lambda key: b"%065d" % key)
+        server.make_durable()
         server.kill()
         slots = use_all_slots(device, drive_bytes)
         for _ in range(3):

@@ -317,7 +317,8 @@ impl Steps<'_> {
         Group {
             name: "scan",
             about: format!(
-                "{keys} keys of 16 B / 65 B, each put once in random order, then read by one iteration of a new process with                  empty caches; the same with values of 4 KiB"
+                "{keys} keys of 16 B / 65 B, each put once in random order, then read by one iteration of a new process with \
+                 empty caches; the same with values of 4 KiB"
             ),
             steps: vec![
                 fill("scan-small-fill", SCANNED_BYTES),

@@ -1,7 +1,7 @@
 //! Points in time of the monotonic clock.
 //!
-//! A number of nanoseconds: each short command reads the clock several times, and the arithmetic of `std::time::Instant`, in
-//! seconds and nanoseconds, took 7 % of its instructions.
+//! A number of nanoseconds: each short command reads the clock several times, and `std::time::Instant` counts in seconds and
+//! nanoseconds, which costs more (`docs/decisions/0049-processor-per-request.md`).
 
 use std::ops::Sub;
 use std::time::Duration;
