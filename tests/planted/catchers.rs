@@ -33,6 +33,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(UnusedSlotGivenBack, "esker_engine", "segments::allocations::tests::slot_that_was_never_used_is_taken_once_although_it_was_given_back"),
     row(CopiesOnLostDeviceBelieved, "store", "several_devices::memtable_is_written_out_whatever_device_fails"),
     row(DevicesTakenForOne, "format", "slots::slots_without_a_trace_are_examined_device_by_device"),
+    row(EpochMissedByDevice, "store", "changing_devices::device_that_fails_during_an_opening_is_used_again"),
     row(MemberWriteLeftInFlight, "esker_engine", "segments::members::tests::failed_update_of_one_device_leaves_no_write_in_flight_on_another"),
 
     row(AddedDeviceListedFirst, "store", "changing_devices::interrupted_addition_leaves_the_store_as_it_was"),

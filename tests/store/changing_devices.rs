@@ -154,6 +154,79 @@ fn store_goes_on_after_its_first_device_is_removed() {
     check(&open(short_segments(Options::capacity_only(&paths[2]))), 0..500, 200);
 }
 
+#[test]
+fn device_that_fails_during_an_opening_is_used_again() {
+    let mut failed = 0;
+    for writes in 0..16 {
+        let devices = [device("first", 30), device("second", 30), device("third", 30)];
+        let options = || on(&devices).on_device_loss(OnDeviceLoss::Serve);
+        let store = open(options());
+        fill(&store, 0..300, 0);
+        store.close().expect("the store closes");
+        fail(&devices[2], WRITES, writes);
+        failed += u64::from(Blocking::open(options()).is_err());
+        devices[2].clear_faults();
+        let store = Blocking::open(options()).unwrap_or_else(|error| panic!("{writes} writes: {error}"));
+        check(&store, 0..300, 0);
+    }
+    assert!(failed > 2, "{failed} of 16 openings failed");
+}
+
+/// Three of four devices fail one after the other, so that the segment that is being written moves more than once. Then all are
+/// back.
+#[test]
+fn segment_moves_off_several_failed_devices() {
+    for seed in 0..8 {
+        let devices = ["first", "second", "third", "fourth"].map(|name| device(name, 40));
+        let store = open(on(&devices).on_device_loss(OnDeviceLoss::Serve));
+        fill(&store, 0..10 + seed * 20, 0);
+        for (failed, keys) in
+            [(1000, 0), (1100, 1), (1200, 2)].map(|(key, number)| ((seed as usize + number) % 4, key))
+        {
+            fail(&devices[failed], WRITES, 0);
+            fill(&store, keys..keys + 20, 0);
+        }
+        let left = crashed(&devices, seed);
+        drop(store);
+        let store = open(on(&left).on_device_loss(OnDeviceLoss::Serve));
+        check(&store, 0..10 + seed * 20, 0);
+        (10..13).for_each(|hundred| check(&store, hundred * 100..hundred * 100 + 20, 0));
+        // The slots of all devices are used, so a slot that was taken twice would show.
+        for version in 1..6 {
+            fill(&store, 0..900, version);
+        }
+        check(&store, 0..900, 5);
+        (10..13).for_each(|hundred| check(&store, hundred * 100..hundred * 100 + 20, 0));
+        store.close().expect("the store closes");
+    }
+}
+
+/// Without further writes, and with puts that wait in memory to be overwritten.
+#[test]
+fn added_device_can_be_drained_at_once() {
+    for seed in 0..20 {
+        let runtime = SimRuntime::new(seed);
+        let names = ["first", "second", "third"];
+        let devices: Vec<MemoryDevice> =
+            names.iter().map(|name| esker_simulated::device(&runtime, options_of(name, 40))).collect();
+        let coalesce_for = Duration::from_secs(seed % 2 * 600);
+        let options = on(&devices[..2]).runtime(Arc::new(runtime.clone())).coalesce_for(coalesce_for);
+        let store = runtime.run(Store::open(options)).expect("the store opens");
+        let put = |key: u64| store.put(key.to_le_bytes(), value(key, 0));
+        (0..50).for_each(|key| drop(runtime.run(put(key)).expect("it is put")));
+        runtime.run(store.add_opened_device(Tier::Capacity, shared(&devices[2]))).expect("it is added");
+        for path in ["third", "first"] {
+            runtime.run(store.flush()).expect("it is flushed");
+            runtime.run(store.drain_device(path)).expect("it begins");
+            let is_gone = || store.devices().iter().all(|device| device.path != path);
+            runtime.run(until(&store, &runtime, "the device is removed", is_gone));
+            (50..60).for_each(|key| drop(runtime.run(put(key)).expect("it is put")));
+        }
+        runtime.run(store.close()).expect("the store closes");
+        runtime.crash();
+    }
+}
+
 /// What clients know about the keys, each of which one client writes.
 #[derive(Default)]
 struct Known {

@@ -165,7 +165,8 @@ fn is_used(source: &dyn ReadAt, superblock: &Superblock, slot: u32, start: &[u8]
 fn one_of_several(source: &dyn ReadAt) -> InspectError {
     let path = source.path();
     InspectError::Call(format!(
-        "{path} is one of several devices of its tier: segments do not tell which slots lie on it, but each other device of the          tier has its superblock; esker repair OTHER --peer {path} --superblocks, with every device of the tier, writes it again"
+        "{path} is one of several devices of its tier: segments do not tell which slots lie on it, but each other device of the \
+         tier has its superblock; esker repair OTHER --peer {path} --superblocks, with every device of the tier, writes it again"
     ))
 }
 

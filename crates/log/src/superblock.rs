@@ -241,7 +241,12 @@ impl Superblock {
         (!is_sound).then(|| format!("that it has far copies at {:?}", self.far_copies))
     }
 
-    /// Returns what no tier has in the lists about its devices, if any.
+    /// Returns true if a device of a tier of several is at a position of the list.
+    pub fn lists(&self, position: usize) -> bool {
+        self.devices.get(position).is_some_and(|member| !member.is_vacant())
+    }
+
+    /// Returns the contradiction in the lists about the devices of a tier, if there is one.
     fn nonsense_of_devices(&self) -> Option<String> {
         let Superblock { devices, stripes, moved, .. } = self;
         if devices.len() > MEMBERS_MAX || stripes.len() > STRIPES_MAX || moved.len() > MOVED_MAX {

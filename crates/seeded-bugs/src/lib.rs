@@ -58,6 +58,8 @@ bugs! {
     LaggardLeftBehind,
     /// Writes of superblocks to some devices of a tier are still in flight when the update fails at another one.
     MemberWriteLeftInFlight,
+    /// An opening goes on without a device that failed while the epoch was raised.
+    EpochMissedByDevice,
     /// A slot that was never used is noted as free once more after an opening examined it, and is taken twice.
     UnusedSlotGivenBack,
     /// An opening takes the slots of several devices for those of one, which are used in order.

@@ -36,8 +36,8 @@ pub struct StripeMap {
     of_member: Vec<u32>,
     /// Slots that lie in the place of another slot.
     moved: BTreeMap<u32, u32>,
-    /// The other way: slots whose place is taken.
-    taken: BTreeMap<u32, u32>,
+    /// The other way: slots whose place another slot has, or had before it moved on (`None`).
+    taken: BTreeMap<u32, Option<u32>>,
 }
 
 impl StripeMap {
@@ -70,10 +70,13 @@ impl StripeMap {
         self.ranges.push(range);
     }
 
-    /// Puts a slot into the place of the slot `to`, which has no place from then on.
+    /// Puts a slot into the place of the slot `to`, which has no place from then on. Places that the slot had before hold nothing
+    /// from then on, because they have what was written of its segment.
     pub fn move_slot(&mut self, slot: u32, to: u32) {
-        self.moved.insert(slot, to);
-        self.taken.insert(to, slot);
+        if let Some(left) = self.moved.insert(slot, to) {
+            self.taken.insert(left, None);
+        }
+        self.taken.insert(to, Some(slot));
     }
 
     /// Returns the number of slots.
@@ -124,14 +127,15 @@ impl StripeMap {
     pub fn slot_at(&self, SlotPlace { member, local }: SlotPlace) -> Option<u32> {
         let slot = self.formatted_slot(member, local)?;
         if let Some(&moved) = self.taken.get(&slot) {
-            return Some(moved);
+            return moved;
         }
         (!self.moved.contains_key(&slot)).then_some(slot)
     }
 
     /// Returns the places of a device, by number on it, that slots were moved from, and that hold nothing from then on.
     pub fn places_left(&self, member: usize) -> impl Iterator<Item = u32> {
-        let places = self.moved.keys().filter_map(|slot| self.formatted_place(*slot));
+        let left_again = self.taken.iter().filter(|(_, moved)| moved.is_none()).map(|(slot, _)| slot);
+        let places = self.moved.keys().chain(left_again).filter_map(|slot| self.formatted_place(*slot));
         places.filter(move |place| place.member == member).map(|place| place.local)
     }
 
@@ -217,5 +221,12 @@ mod tests {
         assert_eq!(places[8].and_then(|place| map.slot_at(place)), Some(1));
         assert_eq!(places[1].and_then(|place| map.slot_at(place)), None, "the old place holds nothing");
         assert_eq!([0, 1].map(|member| map.places_left(member).collect::<Vec<_>>()), [vec![], vec![0]]);
+
+        map.move_slot(1, 9);
+        assert_eq!((map.place(1), map.place(8), map.place(9)), (places[9], None, None));
+        assert_eq!(places[9].and_then(|place| map.slot_at(place)), Some(1));
+        let SlotPlace { member, local } = places[8].expect("it had one");
+        assert_eq!(map.slot_at(SlotPlace { member, local }), None, "it has a part of the segment");
+        assert!(map.places_left(member).any(|left| left == local), "it is never taken");
     }
 }

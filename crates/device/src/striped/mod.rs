@@ -43,7 +43,10 @@ struct Member {
 pub struct Striped {
     members: RwLock<Vec<Arc<Member>>>,
     map: RwLock<StripeMap>,
-    path: String,
+    /// The geometry that all devices can serve, because each read asks for it.
+    geometry: RwLock<Geometry>,
+    /// Counts of devices that were removed.
+    removed: Mutex<DeviceCounters>,
 }
 
 impl Striped {
@@ -51,9 +54,9 @@ impl Striped {
     pub fn new(members: Vec<(Option<Arc<dyn Device>>, u32)>, map: StripeMap) -> Striped {
         let members: Vec<Arc<Member>> =
             members.into_iter().map(|(device, covered)| member(device, covered)).collect();
-        let paths: Vec<String> =
-            members.iter().filter_map(|member| member.device.as_ref()).map(|device| device.path()).collect();
-        Striped { members: RwLock::new(members), map: RwLock::new(map), path: paths.join(", ") }
+        let geometry = RwLock::new(geometry_of(&members, &map));
+        let removed = Mutex::default();
+        Striped { members: RwLock::new(members), map: RwLock::new(map), geometry, removed }
     }
 
     /// Puts a device at a position that has none, or behind the last. None of its slots is covered.
@@ -63,11 +66,23 @@ impl Striped {
             members.push(member(None, 0));
         }
         members[position] = member(Some(device), 0);
+        drop(members);
+        self.renew_geometry();
     }
 
-    /// Removes the device at a position. Its slots have no place from then on.
+    /// Removes the device at a position. Its slots read as zeros from then on.
     pub fn remove(&self, position: usize) {
-        self.members.write()[position] = member(None, 0);
+        let before = std::mem::replace(&mut self.members.write()[position], member(None, 0));
+        if let Some(device) = &before.device {
+            let mut removed = self.removed.lock();
+            *removed = std::mem::take(&mut *removed).plus(device.counters());
+        }
+        self.renew_geometry();
+    }
+
+    fn renew_geometry(&self) {
+        let geometry = geometry_of(&self.members.read(), &self.map.read());
+        *self.geometry.write() = geometry;
     }
 
     /// Returns the number of positions.
@@ -114,6 +129,7 @@ impl Striped {
     /// Replaces the map.
     pub fn set_map(&self, map: StripeMap) {
         *self.map.write() = map;
+        self.renew_geometry();
     }
 
     /// Returns the place of a slot.
@@ -159,7 +175,7 @@ impl Striped {
 
     fn invalid(&self, what: &str, offset: u64, bytes: u64) -> DeviceError {
         DeviceError::Invalid {
-            path: self.path.as_str().into(),
+            path: self.path().into(),
             what: format!("{what} of {bytes} bytes at offset {offset} is not within a slot of one device"),
         }
     }
@@ -250,6 +266,31 @@ fn member(device: Option<Arc<dyn Device>>, covered: u32) -> Arc<Member> {
     })
 }
 
+/// Returns the geometry that all devices can serve. The length is that of one device with all slots.
+fn geometry_of(members: &[Arc<Member>], map: &StripeMap) -> Geometry {
+    let bytes = map.head_bytes() + u64::from(map.slots()) * map.slot_bytes();
+    let devices = members.iter().filter_map(|member| member.device.as_ref());
+    let all: Vec<Geometry> = devices.map(|device| device.geometry()).collect();
+    let Some(first) = all.first() else {
+        return Geometry { kind: DeviceKind::Block, ..Geometry::memory(bytes) };
+    };
+    Geometry {
+        bytes,
+        block_bytes: all.iter().map(|it| it.block_bytes).max().unwrap_or(512),
+        indirection_unit_bytes: all.iter().filter_map(|it| it.indirection_unit_bytes).max(),
+        write_cache: all.iter().any(|it| it.write_cache),
+        fua: all.iter().all(|it| it.fua),
+        // A hole in a file could not be filled again once its file system is full.
+        discard: all.iter().all(|it| it.discard && it.kind != DeviceKind::File),
+        discard_bytes: all.iter().map(|it| it.discard_bytes).max().unwrap_or(512),
+        placement_handles: all.iter().map(|it| it.placement_handles).min().unwrap_or(0),
+        reclaim_unit_bytes: None,
+        direct: all.iter().all(|it| it.direct),
+        kind: DeviceKind::Block,
+        backend: first.backend,
+    }
+}
+
 fn zeros(mut buffer: Buffer) -> (Buffer, Outcome) {
     buffer.fill(0);
     (buffer, Ok(()))
@@ -285,38 +326,18 @@ fn join(all: Vec<Pending<Outcome>>) -> Pending<Outcome> {
 }
 
 impl Device for Striped {
-    /// The geometry that all devices can serve. The length is that of one device with all slots.
     fn geometry(&self) -> Geometry {
-        let map = self.map.read();
-        let bytes = map.head_bytes() + u64::from(map.slots()) * map.slot_bytes();
-        drop(map);
-        let all: Vec<Geometry> = self.present().iter().map(|device| device.geometry()).collect();
-        let Some(first) = all.first() else {
-            return Geometry { kind: DeviceKind::Block, ..Geometry::memory(bytes) };
-        };
-        Geometry {
-            bytes,
-            block_bytes: all.iter().map(|it| it.block_bytes).max().unwrap_or(512),
-            indirection_unit_bytes: all.iter().filter_map(|it| it.indirection_unit_bytes).max(),
-            write_cache: all.iter().any(|it| it.write_cache),
-            fua: all.iter().all(|it| it.fua),
-            // A hole in a file could not be filled again once its file system is full.
-            discard: all.iter().all(|it| it.discard && it.kind != DeviceKind::File),
-            discard_bytes: all.iter().map(|it| it.discard_bytes).max().unwrap_or(512),
-            placement_handles: all.iter().map(|it| it.placement_handles).min().unwrap_or(0),
-            reclaim_unit_bytes: None,
-            direct: all.iter().all(|it| it.direct),
-            kind: DeviceKind::Block,
-            backend: first.backend,
-        }
+        self.geometry.read().clone()
     }
 
     fn path(&self) -> String {
-        self.path.clone()
+        let paths: Vec<String> = self.present().iter().map(|device| device.path()).collect();
+        paths.join(", ")
     }
 
     fn buffer(&self, bytes: usize) -> Buffer {
-        match self.present().first() {
+        let first = self.members.read().iter().find_map(|member| member.device.clone());
+        match first {
             Some(device) => device.buffer(bytes),
             None => Buffer::zeroed(bytes),
         }
@@ -404,12 +425,9 @@ impl Device for Striped {
         self.present().iter().for_each(|device| device.set_write_unit(bytes));
     }
 
-    /// Returns the sums over the devices.
+    /// Returns the sums over the devices, removed ones included.
     fn counters(&self) -> DeviceCounters {
-        self.present()
-            .iter()
-            .map(|device| device.counters())
-            .fold(DeviceCounters::default(), DeviceCounters::plus)
+        self.present().iter().map(|device| device.counters()).fold(*self.removed.lock(), DeviceCounters::plus)
     }
 }
 

@@ -15,7 +15,9 @@ use crate::background::relocate::{Eviction, KEEP_FOR_COLLECTING, Newest};
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
+use crate::segments::members::Members;
 use crate::segments::oldest::Oldest;
+use crate::segments::slot::SlotState;
 use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::writer::{SegmentWriter, Summary};
 use crate::write::Writer;
@@ -258,7 +260,13 @@ impl Target for CopyTarget<'_> {
         // Before the summary, because otherwise it could name copies lost in a power failure.
         self.space.flush_tier(tier).await?;
         let (writer, summary) = (self.segment_writer(), Summary::of(&output));
-        writer.write_summary(&summary).await?;
+        if let Err(error) = writer.write_summary(&summary).await {
+            // Its device may be left out: then the index leads to copies in it, and it has no other owner.
+            if tier.members().is_some_and(Members::serves) {
+                tier.slots().set_state(output.name().slot, SlotState::Damaged);
+            }
+            return Err(error);
+        }
         match self.filled.filter(|_| !planted(Bug::CoalescedSealedBeforeSwing)) {
             Some(filled) => filled.lock().push(summary),
             None => writer.note_sealed(&summary, self.space.newest_segment()),

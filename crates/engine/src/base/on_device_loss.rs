@@ -1,4 +1,4 @@
-//! What the store does when a device fails.
+//! Policy for the failure of a device.
 
 /// Policy for the failure of one of several devices of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

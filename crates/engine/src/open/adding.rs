@@ -2,28 +2,29 @@
 //!
 //! 1. The device must be blank and have room for a segment; nothing on it is overwritten otherwise.
 //! 2. Its start is erased, durably.
-//! 3. It gets the superblock that names it, durably, and then the other devices get it. A crash in between leaves a device more
-//!    than the others know: with it, the next opening has it in the tier, and without it the tier as it was.
+//! 3. It gets the superblock that names it, durably, and then the other devices get it. A crash before that leaves a device that
+//!    the others do not know: with it, the next opening has it in the tier, and without it the tier as it was. From the first
+//!    of the others on that knows it, openings need it.
 //! 4. Its slots are taken from then on.
 
 use std::sync::Arc;
 
 use esker_device::{Device, FORMAT_MARK};
-use esker_log::{DeviceMember, Superblock, Tier as TierName};
+use esker_log::{Superblock, Tier as TierName};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
-use crate::open::changes::clear_head;
 use crate::open::format::{find_superblock, refuse_foreign_device, was_opened};
 use crate::open::several::{add_member, extend_stripes, give_length, slots_on};
 use crate::segments::space::Space;
+use crate::segments::superblock_copies::clear_head;
 use crate::segments::tier::Tier;
 
 /// Adds a device to a tier, which has at most `slots_max` slots.
 ///
 /// # Errors
 /// `Invalid` if the tier has one device, or if the device is not blank, too short, or one too many. `Io` if it cannot be
-/// written to; then the store is as before.
+/// written to; then the store is as before, unless a device that it had failed meanwhile.
 pub(crate) async fn add_device(
     space: &Space,
     name: TierName,
@@ -64,25 +65,18 @@ pub(crate) async fn add_device(
         let position = add_member(superblock, slots, &space.runtime, &path)?;
         extend_stripes(superblock, slots_max);
         striped.put(position, device.clone());
+        members.set_joining(Some(position));
         Ok((position, slots, superblock.stripe_map().expect("it has several devices")))
     });
-    let (position, slots, map) = match added.await {
+    let added = added.await;
+    members.set_joining(None);
+    let (position, slots, map) = match added {
         Ok(added) => added,
         Err(error) => {
             take_back(tier, &device);
             return Err(error);
         }
     };
-    // A store that leaves out a device that fails wrote the superblock to the others.
-    if let Some(failure) = striped.failure(position) {
-        let left = space.superblocks.update_tier(tier, |superblock| {
-            superblock.devices[position] = DeviceMember::default();
-            Ok(())
-        });
-        left.await?;
-        take_back(tier, &device);
-        return Err(failure.into());
-    }
     // 4.
     tier.add_member(&striped, position, slots, map);
     space.note_limit();

@@ -1,16 +1,12 @@
 //! Writes to the devices of a tier of several before the epoch is raised.
 
-use std::sync::Arc;
-
-use esker_device::{Buffer, Device, DeviceKind, FORMAT_MARK, Source, WriteMode};
+use esker_device::{Buffer, Source, WriteMode};
 use esker_log::Superblock;
 use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
-use crate::segments::accounting::WriteAccounting;
-use crate::segments::far_copies;
 use crate::segments::members::Members;
-use crate::segments::superblock_copies::write_superblock_over;
+use crate::segments::superblock_copies::{clear_head, write_superblock_over};
 use crate::segments::superblocks::clear_slots;
 use crate::segments::tier::Tier;
 
@@ -56,22 +52,6 @@ async fn catch_up(tier: &Tier, members: &Members, behind: &[Laggard]) -> Result<
         write_superblock_over(&device, tier.accounting(), newest, *generation).await?;
     }
     Ok(())
-}
-
-/// Marks the start of a device that is being formatted or added, and erases what it held, far copies included.
-pub(crate) async fn clear_head(
-    device: &Arc<dyn Device>,
-    accounting: &WriteAccounting,
-    superblock: &Superblock,
-) -> Result<()> {
-    let mut empty = Buffer::zeroed(superblock.data_offset as usize);
-    empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
-    accounting.superblock(superblock.data_offset);
-    device.write(0, Source::Owned(empty), WriteMode::Durable).await?;
-    match device.geometry().kind {
-        DeviceKind::File => Ok(()),
-        _ => far_copies::invalidate(device, accounting, superblock.unit_bytes).await,
-    }
 }
 
 /// Erases the far copies of a tier that had one device until now, and makes the slots that they overlap read as free. Those

@@ -10,7 +10,6 @@ use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
-use crate::open::changes::clear_head;
 use crate::open::extent::{bytes_for, place_far_copies, too_large};
 use crate::open::lost::{refuse_far_copies, refuse_lost_superblocks};
 use crate::open::options::Options;
@@ -19,6 +18,7 @@ use crate::open::staging_file;
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::far_copies;
 use crate::segments::members::write_to_members;
+use crate::segments::superblock_copies::clear_head;
 use crate::segments::superblock_copies::write_superblock;
 use crate::segments::superblocks::{clear_slots, used_slots_for};
 
@@ -315,7 +315,9 @@ async fn format(
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
         match &tier.joined {
-            Some(joined) => write_to_members(&joined.striped, false, &tier.accounting, superblock).await?,
+            Some(joined) => {
+                write_to_members(&joined.striped, |_| false, &tier.accounting, superblock).await?
+            }
             None => write_superblock(&tier.device, &tier.accounting, superblock).await?,
         }
     }

@@ -270,7 +270,12 @@ impl Medium {
             })
             .await?;
         self.superblocks = superblocks.into_inner();
-        Ok(())
+        // A device that did not get the epoch would be from another time, and never be used again.
+        let failure = self.tiers.iter().find_map(|tier| tier.members()?.failure());
+        match failure.filter(|_| !planted(Bug::EpochMissedByDevice)) {
+            Some(failure) => Err(failure.into()),
+            None => Ok(()),
+        }
     }
 }
 

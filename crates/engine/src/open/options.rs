@@ -270,7 +270,7 @@ impl Options {
         self
     }
 
-    /// What the store does when one of several devices of a tier fails. Default [`OnDeviceLoss::Stop`].
+    /// Sets the policy for the failure of one of several devices of a tier. Default [`OnDeviceLoss::Stop`].
     pub fn on_device_loss(mut self, policy: OnDeviceLoss) -> Options {
         self.on_device_loss = policy;
         self

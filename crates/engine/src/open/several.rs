@@ -48,7 +48,7 @@ struct Given {
     superblock: Option<Superblock>,
 }
 
-/// What the devices of a tier hold.
+/// Contents of the devices of a tier.
 pub(crate) enum Found {
     /// It is a tier of one device, with this superblock.
     One(Option<Superblock>),

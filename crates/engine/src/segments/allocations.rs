@@ -76,7 +76,10 @@ impl Allocations {
 
     /// Sets whether slots of a device are taken.
     pub(crate) fn set_closed(&mut self, position: usize, closed: bool) {
-        self.devices[position].closed = closed;
+        // A device that is being added has no slots yet.
+        if let Some(device) = self.devices.get_mut(position) {
+            device.closed = closed;
+        }
     }
 
     /// Replaces the map after a slot was moved.

@@ -83,14 +83,17 @@ impl Space {
                     "no slot is free on another device for a segment that was being written",
                 ));
             };
-            match self.superblocks.cover_slot(tier, taken.slot).await {
+            let written = async {
+                self.superblocks.cover_slot(tier, taken.slot).await?;
+                self.write_again(tier, taken.slot, &buffer, 0..end).await
+            };
+            match written.await {
                 Ok(()) => break taken.slot,
                 // Another device failed as well.
                 Err(error) if path_of(&error).is_some() && tier.close_failed() => {}
                 Err(error) => return Err(error),
             }
         };
-        self.write_again(tier, to, &buffer, 0..end).await?;
         self.superblocks
             .update_tier(tier, |superblock| {
                 if superblock.moved.len() == MOVED_MAX {
@@ -99,9 +102,6 @@ impl Space {
                     )));
                 }
                 superblock.moved.push(MovedSlot { slot, to });
-                let map = superblock.stripe_map().expect("it has several devices");
-                let last = map.place(slot).and_then(|place| map.slot_at(place));
-                superblock.used_slots = superblock.used_slots.max(last.map_or(0, |last| last + 1));
                 Ok(())
             })
             .await?;

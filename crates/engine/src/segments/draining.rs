@@ -1,11 +1,11 @@
 //! Devices of a tier that are taken out of it while the store is open.
 
-use esker_device::{Buffer, FORMAT_MARK, Source, WriteMode};
 use esker_log::DeviceMember;
 use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::segments::space::Space;
+use crate::segments::superblock_copies::clear_head;
 use crate::segments::tier::Tier;
 
 impl Space {
@@ -57,7 +57,10 @@ impl Space {
                 Ok(())
             })
             .await;
-        if marked.is_ok() {
+        if marked.is_err() {
+            tier.close_member(position, false);
+            self.note_limit();
+        } else {
             members.set_draining(position);
             tracing::info!(path, tier = tier.name().name(), "draining a device");
             self.reclaim.notify_one();
@@ -72,24 +75,23 @@ impl Space {
         let Some(members) = tier.members() else { return Ok(()) };
         let striped = members.striped()?;
         let device = striped.member(position);
-        let data_offset = if planted(Bug::RemovedDeviceListed) {
-            striped.map().head_bytes()
-        } else {
-            self.superblocks
-                .update_tier(tier, |superblock| {
+        // No slot of the device is cleared meanwhile, nor later, because it has none then.
+        let clearing = self.superblocks.clearing().await;
+        let superblock = self
+            .superblocks
+            .update_tier(tier, |superblock| {
+                if !planted(Bug::RemovedDeviceListed) {
                     superblock.devices[position] = DeviceMember::default();
-                    Ok(superblock.data_offset)
-                })
-                .await?
-        };
+                }
+                Ok(superblock.clone())
+            })
+            .await?;
         members.forget(position);
         striped.remove(position);
+        drop(clearing);
         let Some(device) = device else { return Ok(()) };
         let path = device.path();
-        // The mark permits a store to format it, although it still has old segments.
-        let mut empty = Buffer::zeroed(data_offset as usize);
-        empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
-        match device.write(0, Source::Owned(empty), WriteMode::Durable).await {
+        match clear_head(&device, tier.accounting(), &superblock).await {
             Ok(()) => {
                 tracing::info!(path, "a drained device is empty and was removed: do not give it any more")
             }

@@ -51,12 +51,20 @@ pub(crate) struct Members {
     serves: bool,
     /// Positions of devices that are drained.
     draining: Mutex<BTreeSet<usize>>,
+    /// Position of the device that is being added.
+    joining: Mutex<Option<usize>>,
 }
 
 impl Members {
     pub(crate) fn new(striped: Arc<Striped>, serves: bool, draining: BTreeSet<usize>) -> Members {
         let draining = Mutex::new(draining);
-        Members { open: OpenSegments::default(), striped: RwLock::new(Some(striped)), serves, draining }
+        Members {
+            open: OpenSegments::default(),
+            striped: RwLock::new(Some(striped)),
+            serves,
+            draining,
+            joining: Mutex::default(),
+        }
     }
 
     /// Returns true if the store leaves out a device that fails.
@@ -100,6 +108,17 @@ impl Members {
         let mut devices = striped.devices();
         devices.retain(|(position, _)| striped.failure(*position).is_none());
         devices
+    }
+
+    /// Sets the position of the device that is being added.
+    pub(crate) fn set_joining(&self, position: Option<usize>) {
+        *self.joining.lock() = position;
+    }
+
+    /// Returns the first failure of a device.
+    pub(crate) fn failure(&self) -> Option<DeviceError> {
+        let striped = self.striped().ok()?;
+        (0..striped.positions()).find_map(|position| striped.failure(position))
     }
 
     /// Returns the positions of devices that are drained.
@@ -149,7 +168,8 @@ impl Members {
         self.striped().is_ok_and(|striped| (0..striped.positions()).any(|at| striped.is_left_out(at)))
     }
 
-    /// Writes the superblock to each device. A device that has failed is skipped if the store leaves it out.
+    /// Writes the superblock to each device. A device that has failed is skipped if the store leaves it out, but not one that is
+    /// being added.
     ///
     /// Devices that hold nothing are written first: a device that is being added has its superblock before the others name it,
     /// because otherwise a crash in between would leave a store that misses a device.
@@ -159,28 +179,30 @@ impl Members {
         superblock: &Superblock,
     ) -> Result<()> {
         let striped = self.striped()?;
-        write_to_members(&striped, self.serves, accounting, superblock).await
+        let may_fail = |position: usize| self.serves && *self.joining.lock() != Some(position);
+        write_to_members(&striped, may_fail, accounting, superblock).await
     }
 }
 
 /// See [`Members::write_superblock`].
 pub(crate) async fn write_to_members(
     striped: &Striped,
-    serves: bool,
+    may_fail: impl Fn(usize) -> bool,
     accounting: &WriteAccounting,
     superblock: &Superblock,
 ) -> Result<()> {
     let holds_nothing = |position: usize| superblock.devices[position].used_slots == 0;
+    let is_listed = |position: usize| superblock.lists(position);
+    let may_fail = &may_fail;
     let (mut written, mut failed) = (0, None);
     for empty in if planted(Bug::AddedDeviceListedFirst) { [false, true] } else { [true, false] } {
         let devices = striped.devices();
-        let is_listed = |position: usize| !superblock.devices[position].is_vacant();
         let now = devices.iter().filter(|(p, _)| is_listed(*p) && holds_nothing(*p) == empty);
         let writes = now.map(|(position, device)| async move {
             let of_member = superblock.of_member(*position);
             match write_superblock(device, accounting, &of_member).await {
                 Ok(()) => Ok(Ok(())),
-                Err(error) if serves && striped.failure(*position).is_some() => Ok(Err(error)),
+                Err(error) if may_fail(*position) && striped.failure(*position).is_some() => Ok(Err(error)),
                 Err(error) => Err(error),
             }
         });

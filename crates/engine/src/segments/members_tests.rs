@@ -37,7 +37,7 @@ fn failed_update_of_one_device_leaves_no_write_in_flight_on_another() {
         }
         let (world, accounting) = (&plan.world, WriteAccounting::default());
         let write = |superblock: &Superblock| {
-            world.run(write_to_members(&joined(&devices), false, &accounting, superblock))
+            world.run(write_to_members(&joined(&devices), |_| false, &accounting, superblock))
         };
         assert!(write(&Superblock { staging_bytes: 7, ..superblock.clone() }).is_err());
         devices.iter().for_each(MemoryDevice::clear_faults);

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use esker_device::{Buffer, Device, DeviceError, Pending, Source, WriteMode};
+use esker_device::{Buffer, Device, DeviceError, DeviceKind, FORMAT_MARK, Pending, Source, WriteMode};
 use esker_log::Superblock;
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{join_all, try_join_all};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::WriteAccounting;
+use crate::segments::far_copies;
 
 /// Waits for all of these writes, and returns the first error. None is in flight afterwards: one that was left in flight by a
 /// failure would complete after its repetition, and overwrite what was written since.
@@ -57,4 +58,21 @@ pub(crate) async fn write_superblock_over(
         all_written(copies).await?;
     }
     Ok(())
+}
+
+/// Marks the start of a device that is being formatted, added or removed, and erases what it held, far copies included. The mark
+/// permits a store to format it, although it still has old segments.
+pub(crate) async fn clear_head(
+    device: &Arc<dyn Device>,
+    accounting: &WriteAccounting,
+    superblock: &Superblock,
+) -> Result<()> {
+    let mut empty = Buffer::zeroed(superblock.data_offset as usize);
+    empty[..FORMAT_MARK.len()].copy_from_slice(FORMAT_MARK);
+    accounting.superblock(superblock.data_offset);
+    device.write(0, Source::Owned(empty), WriteMode::Durable).await?;
+    match device.geometry().kind {
+        DeviceKind::File => Ok(()),
+        _ => far_copies::invalidate(device, accounting, superblock.unit_bytes).await,
+    }
 }

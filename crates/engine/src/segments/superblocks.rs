@@ -5,7 +5,7 @@ use std::sync::Arc;
 use esker_device::{Buffer, Device, DeviceKind, Source, WriteMode};
 use esker_log::{CopyPlace, DeviceMember, SUPERBLOCK_COPIES, Superblock, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use crate::base::error::{Error, Result};
 use crate::segments::accounting::WriteAccounting;
@@ -81,6 +81,10 @@ impl Superblocks {
                 }
                 Some(members) => {
                     for (position, device) in members.healthy() {
+                        // A device that is being added is not listed yet.
+                        if !superblock.lists(position) {
+                            continue;
+                        }
                         let superblock = superblock.of_member(position);
                         let name = format!("{name} tier on {}", device.path());
                         damaged.extend(damaged_copies_on(&device, &superblock, &name).await?);
@@ -101,6 +105,11 @@ impl Superblocks {
         self.all.lock().await.clone()
     }
 
+    /// Waits until no slot is being cleared, and prevents clearing until the result is dropped.
+    pub(crate) async fn clearing(&self) -> MutexGuard<'_, ()> {
+        self.clearing.lock().await
+    }
+
     /// Makes the superblock of a tier cover a slot before the slot is used for the first time. It is covered already, unless
     /// slots are taken faster than they are cleared ahead.
     pub(crate) async fn cover_slot(&self, tier: &Tier, slot: u32) -> Result<()> {
@@ -116,8 +125,9 @@ impl Superblocks {
         let Coverage { member, at, total, .. } = self.coverage(tier, slot).await;
         let last = at.saturating_add(CLEARED_AHEAD).min(total.saturating_sub(1));
         loop {
-            let covered = self.coverage(tier, slot).await.covered;
-            if covered > last {
+            // A device that was removed meanwhile has no slots.
+            let Coverage { covered, total, .. } = self.coverage(tier, slot).await;
+            if covered > last || covered >= total {
                 return Ok(());
             }
             let Some(next) = tier.slot_on(member, covered) else { return Ok(()) };
@@ -138,7 +148,8 @@ impl Superblocks {
         };
         let before = of_tier(&mut self.all.lock().await, tier.name()).clone();
         let Coverage { member, at, covered, total } = Coverage::of(tier, &before, slot);
-        if at < covered {
+        let is_removed = member.is_some() && total == 0;
+        if at < covered || is_removed {
             return Ok(());
         }
         let used_slots = used_slots_for(at + 1, total, tier.grows());
@@ -147,6 +158,12 @@ impl Superblocks {
         tier.extend(used_slots).await?;
         let slots = (covered..used_slots).filter_map(|at| tier.slot_on(member, at));
         clear_slots(&device, tier.accounting(), &before, slots).await?;
+        // A flush passes over a device that was left out meanwhile.
+        if let (Some(members), Some(member)) = (tier.members(), member)
+            && let Some(failure) = members.striped()?.failure(member)
+        {
+            return Err(failure.into());
+        }
         let mut superblocks = self.all.lock().await;
         let superblock = of_tier(&mut superblocks, tier.name());
         let mut next = superblock.clone();

@@ -52,7 +52,7 @@ impl Store {
     ///
     /// # Errors
     /// `Invalid` if the tier has only one device, or if the device is not blank, too short, or one too many. `Io` if it cannot be
-    /// written to; then the store is as before. `Closed` after a close or a failed write.
+    /// written to; then the store is as before, unless a device that it had failed meanwhile. `Closed` after a close or a failed write.
     pub async fn add_device(&self, tier: TierName, path: impl AsRef<Path>) -> Result<()> {
         let (access, path) = (self.access, path.as_ref().to_owned());
         let slots_max = self.slots_max();

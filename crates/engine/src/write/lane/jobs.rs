@@ -10,6 +10,7 @@ use super::{Filling, Lane, LaneState};
 
 use crate::base::completion::{Completion, Waiter};
 use crate::write::append_points::{AppendPoint, FramePart};
+use crate::write::coalescing::Piece;
 use crate::write::prepared::Group;
 
 /// The next job of the committer.
@@ -92,10 +93,13 @@ impl Lane {
         }
     }
 
-    /// Leaves the slots for which `is_there` returns true: queues the sealing of open segments there, and gives a spare one back.
+    /// Leaves the slots for which `is_there` returns true: queues the sealing of open segments there, and gives spare ones
+    /// back.
     pub(crate) fn leave_slots(&self, is_there: impl Fn(u32) -> bool) {
         let mut state = self.state.lock();
-        let spare = state.spare.take_if(|(segment, _)| is_there(segment.name().slot));
+        let is_of_it = |piece: &mut Piece| is_there(piece.0.name().slot);
+        let spares = [state.spare.take_if(is_of_it), state.coalescing.spare.take_if(is_of_it)];
+        self.catalog.space.reserve_for_coalescing(state.coalescing.slots_in_use());
         for point in [AppendPoint::MAIN, AppendPoint::LONG_LIVED] {
             if state.points.open(point).is_some_and(|open| is_there(open.name().slot)) {
                 self.seal_point(&mut state, point);
@@ -103,13 +107,14 @@ impl Lane {
             }
         }
         drop(state);
-        if let Some((segment, piece)) = spare {
+        for (segment, piece) in spares.into_iter().flatten() {
             let space = &self.catalog.space;
             space.buffered.remove(segment.name().segment);
             space.tier(self.shape.tier).leave_slot(segment.name().slot, space.runtime.now());
             self.pool.park(segment, piece);
         }
         self.spare_taken.notify_one();
+        self.coalescing_spare_taken.notify_one();
     }
 
     /// Returns the committer's next job. `may_close`: when an open frame with waiters may be closed. If it is not closed yet,
