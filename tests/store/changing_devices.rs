@@ -212,15 +212,19 @@ fn added_device_can_be_drained_at_once() {
         let coalesce_for = Duration::from_secs(seed % 2 * 600);
         let options = on(&devices[..2]).runtime(Arc::new(runtime.clone())).coalesce_for(coalesce_for);
         let store = runtime.run(Store::open(options)).expect("the store opens");
-        let put = |key: u64| store.put(key.to_le_bytes(), value(key, 0));
-        (0..50).for_each(|key| drop(runtime.run(put(key)).expect("it is put")));
+        let put = |keys: std::ops::Range<u64>| {
+            for key in keys {
+                runtime.run(store.put(key.to_le_bytes(), value(key, 0))).expect("it is put");
+            }
+        };
+        put(0..50);
         runtime.run(store.add_opened_device(Tier::Capacity, shared(&devices[2]))).expect("it is added");
         for path in ["third", "first"] {
             runtime.run(store.flush()).expect("it is flushed");
             runtime.run(store.drain_device(path)).expect("it begins");
             let is_gone = || store.devices().iter().all(|device| device.path != path);
             runtime.run(until(&store, &runtime, "the device is removed", is_gone));
-            (50..60).for_each(|key| drop(runtime.run(put(key)).expect("it is put")));
+            put(50..60);
         }
         runtime.run(store.close()).expect("the store closes");
         runtime.crash();
