@@ -13,7 +13,7 @@ use super::commands::databases::places;
 use super::commands::{TABLE, family, names_elsewhere};
 use super::script::lookup;
 use super::session::view::View;
-use super::verb::Verb;
+use super::verb::{Run, Verb};
 use super::verb::facts::{Group, InMulti};
 use super::wire::commands::{Command, Copied};
 use super::wire::error_text;
@@ -78,7 +78,7 @@ pub fn check_name(name: &str, caller: Caller<'_>) -> Result<&'static str, Unserv
     let command = copied.command();
     let verb = known(command)?;
     let unserved = |error: &str| Err(refusal(verb.name, family_of_subcommand(verb, command), error));
-    if let Some(error) = verb.refusal {
+    if let Run::Refuse(error) = verb.run {
         return unserved(error);
     }
     if words.len() > 1 && verb.has_subcommands() {
@@ -144,7 +144,7 @@ fn family_of_subcommand(verb: &Verb, command: Command<'_>) -> Option<&'static st
 }
 
 fn check(verb: &'static Verb, command: Command<'_>, caller: Caller<'_>) -> Result<(), String> {
-    if let Some(error) = verb.refusal {
+    if let Run::Refuse(error) = verb.run {
         return Err(error.to_owned());
     }
     check_arguments(&TABLE, verb, command)?;
@@ -212,7 +212,7 @@ mod tests {
         let mut served = 0;
         for verb in TABLE.described_with_subcommands() {
             let checked = check_name(verb.name, Caller::Client);
-            assert_eq!(checked.is_ok(), verb.refusal.is_none(), "{}", verb.name);
+            assert_eq!(checked.is_ok(), !matches!(verb.run, Run::Refuse(_)), "{}", verb.name);
             served += u32::from(checked.is_ok());
         }
         assert!(served > 150, "{served}");
