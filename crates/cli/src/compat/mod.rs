@@ -1,4 +1,4 @@
-//! `esker compat`: lists the commands, options and scripts of a Redis user that Esker serves, and those that it does not.
+//! `esker compat`: lists the served and the unserved commands, options and scripts of a Redis user.
 //!
 //! - `monitor`, `stats`, `files`, `source`: read the four kinds of input.
 //! - `script`: finds the commands that a script names.
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Limit of the bytes at the beginning of an input by which its kind is recognized.
 const HEAD_BYTES: u64 = 4096;
 
-/// Lists the commands, options and scripts that Esker serves, and those that it does not, each with a replacement.
+/// Lists the served commands, and the unserved commands, options and scripts, each with a replacement.
 ///
 /// Nothing is sent to Esker: the verb has the server's own table of commands, its parsers of options, and its compiler of
 /// scripts. Names of commands are printed, also unknown ones, and places in the input; arguments (keys, values, options) and
