@@ -14,7 +14,7 @@ pub trait Engine: Sync {
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Failure>;
     /// The length of the value.
     fn get(&self, key: &[u8]) -> Result<Option<usize>, Failure>;
-    /// Reads at most `most` records by iteration and tells `seen` the bytes of each key and value.
+    /// Reads at most `most` records by iteration and calls `seen` with the bytes of each record's key and value.
     fn scan(&self, most: u64, seen: &mut dyn FnMut(usize)) -> Result<(), Failure>;
     /// Waits until all is on the medium, and background work rests as far as the engine tells.
     fn settle(&self) -> Result<(), Failure>;

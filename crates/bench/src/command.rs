@@ -44,10 +44,18 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = OsString>) -> Exit
     }
 }
 
-/// Returns the command line if it is one of db_bench: its first word is a flag.
+/// Returns the command line if it is one of db_bench: its first word is a flag, and it has other flags than those of the
+/// measurement of this machine.
 fn db_bench_words(arguments: &[OsString]) -> Option<Vec<String>> {
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    words.first()?.starts_with('-').then_some(words)
+    let is_of_machine =
+        words.iter().filter(|word| word.starts_with('-')).all(|word| is_flag_of_machine(word));
+    (words.first()?.starts_with('-') && !is_of_machine).then_some(words)
+}
+
+/// Returns true for a flag of the measurement of this machine. `--json=FILE` is one of db_bench.
+fn is_flag_of_machine(word: &str) -> bool {
+    word == "--json" || ["--size", "--seconds"].contains(&word.split('=').next().unwrap_or_default())
 }
 
 /// A request for information instead of a benchmark.
@@ -120,6 +128,12 @@ mod tests {
         assert_eq!(words("--benchmarks=fillseq --num 5").map(|words| words.len()), Some(3));
         assert!(words("-benchmarks=fillseq").is_some());
         assert!(words("writeamp --json").is_none() && words("writeamp --help").is_none());
+        for line in ["--size 1g DIR", "--size=1g DIR", "--json DIR", "--seconds 5 --json DIR --size 2g"] {
+            assert!(words(line).is_none(), "{line}");
+        }
+        for line in ["--json=x.json", "--json x.json --benchmarks=fillseq", "--help", "--sizes=1"] {
+            assert!(words(line).is_some(), "{line}");
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ const DURABLE_LEAST: f64 = 5_000.0;
 /// Share of the device's rate from which on the device is the bottleneck.
 const AT_THE_DEVICE: f64 = 0.7;
 
-/// What to measure.
+/// The drive to measure, and the length of the measurement.
 #[derive(clap::Args)]
 #[group(id = "machine")]
 pub(crate) struct Arguments {

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use esker_backup::{Error, Summary, Target, Unread};
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Client, Login};
+use crate::client::{Client, Login};
 use crate::inspect::show::{at_ms, bytes, things};
 use crate::inspect::watch::Bar;
 use crate::made::Made;
@@ -217,7 +217,7 @@ fn take(arguments: &Take) -> Result<(), Failure> {
 
 /// Makes a server take a backup, and waits until it ends.
 fn take_from(address: &str, arguments: &Take) -> Result<(), Failure> {
-    let mut client = arguments.login.server(address, PATIENCE)?.connect()?;
+    let mut client = arguments.login.connect(address, PATIENCE)?;
     client.ask(&[b"BGSAVE"])?;
     loop {
         std::thread::sleep(ASK_EVERY);
@@ -237,10 +237,8 @@ fn take_from(address: &str, arguments: &Take) -> Result<(), Failure> {
 }
 
 fn persistence(client: &mut Client) -> Result<String, Failure> {
-    match client.ask(&[b"INFO", b"persistence"])? {
-        Answer::Text(text) => Ok(String::from_utf8_lossy(&text).replace('\r', "")),
-        _ => Err(client.unexpected("INFO").into()),
-    }
+    let text = client.ask_text(&[b"INFO", b"persistence"])?;
+    Ok(String::from_utf8_lossy(&text).replace('\r', ""))
 }
 
 fn list(backups: &[Summary], as_json: bool) -> Result<(), Failure> {

@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut client = arguments.login.server(&arguments.address, PATIENCE)?.connect()?;
+    let mut client = arguments.login.connect(&arguments.address, PATIENCE)?;
     let began = Instant::now();
     match client.ask(&[b"PING"])? {
         Answer::Text(text) if text == b"PONG" => {

@@ -341,6 +341,9 @@ impl Service {
     }
 }
 
+/// Longest key of a store, in bytes.
+pub(crate) const KEY_BYTES_MAX: usize = 65_536;
+
 /// Latest expiry that RESP can express with its signed numbers, in milliseconds since the Unix epoch. Later expiries are treated
 /// as this one.
 pub(crate) const LAST_MS: u64 = i64::MAX as u64;

@@ -137,6 +137,17 @@ impl Client {
         }
     }
 
+    /// Sends a command and returns the text that answers it.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask); and if the answer is no text.
+    pub(crate) fn ask_text(&mut self, words: &[&[u8]]) -> Result<Vec<u8>, Trouble> {
+        match self.ask(words)? {
+            Answer::Text(text) => Ok(text),
+            _ => Err(self.unexpected(&String::from_utf8_lossy(&words.join(&b' ')))),
+        }
+    }
+
     /// Converts an error answer of the server.
     pub(crate) fn refused(&self, error: &str) -> Trouble {
         Trouble::answered(&self.address, error)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64ct::{Base64, Encoding};
 use clap::Args;
 
-use super::connection::Server;
+use super::connection::{Client, Server};
 use super::tls::{Files, Tls};
 use crate::terminal::Failure;
 use crate::{secret, time};
@@ -47,12 +47,29 @@ impl Login {
     /// # Errors
     /// If the password or a TLS file is missing or wrong.
     pub(crate) fn server(&self, address: &str, patience: Duration) -> Result<Server, Failure> {
-        let port = address.strip_prefix(':').unwrap_or(address).parse::<u16>();
-        let address = port.map_or(address.to_owned(), |port| format!("127.0.0.1:{port}"));
+        let address = Login::address(address);
         let tls = self.tls.then(|| self.tls_to(&address)).transpose().map_err(Failure::Usage)?;
+        Ok(Server { credentials: self.credentials()?, address, tls, patience: self.patience(patience) })
+    }
+
+    /// Connects to a server, and logs in if there is a password.
+    ///
+    /// # Errors
+    /// As [`server`](Self::server) and [`Server::connect`].
+    pub(crate) fn connect(&self, address: &str, patience: Duration) -> Result<Client, Failure> {
+        Ok(self.server(address, patience)?.connect()?)
+    }
+
+    /// Returns HOST:PORT of an address, which may be a port of this machine.
+    pub(crate) fn address(given: &str) -> String {
+        let port = given.strip_prefix(':').unwrap_or(given).parse::<u16>();
+        port.map_or(given.to_owned(), |port| format!("127.0.0.1:{port}"))
+    }
+
+    /// Returns the given time limit, or else a default.
+    pub(crate) fn patience(&self, default: Duration) -> Duration {
         // A time limit of zero would not wait for the network at all.
-        let patience = self.timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(patience);
-        Ok(Server { credentials: self.credentials()?, address, tls, patience })
+        self.timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(default)
     }
 
     fn credentials(&self) -> Result<Option<(Option<String>, String)>, Failure> {

@@ -1,4 +1,4 @@
-//! What to use instead of a command that Esker does not serve.
+//! Replacements for commands that Esker does not serve.
 
 use esker_server::served::Unserved;
 
@@ -50,7 +50,7 @@ const BY_COMMAND: [(&str, &str); 12] = [
     ("module", "modules cannot be loaded"),
 ];
 
-/// Prefixes of the names of module commands, which contain a point.
+/// Advice for commands of modules, whose names contain a point.
 const MODULES: &str = "a command of a module: keep it on a server that has the module";
 
 /// Returns the advice for a command that is not served.
@@ -69,7 +69,7 @@ pub(super) fn of(unserved: &Unserved) -> &'static str {
         error if error.contains("not allowed from script") => "call it outside of the script",
         error if error.contains("inside a transaction") => "call it outside of MULTI and EXEC",
         error if error.contains("compiling script") => {
-            "mend the script: Redis refuses it too unless it is a newer Lua"
+            "correct the script; Redis refuses it too, because it has the same Lua 5.1"
         }
         error if error.contains("syntax error") || error.contains("option") => {
             "leave out the option, which is newer than Redis 7.4 or belongs to another type; see docs/compatibility.md"

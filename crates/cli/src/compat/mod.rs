@@ -1,11 +1,11 @@
-//! `esker compat`: tells which commands, options and scripts of a Redis user Esker serves.
+//! `esker compat`: lists the served and the unserved commands, options and scripts of a Redis user.
 //!
 //! - `monitor`, `stats`, `files`, `source`: read the four kinds of input.
 //! - `script`: finds the commands that a script names.
 //! - `report`: counts, and prints as text or JSON.
-//! - `advice`: what to use instead.
+//! - `advice`: replacements for what is not served.
 //!
-//! Whether a command is served is decided by `esker_server::served`, which asks the server's own table.
+//! `esker_server::served` decides which commands are served: it uses the server's own table.
 
 mod advice;
 mod files;
@@ -26,9 +26,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use self::report::Report;
-use crate::client::{Answer, Login};
+use crate::client::Login;
 use crate::terminal::{Failure, fail, say};
-use crate::transfer::is_standard;
+use crate::transfer::{has_manifest, is_standard};
 
 /// Default time limit for accepting a connection and for every answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,10 +36,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Limit of the bytes at the beginning of an input by which its kind is recognized.
 const HEAD_BYTES: u64 = 4096;
 
-/// Tells which commands, options and scripts Esker serves, which it does not, and what to use instead.
+/// Lists the served commands, and the unserved commands, options and scripts, each with a replacement.
 ///
 /// Nothing is sent to Esker: the verb has the server's own table of commands, its parsers of options, and its compiler of
-/// scripts. Keys and values of the input are never printed.
+/// scripts. Names of commands are printed, also unknown ones, and places in the input; arguments (keys, values, options) and
+/// texts of scripts are not.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -108,11 +109,7 @@ fn report(arguments: &Arguments) -> Result<bool, Failure> {
 }
 
 fn stats_of(address: &str, login: &Login) -> Result<Vec<u8>, Failure> {
-    let mut client = login.server(address, PATIENCE)?.connect()?;
-    match client.ask(&[b"INFO", b"commandstats"])? {
-        Answer::Text(text) => Ok(text),
-        _ => Err(client.unexpected("INFO commandstats").into()),
-    }
+    Ok(login.connect(address, PATIENCE)?.ask_text(&[b"INFO", b"commandstats"])?)
 }
 
 fn read(path: &Path, kind: Option<Kind>, report: &mut Report) -> Result<(), Failure> {
@@ -134,7 +131,7 @@ fn read(path: &Path, kind: Option<Kind>, report: &mut Report) -> Result<(), Fail
                 "{name} is a directory: give a file for --as monitor or stats"
             )));
         }
-        None if is_directory && files::is_directory_of_redis(path) => Some(Kind::Aof),
+        None if is_directory && has_manifest(path) => Some(Kind::Aof),
         None if is_directory || source::is_code(path) => Some(Kind::Source),
         kind => kind,
     };

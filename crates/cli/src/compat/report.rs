@@ -119,7 +119,7 @@ impl Report {
     /// Counts the strings of an RDB file.
     pub(super) fn strings(&mut self, count: u64) {
         if count > 0 {
-            *self.served.entry("values of type string").or_default() += count;
+            self.serve("values of type string", count);
         }
     }
 
@@ -150,9 +150,14 @@ impl Report {
 
     fn count(&mut self, checked: Result<&'static str, Unserved>, calls: u64, at: At<'_>) {
         match checked {
-            Ok(name) => *self.served.entry(name).or_default() += calls,
+            Ok(name) => self.serve(name, calls),
             Err(unserved) => self.refuse(unserved, calls, at),
         }
+    }
+
+    fn serve(&mut self, name: &'static str, calls: u64) {
+        let sum = self.served.entry(name).or_default();
+        *sum = sum.saturating_add(calls);
     }
 
     fn refuse(&mut self, unserved: Unserved, calls: u64, at: At<'_>) {
@@ -161,7 +166,8 @@ impl Report {
         let is_ignored = self.ignored.iter().any(|name| *name == unserved.command || name == of_command);
         let refusal = || Refusal { calls: 0, first: at.text(), advice, family, is_ignored };
         let key = (unserved.command, unserved.error);
-        self.refused.entry(key).or_insert_with(refusal).calls += calls;
+        let sum = &mut self.refused.entry(key).or_insert_with(refusal).calls;
+        *sum = sum.saturating_add(calls);
     }
 
     /// Returns true if nothing was refused but what is ignored.
@@ -184,10 +190,9 @@ impl Report {
     /// Returns the report for people.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
-        let calls: u64 = self.served.values().sum();
-        let refused: u64 = self.refused.values().map(|refusal| refusal.calls).sum();
-        let _ =
-            writeln!(text, "served: {} of {} calls, {} commands", calls, calls + refused, self.served.len());
+        let served = self.served.values().copied().fold(0, u64::saturating_add);
+        let all = self.refused.values().map(|refusal| refusal.calls).fold(served, u64::saturating_add);
+        let _ = writeln!(text, "served: {served} of {all} calls, {} commands", self.served.len());
         let mut names: Vec<_> = self.served.iter().collect();
         names.sort_by_key(|(_, calls)| std::cmp::Reverse(**calls));
         for (name, calls) in names {

@@ -8,8 +8,10 @@
 //!
 //! Lua files are compiled as scripts too.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use esker_server::served::{Caller, command_names};
 
@@ -62,7 +64,7 @@ const EVERYDAY: [&str; 5] = ["sort", "sync", "readonly", "readwrite", "asking"];
 /// Reads a file, or all files of code below a directory.
 ///
 /// # Errors
-/// If the path cannot be read, or has no file of code.
+/// If the path cannot be read, has no file of code, or its files name no command.
 pub(super) fn read(path: &Path, report: &mut Report) -> Result<(), Failure> {
     let mut files = Vec::new();
     match path.is_dir() {
@@ -77,16 +79,28 @@ pub(super) fn read(path: &Path, report: &mut Report) -> Result<(), Failure> {
         )));
     }
     files.sort();
+    let mut found = false;
     for file in &files {
-        read_file(file, report)?;
+        found |= read_file(file, report)?;
     }
-    Ok(())
+    match found {
+        true => Ok(()),
+        false => Err(Failure::Usage(format!(
+            "{} names no command in {} files of code; give the directory of the code that calls Redis, or output of MONITOR",
+            path.display(),
+            files.len()
+        ))),
+    }
 }
 
 /// Returns true for a file whose name ends like one of code.
 pub(super) fn is_code(path: &Path) -> bool {
-    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-    ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+    ending(path).is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+}
+
+/// Returns the ending of a file's name in lower case.
+fn ending(path: &Path) -> Option<String> {
+    path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase())
 }
 
 /// Collects the files of code; links are not followed.
@@ -105,27 +119,29 @@ fn files_below(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure
     Ok(())
 }
 
-fn read_file(path: &Path, report: &mut Report) -> Result<(), Failure> {
+/// Returns true if the file names a command.
+fn read_file(path: &Path, report: &mut Report) -> Result<bool, Failure> {
     let name = path.display().to_string();
     let cannot = |error| Failure::Usage(format!("cannot read {name}: {error}"));
     if fs::metadata(path).map_err(cannot)?.len() > FILE_BYTES_MAX {
         report.skipped();
-        return Ok(());
+        return Ok(false);
     }
     let text = fs::read(path).map_err(cannot)?;
     report.file();
-    let is_lua = path.extension().is_some_and(|ending| ending == "lua");
+    let is_lua = ending(path).is_some_and(|ending| ending == "lua");
     if is_lua && !script::named(&text).is_empty() {
         report.script(&text, At::File { name: &name });
-        return Ok(());
+        return Ok(true);
     }
-    let mentions = is_about_redis(&text);
+    let (mentions, mut found) = (is_about_redis(&text), false);
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         for (word, caller) in named_in(line, mentions) {
             report.name(&word, 1, caller, At::Line { name: &name, number });
+            found = true;
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 fn is_about_redis(text: &[u8]) -> bool {
@@ -181,15 +197,20 @@ fn methods(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Commands by their names without underscores.
+static KNOWN: LazyLock<HashMap<String, &str>> =
+    LazyLock::new(|| command_names().map(|name| (plain(name), name)).collect());
+
 /// Returns the command of a name in any case and with or without underscores; a name with a point is one of a module.
 fn known(name: &str) -> Option<String> {
-    let plain = |name: &str| name.to_ascii_lowercase().replace('_', "");
     let wanted = plain(name);
     let module = wanted.split_once('.').is_some_and(|(module, rest)| is_module(module) && !rest.is_empty());
-    command_names()
-        .find(|known| plain(known) == wanted)
-        .map(str::to_owned)
-        .or_else(|| module.then(|| name.to_ascii_lowercase()))
+    let known = KNOWN.get(&wanted).map(|known| (*known).to_owned());
+    known.or_else(|| module.then(|| name.to_ascii_lowercase()))
+}
+
+fn plain(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "")
 }
 
 /// Returns true for the prefixes of the modules of Redis Stack.

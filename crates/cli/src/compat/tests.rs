@@ -77,6 +77,17 @@ fn statistics_count_calls() {
 }
 
 #[test]
+fn sums_of_calls_end_at_the_largest_number() {
+    let mut report = Report::new(&[]).expect("there are no names");
+    for name in ["get", "set", "zadd", "hset"] {
+        let line = format!("cmdstat_{name}:calls={}\n", u64::MAX);
+        stats::read(&mut line.repeat(2).as_bytes(), "x", &mut report).expect("it is read");
+    }
+    let most = u64::MAX;
+    assert!(report.text().contains(&format!("served: {most} of {most} calls")), "{}", report.text());
+}
+
+#[test]
 fn append_only_file_and_snapshot_are_read() {
     let text = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n*3\r\n$4\r\nSADD\r\n$1\r\ns\r\n$1\r\nm\r\n*1\r\n$4\r\nEX";
     let report = of_text(text).expect("it is read");
@@ -94,13 +105,44 @@ fn append_only_file_and_snapshot_are_read() {
 }
 
 #[test]
+fn transaction_ends_with_its_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write =
+        |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("it is written");
+    write("a.manifest", "file 1.aof seq 1 type i\nfile 2.aof seq 2 type i\n");
+    write("1.aof", "*1\r\n$5\r\nMULTI\r\n");
+    write("2.aof", "*2\r\n$4\r\nSCAN\r\n$1\r\n0\r\n");
+    let report = checked(directory.path(), None).expect("it is read");
+    assert_eq!(report["served"], serde_json::json!({ "multi": 1, "scan": 1 }), "{report}");
+}
+
+#[test]
+fn arguments_and_scripts_are_not_printed() {
+    let lines = [
+        r##""object" "secret-42""##,
+        r##""expire" "k" "10" "secretopt""##,
+        r##""set" "k" "v" "durability" "secretopt""##,
+        r##""config" "secret-42" "x""##,
+        r##""eval" "retrun secret42" "0""##,
+        r##""eval" "#!secret42\nreturn 1" "0""##,
+        r##""eval" "#!lua secret42=1\nreturn 1" "0""##,
+        r##""eval" "#!lua flags=secret42\nreturn 1" "0""##,
+    ];
+    let text: String = lines.iter().map(|line| format!("1.1 [0 127.0.0.1:5] {line}\n")).collect();
+    let report = of_text(text.as_bytes()).expect("it is read");
+    assert_eq!(report["all_served"], false, "{report}");
+    assert_eq!(refused(&report).len(), lines.len(), "{report}");
+    assert!(!report.to_string().contains("secret"), "{report}");
+}
+
+#[test]
 fn source_tree_and_scripts_are_read() {
     let directory = tempfile::tempdir().expect("a directory");
     let write =
         |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("it is written");
     write("app.py", "import redis\nr.set('k', 1)\nr.hset('h', 'f', 1)\nnames.sort()\n");
     write("good.lua", "return redis.call('GET', KEYS[1])");
-    write("bad.lua", "return redis.call('KEYS', '*')");
+    write("bad.LUA", "return redis.call('KEYS', '*')");
     write("data.bin", "redis.call('ZADD')");
     std::fs::create_dir(directory.path().join("node_modules")).expect("it is made");
     write("node_modules/x.js", "redis.zadd('k')");
@@ -108,6 +150,11 @@ fn source_tree_and_scripts_are_read() {
     let names: Vec<_> = refused(&report).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["hset", "keys"], "{report}");
     assert_eq!((&report["scripts"]["served"], &report["files"]), (&1.into(), &3.into()), "{report}");
+    assert_eq!(report["scripts"]["all"], 2, "{report}");
+    let other = tempfile::tempdir().expect("a directory");
+    std::fs::write(other.path().join("app.py"), "print('no command')\n").expect("it is written");
+    let why = checked(other.path(), None).expect_err("there is no command");
+    assert!(matches!(&why, Failure::Usage(why) if why.contains("names no command in 1 files")), "{why:?}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::probe::{Probes, probe};
 use super::scratch::{Disk, content};
 use super::unit::Unit;
 use crate::calc::{index_bytes, index_bytes_max};
+use crate::inspect::show::json_text;
 use crate::inspect::watch::Bar;
 use crate::terminal::{Failure, say};
 use crate::top::text::bytes;
@@ -106,7 +107,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::Usage("which device? give its path, such as /dev/nvme0n1".to_owned()));
     };
     let told = look(arguments, path)?;
-    let text = if arguments.json { json(&told)? } else { shown(&told) };
+    let text = if arguments.json { json_text(&told)? } else { shown(&told) };
     say(&text)?;
     let wrong = told.advice.iter().filter(|advice| advice.level == Level::Wrong).count();
     match wrong {
@@ -128,12 +129,7 @@ pub(crate) fn describe(path: &Path) -> Result<String, Failure> {
         measure_time: MEASURE_TIME_LEAST,
         json: true,
     };
-    json(&look(&arguments, path)?)
-}
-
-fn json(told: &Told) -> Result<String, Failure> {
-    let text = serde_json::to_string_pretty(told);
-    Ok(text.map_err(|error| Failure::Failed(format!("cannot print JSON: {error}")))? + "\n")
+    json_text(&look(&arguments, path)?)
 }
 
 fn look(arguments: &Arguments, path: &Path) -> Result<Told, Failure> {

@@ -34,8 +34,11 @@ Examples:
   esker device waf --help
   esker device add capacity /dev/disk/by-id/nvme-D     to a running server
 
-Nothing is written, but by --measure, which overwrites up to 32 GiB of the device. Exit code 0; 1 if something about the device should be mended, or a drive or a log page does not tell; 2
-if the call is wrong."
+esker device DEVICE, waf and list write nothing. --measure overwrites up to 32 GiB of the device; add erases the start of a
+device and makes it a part of the store; drain moves a device's records and removes the device.
+
+Exit code 0; 1 if something about the device should be fixed, or a drive, log page or server does not answer; 2 if the
+call is wrong."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

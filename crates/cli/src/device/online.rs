@@ -15,15 +15,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct At {
     /// RESP address of the server: HOST:PORT, or a port of this machine.
     #[arg(long, default_value = "127.0.0.1:6379", value_name = "ADDR")]
-    server: String,
+    from: String,
     #[command(flatten)]
     login: Login,
 }
 
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  esker device list\n  esker device list --server 10.0.0.7:6379 --user ops"
-)]
+#[command(after_help = "Examples:\n  esker device list\n  esker device list --from 10.0.0.7:6379 --user ops")]
 pub(crate) struct List {
     #[command(flatten)]
     at: At,
@@ -69,7 +67,7 @@ enum Tier {
 impl At {
     fn ask(&self, words: &[&str]) -> Result<String, Failure> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        let mut client = self.login.server(&self.server, PATIENCE)?.connect()?;
+        let mut client = self.login.connect(&self.from, PATIENCE)?;
         match client.ask(&words)? {
             Answer::Text(_) => Ok(String::new()),
             Answer::Parts(lines) => lines

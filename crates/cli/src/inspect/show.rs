@@ -10,8 +10,13 @@ use crate::terminal::{Failure, say};
 
 /// Prints a value as JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(error.to_string()))?;
-    say(&format!("{text}\n"))
+    say(&json_text(value)?)
+}
+
+/// Returns a value as lines of JSON.
+pub(crate) fn json_text(value: &impl Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(value);
+    Ok(text.map_err(|error| Failure::Failed(format!("cannot print JSON: {error}")))? + "\n")
 }
 
 /// Formats bytes with a unit: `1.5 GiB`.

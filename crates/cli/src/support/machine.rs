@@ -9,6 +9,7 @@ use esker_inspect::StoreView;
 
 use super::{Arguments, Collected, redact};
 use crate::device;
+use crate::inspect::show::json_text;
 use crate::settings::{Settings, explain};
 use crate::support::server::text_of;
 use crate::transfer::is_standard;
@@ -20,12 +21,10 @@ const LOG_BYTES: u64 = 1 << 20;
 const FACT_BYTES: usize = 16 << 10;
 
 /// Files of the system that describe the machine.
-const FACTS: [&str; 13] = [
+const FACTS: [&str; 11] = [
     "/proc/version",
     "/etc/os-release",
     "/proc/meminfo",
-    "/proc/self/limits",
-    "/proc/self/cgroup",
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/cpu.max",
     "/proc/loadavg",
@@ -45,10 +44,10 @@ pub(super) fn collect(arguments: &Arguments, collected: &mut Collected) {
         let overview = StoreView::open(&paths).and_then(|view| view.overview());
         let text = overview
             .map_err(|error| error.to_string())
-            .and_then(|overview| serde_json::to_string_pretty(&overview).map_err(|error| error.to_string()));
+            .and_then(|overview| json_text(&overview).map_err(text_of));
         collected.add("layout.json", text);
-        for (name, path) in ["device.json", "device-peer.json"].into_iter().zip(&paths) {
-            collected.add(name, device::describe(path).map_err(text_of));
+        for (number, path) in (1..).zip(&paths) {
+            collected.add(&format!("device-{number}.json"), device::describe(path).map_err(text_of));
         }
     }
     if let Some(log) = &arguments.log {

@@ -1,24 +1,31 @@
 //! `esker support`: collects in one archive what a bug report needs, without keys, values and secrets.
 //!
-//! - `server`: what a running server tells.
+//! - `server`: answers of a running server, over RESP.
+//! - `http`: its metrics.
 //! - `machine`: the machine, the settings, the store's layout and its device.
 //! - `redact`: removes what users stored from the lines of a log.
 //!
 //! A part that cannot be collected is named in `missing.txt`: an archive of a server that does not run is made too.
 
+mod http;
 mod machine;
 mod redact;
 mod server;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use self::http::Http;
 use crate::client::Login;
 use crate::new_file::NewFile;
 use crate::terminal::{Failure, note, say};
 use crate::transfer::now_ms;
+
+/// Default time limit for accepting a connection and for every answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Directory of all files in the archive.
 const FOLDER: &str = "esker-support";
@@ -45,7 +52,8 @@ pub(crate) struct Arguments {
     from: String,
     #[command(flatten)]
     login: Login,
-    /// Address of the server's setting http, for its metrics.
+    /// Address of the server's setting http, for its metrics: HOST:PORT, or a port of this machine. With a password it must be
+    /// on this machine, because HTTP is not encrypted.
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
     /// File of settings.
@@ -54,9 +62,9 @@ pub(crate) struct Arguments {
     /// The store: its directory, or the file or block device of a tier. It is only read.
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
-    /// The file or block device of the other tier.
+    /// Another file or block device of the store. May be given several times.
     #[arg(long, value_name = "PATH", requires = "store")]
-    peer: Option<PathBuf>,
+    peer: Vec<PathBuf>,
     /// The server's log, of which the last mebibyte is read; - is stdin.
     #[arg(long, value_name = "PATH")]
     log: Option<PathBuf>,
@@ -65,25 +73,26 @@ pub(crate) struct Arguments {
 /// The collected files, and the reasons for which others are missing.
 #[derive(Debug, Default)]
 struct Collected {
-    files: Vec<(&'static str, Vec<u8>)>,
+    files: Vec<(String, Vec<u8>)>,
     missing: Vec<String>,
 }
 
 impl Collected {
     /// Adds a file, or the reason why it is missing.
-    fn add(&mut self, name: &'static str, content: Result<impl Into<Vec<u8>>, String>) {
+    fn add(&mut self, name: &str, content: Result<impl Into<Vec<u8>>, String>) {
         match content {
-            Ok(content) => self.files.push((name, content.into())),
+            Ok(content) => self.files.push((name.to_owned(), content.into())),
             Err(why) => self.missing.push(format!("{name}: {}", redact::line(&why))),
         }
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let http = Http::new(arguments)?;
     let file = NewFile::create(&arguments.archive)?;
     let mut collected = Collected::default();
     machine::collect(arguments, &mut collected);
-    server::collect(arguments, &mut collected);
+    server::collect(arguments, http.as_ref(), &mut collected);
     collected.missing.iter().for_each(|missing| note(&format!("left out: {missing}\n")));
     let missing = collected.missing.iter().map(|missing| format!("{missing}\n")).collect::<String>();
     collected.add("missing.txt", Ok(missing));
@@ -93,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     say(&format!("{}: {} files\n", arguments.archive.display(), collected.files.len()))
 }
 
-fn write(files: &[(&str, Vec<u8>)], to: std::fs::File) -> std::io::Result<()> {
+fn write(files: &[(String, Vec<u8>)], to: std::fs::File) -> std::io::Result<()> {
     let mut archive = tar::Builder::new(GzEncoder::new(to, Compression::default()));
     for (name, content) in files {
         let mut header = tar::Header::new_ustar();

@@ -2,7 +2,7 @@
 
 use esker_server::status::{FORMAT, Status};
 
-use crate::client::{Answer, Client, Server, Trouble};
+use crate::client::{Client, Server, Trouble};
 
 /// An answer of the server.
 pub(super) struct Heard {
@@ -30,9 +30,7 @@ impl Questioner {
             None => self.server.connect()?,
         };
         let address = self.server.address();
-        let Answer::Text(answer) = client.ask(&[b"INFO", b"status"])? else {
-            return Err(client.unexpected("INFO"));
-        };
+        let answer = client.ask_text(&[b"INFO", b"status"])?;
         let answer = String::from_utf8_lossy(&answer);
         let json = answer.lines().find_map(|line| line.strip_prefix("status:"));
         let json = json.ok_or_else(|| {

@@ -24,7 +24,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use self::aof::{Files, Options};
-pub(crate) use self::aof::{Surveyed, survey};
+pub(crate) use self::aof::{Surveyed, has_manifest, survey};
 use self::file::Format;
 pub(crate) use self::input::is_standard;
 use self::local::LocalSink;
@@ -140,7 +140,7 @@ pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
         }
     };
     let mut target: Box<dyn Destination> = match &arguments.to {
-        Some(address) => Box::new(RemoteSink::new(arguments.login.server(address, PATIENCE)?.connect()?)),
+        Some(address) => Box::new(RemoteSink::new(arguments.login.connect(address, PATIENCE)?)),
         None => Box::new(LocalSink::open(&arguments.places, arguments.memory)?),
     };
     let mut commands = 0;
@@ -163,7 +163,7 @@ pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
 pub(crate) fn export(arguments: &Export) -> Result<(), Failure> {
     let (mut sink, new_file) = file::create(&arguments.file, arguments.format, arguments.encoding)?;
     let mut source: Box<dyn Source> = match &arguments.from {
-        Some(address) => Box::new(RemoteSource::new(arguments.login.server(address, PATIENCE)?.connect()?)?),
+        Some(address) => Box::new(RemoteSource::new(arguments.login.connect(address, PATIENCE)?)?),
         None => local::source(&arguments.places)?,
     };
     let (moved, left_out) = transfer(&mut *source, &mut *sink)?;

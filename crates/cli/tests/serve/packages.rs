@@ -17,6 +17,9 @@ use super::*;
 /// Limit of the bytes of the server's binary.
 const BINARY_BYTES_MAX: u64 = 25 << 20;
 
+/// A file of another program in the directory of the packages, such as `target/release`.
+const OTHER_FILE: &str = "esker-ssd";
+
 /// The user of the image.
 const USER: u64 = 65_532;
 
@@ -35,6 +38,8 @@ fn packages(at: &Path) -> (PathBuf, bool) {
     let (binaries, out) = (at.join("binaries"), at.join("out"));
     create_dir_all(&binaries).unwrap();
     copy(env!("CARGO_BIN_EXE_esker"), binaries.join("esker")).unwrap();
+    create_dir_all(&out).unwrap();
+    std::fs::write(out.join(OTHER_FILE), "").unwrap();
     // Symbols are most of a binary for tests.
     let _ = Command::new("strip").arg(binaries.join("esker")).output();
     let build = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/build");
@@ -242,6 +247,10 @@ fn packages_are_unpacked_and_run() {
     let (packages, is_given) = packages(directory.path());
     let sums = packages.join("SHA256SUMS");
     done(Command::new("sha256sum").arg("--check").arg("--strict").arg(&sums).current_dir(&packages));
+    if !is_given {
+        // It was kept, and is not listed.
+        std::fs::remove_file(packages.join(OTHER_FILE)).unwrap();
+    }
     assert_eq!(read_to_string(&sums).unwrap().lines().count(), read_dir(&packages).unwrap().count() - 1);
     check_tarball(&file(&packages, ".tar.gz").unwrap(), directory.path(), is_given);
     check_image(&file(&packages, ".oci.tar").unwrap(), directory.path());

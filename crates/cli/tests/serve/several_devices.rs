@@ -75,7 +75,7 @@ fn set(server: &Serving, keys: std::ops::Range<u32>, version: u32) {
 fn until(path: &Path, server: &Serving, what: &str, is_so: impl Fn(&str) -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
-        let (code, list, why) = run(path, &["device", "list", "--server", server.word("resp")]);
+        let (code, list, why) = run(path, &["device", "list", "--from", server.word("resp")]);
         assert_eq!(code, 0, "{why}");
         if is_so(&list) {
             return;
@@ -147,13 +147,12 @@ fn loop_device_is_added_one_drained_and_one_fails_under_load() {
         let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let address = server.word("resp");
             let (code, said, why) =
-                run(path, &["device", "add", "capacity", fourth.name(), "--server", address]);
+                run(path, &["device", "add", "capacity", fourth.name(), "--from", address]);
             assert!(code == 0 && said.contains("was added"), "{said}{why}");
             until(path, &server, "the added device is used", |list| used(list, fourth) > 2);
-            let (code, _, why) =
-                run(path, &["device", "add", "capacity", fourth.name(), "--server", address]);
+            let (code, _, why) = run(path, &["device", "add", "capacity", fourth.name(), "--from", address]);
             assert!(code != 0 && why.contains(fourth.name()), "{why}");
-            let (code, said, why) = run(path, &["device", "drain", second.name(), "--server", address]);
+            let (code, said, why) = run(path, &["device", "drain", second.name(), "--from", address]);
             assert!(code == 0 && said.contains("is being drained"), "{said}{why}");
             until(path, &server, "the drained device is removed", |list| of(list, second).is_empty());
             mount.shut_down();

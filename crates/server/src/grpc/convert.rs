@@ -6,16 +6,14 @@ use tonic::Status;
 
 use super::error::invalid;
 use super::pb;
-use crate::service::LAST_MS;
+use crate::service::{KEY_BYTES_MAX, LAST_MS};
 
 /// Maximum bytes of a message beyond a value: a key and the other fields.
 pub(super) const BESIDE_VALUE_BYTES: usize = 128 << 10;
 
-const KEY_BYTES_MAX: usize = 65_536;
-
 pub(super) fn check_key(key: &Bytes) -> Result<(), Status> {
     match key.len() {
-        0 => Err(invalid("the key is empty; it has 1 to 65536 bytes")),
+        0 => Err(invalid(format!("the key is empty; it has 1 to {KEY_BYTES_MAX} bytes"))),
         1..=KEY_BYTES_MAX => Ok(()),
         bytes => Err(invalid(format!("the key has {bytes} bytes; it has 1 to {KEY_BYTES_MAX}"))),
     }

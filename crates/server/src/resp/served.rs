@@ -13,15 +13,13 @@ use super::commands::databases::places;
 use super::commands::{TABLE, family, names_elsewhere};
 use super::script::lookup;
 use super::session::view::View;
-use super::verb::Verb;
 use super::verb::facts::{Group, InMulti};
+use super::verb::{Run, Verb};
 use super::wire::commands::{Command, Copied};
 use super::wire::error_text;
 use super::wire::reply::Replies;
 use crate::Limits;
-
-/// Longest key of a store, in bytes.
-const KEY_BYTES_MAX: usize = 65_536;
+use crate::service::KEY_BYTES_MAX;
 
 /// Limit of the time for compiling a script.
 const COMPILE_TIME: Duration = Duration::from_secs(5);
@@ -44,7 +42,7 @@ pub struct Unserved {
     pub command: String,
     /// The data type or feature of Redis that the command belongs to, if Esker has neither.
     pub family: Option<&'static str>,
-    /// The error text of the server, on one line.
+    /// The error text of the server, on one line, with `…` in place of arguments and without texts of scripts.
     pub error: String,
 }
 
@@ -63,7 +61,7 @@ pub fn check_command(words: &[&[u8]], caller: Caller<'_>) -> Result<&'static str
     let verb = known(command)?;
     let error = match check(verb, command, caller) {
         Ok(()) => return Ok(verb.name),
-        Err(error) => error,
+        Err(error) => without_arguments(&error, verb),
     };
     Err(refusal(verb.name, family_of_subcommand(verb, command), &error))
 }
@@ -78,13 +76,13 @@ pub fn check_name(name: &str, caller: Caller<'_>) -> Result<&'static str, Unserv
     let command = copied.command();
     let verb = known(command)?;
     let unserved = |error: &str| Err(refusal(verb.name, family_of_subcommand(verb, command), error));
-    if let Some(error) = verb.refusal {
+    if let Run::Refuse(error) = verb.run {
         return unserved(error);
     }
     if words.len() > 1 && verb.has_subcommands() {
         // The descriptor is that of the command itself if it has no such subcommand.
         let error = check_arguments(&TABLE, verb, command).expect_err("the subcommand is unknown");
-        return unserved(&error);
+        return unserved(&without_arguments(&error, verb));
     }
     match caller {
         // A command that only groups subcommands cannot be judged by its name alone.
@@ -101,8 +99,14 @@ pub fn check_name(name: &str, caller: Caller<'_>) -> Result<&'static str, Unserv
 /// # Errors
 /// The error text of the server, if it would not accept the script.
 pub fn check_script(text: &[u8]) -> Result<(), Unserved> {
-    lookup::try_compile(text, COMPILE_TIME)
-        .map_err(|lookup::Unknown(why)| refusal("eval", None, &String::from_utf8_lossy(&why)))
+    lookup::try_compile(text, COMPILE_TIME).map_err(|lookup::Unknown(why)| {
+        let error = String::from_utf8_lossy(&why);
+        // Both are followed by a word of the script.
+        let ends =
+            [error.find(" near "), error.find("shebang").and_then(|at| Some(at + error[at..].find(':')?))];
+        let end = ends.into_iter().flatten().min().unwrap_or(error.len());
+        refusal("eval", None, &error[..end])
+    })
 }
 
 /// Returns the names of the commands that the server has, in lower case and without subcommands, and then those of other
@@ -122,6 +126,21 @@ fn copied(words: &[&[u8]]) -> Copied {
 fn refusal(command: &str, family: Option<&'static str>, error: &str) -> Unserved {
     let error = error.split(['\r', '\n']).next().unwrap_or_default();
     Unserved { command: command.to_owned(), family, error: error.to_owned() }
+}
+
+/// Returns an error text with `…` in place of arguments, which may be keys or values. An error has them in quotes, as it has
+/// the command's own name, or behind [`UNSUPPORTED_OPTION`](error_text::UNSUPPORTED_OPTION).
+fn without_arguments(error: &str, verb: &Verb) -> String {
+    if error.starts_with(error_text::UNSUPPORTED_OPTION) {
+        return format!("{} …", error_text::UNSUPPORTED_OPTION);
+    }
+    let is_name = |text: &str| verb.name == text || verb.name.split('|').next() == Some(text);
+    match (error.find('\''), error.rfind('\'')) {
+        (Some(begin), Some(end)) if begin < end && !is_name(&error[begin + 1..end]) => {
+            format!("{}…{}", &error[..=begin], &error[end..])
+        }
+        _ => error.to_owned(),
+    }
 }
 
 /// Returns the descriptor of a command, or the refusal of an unknown one.
@@ -144,7 +163,7 @@ fn family_of_subcommand(verb: &Verb, command: Command<'_>) -> Option<&'static st
 }
 
 fn check(verb: &'static Verb, command: Command<'_>, caller: Caller<'_>) -> Result<(), String> {
-    if let Some(error) = verb.refusal {
+    if let Run::Refuse(error) = verb.run {
         return Err(error.to_owned());
     }
     check_arguments(&TABLE, verb, command)?;
@@ -170,7 +189,7 @@ fn check_keys(verb: &Verb, command: Command<'_>, caller: Caller<'_>) -> Result<(
         if let Caller::Script(Some(declared)) = caller
             && !declared.iter().any(|one| one == key)
         {
-            return Err("ERR Script attempted to access a non declared key".to_owned());
+            return Err(format!("ERR {}", error_text::NOT_DECLARED));
         }
     }
     Ok(())
@@ -212,7 +231,7 @@ mod tests {
         let mut served = 0;
         for verb in TABLE.described_with_subcommands() {
             let checked = check_name(verb.name, Caller::Client);
-            assert_eq!(checked.is_ok(), verb.refusal.is_none(), "{}", verb.name);
+            assert_eq!(checked.is_ok(), !matches!(verb.run, Run::Refuse(_)), "{}", verb.name);
             served += u32::from(checked.is_ok());
         }
         assert!(served > 150, "{served}");
@@ -245,10 +264,14 @@ mod tests {
         for (line, error) in [
             ("SET k v IFEQ x", error_text::SYNTAX),
             ("SET k v EX 10 PX 10", error_text::SYNTAX),
-            ("EXPIRE k 10 OR", "ERR Unsupported option OR"),
+            ("OBJECT it's", "ERR unknown subcommand '…'. Try OBJECT HELP."),
+            ("OBJECT é", "ERR unknown subcommand '…'. Try OBJECT HELP."),
+            ("EXPIRE k 10 é", "ERR Unsupported option …"),
+            ("CONFIG GET", "ERR wrong number of arguments for 'config|get' command"),
+            ("EXPIRE k 10 OR", "ERR Unsupported option …"),
             ("SCAN 0 NOVALUES x", error_text::SYNTAX),
             ("GET", "ERR wrong number of arguments for 'get' command"),
-            ("CONFIG NOTHING", "ERR unknown subcommand 'NOTHING'. Try CONFIG HELP."),
+            ("CONFIG NOTHING", "ERR unknown subcommand '…'. Try CONFIG HELP."),
             ("CLUSTER SLOTS", "ERR This instance has cluster support disabled"),
             ("SAVE", "ERR unknown command 'save'"),
         ] {
@@ -276,6 +299,13 @@ mod tests {
         assert_eq!(check_script(b"#!lua flags=no-writes\nreturn 1"), Ok(()));
         let error = check_script(b"retrun 1").expect_err("it is no Lua").error;
         assert!(error.contains("Error compiling script") && error.contains("user_script:1"), "{error}");
-        assert!(check_script(b"#!js\nreturn 1").is_err());
+        for (text, expected) in [
+            (&b"retrun secret"[..], "'=' expected"),
+            (b"#!secret\nreturn 1", "Unexpected engine in script shebang"),
+            (b"#!lua secret\nreturn 1", "Unknown lua shebang option"),
+        ] {
+            let error = check_script(text).expect_err("it is refused").error;
+            assert!(error.ends_with(expected), "{error}");
+        }
     }
 }

@@ -21,73 +21,82 @@ use crate::service::calls::ROWS_MAX;
 
 pub(in crate::resp) mod facts;
 
-/// The descriptor of a command or of a subcommand.
-#[derive(Clone, Copy)]
-pub(in crate::resp) struct Verb {
+/// Declares the descriptor of commands from its fields, each with the value of a command that does not set it.
+macro_rules! verb {
+    ($($(#[$documentation:meta])* $field:ident: $kind:ty = $default:expr,)*) => {
+        /// The descriptor of a command or of a subcommand.
+        #[derive(Clone, Copy)]
+        pub(in crate::resp) struct Verb { $($(#[$documentation])* pub(in crate::resp) $field: $kind,)* }
+
+        impl Verb {
+            pub(in crate::resp) const DEFAULT: Verb = Verb { $($field: $default,)* };
+        }
+    };
+}
+
+verb! {
     /// In lower case; that of a subcommand is `command|subcommand`.
-    pub(in crate::resp) name: &'static str,
-    pub(in crate::resp) summary: &'static str,
+    name: &'static str = "",
+    summary: &'static str = "",
     /// The first version of Redis that has the command.
-    pub(in crate::resp) since: &'static str,
-    pub(in crate::resp) group: Group,
+    since: &'static str = "1.0.0",
+    group: Group = Group::Generic,
     /// Number of arguments, including the name; the minimum if negative.
-    pub(in crate::resp) arity: i64,
-    pub(in crate::resp) run: Run,
-    pub(in crate::resp) fast: Fast,
-    pub(in crate::resp) keys: Keys,
+    arity: i64 = 1,
+    run: Run = Run::Subcommand,
+    fast: Fast = Fast::No,
+    keys: Keys = Keys::NONE,
     /// Access to the first key and to the following ones.
-    pub(in crate::resp) access: &'static [Access],
+    access: &'static [Access] = &[],
     /// Redis' note on the access to the keys.
-    pub(in crate::resp) access_note: Option<&'static str>,
+    access_note: Option<&'static str> = None,
     /// Rights to the keys and access to them, if they depend on the arguments.
-    pub(in crate::resp) by_arguments: Option<fn(Command<'_>) -> (Needs, Access)>,
-    pub(in crate::resp) needs: Needs,
-    pub(in crate::resp) flags: &'static [&'static str],
+    by_arguments: Option<fn(Command<'_>) -> (Needs, Access)> = None,
+    needs: Needs = Needs::Login,
+    flags: &'static [&'static str] = flags::NONE,
     /// ACL categories beside those that follow from the flags.
-    pub(in crate::resp) categories: &'static [&'static str],
+    categories: &'static [&'static str] = &[],
     /// Tips for proxies: routing of requests and merging of responses.
-    pub(in crate::resp) tips: &'static [&'static str],
-    pub(in crate::resp) databases: Databases,
-    pub(in crate::resp) channels: Channels,
-    pub(in crate::resp) in_multi: InMulti,
+    tips: &'static [&'static str] = &[],
+    databases: Databases = Databases::OfKeys,
+    channels: Channels = Channels::None,
+    in_multi: InMulti = InMulti::Queued,
     /// Runs at the command's turn in a transaction, before it is answered after the commands on keys.
-    pub(in crate::resp) at_its_turn: Option<fn(Command<'_>, &mut Session)>,
-    pub(in crate::resp) pauses: Pauses,
+    at_its_turn: Option<fn(Command<'_>, &mut Session)> = None,
+    pauses: Pauses = Pauses::ByFlags,
     /// True if scripts may call the command although it works on no key.
-    pub(in crate::resp) in_scripts: bool,
+    in_scripts: bool = false,
     /// True if the arguments may contain secrets, which must not be shown to others.
-    pub(in crate::resp) has_secrets: bool,
+    has_secrets: bool = false,
     /// True if CLIENT CACHING still applies to the next command after this one.
-    pub(in crate::resp) keeps_caching: bool,
+    keeps_caching: bool = false,
     /// True if the command frees the transaction or the watched keys of the session, which may take long.
-    pub(in crate::resp) frees_session: bool,
+    frees_session: bool = false,
     /// True if the command begins or ends subscriptions: its answers confirm them, and it may name very many channels.
-    pub(in crate::resp) subscribes: bool,
+    subscribes: bool = false,
     /// True if a client whose messages arrive in place of answers (a RESP2 subscriber) may run the command.
-    pub(in crate::resp) for_subscribers: bool,
+    for_subscribers: bool = false,
     /// True for a subcommand whose calls are counted apart from those of its command.
-    pub(in crate::resp) is_counted: bool,
+    is_counted: bool = false,
     /// Answers the command while the store is being opened.
-    pub(in crate::resp) while_opening: Option<WhileOpening>,
-    pub(in crate::resp) sizes: Sizes,
+    while_opening: Option<fn(Command<'_>, &mut Session, &Opening<'_>, &mut Replies)> = None,
+    sizes: Sizes = Sizes::DEFAULT,
     /// Returns the upper bounds of the memory for the answer of a command that works on no key.
-    pub(in crate::resp) bound: fn(Command<'_>, &Session, &Service) -> Bound,
+    bound: fn(Command<'_>, &Session, &Service) -> Bound = |_, _, _| Bound::twice(0),
     /// Returns the microseconds that the command takes, without the bytes of its arguments and of values.
-    pub(in crate::resp) work_us: fn(Command<'_>) -> usize,
+    work_us: fn(Command<'_>) -> usize = |command| command.len(),
     /// The lines of HELP.
-    pub(in crate::resp) help: &'static str,
+    help: &'static str = "",
     /// Checks the options of a command that works on no key, as far as they can be checked before it runs.
-    pub(in crate::resp) options: fn(Command<'_>) -> Result<(), String>,
-    /// The error that answers every call, for a command that exists for its error.
-    pub(in crate::resp) refusal: Option<&'static str>,
+    options: fn(Command<'_>) -> Result<(), String> = |_| Ok(()),
     /// The feature of Redis that Esker does not have, and the subcommands that belong to it.
-    pub(in crate::resp) unsupported: (&'static str, &'static [&'static str]),
+    unsupported: (&'static str, &'static [&'static str]) = ("", &[]),
     /// The place in the table, and that of the command by which calls are counted. Set by the table, like the following.
-    pub(in crate::resp) row: usize,
-    pub(in crate::resp) counted_row: usize,
+    row: usize = 0,
+    counted_row: usize = 0,
     /// The place of the first subcommand, and the number of subcommands.
-    pub(in crate::resp) first_subcommand: usize,
-    pub(in crate::resp) subcommands: usize,
+    first_subcommand: usize = 0,
+    subcommands: usize = 0,
 }
 
 /// The way in which a command runs.
@@ -96,9 +105,11 @@ pub(in crate::resp) enum Run {
     /// Not at all: only its subcommands run.
     Subcommand,
     /// Without waiting, from the state of the connection alone, also while the store is being opened.
-    Session(OnSession),
+    Session(fn(Command<'_>, &mut Session, &mut Replies)),
     /// Without waiting.
     Answer(Answer),
+    /// Without waiting, by an error: the command exists for it.
+    Refuse(&'static str),
     /// Without waiting, after keys were sampled. In a transaction, which does not wait for a sample, the last one is
     /// used.
     Sampled(Answer),
@@ -128,15 +139,12 @@ impl Run {
     /// Returns true if a transaction answers the command after those on its view.
     pub(in crate::resp) fn is_without_view(self) -> bool {
         let session = matches!(self, Run::Session(_) | Run::Usage(_) | Run::WaitBounded(_));
-        session || matches!(self, Run::Answer(_) | Run::Sampled(_))
+        session || matches!(self, Run::Answer(_) | Run::Sampled(_) | Run::Refuse(_))
     }
 }
 
 /// Answers a command without waiting.
 pub(in crate::resp) type Answer = fn(Command<'_>, &mut Session, &Service, &mut Replies);
-
-/// Answers a command from the state of the connection.
-pub(in crate::resp) type OnSession = fn(Command<'_>, &mut Session, &mut Replies);
 
 /// Answers a command on keys from a view of them, and may write to it.
 pub(in crate::resp) type OnKeys = fn(Command<'_>, &mut View, &mut Replies);
@@ -156,9 +164,6 @@ pub(in crate::resp) type LogIn = for<'a> fn(
     Option<Duration>,
     &'a mut Replies,
 ) -> BoxFuture<'a, Result<(), LoginRefusal>>;
-
-/// Answers a command while the store is being opened.
-pub(in crate::resp) type WhileOpening = fn(Command<'_>, &mut Session, &Opening<'_>, &mut Replies);
 
 /// The reason why a command could not log in.
 pub(in crate::resp) enum LoginRefusal {
@@ -207,48 +212,6 @@ pub(in crate::resp) struct Script {
 const ARGUMENTS_WITHOUT_KEYS_MAX: usize = 1024;
 
 impl Verb {
-    pub(in crate::resp) const DEFAULT: Verb = Verb {
-        name: "",
-        summary: "",
-        since: "1.0.0",
-        group: Group::Generic,
-        arity: 1,
-        run: Run::Subcommand,
-        fast: Fast::No,
-        keys: Keys::NONE,
-        access: &[],
-        access_note: None,
-        by_arguments: None,
-        needs: Needs::Login,
-        flags: flags::NONE,
-        categories: &[],
-        tips: &[],
-        databases: Databases::OfKeys,
-        channels: Channels::None,
-        in_multi: InMulti::Queued,
-        at_its_turn: None,
-        pauses: Pauses::ByFlags,
-        in_scripts: false,
-        has_secrets: false,
-        keeps_caching: false,
-        frees_session: false,
-        subscribes: false,
-        for_subscribers: false,
-        is_counted: false,
-        while_opening: None,
-        sizes: Sizes::DEFAULT,
-        bound: |_, _, _| Bound::twice(0),
-        work_us: |command| command.len(),
-        help: "",
-        options: |_| Ok(()),
-        refusal: None,
-        unsupported: ("", &[]),
-        row: 0,
-        counted_row: 0,
-        first_subcommand: 0,
-        subcommands: 0,
-    };
-
     /// Returns true for a command that does little or nothing without a subcommand.
     pub(in crate::resp) fn has_subcommands(&self) -> bool {
         self.subcommands > 0
@@ -286,6 +249,7 @@ impl Verb {
         match self.run {
             Run::Session(answer) => answer(command, session, replies),
             Run::Answer(answer) | Run::Sampled(answer) => answer(command, session, service, replies),
+            Run::Refuse(error) => replies.error(error),
             _ => unreachable!("only commands without keys that do not wait are answered here"),
         }
     }
@@ -438,22 +402,27 @@ impl Table {
 /// subcommands of a command after it.
 pub(in crate::resp) const fn arranged<const COUNT: usize>(families: &[&[Verb]]) -> [Verb; COUNT] {
     assert!(COUNT <= ROWS_MAX && COUNT < EMPTY as usize, "the table has too many rows");
-    let (mut rows, mut parents) = ([Verb::DEFAULT; COUNT], [""; COUNT]);
+    let (mut rows, mut parents) = ([Verb::DEFAULT; COUNT], [0; COUNT]);
     // Commands, then subcommands.
     let (mut filled, mut commands, mut pass) = (0, 0, 0);
     while pass < 2 {
-        let (mut family, mut parent) = (0, "");
+        // The commands up to here; the last one is the parent of the subcommands that follow.
+        let (mut family, mut met) = (0, 0);
         while family < families.len() {
             let mut at = 0;
             while at < families[family].len() {
                 let verb = families[family][at];
                 if !is_subcommand(&verb) {
-                    parent = verb.name;
+                    met += 1;
                 }
                 if is_subcommand(&verb) == (pass == 1) {
+                    let parent = met - 1;
                     // Insertion keeps subcommands sorted by the names of their commands.
                     let mut place = filled;
-                    while place > commands && pass == 1 && is_before(parent, parents[place - 1]) {
+                    while place > commands
+                        && pass == 1
+                        && is_before(rows[parent].name, rows[parents[place - 1]].name)
+                    {
                         (rows[place], parents[place]) = (rows[place - 1], parents[place - 1]);
                         place -= 1;
                     }
@@ -473,10 +442,7 @@ pub(in crate::resp) const fn arranged<const COUNT: usize>(families: &[&[Verb]]) 
     while row < COUNT {
         (rows[row].row, rows[row].counted_row) = (row, row);
         if row >= commands {
-            let mut command = 0;
-            while !is_same(rows[command].name, parents[row]) {
-                command += 1;
-            }
+            let command = parents[row];
             if rows[command].subcommands == 0 {
                 rows[command].first_subcommand = row;
             }
@@ -507,10 +473,6 @@ const fn is_before(one: &str, other: &str) -> bool {
         at += 1;
     }
     if at < one.len() && at < other.len() { one[at] < other[at] } else { one.len() < other.len() }
-}
-
-const fn is_same(one: &str, other: &str) -> bool {
-    !is_before(one, other) && !is_before(other, one)
 }
 
 /// Hashes the length and four letters of a name, ignoring case.

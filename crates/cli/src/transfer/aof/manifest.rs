@@ -33,13 +33,23 @@ pub(super) fn files_of(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(names.into_iter().map(|name| manifest.with_file_name(name)).collect())
 }
 
-fn manifest_in(directory: &Path) -> Result<PathBuf, Failure> {
-    let shown = directory.display();
-    let entries =
-        read_dir(directory).map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
-    let names = entries.flatten().map(|entry| entry.path());
+/// Returns true for a directory with a manifest.
+pub(crate) fn has_manifest(path: &Path) -> bool {
+    manifests_in(path).is_ok_and(|manifests| !manifests.is_empty())
+}
+
+/// Returns the manifests of a directory, sorted by name.
+fn manifests_in(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let names = read_dir(directory)?.flatten().map(|entry| entry.path());
     let mut manifests: Vec<PathBuf> = names.filter(|path| path.to_string_lossy().ends_with(ENDING)).collect();
     manifests.sort();
+    Ok(manifests)
+}
+
+fn manifest_in(directory: &Path) -> Result<PathBuf, Failure> {
+    let shown = directory.display();
+    let manifests =
+        manifests_in(directory).map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
     match <[PathBuf; 1]>::try_from(manifests) {
         Ok([manifest]) => Ok(manifest),
         Err(manifests) if manifests.is_empty() => Err(Failure::Usage(format!(

@@ -18,6 +18,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use self::commands::{Commands, Step};
+pub(crate) use self::manifest::has_manifest;
 use self::overlay::Overlay;
 use self::replay::{Replay, Stop};
 pub(crate) use self::survey::{Surveyed, survey};

@@ -131,7 +131,7 @@ impl Only {
                 _ if is(word, "xx") => only.some = true,
                 _ if is(word, "gt") => only.later = true,
                 _ if is(word, "lt") => only.earlier = true,
-                _ => return Err(format!("ERR Unsupported option {}", shown(word, 128))),
+                _ => return Err(format!("{} {}", error_text::UNSUPPORTED_OPTION, shown(word, 128))),
             }
         }
         if only.none && (only.some || only.later || only.earlier) {

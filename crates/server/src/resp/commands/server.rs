@@ -23,15 +23,14 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "bgsave", arity: -1, run: Run::Answer(bgsave), needs: Needs::Admin,
         flags: &["admin", "noscript", "no_async_loading"], since: "1.0.0",
         summary: "Begins a backup into the server's directory of backups.", ..SERVER },
-    Verb { name: "cluster", arity: -2, run: Run::Answer(cluster), refusal: Some(NO_CLUSTER), group: Group::Cluster,
-        since: "3.0.0",
+    Verb { name: "cluster", arity: -2, group: Group::Cluster, since: "3.0.0",
+        run: Run::Refuse("ERR This instance has cluster support disabled"),
         summary: "Says that there is no cluster.", ..SERVER },
     Verb { name: "dbsize", arity: 1, run: Run::Answer(dbsize), needs: Needs::ReadOrMonitor, flags: flags::READ,
         categories: &["keyspace"], tips: &[tips::EVERYWHERE, tips::SUM], in_scripts: true,
         databases: Databases::Current, since: "1.0.0", summary: "Returns the number of keys.", ..SERVER },
-    Verb { name: "debug", arity: -2, run: Run::Answer(debug), refusal: Some(NO_DEBUG), needs: Needs::Admin,
-        flags: flags::ADMIN,
-        since: "1.0.0", summary: "Is refused.", ..SERVER },
+    Verb { name: "debug", arity: -2, run: Run::Refuse("ERR DEBUG command not allowed."), needs: Needs::Admin,
+        flags: flags::ADMIN, since: "1.0.0", summary: "Is refused.", ..SERVER },
     Verb { name: "flushall", arity: -1,
         run: Run::Wait(|command, session, service, replies| Box::pin(flush(command, true, session, service, replies))),
         needs: Needs::Admin, flags: flags::LONG_CHANGE, categories: &["keyspace", "dangerous"],
@@ -69,10 +68,6 @@ pub(super) const COMMANDS: &[Verb] = &[
         needs: Needs::Monitor, flags: &["admin", "noscript"], tips: &[tips::ANY_ORDER], since: "4.0.0",
         summary: "Returns an empty list: there are no modules.", ..SERVER },
 ];
-
-/// The errors of CLUSTER and of DEBUG.
-const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
-const NO_DEBUG: &str = "ERR DEBUG command not allowed.";
 
 /// The mode reported to clients: neither cluster nor sentinel.
 pub(super) const RUN_MODE: &str = "standalone";
@@ -214,12 +209,4 @@ pub(in crate::resp) async fn swap(
             replies.store_error(&error);
         }
     }
-}
-
-pub(super) fn cluster(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
-    replies.error(NO_CLUSTER);
-}
-
-pub(super) fn debug(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
-    replies.error(NO_DEBUG);
 }

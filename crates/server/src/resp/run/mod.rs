@@ -266,7 +266,7 @@ async fn group(
     let command = batch.command(batch.next);
     match verb.run {
         Run::Subcommand => {}
-        Run::Session(_) | Run::Answer(_) | Run::WaitBounded(_) => {
+        Run::Session(_) | Run::Answer(_) | Run::Refuse(_) | Run::WaitBounded(_) => {
             if !answer_alone(verb, command, session, service, replies).await {
                 return;
             }

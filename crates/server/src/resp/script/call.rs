@@ -14,6 +14,7 @@ use crate::resp::session::view::View;
 use crate::resp::verb::facts::{Databases, Values};
 use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::commands::{Command, Copied};
+use crate::resp::wire::error_text::NOT_DECLARED;
 use crate::resp::wire::reply::{Protocol, Replies};
 use crate::service::Service;
 use crate::service::calls::Tally;
@@ -240,8 +241,7 @@ impl<'c> Caller<'c> {
             if !self.keys.has(key) {
                 let shown = String::from_utf8_lossy(key);
                 return Err(Refused::Text(format!(
-                    "Script attempted to access a non declared key: '{shown}' (Esker runs a script over the keys that it \
-                     declares: pass it in KEYS)"
+                    "{NOT_DECLARED}: '{shown}' (Esker runs a script over the keys that it declares: pass it in KEYS)"
                 )));
             }
             let bytes = self.view.value_bytes(database, key).ok_or(Refused::Elsewhere(database))?;
