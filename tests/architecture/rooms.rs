@@ -46,6 +46,7 @@ const ROWS: &[Row] = &[
     row("rdb", &[]),
     row("inspect", &[]),
     row("command", &[]),
+    row("cluster", &[]),
     row("seeded-bugs", &[]),
     row("ssd-model", &[]),
     row("nvme", &[]),

@@ -241,5 +241,10 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(ForeignSuperblockBelieved, "store", "far_copies::superblock_of_another_store_is_not_believed"),
     row(SlotUnderCopyTaken, "store", "far_copies::slots_under_far_copies_are_never_taken"),
     row(FarCopiesLeft, "store", "far_copies::forced_formatting_invalidates_far_copies_of_the_former_store"),
+    row(LogNotDurable, "cluster", "log_lane::power_cut_leaves_a_prefix_with_everything_durable"),
+    row(LogFreedEarly, "cluster", "log_lane::power_cut_before_every_flush_loses_nothing_durable"),
+    row(LogTakesLastSlot, "cluster", "log_lane::slots_are_freed_beside_an_idle_group_and_refused_only_when_all_are_needed"),
+    row(LogGapIgnored, "cluster", "refused::log_with_lost_records_is_refused"),
+    row(LogMemberOpenedAlone, "cluster", "refused::member_of_a_cluster_is_not_opened_alone"),
     row(MissingStagingOpened, "store", "staging_left::missing_staging_file_of_a_killed_process_is_refused"),
 ];

@@ -62,6 +62,7 @@ pub use store::places::RecordPlace;
 pub use store::segments::{Segment, SegmentState};
 pub use store::stats::{Stats, TierStats};
 pub use write::batch::Batch;
+pub use write::group_log::{GroupLog, Written as LogWritten};
 pub use write::options::{Condition, WriteOptions};
 pub use write::room::RefusedWrite;
 

@@ -172,6 +172,7 @@ impl Plan {
             reserve_share: 0.1,
             max_garbage_share: None,
             coalescing_slots: 0,
+            log_slots: (0, 0),
             outlives_process: false,
             max_sequence: 0,
             max_segment: 0,
@@ -195,6 +196,7 @@ impl Plan {
             tasks,
             lane,
             large: None,
+            group_log: None,
             shaping_threshold_bytes: u64::MAX,
             changeable: Changeable::new(Durability::Sync, Compression::Off, None, Some(0)),
         });

@@ -34,7 +34,7 @@ const STREAM: Field = Field::new(
     "stream",
     44,
     1,
-    "which flow of records: 0 and 2 puts, 1 large values, 3 destaged records, 4 to 7 relocated ones; 8 is reserved, others are refused",
+    "which flow of records: 0 and 2 puts, 1 large values, 3 destaged records, 4 to 7 relocated ones, 8 the log of replicated groups; others are refused",
 );
 const FOLLOWS: Field = Field::new(
     "follows",
@@ -97,10 +97,12 @@ impl Stream {
     pub const DESTAGED: Stream = Stream(3);
     /// Collected records: those of short-lived segments, then three ages.
     pub const RELOCATED: [Stream; 4] = [Stream(4), Stream(5), Stream(6), Stream(7)];
+    /// The log of replicated groups.
+    pub const GROUP_LOG: Stream = Stream(8);
 
-    /// True if this version has the stream. 8 is reserved for the log of a replicated store.
+    /// True if this version has the stream.
     pub(crate) fn is_known(self) -> bool {
-        self <= Stream::RELOCATED[3]
+        self <= Stream::GROUP_LOG
     }
 
     /// True if its records come from users, directly or by destaging, and were never collected.

@@ -29,7 +29,7 @@ pub(crate) const FIELDS: &[Field] = &[
     Field::variable(
         "flags",
         1,
-        "bits 0 and 1: kind, 1 put, 2 tombstone, 3 reserved, never 0; bit 2: an expiry follows; bit 3: the batch goes on in the next \
+        "bits 0 and 1: kind, 1 put, 2 tombstone, 3 record of the log of replicated groups, never 0; bit 2: an expiry follows; bit 3: the batch goes on in the next \
          record; bit 4: its predecessor lived briefly; bit 5: the value is long; bit 6: \
          the keyspace follows; bit 7: the length before compression follows",
     ),
@@ -91,6 +91,8 @@ pub enum Kind {
     Put = 1,
     /// The key is deleted.
     Tombstone = 2,
+    /// A record of the log of replicated groups. Only segments of [`Stream::GROUP_LOG`](crate::Stream::GROUP_LOG) have any.
+    Log = 3,
 }
 
 impl Kind {
@@ -98,6 +100,7 @@ impl Kind {
         match flags & KIND {
             1 => Some(Kind::Put),
             2 => Some(Kind::Tombstone),
+            3 => Some(Kind::Log),
             _ => None,
         }
     }

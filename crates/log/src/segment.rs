@@ -134,6 +134,8 @@ pub struct OpenSegment {
     /// Previous segment of the same stream, and the end of its last frame.
     follows: Option<(u64, u32)>,
     entries: EntryList,
+    /// False if the summary lists no records.
+    lists_records: bool,
 }
 
 impl OpenSegment {
@@ -157,7 +159,18 @@ impl OpenSegment {
             unproven: false,
             follows: None,
             entries: EntryList::new(),
+            lists_records: true,
         }
+    }
+
+    /// Leaves the records out of the summary, which then only proves where the segment ends. Called before the first
+    /// record.
+    ///
+    /// # Panics
+    /// If the segment has entries.
+    pub fn leave_out_records(&mut self) {
+        assert!(self.entries.is_empty(), "a summary lists all records or none");
+        self.lists_records = false;
     }
 
     /// Replaces the entry list, before the first record, by an empty list with allocated capacity.
@@ -258,6 +271,7 @@ impl OpenSegment {
         if planted(Bug::NoRoomForSummary) {
             return 0;
         }
+        let records = if self.lists_records { records } else { 0 };
         let bytes = self.entries.encoded_bytes() + records * summary::MAX_ENTRY_BYTES + summary::FOOTER_BYTES;
         self.shape.whole_units(bytes as u64)
     }
@@ -310,7 +324,9 @@ impl OpenSegment {
                 padding -= piece;
             }
         }
-        self.entries.push(Entry::of_record(record, key_hash, offset, padded as u32));
+        if self.lists_records {
+            self.entries.push(Entry::of_record(record, key_hash, offset, padded as u32));
+        }
         offset
     }
 

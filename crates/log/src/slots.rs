@@ -47,7 +47,7 @@ pub struct FoundSlot {
 
 /// Maximum number of slots between the last known segment and one that may be torn: of open and spare segments, and one that is
 /// out of use. Segments of a memtable do not count, because they have nothing on the device.
-const TORN_WITHIN: u32 = 12 + 1;
+const TORN_WITHIN: u32 = 14 + 1;
 
 /// Returns the slots of a tier that hold a segment or may hold one; all others are free.
 pub fn find_in_slots(slots: &[SlotEnds], superblock: &Superblock) -> Vec<FoundSlot> {

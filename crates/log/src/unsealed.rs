@@ -61,7 +61,7 @@ pub fn scan_unsealed(
         return if was_there { Unsealed::Nameless } else { Unsealed::Foreign };
     };
     let FrameHeader { segment, stream, epoch, .. } = header;
-    let lane = [Stream::LANE, Stream::LARGE, Stream::LONG_LIVED].contains(&stream);
+    let lane = [Stream::LANE, Stream::LARGE, Stream::LONG_LIVED, Stream::GROUP_LOG].contains(&stream);
     // Only a later segment of the same opening is proof: a torn tail left by the previous opening stays a torn tail.
     let later = all.iter().filter(|s| lane && s.stream == stream && s.epoch == epoch);
     let next = later.filter(|s| s.segment > segment).min_by_key(|s| s.segment);

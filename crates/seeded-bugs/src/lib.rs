@@ -481,6 +481,18 @@ bugs! {
     /// A store opens as if nothing was acknowledged when the staging file of a killed process is missing.
     MissingStagingOpened,
 
+    // The log of replicated groups.
+    /// An append of the log of replicated groups is reported as durable when it is written, before it is flushed.
+    LogNotDurable,
+    /// A segment of the log of replicated groups is freed before the records that replace its own are durable.
+    LogFreedEarly,
+    /// Appends of groups may take the last slot of the log, so that none is left for copies of the oldest segment's records.
+    LogTakesLastSlot,
+    /// A record that is missing between others of the log of replicated groups is not noticed.
+    LogGapIgnored,
+    /// A store with the log of a replica is opened without that log, as if it were no member of a cluster.
+    LogMemberOpenedAlone,
+
     // Far copies of the superblock.
     /// A superblock of another store is believed if its generation is higher.
     ForeignSuperblockBelieved,

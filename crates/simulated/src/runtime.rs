@@ -19,8 +19,8 @@ use std::time::Duration;
 use esker_device::{Runtime, Task};
 use parking_lot::Mutex;
 
-use crate::Random;
 use crate::trace::Trace;
+use crate::{Random, SimNode};
 
 /// Wall-clock time at which the world begins: a fixed instant in 2024.
 const WALL_CLOCK_START_MS: u64 = 1_704_067_200_000;
@@ -55,6 +55,7 @@ struct State {
     next_task: u64,
     timers: BTreeMap<(Duration, u64), Waker>,
     next_timer: u64,
+    next_node: u64,
     trace: Trace,
     steps: u64,
     steps_max: u64,
@@ -63,6 +64,8 @@ struct State {
 
 struct Entry {
     name: &'static str,
+    /// The node whose process runs the task; 0 for a task of the world.
+    owner: u64,
     task: Option<Task>,
     waker: Arc<TaskWaker>,
 }
@@ -99,6 +102,7 @@ impl SimRuntime {
             next_task: MAIN + 1,
             timers: BTreeMap::new(),
             next_timer: 0,
+            next_node: 1,
             trace: Trace::new(seed),
             steps: 0,
             steps_max: 50_000_000,
@@ -196,6 +200,46 @@ impl SimRuntime {
             drop(dropped);
         }
         panic!("seed {}: tasks keep appearing while all are being dropped", self.world.seed);
+    }
+
+    /// Adds a machine to the world, whose tasks end together.
+    pub fn add_node(&self) -> SimNode {
+        let mut state = self.world.state.lock();
+        let number = state.next_node;
+        state.next_node += 1;
+        SimNode { world: self.clone(), number, wall_clock_offset_ms: Arc::default() }
+    }
+
+    pub(crate) fn spawn_owned(&self, name: &'static str, owner: u64, task: Task) {
+        let waker = {
+            let mut state = self.world.state.lock();
+            let id = state.next_task;
+            state.next_task += 1;
+            let waker = self.waker(id);
+            state.tasks.insert(id, Entry { name, owner, task: Some(task), waker: waker.clone() });
+            waker
+        };
+        waker.wake();
+    }
+
+    /// Drops every task of one node.
+    pub(crate) fn crash_owned(&self, owner: u64) {
+        for _ in 0..100 {
+            let dropped = {
+                let mut state = self.world.state.lock();
+                state.trace.record(&[CRASHED, owner]);
+                let (dropped, stay): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                    std::mem::take(&mut state.tasks).into_iter().partition(|(_, entry)| entry.owner == owner);
+                state.ready.retain(|id| !dropped.contains_key(id));
+                state.tasks = stay;
+                dropped
+            };
+            if dropped.is_empty() {
+                return;
+            }
+            drop(dropped);
+        }
+        panic!("seed {}: tasks of node {owner} keep appearing while they are being dropped", self.world.seed);
     }
 
     /// Returns the number of unfinished background tasks.
@@ -331,15 +375,7 @@ impl Runtime for SimRuntime {
     }
 
     fn spawn(&self, name: &'static str, task: Task) {
-        let waker = {
-            let mut state = self.world.state.lock();
-            let id = state.next_task;
-            state.next_task += 1;
-            let waker = self.waker(id);
-            state.tasks.insert(id, Entry { name, task: Some(task), waker: waker.clone() });
-            waker
-        };
-        waker.wake();
+        self.spawn_owned(name, 0, task);
     }
 
     fn sleep(&self, duration: Duration) -> Task {

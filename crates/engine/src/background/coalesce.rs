@@ -96,7 +96,8 @@ async fn next_segment(space: &Space, lane: &Lane) -> Result<Option<Piece>> {
     let segments = lane.coalescing_segments();
     // Slots left to relocation, and to the survivors of a memtable, which has half of the segments.
     let copies = (segments as f64 / 2.0 * WRITTEN_WHOLE_SHARE).ceil() as u32;
-    let (keep, opened_at) = (space.kept_slots(tier) + copies, lane.published_through());
+    let keep = space.kept_slots(tier) + space.log_reserve(tier) + copies;
+    let opened_at = lane.published_through();
     let (pool, spare) = (&lane.pool, LEFT_TO_LANE);
     let opened = async {
         secure_kept_slots(space, tier).await?;

@@ -225,6 +225,8 @@ impl Target for CopyTarget<'_> {
             Origin::Collected if others > 0 => keep_alone.max(KEEP_FOR_RELOCATION),
             _ => keep_alone,
         };
+        let log = self.space.log_reserve(tier);
+        let (keep, keep_alone) = (keep + log, keep_alone + log);
         let slot = match self.space.take_slot(tier, keep).await {
             Ok(Some(slot)) => slot,
             // No slot, or a device without space for one: no data was harmed.

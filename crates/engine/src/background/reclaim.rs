@@ -200,7 +200,8 @@ impl Reclaimer<'_> {
     /// over in between is seen.
     fn is_short(&self, lane: &Lane) -> bool {
         let tier = self.space.tier(lane.shape.tier);
-        let kept = self.space.kept_slots(tier) + self.space.coalescing_reserve();
+        let kept =
+            self.space.kept_slots(tier) + self.space.coalescing_reserve() + self.space.log_reserve(tier);
         let is_full = tier.allocation(|slots| slots.free_slots_soon()) <= kept;
         is_full && !lane.is_being_provided() && lane.is_out_of_room()
     }

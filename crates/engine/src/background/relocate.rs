@@ -373,12 +373,15 @@ impl<'a> Relocator<'a> {
                 _ if !is_live => {}
                 Kind::Put => output.add_live(m.slot, new_bytes),
                 Kind::Tombstone => output.add_tombstones(m.slot, new_bytes),
+                // Segments of the log are never relocated.
+                Kind::Log => {}
             }
             // An expired record ceased to count when it was removed from the index.
             match entry.kind {
                 kind if !is_live || kind != m.kind => {}
                 Kind::Put => self.space.tier(tier).add_live(victim.slot, -old_bytes),
                 Kind::Tombstone => self.space.tier(tier).add_tombstones(victim.slot, -old_bytes),
+                Kind::Log => {}
             }
             if is_live && m.kind == Kind::Tombstone {
                 let (tier, slot, bytes) = (output.name(), m.slot, m.bytes);

@@ -27,6 +27,8 @@ pub enum OptionName {
     MaxGarbage,
     /// `force_format`.
     ForceFormat,
+    /// `group_log_segments`.
+    GroupLog,
     /// `on_device_loss`.
     OnDeviceLoss,
 }
@@ -44,6 +46,7 @@ impl OptionName {
             OptionName::Reserve => "reserve_percent",
             OptionName::MaxGarbage => "max_garbage",
             OptionName::ForceFormat => "force_format",
+            OptionName::GroupLog => "group_log_segments",
             OptionName::OnDeviceLoss => "on_device_loss",
         }
     }

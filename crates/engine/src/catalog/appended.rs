@@ -54,7 +54,8 @@ impl Appended {
     /// Returns the reported change.
     pub(crate) fn change<'a>(&self, key: &'a [u8]) -> Change<'a> {
         let cause = match self.kind {
-            Kind::Put => Cause::Put,
+            // Records of the log are never published.
+            Kind::Put | Kind::Log => Cause::Put,
             Kind::Tombstone if planted(Bug::ExpiryReportedAsDelete) => Cause::Deleted,
             Kind::Tombstone if self.replaces.is_some_and(|replaced| replaced.expired) => Cause::Expired,
             Kind::Tombstone => Cause::Deleted,

@@ -16,7 +16,7 @@ use esker_device::{DeviceKind, Runtime, Threads};
 use esker_gc::Placement;
 use esker_index::{IndexOptions, Indexes, UnverifiedLimit};
 use esker_log::{
-    Cleared, Databases, Packing, SegmentShape, Stream, SummaryHead, Superblock, Tier as TierName,
+    Cleared, Databases, EntryList, Packing, SegmentShape, Stream, SummaryHead, Superblock, Tier as TierName,
 };
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{BoxFuture, try_join, try_join_all};
@@ -52,6 +52,8 @@ use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::{Accounts, Tier};
 use crate::segments::writer::{SegmentWriter, Summary};
 use crate::write::coalescing::CoalescingPlan;
+use crate::write::group_log::recovered::{LogSegment, contents_of};
+use crate::write::group_log::{self, LEAST_LOG_SLOTS, LogLane};
 use crate::write::lane::Lane;
 use crate::write::live_options::Changeable;
 use crate::write::{Writer, WriterParts, committer, preallocate};
@@ -113,7 +115,9 @@ async fn open_all(options: Options) -> Result<Opened> {
     let staged = std::mem::take(&mut medium.staged);
     let staging = medium.staging.clone();
     let lane_buffers = medium.memory.lane_buffers + medium.memory.coalescing_segments;
-    let writer = build(&options, medium, runtime, (index, expansions), &recovered).await?;
+    let mut recovered = recovered;
+    let log_slots = log_slots(&options, &medium.tiers[0], &recovered)?;
+    let writer = build(&options, medium, runtime, (index, expansions), (&mut recovered, log_slots)).await?;
     let space = &writer.space;
     find_room(space, &recovered).await?;
     if planted(Bug::StagingVoidedEarly) {
@@ -123,12 +127,15 @@ async fn open_all(options: Options) -> Result<Opened> {
     staged::write(&writer.catalog, writer.lane.published_through(), &staged, &recovered.staged).await?;
     void_staging(space, staging.as_deref(), lane_buffers).await?;
     // 5.
-    let Recovered { unsealed, segments, metadata_bytes, max_sequence, .. } = recovered;
+    let Recovered { unsealed, logs, segments, metadata_bytes, max_sequence, .. } = recovered;
     // A footer does not name the newest tombstone of its segment, so the bound of a sealed segment is still `u64::MAX`:
     // lower it to the highest sequence number found.
     space.tiers().for_each(|tier| tier.slots().bound_tombstones(max_sequence));
     for segment in unsealed {
         seal(space, segment).await?;
+    }
+    for segment in logs.iter().filter(|log| !log.is_sealed) {
+        seal_log(space, segment).await?;
     }
     writer.catalog.balance_memory();
     // 6.
@@ -285,7 +292,7 @@ async fn build(
     medium: Medium,
     runtime: Arc<dyn Runtime>,
     (index, expansions): (Arc<Indexes>, Arc<Expansions>),
-    recovered: &Recovered,
+    (recovered, log_slots): (&mut Recovered, u32),
 ) -> Result<Arc<Writer>> {
     let Medium { tiers, superblocks, packing, memory, staging, .. } = medium;
     let two_tiers = tiers.len() > 1;
@@ -309,10 +316,18 @@ async fn build(
         reserve_share,
         max_garbage_share: options.max_garbage.share(is_shared_file(options, &bulk), reserve_share),
         coalescing_slots: coalescing.map_or(0, |plan| plan.segments as u32 + 1),
+        log_slots: (log_slots, recovered.logs.len() as u32),
         outlives_process: staging.is_some(),
         max_sequence: recovered.max_sequence,
         max_segment: recovered.max_segment,
     });
+    let group_log = match log_slots {
+        0 => None,
+        _ => {
+            let (contents, next_number) = contents_of(&mut recovered.logs)?;
+            Some(LogLane::new(space.clone(), log_slots, contents, next_number))
+        }
+    };
     let catalog = Catalog::new(CatalogParts {
         space,
         index,
@@ -341,6 +356,7 @@ async fn build(
         tasks,
         lane,
         large,
+        group_log,
         shaping_threshold_bytes: options.shaping_threshold_bytes.unwrap_or(unit_bytes),
         changeable: Changeable::new(
             options.durability,
@@ -404,6 +420,11 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<
         tasks.spawn_at(&*device, "commit", committer::run(catalog.clone(), tasks.clone(), lane.clone()));
         let order = writer.lane.clone();
         tasks.spawn("preallocate", preallocate::run(catalog.clone(), lane.clone(), order));
+    }
+    if let Some(log) = &writer.group_log {
+        let device = space.tier(log.shape.tier).device()?;
+        tasks.spawn_at(&*device, "commit group log", group_log::commit::run(log.clone()));
+        tasks.spawn("group log segments", group_log::slots::run(log.clone()));
     }
     if writer.lane.wants_coalescing_spare() {
         tasks.spawn("coalesce", coalesce::run(writer.clone()));
@@ -479,6 +500,41 @@ fn make_tier(
     };
     tier.take_out_of_use(superblock.slots_out_of_use(slots).collect());
     Arc::new(tier)
+}
+
+/// Returns the number of slots of the log of replicated groups; 0 without one.
+fn log_slots(options: &Options, tier: &Tier, recovered: &Recovered) -> Result<u32> {
+    let found = recovered.logs.len() as u32;
+    let Some(asked) = options.group_log_segments else {
+        if found > 0 && !planted(Bug::LogMemberOpenedAlone) {
+            let what = format!(
+                "is not set, but the store has the log of a replica in {found} segments: open it as a member of its cluster"
+            );
+            return Err(Error::option(OptionName::GroupLog, what));
+        }
+        return Ok(0);
+    };
+    let most = tier.slots_usable() / 4;
+    if !(LEAST_LOG_SLOTS..=most).contains(&asked) {
+        let what =
+            format!("is {asked}, but must be {LEAST_LOG_SLOTS} to {most}, a quarter of the tier's segments");
+        return Err(Error::option(OptionName::GroupLog, what));
+    }
+    if asked < found {
+        let what = format!("is {asked}, but the log takes {found} segments already; raise it");
+        return Err(Error::option(OptionName::GroupLog, what));
+    }
+    Ok(asked)
+}
+
+/// Step 5. Writes the footer of a segment of the log that was found without one. The next opening takes what is missing
+/// before its end for damage, and nothing behind it for records.
+async fn seal_log(space: &Space, log: &LogSegment) -> Result<()> {
+    let LogSegment { tier, slot, segment, tail, .. } = *log;
+    let tier = space.tier(tier);
+    let head = SummaryHead { segment, epoch: space.epoch, stream: Stream::GROUP_LOG, tail };
+    let summary = Summary::of_found(space, tier, slot, head, &EntryList::new());
+    SegmentWriter::new(space, tier, Origin::Recovered).write_summary(&summary).await
 }
 
 /// Step 5. Writes the summary of a segment that was found without one.

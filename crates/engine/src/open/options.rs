@@ -96,6 +96,7 @@ pub struct Options {
     pub(crate) background_bytes_per_s: Option<u64>,
     pub(crate) scrub_bytes_per_s: Option<u64>,
     pub(crate) index_hash_bits: Option<u32>,
+    pub(crate) group_log_segments: Option<u32>,
 }
 
 impl fmt::Debug for Options {
@@ -134,6 +135,7 @@ impl fmt::Debug for Options {
             background_bytes_per_s,
             scrub_bytes_per_s,
             index_hash_bits,
+            group_log_segments,
         } = self;
         f.debug_struct("Options")
             .field("layout", layout)
@@ -167,6 +169,7 @@ impl fmt::Debug for Options {
             .field("background_bytes_per_s", background_bytes_per_s)
             .field("scrub_bytes_per_s", scrub_bytes_per_s)
             .field("index_hash_bits", index_hash_bits)
+            .field("group_log_segments", group_log_segments)
             .finish_non_exhaustive()
     }
 }
@@ -206,6 +209,7 @@ impl Options {
             background_bytes_per_s: None,
             scrub_bytes_per_s: None,
             index_hash_bits: None,
+            group_log_segments: None,
         }
     }
 
@@ -473,6 +477,17 @@ impl Options {
     /// a pass takes a week.
     pub fn scrub_bytes_per_s(mut self, bytes: u64) -> Options {
         self.scrub_bytes_per_s = Some(bytes);
+        self
+    }
+
+    /// Number of segments for the log of replicated groups, which makes the store a member of a cluster. Default: none,
+    /// and then the log takes no space and no memory. The segments are set aside on the tier that is written to first: at
+    /// least 4, at most a quarter of them. Three segment buffers of memory are used in addition to
+    /// [`memory_bytes`](Self::memory_bytes). It may be raised from one opening to the next.
+    ///
+    /// A store that has such a log cannot be opened without this option.
+    pub fn group_log_segments(mut self, segments: u32) -> Options {
+        self.group_log_segments = Some(segments);
         self
     }
 

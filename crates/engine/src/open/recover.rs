@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use esker_index::{Indexes, KeyHash};
-use esker_log::{Entry, Tier as TierName};
+use esker_log::{Entry, Stream, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{try_join, try_join_all};
 
@@ -35,7 +35,7 @@ use self::context::{Content, Segment, no_longer_verifies};
 pub(crate) use self::context::{RecoveryContext, StagedRecord, Unmarked, Unsealed};
 use self::resolve::{Copies, StagedPlace};
 use self::slots::InSlots;
-use self::unsealed::Scanned;
+use self::unsealed::{Named, Scanned};
 
 use crate::base::error::Result;
 use crate::catalog::INDEX_BYTES_A_KEY;
@@ -44,6 +44,7 @@ use crate::open::run::run;
 use crate::segments::contents::Contents;
 use crate::segments::slot::SlotState;
 use crate::segments::staging::Staged;
+use crate::write::group_log::recovered::LogSegment;
 
 /// Result of recovery, with the work to be done before the first write.
 pub(crate) struct Recovered {
@@ -55,6 +56,8 @@ pub(crate) struct Recovered {
     pub(crate) unmarked: Vec<Unmarked>,
     /// Staged records that no device has, in the order of their sequence numbers.
     pub(crate) staged: Vec<StagedRecord>,
+    /// Segments of the log of replicated groups, in their order.
+    pub(crate) logs: Vec<LogSegment>,
     pub(crate) max_sequence: u64,
     /// The earliest expiry of any put after [`RecoveryContext::known_ms`].
     pub(crate) next_expiry_ms: Option<u64>,
@@ -83,14 +86,19 @@ impl RecoveryContext<'_> {
         reading: impl Future<Output = Result<Vec<Staged>>>,
     ) -> Result<(Vec<Staged>, Recovered)> {
         let (staged, scanned) = try_join(reading, self.segments()).await?;
-        let (mut segments, mut unmarked, max_segment) = self.name(scanned, &staged);
-        self.refuse_low_limit(&segments)?;
+        let Named { mut segments, mut unmarked, mut logs, highest: max_segment } =
+            self.name(scanned, &staged);
+        let all =
+            segments.iter().map(|s| (s.tier, s.slot)).chain(logs.iter().map(|log| (log.tier, log.slot)));
+        self.refuse_low_limit(&all.collect::<Vec<_>>())?;
         segments.sort_by_key(|s| s.segment);
         let Loaded { mut segments, winners, max_sequence, next_expiry_ms, copies } =
             self.load(segments, &staged).await?;
         let unwritten = self.unwritten(&segments, &staged, &winners);
         self.check_census(&segments)?;
         self.give_up(&mut segments, &mut unmarked);
+        self.occupy_log_slots(&logs);
+        logs.sort_by_key(|log| log.segment);
         let count = segments.len() as u64;
         let metadata_bytes = segments.iter().map(|s| self.metadata_bytes(s)).sum();
         let is_redundant = |s: &Segment| match copies.get(&(s.tier, s.slot)) {
@@ -118,6 +126,7 @@ impl RecoveryContext<'_> {
             redundant,
             unmarked,
             staged: unwritten,
+            logs,
             max_sequence,
             next_expiry_ms,
             max_segment,
@@ -272,6 +281,16 @@ impl RecoveryContext<'_> {
         // The index alone may exceed the memory, if the store is opened with less memory than it was filled with.
         let left = self.memory_bytes.saturating_sub(taken).max(self.memory_bytes / 4);
         (left / resolve::DISPUTE_BYTES / workers) as usize
+    }
+
+    /// Marks the slots of the log as open, so that they are neither collected nor counted in the census. No tombstone is
+    /// kept for them.
+    fn occupy_log_slots(&self, logs: &[LogSegment]) {
+        for log in logs {
+            let tier = self.tier(log.tier);
+            tier.occupy(log.slot, log.segment, SlotState::Open, u64::MAX);
+            tier.slots().begin(log.slot, Stream::GROUP_LOG, 0);
+        }
     }
 
     fn occupy_slots(&self, segments: &[Segment]) {

@@ -40,7 +40,9 @@ impl Space {
 
     /// Recomputes the user limit after the space of a tier changed.
     pub(crate) fn note_limit(&self) {
-        let limit = user_limit_bytes(self.output_tier(), self.reserve_share, self.coalescing_slots);
+        let output = self.output_tier();
+        let log_slots = if output.name() == self.first_tier().name() { self.log_slots } else { 0 };
+        let limit = user_limit_bytes(output, self.reserve_share, self.coalescing_slots + log_slots);
         self.user_limit.store(limit, Ordering::Relaxed);
     }
 
@@ -62,9 +64,14 @@ impl Space {
         self.coalescing_reserve.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of free slots of a tier except those.
+    /// Returns the number of free slots of a tier that all others leave to the log of replicated groups.
+    pub(crate) fn log_reserve(&self, tier: &Tier) -> u32 {
+        if tier.name() == self.first_tier().name() { self.log_reserve.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Returns the number of free slots of a tier except those of memtables and of the log.
     pub(crate) fn free_slots(&self, tier: &Tier) -> u32 {
-        tier.free_slots().saturating_sub(self.coalescing_reserve())
+        tier.free_slots().saturating_sub(self.coalescing_reserve() + self.log_reserve(tier))
     }
 
     /// Reserves the slots that memtables may still take, and one for copied records, given that they use `slots_in_use`.
@@ -120,9 +127,9 @@ impl Space {
     }
 }
 
-/// Returns the user limit of a tier in bytes. `coalescing_slots` are set aside for memtables.
-fn user_limit_bytes(tier: &Tier, reserve_share: f64, coalescing_slots: u32) -> u64 {
-    let (slots, shape) = (tier.slots_in_reach().saturating_sub(coalescing_slots), tier.shape());
+/// Returns the user limit of a tier in bytes. `set_aside` slots are for memtables and the log of replicated groups.
+fn user_limit_bytes(tier: &Tier, reserve_share: f64, set_aside: u32) -> u64 {
+    let (slots, shape) = (tier.slots_in_reach().saturating_sub(set_aside), tier.shape());
     let longest_record_bytes = shape.max_record_bytes();
     user_limit_of(slots, reserve_share, shape.segment_bytes, shape.unit_bytes, longest_record_bytes)
 }

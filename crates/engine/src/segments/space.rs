@@ -73,6 +73,8 @@ pub(crate) struct SpaceParts {
     pub(crate) max_garbage_share: Option<f64>,
     /// Maximum number of slots of memtables, including the one that their remaining records are copied to.
     pub(crate) coalescing_slots: u32,
+    /// Slots of the first tier that are set aside for the log of replicated groups, and the number that it uses already.
+    pub(crate) log_slots: (u32, u32),
     /// True if the segment memory of the first tier outlives the process.
     pub(crate) outlives_process: bool,
     /// Highest sequence number found.
@@ -102,6 +104,9 @@ pub(crate) struct Space {
     /// memtables.
     pub(super) coalescing_reserve: AtomicU32,
     pub(super) waiting_slots: AtomicU32,
+    /// Slots of the first tier that are set aside for the log of replicated groups, and those of them that it does not use.
+    pub(super) log_slots: u32,
+    pub(crate) log_reserve: AtomicU32,
     /// Distance of the low-water mark from the number of free slots at which writers are paced.
     pub(super) lead_slots: AtomicU32,
     pub(crate) outlives_process: bool,
@@ -158,6 +163,8 @@ impl Space {
             coalescing_slots: parts.coalescing_slots,
             coalescing_reserve: AtomicU32::new(parts.coalescing_slots),
             waiting_slots: AtomicU32::new(0),
+            log_slots: parts.log_slots.0,
+            log_reserve: AtomicU32::new(parts.log_slots.0.saturating_sub(parts.log_slots.1)),
             lead_slots: AtomicU32::new(0),
             outlives_process: parts.outlives_process,
             // Sequence numbers assigned by an earlier process are not reused, even if no record with them remains.

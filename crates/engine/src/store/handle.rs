@@ -26,6 +26,7 @@ use crate::store::close;
 use crate::store::stats::Stats;
 use crate::write::Writer;
 use crate::write::databases::check_database;
+use crate::write::group_log::GroupLog;
 use crate::write::room::RefusedWrite;
 
 /// Handle to an open store; clones share the store.
@@ -128,6 +129,11 @@ impl Store {
     /// Returns a handle with the same calls for threads without an executor.
     pub fn blocking(&self) -> Blocking {
         Blocking::new(self.clone())
+    }
+
+    /// Returns the log of replicated groups, if [`Options::group_log_segments`] gave the store one.
+    pub fn group_log(&self) -> Option<GroupLog> {
+        self.writer.group_log.clone().map(GroupLog::new)
     }
 
     /// Deletes every key of the database, durably.

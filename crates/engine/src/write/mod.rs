@@ -13,6 +13,7 @@ mod compressing;
 pub(crate) mod databases;
 mod deadline;
 mod gathering;
+pub(crate) mod group_log;
 mod keep_expired;
 pub(crate) mod lane;
 pub(crate) mod live_options;
@@ -33,6 +34,7 @@ use crate::catalog::Catalog;
 use crate::segments::space::Space;
 use crate::write::admission::Admission;
 use crate::write::compressing::Compressing;
+use crate::write::group_log::LogLane;
 use crate::write::lane::Lane;
 use crate::write::live_options::Changeable;
 use crate::write::room::Pressure;
@@ -43,6 +45,7 @@ pub(crate) struct WriterParts {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) lane: Arc<Lane>,
     pub(crate) large: Option<Arc<Lane>>,
+    pub(crate) group_log: Option<Arc<LogLane>>,
     pub(crate) shaping_threshold_bytes: u64,
     pub(crate) changeable: Changeable,
 }
@@ -55,6 +58,8 @@ pub(crate) struct Writer {
     pub(crate) lane: Arc<Lane>,
     /// Lane for large values, if there are two tiers.
     large: Option<Arc<Lane>>,
+    /// Log of replicated groups, if the store is a member of a cluster.
+    pub(crate) group_log: Option<Arc<LogLane>>,
     /// Length in bytes from which values are large.
     shaping_threshold_bytes: u64,
     /// Length in bytes of the longest record that fits in a segment of any lane.
@@ -69,7 +74,8 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(parts: WriterParts) -> Arc<Writer> {
-        let WriterParts { catalog, tasks, lane, large, shaping_threshold_bytes, changeable } = parts;
+        let WriterParts { catalog, tasks, lane, large, group_log, shaping_threshold_bytes, changeable } =
+            parts;
         let space = catalog.space.clone();
         let pressure = Pressure::new(&space.health);
         let admission = Admission::default();
@@ -81,6 +87,7 @@ impl Writer {
             tasks,
             lane,
             large,
+            group_log,
             shaping_threshold_bytes,
             longest_record_bytes,
             changeable,
@@ -98,6 +105,7 @@ impl Writer {
     /// Refuses further appends. Appended records are still written.
     pub(crate) fn stop(&self) {
         self.lanes().for_each(|lane| lane.stop());
+        self.group_log.iter().for_each(|log| log.stop());
     }
 
     /// Makes all records durable that were acknowledged before.

@@ -83,7 +83,7 @@ async fn next_segment_of(space: &Space, lane: &Lane, opened_at: u64) -> Result<O
     let (full, stuck) = (space.full.load(Ordering::Acquire), space.stuck.load(Ordering::Acquire));
     let lent = u32::from(full) + u32::from(full && stuck);
     let coalescing = if full { 0 } else { space.coalescing_reserve() };
-    let keep = space.kept_slots(tier) + coalescing - lent;
+    let keep = space.kept_slots(tier) + coalescing + space.log_reserve(tier) - lent;
     let opened = space.open_segment(tier, lane.stream, &lane.pool, keep, opened_at).await;
     lane.has_begun.fetch_or(matches!(opened, Ok(Some(_))), Ordering::AcqRel);
     opened
@@ -95,7 +95,8 @@ pub(crate) async fn secure_kept_slots(space: &Space, tier: &Tier) -> Result<()> 
     // A lane and the provider of memtable segments may take one slot each at the same time.
     let takers = 1 + u32::from(space.coalesces());
     // A file stays short while there is nothing to delete or to relocate.
-    let slots = if tier.holds_nothing() { 1 } else { space.kept_slots(tier) + takers };
+    let log = space.log_reserve(tier);
+    let slots = log + if tier.holds_nothing() { 1 } else { space.kept_slots(tier) + takers };
     tier.secure(slots).await?;
     space.note_limit();
     Ok(())

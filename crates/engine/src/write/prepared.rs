@@ -80,6 +80,7 @@ impl Prepared {
         match self.kind {
             Kind::Put => counters.count_put(self.key.len() + self.raw_bytes()),
             Kind::Tombstone => counters.count_delete(),
+            Kind::Log => {}
         }
         if self.compressed.is_some() {
             counters.count_compressed(self.raw_bytes(), self.value.len());

@@ -186,10 +186,12 @@ fn record_version_comes_back_and_is_kept_when_the_record_moves() {
 }
 
 #[test]
-fn reserved_kind_is_refused() {
-    let mut bytes = bytes_of(&put(b"key", b"value", 1), 9, 64);
-    bytes[0] |= 3;
-    assert_eq!(RecordView::parse(&bytes, &SECRET.identity(9, 64)).expect_err("kind 3"), Damage::Header);
+fn record_of_the_log_is_read_as_written_and_kind_0_is_refused() {
+    let mut bytes = bytes_of(&Record { kind: Kind::Log, ..put(b"key", b"value", 1) }, 9, 64);
+    let read = RecordView::parse(&bytes, &SECRET.identity(9, 64)).expect("a record");
+    assert_eq!((read.kind, read.key, read.value), (Kind::Log, &b"key"[..], &b"value"[..]));
+    bytes[0] &= !3;
+    assert_eq!(RecordView::parse(&bytes, &SECRET.identity(9, 64)).expect_err("kind 0"), Damage::Header);
     assert_eq!((Claim::of(&bytes), Claim::epoch_of(&bytes)), (None, None));
 }
 

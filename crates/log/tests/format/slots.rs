@@ -37,9 +37,9 @@ fn slots_without_a_trace_are_examined_device_by_device() {
         assert!(found.iter().all(|found| found.may_be_torn && found.first.is_none()), "{found:?}");
         found.into_iter().map(|found| found.slot).collect::<Vec<u32>>()
     };
-    let of_first: Vec<u32> = (0..5).chain(6..19).collect();
+    let of_first: Vec<u32> = (0..5).chain(6..21).collect();
     assert_eq!(found_if(0, false), of_first, "the second device was never written to");
-    assert_eq!(found_if(100, false), [of_first, (100..113).collect()].concat());
+    assert_eq!(found_if(100, false), [of_first, (100..115).collect()].concat());
     assert_eq!(found_if(100, true), []);
 }
 
@@ -69,7 +69,7 @@ fn blank_slots_before_a_slot_out_of_use_hold_nothing() {
     slots.resize(100, ends(nothing, nothing));
     slots.push(SlotEnds::OUT_OF_USE);
     let examined: Vec<_> = find_in_slots(&slots, false).iter().map(|found| found.slot).collect();
-    assert_eq!(examined, Vec::from_iter(1..14), "only slots near the last one that was used");
+    assert_eq!(examined, Vec::from_iter(1..16), "only slots near the last one that was used");
 }
 
 /// A write may be cut at any byte, including within the header of a segment's first frame, while the frame after it

@@ -8,7 +8,7 @@ use esker_log::{
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::context::{Found, RecoveryContext, Segment, Unmarked};
+use super::context::{Found, RecoveryContext, Unmarked};
 use super::reading::read_border;
 
 use crate::base::error::{Error, Result};
@@ -75,9 +75,9 @@ impl RecoveryContext<'_> {
 
     /// Refuses a limit that excludes a segment. Slots beyond the limit that only may have held a segment were checked
     /// before.
-    pub(super) fn refuse_low_limit(&self, segments: &[Segment]) -> Result<()> {
+    pub(super) fn refuse_low_limit(&self, slots: &[(TierName, u32)]) -> Result<()> {
         for (tier, _) in &self.tiers {
-            let last = segments.iter().filter(|s| s.tier == tier.name()).map(|s| s.slot).max();
+            let last = slots.iter().filter(|(on, _)| *on == tier.name()).map(|(_, slot)| *slot).max();
             let Some(last) = last.filter(|&slot| slot >= tier.slots_total()) else { continue };
             return Err(Error::invalid(format!(
                 "the limit of the {} tier leaves it {} bytes of {}, but its segments reach up to {}; raise it",

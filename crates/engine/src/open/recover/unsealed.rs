@@ -14,6 +14,7 @@ use super::slots::InSlots;
 use crate::base::error::{Error, Result};
 use crate::open::progress::RecoveryStep;
 use crate::segments::staging::Staged;
+use crate::write::group_log::recovered::LogSegment;
 
 /// Result of the scan.
 pub(super) struct Scanned {
@@ -22,8 +23,19 @@ pub(super) struct Scanned {
     /// number, to be sealed with.
     nameless: Vec<(TierName, u32, u32)>,
     unmarked: Vec<Unmarked>,
+    /// Segments of the log of replicated groups.
+    logs: Vec<LogSegment>,
     /// Highest segment number in any slot.
     highest: u64,
+}
+
+/// What recovery found beside the records of users.
+pub(super) struct Named {
+    pub(super) segments: Vec<Segment>,
+    pub(super) unmarked: Vec<Unmarked>,
+    pub(super) logs: Vec<LogSegment>,
+    /// Highest segment number.
+    pub(super) highest: u64,
 }
 
 impl RecoveryContext<'_> {
@@ -35,7 +47,7 @@ impl RecoveryContext<'_> {
         let followers = found.iter().filter_map(|f| Follower::of(&f.in_slot));
         let all: Vec<Follower> = followers.filter(|_| !planted(Bug::FollowerIgnored)).collect();
         let mut segments = Vec::new();
-        let mut nameless = Vec::new();
+        let (mut nameless, mut logs) = (Vec::new(), Vec::new());
         let mut whole = Whole::default();
         let unsealed = found.iter().filter(|found| found.in_slot.footer.is_none()).count();
         self.progress.begin(RecoveryStep::Unsealed, unsealed as u64, self.runtime.now());
@@ -44,6 +56,13 @@ impl RecoveryContext<'_> {
             let (tier, slot) = (self.tier(name), in_slot.slot);
             let opened_at = in_slot.first.map_or(0, |first| first.opened_at);
             let (segment, content) = if let Some(footer) = in_slot.footer {
+                if footer.stream == Stream::GROUP_LOG {
+                    whole.read(tier, slot).await?;
+                    let (shape, segment, tail) = (tier.shape(), footer.segment, Some(footer.tail));
+                    let scan = scan_segment_up_to(whole.bytes(), &self.secret, shape, segment, true, tail);
+                    logs.push(self.log_segment(name, slot, segment, true, &whole, scan)?);
+                    continue;
+                }
                 (footer.segment, Content::Sealed(footer))
             } else {
                 whole.read(tier, slot).await?;
@@ -62,6 +81,11 @@ impl RecoveryContext<'_> {
                 match scan_unsealed(&in_slot, &all, whole.bytes(), &self.secret, tier.shape()) {
                     Unsealed::Segment(segment, stream, mut scan) => {
                         scan.lost.extend(self.lost_tail(name, &whole, segment, &scan));
+                        let is_empty = scan.entries.is_empty() && scan.lost.is_empty();
+                        if stream == Stream::GROUP_LOG && !is_empty {
+                            logs.push(self.log_segment(name, slot, segment, false, &whole, scan)?);
+                            continue;
+                        }
                         (segment, Content::Scanned(scan, stream))
                     }
                     // No trace of a segment, and no unreadable part that may have held one.
@@ -82,7 +106,20 @@ impl RecoveryContext<'_> {
             };
             segments.push(Segment { tier: name, slot, segment, opened_at, content });
         }
-        Ok(Scanned { segments, nameless, unmarked, highest })
+        Ok(Scanned { segments, nameless, unmarked, logs, highest })
+    }
+
+    /// Returns a segment of the log of replicated groups.
+    fn log_segment(
+        &self,
+        tier: TierName,
+        slot: u32,
+        segment: u64,
+        is_sealed: bool,
+        whole: &Whole,
+        scan: SegmentScan,
+    ) -> Result<LogSegment> {
+        LogSegment::of_scan((tier, slot, segment), is_sealed, &scan, whole.bytes(), &self.secret)
     }
 
     /// Returns true if a slot without any trace may have held a segment in its unreadable parts. In a closed store
@@ -123,9 +160,10 @@ impl RecoveryContext<'_> {
     }
 
     /// Returns all segments that hold anything, free slots to be marked, and the highest segment number.
-    pub(super) fn name(&self, scanned: Scanned, staged: &[Staged]) -> (Vec<Segment>, Vec<Unmarked>, u64) {
-        let Scanned { mut segments, nameless, mut unmarked, highest } = scanned;
+    pub(super) fn name(&self, scanned: Scanned, staged: &[Staged]) -> Named {
+        let Scanned { mut segments, nameless, mut unmarked, logs, highest } = scanned;
         let known = segments.iter().map(|s| s.segment).chain(staged.iter().map(|s| s.segment));
+        let known = known.chain(logs.iter().map(|log| log.segment));
         let mut highest = known.fold(highest, u64::max);
         for (tier, slot, segment_bytes) in nameless {
             highest += 1;
@@ -140,7 +178,7 @@ impl RecoveryContext<'_> {
         for s in segments.extract_if(.., |s| is_in_reach(s) && !self.holds_anything(s)) {
             unmarked.push(Unmarked { tier: s.tier, slot: s.slot, segment: s.segment });
         }
-        (segments, unmarked, highest)
+        Named { segments, unmarked, logs, highest }
     }
 
     /// Step 2 for segments whose summary turned out to be damaged. Their summary had been written, so all frames before

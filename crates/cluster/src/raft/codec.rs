@@ -1,0 +1,147 @@
+//! Entries, votes and log ids as bytes of the log. Numbers are little-endian.
+//!
+//! ```text
+//! log id: term (8) | node (8) | index (8)         vote: term (8) | node (8) | committed (1)
+//! entry:  log id | 0                              blank
+//!                | 1 | change                     a change
+//!                | 2 | configurations (2) of voters (2) with their nodes (8 each) | learners (2) with their nodes
+//! ```
+
+use std::collections::BTreeSet;
+use std::io;
+
+use bytes::{Buf, BufMut, Bytes};
+use openraft::{EntryPayload, Membership};
+
+use super::types::{Change, Entry, LeaderId, LogId, Vote};
+
+const BLANK: u8 = 0;
+const CHANGE: u8 = 1;
+const MEMBERSHIP: u8 = 2;
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("{what} of the group's log is damaged or of a later version"),
+    )
+}
+
+fn put_log_id(to: &mut Vec<u8>, id: &LogId) {
+    to.put_u64_le(id.leader_id.term);
+    to.put_u64_le(id.leader_id.node_id);
+    to.put_u64_le(id.index);
+}
+
+fn get_log_id(from: &mut &[u8]) -> Option<LogId> {
+    let (term, node_id) = (from.try_get_u64_le().ok()?, from.try_get_u64_le().ok()?);
+    Some(LogId::new(LeaderId { term, node_id }, from.try_get_u64_le().ok()?))
+}
+
+pub(super) fn encode_log_id(id: &LogId) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(24);
+    put_log_id(&mut bytes, id);
+    bytes
+}
+
+pub(super) fn decode_log_id(mut bytes: &[u8]) -> io::Result<LogId> {
+    get_log_id(&mut bytes).filter(|_| bytes.is_empty()).ok_or_else(|| damaged("a log id"))
+}
+
+pub(super) fn encode_vote(vote: &Vote) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(17);
+    bytes.put_u64_le(vote.leader_id.term);
+    bytes.put_u64_le(vote.leader_id.node_id);
+    bytes.put_u8(vote.committed.into());
+    bytes
+}
+
+pub(super) fn decode_vote(mut bytes: &[u8]) -> io::Result<Vote> {
+    let mut read = || {
+        let (term, node) = (bytes.try_get_u64_le().ok()?, bytes.try_get_u64_le().ok()?);
+        let vote = match bytes.try_get_u8().ok()? {
+            0 => Vote::new(term, node),
+            1 => Vote::new_committed(term, node),
+            _ => return None,
+        };
+        bytes.is_empty().then_some(vote)
+    };
+    read().ok_or_else(|| damaged("a vote"))
+}
+
+pub(super) fn encode_entry(entry: &Entry) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(64);
+    put_log_id(&mut bytes, &entry.log_id);
+    match &entry.payload {
+        EntryPayload::Blank => bytes.put_u8(BLANK),
+        EntryPayload::Normal(Change(change)) => {
+            bytes.put_u8(CHANGE);
+            bytes.extend_from_slice(change);
+        }
+        EntryPayload::Membership(membership) => {
+            bytes.put_u8(MEMBERSHIP);
+            let configurations = membership.get_joint_config();
+            bytes.put_u16_le(configurations.len() as u16);
+            configurations.iter().for_each(|voters| put_nodes(&mut bytes, voters));
+            put_nodes(&mut bytes, &membership.learner_ids().collect());
+        }
+    }
+    bytes
+}
+
+fn put_nodes(to: &mut Vec<u8>, nodes: &BTreeSet<u64>) {
+    to.put_u16_le(nodes.len() as u16);
+    nodes.iter().for_each(|node| to.put_u64_le(*node));
+}
+
+fn get_nodes(from: &mut &[u8]) -> Option<BTreeSet<u64>> {
+    let nodes = from.try_get_u16_le().ok()?;
+    (0..nodes).map(|_| from.try_get_u64_le().ok()).collect()
+}
+
+pub(super) fn decode_entry(bytes: &Bytes) -> io::Result<Entry> {
+    let mut rest = &bytes[..];
+    let mut read = || {
+        let log_id = get_log_id(&mut rest)?;
+        let payload = match rest.try_get_u8().ok()? {
+            BLANK => EntryPayload::Blank,
+            CHANGE => EntryPayload::Normal(Change(bytes.slice_ref(std::mem::take(&mut rest)))),
+            MEMBERSHIP => {
+                let configurations = rest.try_get_u16_le().ok()?;
+                let voters = (0..configurations).map(|_| get_nodes(&mut rest)).collect::<Option<Vec<_>>>()?;
+                EntryPayload::Membership(Membership::new_with_defaults(voters, get_nodes(&mut rest)?))
+            }
+            _ => return None,
+        };
+        rest.is_empty().then_some(Entry { log_id, payload })
+    };
+    read().ok_or_else(|| damaged("an entry"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_decoded_and_a_cut_is_damage() {
+        let log_id = LogId::new(LeaderId { term: 7, node_id: 2 }, 1 << 40);
+        let voters = vec![BTreeSet::from([1, 2, 3]), BTreeSet::from([2, 3, u64::MAX])];
+        for payload in [
+            EntryPayload::Blank,
+            EntryPayload::Normal(Change(Bytes::from_static(b"change"))),
+            EntryPayload::Membership(Membership::new_with_defaults(voters, [9])),
+        ] {
+            let entry = Entry { log_id, payload };
+            let bytes = Bytes::from(encode_entry(&entry));
+            assert_eq!(decode_entry(&bytes).unwrap(), entry);
+            let is_change = matches!(entry.payload, EntryPayload::Normal(_));
+            for end in (0..bytes.len()).filter(|end| !is_change || *end < 25) {
+                assert!(decode_entry(&bytes.slice(..end)).is_err(), "{entry:?} cut at {end}");
+            }
+        }
+        assert_eq!(decode_log_id(&encode_log_id(&log_id)).unwrap(), log_id);
+        for vote in [Vote::new(1, 2), Vote::new_committed(3, 4)] {
+            assert_eq!(decode_vote(&encode_vote(&vote)).unwrap(), vote);
+        }
+        assert!(decode_vote(&[0; 16]).is_err() && decode_vote(&[2; 17]).is_err());
+    }
+}

@@ -1,0 +1,143 @@
+//! The log of a group, for openraft: entries, vote, committed and purged ids in the store's [`GroupLog`].
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+
+use esker_engine::{Error, GroupLog};
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::type_config::TypeConfigExt;
+use openraft::{OptionalSend, RaftLogReader};
+
+use super::codec::{decode_entry, decode_log_id, decode_vote, encode_entry, encode_log_id, encode_vote};
+use super::types::{Entry, LogId, TypeConfig, Vote};
+
+/// Number of the state that holds the vote.
+const VOTE: u8 = 0;
+/// Number of the state that holds the last committed id.
+const COMMITTED: u8 = 1;
+
+/// The log of one group. Clones share it.
+#[derive(Clone)]
+pub struct GroupStore {
+    log: GroupLog,
+    group: u8,
+}
+
+fn failed(error: Error) -> io::Error {
+    io::Error::other(error)
+}
+
+impl GroupStore {
+    /// Returns the log of a group in the store's log.
+    pub fn new(log: GroupLog, group: u8) -> GroupStore {
+        GroupStore { log, group }
+    }
+
+    async fn entries(&self, first: u64, end: u64) -> io::Result<Vec<Entry>> {
+        let bytes = self.log.read(self.group, first..end).await.map_err(failed)?;
+        bytes.iter().map(decode_entry).collect()
+    }
+
+    /// Appends the longest row of entries with consecutive indexes at the front of `rows`.
+    async fn append_row(&self, entries: &[Entry]) -> io::Result<Option<esker_engine::LogWritten>> {
+        let Some(first) = entries.first() else { return Ok(None) };
+        let index = first.log_id.index;
+        if let Some((at, odd)) = (index..).zip(entries).find(|(index, entry)| entry.log_id.index != *index) {
+            let what = format!("entry {} follows entry {}: a hole in the log", odd.log_id.index, at - 1);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let bytes: Vec<_> = entries.iter().map(encode_entry).collect();
+        self.log.append(self.group, index, &bytes).await.map(Some).map_err(failed)
+    }
+}
+
+impl RaftLogReader<TypeConfig> for GroupStore {
+    async fn try_get_log_entries<RB>(&mut self, range: RB) -> io::Result<Vec<Entry>>
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let first = match range.start_bound() {
+            Bound::Included(&first) => first,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.entries(first, end).await
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        self.log.state(self.group, VOTE).map(|bytes| decode_vote(&bytes)).transpose()
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for GroupStore {
+    type LogReader = GroupStore;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
+        let purged = self.log.purged(self.group).map(|(_, note)| decode_log_id(&note)).transpose()?;
+        let range = self.log.range(self.group);
+        let last = match range.is_empty() {
+            true => None,
+            false => self.entries(range.end - 1, range.end).await?.pop().map(|entry| entry.log_id),
+        };
+        Ok(LogState { last_purged_log_id: purged, last_log_id: last.or(purged) })
+    }
+
+    async fn get_log_reader(&mut self) -> GroupStore {
+        self.clone()
+    }
+
+    /// Durable on return, because a forgotten vote could be given twice.
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        let written = self.log.set_state(self.group, VOTE, &encode_vote(vote)).await.map_err(failed)?;
+        written.durable().await.map_err(failed)
+    }
+
+    /// Durable with the next change that needs to be: an older id costs applying entries again, after the leader named its
+    /// own.
+    async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        let Some(committed) = committed else { return Ok(()) };
+        self.log.note_state(self.group, COMMITTED, &encode_log_id(&committed)).await.map_err(failed)
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
+        self.log.state(self.group, COMMITTED).map(|bytes| decode_log_id(&bytes)).transpose()
+    }
+
+    /// Readable on return. The callback comes when the entries are durable.
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<_> = entries.into_iter().collect();
+        match self.append_row(&entries).await? {
+            None => callback.io_completed(Ok(())),
+            Some(written) => {
+                let _detached = TypeConfig::spawn(async move {
+                    callback.io_completed(written.durable().await.map_err(failed));
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Durable on return, because void entries that reappear would contradict their replacements.
+    async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
+        let from = last.map_or(0, |last| last.index + 1);
+        let written = self.log.truncate(self.group, from).await.map_err(failed)?;
+        written.durable().await.map_err(failed)
+    }
+
+    /// Durable with a later change: purged entries that reappear are purged again.
+    async fn purge(&mut self, through: LogId) -> io::Result<()> {
+        let _written =
+            self.log.purge(self.group, through.index, &encode_log_id(&through)).await.map_err(failed)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! Requests between the replicas of a group, for openraft. How they travel is up to a [`Transport`].
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::storage::Snapshot;
+
+use super::types::{LeaderId, TypeConfig, Vote};
+
+type Shot = Snapshot<LeaderId, u64, (), Bytes>;
+
+/// A request to a replica.
+#[derive(Clone, Debug)]
+pub enum RaftRequest {
+    /// Entries of the leader's log, or a heartbeat.
+    Append(AppendEntriesRequest<TypeConfig>),
+    /// Asks for a vote.
+    Vote(VoteRequest<TypeConfig>),
+    /// Asks whether a vote would be granted.
+    PreVote(VoteRequest<TypeConfig>),
+    /// The whole state.
+    Snapshot(Vote, Shot),
+    /// Asks a follower to become the leader.
+    Transfer(TransferLeaderRequest<TypeConfig>),
+}
+
+/// The answer to a request of the same kind.
+#[derive(Clone, Debug)]
+pub enum RaftResponse {
+    /// To entries.
+    Append(AppendEntriesResponse<TypeConfig>),
+    /// To a vote.
+    Vote(VoteResponse<TypeConfig>),
+    /// To a question about a vote.
+    PreVote(VoteResponse<TypeConfig>),
+    /// To a snapshot.
+    Snapshot(SnapshotResponse<TypeConfig>),
+    /// To a transfer.
+    Transfer(TransferLeaderResponse<TypeConfig>),
+}
+
+/// An answer on its way; the text says why there is none.
+pub type TransportFuture = BoxFuture<'static, Result<RaftResponse, String>>;
+
+/// The way from one replica to the others of its group. A request may be lost, delayed or delivered twice.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends a request to the replica on a node. Dropping the future ends the wait for the answer.
+    fn call(&self, node: u64, request: RaftRequest) -> TransportFuture;
+}
+
+/// Connects the replica of one node to all others.
+#[derive(Clone)]
+pub(crate) struct Network(pub(crate) Arc<dyn Transport>);
+
+/// The way to one other replica.
+pub(crate) struct Peer {
+    transport: Arc<dyn Transport>,
+    node: u64,
+}
+
+impl RaftNetworkFactory<TypeConfig> for Network {
+    type Network = Peer;
+
+    async fn new_client(&mut self, node: u64, _: &()) -> Peer {
+        Peer { transport: self.0.clone(), node }
+    }
+}
+
+impl Peer {
+    async fn call<T>(
+        &self,
+        request: RaftRequest,
+        answer: impl Fn(RaftResponse) -> Option<T>,
+    ) -> Result<T, Unreachable<TypeConfig>> {
+        let unreachable = |why: String| Unreachable::from_string(format!("node {}: {why}", self.node));
+        let response = self.transport.call(self.node, request).await.map_err(unreachable)?;
+        answer(response).ok_or_else(|| unreachable("it answered another kind of request".into()))
+    }
+}
+
+impl RaftNetworkV2<TypeConfig> for Peer {
+    type SnapshotData = Bytes;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<TypeConfig>,
+        _: RPCOption,
+    ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let answer = |response| if let RaftResponse::Append(answer) = response { Some(answer) } else { None };
+        Ok(self.call(RaftRequest::Append(request), answer).await?)
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        _: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let answer = |response| if let RaftResponse::Vote(answer) = response { Some(answer) } else { None };
+        Ok(self.call(RaftRequest::Vote(request), answer).await?)
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        _: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let answer =
+            |response| if let RaftResponse::PreVote(answer) = response { Some(answer) } else { None };
+        Ok(self.call(RaftRequest::PreVote(request), answer).await?)
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Shot,
+        _cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        _: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let answer =
+            |response| if let RaftResponse::Snapshot(answer) = response { Some(answer) } else { None };
+        Ok(self.call(RaftRequest::Snapshot(vote, snapshot), answer).await?)
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        _: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let answer =
+            |response| if let RaftResponse::Transfer(answer) = response { Some(answer) } else { None };
+        Ok(self.call(RaftRequest::Transfer(request), answer).await?)
+    }
+}

@@ -1,0 +1,130 @@
+//! The handle of the log for its owner, the replication.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::key::LogKey;
+use super::lane::{LogLane, LogRecord};
+
+use crate::base::completion::Waiter;
+use crate::base::error::{Error, Result};
+
+/// The log of replicated groups. Each group has consecutive entries and up to 256 small states.
+///
+/// Changes are readable when their call returns, and durable when [`Written::durable`] returns. They become durable in the
+/// order of the calls, for all groups: after a crash a prefix of all changes is left, and never less than what was durable.
+#[derive(Clone)]
+pub struct GroupLog {
+    lane: Arc<LogLane>,
+}
+
+/// A change that was made in memory.
+#[must_use = "it is not durable yet"]
+pub struct Written(Waiter);
+
+impl Written {
+    /// Waits until the change, and all changes before it, survive a power failure.
+    ///
+    /// # Errors
+    /// `Closed` or `Io` if a write failed: the store has stopped, and the change may or may not survive.
+    pub async fn durable(self) -> Result<()> {
+        self.0.wait().await
+    }
+}
+
+impl GroupLog {
+    pub(crate) fn new(lane: Arc<LogLane>) -> GroupLog {
+        GroupLog { lane }
+    }
+
+    /// Returns the groups that ever had a record.
+    pub fn groups(&self) -> Vec<u8> {
+        self.lane.state.lock().contents.groups()
+    }
+
+    /// Returns the indexes of the entries that a group holds. If it holds none, the range is empty: at the index behind the
+    /// purged ones, or at 0.
+    pub fn range(&self, group: u8) -> Range<u64> {
+        self.lane.state.lock().contents.range(group)
+    }
+
+    /// Returns the last purged index of a group, and the note of that purge.
+    pub fn purged(&self, group: u8) -> Option<(u64, Bytes)> {
+        self.lane.state.lock().contents.purged(group)
+    }
+
+    /// Returns a state of a group.
+    pub fn state(&self, group: u8, number: u8) -> Option<Bytes> {
+        self.lane.state.lock().contents.state(group, number)
+    }
+
+    /// Returns the entries of a group in a range of indexes. Indexes that the group does not hold are left out.
+    ///
+    /// # Errors
+    /// `Corrupt` if a record does not verify, `Io` if the device cannot read it, `Closed` after a close.
+    pub async fn read(&self, group: u8, range: Range<u64>) -> Result<Vec<Bytes>> {
+        self.lane.entries(group, range).await
+    }
+
+    /// Appends entries with consecutive indexes from `first` on. The first entry of a group may have any index.
+    ///
+    /// # Errors
+    /// `Invalid` if `first` is not the next index, or an entry is longer than a segment; `Full` if the groups need all
+    /// slots of the log; `Closed` after a close or a failed write. Some of the entries may have been appended.
+    pub async fn append<T: AsRef<[u8]>>(&self, group: u8, first: u64, entries: &[T]) -> Result<Written> {
+        let held = self.range(group);
+        let is_new = held.is_empty() && self.purged(group).is_none();
+        if !is_new && first != held.end {
+            return Err(Error::invalid(format!(
+                "entry {first} of group {group} does not follow its last one: the next index is {}",
+                held.end
+            )));
+        }
+        let record = |(index, entry)| {
+            let value = AsRef::<[u8]>::as_ref(entry);
+            LogRecord { key: LogKey::Entry { group, index }, value }
+        };
+        let records: Vec<_> = (first..).zip(entries).map(record).collect();
+        self.lane.append(&records, true).await.map(Written)
+    }
+
+    /// Sets a state of a group.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub async fn set_state(&self, group: u8, number: u8, value: &[u8]) -> Result<Written> {
+        self.change(LogKey::State { group, number }, value).await
+    }
+
+    /// Sets a state of a group that need not be durable before the next change that is waited for.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub async fn note_state(&self, group: u8, number: u8, value: &[u8]) -> Result<()> {
+        let key = LogKey::State { group, number };
+        self.lane.append(&[LogRecord { key, value }], false).await.map(drop)
+    }
+
+    /// Removes the entries of a group from index `from` on.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub async fn truncate(&self, group: u8, from: u64) -> Result<Written> {
+        self.change(LogKey::Truncate { group, from }, &[]).await
+    }
+
+    /// Removes the entries of a group up to index `through`. The next entry may have any higher index if the group then
+    /// holds none. `note` is returned by [`purged`](Self::purged).
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub async fn purge(&self, group: u8, through: u64, note: &[u8]) -> Result<Written> {
+        self.change(LogKey::Purge { group, through }, note).await
+    }
+
+    async fn change(&self, key: LogKey, value: &[u8]) -> Result<Written> {
+        self.lane.append(&[LogRecord { key, value }], true).await.map(Written)
+    }
+}

@@ -1,0 +1,107 @@
+//! A machine in a simulated world of several.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use esker_device::{Runtime, Task};
+
+use crate::SimRuntime;
+
+/// A machine: a runtime whose tasks end together, and whose wall clock differs from that of others. Clones refer to the
+/// same machine. [`SimRuntime::add_node`] makes one.
+#[derive(Clone)]
+pub struct SimNode {
+    pub(crate) world: SimRuntime,
+    pub(crate) number: u64,
+    pub(crate) wall_clock_offset_ms: Arc<AtomicI64>,
+}
+
+impl SimNode {
+    /// Returns the number of the machine, from 1 on.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the world that the machine is in.
+    pub fn world(&self) -> &SimRuntime {
+        &self.world
+    }
+
+    /// Simulates the end of the machine's processes: drops all of its tasks. Time and all other tasks continue. Call it
+    /// from a task of another owner, or from the future that drives the world.
+    pub fn crash(&self) {
+        self.world.crash_owned(self.number);
+    }
+
+    /// Moves the wall clock of this machine only.
+    pub fn jump_wall_clock(&self, by_ms: i64) {
+        self.wall_clock_offset_ms.fetch_add(by_ms, Ordering::Relaxed);
+    }
+}
+
+impl Runtime for SimNode {
+    fn now(&self) -> Duration {
+        self.world.now()
+    }
+
+    fn wall_clock_ms(&self) -> u64 {
+        self.world.wall_clock_ms().saturating_add_signed(self.wall_clock_offset_ms.load(Ordering::Relaxed))
+    }
+
+    fn random(&self) -> u64 {
+        self.world.random()
+    }
+
+    fn spawn(&self, name: &'static str, task: Task) {
+        self.world.spawn_owned(name, self.number, task);
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        self.world.sleep(duration)
+    }
+
+    fn parallelism(&self) -> usize {
+        1
+    }
+}
+
+impl fmt::Debug for SimNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimNode").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crashed_node_loses_its_tasks_and_no_others() {
+        let world = SimRuntime::new(1);
+        let nodes = [world.add_node(), world.add_node()];
+        let counts = [0, 1].map(|_| Arc::new(AtomicI64::new(0)));
+        for (node, count) in nodes.iter().zip(&counts) {
+            let (of, count) = (node.clone(), count.clone());
+            node.spawn(
+                "counts",
+                Box::pin(async move {
+                    loop {
+                        of.sleep(Duration::from_millis(1)).await;
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                }),
+            );
+        }
+        nodes[1].jump_wall_clock(500);
+        world.run(async {
+            world.sleep(Duration::from_micros(10_500)).await;
+            nodes[0].crash();
+            world.sleep(Duration::from_millis(10)).await;
+        });
+        assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [10, 20]);
+        assert_eq!(nodes[1].wall_clock_ms() - nodes[0].wall_clock_ms(), 500);
+        world.crash();
+    }
+}
