@@ -7,7 +7,10 @@
 //! Not here yet: the proposer that batches writers into entries, leases, snapshots of keyspaces, the wire between nodes, and
 //! placement. See issue 44 and `docs/decisions/0048-consensus.md`.
 
+pub mod peers;
 mod raft;
+pub mod slots;
+pub mod view;
 
 pub use raft::log_store::GroupStore;
 pub use raft::machine::{GroupMachine, MachineShell};

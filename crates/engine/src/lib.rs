@@ -26,6 +26,7 @@ mod store;
 mod testing;
 mod write;
 
+pub use base::cluster_error::ClusterError;
 pub use base::compression::Compression;
 pub use base::counters::Activity;
 pub use base::durability::Durability;
@@ -64,6 +65,7 @@ pub use store::stats::{Stats, TierStats};
 pub use write::batch::Batch;
 pub use write::group_log::{GroupLog, Written as LogWritten};
 pub use write::options::{Condition, WriteOptions};
+pub use write::replicated::{Proposal, Replicator, StoredChange, StoredValue};
 pub use write::room::RefusedWrite;
 
 pub use bytes::Bytes;

@@ -7,6 +7,7 @@ use std::io;
 
 use esker_device::{DeviceError, OperationKind};
 
+use crate::base::cluster_error::ClusterError;
 use crate::base::option_name::OptionName;
 
 /// Category of an error, for callers to branch on.
@@ -32,6 +33,12 @@ pub enum ErrorKind {
     Cancelled,
     /// The call needs a cargo feature that this build lacks. Nothing was done, and nothing is damaged.
     Unsupported,
+    /// Another node of the cluster leads the key's group. Nothing was done; ask that node.
+    Elsewhere,
+    /// The key's group has no leader that is ready. Nothing was done; try again later.
+    Unavailable,
+    /// The write of a replicated store may or may not have happened. Read the keys before repeating it.
+    Uncertain,
 }
 
 /// An error of the store.
@@ -137,6 +144,8 @@ pub enum Error {
         /// What needs the feature.
         what: String,
     },
+    /// The cluster of a replicated store cannot do it here or now.
+    Cluster(ClusterError),
 }
 
 fn superblocks_lost_text(path: &str, offset: u64, is_copy: bool, holds: Option<&str>) -> String {
@@ -231,6 +240,7 @@ impl Error {
             Error::MissingFeature { feature, what } => format!(
                 "{what}, and this program was built without the feature \"{feature}\"; build it with that feature"
             ),
+            Error::Cluster(error) => error.to_string(),
         }
     }
 
@@ -255,6 +265,7 @@ impl Error {
             Error::Io(_) => ErrorKind::Io,
             Error::Cancelled { .. } => ErrorKind::Cancelled,
             Error::MissingFeature { .. } => ErrorKind::Unsupported,
+            Error::Cluster(error) => error.kind(),
         }
     }
 
@@ -267,6 +278,7 @@ impl Error {
         match self {
             Error::Io(error) => error.is_retryable(),
             Error::Locked { .. } => true,
+            Error::Cluster(error) => error.kind() == ErrorKind::Unavailable,
             Error::Invalid { .. }
             | Error::Option { .. }
             | Error::Conflict { .. }

@@ -1,6 +1,7 @@
 //! Common foundations: errors, completion events, the failure latch, background tasks, counters. Independent of
 //! segments and keys.
 
+pub(crate) mod cluster_error;
 pub(crate) mod completion;
 pub(crate) mod compression;
 pub(crate) mod counters;

@@ -22,6 +22,7 @@ pub(crate) mod preallocate;
 mod prepared;
 pub(crate) mod put;
 mod put_many;
+pub(crate) mod replicated;
 pub(crate) mod reserve;
 pub(crate) mod room;
 mod update;

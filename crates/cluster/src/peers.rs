@@ -1,0 +1,114 @@
+//! Requests between nodes, and the way on which they travel.
+
+use bytes::Bytes;
+use esker_engine::StoredChange;
+use futures_util::future::BoxFuture;
+
+use crate::raft::network::{RaftRequest, RaftResponse};
+
+/// A node, as others reach it. Kept in the meta group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerRecord {
+    /// Number of the node.
+    pub node: u64,
+    /// Identity of its store.
+    pub store: u64,
+    /// Address for other nodes, `host:port`.
+    pub peers: String,
+    /// Address for clients of the Redis protocol, `host:port`.
+    pub resp: String,
+    /// Address for gRPC clients.
+    pub grpc: Option<String>,
+    /// Zone, or an empty text.
+    pub zone: String,
+}
+
+/// A request of one node to another.
+#[derive(Clone, Debug)]
+pub enum PeerRequest {
+    /// To a replica of a group.
+    Raft {
+        /// The group.
+        group: u8,
+        /// The request. A snapshot is its id alone: its data came before, in parts.
+        request: RaftRequest,
+    },
+    /// Part of the keys of a group, before the request that installs the snapshot with this id.
+    SnapshotPart {
+        /// The group.
+        group: u8,
+        /// Identity of the transfer, drawn by the sender.
+        transfer: u64,
+        /// Number of the part, from 0. Part 0 clears the group.
+        part: u32,
+        /// The leader's vote, as bytes of the log: parts of a deposed leader are refused.
+        vote: Bytes,
+        /// Keys with their values; at most 1 MiB unless one is longer.
+        changes: Vec<StoredChange>,
+        /// True for the last part.
+        is_last: bool,
+    },
+    /// Asks to become a node of the cluster.
+    Join(PeerRecord),
+    /// Asks the leader of a group to hand it to a node.
+    Transfer {
+        /// The group.
+        group: u8,
+        /// The node.
+        node: u64,
+    },
+    /// Asks the leader of the meta group to remove a node.
+    Remove {
+        /// The node.
+        node: u64,
+    },
+}
+
+/// The answer to a [`PeerRequest`].
+#[derive(Clone, Debug)]
+pub enum PeerResponse {
+    /// From a replica.
+    Raft(RaftResponse),
+    /// It was done.
+    Done,
+    /// The node is a member now.
+    Joined {
+        /// Identity of the cluster.
+        cluster: u64,
+        /// Number of data groups.
+        groups: u8,
+        /// All nodes, with the new one.
+        nodes: Vec<PeerRecord>,
+    },
+    /// Another node can do it: its address for other nodes.
+    Ask(String),
+    /// It was not done.
+    Refused(String),
+}
+
+/// The way to other nodes. A request may be lost, delayed or delivered twice.
+pub trait Peers: Send + Sync + 'static {
+    /// Sends a request to a node, and returns its answer. Dropping the future ends the wait.
+    ///
+    /// # Errors
+    /// A text that says why there is no answer.
+    fn call(&self, node: u64, request: PeerRequest) -> BoxFuture<'static, Result<PeerResponse, String>>;
+
+    /// Sends a request to an address, before the node there is known.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    fn ask(&self, address: &str, request: PeerRequest) -> BoxFuture<'static, Result<PeerResponse, String>>;
+
+    /// Sets all nodes that exist, except this one. Connections to others are closed, and theirs are refused.
+    fn set_nodes(&self, nodes: Vec<PeerRecord>);
+
+    /// Returns true if the node answered within the last seconds.
+    fn is_reachable(&self, node: u64) -> bool;
+}
+
+/// The receiver of requests of other nodes.
+pub trait PeerHandler: Send + Sync + 'static {
+    /// Handles a request. `from`: the node that sent it; `None` for a node that is not a member yet.
+    fn handle(&self, from: Option<u64>, request: PeerRequest) -> BoxFuture<'static, PeerResponse>;
+}

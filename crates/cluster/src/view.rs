@@ -1,0 +1,132 @@
+//! What a server sees of its cluster.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use esker_engine::ClusterError;
+use futures_util::future::BoxFuture;
+
+use crate::slots::Groups;
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Number of the node, drawn when its store joined the cluster.
+    pub id: u64,
+    /// Address for clients of the Redis protocol, `host:port`.
+    pub resp: String,
+    /// Address for other nodes, `host:port`.
+    pub peers: String,
+    /// Address for gRPC clients, if it serves them.
+    pub grpc: Option<String>,
+    /// Zone that the node was given, or an empty text.
+    pub zone: String,
+    /// True if it answered within the last seconds. Always true for the node itself.
+    pub is_reachable: bool,
+}
+
+/// A group, as this node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupInfo {
+    /// Number of the group.
+    pub number: u8,
+    /// Its hash slots; none for the meta group.
+    pub slots: Range<u16>,
+    /// Node that leads it, if one is known.
+    pub leader: Option<u64>,
+    /// Term of the last election that this node knows of.
+    pub term: u64,
+    /// Nodes that vote.
+    pub voters: Vec<u64>,
+    /// Nodes that receive the log and do not vote.
+    pub learners: Vec<u64>,
+    /// Index of the last entry in the log here, and of the last one applied here.
+    pub last_index: u64,
+    /// Index of the last entry applied here.
+    pub applied: u64,
+    /// Index up to which the applied entries are durable here without the log.
+    pub floor: u64,
+    /// For the leader: the last index known to be durable on each other node.
+    pub matched: Vec<(u64, u64)>,
+}
+
+/// Nodes and groups at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Number of this version; it rises with every change on this node.
+    pub epoch: u64,
+    /// The node that sees it.
+    pub me: u64,
+    /// All nodes, by number.
+    pub nodes: Vec<NodeInfo>,
+    /// The data groups, by number, then the meta group.
+    pub groups: Vec<GroupInfo>,
+}
+
+/// A figure for metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Name, without the prefix `esker_cluster_`.
+    pub name: &'static str,
+    /// One line that says what is counted or measured, with the unit.
+    pub help: &'static str,
+    /// True if it only rises.
+    pub is_counter: bool,
+    /// Number of the group, if it is one of a group, and the other node, if it is one of a pair.
+    pub labels: (Option<u8>, Option<u64>),
+    /// The figure.
+    pub value: f64,
+}
+
+/// Receiver of changes of leadership.
+pub trait LeaderWatch: Send + Sync {
+    /// This node has become ready to serve a group, or serves it no longer. Called by a task of the cluster; must not block.
+    fn leads(&self, group: u8, leads: bool);
+}
+
+/// A running node of a cluster, as its server uses it.
+pub trait ClusterView: Send + Sync {
+    /// Returns the division of the slots.
+    fn groups(&self) -> Groups;
+
+    /// Returns nodes and groups at this moment.
+    fn topology(&self) -> Arc<Topology>;
+
+    /// Checks that this node leads the group of a slot and is ready. Takes no lock that is held for long.
+    ///
+    /// # Errors
+    /// `Elsewhere`, `NoLeader` or `NotReady`.
+    fn check_leads(&self, slot: u16) -> Result<(), ClusterError>;
+
+    /// Returns true if no other node can lead the group at this moment. A value that was read before the call was current.
+    fn has_lease(&self, group: u8) -> bool;
+
+    /// Confirms with a majority that this node leads the group at a moment after the call. A value that was read before
+    /// the call was current.
+    ///
+    /// # Errors
+    /// `Elsewhere`, `NoLeader` or `NotReady`.
+    fn confirm(&self, group: u8) -> BoxFuture<'static, Result<(), ClusterError>>;
+
+    /// Registers a receiver of changes of leadership, for the life of the node.
+    fn watch_leaders(&self, watch: Arc<dyn LeaderWatch>);
+
+    /// Returns the number of other nodes, at most all voters, on which everything that was proposed to the groups led
+    /// here before the call is durable. Waits until there are `wanted`.
+    fn replicated(&self, wanted: usize) -> BoxFuture<'static, usize>;
+
+    /// Hands the leadership of a group to a node. Returns when it has it.
+    ///
+    /// # Errors
+    /// A text that says why it could not.
+    fn transfer(&self, group: u8, node: u64) -> BoxFuture<'static, Result<(), String>>;
+
+    /// Removes a node from all groups and from the cluster.
+    ///
+    /// # Errors
+    /// A text that says why it could not.
+    fn remove(&self, node: u64) -> BoxFuture<'static, Result<(), String>>;
+
+    /// Returns figures of this node for metrics.
+    fn metrics(&self) -> Vec<Metric>;
+}
