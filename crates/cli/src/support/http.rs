@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use super::{Arguments, PATIENCE};
 use crate::client::Login;
 use crate::terminal::Failure;
 
@@ -22,13 +21,12 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// Resolves the address of `--http`, if it is given. Does not connect.
+    /// Resolves the address that was given as `--http`. Does not connect. `patience`: default time limit of an answer.
     ///
     /// # Errors
     /// If the password is missing, or would be sent over the network, which HTTP does not encrypt.
-    pub(super) fn new(arguments: &Arguments) -> Result<Option<Http>, Failure> {
-        let Some(given) = &arguments.http else { return Ok(None) };
-        let (address, credentials) = (Login::address(given), arguments.login.basic()?);
+    pub(super) fn new(given: &str, login: &Login, patience: Duration) -> Result<Http, Failure> {
+        let (address, credentials) = (Login::address(given), login.basic()?);
         let resolved = match address.to_socket_addrs() {
             Ok(mut all) => all.next().ok_or_else(|| format!("{address} has no address")),
             Err(error) => Err(format!("'{address}': {error}; give HOST:PORT")),
@@ -40,8 +38,7 @@ impl Http {
                  run esker support on the server's machine with --http 127.0.0.1:PORT"
             )));
         }
-        let patience = arguments.login.patience(PATIENCE);
-        Ok(Some(Http { address, resolved, credentials, patience }))
+        Ok(Http { address, resolved, credentials, patience: login.patience(patience) })
     }
 
     /// Gets `/metrics`.
@@ -79,13 +76,16 @@ mod tests {
 
     #[derive(Parser)]
     struct Call {
+        #[arg(long)]
+        http: String,
         #[command(flatten)]
-        arguments: Arguments,
+        login: Login,
     }
 
-    fn http(arguments: &[&str]) -> Result<Option<Http>, Failure> {
-        let words = ["support", "x.tar.gz"].into_iter().chain(arguments.iter().copied());
-        Http::new(&Call::try_parse_from(words).expect("the call is valid").arguments)
+    fn http(arguments: &[&str]) -> Result<Http, Failure> {
+        let words = ["support"].into_iter().chain(arguments.iter().copied());
+        let call = Call::try_parse_from(words).expect("the call is valid");
+        Http::new(&call.http, &call.login, Duration::from_secs(10))
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
     fn silent_server_is_left_after_the_time_limit() {
         let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = silent.local_addr().expect("an address").port().to_string();
-        let http = http(&["--http", &port, "--timeout", "50ms"]).expect("it is valid").expect("it is given");
+        let http = http(&["--http", &port, "--timeout", "50ms"]).expect("it is valid");
         assert_eq!(
             (&*http.address, http.patience),
             (&*format!("127.0.0.1:{port}"), Duration::from_millis(50))

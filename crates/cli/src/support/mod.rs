@@ -88,7 +88,8 @@ impl Collected {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let http = Http::new(arguments)?;
+    let http =
+        arguments.http.as_deref().map(|given| Http::new(given, &arguments.login, PATIENCE)).transpose()?;
     let file = NewFile::create(&arguments.archive)?;
     let mut collected = Collected::default();
     machine::collect(arguments, &mut collected);
