@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 #[path = "serve/backup.rs"]
 mod backup;
+#[path = "serve/cluster.rs"]
+mod cluster;
 #[path = "serve/devices.rs"]
 mod devices;
 #[path = "serve/drives.rs"]

@@ -54,7 +54,7 @@ pub(crate) fn explain(settings: &Settings, limits: &Limits) -> String {
         }
         let (value, origin) = match settings.get(setting.name) {
             Some(given) => {
-                let value = if setting.places == Places::Secret { "(not shown)" } else { &given.text };
+                let value = if setting.is_hidden() { "(not shown)" } else { &given.text };
                 let origin = match &given.origin {
                     Origin::Default => "default".to_owned(),
                     Origin::File(file, line) => format!("{file}:{line}"),

@@ -75,9 +75,9 @@ impl Settings {
     fn set(&mut self, setting: &'static Setting, text: &str, origin: Origin) -> Result<(), String> {
         let mut given = Given { setting, text: text.to_owned(), value: Value::Switch(false), origin };
         // A secret's text must not appear in a message.
-        let shown = |error: String| match setting.places {
-            Places::Secret if !text.is_empty() => format!("{given}: it must be {}", setting.kind.form()),
-            _ => format!("{given}: {error}"),
+        let shown = |error: String| match setting.is_hidden() && !text.is_empty() {
+            true => format!("{given}: it must be {}", setting.kind.form()),
+            false => format!("{given}: {error}"),
         };
         given.value = setting.kind.parse(text).map_err(shown)?;
         self.given.insert(setting.name, given);
@@ -95,17 +95,30 @@ impl Settings {
             format!("{shown}:{line}: this is not TOML: {}", error.message())
         })?;
         for (key, value) in table.get_ref() {
-            let line = line_of(&text, key.span().start);
             let name = key.get_ref().as_ref();
-            let setting = Setting::find(name).ok_or_else(|| format!("{shown}:{line}: {}", unknown(name)))?;
-            if setting.places == Places::FlagOnly {
-                return Err(format!("{shown}:{line}: {name} can only be given as --{name}"));
+            match value.get_ref() {
+                DeValue::Table(section) if name == "cluster" => {
+                    for (key, value) in section {
+                        let line = line_of(&text, key.span().start);
+                        let name = Setting::in_cluster_section(key.get_ref());
+                        self.read_key(&shown, line, &name, value.get_ref())?;
+                    }
+                }
+                value => self.read_key(&shown, line_of(&text, key.span().start), name, value)?,
             }
-            let wrong = || format!("{shown}:{line}: {name} must be {}", setting.kind.form());
-            let text = text_of(value.get_ref()).ok_or_else(wrong)?;
-            self.set(setting, &text, Origin::File(shown.clone(), line))?;
         }
         Ok(())
+    }
+
+    /// Reads the value of one key of a file.
+    fn read_key(&mut self, file: &str, line: usize, name: &str, value: &DeValue<'_>) -> Result<(), String> {
+        let setting = Setting::find(name).ok_or_else(|| format!("{file}:{line}: {}", unknown(name)))?;
+        if setting.places == Places::FlagOnly {
+            return Err(format!("{file}:{line}: {name} can only be given as --{name}"));
+        }
+        let wrong = || format!("{file}:{line}: {name} must be {}", setting.kind.form());
+        let text = text_of(value).ok_or_else(wrong)?;
+        self.set(setting, &text, Origin::File(file.to_owned(), line))
     }
 
     /// Reads the variables that begin with `ESKER_`. Returns warnings about unknown ones. They are not

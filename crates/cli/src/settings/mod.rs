@@ -4,11 +4,13 @@
 //! - `kind`: the syntax of a setting's text.
 //! - `layers`: precedence: flag, environment, file, default.
 //! - `resolved`: options of the store and the server; refuses contradictions.
+//! - `cluster`: those of a node of a cluster.
 //! - `sizes`: refuses sizes with which no store works.
 //! - `changes`: the changes that a reload applies.
 //! - `example`: prints the settings.
 
 mod changes;
+mod cluster;
 mod example;
 mod kind;
 mod layers;
@@ -18,6 +20,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cluster::{Begin, ClusterSettings, PeerTls};
 pub(crate) use example::{example, explain};
 pub(crate) use layers::Settings;
 pub(crate) use resolved::Outcome;

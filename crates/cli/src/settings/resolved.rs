@@ -12,6 +12,7 @@ use esker_server::{
     UnixSocket, setting_of,
 };
 
+use super::cluster::ClusterSettings;
 use super::kind::Value;
 use super::layers::{Given, Settings};
 use crate::secret;
@@ -33,6 +34,8 @@ pub(crate) struct Outcome {
     pub(crate) places: Vec<PathBuf>,
     /// The directory, if the store lies in one.
     pub(crate) directory: Option<PathBuf>,
+    /// Settings of the node, if the store is one of a cluster.
+    pub(crate) cluster: Option<ClusterSettings>,
     /// Number of threads that serve clients.
     pub(crate) workers: usize,
     /// The store's options with the settings that gave them, for error messages.
@@ -48,7 +51,7 @@ impl Settings {
         })
     }
 
-    fn path(&self, name: &str) -> Option<PathBuf> {
+    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
         self.get(name).map(|given| match &given.value {
             Value::Path(path) => path.clone(),
             other => unreachable!("{name} is a path in the table, and not {other:?}"),
@@ -76,11 +79,11 @@ impl Settings {
         }
     }
 
-    fn switch(&self, name: &str) -> bool {
+    pub(super) fn switch(&self, name: &str) -> bool {
         matches!(self.get(name).map(|given| &given.value), Some(Value::Switch(true)))
     }
 
-    fn addresses(&self, name: &str) -> Vec<SocketAddr> {
+    pub(super) fn addresses(&self, name: &str) -> Vec<SocketAddr> {
         match self.get(name).map(|given| &given.value) {
             Some(Value::Addresses(addresses)) => addresses.clone(),
             None => Vec::new(),
@@ -88,12 +91,12 @@ impl Settings {
         }
     }
 
-    fn word(&self, name: &str) -> Option<&str> {
+    pub(super) fn word(&self, name: &str) -> Option<&str> {
         self.get(name).map(|given| given.text.as_str())
     }
 
     /// Returns the parts of a list separated by commas.
-    fn names(&self, name: &str) -> Vec<String> {
+    pub(super) fn names(&self, name: &str) -> Vec<String> {
         let parts = self.word(name).into_iter().flat_map(|text| text.split(','));
         parts.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
     }
@@ -153,10 +156,14 @@ impl Settings {
         let login_bytes = if config.access.users.is_some() { LOGIN_BYTES } else { 0 } as u64;
         let server_bytes = (config.limits.client_bytes_max as u64).saturating_add(login_bytes);
         self.check_memory(server_bytes, login_bytes)?;
-        let options = self.options(server_bytes);
+        let cluster = self.cluster()?;
+        let mut options = self.options(server_bytes);
+        if cluster.is_some() {
+            options = options.group_log_segments(self.group_log_segments());
+        }
         let (places, directory) = (self.places(), self.directory());
         let (workers, spellings) = (self.workers(), self.spellings());
-        Ok(Outcome { options, config, places, directory, workers, spellings })
+        Ok(Outcome { options, config, places, directory, cluster, workers, spellings })
     }
 
     /// Reads the files of users and of TLS as the start does. Returns an error that names the setting of
@@ -185,7 +192,7 @@ impl Settings {
     }
 
     /// Refuses two settings that exclude each other.
-    fn exclude(&self, one: &str, other: &str, why: &str) -> Result<(), String> {
+    pub(super) fn exclude(&self, one: &str, other: &str, why: &str) -> Result<(), String> {
         match (self.explicit(one), self.explicit(other)) {
             (Some(one), Some(other)) => Err(contradict(one, other, why)),
             _ => Ok(()),
@@ -193,7 +200,7 @@ impl Settings {
     }
 
     /// Refuses a setting that has no effect without another.
-    fn require(&self, one: &str, other: &str, why: &str) -> Result<(), String> {
+    pub(super) fn require(&self, one: &str, other: &str, why: &str) -> Result<(), String> {
         match (self.explicit(one), self.explicit(other)) {
             (Some(one), None) => Err(format!("{one} needs {other}: {why}")),
             _ => Ok(()),
@@ -327,7 +334,7 @@ impl Settings {
             },
             tls,
             limits,
-            databases: self.count("databases") as u8,
+            databases: if self.get("cluster").is_some() { 1 } else { self.count("databases") as u8 },
             backup_dir: self.path("backup-dir"),
             drive_log: self.path("drive-log"),
             keyspace_events: self.keyspace_events()?,

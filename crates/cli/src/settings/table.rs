@@ -10,6 +10,8 @@ pub(crate) enum Places {
     All,
     /// All but a flag, which every user of the machine could read. The value is never shown.
     Secret,
+    /// The file, the environment and a flag. The value is never shown.
+    Hidden,
     /// Only a flag, because the setting is for one start.
     FlagOnly,
 }
@@ -35,6 +37,7 @@ pub(crate) struct Setting {
 
 const STORE: &str = "Store";
 const NETWORK: &str = "Network";
+const CLUSTER: &str = "Cluster";
 const ACCESS: &str = "Access";
 const TLS: &str = "TLS";
 const LIMITS: &str = "Limits";
@@ -65,6 +68,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("addr", "resp"),
     ("address", "resp"),
     ("bind", "resp"),
+    ("cluster-announce-ip", "cluster-advertise"),
+    ("cluster-enabled", "cluster"),
     ("data-dir", "dir"),
     ("datadir", "dir"),
     ("busy-reply-threshold", "script-time-limit"),
@@ -154,6 +159,34 @@ settings! {
         "Key events that are published on channels, in Redis' letters, such as Ex or KEA.";
     NETWORK "workers" Kind::Count(1, 1024), "" else "one for each core but one, which the store's own threads need",
         "Threads that serve clients.";
+    CLUSTER "cluster" Kind::Addresses, "" else "not a node of a cluster",
+        "Address for the other nodes of a cluster; in the section [cluster] of the file also listen. The store is a member already, or becomes one by cluster-new or join.";
+    CLUSTER "cluster-new" Kind::Switch, "false" in FlagOnly,
+        "Found a cluster, whose first node this is. The store must be empty.";
+    CLUSTER "join" Kind::Text, "" else "the cluster that the store is a member of",
+        "Addresses of nodes of a cluster (their setting cluster), separated by commas. An empty store joins it; a member asks them for the others.";
+    CLUSTER "cluster-secret" Kind::Text, "" else "no secret" in Hidden,
+        "Secret that all nodes of a cluster share. Every user of the machine can read a flag: prefer cluster-secret-file.";
+    CLUSTER "cluster-secret-file" Kind::Path, "" else "no file",
+        "File whose first line is the secret that all nodes share; in place of cluster-secret.";
+    CLUSTER "cluster-advertise" Kind::Text, "" else "the address of cluster",
+        "Address at which the other nodes reach this one, HOST:PORT, if it is not the one of cluster.";
+    CLUSTER "cluster-advertise-resp" Kind::Text, "" else "the first address of resp, with the host of cluster-advertise",
+        "Address at which clients of the Redis protocol reach this node, HOST:PORT; it is in the answers of CLUSTER SLOTS and MOVED.";
+    CLUSTER "cluster-zone" Kind::Text, "" else "no zone",
+        "Zone of this node, such as a rack or a data centre, shown by esker cluster nodes.";
+    CLUSTER "cluster-groups" Kind::Count(1, 14), "12",
+        "Groups into which the keys of a new cluster are divided, fixed when it is founded. Each has a leader and a log of its own.";
+    CLUSTER "cluster-replicas" Kind::Choice(&["1", "3", "5"]), "3",
+        "Nodes that have a copy of each key and vote, if there are as many.";
+    CLUSTER "cluster-allow-plain" Kind::Switch, "false",
+        "Talk to nodes on other machines without TLS: what is sent is not encrypted, only the secret is protected.";
+    CLUSTER "cluster-tls-cert" Kind::Path, "" else "no TLS between nodes",
+        "Certificate chain of this node for other nodes, in PEM.";
+    CLUSTER "cluster-tls-key" Kind::Path, "" else "no TLS between nodes",
+        "Private key of that certificate, in PEM.";
+    CLUSTER "cluster-tls-ca" Kind::Path, "" else "no TLS between nodes",
+        "Certificate, in PEM, of the authority that issued the certificates of all nodes.";
     ACCESS "password" Kind::Text, "" else "no password" in Secret,
         "Password of the user default, who has all rights. Give it in the file or the environment.";
     ACCESS "password-file" Kind::Path, "" else "no file",
@@ -222,6 +255,20 @@ impl Setting {
     /// Returns the name of the environment variable.
     pub(crate) fn variable(&self) -> String {
         format!("ESKER_{}", self.name.to_ascii_uppercase().replace('-', "_"))
+    }
+
+    /// Returns true if its value must not be shown.
+    pub(crate) fn is_hidden(&self) -> bool {
+        matches!(self.places, Places::Secret | Places::Hidden)
+    }
+
+    /// Returns the name of a setting by its key in the section `[cluster]` of a file.
+    pub(crate) fn in_cluster_section(key: &str) -> String {
+        match key {
+            "listen" => "cluster".to_owned(),
+            "join" => "join".to_owned(),
+            _ => format!("cluster-{key}"),
+        }
     }
 
     /// Returns the setting with a name.

@@ -1,0 +1,185 @@
+//! Settings of a node of a cluster.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::layers::Settings;
+use crate::secret;
+
+/// Divisor: part of the tier that is written first that the log of the groups may take.
+const LOG_PART: u64 = 8;
+/// Bounds of the log's length in segments.
+const LOG_SEGMENTS: [u64; 2] = [8, 64];
+
+/// How a node comes to its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// It founds one, with this number of groups.
+    Found(u8),
+    /// It asks these addresses, each `HOST:PORT`. None: the store is a member.
+    Join(Vec<String>),
+}
+
+/// Certificates for the connections between nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerTls {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) authority: PathBuf,
+}
+
+/// The settings of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterSettings {
+    pub(crate) listen: SocketAddr,
+    pub(crate) begin: Begin,
+    pub(crate) secret: Option<String>,
+    pub(crate) tls: Option<PeerTls>,
+    pub(crate) allow_plain: bool,
+    /// Addresses for other nodes and for clients, each `HOST:PORT`, if they are not those of the settings `cluster` and
+    /// `resp`.
+    pub(crate) advertise: Option<String>,
+    pub(crate) advertise_resp: Option<String>,
+    pub(crate) zone: String,
+    pub(crate) replicas: usize,
+}
+
+/// Settings that have no effect without `cluster`.
+const OF_CLUSTER: [&str; 13] = [
+    "cluster-new",
+    "join",
+    "cluster-secret",
+    "cluster-secret-file",
+    "cluster-advertise",
+    "cluster-advertise-resp",
+    "cluster-zone",
+    "cluster-groups",
+    "cluster-replicas",
+    "cluster-allow-plain",
+    "cluster-tls-cert",
+    "cluster-tls-key",
+    "cluster-tls-ca",
+];
+
+impl Settings {
+    /// Returns the settings of the node; `None` for a store on its own.
+    pub(super) fn cluster(&self) -> Result<Option<ClusterSettings>, String> {
+        for name in OF_CLUSTER {
+            self.require(
+                name,
+                "cluster",
+                "the store is a node of a cluster only with an address for the others",
+            )?;
+        }
+        let Some(given) = self.explicit("cluster") else { return Ok(None) };
+        let listen = match self.addresses("cluster")[..] {
+            [listen] => listen,
+            ref all => return Err(format!("{given} must be one address, and has {}", all.len())),
+        };
+        self.exclude("cluster-new", "join", "a node founds a cluster or joins one")?;
+        self.require(
+            "cluster-groups",
+            "cluster-new",
+            "the number of groups is fixed when the cluster is founded",
+        )?;
+        self.check_replicable()?;
+        let begin = match self.switch("cluster-new") {
+            true => Begin::Found(self.count("cluster-groups") as u8),
+            false => Begin::Join(self.names("join")),
+        };
+        let tls = self.peer_tls()?;
+        let allow_plain = self.switch("cluster-allow-plain");
+        if tls.is_none() && !allow_plain && !listen.ip().to_canonical().is_loopback() {
+            return Err(format!(
+                "{given} is reachable by other machines, and the connections between nodes are not encrypted: give \
+                 cluster-tls-cert, cluster-tls-key and cluster-tls-ca, or set cluster-allow-plain"
+            ));
+        }
+        let secret = self.cluster_secret()?;
+        if secret.is_none() && tls.is_none() {
+            return Err(format!(
+                "{given} needs cluster-secret-file, cluster-secret, or the certificates cluster-tls-cert, -key and -ca: \
+                 without them any program could join the cluster"
+            ));
+        }
+        let text = |name| self.word(name).map(str::to_owned);
+        for name in ["cluster-advertise", "cluster-advertise-resp"] {
+            self.check_host_port(name)?;
+        }
+        Ok(Some(ClusterSettings {
+            listen,
+            begin,
+            secret,
+            tls,
+            allow_plain,
+            advertise: text("cluster-advertise"),
+            advertise_resp: text("cluster-advertise-resp"),
+            zone: text("cluster-zone").unwrap_or_default(),
+            replicas: self.word("cluster-replicas").and_then(|word| word.parse().ok()).unwrap_or(3),
+        }))
+    }
+
+    /// Refuses settings that a replicated store cannot have.
+    fn check_replicable(&self) -> Result<(), String> {
+        self.exclude("cluster", "databases", "a node of a cluster has database 0 alone")?;
+        for (name, allowed, why) in [
+            ("when-full", "refuse", "nodes would evict different keys"),
+            ("durability", "sync", "a write is acknowledged when it is durable on a majority"),
+            ("coalesce-for", "0", "a write is acknowledged when it is durable on a majority"),
+        ] {
+            if let (Some(given), Some(cluster)) = (self.explicit(name), self.explicit("cluster"))
+                && given.text != allowed
+            {
+                return Err(format!("{cluster} and {given}: {name} must be {allowed}, because {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn peer_tls(&self) -> Result<Option<PeerTls>, String> {
+        let names = ["cluster-tls-cert", "cluster-tls-key", "cluster-tls-ca"];
+        for name in names {
+            for other in names {
+                self.require(name, other, "nodes prove to each other who they are by all three")?;
+            }
+        }
+        let [certificate, key, authority] = names.map(|name| self.path(name));
+        Ok(certificate.zip(key).zip(authority).map(|((certificate, key), authority)| PeerTls {
+            certificate,
+            key,
+            authority,
+        }))
+    }
+
+    fn cluster_secret(&self) -> Result<Option<String>, String> {
+        self.exclude("cluster-secret", "cluster-secret-file", "give the secret in one of them")?;
+        if let Some(given) = self.get("cluster-secret") {
+            return Ok(Some(given.text.clone()));
+        }
+        let Some(given) = self.get("cluster-secret-file") else { return Ok(None) };
+        let secret = secret::read(Path::new(&given.text)).map_err(|error| format!("{given}: {error}"))?;
+        Ok(Some(secret))
+    }
+
+    fn check_host_port(&self, name: &str) -> Result<(), String> {
+        let Some(given) = self.get(name) else { return Ok(()) };
+        let port = given.text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
+            Some(1..) => Ok(()),
+            _ => Err(format!("{given}: '{}' is not HOST:PORT", given.text)),
+        }
+    }
+
+    /// Returns the number of segments that are set aside for the log of the groups.
+    pub(super) fn group_log_segments(&self) -> u32 {
+        let first = if self.get("fast").is_some() { "fast-limit" } else { "capacity-limit" };
+        let tier_bytes = self.bytes(first).unwrap_or(TIER_BYTES);
+        let segment_bytes = self.bytes("segment-size").unwrap_or(SEGMENT_BYTES);
+        let [least, most] = LOG_SEGMENTS;
+        (tier_bytes / LOG_PART / segment_bytes).clamp(least, most) as u32
+    }
+}
+
+/// Size in bytes of a tier that no setting limits, and usual length of a segment, for the length of the log.
+const TIER_BYTES: u64 = 16 << 30;
+const SEGMENT_BYTES: u64 = 16 << 20;

@@ -1,0 +1,272 @@
+//! Three nodes as processes, by the commands that `docs/cluster.md` prints: a node may be killed, and nothing that was
+//! acknowledged is lost.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// A reply of RESP2, as far as these tests need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reply {
+    Text(String),
+    Error(String),
+    Null,
+    Other,
+}
+
+/// A client of one node.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(address: &str) -> std::io::Result<Client> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        Ok(Client(BufReader::new(stream)))
+    }
+
+    fn ask(&mut self, words: &[&str]) -> std::io::Result<Reply> {
+        let mut command = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| command.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+        self.0.get_mut().write_all(command.as_bytes())?;
+        self.reply()
+    }
+
+    fn reply(&mut self) -> std::io::Result<Reply> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let (kind, rest) = line.trim_end().split_at(1);
+        Ok(match kind {
+            "+" | ":" => Reply::Text(rest.to_owned()),
+            "-" => Reply::Error(rest.to_owned()),
+            "$" if rest == "-1" => Reply::Null,
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().unwrap() + 2];
+                self.0.read_exact(&mut bytes)?;
+                bytes.truncate(bytes.len() - 2);
+                Reply::Text(String::from_utf8(bytes).unwrap())
+            }
+            "*" => {
+                for _ in 0..rest.parse::<usize>().unwrap_or(0) {
+                    self.reply()?;
+                }
+                Reply::Other
+            }
+            _ => panic!("unexpected reply {line:?}"),
+        })
+    }
+}
+
+/// Nodes on ports of their own.
+struct Cluster {
+    directory: TempDir,
+    /// Ports for clients and for other nodes.
+    ports: Vec<[u16; 2]>,
+    nodes: Vec<Option<Serving>>,
+    clients: BTreeMap<String, Client>,
+}
+
+/// Time after which a cluster counts as dead.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn free_ports(count: usize) -> Vec<u16> {
+    let held: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+}
+
+impl Cluster {
+    fn start(count: usize) -> Cluster {
+        let ports = free_ports(2 * count);
+        let ports = ports.chunks(2).map(|pair| [pair[0], pair[1]]).collect();
+        let nodes = (0..count).map(|_| None).collect();
+        let directory = tempfile::tempdir().unwrap();
+        let mut cluster = Cluster { directory, ports, nodes, clients: BTreeMap::new() };
+        (0..count).for_each(|node| cluster.start_node(node));
+        cluster
+    }
+
+    fn resp(&self, node: usize) -> String {
+        format!("127.0.0.1:{}", self.ports[node][0])
+    }
+
+    /// Starts a node with the same flags each time, as a service manager does.
+    fn start_node(&mut self, node: usize) {
+        let peers = |node: usize| format!("127.0.0.1:{}", self.ports[node][1]);
+        let (dir, resp, own, first) = (format!("node{node}"), self.resp(node), peers(node), peers(0));
+        let mut arguments = vec!["--dir", &dir, "--resp", &resp, "--cluster", &own, "--cluster-secret", "s"];
+        arguments.extend(["--capacity-limit", "1g"]);
+        let is_new = !self.directory.path().join(&dir).exists();
+        match node {
+            0 if is_new => arguments.push("--cluster-new"),
+            0 => {}
+            _ => arguments.extend(["--join", &first]),
+        }
+        let started = Serving::start_in(self.directory.path(), &arguments, &[("ESKER_MEMORY", "256m")]);
+        assert!(started.ready.starts_with("ready"), "node {node} did not start: {:?}", started.ready);
+        self.nodes[node] = Some(started);
+    }
+
+    fn kill(&mut self, node: usize) {
+        self.clients.remove(&self.resp(node));
+        drop(self.nodes[node].take());
+    }
+
+    fn alive(&self) -> Vec<String> {
+        (0..self.nodes.len()).filter(|node| self.nodes[*node].is_some()).map(|node| self.resp(node)).collect()
+    }
+
+    fn ask_at(&mut self, address: &str, words: &[&str]) -> std::io::Result<Reply> {
+        if !self.clients.contains_key(address) {
+            self.clients.insert(address.to_owned(), Client::connect(address)?);
+        }
+        let asked = self.clients.get_mut(address).unwrap().ask(words);
+        if asked.is_err() {
+            self.clients.remove(address);
+        }
+        asked
+    }
+
+    /// Asks as a client of Redis Cluster does: follows MOVED, and repeats after an error that says that nothing was done.
+    /// A lost connection and UNCERTAIN leave the outcome open, and are returned.
+    fn ask(&mut self, words: &[&str]) -> Reply {
+        let until = Instant::now() + PATIENCE;
+        let mut at = self.alive()[0].clone();
+        loop {
+            let reply = self.ask_at(&at, words);
+            let again = match &reply {
+                Ok(Reply::Error(text)) if text.starts_with("MOVED ") => {
+                    Some(text.split(' ').nth(2).unwrap().to_owned())
+                }
+                Ok(Reply::Error(text)) if text.starts_with("CLUSTERDOWN") || text.starts_with("TRYAGAIN") => {
+                    None
+                }
+                Ok(reply) => return reply.clone(),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => None,
+                Err(error) => return Reply::Error(format!("UNCERTAIN {error}")),
+            };
+            assert!(Instant::now() < until, "{words:?} is not served: {reply:?}");
+            let is_alive = again.as_ref().is_some_and(|again| self.alive().contains(again));
+            if !is_alive {
+                sleep(Duration::from_millis(50));
+            }
+            let alive = self.alive();
+            at = again.filter(|_| is_alive).unwrap_or_else(|| {
+                let next = alive.iter().position(|one| *one == at).map_or(0, |found| found + 1);
+                alive[next % alive.len()].clone()
+            });
+        }
+    }
+
+    /// Waits until every group has three voters that have its log.
+    fn wait_until_replicated(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let shown =
+                esker(self.directory.path(), &["cluster", "status", "--from", &self.alive()[0], "--json"])
+                    .output()
+                    .unwrap();
+            let text = String::from_utf8(shown.stdout).unwrap();
+            if text.contains("\"is_replicated\":true") || text.contains("\"is_replicated\": true") {
+                return;
+            }
+            let error = String::from_utf8_lossy(&shown.stderr);
+            assert!(Instant::now() < until, "not replicated: {text}{error}");
+            sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+#[test]
+fn three_nodes_lose_nothing_when_any_of_them_is_killed() {
+    let mut cluster = Cluster::start(3);
+    cluster.wait_until_replicated();
+    let (mut written, mut next) = (BTreeMap::new(), 0);
+    let mut write = |cluster: &mut Cluster, count: usize| {
+        let mut acknowledged = 0;
+        for number in next..next + count {
+            let (key, value) = (format!("key:{number}"), format!("value:{number}"));
+            match cluster.ask(&["SET", &key, &value]) {
+                Reply::Text(_) => {
+                    acknowledged += 1;
+                    written.insert(key, value);
+                }
+                reply => assert!(
+                    matches!(&reply, Reply::Error(text) if text.starts_with("UNCERTAIN")),
+                    "{reply:?}"
+                ),
+            }
+        }
+        next += count;
+        assert!(acknowledged > 0, "nothing was acknowledged");
+    };
+    write(&mut cluster, 200);
+    for killed in 0..3 {
+        cluster.kill(killed);
+        write(&mut cluster, 100);
+        cluster.start_node(killed);
+        cluster.wait_until_replicated();
+        write(&mut cluster, 50);
+    }
+    // All at once, as by a power failure.
+    (0..3).for_each(|node| cluster.kill(node));
+    (0..3).for_each(|node| cluster.start_node(node));
+    for (key, value) in &written {
+        assert_eq!(cluster.ask(&["GET", key]), Reply::Text(value.clone()), "{key}");
+    }
+}
+
+#[test]
+fn counter_counts_each_acknowledged_increment_once() {
+    let mut cluster = Cluster::start(3);
+    cluster.wait_until_replicated();
+    let (mut acknowledged, mut uncertain) = (0, 0);
+    for round in 0..3 {
+        for turn in 0..60 {
+            match cluster.ask(&["INCR", "counter"]) {
+                Reply::Text(_) => acknowledged += 1,
+                _ => uncertain += 1,
+            }
+            if turn == 30 {
+                cluster.kill(round);
+            }
+        }
+        cluster.start_node(round);
+        cluster.wait_until_replicated();
+    }
+    let Reply::Text(count) = cluster.ask(&["GET", "counter"]) else { panic!("the counter is gone") };
+    let count: i32 = count.parse().unwrap();
+    assert!(
+        (acknowledged..=acknowledged + uncertain).contains(&count),
+        "{count}: {acknowledged} + {uncertain}"
+    );
+}
+
+#[test]
+fn contradicting_settings_of_a_node_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = ["serve", "--dir", "x", "--cluster", "127.0.0.1:1"];
+    for (arguments, expected) in [
+        (
+            &["--cluster-secret", "s", "--cluster-new", "--join", "h:1"][..],
+            "a node founds a cluster or joins one",
+        ),
+        (&["--cluster-new"], "any program could join"),
+        (&["--cluster-secret", "s", "--when-full", "evict"], "when-full must be refuse"),
+        (&["--cluster-secret", "s", "--coalesce-for", "1s"], "coalesce-for must be 0"),
+        (&["--cluster-secret", "s", "--durability", "none"], "durability must be sync"),
+        (&["--cluster-secret", "s", "--databases", "4"], "database 0 alone"),
+        (&["--cluster-secret", "s", "--cluster-groups", "4"], "needs cluster-new"),
+        (&["--cluster-secret", "s", "--cluster-advertise", "host"], "is not HOST:PORT"),
+        (&["--cluster-tls-cert", "c"], "--cluster-tls-cert needs cluster-tls-key"),
+    ] {
+        let text = refused(directory.path(), &[&node[..], arguments].concat());
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+        assert!(!directory.path().join("x").exists());
+    }
+    let text = refused(directory.path(), &["serve", "--dir", "x", "--cluster-new"]);
+    assert!(text.contains("--cluster-new needs cluster"), "{text}");
+    let open = ["serve", "--dir", "x", "--cluster", "0.0.0.0:1", "--cluster-secret", "secret-text"];
+    let text = refused(directory.path(), &open);
+    assert!(text.contains("cluster-allow-plain") && !text.contains("secret-text"), "{text}");
+}
