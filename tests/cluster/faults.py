@@ -1,0 +1,382 @@
+#!/usr/bin/env python3
+"""Three nodes as processes in network namespaces, faults of many kinds, and clients whose histories are checked.
+
+    python3 tests/cluster/faults.py target/release/esker --seconds 120 [--seed N] [--faults kill,stop,cut,isolate,clock,restart]
+
+Needs root, Python 3, iproute2 and nftables; `clock` also needs faketime. Clients append tokens to lists with APPEND and read
+them with GET, as clients of Redis Cluster do: they follow MOVED, and repeat after CLUSTERDOWN and TRYAGAIN alone. Each token is
+appended once. In the end, and for each read:
+
+* an acknowledged token is in the list exactly once; one whose outcome is open at most once; a refused one never;
+* a list that was read is a beginning of the final one, so nothing was reordered, lost or undone;
+* a read that began after a token was acknowledged, or after another read of it had ended, shows it: no read is stale.
+
+Prints the first violation and ends with 1, or one line of figures.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+NODES = 3
+KEYS = 24
+CLIENTS = 12
+
+
+def run(*words, check=True):
+    return subprocess.run(words, check=check, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+
+
+class Network:
+    """A bridge with a namespace for each node; rules of nftables on the bridge cut single directions silently."""
+
+    def __init__(self):
+        self.down()
+        run("ip", "link", "add", "eskbr", "type", "bridge")
+        run("ip", "addr", "add", "10.78.0.254/24", "dev", "eskbr")
+        run("ip", "link", "set", "eskbr", "up")
+        for node in range(1, NODES + 1):
+            run("ip", "netns", "add", f"esk{node}")
+            run("ip", "link", "add", f"eskv{node}", "type", "veth", "peer", "name", "eth0", "netns", f"esk{node}")
+            run("ip", "link", "set", f"eskv{node}", "master", "eskbr", "up")
+            inside = ["ip", "netns", "exec", f"esk{node}", "ip"]
+            run(*inside, "addr", "add", f"10.78.0.{node}/24", "dev", "eth0")
+            run(*inside, "link", "set", "eth0", "up")
+            run(*inside, "link", "set", "lo", "up")
+        run("nft", "add", "table", "bridge", "esk")
+        run("nft", "add chain bridge esk f { type filter hook forward priority 0; }")
+
+    def cut(self, hears_not, of):
+        """Node `hears_not` receives nothing of node `of`."""
+        run("nft", "add", "rule", "bridge", "esk", "f", "ip", "saddr", f"10.78.0.{of}", "ip", "daddr", f"10.78.0.{hears_not}", "drop")
+
+    def heal(self):
+        run("nft", "flush", "chain", "bridge", "esk", "f")
+
+    def down(self):
+        for node in range(1, NODES + 1):
+            run("ip", "netns", "del", f"esk{node}", check=False)
+            run("ip", "link", "del", f"eskv{node}", check=False)
+        run("ip", "link", "del", "eskbr", check=False)
+        run("nft", "delete", "table", "bridge", "esk", check=False)
+
+
+class Node:
+    def __init__(self, number, binary, directory):
+        self.number, self.binary, self.directory, self.process = number, binary, directory, None
+        self.address = f"10.78.0.{number}:6379"
+        self.offset = 0
+
+    def start(self):
+        own = f"10.78.0.{self.number}:16379"
+        words = ["ip", "netns", "exec", f"esk{self.number}"]
+        if self.offset:
+            words += ["faketime", "-f", f"{self.offset:+d}s"]
+        store = os.path.join(self.directory, f"node{self.number}")
+        words += [self.binary, "serve", "--dir", store, "--resp", self.address, "--allow-unauthenticated"]
+        words += ["--cluster", own, "--cluster-allow-plain", "--cluster-secret", "s", "--memory", "256m", "--capacity-limit", "2g"]
+        if self.number > 1:
+            words += ["--join", "10.78.0.1:16379,10.78.0.2:16379"]
+        elif not os.path.exists(store):
+            words += ["--cluster-new"]
+        log = open(os.path.join(self.directory, f"node{self.number}.log"), "a")
+        # The process runs as a child of `ip`, which execs it, so its number is that of the server unless faketime is between.
+        self.process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+
+    def send(self, what):
+        try:
+            os.killpg(self.process.pid, what)
+        except ProcessLookupError:
+            pass
+
+    def kill(self):
+        self.send(signal.SIGKILL)
+        self.process.wait()
+
+    def end(self):
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGTERM)
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return "did not end within 60 s after SIGTERM"
+
+
+class Lost(Exception):
+    """The connection ended, or no answer came: the outcome is open."""
+
+
+class Client:
+    def __init__(self, nodes):
+        self.addresses, self.connections = [node.address for node in nodes], {}
+        self.at = random.choice(self.addresses)
+
+    def ask_at(self, address, words):
+        try:
+            stream = self.connections.get(address)
+            if stream is None:
+                host, port = address.rsplit(":", 1)
+                connection = socket.create_connection((host, int(port)), timeout=1)
+                connection.settimeout(8)
+                stream = self.connections[address] = connection.makefile("rwb")
+        except OSError:
+            return b"-CLUSTERDOWN no connection"
+        try:
+            parts = [b"*%d\r\n" % len(words)] + [b"$%d\r\n%s\r\n" % (len(word), word) for word in words]
+            stream.write(b"".join(parts))
+            stream.flush()
+            line = stream.readline()
+            if not line.endswith(b"\r\n"):
+                raise OSError("ended")
+            if line[:1] != b"$":
+                return line[:-2]
+            if line == b"$-1\r\n":
+                return None
+            value = stream.read(int(line[1:-2]) + 2)
+            if not value.endswith(b"\r\n"):
+                raise OSError("ended")
+            return b"$" + value[:-2]
+        except OSError as error:
+            self.connections.pop(address, None)
+            raise Lost() from error
+
+    def ask(self, words, until):
+        """Returns the answer; `Lost` if the outcome is open."""
+        while True:
+            answer = self.ask_at(self.at, words)
+            if answer is None or answer[:1] != b"-":
+                return answer
+            if answer.startswith(b"-MOVED"):
+                self.at = answer.split(b" ")[2].decode()
+                continue
+            if answer.startswith((b"-CLUSTERDOWN", b"-TRYAGAIN", b"-LOADING", b"-MASTERDOWN")) and time.monotonic() < until:
+                time.sleep(0.05)
+                self.at = random.choice(self.addresses)
+                continue
+            if answer.startswith(b"-UNCERTAIN"):
+                raise Lost()
+            return answer
+
+
+class History:
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.acknowledged = {}  # token: (key, time of the answer)
+        self.open, self.refused = {}, {}
+        self.reads = []  # key, began, ended, list
+        self.errors = {}
+
+
+def work(number, nodes, history, stop):
+    client, count = Client(nodes), 0
+    chooser = random.Random(number)
+    while not stop.is_set():
+        key = b"list:%d" % chooser.randrange(KEYS)
+        until = time.monotonic() + 30
+        began = time.monotonic()
+        if chooser.random() < 0.5:
+            token = b"%d.%d" % (number, count)
+            count += 1
+            try:
+                answer = client.ask([b"APPEND", key, b"," + token], until)
+            except Lost:
+                with history.lock:
+                    history.open[token] = key
+                continue
+            with history.lock:
+                if answer is not None and answer[:1] == b":":
+                    history.acknowledged[token] = (key, time.monotonic())
+                else:
+                    history.refused[token] = key
+                    history.errors[answer] = history.errors.get(answer, 0) + 1
+        else:
+            try:
+                answer = client.ask([b"GET", key], until)
+            except Lost:
+                continue
+            ended = time.monotonic()
+            with history.lock:
+                if answer is None or answer[:1] == b"$":
+                    history.reads.append((key, began, ended, b"" if answer is None else answer[1:]))
+                else:
+                    history.errors[answer] = history.errors.get(answer, 0) + 1
+
+
+def check(history, final):
+    for token, (key, _) in history.acknowledged.items():
+        if final[key].count(token) != 1:
+            return f"acknowledged token {token} is {final[key].count(token)} times in {key}"
+    for tokens, name, most in ((history.open, "open", 1), (history.refused, "refused", 0)):
+        for token, key in tokens.items():
+            if final[key].count(token) > most:
+                return f"{name} token {token} is {final[key].count(token)} times in {key}"
+    position = {(key, token): at for key, tokens in final.items() for at, token in enumerate(tokens)}
+    for key, tokens in final.items():
+        if len(set(tokens)) != len(tokens):
+            return f"{key} has a token twice"
+    # For each key: the events after which a read must show at least so many tokens.
+    known = {key: [] for key in final}
+    for token, (key, at) in history.acknowledged.items():
+        known[key].append((at, position[(key, token)] + 1))
+    for key, began, ended, text in history.reads:
+        tokens = text.split(b",")[1:]
+        if tokens != final[key][: len(tokens)]:
+            return f"a read of {key} at {began:.3f} is no beginning of the final list: {tokens[-5:]}"
+        known[key].append((ended, len(tokens)))
+    for events in known.values():
+        events.sort()
+    for key in final:
+        reads = sorted((began, len(text.split(b",")) - 1) for of, began, _, text in history.reads if of == key)
+        least, at, events = 0, 0, known[key]
+        for began, length in reads:
+            while at < len(events) and events[at][0] < began:
+                least = max(least, events[at][1])
+                at += 1
+            if length < least:
+                return f"stale: a read of {key} at {began:.3f} shows {length} tokens, and {least} were known before"
+    return None
+
+
+def status(binary, nodes):
+    for node in nodes:
+        shown = subprocess.run(
+            [binary, "cluster", "status", "--from", node.address, "--json", "--timeout", "3s"], capture_output=True, text=True
+        )
+        if shown.returncode == 0:
+            try:
+                yield json.loads(shown.stdout)
+            except ValueError:
+                pass
+
+
+def wait_until_replicated(binary, nodes, seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        seen = list(status(binary, nodes))
+        if len(seen) == len(nodes) and all(one.get("is_replicated") for one in seen):
+            return True
+        time.sleep(0.5)
+    return False
+
+
+def fault(kind, nodes, network, chooser):
+    """Makes a fault for a while, and ends it. Returns what it was."""
+    node = chooser.choice(nodes)
+    lasts = chooser.uniform(0.2, 5)
+    if kind == "kill":
+        node.kill()
+        time.sleep(lasts)
+        node.start()
+    elif kind == "restart":
+        code = node.end()
+        if code != 0:
+            raise SystemExit(f"node {node.number} ended with {code} after SIGTERM")
+        time.sleep(lasts / 5)
+        node.start()
+    elif kind == "stop":
+        node.send(signal.SIGSTOP)
+        time.sleep(lasts)
+        node.send(signal.SIGCONT)
+    elif kind == "cut":
+        other = chooser.choice([one for one in nodes if one is not node])
+        network.cut(node.number, other.number)
+        time.sleep(lasts)
+        network.heal()
+    elif kind == "isolate":
+        for other in nodes:
+            if other is not node:
+                network.cut(node.number, other.number)
+                network.cut(other.number, node.number)
+        time.sleep(lasts)
+        network.heal()
+    elif kind == "clock":
+        node.kill()
+        node.offset = chooser.choice([-3600, -60, -2, 0, 2, 60, 3600])
+        node.start()
+        time.sleep(lasts)
+    return f"{kind} {node.number} {lasts:.1f}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("esker")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--faults", default="kill,restart,stop,cut,isolate")
+    parser.add_argument("--keep", action="store_true", help="keep the directory of the nodes")
+    arguments = parser.parse_args()
+    binary = os.path.abspath(arguments.esker)
+    for tool in ["ip", "nft"] + (["faketime"] if "clock" in arguments.faults else []):
+        if shutil.which(tool) is None:
+            print(f"SKIPPED: {tool} is not installed")
+            return 0
+    if os.geteuid() != 0:
+        print("SKIPPED: network namespaces need root")
+        return 0
+    seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
+    chooser = random.Random(seed)
+    directory = tempfile.mkdtemp(prefix="esker-faults-")
+    network = Network()
+    nodes = [Node(number, binary, directory) for number in range(1, NODES + 1)]
+    violation = None
+    try:
+        for node in nodes:
+            node.start()
+            time.sleep(1)
+        if not wait_until_replicated(binary, nodes, 60):
+            violation = "the cluster is not replicated within 60 s of its start"
+            return report(violation, directory, seed)
+        history, stop = History(), threading.Event()
+        workers = [threading.Thread(target=work, args=(number, nodes, history, stop)) for number in range(CLIENTS)]
+        for worker in workers:
+            worker.start()
+        ends, faults = time.monotonic() + arguments.seconds, []
+        while time.monotonic() < ends:
+            time.sleep(chooser.uniform(0.2, 3))
+            faults.append(fault(chooser.choice(arguments.faults.split(",")), nodes, network, chooser))
+        if not wait_until_replicated(binary, nodes, 90):
+            violation = "the cluster is not replicated 90 s after the last fault: " + ", ".join(faults[-5:])
+        stop.set()
+        for worker in workers:
+            worker.join()
+        client, final = Client(nodes), {}
+        for number in range(KEYS):
+            key = b"list:%d" % number
+            answer = client.ask([b"GET", key], time.monotonic() + 30)
+            final[key] = [] if answer is None else answer[1:].split(b",")[1:]
+        violation = violation or check(history, final)
+        if violation is None:
+            print(
+                f"seed {seed}: {len(faults)} faults, {len(history.acknowledged)} appends acknowledged, {len(history.open)} open, "
+                f"{len(history.refused)} refused, {len(history.reads)} reads: nothing lost, doubled, reordered or stale"
+            )
+            for answer, count in sorted(history.errors.items(), key=lambda pair: -pair[1])[:5]:
+                print(f"  {count} times {answer.decode(errors='replace')[:150]}")
+            return 0
+        return report(violation, directory, seed)
+    finally:
+        for node in nodes:
+            if node.process is not None:
+                node.kill()
+        network.down()
+        if violation is None and not arguments.keep:
+            shutil.rmtree(directory)
+
+
+def report(violation, directory, seed):
+    print(f"VIOLATION with seed {seed}: {violation}\nstores and logs are in {directory}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
