@@ -488,6 +488,8 @@ bugs! {
     LogFreedEarly,
     /// Appends of groups may take the last slot of the log, so that none is left for copies of the oldest segment's records.
     LogTakesLastSlot,
+    /// An opening gives the log of replicated groups no slots beyond its own, so that a crash with all of them in use is final.
+    LogStuckAfterCrash,
     /// A record that is missing between others of the log of replicated groups is not noticed.
     LogGapIgnored,
     /// A store with the log of a replica is opened without that log, as if it were no member of a cluster.

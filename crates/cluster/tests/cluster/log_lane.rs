@@ -179,6 +179,24 @@ fn groups_share_durable_writes() {
     world.crash();
 }
 
+/// Each crash leaves the segment that was open, so that more crashes than slots leave the log without a free one.
+#[test]
+fn log_goes_on_after_crashes_that_leave_it_no_slot() {
+    let world = SimRuntime::new(1);
+    let runtime: Arc<dyn Runtime> = Arc::new(world.clone());
+    let mut devices = Devices::new(&world, Tiers::Fast, 5);
+    for index in 0..40 {
+        world.run(async {
+            let (_store, log) = devices.open(runtime.clone()).await;
+            assert_eq!(log.range(1), 0..index, "what was durable is there");
+            let written = log.append(1, index, &[index.to_le_bytes()]).await;
+            written.expect("there is room").durable().await.unwrap();
+        });
+        devices = devices.power_cut(&world);
+        world.crash();
+    }
+}
+
 /// An idle group's entries are copied forward, so that a busy group never runs out of slots; slots that all groups need
 /// are refused, and the refusal ends with a purge.
 #[test]

@@ -248,7 +248,9 @@ impl Cluster {
                 return journals[0].0.clone();
             }
         }
-        panic!("seed {}: replicas do not settle in 30 s", self.world.seed());
+        let replicas = self.net.replicas.lock();
+        let states: Vec<_> = replicas.iter().map(|(number, replica)| (number, replica.status())).collect();
+        panic!("seed {}: replicas do not settle in 30 s: {states:#?}", self.world.seed());
     }
 
     fn check(&self, journal: &Journal, writes: u64) {

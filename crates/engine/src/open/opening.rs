@@ -520,10 +520,6 @@ fn log_slots(options: &Options, tier: &Tier, recovered: &Recovered) -> Result<u3
             format!("is {asked}, but must be {LEAST_LOG_SLOTS} to {most}, a quarter of the tier's segments");
         return Err(Error::option(OptionName::GroupLog, what));
     }
-    if asked < found {
-        let what = format!("is {asked}, but the log takes {found} segments already; raise it");
-        return Err(Error::option(OptionName::GroupLog, what));
-    }
     Ok(asked)
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use esker_device::SegmentBuffer;
 use esker_log::{ClosedFrame, Keyspace, Kind, OpenSegment, Record, SegmentShape, Stream};
@@ -21,6 +22,8 @@ use crate::segments::space::Space;
 
 /// Minimum number of slots of the log: the open segment, the next one, one that is being freed, and one for copies.
 pub(crate) const LEAST_LOG_SLOTS: u32 = 4;
+/// Number of free slots after an opening: the segment with copies of the oldest one's records, and the next one.
+const SLOTS_FOR_RELIEF: u32 = 2;
 /// Pieces of segment memory: the open segment's, the next one's, and one that is being sealed.
 const PIECES: usize = 3;
 
@@ -71,6 +74,13 @@ pub(super) struct LogState {
     ended: Option<Error>,
 }
 
+impl LogState {
+    /// Returns the number of slots with segments that are filled or being freed.
+    pub(super) fn slots_in_use(&self) -> usize {
+        self.contents.segments() + self.freeing
+    }
+}
+
 /// The lane of the log.
 pub(crate) struct LogLane {
     pub(super) space: Arc<Space>,
@@ -78,6 +88,9 @@ pub(crate) struct LogLane {
     pub(super) pool: MemoryPool,
     /// Number of slots that the log may use.
     pub(super) slots: u32,
+    /// Number of slots that it may use for a while, so that the oldest ones can be freed. More than `slots` only if an opening
+    /// found nearly all of these used, as a crash leaves the segment that was open.
+    slots_for_relief: u32,
     pub(super) state: Mutex<LogState>,
     /// Wakes the committer.
     pub(super) work: Notify,
@@ -113,6 +126,10 @@ impl LogLane {
     ) -> Arc<LogLane> {
         // What an opening finds is durable.
         let free_through = contents.newest_segment();
+        let slots_for_relief = match planted(Bug::LogStuckAfterCrash) {
+            false => slots.max(contents.segments() as u32 + SLOTS_FOR_RELIEF),
+            true => slots,
+        };
         let shape = space.first_tier().shape();
         let pool = MemoryPool::new(Backing::Anonymous, shape.segment_bytes as usize, PIECES);
         let state = LogState {
@@ -132,8 +149,16 @@ impl LogLane {
             ended: None,
         };
         let (work, slots_work) = (Notify::new(), Notify::new());
-        let lane =
-            Arc::new(LogLane { space, shape, pool, slots, state: Mutex::new(state), work, slots_work });
+        let lane = Arc::new(LogLane {
+            space,
+            shape,
+            pool,
+            slots,
+            slots_for_relief,
+            state: Mutex::new(state),
+            work,
+            slots_work,
+        });
         let follower: Arc<dyn Follower> = lane.clone();
         lane.space.health.follow(Arc::downgrade(&follower));
         lane
@@ -249,8 +274,18 @@ impl LogLane {
     /// Returns true if the log would use its last slot with `more` segments. That slot is kept for records after which older
     /// segments can be freed.
     fn only_relief(&self, state: &LogState, more: usize) -> bool {
-        let in_use = state.contents.segments() + state.freeing + more;
-        in_use >= self.slots as usize && !planted(Bug::LogTakesLastSlot)
+        state.slots_in_use() + more >= self.slots as usize && !planted(Bug::LogTakesLastSlot)
+    }
+
+    /// Returns true if another segment may be opened ahead.
+    pub(super) fn wants_spare(&self, state: &LogState) -> bool {
+        state.spare.is_none() && state.slots_in_use() < self.slots_for_relief as usize
+    }
+
+    /// Sets the number of slots that others leave free for the log.
+    pub(super) fn note_reserve(&self, state: &LogState) {
+        let in_use = state.slots_in_use() + usize::from(state.spare.is_some());
+        self.space.log_reserve.store(self.slots.saturating_sub(in_use as u32), Ordering::Relaxed);
     }
 
     /// Closes the open segment and its frame.

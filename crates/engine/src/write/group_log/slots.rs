@@ -1,13 +1,12 @@
 //! Slots of the log: provides the next segment, frees the oldest ones, and copies what is left in them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_device::DeviceError;
 use esker_seeded_bugs::{Bug, planted};
 
-use super::lane::{LogLane, LogRecord, LogState, Purpose};
+use super::lane::{LogLane, LogRecord, Purpose};
 
 use crate::base::completion::Completion;
 use crate::base::error::{Error, Result};
@@ -82,9 +81,12 @@ async fn provide(lane: &LogLane) -> Result<Step> {
     let opened = space.open_segment(tier, LogLane::stream(), &lane.pool, 0, u64::MAX).await?;
     let Some((mut segment, piece)) = opened else { return Ok(Step::NoSlot) };
     segment.leave_out_records();
-    space.log_reserve.fetch_sub(1, Ordering::Relaxed);
     space.buffered.add(BufferedSegment::of(&segment));
-    lane.state.lock().spare = Some((segment, piece));
+    {
+        let mut state = lane.state.lock();
+        state.spare = Some((segment, piece));
+        lane.note_reserve(&state);
+    }
     lane.retry_waiting();
     Ok(Step::Done)
 }
@@ -101,8 +103,11 @@ async fn free_oldest(lane: &LogLane) -> Result<bool> {
     let Some(dead) = dead else { return Ok(false) };
     let (space, tier) = (&lane.space, lane.space.tier(lane.shape.tier));
     tier.free_slot(dead.slot, &space.secret, space.runtime.now()).await?;
-    space.log_reserve.fetch_add(1, Ordering::Relaxed);
-    lane.state.lock().freeing -= 1;
+    {
+        let mut state = lane.state.lock();
+        state.freeing -= 1;
+        lane.note_reserve(&state);
+    }
     lane.retry_waiting();
     Ok(true)
 }
@@ -112,7 +117,7 @@ async fn free_oldest(lane: &LogLane) -> Result<bool> {
 async fn copy_oldest(lane: &LogLane) -> Result<bool> {
     let records = {
         let state = lane.state.lock();
-        let in_use = state.contents.segments() + state.freeing + usize::from(state.spare.is_some());
+        let in_use = state.slots_in_use() + usize::from(state.spare.is_some());
         let half_bytes = u64::from(lane.slots - 2) * u64::from(lane.shape.segment_bytes) / 2;
         let runs_out = in_use >= lane.slots as usize && state.contents.live_bytes() <= half_bytes;
         if runs_out { state.contents.oldest_records() } else { Vec::new() }
@@ -137,11 +142,6 @@ async fn copy_oldest(lane: &LogLane) -> Result<bool> {
 }
 
 impl LogLane {
-    fn wants_spare(&self, state: &LogState) -> bool {
-        let in_use = state.contents.segments() + state.freeing;
-        state.spare.is_none() && in_use < self.slots as usize
-    }
-
     /// Wakes the appends that wait for room.
     fn retry_waiting(&self) {
         let room = {
