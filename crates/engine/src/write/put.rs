@@ -78,6 +78,7 @@ impl Writer {
                 format!("allows values of {limit} bytes beside a key of {key} bytes; this one has {value}");
             return Err(Error::option(OptionName::Segment, what));
         }
+        let database = database.map(|database| self.catalog.database_of(database, &key));
         let keyspace = database.map_or(Keyspace::FIRST, |database| self.catalog.keyspace(database));
         let hash = self.catalog.hash(keyspace, &key);
         Ok(Prepared {
@@ -126,6 +127,7 @@ impl Writer {
         value: Bytes,
         options: WriteOptions,
     ) -> Result<u64> {
+        self.check_condition_kind(options.condition)?;
         let durability = self.durability(&options)?;
         let expires_at_ms = options.expiry_ms(|| self.catalog.now_ms());
         let prepared = self.prepare_put(database, (key, value, expires_at_ms), options.origin)?;
@@ -206,6 +208,7 @@ impl Writer {
     }
 
     pub(crate) async fn delete(&self, database: u8, key: Bytes, options: WriteOptions) -> Result<bool> {
+        self.check_condition_kind(options.condition)?;
         let durability = self.durability(&options)?;
         let mut prepared = self.prepare(Kind::Tombstone, Some(database), key, Bytes::new(), None)?;
         prepared.origin = options.origin;
@@ -240,8 +243,13 @@ impl Writer {
         Ok(found.as_ref().map(|found| self.catalog.replaced(found)))
     }
 
-    /// Returns the lane of large values if it takes this record, by the stored length of the value.
+    /// Returns the lane of large values if a writer appends this record to it. In a replicated store no writer does.
     pub(crate) fn lane_for_large(&self, record: &Prepared) -> Option<&Arc<Lane>> {
+        self.large_lane_of(record).filter(|_| self.catalog.replicator().is_none())
+    }
+
+    /// Returns the lane of large values if it takes this record, by the stored length of the value.
+    pub(super) fn large_lane_of(&self, record: &Prepared) -> Option<&Arc<Lane>> {
         self.large.as_ref().filter(|_| record.value.len() as u64 >= self.shaping_threshold_bytes)
     }
 }
