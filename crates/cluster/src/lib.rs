@@ -11,6 +11,7 @@ pub mod peers;
 mod raft;
 pub mod slots;
 pub mod view;
+pub mod wire;
 
 pub use raft::log_store::GroupStore;
 pub use raft::machine::{GroupMachine, MachineShell};
