@@ -7,6 +7,7 @@
 //! Not here yet: the proposer that batches writers into entries, leases, snapshots of keyspaces, the wire between nodes, and
 //! placement. See issue 44 and `docs/decisions/0048-consensus.md`.
 
+pub mod group;
 pub mod peers;
 mod raft;
 pub mod slots;
