@@ -9,9 +9,10 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
+pub use crate::peers::NodeIdentity;
 use crate::peers::{PeerHandler, PeerRecord, PeerRequest, PeerResponse, Peers};
 
-pub use settings::{NodeIdentity, Secret, WireError, WireLimits, WireSettings, WireTls};
+pub use settings::{Secret, WireError, WireLimits, WireSettings, WireTls};
 
 /// The connections of a node to the others. Clones are handles to the same one.
 #[derive(Clone)]
@@ -92,6 +93,18 @@ impl Peers for Wire {
     }
 
     fn set_nodes(&self, _nodes: Vec<PeerRecord>) {}
+
+    fn set_identity(&self, identity: NodeIdentity) {
+        Wire::set_identity(self, identity);
+    }
+
+    fn remember_starts(&self, seen: &[(u64, u64)]) {
+        Wire::remember_starts(self, seen);
+    }
+
+    fn seen_starts(&self) -> Vec<(u64, u64)> {
+        Wire::seen_starts(self)
+    }
 
     fn is_reachable(&self, _node: u64) -> bool {
         false

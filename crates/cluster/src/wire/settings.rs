@@ -131,19 +131,6 @@ impl WireSettings {
     }
 }
 
-/// Identity of this node, which it tells in each hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeIdentity {
-    /// Identity of the cluster; 0 for a node that is not a member yet.
-    pub cluster: u64,
-    /// Number of the node.
-    pub node: u64,
-    /// Identity of its store. Never 0.
-    pub store: u64,
-    /// Number of starts of the node, durable before the wire is bound.
-    pub starts: u64,
-}
-
 /// The reason why the wire cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
