@@ -29,6 +29,15 @@ macro_rules! bugs {
 }
 
 bugs! {
+    // Replicated stores.
+    /// The term of a proposal is read when it is proposed, not when its keys were granted.
+    TermReadAtPropose,
+    /// The reservation of a proposal ends when it is proposed, not when it is applied.
+    ReservationEndsAtPropose,
+    /// A command of a committed entry is applied as several groups.
+    CommandAppliedInHalves,
+    /// A record of a replicated store expires by the clock of one node.
+    ReplicatedClockBelieved,
     // The device.
     /// A failed flush is forgotten: the next one is believed.
     FailedFlushForgotten,

@@ -31,6 +31,10 @@ pub enum OptionName {
     GroupLog,
     /// `on_device_loss`.
     OnDeviceLoss,
+    /// `when_full`.
+    WhenFull,
+    /// `coalesce_for`.
+    CoalesceFor,
 }
 
 impl OptionName {
@@ -48,6 +52,8 @@ impl OptionName {
             OptionName::ForceFormat => "force_format",
             OptionName::GroupLog => "group_log_segments",
             OptionName::OnDeviceLoss => "on_device_loss",
+            OptionName::WhenFull => "when_full",
+            OptionName::CoalesceFor => "coalesce_for",
         }
     }
 }

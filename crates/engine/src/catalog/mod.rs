@@ -17,11 +17,12 @@ mod publish;
 pub(crate) mod recency;
 pub(crate) mod record_heads;
 pub(crate) mod records;
+pub(crate) mod replicated;
 pub(crate) mod scans;
 pub(crate) mod unvisited;
 pub(crate) mod verify;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_gc::Placement;
@@ -36,6 +37,7 @@ use crate::catalog::clock::Clock;
 use crate::catalog::expansions::Expansions;
 use crate::catalog::feed::Feed;
 use crate::catalog::recency::Recency;
+use crate::catalog::replicated::Replicator;
 use crate::catalog::scans::{SCAN_READ_BYTES, Scans};
 use crate::segments::space::Space;
 
@@ -92,6 +94,8 @@ pub(crate) struct Catalog {
     /// The keyspace of each database: [`Databases::bits`].
     databases: AtomicU64,
     batches: BatchTicks,
+    /// The cluster, if the store is replicated.
+    replicator: OnceLock<Arc<dyn Replicator>>,
 }
 
 impl Catalog {
@@ -113,6 +117,7 @@ impl Catalog {
             cleared: Mutex::new(parts.cleared),
             databases: AtomicU64::new(parts.databases.bits()),
             batches: BatchTicks::default(),
+            replicator: OnceLock::new(),
         })
     }
 
@@ -169,13 +174,24 @@ impl Catalog {
     /// Removes all keys of some keyspaces. `through`: the last sequence number that the clear covers. No write may be
     /// in progress.
     pub(crate) fn clear(&self, keyspaces: &[Keyspace], through: u64) {
+        let is_left = |keyspace: &Keyspace| !keyspaces.contains(keyspace) && self.index.len_of(*keyspace) > 0;
+        let is_all = !Keyspace::all().any(|keyspace| is_left(&keyspace));
+        self.clear_keyspaces(keyspaces, through, is_all);
+    }
+
+    /// As [`clear`](Self::clear), for one keyspace. No write to it may be in progress; others may be written.
+    pub(crate) fn clear_one(&self, keyspace: Keyspace, through: u64) {
+        self.clear_keyspaces(&[keyspace], through, false);
+    }
+
+    /// `is_all`: the other keyspaces have no keys.
+    fn clear_keyspaces(&self, keyspaces: &[Keyspace], through: u64, is_all: bool) {
         let turn = self.feed.take_turn();
         {
             let mut cleared = self.cleared.lock();
             keyspaces.iter().for_each(|keyspace| cleared.clear(*keyspace, through));
         }
-        let is_left = |keyspace: &Keyspace| !keyspaces.contains(keyspace) && self.index.len_of(*keyspace) > 0;
-        if !Keyspace::all().any(|keyspace| is_left(&keyspace)) {
+        if is_all {
             self.index.clear();
             self.space.tiers().for_each(|tier| tier.forget_live());
             self.space.forget_listed_tombstones();

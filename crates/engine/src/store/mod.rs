@@ -9,6 +9,7 @@ pub(crate) mod handle;
 pub(crate) mod iterating;
 pub(crate) mod places;
 mod reading;
+mod replicating;
 pub(crate) mod segments;
 pub(crate) mod stats;
 mod writing;

@@ -30,7 +30,7 @@ impl Catalog {
 }
 
 /// Changes the superblocks. A failure latches the store, because the result of the next opening would be unknown.
-async fn write_superblocks(space: &Space, change: impl FnMut(&mut esker_log::Superblock)) -> Result<()> {
+pub(super) async fn write_superblocks(space: &Space, change: impl FnMut(&mut esker_log::Superblock)) -> Result<()> {
     let mut change = change;
     let written = space.update_superblocks(|_, superblock| change(superblock)).await;
     if let Err(error) = &written {

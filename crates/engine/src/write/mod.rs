@@ -6,6 +6,8 @@
 mod admission;
 mod append;
 mod append_points;
+pub(crate) mod apply;
+mod apply_run;
 pub(crate) mod batch;
 pub(crate) mod coalescing;
 pub(crate) mod committer;
@@ -22,7 +24,6 @@ pub(crate) mod preallocate;
 mod prepared;
 pub(crate) mod put;
 mod put_many;
-pub(crate) mod replicated;
 pub(crate) mod reserve;
 pub(crate) mod room;
 mod update;

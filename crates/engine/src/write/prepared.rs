@@ -9,6 +9,7 @@ use crate::catalog::appended::{Appended, Ephemeral, Replaced};
 use crate::write::reserve::{Noted, Reservation};
 
 /// A record ready to be appended.
+#[derive(Clone)]
 pub(crate) struct Prepared {
     pub(crate) kind: Kind,
     pub(crate) key: Bytes,

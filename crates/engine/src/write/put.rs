@@ -240,8 +240,13 @@ impl Writer {
         Ok(found.as_ref().map(|found| self.catalog.replaced(found)))
     }
 
-    /// Returns the lane of large values if it takes this record, by the stored length of the value.
+    /// Returns the lane of large values if a writer appends this record to it. In a replicated store no writer does.
     pub(crate) fn lane_for_large(&self, record: &Prepared) -> Option<&Arc<Lane>> {
+        self.large_lane_of(record).filter(|_| self.catalog.replicator().is_none())
+    }
+
+    /// Returns the lane of large values if it takes this record, by the stored length of the value.
+    pub(super) fn large_lane_of(&self, record: &Prepared) -> Option<&Arc<Lane>> {
         self.large.as_ref().filter(|_| record.value.len() as u64 >= self.shaping_threshold_bytes)
     }
 }

@@ -14,6 +14,8 @@ pub fn setting_of(option: OptionName) -> &'static str {
         OptionName::MaxGarbage => "max-garbage",
         OptionName::ForceFormat => "force-format",
         OptionName::OnDeviceLoss => "on-device-loss",
+        OptionName::WhenFull => "when-full",
+        OptionName::CoalesceFor => "coalesce-for",
         // These are not settings of a server.
         OptionName::ShapingThreshold => "the shaping threshold",
         other => other.as_str(),

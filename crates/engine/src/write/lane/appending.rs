@@ -88,7 +88,26 @@ impl Lane {
         durability: Durability,
         reserved: &mut Option<Reservation>,
     ) -> Result<Append> {
-        self.append_locked(&mut self.state.lock(), records, durability, reserved)
+        self.append_locked(&mut self.state.lock(), records, durability, reserved, false)
+    }
+
+    /// Appends committed commands, each as a group of its own, until one is blocked, as
+    /// [`append_each`](Self::append_each). They pass by reservations, which belong to writers that wait for them.
+    pub(crate) fn append_committed<'r>(
+        &self,
+        commands: impl Iterator<Item = &'r [Prepared]>,
+        answers: &mut Vec<Append>,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        for command in commands {
+            let answer = self.append_locked(&mut state, command, Durability::None, &mut None, true)?;
+            let blocked = matches!(answer, Append::Blocked(_) | Append::Reserved);
+            answers.push(answer);
+            if blocked {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Appends unrelated records, each as a group of its own, until one is blocked: it and the rest must be retried as the last
@@ -102,7 +121,7 @@ impl Lane {
         let mut state = self.state.lock();
         for record in records {
             let record = std::slice::from_ref(record);
-            let answer = self.append_locked(&mut state, record, durability, &mut None)?;
+            let answer = self.append_locked(&mut state, record, durability, &mut None, false)?;
             let blocked = matches!(answer, Append::Blocked(_) | Append::Reserved);
             answers.push(answer);
             if blocked && !planted(Bug::RowGoesOnPastBlocked) {
@@ -112,18 +131,20 @@ impl Lane {
         Ok(())
     }
 
+    /// `is_committed`: the records are a command of a replicated store, which passes by reservations.
     fn append_locked(
         &self,
         state: &mut LaneState,
         records: &[Prepared],
         durability: Durability,
         reserved: &mut Option<Reservation>,
+        is_committed: bool,
     ) -> Result<Append> {
         self.catalog.space.health.check_writable()?;
         if state.stopping {
             return Err(Error::Closed { reason: "it was closed".into() });
         }
-        if reserved.is_none() && !planted(Bug::ReservationIgnored) {
+        if reserved.is_none() && !is_committed && !planted(Bug::ReservationIgnored) {
             let keys = records.iter().map(|r| self.catalog.index.stored_hash(&r.hash));
             if state.reservations.conflict(keys) || records.iter().any(|r| self.catalog.has_moved(r)) {
                 return Ok(Append::Reserved);

@@ -38,6 +38,11 @@ impl Lane {
         self.state.lock().reservations.try_take(keys)
     }
 
+    /// Returns a reservation of no keys, under which a committed record is numbered before it is appended to another lane.
+    pub(crate) fn reserve_none(&self) -> Reservation {
+        self.state.lock().reservations.take(Vec::new()).0
+    }
+
     /// Reserves those of the keys that no other writer has or awaits, without waiting for earlier appends. Returns these keys,
     /// in order.
     pub(crate) fn reserve_free(&self, keys: Vec<u64>) -> (Reservation, Vec<u64>) {

@@ -1,0 +1,52 @@
+//! Makes a store a member of a cluster. See `docs/decisions/0051-groups.md`.
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::base::option_name::OptionName;
+use crate::catalog::replicated::Replicator;
+use crate::store::handle::Store;
+use crate::write::apply::Applier;
+
+impl Store {
+    /// Makes this a replicated store: from now on, writes are proposed to `replicator`, and take effect when the returned
+    /// [`Applier`] applies them. It is called once, before the store serves anything.
+    ///
+    /// Keys of database 0 are spread over the groups: each belongs to the keyspace [`Replicator::group_of`] names. A handle
+    /// of database *n* ≥ 1 is a direct view of group *n*, whose scans also return records whose time has passed. Every write
+    /// is as durable as [`Durability::Sync`](crate::Durability::Sync), whatever its options say, and nothing expires by the
+    /// clock of one node: the leader proposes to delete expired keys.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the option, if the store evicts keys when it is full, coalesces puts, or has no group log; also if
+    /// it has keys that belong to no group, or is replicated already.
+    pub fn replicate(&self, replicator: Arc<dyn Replicator>) -> Result<Applier> {
+        if self.writer.group_log.is_none() {
+            return Err(Error::option(
+                OptionName::GroupLog,
+                "is not set, but a replicated store needs a log; give it at least 4 segments",
+            ));
+        }
+        check_when_full(self.when_full().evicts())?;
+        if self.space.coalesces() {
+            return Err(Error::option(
+                OptionName::CoalesceFor,
+                "is set, but a replicated store cannot keep its writes in memory; set it to 0",
+            ));
+        }
+        self.space.health.check_writable()?;
+        self.catalog.replicate(replicator)?;
+        Ok(Applier::new(&self.writer))
+    }
+}
+
+/// Refuses a policy that evicts keys, because each node would evict others.
+pub(super) fn check_when_full(evicts: bool) -> Result<()> {
+    if evicts {
+        return Err(Error::option(
+            OptionName::WhenFull,
+            "evicts keys, but the nodes of a cluster would evict different ones; set it to refuse",
+        ));
+    }
+    Ok(())
+}
