@@ -8,6 +8,8 @@
 //! placement. See issue 44 and `docs/decisions/0048-consensus.md`.
 
 pub mod group;
+pub mod meta;
+pub mod node;
 pub mod peers;
 mod raft;
 pub mod slots;

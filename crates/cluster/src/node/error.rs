@@ -33,12 +33,12 @@ pub enum NodeError {
         cluster: u64,
         /// The address.
         address: String,
-        /// Identity of the cluster there.
-        theirs: u64,
+        /// The refusal.
+        why: String,
     },
     /// The address to join is its own.
     JoinsItself(String),
-    /// The store was opened with accept_loss and lost records, which other nodes count on.
+    /// The store was opened with accept_loss, and may have lost records that other nodes count on.
     LostRecords {
         /// Its node number.
         node: u64,
@@ -82,17 +82,17 @@ impl fmt::Display for NodeError {
             NodeError::NoMember => {
                 f.write_str("the store is no member of a cluster; found one, or join the nodes of one")
             }
-            NodeError::OtherCluster { cluster, address, theirs } => write!(
+            NodeError::OtherCluster { cluster, address, why } => write!(
                 f,
-                "the store is a member of cluster {cluster:016x}, and the node at {address} is one of cluster \
-                 {theirs:016x}; join with an empty directory, or name nodes of its own cluster"
+                "the store is a member of cluster {cluster:016x}, and the node at {address} is not: {why}; join with an \
+                 empty directory, or name nodes of its own cluster"
             ),
             NodeError::JoinsItself(address) => {
                 write!(f, "the node would join itself at {address}; name another node of the cluster")
             }
             NodeError::LostRecords { node } => write!(
                 f,
-                "the store lost records that the cluster counts on, which accept_loss accepted; it cannot continue as \
+                "the store was opened with accept_loss, and may lack records that the cluster counts on; it cannot continue as \
                  node {node:016x}: join with an empty directory, and remove the node from the cluster"
             ),
             NodeError::Removed { node } => write!(

@@ -6,6 +6,7 @@ use esker_engine::{ClusterError, Error, Proposal, Replicator, Result};
 use futures_util::future::BoxFuture;
 
 use super::core::Node;
+use crate::group::Group;
 use crate::slots::Groups;
 
 /// The joint between a store and its node. The store is opened first, and the node holds the store: so this does not hold the
@@ -26,12 +27,19 @@ impl Joint {
         debug_assert!(is_first, "a store has one node");
     }
 
-    fn node(&self, group: u8) -> Result<Arc<Node>, Error> {
+    fn none(&self, group: u8, why: String) -> Error {
+        Error::Cluster(ClusterError::NoLeader { slot: self.groups.slots(group).start, why })
+    }
+
+    fn node(&self, group: u8) -> Result<Arc<Node>> {
         let node = self.node.get().and_then(Weak::upgrade);
-        node.ok_or_else(|| {
-            let slot = self.groups.slots(group).start;
-            Error::Cluster(ClusterError::NoLeader { slot, why: "the node starts or stops".into() })
-        })
+        node.ok_or_else(|| self.none(group, "the node starts or stops".into()))
+    }
+
+    fn replica(&self, group: u8) -> Result<(Arc<Node>, Arc<Group>)> {
+        let node = self.node(group)?;
+        let replica = node.replica(group).cloned();
+        Ok((node, replica.ok_or_else(|| self.none(group, format!("there is no group {group}")))?))
     }
 }
 
@@ -47,26 +55,18 @@ impl Replicator for Joint {
 
     fn propose(&self, proposal: Proposal) -> BoxFuture<'static, Result<u64>> {
         let group = proposal.group;
-        let node = match self.node(group) {
-            Ok(node) => node,
+        let (node, outcome) = match self.replica(group) {
+            Ok((node, replica)) => (node, replica.propose(proposal)),
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
-        let Some(replica) = node.replica(group) else {
-            return Box::pin(std::future::ready(Err(Error::invalid(format!("there is no group {group}")))));
-        };
-        let outcome = replica.propose(proposal);
         Box::pin(async move { outcome.await.map_err(|error| Error::Cluster(node.cluster_error(group, error))) })
     }
 
     fn clear(&self, group: u8) -> BoxFuture<'static, Result<()>> {
-        let node = match self.node(group) {
-            Ok(node) => node,
+        let (node, outcome) = match self.replica(group) {
+            Ok((node, replica)) => (node, replica.clear()),
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
-        let Some(replica) = node.replica(group) else {
-            return Box::pin(std::future::ready(Err(Error::invalid(format!("there is no group {group}")))));
-        };
-        let outcome = replica.clear();
         Box::pin(async move { outcome.await.map_err(|error| Error::Cluster(node.cluster_error(group, error))) })
     }
 }

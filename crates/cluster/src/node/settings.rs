@@ -7,6 +7,7 @@ use std::time::Duration;
 use esker_device::Runtime;
 
 use super::error::NodeError;
+use crate::group::GroupSettings;
 use crate::slots::DATA_GROUPS_MAX;
 
 /// The way of a store into a cluster. A member may keep what it began with.
@@ -46,6 +47,8 @@ pub struct NodeSettings {
     pub heartbeat: Duration,
     /// Range of the time after which a follower that hears of no leader stands for election, in addition to its lease.
     pub election: (Duration, Duration),
+    /// Limits of each replica; its heartbeat and election times are those above.
+    pub group: GroupSettings,
     /// Time, randomness and tasks.
     pub runtime: Arc<dyn Runtime>,
 }
@@ -67,6 +70,7 @@ impl NodeSettings {
             replicas: 3,
             heartbeat: Duration::from_millis(100),
             election: (Duration::from_millis(500), Duration::from_millis(700)),
+            group: GroupSettings::default(),
             runtime,
         }
     }
