@@ -114,6 +114,8 @@ type State = Option<(u64, bool)>;
 fn after(state: State, operation: &Operation) -> Option<State> {
     match (operation.request, &operation.end) {
         (Request::Put(value, expires), _) => Some(Some((value, expires))),
+        // One that was acknowledged has found the key: one that found none is a read.
+        (Request::Delete, End::Done) => state.is_some().then_some(None),
         (Request::Delete, _) => Some(None),
         (_, End::Value(None)) => state.is_none_or(|(_, expires)| expires).then_some(None),
         (_, End::Value(Some(read))) => state.filter(|(value, _)| value == read).map(Some),
@@ -221,6 +223,7 @@ mod tests {
         assert!(!is_fine(&[put(1, 1, 2), get(None, 3, 4)]), "lost");
         assert!(!is_fine(&[put(1, 1, 2), put(2, 3, 4), get(Some(1), 5, 6)]), "stale");
         assert!(!is_fine(&[put(1, 1, 2), delete(3, 4), get(Some(1), 5, 6)]), "resurrected");
+        assert!(!is_fine(&[put(1, 1, 2), delete(3, 4), delete(5, 6)]), "deleted twice");
         assert!(!is_fine(&[put(1, 1, 9), get(Some(1), 2, 3), get(None, 4, 5)]), "back and forth");
         assert!(!is_fine(&[get(Some(3), 1, 2)]), "from nowhere");
         let unknown = operation(Request::Put(2, false), End::Unknown, 3, 0);

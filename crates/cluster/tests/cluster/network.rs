@@ -212,9 +212,20 @@ impl Peers for Way {
         self.port.lock().starts.iter().map(|(node, starts)| (*node, *starts)).collect()
     }
 
+    /// A node answers pings if it runs and nothing is cut. Otherwise it counts as reachable for some time.
     fn is_reachable(&self, node: u64) -> bool {
-        let port = self.port.lock();
-        let Some(record) = port.nodes.get(&node) else { return false };
-        port.answered.get(&record.peers).is_some_and(|at| self.net.world.now() < *at + SILENCE_MAX)
+        let Some(record) = self.port.lock().nodes.get(&node).cloned() else { return false };
+        let mut cuts = self.net.cuts.lock().iter().map(|(from, to)| [from.clone(), to.clone()]).collect::<Vec<_>>().into_iter();
+        let is_cut = cuts.any(|cut| cut.contains(&record.peers) && cut.contains(&self.address));
+        let port = self.net.ports.lock().get(&record.peers).cloned();
+        let runs = port.is_some_and(|port| {
+            let port = port.lock();
+            port.handler.is_some() && port.identity.is_some_and(|identity| identity.node == node)
+        });
+        if runs && !is_cut {
+            return true;
+        }
+        let answered = self.port.lock().answered.get(&record.peers).copied();
+        answered.is_some_and(|at| self.net.world.now() < at + SILENCE_MAX)
     }
 }
