@@ -63,6 +63,8 @@ pub(crate) struct Clock {
     /// Earliest time of the next write of watermarks, on the runtime's clock.
     save_from: Mutex<Duration>,
     reported: Reported,
+    /// False if no time is confirmed: then a record expires by a tombstone only.
+    confirms: bool,
 }
 
 impl Clock {
@@ -92,7 +94,14 @@ impl Clock {
             saved: AtomicU64::new(0),
             save_from: Mutex::new(Duration::ZERO),
             reported: Reported::default(),
+            confirms: true,
         }
+    }
+
+    /// Makes this the clock of a member of a cluster. Clocks of nodes differ, so it confirms no time, and raises no
+    /// watermark.
+    pub(crate) fn of_member(self) -> Clock {
+        Clock { confirms: planted(Bug::ReplicatedClockBelieved), ..self }
     }
 
     /// Returns the records reported as expired that have no tombstone yet.
@@ -137,7 +146,7 @@ impl Catalog {
         }
         // A time that no watermark can represent is not confirmed: expired keys get tombstones when they are read.
         let can_be_said = self.clock.watermarks.read().takes(time_ms) || planted(Bug::WatermarksMerged);
-        if can_be_said { time_ms } else { 0 }
+        if can_be_said && self.clock.confirms { time_ms } else { 0 }
     }
 
     /// Returns the current time as extrapolated from the last believed wall-clock time.
@@ -156,7 +165,7 @@ impl Catalog {
             return Life::Alive;
         }
         let confirmed_ms = self.confirmed_ms();
-        match confirmed_ms >= at_ms && self.expire_confirmed(at_ms, confirmed_ms) {
+        match confirmed_ms >= at_ms && confirmed_ms > 0 && self.expire_confirmed(at_ms, confirmed_ms) {
             true => Life::Expired,
             false => Life::Unconfirmed,
         }

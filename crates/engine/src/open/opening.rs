@@ -306,6 +306,7 @@ async fn build(
     let tasks = Tasks::new(runtime.clone(), health.clone());
     let (wall_ms, now) = (runtime.wall_clock_ms(), runtime.now());
     let clock = Clock::new(&superblocks, wall_ms, now, recovered.next_expiry_ms);
+    let clock = if log_slots > 0 { clock.of_member() } else { clock };
     let (cleared, databases) = (superblocks[0].cleared, superblocks[0].databases);
     let space = Space::new(SpaceParts {
         runtime,

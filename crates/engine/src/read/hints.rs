@@ -1,6 +1,6 @@
 //! Upper bounds of the bytes that reads take, without any I/O.
 
-use esker_index::{Cursor as IndexCursor, Pointer, Step};
+use esker_index::{Pointer, Step};
 use esker_log::{MAX_KEY_BYTES, class_bytes};
 
 use crate::catalog::records::LARGE_BYTES;
@@ -28,8 +28,8 @@ impl Reader {
     /// Of displaced records, only the heads are read, a few at a time; a key that is only found there is then read from
     /// its current record.
     fn step_bytes(&self, database: u8, cursor: Cursor, limit: usize, of: impl Fn(usize) -> usize) -> usize {
-        let (keyspace, cursor) = (self.catalog.keyspace(database), IndexCursor::from_u64(cursor.to_u64()));
-        let Step { current, displaced, .. } = self.catalog.index.scan(keyspace, cursor, limit.max(1));
+        let Some((keyspace, at)) = self.position(database, cursor) else { return 0 };
+        let Step { current, displaced, .. } = self.catalog.index.scan(keyspace, at, limit.max(1));
         let bytes = |pointer: &Pointer| of(self.hint_at(*pointer));
         current.iter().map(bytes).sum::<usize>() + displaced.iter().map(bytes).max().unwrap_or(0)
     }

@@ -3,7 +3,7 @@
 //! Of a record that is not in memory, only the beginning is read (`catalog/heads`). A long value is not read, so damage
 //! in it is only found by a later read.
 
-use esker_index::{Cursor as IndexCursor, KeyHash, Pointer, Step};
+use esker_index::{KeyHash, Pointer, Step};
 use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
@@ -67,6 +67,7 @@ impl Reader {
         if key.is_empty() {
             return Ok(None);
         }
+        let database = self.catalog.database_of(database, key);
         loop {
             let hash = self.catalog.hash_in(database, key);
             let found = KeyEntry::look_up(self, key, &hash).await?;
@@ -92,9 +93,10 @@ impl Reader {
         loop {
             // Must be read before the pointers; see `scan`.
             let opened_through = self.space.newest_segment();
-            let keyspace = self.catalog.keyspace(database);
-            let Step { current, displaced, next } =
-                self.catalog.index.scan(keyspace, IndexCursor::from_u64(cursor.to_u64()), limit);
+            let Some((keyspace, at)) = self.position(database, cursor) else {
+                return Ok(KeyPage { keys: Vec::new(), damaged: Vec::new(), next: None });
+            };
+            let Step { current, displaced, next } = self.catalog.index.scan(keyspace, at, limit);
             let started = join_all(current.into_iter().map(|pointer| self.start(pointer))).await;
             let wanted: usize = started.iter().map(Started::key_bytes).sum();
             let count = limit.min(started.len());
@@ -103,14 +105,15 @@ impl Reader {
                 continue;
             }
             let met = join_all(started.into_iter().map(|started| self.finish(started))).await;
-            let look = Look { keyspace, opened_through, suspects: &suspects };
+            let is_direct = self.catalog.is_direct(database);
+            let look = Look { keyspace, is_direct, opened_through, suspects: &suspects };
             let sifted = self.sift(&look, met, &displaced).await?;
-            if self.catalog.keyspace(database) != keyspace {
+            if !self.is_in_database(database, keyspace) {
                 continue;
             }
             let Sifted { current, damaged, again } = sifted;
             if again.is_empty() {
-                let next = next.map(|next| Cursor::from_u64(next.to_u64()));
+                let next = self.next_position(database, keyspace, next);
                 return Ok(KeyPage { keys: current, damaged, next });
             }
             suspects.extend(again);

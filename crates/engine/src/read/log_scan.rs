@@ -74,7 +74,11 @@ impl Reader {
     /// Returns true if a scan of a database in log order is expected to read faster than one in the order of the index,
     /// which makes a random read for each record that is not in memory.
     pub(crate) fn log_order_pays(&self, database: u8, with_values: bool) -> bool {
-        let keys = self.catalog.index.len_of(self.catalog.keyspace(database));
+        if self.catalog.is_spread(database) {
+            // A scan in log order is one of a single keyspace.
+            return false;
+        }
+        let keys = self.catalog.len_in(database);
         let bytes_in = |tier: &crate::segments::tier::Tier| {
             let used = tier.slots_total() - tier.slots().count(SlotState::Free);
             u64::from(used) * u64::from(tier.shape().segment_bytes)
@@ -316,6 +320,9 @@ impl Scanner {
 
     /// Returns the items that may be shown.
     async fn shown<T: LogItem>(&self, found: Vec<(KeyHash, Result<T>)>) -> Result<Vec<Result<T>>> {
+        if self.reader.catalog.is_direct(self.database) {
+            return Ok(found.into_iter().map(|(_, item)| item).collect());
+        }
         let mut items = Vec::with_capacity(found.len());
         for (hash, item) in found {
             let item = match item {

@@ -4,6 +4,7 @@ pub(crate) mod hints;
 pub(crate) mod keys;
 pub(crate) mod log_scan;
 pub(crate) mod peek;
+mod position;
 pub(crate) mod probe;
 pub(crate) mod range;
 pub(crate) mod scan;
@@ -39,6 +40,7 @@ impl Reader {
     }
 
     pub(crate) fn watch(&self, database: u8, key: &[u8]) -> KeyWatch {
+        let database = self.catalog.database_of(database, key);
         loop {
             let hash = self.catalog.hash_in(database, key);
             let watch = self.catalog.feed.watch(hash);

@@ -43,6 +43,7 @@ impl fmt::Debug for Probe<'_> {
 impl Reader {
     /// Hashes a key without a search of the index.
     pub(super) fn hashed<'k>(&self, database: u8, key: &'k [u8]) -> Probe<'k> {
+        let database = self.catalog.database_of(database, key);
         Probe { database, key, hash: self.catalog.hash_in(database, key), pointer: None }
     }
 

@@ -1,6 +1,6 @@
 //! Resumable iteration over all keys, in no order.
 
-use esker_index::{Cursor as IndexCursor, KeyHash, Pointer, Step};
+use esker_index::{KeyHash, Pointer, Step};
 use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
@@ -47,19 +47,21 @@ impl Reader {
         loop {
             // Must be read before the pointers; see `sift`.
             let opened_through = self.space.newest_segment();
-            let keyspace = self.catalog.keyspace(database);
-            let Step { current, displaced, next } =
-                self.catalog.index.scan(keyspace, IndexCursor::from_u64(cursor.0), limit.max(1));
+            let Some((keyspace, at)) = self.position(database, cursor) else {
+                return Ok(Page { entries: Vec::new(), damaged: Vec::new(), next: None });
+            };
+            let Step { current, displaced, next } = self.catalog.index.scan(keyspace, at, limit.max(1));
             let met = join_all(current.into_iter().map(|pointer| self.read_any(pointer))).await;
-            let look = Look { keyspace, opened_through, suspects: &suspects };
+            let is_direct = self.catalog.is_direct(database);
+            let look = Look { keyspace, is_direct, opened_through, suspects: &suspects };
             let sifted = self.sift(&look, met, &displaced).await?;
-            if self.catalog.keyspace(database) != keyspace {
+            if !self.is_in_database(database, keyspace) {
                 continue;
             }
             let Sifted { current, damaged, again } = sifted;
             if again.is_empty() {
                 let entries = current.into_iter().map(Cached::into_entry).collect();
-                return Ok(Page { entries, damaged, next: next.map(|c| Cursor(c.to_u64())) });
+                return Ok(Page { entries, damaged, next: self.next_position(database, keyspace, next) });
             }
             suspects.extend(again);
         }

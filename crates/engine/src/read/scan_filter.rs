@@ -48,6 +48,8 @@ pub(super) struct Sifted<T> {
 /// One read of an index page.
 pub(super) struct Look<'a> {
     pub(super) keyspace: Keyspace,
+    /// True for the direct view of a group, which has all records, expired or not.
+    pub(super) is_direct: bool,
     /// The newest segment before the index was read. A record in a later segment is not accepted, because that segment
     /// may have been opened since in the slot of the segment that the pointer leads to, whose records have moved and
     /// would be missed.
@@ -84,7 +86,7 @@ impl Reader {
             Sifted { current: Vec::with_capacity(met.len()), damaged: Vec::new(), again: Vec::new() };
         for (place, record) in met {
             let current = match self.settle(look, &place, record).await {
-                Some(Ok(record)) => self.current(look.keyspace, place, record).await,
+                Some(Ok(record)) => self.current(look, place, record).await,
                 Some(Err(error)) => Err(error),
                 None => {
                     sifted.again.push(place);
@@ -116,7 +118,7 @@ impl Reader {
                 let current = match self.settle(look, &place, read).await {
                     Some(Ok(beginning)) if !known.insert(beginning.entry.key.clone()) => Ok(None),
                     Some(Ok(Beginning { entry, .. })) => {
-                        self.current_of::<T>(look.keyspace, &entry.key).await
+                        self.current_of::<T>(look, &entry.key).await
                     }
                     Some(Err(error)) => Err(error),
                     None => {
@@ -156,24 +158,30 @@ impl Reader {
     }
 
     /// Returns the current version of the key of a record found at a place, if it may be shown.
-    async fn current<T: Scanned>(&self, keyspace: Keyspace, place: Place, record: T) -> Result<Option<T>> {
-        let hash = self.catalog.hash(keyspace, record.key());
+    async fn current<T: Scanned>(&self, look: &Look<'_>, place: Place, record: T) -> Result<Option<T>> {
+        let hash = self.catalog.hash(look.keyspace, record.key());
         match self.catalog.index.is_current(&hash, place.pointer) {
-            true => self.shown(&hash, record).await,
-            false => self.current_of(keyspace, record.key()).await,
+            true => self.shown(look, &hash, record).await,
+            false => self.current_of(look, record.key()).await,
         }
     }
 
     /// Returns the current version of a key, if it may be shown.
-    async fn current_of<T: Scanned>(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<T>> {
-        let hash = self.catalog.hash(keyspace, key);
+    async fn current_of<T: Scanned>(&self, look: &Look<'_>, key: &[u8]) -> Result<Option<T>> {
+        let hash = self.catalog.hash(look.keyspace, key);
         let Some(record) = T::look_up(self, key, &hash).await? else { return Ok(None) };
-        self.shown(&hash, record).await
+        self.shown(look, &hash, record).await
     }
 
-    async fn shown<T: Scanned>(&self, hash: &KeyHash, record: T) -> Result<Option<T>> {
+    async fn shown<T: Scanned>(&self, look: &Look<'_>, hash: &KeyHash, record: T) -> Result<Option<T>> {
+        if look.is_direct {
+            return Ok(Some(record));
+        }
         let (version, expires_at_ms) = (record.version(), record.expires_at_ms());
-        let may_show = self.writer.may_show(record.key(), hash, version, expires_at_ms).await?;
-        Ok(may_show.then_some(record))
+        match self.writer.may_show(record.key(), hash, version, expires_at_ms).await {
+            // It has expired by the clock, and this node cannot delete it. A scan promises nothing about such a key.
+            Err(Error::Cluster(_)) => Ok(None),
+            may_show => Ok(may_show?.then_some(record)),
+        }
     }
 }

@@ -121,9 +121,10 @@ impl Store {
 
     /// Returns the number of the database that currently has a keyspace, the inverse of
     /// [`keyspace_number`](Self::keyspace_number); `None` if no such keyspace exists. It does not block, so an
-    /// [`Observer`](crate::Observer) may call it: no swap happens between a change and its notification.
+    /// [`Observer`](crate::Observer) may call it: no swap happens between a change and its notification. In a replicated
+    /// store the keyspaces of all groups of keys belong to database 0.
     pub fn database_of_keyspace(&self, keyspace: u8) -> Option<u8> {
-        Keyspace::new(keyspace).map(|keyspace| self.catalog.database(keyspace))
+        Keyspace::new(keyspace).map(|keyspace| self.catalog.shown_database(keyspace))
     }
 
     /// Returns a handle with the same calls for threads without an executor.
@@ -136,13 +137,20 @@ impl Store {
         self.writer.group_log.clone().map(GroupLog::new)
     }
 
-    /// Deletes every key of the database, durably.
+    /// Deletes every key of the database, durably. In a replicated store: every key of the groups that this node leads.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// As [`put`](Self::put). In a replicated store also `Invalid` for any database but 0.
     pub async fn clear(&self) -> Result<()> {
         let database = self.database;
+        if self.catalog.replicator().is_some() {
+            return self.clear_groups(database).await;
+        }
         self.finish("clear", |writer| async move { writer.clear(database..database + 1).await }).await
+    }
+
+    async fn clear_groups(&self, database: u8) -> Result<()> {
+        self.finish("clear", |writer| async move { writer.clear_groups(database).await }).await
     }
 
     /// Deletes every key of all databases, durably and at one instant.
@@ -150,6 +158,9 @@ impl Store {
     /// # Errors
     /// As [`put`](Self::put).
     pub async fn clear_all(&self) -> Result<()> {
+        if self.catalog.replicator().is_some() {
+            return self.clear_groups(0).await;
+        }
         self.finish("clear", |writer| async move { writer.clear(0..Databases::COUNT).await }).await
     }
 
@@ -157,7 +168,7 @@ impl Store {
     /// happens before the swap or after it. Any handle of the store may be used.
     ///
     /// # Errors
-    /// As [`put`](Self::put), and as [`database`](Self::database).
+    /// As [`put`](Self::put), and as [`database`](Self::database). `Invalid` in a replicated store.
     pub async fn swap_databases(&self, first: u8, second: u8) -> Result<()> {
         let (first, second) = (check_database(first)?, check_database(second)?);
         self.finish("swap", |writer| async move { writer.swap_databases(first, second).await }).await
@@ -309,7 +320,7 @@ impl Store {
     /// because the wall clock was set forward, it leaves this count once the clock has stayed there for 1 h, or for 1
     /// min if the store is full.
     pub fn len(&self) -> u64 {
-        self.catalog.index.len_of(self.catalog.keyspace(self.database))
+        self.catalog.len_in(self.database)
     }
 
     /// Returns true if the database has no keys.

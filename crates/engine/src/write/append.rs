@@ -24,6 +24,9 @@ impl Writer {
         durability: Durability,
         mut reservation: Option<Reservation>,
     ) -> Result<u64> {
+        if let Some(replicator) = self.catalog.replicator() {
+            return Box::pin(self.propose(replicator, records, reservation)).await;
+        }
         let bytes: u64 = records.iter().map(|r| r.padded_bytes(lane.shape)).sum();
         self.admission.wait(&self.space, &self.catalog.index, records.len(), bytes).await;
         let mut refused = 0;

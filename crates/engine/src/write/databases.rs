@@ -59,7 +59,8 @@ impl Writer {
     /// Step 1: reserves the keys of records.
     pub(super) async fn reserve(&self, records: &mut [Prepared]) -> Result<Reservation> {
         loop {
-            let reservation = self.lane.reserve(self.stored_hashes(records)).await?;
+            let mut reservation = self.lane.reserve(self.stored_hashes(records)).await?;
+            self.begin_term(&mut reservation, records.iter().map(|record| &record.hash))?;
             if !self.follow_swaps(records) || planted(Bug::ReservedElsewhere) {
                 return Ok(reservation);
             }
@@ -70,7 +71,8 @@ impl Writer {
     pub(super) async fn turn(&self, records: &mut [Prepared]) -> Result<Reservation> {
         loop {
             self.follow_swaps(records);
-            let turn = self.lane.turn(self.stored_hashes(records)).await?;
+            let mut turn = self.lane.turn(self.stored_hashes(records)).await?;
+            self.begin_term(&mut turn, records.iter().map(|record| &record.hash))?;
             if !self.follow_swaps(records) || planted(Bug::TurnElsewhere) {
                 return Ok(turn);
             }
@@ -107,6 +109,9 @@ impl Writer {
     /// Exchanges the keys of two databases, durably.
     pub(crate) async fn swap_databases(&self, first: u8, second: u8) -> Result<()> {
         self.space.health.check_writable()?;
+        if self.catalog.replicator().is_some() {
+            return Err(Error::invalid("a replicated store has one database for users, so none are exchanged"));
+        }
         if first == second {
             return Ok(());
         }

@@ -50,6 +50,8 @@ impl Writer {
             Err(error) => Err(error),
         };
         match deleted {
+            // Another node may have another clock, so the key must not be reported as absent.
+            deleted if self.catalog.replicator().is_some() => deleted,
             // Nothing can be written: the tombstone follows when there is room.
             Err(error) if !error.is_of_reading() => {
                 let expires_at_ms = expires_at_ms.unwrap_or(0);
@@ -83,8 +85,9 @@ impl Writer {
         key: &[u8],
         hash: &KeyHash,
         sequence: u64,
-        reservation: Reservation,
+        mut reservation: Reservation,
     ) -> Result<()> {
+        self.begin_term(&mut reservation, std::iter::once(hash))?;
         let key = Bytes::copy_from_slice(key);
         let mut tombstone = self.prepare(Kind::Tombstone, None, key, Bytes::new(), None)?;
         tombstone.hash = *hash;

@@ -22,6 +22,7 @@ pub(crate) mod live_options;
 pub(crate) mod options;
 pub(crate) mod preallocate;
 mod prepared;
+mod propose;
 pub(crate) mod put;
 mod put_many;
 pub(crate) mod reserve;

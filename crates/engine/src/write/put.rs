@@ -78,6 +78,7 @@ impl Writer {
                 format!("allows values of {limit} bytes beside a key of {key} bytes; this one has {value}");
             return Err(Error::option(OptionName::Segment, what));
         }
+        let database = database.map(|database| self.catalog.database_of(database, &key));
         let keyspace = database.map_or(Keyspace::FIRST, |database| self.catalog.keyspace(database));
         let hash = self.catalog.hash(keyspace, &key);
         Ok(Prepared {
@@ -126,6 +127,7 @@ impl Writer {
         value: Bytes,
         options: WriteOptions,
     ) -> Result<u64> {
+        self.check_condition_kind(options.condition)?;
         let durability = self.durability(&options)?;
         let expires_at_ms = options.expiry_ms(|| self.catalog.now_ms());
         let prepared = self.prepare_put(database, (key, value, expires_at_ms), options.origin)?;
@@ -206,6 +208,7 @@ impl Writer {
     }
 
     pub(crate) async fn delete(&self, database: u8, key: Bytes, options: WriteOptions) -> Result<bool> {
+        self.check_condition_kind(options.condition)?;
         let durability = self.durability(&options)?;
         let mut prepared = self.prepare(Kind::Tombstone, Some(database), key, Bytes::new(), None)?;
         prepared.origin = options.origin;

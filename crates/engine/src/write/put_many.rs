@@ -36,6 +36,9 @@ impl Writer {
             Ok(durability) => durability,
             Err(error) => return vec![Err(error); puts.len()],
         };
+        if let Some(replicator) = self.catalog.replicator() {
+            return Box::pin(self.propose_many(replicator, database, puts, options.origin)).await;
+        }
         let (results, prepared) = (Vec::with_capacity(puts.len()), Vec::with_capacity(puts.len()));
         let mut row = Row { results, waiting: Vec::new(), prepared };
         for put in puts {
@@ -60,7 +63,7 @@ impl Writer {
     }
 
     /// Prepares a put, and waits until it may be appended.
-    async fn admit(&self, database: u8, put: Put, origin: u64) -> Result<Prepared> {
+    pub(super) async fn admit(&self, database: u8, put: Put, origin: u64) -> Result<Prepared> {
         let put = self.prepare_put(database, put, origin)?;
         self.await_admission(&put).await?;
         Ok(put)

@@ -115,6 +115,8 @@ pub(crate) struct Reservation {
     drawn: Option<NonZeroU64>,
     /// True if the reservation ends when the records under it are appended: the keys may be read from there.
     pub(crate) ends_early: bool,
+    /// Term of the group that the keys belong to when they were granted, in a replicated store.
+    pub(crate) term: Option<u64>,
     /// Newest record read under it that is not published yet, and must be durable before the records written under it.
     pub(crate) after: Option<Unpublished>,
     /// Keys that the batch under it creates and deletes. Their watches are notified when the batch is published, while the keys
@@ -236,7 +238,7 @@ impl Reservations {
         let queue = self.queue.clone();
         let (ephemeral, ends_early) = (None, false);
         let reservation =
-            Reservation { queue, number, shared, drawn: None, ends_early, after: None, ephemeral };
+            Reservation { queue, number, shared, drawn: None, ends_early, term: None, after: None, ephemeral };
         (reservation, granted)
     }
 }

@@ -58,7 +58,10 @@ struct Expired {
 impl Writer {
     /// Returns the keys of an update, with their databases.
     pub(crate) fn named<'k>(&self, keys: impl Iterator<Item = (u8, &'k [u8])>) -> Vec<Named<'k>> {
-        let name = |(database, key)| Named { database, key, hash: self.catalog.hash_in(database, key) };
+        let name = |(database, key)| {
+            let database = self.catalog.database_of(database, key);
+            Named { database, key, hash: self.catalog.hash_in(database, key) }
+        };
         keys.map(name).collect()
     }
 
@@ -89,6 +92,15 @@ impl Writer {
         }
         let mut told = Vec::new();
         let outcome = self.update_reserved(database, &mut keys, options, change, tell, &mut told).await;
+        if self.catalog.replicator().is_some() {
+            // With a write, the proposal has deleted them.
+            if outcome.is_ok() {
+                for (at, Expired { sequence, expires_at_ms }) in told {
+                    self.keep_expired(keys[at].key, &keys[at].hash, sequence, expires_at_ms).await?;
+                }
+            }
+            return outcome;
+        }
         // The keys are not reserved any more. Keys overwritten since are left alone.
         for (at, Expired { sequence, expires_at_ms }) in told {
             let kept = self.keep_expired(keys[at].key, &keys[at].hash, sequence, expires_at_ms).await;
@@ -145,8 +157,9 @@ impl Writer {
         let records = self.records_of(database, batch, &options).await?;
         // A delete keeps the reservation until it is visible, because its key may turn out to be ephemeral.
         let only_puts = records.iter().all(|record| record.kind == Kind::Put);
-        reservation.ends_early =
-            only_puts && !records.iter().any(|record| self.lane_for_large(record).is_some());
+        reservation.ends_early = self.catalog.replicator().is_none()
+            && only_puts
+            && !records.iter().any(|record| self.lane_for_large(record).is_some());
         let is_one_point = unpublished.windows(2).all(|pair| pair[0].point == pair[1].point);
         if reservation.ends_early && is_one_point {
             // Records before the newest are published before it.
@@ -155,8 +168,13 @@ impl Writer {
         } else {
             publish(&mut unpublished).await?;
         }
-        let (records, places) = self.replacing(records, keys, &found, &mut reservation).await?;
+        let (mut records, places) = self.replacing(records, keys, &found, &mut reservation).await?;
         let kinds: SmallVec<[Kind; 4]> = records.iter().map(|record| record.kind).collect();
+        if self.catalog.replicator().is_some() {
+            let deletes = self.deletes_of_shown(keys, &found, &places, told)?;
+            // In front, because the last versions are those of the update's own records.
+            records.splice(..0, deletes);
+        }
         let last = self.commit(records, durability, Some(reservation)).await?;
         let versions = (0..=last).rev();
         for ((place, kind), version) in places.into_iter().zip(kinds).rev().zip(versions) {
@@ -171,7 +189,8 @@ impl Writer {
     async fn reserve_named(&self, keys: &mut [Named<'_>]) -> Result<(Reservation, Vec<Unpublished>)> {
         loop {
             let stored = keys.iter().map(|named| self.catalog.index.stored_hash(&named.hash)).collect();
-            let reserved = self.lane.reserve_early(stored).await?;
+            let mut reserved = self.lane.reserve_early(stored).await?;
+            self.begin_term(&mut reserved.0, keys.iter().map(|named| &named.hash))?;
             let mut has_moved = false;
             for named in keys.iter_mut() {
                 let keyspace = self.catalog.keyspace(named.database);
@@ -227,6 +246,31 @@ impl Writer {
         found.iter().enumerate().map(&mut show).collect()
     }
 
+    /// Returns the deletes of keys that an update of a replicated store was shown as absent because their time has passed, and
+    /// that it does not write itself. They are part of its proposal, so that no later leader shows what it did not see.
+    fn deletes_of_shown(
+        &self,
+        keys: &[Named<'_>],
+        found: &[Option<Found>],
+        written: &[usize],
+        told: &mut Vec<(usize, Expired)>,
+    ) -> Result<Vec<Prepared>> {
+        let mut deletes: Vec<Prepared> = Vec::new();
+        for (at, _) in told.drain(..) {
+            let (named, found) = (&keys[at], &found[at]);
+            let is_written = written.iter().any(|written| keys[*written].hash == named.hash)
+                || deletes.iter().any(|delete| delete.hash == named.hash);
+            if let (Some(found), false) = (found, is_written) {
+                let key = Bytes::copy_from_slice(named.key);
+                let mut delete = self.prepare(Kind::Tombstone, None, key, Bytes::new(), None)?;
+                delete.hash = named.hash;
+                delete.replaces = Some(self.catalog.replaced(found));
+                deletes.push(delete);
+            }
+        }
+        Ok(deletes)
+    }
+
     /// Notes with each record the record it replaces, found under one of the keys. Drops tombstones of absent keys, and notes
     /// with the reservation those whose keys the batch put before. Returns the records, and the index of each one's key.
     async fn replacing(
@@ -260,8 +304,9 @@ impl Writer {
     pub(super) async fn write_if(&self, database: u8, mut batch: Batch, options: WriteOptions) -> Result<()> {
         let conditions = std::mem::take(&mut batch.conditions);
         let located = |of: &KeyOf| Ok((check_database(of.database.unwrap_or(database))?, of.key.clone()));
-        for (of, _) in &conditions {
+        for (of, condition) in &conditions {
             check_key(&of.key)?;
+            self.check_condition_kind(*condition)?;
         }
         let of_operations = batch.operations.iter().map(|operation| &operation.of);
         let all = conditions.iter().map(|(of, _)| of).chain(of_operations);
